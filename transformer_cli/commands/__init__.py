@@ -1,0 +1,1 @@
+"""One thin module per command: each wires the rooms together and holds no algorithm."""

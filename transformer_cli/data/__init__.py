@@ -1,0 +1,1 @@
+"""From bytes to batches: lines, corpora, tokenizer, cache, batching."""

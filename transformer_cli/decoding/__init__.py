@@ -1,0 +1,1 @@
+"""Search over `step(ids, cache) -> logits, cache`, and the Translator from lines to lines."""

@@ -1,0 +1,1 @@
+"""Translation scores with the signatures that make them comparable."""

@@ -1,0 +1,405 @@
+"""Every key of every config, with its type, its default and its legal range.
+
+A default is written here once; the YAML files under `configs/` only say what a named choice changes.
+Each dataclass checks itself when it is built, so no config object with an impossible value exists.
+"""
+
+import math
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from omegaconf import MISSING
+
+from transformer_cli.errors import ConfigError
+
+
+def _check(key: str, value: float | None, low: float, high: float = math.inf, *, below: bool = False) -> None:
+    """Refuse `value` outside [low, high], or [low, high) with `below`; None means "not set" and passes."""
+    if value is None:
+        return
+    if not (low <= value < high if below else low <= value <= high):  # a NaN fails both
+        top = f"below {high:g}" if below else f"at most {high:g}"
+        wanted = f"at least {low:g}" + ("" if math.isinf(high) else f" and {top}")
+        raise ConfigError(f"{key}={value}: out of range. Choose a value of {wanted}")
+
+
+class Norm(Enum):
+    pre = "pre"  # normalise before each sub-layer: deep stacks train without warm-up
+    post = "post"  # normalise after the residual sum, as in the paper
+
+
+class NormKind(Enum):
+    layer = "layer"
+    rms = "rms"
+
+
+class Activation(Enum):
+    relu = "relu"
+    gelu = "gelu"
+    silu = "silu"
+    swiglu = "swiglu"
+
+
+class Positions(Enum):
+    sinusoidal = "sinusoidal"  # sine and cosine interleaved, as printed in the paper
+    sinusoidal_concat = "sinusoidal_concat"  # all sines, then all cosines, as tensor2tensor has it
+    learned = "learned"
+    rotary = "rotary"
+
+
+class Tying(Enum):
+    three_way = "three_way"  # source embedding = target embedding = output projection (section 3.4)
+    decoder = "decoder"  # target embedding = output projection
+    none = "none"
+
+
+@dataclass
+class ModelConfig:
+    """Sizes and variants of the encoder-decoder; the defaults are `base` of Vaswani et al. 2017, table 3."""
+
+    name: str = "transformer"  # entry of the model registry
+    preset: str = "custom"  # what the run directory calls this model
+    n_encoder_layers: int = 6
+    n_decoder_layers: int = 6
+    d_model: int = 512
+    n_heads: int = 8
+    d_k: int | None = None  # width of a head's queries and keys; d_model / n_heads when unset
+    d_v: int | None = None  # width of a head's values; d_model / n_heads when unset
+    d_ff: int = 2048
+    dropout: float = 0.1  # on each sub-layer's output and on the embeddings (section 5.4)
+    attention_dropout: float = 0.0  # on the attention weights
+    activation_dropout: float = 0.0  # inside the feed-forward layer
+    norm: Norm = Norm.post
+    norm_kind: NormKind = NormKind.layer
+    activation: Activation = Activation.relu
+    positions: Positions = Positions.sinusoidal
+    max_positions: int = 1024  # rows of the table when positions=learned; the others have no limit
+    tie_embeddings: Tying = Tying.three_way
+    scale_embeddings: bool = True  # multiply embeddings by sqrt(d_model) (section 3.4)
+    bias: bool = True  # on the projections of attention and of the feed-forward layer
+
+    def __post_init__(self) -> None:
+        for key in ("n_encoder_layers", "n_decoder_layers"):
+            _check(f"model.{key}", getattr(self, key), 1, 512)
+        for key in ("d_model", "n_heads", "d_k", "d_v", "d_ff", "max_positions"):
+            _check(f"model.{key}", getattr(self, key), 1, 1_000_000)
+        for key in ("dropout", "attention_dropout", "activation_dropout"):
+            _check(f"model.{key}", getattr(self, key), 0, 1, below=True)
+        if self.d_model % 2 and self.positions in (Positions.sinusoidal, Positions.sinusoidal_concat):
+            raise ConfigError(
+                f"model.d_model={self.d_model}: odd, but model.positions={self.positions.name} pairs sines with cosines."
+                f" Choose {self.d_model - 1} or {self.d_model + 1}"
+            )
+        if (self.d_k is None or self.d_v is None) and self.d_model % self.n_heads:
+            near = sorted((n for n in range(1, self.d_model + 1) if self.d_model % n == 0), key=self._distance)[:2]
+            raise ConfigError(
+                f"model.n_heads={self.n_heads}: does not divide model.d_model={self.d_model}."
+                f" Choose model.n_heads={' or '.join(str(n) for n in sorted(near))}, or set model.d_k and model.d_v"
+            )
+        if self.positions is Positions.rotary and self.key_width % 2:
+            raise ConfigError(
+                f"model.d_k={self.key_width}: odd, but model.positions=rotary turns pairs."
+                f" Choose model.d_k={self.key_width + 1}"
+            )
+
+    def _distance(self, n_heads: int) -> int:
+        return abs(n_heads - self.n_heads)
+
+    @property
+    def key_width(self) -> int:
+        return self.d_k if self.d_k is not None else self.d_model // self.n_heads
+
+    @property
+    def value_width(self) -> int:
+        return self.d_v if self.d_v is not None else self.d_model // self.n_heads
+
+
+class TokenizerKind(Enum):
+    bpe = "bpe"
+    unigram = "unigram"
+
+
+@dataclass
+class TokenizerConfig:
+    """The SentencePiece model that is trained on the training text."""
+
+    kind: TokenizerKind = TokenizerKind.bpe
+    vocab_size: int = 8000
+    joint: bool = True  # one vocabulary for both languages; else one each
+    character_coverage: float = 1.0
+    byte_fallback: bool = False  # unknown characters become UTF-8 bytes instead of <unk>
+    max_sentences: int = 2_000_000  # a seeded sample of this many lines is enough to train on
+
+    def __post_init__(self) -> None:
+        _check("data.tokenizer.vocab_size", self.vocab_size, 8, 1_000_000)
+        _check("data.tokenizer.character_coverage", self.character_coverage, 0.9, 1)
+        _check("data.tokenizer.max_sentences", self.max_sentences, 1)
+
+
+@dataclass
+class Download:
+    """A file that a corpus needs, and how to know that it is the right one."""
+
+    url: str = MISSING
+    size: int | None = None  # bytes, where published
+    sha256: str | None = None  # of the file as downloaded, where published
+    text_sha256: str | None = None  # of the unpacked text with a final newline, where known
+
+
+class OnBad(Enum):
+    error = "error"
+    skip = "skip"
+
+
+@dataclass
+class DataConfig:
+    """A parallel corpus: where its text is, how it is cleaned and encoded.
+
+    `train`, `dev` and `test` each name parallel text as
+      a list of files, source and target in turn:        [news.en.gz, news.de.gz, talks.en, talks.de]
+      a tab-separated file, source<TAB>target:           corpus.tsv or corpus.tsv.gz
+      a prefix to which the languages are added:         corpus  (corpus.en and corpus.de, or with .gz)
+    `archive.tgz::path/inside` names a member of an archive, which is read without unpacking it.
+    """
+
+    name: str = "files"  # what the cache and the run directory call this corpus
+    source_lang: str = MISSING
+    target_lang: str = MISSING
+    builtin: str | None = None  # a generator of our own instead of files
+    root: str | None = None  # folder with the files; unset: the working folder, or what was downloaded
+    downloads: list[Download] = field(default_factory=list)
+    train: Any = None
+    dev: Any = None  # unset: held out from the training text
+    test: Any = None
+    holdout: int = 1000  # pairs held out as dev, and again as test, where none is named (at most 5 % each)
+    cache: str = "data"  # folder for downloads and encoded corpora
+    on_bad: OnBad = OnBad.error  # what a line that is not UTF-8 does
+    max_length: int = 256  # tokens a side; longer training pairs are dropped
+    max_ratio: float = 9.0  # longer side / shorter side in tokens; more uneven training pairs are dropped
+    drop_duplicates: bool = True  # exact repetitions of a training pair
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+
+    def __post_init__(self) -> None:
+        _check("data.holdout", self.holdout, 1)
+        _check("data.max_length", self.max_length, 2, 100_000)
+        _check("data.max_ratio", self.max_ratio, 1)
+
+
+class SearchKind(Enum):
+    greedy = "greedy"
+    beam = "beam"
+    sample = "sample"
+
+
+class LongLines(Enum):
+    split = "split"  # at sentence ends, translated one by one and joined again
+    cut = "cut"
+
+
+@dataclass
+class DecodeConfig:
+    """How a translation is searched for; the defaults are section 6.1 of the paper."""
+
+    search: SearchKind = SearchKind.beam
+    beam_size: int = 4
+    length_penalty: float = 0.6  # α of ((5 + n) / 6)^α, Wu et al. 2016, equation 14
+    max_extra_length: int = 50  # a translation has at most source length + this many tokens
+    n_best: int = 1
+    temperature: float = 1.0  # sampling only
+    top_k: int | None = None  # sampling only: keep the k likeliest tokens
+    top_p: float | None = None  # sampling only: keep the likeliest tokens that hold this probability
+    max_source_length: int = 256  # tokens; longer lines are split or cut, and named in a warning
+    long_lines: LongLines = LongLines.split
+    batch_tokens: int = 4096  # source cells (rows × longest) × beam in one batch
+
+    def __post_init__(self) -> None:
+        _check("decode.beam_size", self.beam_size, 1, 1000)
+        _check("decode.length_penalty", self.length_penalty, 0, 10)
+        _check("decode.max_extra_length", self.max_extra_length, 0, 100_000)
+        _check("decode.n_best", self.n_best, 1, 1000)
+        _check("decode.temperature", self.temperature, 1e-3, 1e3)
+        _check("decode.top_k", self.top_k, 1)
+        _check("decode.top_p", self.top_p, 1e-6, 1)
+        _check("decode.max_source_length", self.max_source_length, 2, 100_000)
+        _check("decode.batch_tokens", self.batch_tokens, 1)
+        if self.search is not SearchKind.beam and self.beam_size != 1:
+            raise ConfigError(
+                f"decode.beam_size={self.beam_size}: needs decode.search=beam, not {self.search.name}."
+                " Choose decode=beam, or leave the beam out"
+            )
+        if self.search is not SearchKind.sample and (self.top_k or self.top_p or self.temperature != 1):
+            raise ConfigError(
+                f"decode.search={self.search.name}: decode.temperature, decode.top_k and decode.top_p need sampling."
+                " Choose decode=sample, or leave them out"
+            )
+        most = self.beam_size if self.search is SearchKind.beam else 1
+        if self.search is not SearchKind.sample and self.n_best > most:
+            raise ConfigError(
+                f"decode.n_best={self.n_best}: more than decode.beam_size={most}. Raise decode.beam_size to {self.n_best}"
+            )
+
+
+@dataclass
+class ScheduleConfig:
+    """The learning rate of update n, counted from 1.
+
+    noam takes `factor` (section 5.3: factor · d_model^-0.5 · min(n^-0.5, n · warmup^-1.5)); the others take the
+    peak rate `lr`, reached after `warmup_steps`. cosine and linear end at train.max_steps.
+    """
+
+    name: str = "noam"
+    factor: float | None = None
+    lr: float | None = None
+    warmup_steps: int = 4000
+
+    def __post_init__(self) -> None:
+        _check("schedule.factor", self.factor, 1e-6, 100)
+        _check("schedule.lr", self.lr, 1e-9, 10)
+        _check("schedule.warmup_steps", self.warmup_steps, 1)
+        used, unused = ("factor", "lr") if self.name == "noam" else ("lr", "factor")
+        if getattr(self, used) is None or getattr(self, unused) is not None:
+            raise ConfigError(
+                f"schedule.{used if getattr(self, used) is None else unused}: schedule.name={self.name} takes"
+                f" schedule.{used}, not schedule.{unused}. Set schedule.{used} and leave the other out"
+            )
+
+
+@dataclass
+class OptimizerConfig:
+    """Adam's constants (section 5.3)."""
+
+    name: str = "adam"
+    betas: tuple[float, float] = (0.9, 0.98)
+    eps: float = 1e-9
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        for beta in self.betas:
+            _check("optimizer.betas", beta, 0, 1, below=True)
+        _check("optimizer.eps", self.eps, 0, 1)
+        _check("optimizer.weight_decay", self.weight_decay, 0, 1)
+
+
+class Metric(Enum):
+    bleu = "bleu"  # of the dev set, by the Translator that `tfm translate` uses
+    nll = "nll"  # nats per target token of the dev set
+
+
+class Precision(Enum):
+    auto = "auto"  # bf16 on a GPU that has it, else fp16 there; fp32 on CPU
+    fp32 = "fp32"
+    bf16 = "bf16"
+    fp16 = "fp16"
+
+
+class Device(Enum):
+    auto = "auto"  # the first GPU when there is one
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+@dataclass
+class TrainSettings:
+    """The training loop. Tokens are target tokens, steps are optimizer updates."""
+
+    tokens_per_update: int = 25_000  # whatever the hardware: section 5.1
+    max_batch_cells: int = 8192  # rows × longest line of one forward pass, a side; bounds memory, changes no result
+    max_steps: int = 100_000
+    label_smoothing: float = 0.1
+    clip_norm: float | None = None  # the paper clips nothing
+    log_every: int = 100
+    eval_every: int = 1000
+    save_every: int = 1000
+    eval_lines: int = 1000  # dev pairs translated for dev BLEU during training; the first ones
+    keep_last: int = 5
+    keep_best: int = 1
+    average_last: int = 5  # checkpoints averaged at the end; the average ships only if it is no worse on dev
+    best_metric: Metric = Metric.bleu
+    patience: int | None = None  # evaluations without a new best before training stops
+    samples: int = 3  # dev translations shown in TensorBoard and the log
+    precision: Precision = Precision.auto
+
+    def __post_init__(self) -> None:
+        for key in ("tokens_per_update", "max_batch_cells", "max_steps", "log_every", "eval_every", "save_every"):
+            _check(f"train.{key}", getattr(self, key), 1)
+        for key in ("keep_last", "keep_best", "average_last", "patience", "eval_lines"):
+            _check(f"train.{key}", getattr(self, key), 1)
+        _check("train.samples", self.samples, 0, 100)
+        _check("train.label_smoothing", self.label_smoothing, 0, 1, below=True)
+        _check("train.clip_norm", self.clip_norm, 1e-6)
+        if self.average_last > self.keep_last:
+            raise ConfigError(
+                f"train.average_last={self.average_last}: more than train.keep_last={self.keep_last}."
+                f" Raise train.keep_last to {self.average_last}"
+            )
+
+
+@dataclass
+class TrainConfig:
+    """`tfm train`."""
+
+    name: str | None = None  # of the run directory; unset: made from the config, so the same command resumes
+    runs: str = "runs"  # folder that holds the run directories
+    seed: int = 1
+    device: Device = Device.auto
+    model: ModelConfig = field(default_factory=ModelConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    schedule: ScheduleConfig = field(default_factory=lambda: ScheduleConfig(factor=1.0))
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    train: TrainSettings = field(default_factory=TrainSettings)
+    decode: DecodeConfig = field(default_factory=DecodeConfig)
+
+    def __post_init__(self) -> None:
+        _check("seed", self.seed, 0, 2**31 - 1)
+        if self.data.max_length > self.train.tokens_per_update:
+            raise ConfigError(
+                f"data.max_length={self.data.max_length}: more than train.tokens_per_update="
+                f"{self.train.tokens_per_update}. Raise the second or lower the first"
+            )
+        longest = max(self.data.max_length, self.decode.max_source_length + self.decode.max_extra_length)
+        if self.model.positions is Positions.learned and longest > self.model.max_positions:
+            raise ConfigError(
+                f"model.max_positions={self.model.max_positions}: fewer than the {longest} tokens that"
+                " data.max_length or decode.max_source_length + decode.max_extra_length allow."
+                f" Raise model.max_positions to {longest}"
+            )
+
+
+@dataclass
+class PrepareConfig:
+    """`tfm prepare`."""
+
+    seed: int = 1
+    data: DataConfig = field(default_factory=DataConfig)
+
+
+@dataclass
+class TranslateConfig:
+    """`tfm translate`."""
+
+    checkpoint: str | None = None  # model file, checkpoint or run directory; unset: the newest run
+    runs: str = "runs"
+    input: str | None = None  # file; unset: standard input
+    output: str | None = None  # file, written whole or not at all; unset: standard output
+    overwrite: bool = False
+    strict: bool = False  # stop at a line that is not UTF-8 instead of replacing its bytes
+    seed: int = 1
+    device: Device = Device.auto
+    decode: DecodeConfig = field(default_factory=DecodeConfig)
+
+
+@dataclass
+class EvaluateConfig:
+    """`tfm evaluate`."""
+
+    checkpoint: str | None = None
+    runs: str = "runs"
+    source: str | None = None  # own test set: file to translate
+    reference: Any = None  # own test set: its reference translation, or a list of several
+    hypotheses: str | None = None  # file for the translations; unset: beside the model
+    json: bool = False
+    seed: int = 1
+    device: Device = Device.auto
+    data: DataConfig | None = None  # unset: the corpus that the model was trained on
+    decode: DecodeConfig = field(default_factory=DecodeConfig)

@@ -1,0 +1,1 @@
+"""The loop, its loss, schedules, optimizers, checkpoints and metric writers."""
