@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 def did_you_mean(name: str, choices: Iterable[str]) -> str:
     """`; did you mean ...?` when a choice is near to `name`, else the empty string."""
-    near = difflib.get_close_matches(name, list(choices), n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name, list(choices), n=1, cutoff=0.6)
     return f"; did you mean `{near[0]}`?" if near else ""
 
 

@@ -88,7 +88,7 @@ class ModelConfig:
             _check(f"model.{key}", getattr(self, key), 0, 1, below=True)
         if self.d_model % 2 and self.positions in (Positions.sinusoidal, Positions.sinusoidal_concat):
             raise ConfigError(
-                f"model.d_model={self.d_model}: odd, but model.positions={self.positions.name} pairs sines with cosines."
+                f"model.d_model={self.d_model}: odd, but model.positions={self.positions.name} pairs columns."
                 f" Choose {self.d_model - 1} or {self.d_model + 1}"
             )
         if (self.d_k is None or self.d_v is None) and self.d_model % self.n_heads:
@@ -236,7 +236,8 @@ class DecodeConfig:
         most = self.beam_size if self.search is SearchKind.beam else 1
         if self.search is not SearchKind.sample and self.n_best > most:
             raise ConfigError(
-                f"decode.n_best={self.n_best}: more than decode.beam_size={most}. Raise decode.beam_size to {self.n_best}"
+                f"decode.n_best={self.n_best}: more than decode.beam_size={most}."
+                f" Raise decode.beam_size to {self.n_best}"
             )
 
 

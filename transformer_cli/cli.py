@@ -1,0 +1,254 @@
+"""argv → command, flags and overrides → exit status. Neither torch nor Hydra is imported before they are needed."""
+
+import argparse
+import contextlib
+import errno
+import importlib
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from transformer_cli import __version__
+from transformer_cli.errors import ConfigError, EnvironmentFault, TfmError
+from transformer_cli.registry import did_you_mean
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A synonym of one config key. `kind` is the type of its value; bool takes none."""
+
+    key: str
+    help: str
+    kind: type = str
+    repeated: bool = False
+
+
+@dataclass(frozen=True)
+class Command:
+    help: str
+    example: str
+    run: str  # module:function, imported only when the command runs
+    flags: dict[str, Flag] = field(default_factory=dict)
+    multirun: bool = False
+
+    def load(self) -> Callable[[Any], object]:
+        module, function = self.run.split(":")
+        loaded: Callable[[Any], object] = getattr(importlib.import_module(module), function)
+        return loaded
+
+
+_CHECKPOINT = Flag("checkpoint", "model file, checkpoint or run directory (default: the newest run)")
+_BEAM = Flag("decode.beam_size", "hypotheses kept by beam search (default: 4)", int)
+_DEVICE = Flag("device", "auto, cpu or cuda")
+
+COMMANDS = {
+    "train": Command(
+        "prepare the data, train, report BLEU; the same command resumes",
+        "tfm train model=base data=wmt14_en_de",
+        "transformer_cli.commands.train:run",
+        {"--name": Flag("name", "name of the run directory (default: made from the config)"), "--device": _DEVICE},
+        multirun=True,
+    ),
+    "translate": Command(
+        "translate lines from standard input, or --input, in order",
+        "tfm translate --beam 4 < news.en > news.de",
+        "transformer_cli.commands.translate:run",
+        {
+            "--checkpoint": _CHECKPOINT,
+            "--beam": _BEAM,
+            "--input": Flag("input", "file to translate (default: standard input)"),
+            "--output": Flag("output", "file for the translation, written whole or not at all"),
+            "--overwrite": Flag("overwrite", "replace --output if it exists", bool),
+            "--n-best": Flag("decode.n_best", "translations a line, as `line ||| text ||| score`", int),
+            "--strict": Flag("strict", "stop at a line that is not UTF-8", bool),
+            "--device": _DEVICE,
+        },
+    ),
+    "evaluate": Command(
+        "translate the test set and report BLEU, chrF and TER",
+        "tfm evaluate --beam 4",
+        "transformer_cli.commands.evaluate:run",
+        {
+            "--checkpoint": _CHECKPOINT,
+            "--beam": _BEAM,
+            "--source": Flag("source", "own test set: file to translate"),
+            "--reference": Flag("reference", "own test set: its translation; repeat for several", repeated=True),
+            "--hypotheses": Flag("hypotheses", "file for the translations (default: beside the model)"),
+            "--json": Flag("json", "print JSON", bool),
+            "--device": _DEVICE,
+        },
+    ),
+    "prepare": Command(
+        "download, verify, clean, train the tokenizer and encode, without training",
+        "tfm prepare data=multi30k_en_de",
+        "transformer_cli.commands.prepare:run",
+    ),
+}
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        command = self.prog.removeprefix("tfm").strip()
+        words = message.split("unrecognized arguments: ")[-1].split()
+        flags = [name for action in self._actions for name in action.option_strings]
+        near = did_you_mean(words[0], flags) if words and words[0].startswith("-") else ""
+        raise ConfigError(f"{message}{near or f'. `tfm {command} --help` lists the flags'}")
+
+
+def entry_point() -> NoReturn:
+    sys.exit(main())
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `tfm <command> [flags] [key=value ...]`; return its exit status (see `errors.py`)."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        status = _run(arguments)
+        sys.stdout.flush()  # a full disk must show as an exit status, not in the interpreter's last breath
+        return status
+    except TfmError as error:
+        return _fail(str(error), error.exit_code)
+    except BrokenPipeError:
+        _abandon_stdout()
+        return 141
+    except KeyboardInterrupt:
+        return _fail("interrupted", 130)
+    except OSError as error:
+        _abandon_stdout()
+        return _fail(_describe(error), EnvironmentFault.exit_code)
+    except Exception as error:
+        return _fail(f"internal error ({type(error).__name__}), please report: {_crash_report(arguments)}", 70)
+
+
+def _run(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(_overview())
+        return 0
+    if arguments[0] == "--version":
+        print(f"tfm {__version__}")
+        return 0
+    if arguments[0] in ("completion", "--complete"):
+        from transformer_cli import completion
+
+        print(completion.answer(arguments))
+        return 0
+    name = arguments[0]
+    if name not in COMMANDS:
+        near = did_you_mean(name, COMMANDS)
+        raise ConfigError(f"no command called `{name}`{near or ' (choices: ' + ', '.join(COMMANDS) + ')'}")
+    return _run_command(name, arguments[1:])
+
+
+def _run_command(name: str, arguments: list[str]) -> int:
+    command = COMMANDS[name]
+    parser = _parser(name)
+    if {"-h", "--help"} & set(arguments):
+        print(parser.format_help(), end="")
+        return 0
+    parsed = parser.parse_intermixed_args(arguments)
+    flags = {flag.key: value for option, flag in command.flags.items() if (value := _value(parsed, option)) is not None}
+
+    from transformer_cli import config as configs
+
+    user_dir = Path(parsed.config_dir) if parsed.config_dir else None
+    if command.multirun and parsed.multirun:
+        if flags:
+            raise ConfigError(f"--multirun: takes no other flag. Write {next(iter(flags))}=VALUE instead")
+        from transformer_cli import multirun
+
+        multirun.launch(name, parsed.overrides, user_dir)
+        return 0
+    config = configs.load_config(name, parsed.overrides, flags=flags, user_dir=user_dir)
+    if parsed.cfg:
+        print(configs.to_yaml(config), end="")
+        return 0
+    command.load()(config)
+    return 0
+
+
+def _parser(name: str) -> _Parser:
+    command = COMMANDS[name]
+    parser = _Parser(
+        prog=f"tfm {name}",
+        description=command.help[0].upper() + command.help[1:] + ".",
+        epilog=f"example: {command.example}",
+        allow_abbrev=False,
+        add_help=False,
+    )
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="config overrides, as model=big or seed=7")
+    for option, flag in command.flags.items():
+        if flag.kind is bool:
+            parser.add_argument(option, action="store_true", default=None, help=flag.help)
+        else:
+            action = "append" if flag.repeated else "store"
+            metavar = "N" if flag.kind is int else option.strip("-").upper()
+            parser.add_argument(option, action=action, type=flag.kind, metavar=metavar, help=flag.help)
+    parser.add_argument("--cfg", action="store_true", help="print the resolved config and stop")
+    parser.add_argument("--config-dir", metavar="DIR", help="folder with your own YAML files, laid out as ours")
+    if command.multirun:
+        parser.add_argument("-m", "--multirun", action="store_true", help="one run for each combination of a,b values")
+    parser.add_argument("-h", "--help", action="store_true", help="print this and stop")
+    return parser
+
+
+def _value(parsed: argparse.Namespace, option: str) -> Any:
+    return getattr(parsed, option.strip("-").replace("-", "_"))
+
+
+def _overview() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {command.help}" for name, command in COMMANDS.items()]
+    examples = [f"  {command.example}" for command in COMMANDS.values()]
+    return "\n".join(
+        [
+            "usage: tfm <command> [flags] [key=value ...]",
+            "",
+            *lines,
+            "",
+            "  tfm <command> --help   its flags        tfm <command> --cfg   its config",
+            "  tfm --version          the version      tfm completion bash   tab completion (or zsh, fish)",
+            "",
+            "examples:",
+            *examples,
+        ]
+    )
+
+
+def _fail(message: str, status: int) -> int:
+    """One line on stderr; the traceback too with TFM_DEBUG=1."""
+    line = " ".join(message.split("\n"))
+    try:
+        print(f"tfm: error: {line}", file=sys.stderr)
+        if os.environ.get("TFM_DEBUG") == "1":
+            traceback.print_exc()
+    except OSError:
+        pass  # stderr itself is gone; the exit status still tells
+    return status
+
+
+def _describe(error: OSError) -> str:
+    where = error.filename if error.filename is not None else "standard output"
+    advice = {
+        errno.ENOSPC: "Free some space and run the same command again",
+        errno.EDQUOT: "Free some space and run the same command again",
+        errno.EACCES: "Check its permissions",
+        errno.EROFS: "Choose a folder that can be written",
+    }.get(error.errno or 0, "Check the path and the disk")
+    return f"{where}: {error.strerror or error}. {advice}"
+
+
+def _abandon_stdout() -> None:
+    """Point stdout at nothing, so that the interpreter's own flush at exit cannot fail a second time."""
+    with contextlib.suppress(OSError, ValueError):  # a test's captured stdout is no real file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _crash_report(arguments: list[str]) -> str:
+    with tempfile.NamedTemporaryFile("w", prefix="tfm-crash-", suffix=".txt", delete=False, encoding="utf-8") as file:
+        file.write(f"tfm {__version__}, Python {sys.version}\ntfm {' '.join(arguments)}\n\n{traceback.format_exc()}")
+    return file.name

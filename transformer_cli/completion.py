@@ -1,0 +1,62 @@
+"""Shell completion: `tfm completion bash|zsh|fish` prints a script that asks `tfm --complete` for the next word."""
+
+from collections.abc import Sequence
+
+from transformer_cli.errors import ConfigError
+
+_BASH = """_tfm() {
+    local IFS=$'\\n'
+    COMPREPLY=($(COMP_WORDBREAKS= tfm --complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
+    [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *= ]] && compopt -o nospace
+}
+COMP_WORDBREAKS=${COMP_WORDBREAKS//=}
+complete -o default -F _tfm tfm"""
+
+_ZSH = """#compdef tfm
+_tfm() {
+    local -a found
+    found=("${(@f)$(tfm --complete "${words[@]:1:$((CURRENT-1))}" 2>/dev/null)}")
+    compadd -S '' -- $found || _files
+}
+compdef _tfm tfm"""
+
+_FISH = "complete -c tfm -a '(tfm --complete (commandline -opc)[2..] (commandline -ct) 2>/dev/null)'"
+
+SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
+
+
+def answer(arguments: Sequence[str]) -> str:
+    """The script for a shell, or the completions of the last word, one a line."""
+    if arguments[0] == "--complete":
+        return "\n".join(complete(arguments[1:]))
+    shell = arguments[1] if len(arguments) > 1 else ""
+    if shell not in SCRIPTS:
+        raise ConfigError(f"completion: no script for `{shell}`. Choose one of {', '.join(SCRIPTS)}")
+    return SCRIPTS[shell]
+
+
+def complete(words: Sequence[str]) -> list[str]:
+    """What the last of `words` (those after `tfm`) may become."""
+    from transformer_cli.cli import COMMANDS
+
+    *before, word = words or [""]
+    if not before:
+        return [name for name in (*COMMANDS, "completion") if name.startswith(word)]
+    command = before[0]
+    if command not in COMMANDS:
+        return [shell for shell in SCRIPTS if command == "completion" and shell.startswith(word)]
+    if word.startswith("-"):
+        flags = [*COMMANDS[command].flags, "--cfg", "--config-dir", "--help"]
+        return [flag for flag in flags if flag.startswith(word)]
+    return _overrides(command, word)
+
+
+def _overrides(command: str, word: str) -> list[str]:
+    from transformer_cli.config import SCHEMAS, all_keys, choices_of, groups_of
+
+    groups = groups_of(command)
+    group, equals, typed = word.partition("=")
+    if equals:
+        choices = choices_of(group) if group in groups else []
+        return [f"{group}={choice}" for choice in choices if choice.startswith(typed)]
+    return [f"{key}=" for key in (*groups, *all_keys(SCHEMAS[command])) if key.startswith(word)]

@@ -1,0 +1,301 @@
+"""Command line and YAML → one checked dataclass (`schema.py`), composed by Hydra.
+
+Hydra composes and nothing more: no `_target_`, no `instantiate`, no DictConfig past this module.
+"""
+
+import dataclasses
+import typing
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import yaml
+from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import DictConfig, Node, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from transformer_cli.errors import ConfigError, quoted
+from transformer_cli.registry import did_you_mean
+from transformer_cli.schema import EvaluateConfig, PrepareConfig, TrainConfig, TranslateConfig
+
+SCHEMAS: dict[str, type] = {
+    "train": TrainConfig,
+    "translate": TranslateConfig,
+    "evaluate": EvaluateConfig,
+    "prepare": PrepareConfig,
+}
+MAX_YAML_BYTES = 1_000_000
+
+
+def config_dir() -> Path:
+    """The folder with the YAML files: inside an installed package, beside the package in a checkout."""
+    package = Path(__file__).resolve().parent
+    installed = package / "configs"
+    return installed if installed.is_dir() else package.parent / "configs"
+
+
+def register_schemas() -> None:
+    """Make the dataclasses known to Hydra, as the bases that the primary YAML files name."""
+    store = ConfigStore.instance()
+    for command, schema in SCHEMAS.items():
+        store.store(name=f"{command}_schema", node=schema)
+
+
+def load_config(
+    command: str,
+    overrides: Sequence[str] = (),
+    *,
+    flags: Mapping[str, Any] | None = None,
+    user_dir: Path | None = None,
+) -> Any:
+    """The config of `command`, as an instance of its schema dataclass.
+
+    `overrides` are Hydra's (`model=big`, `train.max_steps=10`); `flags` maps keys to values and wins over them.
+    `user_dir` is a folder whose YAML files are found before ours. Raises ConfigError.
+    """
+    for folder in filter(None, (config_dir(), user_dir)):
+        check_yaml_folder(folder)
+    check_overrides(command, overrides, user_dir)
+    register_schemas()
+    search_path = [f"hydra.searchpath=[{hydra_quoted(user_dir.resolve().as_uri())}]"] if user_dir else []
+    try:
+        with initialize_config_dir(str(config_dir()), version_base="1.3"):
+            config = compose(command, [*search_path, *overrides])
+        for key, value in (flags or {}).items():
+            OmegaConf.update(config, key, value)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise _as_config_error(error) from error
+    return to_schema(config, SCHEMAS[command])
+
+
+def to_schema(config: DictConfig, schema: type) -> Any:
+    """`config` as an instance of `schema`, every key checked. Raises ConfigError."""
+    try:
+        _refuse_strangers(config, schema, root=schema)
+        _check_interpolations(config)
+        OmegaConf.resolve(config)
+        missing = sorted(OmegaConf.missing_keys(config))
+        if missing:
+            raise ConfigError(f"{missing[0]}: not set. Give it as {missing[0]}=VALUE")
+        return OmegaConf.to_object(config)
+    except OmegaConfBaseException as error:
+        raise _as_config_error(error) from error
+
+
+def to_plain(config: Any) -> dict[str, Any]:
+    """A config dataclass as dictionaries, lists, strings and numbers, ready for JSON or YAML."""
+    plain = OmegaConf.to_container(OmegaConf.structured(config), enum_to_str=True)
+    assert isinstance(plain, dict)
+    return typing.cast(dict[str, Any], plain)
+
+
+def to_yaml(config: Any) -> str:
+    return yaml.safe_dump(to_plain(config), sort_keys=False, allow_unicode=True)
+
+
+def from_plain(schema: type, plain: Mapping[str, Any]) -> Any:
+    """The inverse of `to_plain`, for configs read from a file: nothing in them is interpolated. Raises ConfigError."""
+    try:
+        _refuse_interpolations(plain, "")
+        config = OmegaConf.create(dict(plain))
+        _refuse_strangers(config, schema, root=schema)
+        return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), config))
+    except OmegaConfBaseException as error:
+        raise _as_config_error(error) from error
+
+
+def check_overrides(command: str, overrides: Sequence[str], user_dir: Path | None = None) -> None:
+    """Refuse what Hydra would accept silently or answer at length: strange keys, choices and grammar."""
+    schema = SCHEMAS[command]
+    for text in overrides:
+        override = parse_override(text)
+        key = override.key_or_group
+        if key.startswith(("hydra.", "hydra/")):
+            continue
+        folders = [folder / key for folder in (config_dir(), user_dir) if folder and (folder / key).is_dir()]
+        if override.is_delete():
+            raise ConfigError(f"{quoted(text)}: keys cannot be deleted. Set {key} to a value, or to null")
+        if "." not in key and folders and key in groups_of(command):
+            _check_choice(key, override.value(), folders)
+            continue
+        _check_key(key, schema, groups=groups_of(command))
+        group = key.split(".")[0]
+        if group == "data" and command == "evaluate" and not any(other.startswith("data=") for other in overrides):
+            raise ConfigError(f"{key}: no corpus is chosen. Add data=NAME (choices: {', '.join(choices_of('data'))})")
+
+
+def parse_override(text: str) -> Override:
+    try:
+        return OverridesParser.create().parse_override(text)
+    except HydraException as error:
+        raise ConfigError(
+            f"{quoted(text)}: not a key=value override. Quote values that hold spaces, commas, braces or = signs, as"
+            " in 'key=\"a=b\"'"
+        ) from error
+
+
+def groups_of(command: str) -> list[str]:
+    """The config groups in the defaults list of a command's primary YAML."""
+    defaults = yaml.safe_load((config_dir() / f"{command}.yaml").read_text(encoding="utf-8"))["defaults"]
+    names = (next(iter(entry)) for entry in defaults if isinstance(entry, dict))
+    return [name.removeprefix("optional ") for name in names if not name.startswith("override ")]
+
+
+def choices_of(group: str, folders: Sequence[Path] = ()) -> list[str]:
+    return sorted(path.stem for folder in folders or [config_dir() / group] for path in folder.glob("*.yaml"))
+
+
+def _check_choice(group: str, value: Any, folders: Sequence[Path]) -> None:
+    choices = choices_of(group, folders)
+    for choice in value.list if hasattr(value, "list") else [value]:  # a sweep, model=tiny,small, has a list
+        name = str(choice)
+        if choice is not None and name not in choices:
+            raise ConfigError(
+                f"{group}: no {group} called `{name}`{did_you_mean(name, choices)} (choices: {', '.join(choices)})"
+            )
+
+
+def _check_key(key: str, schema: type, groups: Sequence[str]) -> None:
+    """Refuse a dotted key that is no field of the schema."""
+    node: type | None = schema
+    known: list[str] = []
+    for part in key.split("."):
+        if node is None:
+            raise ConfigError(f"{key}: unknown key; `{'.'.join(known)}` is a value, not a group of keys")
+        if part == "_target_":
+            raise ConfigError(f"{key}: not supported. Configs name entries of tfm's registries, never classes")
+        children = _fields(node)
+        if part not in children:
+            prefix = "".join(f"{name}." for name in known)
+            near = _nearest_key(key, prefix + part, prefix, children, schema, groups)
+            raise ConfigError(f"{key}: unknown key{near or '. `--cfg` prints every key'}")
+        known.append(part)
+        node = children[part]
+
+
+def _nearest_key(
+    key: str, wrong: str, prefix: str, children: Mapping[str, Any], schema: type, groups: Sequence[str]
+) -> str:
+    siblings = [prefix + name for name in children] + ([] if prefix else list(groups))
+    everywhere = all_keys(schema)
+    same_name = [known for known in everywhere if known.rsplit(".", 1)[-1] == key.rsplit(".", 1)[-1]]
+    return did_you_mean(key, same_name) or did_you_mean(wrong, siblings) or did_you_mean(key, everywhere)
+
+
+def _fields(schema: type) -> dict[str, type | None]:
+    """Field name → dataclass of that field, or None for a plain value; unions with None are looked through."""
+    found: dict[str, type | None] = {}
+    hints = typing.get_type_hints(schema)
+    for field in dataclasses.fields(schema):
+        candidates = [hints[field.name], *typing.get_args(hints[field.name])]
+        is_list = typing.get_origin(hints[field.name]) is list
+        nested = [hint for hint in candidates if dataclasses.is_dataclass(hint) and not is_list]
+        found[field.name] = typing.cast(type, nested[0]) if nested else None
+    return found
+
+
+def all_keys(schema: type, prefix: str = "") -> list[str]:
+    """Every dotted key that leads to a value."""
+    keys: list[str] = []
+    for name, nested in _fields(schema).items():
+        keys += all_keys(nested, f"{prefix}{name}.") if nested else [prefix + name]
+    return keys
+
+
+def _refuse_strangers(config: Any, schema: type, *, root: type, prefix: str = "") -> None:
+    """Refuse keys that are no field: `+model.d_modle=3` gets past Hydra even on a typed node."""
+    if not isinstance(config, DictConfig) or config._is_none() or config._is_interpolation():
+        return
+    children = _fields(schema)
+    for name in map(str, config):
+        _check_key(prefix + name, root, groups=())
+        nested = children[name]
+        if nested is not None:
+            _refuse_strangers(config._get_node(name), nested, root=root, prefix=f"{prefix}{name}.")
+
+
+def _check_interpolations(config: DictConfig, prefix: str = "") -> None:
+    """Resolve each `${...}` by itself, because OmegaConf's message for a whole tree does not name the key."""
+    for name in map(str, config):
+        node = config._get_node(name)
+        if isinstance(node, Node) and node._is_interpolation():
+            try:
+                config[name]  # reading is what resolves
+            except OmegaConfBaseException as error:
+                what = str(error).split("\n")[0].rstrip(".")
+                raise ConfigError(f"{prefix}{name}={node._value()}: {what}. Check the name after `$`") from error
+        elif isinstance(node, DictConfig) and not node._is_none() and not node._is_missing():
+            _check_interpolations(node, f"{prefix}{name}.")
+
+
+def _refuse_interpolations(value: object, key: str) -> None:
+    if isinstance(value, str) and "${" in value:
+        raise ConfigError(f"{key}: interpolation {quoted(value)} is not supported here. Write the value itself")
+    children = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    for name, child in children:
+        _refuse_interpolations(child, f"{key}.{name}" if key else str(name))
+
+
+def _as_config_error(error: Exception) -> ConfigError:
+    """Hydra's and OmegaConf's many-line messages as one line that names the key."""
+    cause: BaseException = error
+    while not isinstance(cause, OmegaConfBaseException) and cause.__cause__ is not None:
+        cause = cause.__cause__
+    lines = [line.strip() for line in str(cause).split("\n")]
+    if not isinstance(cause, OmegaConfBaseException):
+        return ConfigError(" ".join(filter(None, lines)))
+    named = (line.removeprefix("full_key:").strip() for line in lines if line.startswith("full_key:"))
+    key = cause.full_key or next(named, "config")
+    return ConfigError(f"{key}: {lines[0].rstrip('.')}. `--cfg` prints every key with its value")
+
+
+def hydra_quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """YAML without what makes it dangerous or ambiguous: aliases and repeated keys."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            event: yaml.Event = self.get_event()  # type: ignore[no-untyped-call]
+            _refuse_yaml(event.start_mark, "aliases are not supported. Write the value out")
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key_node, _ in node.value:
+            if key_node.value in seen:
+                _refuse_yaml(key_node.start_mark, f"key {quoted(str(key_node.value))} stands twice. Remove one")
+            seen.add(str(key_node.value))
+        return super().construct_mapping(node, deep)
+
+
+def _refuse_yaml(mark: Any, what: str) -> NoReturn:
+    raise ConfigError(f"{mark.name}:{mark.line + 1}: {what}")
+
+
+def check_yaml_folder(folder: Path) -> None:
+    """Read every YAML file below `folder` strictly. Raises ConfigError naming file and line."""
+    if not folder.is_dir():
+        raise ConfigError(f"{folder}: no such folder. Give --config-dir a folder with YAML files")
+    for path in sorted(folder.rglob("*.yaml")):
+        check_yaml(path)
+
+
+def check_yaml(path: Path) -> None:
+    try:
+        if path.stat().st_size > MAX_YAML_BYTES:
+            raise ConfigError(f"{path}: larger than {MAX_YAML_BYTES:,} bytes. A config file is small")
+        with path.open(encoding="utf-8") as file:
+            yaml.load(file, _StrictLoader)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        what = " ".join(str(error.problem).split())
+        raise ConfigError(f"{path}:{line}: not valid YAML: {what}. Indent with spaces, one key a line") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not valid YAML text: {' '.join(str(error).split())}") from error

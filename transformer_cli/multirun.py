@@ -1,0 +1,31 @@
+"""`-m`: Hydra itself runs the sweep, so that its launchers and sweepers work unchanged."""
+
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import hydra
+from omegaconf import DictConfig
+
+from transformer_cli import config as configs
+
+
+def launch(command: str, overrides: Sequence[str], user_dir: Path | None) -> None:
+    """Start one job for each combination of the `a,b,c` values in `overrides`."""
+    configs.check_overrides(command, overrides, user_dir)
+    configs.register_schemas()
+
+    def job(config: DictConfig) -> object:
+        from transformer_cli.cli import COMMANDS  # imported in the job's own process
+
+        importlib.import_module("transformer_cli.config").register_schemas()
+        return COMMANDS[command].load()(configs.to_schema(config, configs.SCHEMAS[command]))
+
+    main = hydra.main(version_base="1.3", config_path=str(configs.config_dir()), config_name=command)(job)
+    search_path = [f"hydra.searchpath=[{configs.hydra_quoted(user_dir.resolve().as_uri())}]"] if user_dir else []
+    arguments, sys.argv = sys.argv, ["tfm", "-m", *search_path, *overrides]
+    try:
+        main()
+    finally:
+        sys.argv = arguments
