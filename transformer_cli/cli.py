@@ -154,6 +154,7 @@ def _run_command(name: str, arguments: list[str]) -> int:
     flags = {flag.key: value for option, flag in command.flags.items() if (value := _value(parsed, option)) is not None}
 
     from transformer_cli import config as configs
+    from transformer_cli import logs
 
     user_dir = Path(parsed.config_dir) if parsed.config_dir else None
     if command.multirun and parsed.multirun:
@@ -167,6 +168,7 @@ def _run_command(name: str, arguments: list[str]) -> int:
     if parsed.cfg:
         print(configs.to_yaml(config), end="")
         return 0
+    logs.start()
     command.load()(config)
     return 0
 

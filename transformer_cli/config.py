@@ -68,7 +68,7 @@ def load_config(
         for key, value in (flags or {}).items():
             OmegaConf.update(config, key, value)
     except (HydraException, OmegaConfBaseException) as error:
-        raise _as_config_error(error) from error
+        raise _as_config_error(error, SCHEMAS[command]) from error
     return to_schema(config, SCHEMAS[command])
 
 
@@ -83,7 +83,7 @@ def to_schema(config: DictConfig, schema: type) -> Any:
             raise ConfigError(f"{missing[0]}: not set. Give it as {missing[0]}=VALUE")
         return OmegaConf.to_object(config)
     except OmegaConfBaseException as error:
-        raise _as_config_error(error) from error
+        raise _as_config_error(error, schema) from error
 
 
 def to_plain(config: Any) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def from_plain(schema: type, plain: Mapping[str, Any]) -> Any:
         _refuse_strangers(config, schema, root=schema)
         return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), config))
     except OmegaConfBaseException as error:
-        raise _as_config_error(error) from error
+        raise _as_config_error(error, schema) from error
 
 
 def check_overrides(command: str, overrides: Sequence[str], user_dir: Path | None = None) -> None:
@@ -240,16 +240,20 @@ def _refuse_interpolations(value: object, key: str) -> None:
         _refuse_interpolations(child, f"{key}.{name}" if key else str(name))
 
 
-def _as_config_error(error: Exception) -> ConfigError:
+def _as_config_error(error: Exception, schema: type) -> ConfigError:
     """Hydra's and OmegaConf's many-line messages as one line that names the key."""
     cause: BaseException = error
     while not isinstance(cause, OmegaConfBaseException) and cause.__cause__ is not None:
         cause = cause.__cause__
     lines = [line.strip() for line in str(cause).split("\n")]
+    named = [line.removeprefix("full_key:").strip() for line in lines if line.startswith("full_key:")]
+    if named:
+        _check_key(
+            named[0], schema, groups=()
+        )  # an unknown key in a YAML file, in the words of one on the command line
     if not isinstance(cause, OmegaConfBaseException):
         return ConfigError(" ".join(filter(None, lines)))
-    named = (line.removeprefix("full_key:").strip() for line in lines if line.startswith("full_key:"))
-    key = cause.full_key or next(named, "config")
+    key = cause.full_key or next(iter(named), "config")
     return ConfigError(f"{key}: {lines[0].rstrip('.')}. `--cfg` prints every key with its value")
 
 

@@ -1,6 +1,5 @@
 """`-m`: Hydra itself runs the sweep, so that its launchers and sweepers work unchanged."""
 
-import importlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +8,7 @@ import hydra
 from omegaconf import DictConfig
 
 from transformer_cli import config as configs
+from transformer_cli import logs
 
 
 def launch(command: str, overrides: Sequence[str], user_dir: Path | None) -> None:
@@ -19,7 +19,7 @@ def launch(command: str, overrides: Sequence[str], user_dir: Path | None) -> Non
     def job(config: DictConfig) -> object:
         from transformer_cli.cli import COMMANDS  # imported in the job's own process
 
-        importlib.import_module("transformer_cli.config").register_schemas()
+        logs.start()
         return COMMANDS[command].load()(configs.to_schema(config, configs.SCHEMAS[command]))
 
     main = hydra.main(version_base="1.3", config_path=str(configs.config_dir()), config_name=command)(job)

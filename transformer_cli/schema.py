@@ -276,6 +276,7 @@ class OptimizerConfig:
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
+        self.betas = (self.betas[0], self.betas[1])  # YAML has lists only
         for beta in self.betas:
             _check("optimizer.betas", beta, 0, 1, below=True)
         _check("optimizer.eps", self.eps, 0, 1)

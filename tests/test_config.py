@@ -1,0 +1,259 @@
+"""Config: what composes, what is refused, and in which words. Test names carry the row of the fault matrix."""
+
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from transformer_cli.config import SCHEMAS, all_keys, choices_of, config_dir, from_plain, load_config, to_plain
+from transformer_cli.errors import ConfigError
+from transformer_cli.schema import EvaluateConfig, SearchKind, TrainConfig
+
+
+def refusal(command: str, *overrides: str, user_dir: Path | None = None) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load_config(command, overrides, user_dir=user_dir)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def user_yaml(folder: Path, text: str) -> Path:
+    """A user's config folder with one experiment called `mine`."""
+    (folder / "experiment").mkdir()
+    (folder / "experiment" / "mine.yaml").write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("group", "choice"),
+    [
+        (group.name, choice)
+        for group in sorted(config_dir().iterdir())
+        if group.is_dir()
+        for choice in choices_of(group.name)
+    ],
+)
+def test_every_yaml_file_composes(group: str, choice: str) -> None:
+    overrides = [f"{group}={choice}"]
+    if (group, choice) == ("data", "files"):
+        overrides += ["data.source_lang=en", "data.target_lang=de", "data.train=[a.en,a.de]"]
+    config = load_config("train", overrides)
+    assert isinstance(config, TrainConfig)
+
+
+def test_every_yaml_file_says_where_its_numbers_come_from() -> None:
+    for path in config_dir().rglob("*.yaml"):
+        assert any(line.startswith("# ") for line in path.read_text(encoding="utf-8").split("\n")[:2]), path
+
+
+def test_the_defaults_are_the_tiny_model_on_the_built_in_corpus() -> None:
+    config = load_config("train")
+    assert (config.model.preset, config.data.name, config.decode.beam_size) == ("tiny", "demo_en_fr", 4)
+
+
+def test_base_and_big_are_the_rows_of_table_3() -> None:
+    base, big = (load_config("train", [f"model={name}"]).model for name in ("base", "big"))
+    assert (base.n_encoder_layers, base.d_model, base.d_ff, base.n_heads, base.dropout) == (6, 512, 2048, 8, 0.1)
+    assert (big.n_encoder_layers, big.d_model, big.d_ff, big.n_heads, big.dropout) == (6, 1024, 4096, 16, 0.3)
+    assert (base.key_width, big.value_width) == (64, 64)
+
+
+def test_paper_base_trains_as_section_5_says() -> None:
+    config = load_config("train", ["experiment=paper_base"])
+    assert (config.train.tokens_per_update, config.train.max_steps, config.schedule.warmup_steps) == (
+        25_000,
+        100_000,
+        4000,
+    )
+    assert (config.optimizer.betas, config.optimizer.eps, config.train.label_smoothing) == ((0.9, 0.98), 1e-9, 0.1)
+    assert (config.decode.beam_size, config.decode.length_penalty, config.decode.max_extra_length) == (4, 0.6, 50)
+
+
+def test_a_group_choice_an_override_and_a_flag_rank_in_this_order() -> None:
+    assert load_config("translate", ["decode=greedy"]).decode.search is SearchKind.greedy
+    assert load_config("translate", ["decode.beam_size=3"]).decode.beam_size == 3
+    assert load_config("translate", ["decode.beam_size=3"], flags={"decode.beam_size": 7}).decode.beam_size == 7
+
+
+def test_a_flag_may_hold_what_the_override_grammar_may_not() -> None:
+    assert load_config("translate", flags={"checkpoint": "runs/a=b,{c}/x y"}).checkpoint == "runs/a=b,{c}/x y"
+
+
+def test_a_recipe_suits_its_corpus_and_an_override_still_wins() -> None:
+    assert load_config("train").train.tokens_per_update < 25_000
+    assert load_config("train", ["train.tokens_per_update=25000"]).train.tokens_per_update == 25_000
+    assert load_config("train", ["data=wmt14_en_de"]).train.tokens_per_update == 25_000
+
+
+@pytest.mark.parametrize("command", SCHEMAS)
+def test_a_config_survives_being_written_and_read(command: str) -> None:
+    config = load_config(command)
+    assert from_plain(SCHEMAS[command], yaml.safe_load(yaml.safe_dump(to_plain(config)))) == config
+
+
+def test_evaluate_uses_the_models_corpus_unless_one_is_named() -> None:
+    assert load_config("evaluate").data is None
+    config = load_config("evaluate", ["data=demo_en_fr"])
+    assert isinstance(config, EvaluateConfig)
+    assert config.data is not None
+    assert "data=NAME" in refusal("evaluate", "data.root=x")
+
+
+@pytest.mark.parametrize(
+    ("override", "suggestion"),
+    [
+        ("model.d_modle=256", "`model.d_model`"),
+        ("+model.d_modle=256", "`model.d_model`"),
+        ("++model.d_modle=256", "`model.d_model`"),
+        ("modle=base", "`model`"),
+        ("d_model=256", "`model.d_model`"),
+        ("trian.max_steps=3", "`train.max_steps`"),
+        ("train.max_step=3", "`train.max_steps`"),
+        ("data.tokeniser.vocab_size=3", "`data.tokenizer.vocab_size`"),
+    ],
+)
+def test_E1_an_unknown_key_names_the_right_one(override: str, suggestion: str) -> None:
+    message = refusal("train", override)
+    assert message.startswith(override.lstrip("+").split("=")[0] + ": unknown key")
+    assert f"did you mean {suggestion}?" in message
+
+
+def test_E1_a_key_below_a_value_and_a_deleted_key_are_refused() -> None:
+    assert "is a value, not a group" in refusal("train", "model.d_model.x=5")
+    assert "cannot be deleted" in refusal("train", "~model.d_model")
+
+
+def test_E1_an_unknown_key_in_a_users_yaml_is_refused(tmp_path: Path) -> None:
+    folder = user_yaml(tmp_path, "# @package _global_\nmodel:\n  d_modle: 3\n")
+    assert "did you mean `model.d_model`?" in refusal("train", "experiment=mine", user_dir=folder)
+
+
+def test_a_users_own_yaml_is_found(tmp_path: Path) -> None:
+    folder = user_yaml(tmp_path, "# @package _global_\nmodel:\n  d_model: 64\n")
+    assert load_config("train", ["experiment=mine"], user_dir=folder).model.d_model == 64
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("model.d_model=abc", "model.d_model: Value 'abc'"),
+        ("model.d_model=12.5", "model.d_model: Value '12.5'"),
+        ("model.norm=prre", "model.norm: Invalid value 'prre', expected one of [pre, post]"),
+        ("train=5", "train: "),
+        ("train.label_smoothing=nan", "train.label_smoothing=nan: out of range"),
+        ("schedule.factor=-1", "schedule.factor=-1.0: out of range"),
+        ("optimizer.eps=1e3", "optimizer.eps=1000.0: out of range"),
+        ("train.max_steps=0", "train.max_steps=0: out of range"),
+        ("seed=-1", "seed=-1: out of range"),
+    ],
+)
+def test_E2_a_wrong_type_or_range_names_the_key(override: str, words: str) -> None:
+    assert refusal("train", override).startswith(words)
+
+
+def test_E2_a_learning_rate_of_1e3_for_1e_minus_3_is_refused() -> None:
+    assert "at most 10" in refusal("train", "schedule=cosine", "schedule.lr=1e3")
+    assert load_config("train", ["schedule=cosine", "schedule.lr=1e-3"]).schedule.lr == 0.001
+
+
+def test_E2_a_schedule_refuses_the_keys_of_another() -> None:
+    assert "takes schedule.factor, not schedule.lr" in refusal("train", "schedule.lr=1e-3")
+    assert "takes schedule.lr, not schedule.factor" in refusal("train", "schedule=linear", "schedule.factor=1")
+
+
+def test_E3_an_unknown_choice_lists_the_choices() -> None:
+    assert (
+        refusal("train", "model=bgi")
+        == "model: no model called `bgi`; did you mean `big`? (choices: base, big, small, tiny)"
+    )
+    assert "unknown key" in refusal("translate", "model=big")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["model.n_heads=7"], ["model.n_heads=7", "model.d_model=128", "model.n_heads=4 or 8"]),
+        (["model.d_model=129", "model.n_heads=3"], ["model.d_model=129", "model.positions=sinusoidal", "128 or 130"]),
+        (["model.positions=rotary", "model.d_k=33"], ["model.d_k=33", "model.d_k=34"]),
+        (["model.dropout=1"], ["model.dropout=1", "below 1"]),
+        (["model.n_encoder_layers=0"], ["model.n_encoder_layers=0", "at least 1"]),
+        (["train.label_smoothing=1"], ["train.label_smoothing=1", "below 1"]),
+        (["schedule.warmup_steps=0"], ["schedule.warmup_steps=0", "at least 1"]),
+        (["data.max_length=9999"], ["data.max_length=9999", "train.tokens_per_update=4096"]),
+        (["train.average_last=9"], ["train.average_last=9", "train.keep_last to 9"]),
+        (["decode.n_best=9"], ["decode.n_best=9", "decode.beam_size to 9"]),
+        (["decode=greedy", "decode.beam_size=4"], ["decode.beam_size=4", "decode.search=beam"]),
+        (["decode.top_k=5"], ["decode.top_k", "decode=sample"]),
+        (
+            ["model.positions=learned", "model.max_positions=100"],
+            ["model.max_positions=100", "model.max_positions to 306"],
+        ),
+    ],
+)
+def test_E4_values_that_contradict_each_other_name_both_and_the_way_out(overrides: list[str], words: list[str]) -> None:
+    message = refusal("train", *overrides)
+    assert all(word in message for word in words), message
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("a: 1\na: 2\n", 2, "stands twice"),
+        ("a: &x [1]\nb: *x\n", 2, "aliases are not supported"),
+        ("a:\n\t- b\n", 2, "not valid YAML"),
+        ("a: [1,\n", 2, "not valid YAML"),
+    ],
+)
+def test_E5_bad_yaml_names_file_and_line(tmp_path: Path, text: str, line: int, words: str) -> None:
+    message = refusal("train", "experiment=mine", user_dir=user_yaml(tmp_path, text))
+    assert f"mine.yaml:{line}: " in message
+    assert words in message
+
+
+def test_E5_an_alias_bomb_and_a_giant_file_are_refused_at_once(tmp_path: Path) -> None:
+    bomb = "a: &a [x,x]\n" + "".join(
+        f"{b}: &{b} [*{a},*{a}]\n" for a, b in zip("abcdefghijklmnopqrstuv", "bcdefghijklmnopqrstuvw", strict=True)
+    )
+    folder = user_yaml(tmp_path, bomb)
+    started = time.perf_counter()
+    assert "aliases" in refusal("train", "experiment=mine", user_dir=folder)
+    (folder / "experiment" / "mine.yaml").write_text("#" * 1_000_001)
+    assert "larger than 1,000,000 bytes" in refusal("train", "experiment=mine", user_dir=folder)
+    assert time.perf_counter() - started < 1
+
+
+def test_E6_what_is_left_unset_or_leads_nowhere_is_named() -> None:
+    assert refusal("train", "data=files").startswith("data.source_lang: not set")
+    assert "'foo.bar' not found" in refusal("train", "seed=${foo.bar}")
+    assert refusal("train", "seed=${seed}").startswith("seed=${seed}: ")
+
+
+@pytest.mark.parametrize("override", ["+model._target_=os.system", "+_target_=os.system"])
+def test_E7_a_class_can_not_be_named(override: str) -> None:
+    assert "_target_: not supported" in refusal("train", override)
+
+
+def test_E7_a_class_can_not_be_named_in_a_users_yaml(tmp_path: Path) -> None:
+    folder = user_yaml(tmp_path, "# @package _global_\nmodel:\n  _target_: os.system\n")
+    assert "_target_" in refusal("train", "experiment=mine", user_dir=folder)
+
+
+def test_configs_from_files_are_not_interpolated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET", "s3cret")
+    plain = to_plain(load_config("train")) | {"name": "${oc.env:SECRET}"}
+    with pytest.raises(ConfigError, match="not supported here") as caught:
+        from_plain(TrainConfig, plain)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_every_key_is_read_somewhere() -> None:
+    package = config_dir().parent / "transformer_cli"
+    code = "\n".join(p.read_text(encoding="utf-8") for p in package.rglob("*.py") if p.name != "schema.py")
+    schema = (package / "schema.py").read_text(encoding="utf-8")
+    for command, cls in SCHEMAS.items():
+        for key in all_keys(cls):
+            name = key.rsplit(".", 1)[-1]
+            read = f".{name}" in code or schema.count(f".{name}") > schema.count(f'".{name}')
+            assert read, f"{command}: nothing reads {key}"

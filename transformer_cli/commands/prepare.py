@@ -1,0 +1,13 @@
+"""`tfm prepare`: text → cleaned, tokenized, encoded corpus on disk."""
+
+from transformer_cli.data.prepare import prepare
+from transformer_cli.logs import LOGGER
+from transformer_cli.schema import PrepareConfig
+
+
+def run(config: PrepareConfig) -> None:
+    """Download, verify, clean, train the tokenizer and encode; do nothing that is already done."""
+    prepared = prepare(config.data, seed=config.seed, progress=True)
+    sizes = f"{len(prepared.train):,} training, {len(prepared.dev):,} dev"
+    sizes += f", {len(prepared.test):,} test pairs" if prepared.test is not None else " pairs, no test set"
+    LOGGER.info("%s: %s, vocabulary of %s", config.data.name, sizes, f"{len(prepared.tokenizers.source):,}")
