@@ -1,0 +1,81 @@
+"""What is dropped from the training pairs, counted."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transformer_cli.data.clean import CleaningReport, clean, keep_mask
+from transformer_cli.data.corpus import ParallelText
+from transformer_cli.errors import DataError
+
+
+def text(*pairs: tuple[str, str], n_bad: int = 0) -> ParallelText:
+    return ParallelText([source for source, _ in pairs], [target for _, target in pairs], n_bad)
+
+
+def test_C10_pairs_blank_on_a_side_are_dropped_and_counted() -> None:
+    blanks = [("", "x"), ("x", " "), ("\t", "\u00a0"), ("\u3000", "x")]
+    kept, report = clean(text(("a", "b"), *blanks, ("c", "d")), drop_duplicates=True)
+    assert (kept.sources, kept.targets) == (["a", "c"], ["b", "d"])
+    assert report.lines() == ["2 of 6 training pairs kept", "4 dropped: blank on one side or both"]
+
+
+def test_repeated_pairs_are_dropped_but_not_other_translations_of_a_sentence() -> None:
+    pairs = text(("a", "b"), ("a", "c"), ("a", "b"), ("d", "b"), ("a", "b"))
+    kept, report = clean(pairs, drop_duplicates=True)
+    assert list(zip(kept.sources, kept.targets, strict=True)) == [("a", "b"), ("a", "c"), ("d", "b")]
+    assert (report.n_duplicate, report.n_kept) == (2, 3)
+    assert len(clean(pairs, drop_duplicates=False)[0]) == 5
+
+
+def test_C5_pairs_that_were_not_utf8_are_in_the_report() -> None:
+    _, report = clean(text(("a", "b"), n_bad=3), drop_duplicates=True)
+    assert report.lines() == ["1 of 4 training pairs kept", "3 dropped: not UTF-8 (data.on_bad=skip)"]
+
+
+def test_C7_pairs_with_control_characters_are_kept_and_counted() -> None:
+    kept, report = clean(text(("a\x00", "b"), ("c", "d\x1b"), ("tab\t", "fine")), drop_duplicates=True)
+    assert len(kept) == 3
+    assert report.lines() == ["3 of 3 training pairs kept", "2 kept with control characters in them"]
+
+
+def test_C11_long_and_uneven_pairs_are_dropped_and_counted() -> None:
+    report = CleaningReport(n_read=7)
+    sources = np.array([1, 5, 6, 2, 0, 1_000_000, 4])
+    targets = np.array([1, 1, 5, 5, 3, 1_000_000, 1])
+    mask = keep_mask(sources, targets, 5, 4.0, report=report)
+    assert mask.tolist() == [True, False, False, True, False, False, True]
+    assert report.lines() == [
+        "3 of 7 training pairs kept",
+        "1 dropped: blank on one side or both",
+        "2 dropped: longer than data.max_length=5 tokens",
+        "1 dropped: more uneven than data.max_ratio=4",
+    ]
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30))), st.integers(2, 20), st.floats(1, 5))
+def test_the_mask_agrees_with_its_definition_pair_by_pair(
+    pairs: list[tuple[int, int]], max_length: int, max_ratio: float
+) -> None:
+    lengths = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    report = CleaningReport(n_read=len(pairs))
+    expected = [min(pair) >= 1 and max(pair) <= max_length and max(pair) <= max_ratio * min(pair) for pair in pairs]
+    assert keep_mask(lengths[:, 0], lengths[:, 1], max_length, max_ratio, report=report).tolist() == expected
+    assert report.n_kept == sum(expected)
+
+
+def test_C12_when_nothing_is_left_the_filters_that_did_it_are_named() -> None:
+    _, report = clean(text(("", "a"), ("b", "")), drop_duplicates=True)
+    with pytest.raises(DataError, match=r"data\.train: none of 2 pairs is left: 2 blank on one side or both\. "):
+        report.require_pairs()
+    report = CleaningReport(n_read=3)
+    keep_mask(np.array([9, 9, 1]), np.array([9, 9, 5]), 8, 2.0, report=report)
+    with pytest.raises(
+        DataError, match=r"2 longer than data\.max_length=8 tokens, 1 more uneven than data\.max_ratio=2"
+    ):
+        report.require_pairs()
+
+
+def test_a_report_with_pairs_left_is_no_error() -> None:
+    CleaningReport(n_read=2, n_blank=1).require_pairs()

@@ -1,0 +1,261 @@
+"""A line is what `wc -l` counts, whatever bytes are in it."""
+
+import gzip
+import io
+import os
+import random
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transformer_cli.data import lines
+from transformer_cli.data.lines import Lines, read_lines, read_stream, split_lines
+from transformer_cli.errors import DataError, EnvironmentFault
+
+# What Python's own line readers take for line ends, and what they may confuse with one.
+TRICKY = "\v\f\x1c\x1d\x1e\x85\u2028\u2029\ufeff\x00\r "
+
+
+def written(folder: Path, content: bytes, name: str = "corpus.en") -> Path:
+    path = folder / name
+    path.write_bytes(content)
+    return path
+
+
+def texts(folder: Path, content: bytes) -> list[str]:
+    return read_lines(written(folder, content)).texts
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [(b"", []), (b"\n", [b""]), (b"a", [b"a"]), (b"a\n", [b"a"]), (b"a\n\n", [b"a", b""]), (b"a\r\nb\r", [b"a", b"b"])],
+)
+def test_split_lines_counts_as_a_byte_reader_does(data: bytes, expected: list[bytes]) -> None:
+    assert split_lines(data) == expected
+
+
+@given(st.binary(max_size=200) | st.text(f"ab\n{TRICKY}", max_size=200).map(str.encode))
+def test_split_lines_has_one_line_per_newline_and_one_for_an_unfinished_rest(data: bytes) -> None:
+    assert len(split_lines(data)) == data.count(b"\n") + bool(data.rpartition(b"\n")[2])
+
+
+def test_two_thousand_random_texts_have_as_many_lines_as_wc_counts() -> None:
+    rng = random.Random(1)
+    for _ in range(2000):
+        data = "".join(rng.choices(f"aé\n\n{TRICKY}", k=rng.randrange(1, 30))).lstrip("\ufeff").encode() or b"a"
+        found = read_stream(io.BytesIO(data), "random").texts
+        assert len(found) == data.count(b"\n") + (not data.endswith(b"\n"))
+        assert found == [line.decode() for line in split_lines(data)]
+
+
+def test_newstest2009_has_the_lines_that_wc_counts(shared_data: Path) -> None:
+    path = shared_data / "wmt14_en_de" / "newstest2009.de"  # has U+0085 eight times
+    counted = int(subprocess.run(["wc", "-l", path], capture_output=True, check=True, text=True).stdout.split()[0])
+    assert len(read_lines(path)) == counted == 2525
+
+
+def test_C8_line_separators_stay_inside_a_line(tmp_path: Path) -> None:
+    line = "a\u2028b\u2029c\x85d\ve\ff\x1cg\x1dh\x1ei"
+    assert texts(tmp_path, f"{line}\nnext\n".encode()) == [line, "next"]
+
+
+def test_C3_crlf_reads_as_lf_and_is_counted(tmp_path: Path) -> None:
+    found = read_lines(written(tmp_path, b"one\r\ntwo\r\nthree\n"))
+    assert found.texts == ["one", "two", "three"]
+    assert found.n_crlf == 2
+
+
+def test_C3_only_one_carriage_return_and_only_at_the_end_is_removed(tmp_path: Path) -> None:
+    assert texts(tmp_path, b"o\rne\ntwo\r\r\n") == ["o\rne", "two\r"]
+
+
+def test_C4_a_byte_order_mark_is_removed_at_the_start_only(tmp_path: Path) -> None:
+    assert texts(tmp_path, "\ufeffone\n\ufefftwo\nth\ufeffree\n".encode()) == ["one", "\ufefftwo", "th\ufeffree"]
+
+
+def test_C7_nul_and_control_characters_are_text(tmp_path: Path) -> None:
+    assert texts(tmp_path, b"a\x00b\x01c\x7f and enough text around it\n") == [
+        "a\x00b\x01c\x7f and enough text around it"
+    ]
+
+
+def test_C9_a_last_line_without_newline_is_kept(tmp_path: Path) -> None:
+    assert texts(tmp_path, b"one\ntwo") == ["one", "two"]
+    assert texts(tmp_path, b"one\ntwo\n") == ["one", "two"]
+
+
+def test_C10_blank_lines_keep_their_places(tmp_path: Path) -> None:
+    assert texts(tmp_path, b"\none\n\n \n") == ["", "one", "", " "]
+
+
+@pytest.mark.parametrize("block_bytes", [2, 3, 7, 1 << 22])
+def test_lines_do_not_depend_on_how_the_file_is_cut_into_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int
+) -> None:
+    monkeypatch.setattr(lines, "BLOCK_BYTES", block_bytes)
+    content = "\ufeffgrün\r\n\n日本語\u2028x\nlast".encode()
+    assert texts(tmp_path, content) == ["grün", "", "日本語\u2028x", "last"]
+    packed = gzip.compress(content[:9]) + gzip.compress(content[9:])  # two members, as `cat a.gz b.gz` makes them
+    assert read_lines(written(tmp_path, packed, "corpus.en.gz")).texts == ["grün", "", "日本語\u2028x", "last"]
+
+
+@pytest.mark.parametrize(
+    ("bad", "byte"),
+    [(b"\xff", "0xff"), (b"\xc3(", "0xc3"), (b"\xed\xa0\x80", "0xed"), (b"\xc0\xaf", "0xc0"), (b"\xe4hnlich", "0xe4")],
+    ids=["never valid", "cut short", "lone surrogate", "overlong", "Latin-1"],
+)
+def test_C5_a_byte_that_is_not_utf8_is_named_with_line_and_column(tmp_path: Path, bad: bytes, byte: str) -> None:
+    path = written(tmp_path, "one\ngrün ist ".encode() + bad + b" x\n")
+    with pytest.raises(
+        DataError, match=rf"corpus.en:2: byte {byte} at column 10 is not UTF-8; .*data\.on_bad=skip"
+    ) as caught:
+        read_lines(path)
+    assert caught.value.exit_code == 3
+
+
+def test_C5_bad_lines_can_be_left_to_the_caller(tmp_path: Path) -> None:
+    found = read_lines(written(tmp_path, b"one\n\xff\nthree\n\xfe"), skip_bad=True)
+    assert found.texts == ["one", "", "three", ""]
+    assert list(found.bad) == [1, 3]
+    assert found.bad[3].endswith("corpus.en:4: byte 0xfe at column 1 is not UTF-8")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+def test_C6_other_unicode_encodings_are_named(tmp_path: Path, encoding: str) -> None:
+    path = written(tmp_path, "Ein ganz gewöhnlicher Satz.\n".encode(encoding))
+    with pytest.raises(DataError, match=r"corpus.en: is UTF-(16|32)[LB]E, not UTF-8\. Convert it with `iconv -f UTF-"):
+        read_lines(path)
+
+
+def test_C6_latin_1_is_named(tmp_path: Path) -> None:
+    path = written(tmp_path, "für Ähnliches\n".encode("latin-1"))
+    with pytest.raises(DataError, match=r"corpus.en:1: .* it looks like Latin-1 or Windows-1252\. Convert the file"):
+        read_lines(path)
+
+
+def test_C6_binary_data_is_named(tmp_path: Path) -> None:
+    path = written(tmp_path, b"\x89PNG\r\n\x1a\n" + bytes(range(256)))
+    with pytest.raises(DataError, match="it looks like binary data"):
+        read_lines(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (gzip.compress(b"text\n"), "gzip data, not text. Add .gz"),
+        (b"PK\x03\x04" + bytes(30), "a zip archive"),
+        (b"\xfd7zXZ\x00" + bytes(30), "xz data"),
+        (b"member".ljust(257, b"\0") + b"ustar\x0000" + bytes(249), "a tar archive"),
+    ],
+    ids=["gzip", "zip", "xz", "tar"],
+)
+def test_C6_packed_data_without_its_suffix_is_named(tmp_path: Path, content: bytes, what: str) -> None:
+    with pytest.raises(DataError, match=f"corpus.en: is {what}"):
+        read_lines(written(tmp_path, content))
+
+
+def test_C6_plain_text_called_gz_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"corpus.en.gz: is not gzip data, but is called .gz"):
+        read_lines(written(tmp_path, b"plain\n", "corpus.en.gz"))
+
+
+def test_C2_what_is_no_text_file_is_named(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "link").symlink_to("nowhere")
+    (tmp_path / "folder").mkdir()
+    written(tmp_path, b"", "empty")
+    written(tmp_path, b"\xef\xbb\xbf", "only a mark")
+    written(tmp_path, gzip.compress(b""), "empty.gz")
+    for name, what in {
+        "fifo": "is not a regular file",
+        "link": "is a link to nothing",
+        "folder": "is a folder",
+        "missing": "no such file",
+        "empty": "is empty",
+        "only a mark": "is empty",
+        "empty.gz": "is empty",
+    }.items():
+        with pytest.raises(DataError, match=f"{tmp_path / name}: {what}") as caught:
+            read_lines(tmp_path / name)
+        assert caught.value.exit_code == 3
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_C2_a_file_without_read_permission_is_named(tmp_path: Path) -> None:
+    path = written(tmp_path, b"text\n")
+    path.chmod(0)
+    with pytest.raises(DataError, match=f"{path}: permission denied"):
+        read_lines(path)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"), [(PermissionError(13, "denied"), DataError), (OSError(5, "I/O"), EnvironmentFault)]
+)
+def test_C2_a_failing_read_is_one_line_with_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError, kind: type[Exception]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    path = written(tmp_path, b"text\n")
+    monkeypatch.setattr(Path, "open", fail)
+    with pytest.raises(kind, match=str(path)):
+        read_lines(path)
+
+
+def test_C15_a_gzip_cut_anywhere_gives_no_line(tmp_path: Path) -> None:
+    whole = gzip.compress(b"".join(b"line %d\n" % i for i in range(2000)))
+    for length in range(1, len(whole), 97):
+        with pytest.raises(DataError, match=r"corpus.en.gz: the gzip data is cut short"):
+            read_lines(written(tmp_path, whole[:length], "corpus.en.gz"))
+
+
+def test_C15_a_flipped_bit_or_a_wrong_checksum_gives_no_line(tmp_path: Path) -> None:
+    whole = gzip.compress(b"".join(b"line %d\n" % i for i in range(2000)))
+    for position in (len(whole) // 2, len(whole) - 8, len(whole) - 4):  # in the data, the CRC and the length
+        damaged = bytearray(whole)
+        damaged[position] ^= 1
+        with pytest.raises(DataError, match=r"corpus.en.gz: the gzip data is damaged"):
+            read_lines(written(tmp_path, bytes(damaged), "corpus.en.gz"))
+
+
+def test_C15_junk_after_a_gzip_is_an_error_and_zero_padding_is_not(tmp_path: Path) -> None:
+    packed = gzip.compress(b"one\n")
+    with pytest.raises(DataError, match="damaged"):
+        read_lines(written(tmp_path, packed + b"junk", "corpus.en.gz"))
+    assert read_lines(written(tmp_path, packed + bytes(512), "corpus.en.gz")).texts == ["one"]
+
+
+def test_C15_a_gzip_bomb_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "MAX_UNPACKED_FREE_BYTES", 1 << 16)
+    path = written(tmp_path, gzip.compress(b"\n" * (1 << 24)), "corpus.en.gz")
+    with pytest.raises(DataError, match=r"over 100 to 1\. Text never packs so well"):
+        read_lines(path)
+
+
+def test_C11_a_line_of_a_million_characters_is_one_line(tmp_path: Path) -> None:
+    assert [len(text) for text in texts(tmp_path, b"x" * 1_000_000 + b"\nshort\n")] == [1_000_000, 5]
+
+
+def test_C11_a_file_that_is_one_endless_line_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "MAX_LINE_BYTES", 1000)
+    with pytest.raises(DataError, match=r"a line of more than 1,000 bytes"):
+        texts(tmp_path, b"x" * 2000)
+
+
+def test_F11_escapes_in_a_file_name_are_not_shown_to_the_terminal(tmp_path: Path) -> None:
+    with pytest.raises(DataError) as caught:
+        read_lines(tmp_path / "a\x1b[2Jb\nc")
+    assert "\x1b" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_multi30k_is_read_in_half_a_second(shared_data: Path) -> None:
+    start = time.perf_counter()
+    sides: list[Lines] = [read_lines(shared_data / "multi30k" / f"train.{lang}.gz") for lang in ("en", "de")]
+    assert [len(side) for side in sides] == [29000, 29000]
+    assert time.perf_counter() - start < 0.5
