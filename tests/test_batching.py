@@ -1,0 +1,196 @@
+"""Batches: every pair once an epoch, in an order that only seed and step decide, padded to a bound."""
+
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transformer_cli.data.batching import Batch, BatchPlan, micro_batches
+from transformer_cli.data.cache import Array, CorpusWriter, EncodedCorpus
+from transformer_cli.data.prepare import prepare
+from transformer_cli.data.tokenizer import Tokenizers, train_tokenizer
+from transformer_cli.schema import DataConfig, TokenizerConfig
+
+VOCAB_SIZE = 40
+
+
+@pytest.fixture(scope="module")
+def tokenizers() -> Tokenizers:
+    lines = ["the cat drank the milk", "le chat a bu le lait", "a bird sat down in the chair"] * 3
+    source, target = (train_tokenizer(side, TokenizerConfig(vocab_size=VOCAB_SIZE), seed=1) for side in (lines, lines))
+    return Tokenizers(source, target)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory, tokenizers: Tokenizers) -> EncodedCorpus:
+    """300 pairs of 2 to 30 tokens a side with ids from 4 up and EOS at the end."""
+    random = np.random.default_rng(0)
+    folder = tmp_path_factory.mktemp("corpus")
+
+    def side(eos_id: int) -> list[list[int]]:
+        return [[*random.integers(4, VOCAB_SIZE, random.integers(1, 30)).tolist(), eos_id] for _ in range(300)]
+
+    with CorpusWriter(folder, source_vocab_size=VOCAB_SIZE, target_vocab_size=VOCAB_SIZE) as writer:
+        writer.append(side(tokenizers.source.eos_id), side(tokenizers.target.eos_id))
+    return EncodedCorpus.open(folder, source_vocab_size=VOCAB_SIZE, target_vocab_size=VOCAB_SIZE)
+
+
+lengths = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=300)
+seeds = st.integers(0, 2**31 - 1)
+
+
+def plan(pairs: list[tuple[int, int]], *, tokens_per_update: int, seed: int = 1) -> BatchPlan:
+    source, target = np.array(pairs, np.int32).T
+    return BatchPlan(source, target, tokens_per_update=tokens_per_update, seed=seed)
+
+
+def epoch(of: BatchPlan, n: int = 0) -> list[list[int]]:
+    first = n * of.updates_per_epoch
+    return [of.update(step).tolist() for step in range(first, first + of.updates_per_epoch)]
+
+
+# ---- Which pairs
+
+
+@settings(deadline=None)
+@given(pairs=lengths, budget=st.integers(40, 2000), seed=seeds, n=st.integers(0, 5))
+def test_every_pair_comes_exactly_once_an_epoch(pairs: list[tuple[int, int]], budget: int, seed: int, n: int) -> None:
+    updates = epoch(plan(pairs, tokens_per_update=budget, seed=seed), n)
+    assert all(updates)
+    assert sorted(index for update in updates for index in update) == list(range(len(pairs)))
+
+
+@settings(deadline=None)
+@given(pairs=lengths, budget=st.integers(40, 2000))
+def test_every_update_has_about_the_same_number_of_tokens(pairs: list[tuple[int, int]], budget: int) -> None:
+    batches = plan(pairs, tokens_per_update=budget)
+    tokens = [sum(pairs[index][1] for index in update) for update in epoch(batches)]
+    mean = sum(target for _, target in pairs) / batches.updates_per_epoch
+    longest = max(target for _, target in pairs)
+    assert mean < 2 * budget
+    assert mean >= budget or batches.updates_per_epoch == 1
+    # Each of the groups that an update is made of misses its share by less than one sentence.
+    assert all(abs(n - mean) < 8 * longest for n in tokens)
+    assert max(tokens) - min(tokens) <= mean
+
+
+@settings(deadline=None)
+@given(pairs=lengths, seed=seeds, steps=st.lists(st.integers(0, 200), max_size=8))
+def test_an_update_depends_on_seed_and_step_alone(pairs: list[tuple[int, int]], seed: int, steps: list[int]) -> None:
+    asked_before = plan(pairs, tokens_per_update=100, seed=seed)
+    for step in steps:
+        fresh = plan(pairs, tokens_per_update=100, seed=seed)
+        assert asked_before.update(step).tolist() == fresh.update(step).tolist()
+
+
+def test_epochs_and_seeds_differ_in_order() -> None:
+    pairs = [(1 + i % 20, 1 + i % 20) for i in range(500)]
+    orders = [
+        [index for update in epoch(plan(pairs, tokens_per_update=200, seed=seed), n) for index in update]
+        for seed, n in ((1, 0), (1, 1), (2, 0))
+    ]
+    assert orders[0] != orders[1] != orders[2] != orders[0]
+
+
+def test_an_update_mixes_short_and_long_sentences() -> None:
+    pairs = [(1 + i % 40, 1 + i % 40) for i in range(8000)]
+    means = [np.mean([pairs[i][1] for i in update]) for update in epoch(plan(pairs, tokens_per_update=2000))]
+    # An update of one length each would range from 1 to 40; mixed ones stay nearer to the corpus's mean.
+    assert min(means) > 4
+    assert max(means) < 37
+
+
+@pytest.mark.parametrize("n_pairs", [1, 2, 3])
+def test_C21_a_batch_bigger_than_the_corpus_is_the_corpus(n_pairs: int) -> None:
+    batches = plan([(5, 7)] * n_pairs, tokens_per_update=25_000)
+    assert batches.updates_per_epoch == 1
+    assert [sorted(batches.update(step)) for step in range(3)] == [list(range(n_pairs))] * 3
+
+
+def test_a_sentence_longer_than_an_update_is_refused() -> None:
+    with pytest.raises(AssertionError, match="a target of 41 tokens in updates of 40"):
+        plan([(3, 41)], tokens_per_update=40)
+
+
+# ---- How they are padded
+
+
+@settings(deadline=None, max_examples=60)
+@given(indices=st.lists(st.integers(0, 299), min_size=1, max_size=80, unique=True), max_cells=st.integers(1, 3000))
+def test_the_padded_batches_hold_the_sentences_and_keep_to_the_budget(
+    corpus: EncodedCorpus, tokenizers: Tokenizers, indices: list[int], max_cells: int
+) -> None:
+    batches = micro_batches(corpus, np.array(indices), tokenizers, max_cells=max_cells)
+    pairs = sorted((corpus.source(i).tolist(), corpus.target(i).tolist()) for i in indices)
+    assert sorted(pair for batch in batches for pair in unpadded(batch, tokenizers)) == pairs
+    for batch in batches:
+        cells = max(batch.source_BS.numel(), batch.target_in_BT.numel(), batch.target_out_BT.numel())
+        assert cells <= max_cells or len(batch.source_BS) == 1
+
+
+def unpadded(batch: Batch, tokenizers: Tokenizers) -> list[tuple[list[int], list[int]]]:
+    """The pairs of a batch, read row by row, with every cell checked on the way."""
+    pairs = []
+    for row in range(len(batch.source_BS)):
+        n_source, n_target = int(batch.source_mask_BS[row].sum()), int(batch.target_mask_BT[row].sum())
+        source, target = batch.source_BS[row, :n_source].tolist(), batch.target_out_BT[row, :n_target].tolist()
+        assert batch.source_mask_BS[row, :n_source].all()
+        assert batch.target_mask_BT[row, :n_target].all()
+        assert set(batch.source_BS[row, n_source:].tolist()) <= {tokenizers.source.pad_id}
+        assert set(batch.target_out_BT[row, n_target:].tolist()) <= {tokenizers.target.pad_id}
+        assert set(batch.target_in_BT[row, n_target:].tolist()) <= {tokenizers.target.pad_id}
+        assert batch.target_in_BT[row, :n_target].tolist() == [tokenizers.target.bos_id, *target[:-1]]
+        pairs.append((source, target))
+    assert batch.n_target_tokens == sum(len(target) for _, target in pairs)
+    assert batch.source_mask_BS.any(0).all()  # no column of padding alone
+    assert batch.target_mask_BT.any(0).all()
+    return pairs
+
+
+def test_the_tensors_are_what_the_model_takes(corpus: EncodedCorpus, tokenizers: Tokenizers) -> None:
+    (batch,) = micro_batches(corpus, np.arange(5), tokenizers, max_cells=1000)
+    assert {batch.source_BS.dtype, batch.target_in_BT.dtype, batch.target_out_BT.dtype} == {torch.long}
+    assert {batch.source_mask_BS.dtype, batch.target_mask_BT.dtype} == {torch.bool}
+    assert batch.source_BS.shape == batch.source_mask_BS.shape
+    assert batch.target_in_BT.shape == batch.target_out_BT.shape == batch.target_mask_BT.shape
+
+
+NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, NO_GPU])])
+def test_a_batch_moves_to_a_device_unchanged(corpus: EncodedCorpus, tokenizers: Tokenizers, device: str) -> None:
+    (batch,) = micro_batches(corpus, np.arange(5), tokenizers, max_cells=1000)
+    moved = batch.to(torch.device(device))
+    for field in fields(Batch):
+        before, after = getattr(batch, field.name), getattr(moved, field.name)
+        if isinstance(before, torch.Tensor):
+            assert after.device.type == device
+            before, after = before.tolist(), after.tolist()
+        assert before == after
+
+
+def test_little_of_multi30k_is_padding(shared_data: Path, tmp_path: Path) -> None:
+    config = DataConfig(
+        source_lang="en",
+        target_lang="de",
+        root=str(shared_data / "multi30k"),
+        train="train",
+        dev="val",
+        cache=str(tmp_path),
+    )
+    prepared = prepare(config, seed=1)
+    batches = BatchPlan(prepared.train.source_lengths, prepared.train.target_lengths, tokens_per_update=25_000, seed=1)
+    assert fill(prepared.train, batches, prepared.tokenizers, max_cells=2048) > 0.9
+
+
+def fill(corpus: EncodedCorpus, batches: BatchPlan, tokenizers: Tokenizers, *, max_cells: int) -> float:
+    """The share of the cells of an epoch, both sides together, that hold a token."""
+    updates: list[Array] = [batches.update(step) for step in range(batches.updates_per_epoch)]
+    padded = [batch for update in updates for batch in micro_batches(corpus, update, tokenizers, max_cells=max_cells)]
+    cells = sum(batch.source_BS.numel() + batch.target_out_BT.numel() for batch in padded)
+    return (int(corpus.source_lengths.sum()) + int(corpus.target_lengths.sum())) / cells

@@ -1,0 +1,405 @@
+"""Preparation: the same text gives the same files, once; what is in the cache is whole, or built again."""
+
+import errno
+import gzip
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transformer_cli.data import cache
+from transformer_cli.data import prepare as preparation
+from transformer_cli.data.prepare import Prepared, prepare
+from transformer_cli.errors import DataError, EnvironmentFault
+from transformer_cli.schema import DataConfig, TokenizerConfig
+
+SOURCES = [
+    f"the {noun} {verb} the {thing} ."
+    for noun in ("cat", "dog", "bird", "king")
+    for verb in ("saw", "hid")
+    for thing in ("milk", "chair", "lamp", "red book", "old red book")
+]
+TARGETS = [line.replace("the", "le").replace("saw", "a vu").replace("red book", "livre rouge") for line in SOURCES]
+FILES = [
+    "dev.json",
+    "manifest.json",
+    "report.json",
+    "source.ids",
+    "source.model",
+    "source.offsets",
+    "target.ids",
+    "target.model",
+    "target.offsets",
+    "test.json",
+]
+
+
+def write(folder: Path, name: str, lines: list[str]) -> str:
+    (folder / name).write_bytes("".join(f"{line}\n" for line in lines).encode())
+    return name
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> DataConfig:
+    """40 pairs to train on, 3 in dev and 2 in test."""
+    for split, lines in {"train": slice(None), "dev": slice(0, 3), "test": slice(3, 5)}.items():
+        write(tmp_path, f"{split}.en", SOURCES[lines])
+        write(tmp_path, f"{split}.fr", TARGETS[lines])
+    return DataConfig(
+        source_lang="en",
+        target_lang="fr",
+        root=str(tmp_path),
+        train="train",
+        dev="dev",
+        test="test",
+        cache=str(tmp_path / "cache"),
+        tokenizer=TokenizerConfig(vocab_size=60),
+    )
+
+
+def prepared_folders(config: DataConfig) -> list[Path]:
+    return sorted((Path(config.cache) / config.name).glob("prepared-*"))
+
+
+def files(config: DataConfig) -> dict[str, bytes]:
+    (folder,) = prepared_folders(config)
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def texts(prepared: Prepared) -> list[tuple[str, str]]:
+    """The training pairs as text again."""
+    source, target = prepared.tokenizers.source, prepared.tokenizers.target
+    corpus = prepared.train
+    return [(source.decode(corpus.source(i)), target.decode(corpus.target(i))) for i in range(len(corpus))]
+
+
+# ---- What comes out
+
+
+def test_every_training_pair_is_there_in_order_and_ends_with_eos(config: DataConfig) -> None:
+    prepared = prepare(config, seed=1)
+    assert texts(prepared) == list(zip(SOURCES, TARGETS, strict=True))
+    corpus, tokenizers = prepared.train, prepared.tokenizers
+    assert {int(corpus.source(i)[-1]) for i in range(len(corpus))} == {tokenizers.source.eos_id}
+    assert {int(corpus.target(i)[-1]) for i in range(len(corpus))} == {tokenizers.target.eos_id}
+    assert corpus.source_lengths.tolist() == [len(corpus.source(i)) for i in range(len(corpus))]
+    assert corpus.target_lengths.tolist() == [len(corpus.target(i)) for i in range(len(corpus))]
+    assert corpus.source_ids.nbytes == 2 * corpus.source_lengths.sum()
+    assert prepared.report.n_read == prepared.report.n_kept == 40
+    assert (prepared.dev.sources, prepared.dev.targets) == (SOURCES[:3], TARGETS[:3])
+    assert prepared.test is not None
+    assert (prepared.test.sources, prepared.test.targets) == (SOURCES[3:5], TARGETS[3:5])
+
+
+def test_a_big_vocabulary_takes_four_bytes_an_id(tmp_path: Path) -> None:
+    ids = [[0, 65_535, 65_536, 3], [999_999, 3]]
+    with cache.CorpusWriter(tmp_path, source_vocab_size=65_536, target_vocab_size=1_000_000) as writer:
+        writer.append([[65_535, 3]] * 2, ids)
+        writer.append([], [])
+        writer.append([[7]], [[8]])
+    corpus = cache.EncodedCorpus.open(tmp_path, source_vocab_size=65_536, target_vocab_size=1_000_000)
+    assert [corpus.target(i).tolist() for i in range(3)] == [*ids, [8]]
+    assert [corpus.source(i).tolist() for i in range(3)] == [[65_535, 3], [65_535, 3], [7]]
+    assert (corpus.source_ids.itemsize, corpus.target_ids.itemsize) == (2, 4)
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_vocabularies_are_joint_or_one_for_each_language(config: DataConfig, joint: bool) -> None:
+    prepared = prepare(replace(config, tokenizer=TokenizerConfig(vocab_size=45, joint=joint)), seed=1)
+    assert prepared.tokenizers.joint == joint
+    assert texts(prepared) == list(zip(SOURCES, TARGETS, strict=True))
+
+
+def test_without_dev_and_test_pairs_are_held_out(config: DataConfig) -> None:
+    prepared = prepare(replace(config, dev=None, test=None), seed=1)
+    assert prepared.test is not None
+    held = list(zip(prepared.dev.sources, prepared.dev.targets, strict=True))
+    held += zip(prepared.test.sources, prepared.test.targets, strict=True)
+    assert sorted(texts(prepared) + held) == sorted(zip(SOURCES, TARGETS, strict=True))
+    assert len(held) >= 2
+
+
+def test_C10_blank_lines_are_dropped_in_train_and_kept_in_dev(config: DataConfig, tmp_path: Path) -> None:
+    blank_source, blank_target = ["", "\u00a0\t", "a", "b"], ["c", "d", "", "\u3000"]
+    for split in ("train", "dev"):
+        write(tmp_path, f"{split}.en", [*blank_source, *SOURCES])
+        write(tmp_path, f"{split}.fr", [*blank_target, *TARGETS])
+    prepared = prepare(config, seed=1)
+    assert texts(prepared) == list(zip(SOURCES, TARGETS, strict=True))
+    assert prepared.report.n_blank == 4
+    assert prepared.dev.sources == [*blank_source, *SOURCES]
+    assert prepared.dev.targets == [*blank_target, *TARGETS]
+
+
+def test_C11_a_line_of_a_million_characters_is_left_out_and_counted(config: DataConfig, tmp_path: Path) -> None:
+    write(tmp_path, "train.en", ["cat " * 250_000, *SOURCES, "x" * 1_000_000])
+    write(tmp_path, "train.fr", ["chat", *TARGETS, "y"])
+    prepared = prepare(config, seed=1)
+    assert texts(prepared) == list(zip(SOURCES, TARGETS, strict=True))
+    assert prepared.report.n_long == 2
+
+
+def test_the_end_of_sentence_is_one_of_the_max_length_tokens(config: DataConfig) -> None:
+    lengths = prepare(config, seed=1).train.source_lengths
+    for longest in (lengths.max(), lengths.max() - 1):
+        prepared = prepare(replace(config, max_length=int(longest)), seed=1)
+        assert prepared.train.source_lengths.max() <= longest
+        assert prepared.report.n_long == 40 - len(prepared.train)
+    assert prepared.report.n_long > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "filter_named"),
+    [
+        ({"max_length": 2}, "40 longer than data.max_length=2 tokens"),
+        ({"train": ["blank.en", "train.fr"]}, "40 blank on one side or both"),
+        (
+            {"max_ratio": 1.0, "train": ["once.en", "once.fr"], "tokenizer": TokenizerConfig(vocab_size=20)},
+            "1 more uneven than data.max_ratio=1",
+        ),
+    ],
+)
+def test_C12_when_no_pair_is_left_the_filter_is_named(
+    config: DataConfig, tmp_path: Path, options: dict[str, Any], filter_named: str
+) -> None:
+    write(tmp_path, "blank.en", [" "] * 40)
+    write(tmp_path, "once.en", ["the cat saw the red book"])
+    write(tmp_path, "once.fr", ["le chat"])
+    config = replace(config, **options)
+    with pytest.raises(DataError, match=rf"^data.train: none of \d+ pairs is left: {filter_named}\. "):
+        prepare(config, seed=1)
+    assert prepared_folders(config) == []
+
+
+def test_C2_a_folder_or_fifo_in_place_of_a_text_is_one_line(config: DataConfig, tmp_path: Path) -> None:
+    (tmp_path / "folder.en").mkdir()
+    os.mkfifo(tmp_path / "fifo.en")
+    for name, kind in (("folder.en", "a folder"), ("fifo.en", "not a regular file")):
+        with pytest.raises(DataError, match=rf"/{name}: is {kind}\. Name a text file$"):
+            prepare(replace(config, train=[name, "train.fr"]), seed=1)
+
+
+def test_C21_one_pair_is_enough(config: DataConfig, tmp_path: Path) -> None:
+    write(tmp_path, "train.en", SOURCES[:1])
+    write(tmp_path, "train.fr", TARGETS[:1])
+    config = replace(config, dev=None, test=None, tokenizer=TokenizerConfig(vocab_size=20))
+    prepared = prepare(config, seed=1)
+    assert texts(prepared) == [(SOURCES[0], TARGETS[0])]
+    assert prepared.dev.sources == SOURCES[:1]
+    assert prepared.test is None
+
+
+# ---- The key, and using what is there
+
+
+def test_a_second_call_uses_what_the_first_has_built(config: DataConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = prepare(config, seed=1)
+    (folder,) = prepared_folders(config)
+    before = {path: path.stat() for path in (folder, *folder.iterdir())}
+    for name in ("load_splits", "train_tokenizer", "clean"):
+        monkeypatch.delattr(preparation, name)
+    second = prepare(config, seed=1)
+    assert {path: path.stat() for path in (folder, *folder.iterdir())}.keys() == before.keys()
+    assert all(path.stat().st_mtime_ns == stat.st_mtime_ns for path, stat in before.items())
+    assert all(path.stat().st_ino == stat.st_ino for path, stat in before.items())
+    assert second.fingerprint == first.fingerprint
+    assert second.report == first.report
+    assert texts(second) == texts(first)
+
+
+def test_two_builds_are_equal_byte_for_byte(config: DataConfig, tmp_path: Path) -> None:
+    other = replace(config, cache=str(tmp_path / "other"))
+    assert prepare(config, seed=1).fingerprint == prepare(other, seed=1).fingerprint
+    assert files(config) == files(other)
+    assert sorted(files(config)) == FILES
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_length": 50},
+        {"max_ratio": 5.0},
+        {"drop_duplicates": False},
+        {"tokenizer": TokenizerConfig(vocab_size=59)},
+        {"test": None},
+    ],
+)
+def test_another_option_is_another_folder(config: DataConfig, options: dict[str, Any]) -> None:
+    prepare(config, seed=1)
+    prepare(replace(config, **options), seed=1)
+    assert len(prepared_folders(config)) == 2
+
+
+def test_another_seed_is_another_folder(config: DataConfig) -> None:
+    prepare(config, seed=1)
+    prepare(config, seed=2)
+    assert len(prepared_folders(config)) == 2
+
+
+@pytest.mark.parametrize("name", ["train.en", "train.fr", "dev.en", "dev.fr", "test.en", "test.fr"])
+def test_another_text_has_another_fingerprint(config: DataConfig, tmp_path: Path, name: str) -> None:
+    before = prepare(config, seed=1).fingerprint
+    (tmp_path / name).write_bytes((tmp_path / name).read_bytes().replace(b".", b"!", 1))
+    assert prepare(config, seed=1).fingerprint != before
+
+
+def test_the_same_text_in_other_files_has_the_same_fingerprint(config: DataConfig, tmp_path: Path) -> None:
+    before = prepare(config, seed=1).fingerprint
+    packed = gzip.compress((tmp_path / "train.en").read_bytes())
+    (tmp_path / "packed.en.gz").write_bytes(packed)
+    moved = replace(config, name="packed", train=["packed.en.gz", "train.fr"])
+    assert prepare(moved, seed=1).fingerprint == before
+
+
+# ---- Whole or absent
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("damage", ["cut", "flipped", "missing"])
+def test_C20_a_damaged_file_is_found_and_everything_built_again(
+    config: DataConfig, caplog: pytest.LogCaptureFixture, name: str, damage: str
+) -> None:
+    first = prepare(config, seed=1)
+    whole = files(config)
+    path = prepared_folders(config)[0] / name
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.unlink()
+    if damage != "missing":
+        path.write_bytes(content if damage == "flipped" else whole[name][:-1])
+    with caplog.at_level(logging.WARNING, "tfm"):
+        again = prepare(config, seed=1)
+    (record,) = caplog.records
+    assert "it is built again" in record.getMessage()
+    assert str(path.parent) in record.getMessage()
+    assert files(config) == whole
+    assert again.fingerprint == first.fingerprint
+
+
+CHILD = """
+import json, os, signal, sys, time
+from pathlib import Path
+from transformer_cli.data import cache, prepare
+from transformer_cli.schema import DataConfig, TokenizerConfig
+
+options = json.loads(sys.argv[1])
+config = DataConfig(**{**options, "tokenizer": TokenizerConfig(vocab_size=60)})
+def die(*args, **kwargs):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def child(config: DataConfig, program: str) -> subprocess.Popen[str]:
+    options = {name: getattr(config, name) for name in ("source_lang", "target_lang", "root", "train", "dev", "cache")}
+    command = [sys.executable, "-c", CHILD + program, json.dumps(options)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(cache.__file__).parents[2])}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+@pytest.mark.parametrize("moment", ["prepare.train_tokenizer", "prepare._write_text", "os.fsync", "Path.rename"])
+def test_C20_a_killed_preparation_leaves_nothing_that_is_used(config: DataConfig, moment: str) -> None:
+    config = replace(config, test=None)
+    killed = child(config, f"{moment} = die\nprepare.prepare(config, seed=1)")
+    assert killed.wait() == -signal.SIGKILL
+    assert killed.communicate() == ("", "")
+    assert prepared_folders(config) == []
+    left = Path(config.cache) / config.name
+    assert len(list(left.glob(".prepared-*-*"))) == 1
+    prepare(config, seed=1)
+    assert len(prepared_folders(config)) == 1
+    assert list(left.glob(".prepared-*-*")) == []
+
+
+def test_C20_two_processes_at_once_build_once_and_agree(config: DataConfig, tmp_path: Path) -> None:
+    config = replace(config, test=None)
+    program = """
+train = prepare.train_tokenizer
+def slowly(*args, **kwargs):
+    print("built")
+    time.sleep(0.5)
+    return train(*args, **kwargs)
+prepare.train_tokenizer = slowly
+Path(options["root"], f"ready{os.getpid()}").touch()
+while len(list(Path(options["root"]).glob("ready*"))) < 2:
+    time.sleep(0.01)
+print(prepare.prepare(config, seed=1).fingerprint)
+"""
+    outputs = [process.communicate() for process in [child(config, program), child(config, program)]]
+    assert [err for _, err in outputs] == ["", ""]
+    printed = sorted(word for out, _ in outputs for word in out.split())
+    fingerprint = prepare(config, seed=1).fingerprint
+    assert printed == sorted(["built", fingerprint, fingerprint])
+
+
+def test_C20_on_a_disk_without_locks_the_loser_uses_what_the_winner_built(
+    config: DataConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_locks(*args: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    def build_after_the_winner(folder: Path, *args: Any, **options: Any) -> None:
+        monkeypatch.setattr(preparation, "_build", build)
+        prepare(config, seed=1)
+        build(folder, *args, **options)
+
+    build = preparation._build
+    monkeypatch.setattr(cache.fcntl, "lockf", no_locks)
+    monkeypatch.setattr(preparation, "_build", build_after_the_winner)
+    prepared = prepare(config, seed=1)
+    assert texts(prepared) == list(zip(SOURCES, TARGETS, strict=True))
+    assert [path.name[:9] for path in (Path(config.cache) / config.name).iterdir() if path.is_dir()] == ["prepared-"]
+
+
+@pytest.mark.parametrize("call", ["fsync", "rename"])
+def test_B1_a_full_disk_is_one_line_and_leaves_nothing(
+    config: DataConfig, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    def full(*args: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*((os, "fsync") if call == "fsync" else (Path, "rename")), full)
+        with pytest.raises(EnvironmentFault, match=r"^.*: cannot keep the prepared data: No space left .* data\.cache"):
+            prepare(config, seed=1)
+    assert [path for path in (Path(config.cache) / config.name).iterdir() if path.is_dir()] == []
+    prepare(config, seed=1)
+
+
+def test_B5_a_cache_that_cannot_be_written_names_the_folder(config: DataConfig, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    config = replace(config, cache=str(tmp_path / "file"))
+    with pytest.raises(EnvironmentFault, match=rf"^{tmp_path}/file/.*: cannot keep .* Make room, or set data\.cache"):
+        prepare(config, seed=1)
+
+
+def test_every_file_is_synced_before_the_folder_gets_its_name(
+    config: DataConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+
+    def recorded(name: str, function: Callable[..., Any], of: Callable[..., str]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            events.append(f"{name} {of(*args)}")
+            return function(*args)
+
+        return call
+
+    def path_of(descriptor: int) -> str:
+        return Path(os.readlink(f"/proc/self/fd/{descriptor}")).name
+
+    monkeypatch.setattr(os, "fsync", recorded("sync", os.fsync, path_of))
+    monkeypatch.setattr(Path, "rename", recorded("rename", Path.rename, lambda old, new: new.name))
+    prepare(config, seed=1)
+    *synced, built, renamed, parent = events
+    assert sorted(synced) == [f"sync {name}" for name in FILES]
+    assert built.startswith("sync .prepared-")
+    assert renamed.startswith("rename prepared-")
+    assert parent == f"sync {config.name}"

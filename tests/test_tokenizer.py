@@ -1,0 +1,207 @@
+"""SentencePiece models: reproducible bytes, text that survives the round trip, control ids that text cannot reach."""
+
+import unicodedata
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, normalize, train_tokenizer
+from transformer_cli.errors import CheckpointError, ConfigError, DataError
+from transformer_cli.schema import TokenizerConfig, TokenizerKind
+
+TEXT = """the a cat dog milk chair drank sat down in on very comfortable was it she he Œuvre Straße café naïve
+red black white horse bird table lamp book water wine sleeps eats under behind yesterday today never because"""
+WORDS = TEXT.split()
+CONTROL_TEXT = ["<s>", "</s>", "<pad>", "<unk>", "<2de>", "a </s> b", "<s></s>", "<0x0A>"]
+
+
+def sentences(n: int = 400) -> Iterator[str]:
+    for i in range(n):
+        yield " ".join(WORDS[(i * k * k + k) % len(WORDS)] for k in range(3, 3 + i % 9)) + "."
+
+
+def train(lines: list[str] | None = None, *, seed: int = 1, vocab_size: int = 70, **options: object) -> Tokenizer:
+    config = TokenizerConfig(vocab_size=vocab_size, **options)  # type: ignore[arg-type]
+    return train_tokenizer(list(sentences()) if lines is None else lines, config, seed=seed)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return train()
+
+
+@pytest.fixture(scope="module")
+def byte_tokenizer() -> Tokenizer:
+    return train(vocab_size=350, byte_fallback=True)
+
+
+@pytest.mark.parametrize("kind", TokenizerKind)
+def test_equal_input_gives_equal_bytes(kind: TokenizerKind) -> None:
+    assert train(kind=kind).model_bytes == train(kind=kind).model_bytes
+
+
+def test_the_sample_depends_on_the_seed_alone() -> None:
+    many = [*sentences(2000), *CONTROL_TEXT]
+    first, again, other = (train(many, max_sentences=200, seed=seed) for seed in (1, 1, 2))
+    assert first.sha256 == again.sha256
+    assert first.sha256 != other.sha256
+
+
+def test_a_model_loaded_from_its_bytes_is_the_same(tokenizer: Tokenizer) -> None:
+    loaded = Tokenizer(tokenizer.model_bytes)
+    assert loaded.sha256 == tokenizer.sha256
+    assert len(loaded) == 70
+    assert loaded.encode(WORDS) == tokenizer.encode(WORDS)
+
+
+def test_the_four_special_ids_differ_and_no_text_reaches_them(tokenizer: Tokenizer) -> None:
+    special = {tokenizer.pad_id, tokenizer.unk_id, tokenizer.bos_id, tokenizer.eos_id}
+    assert len(special) == 4
+    assert all(special.isdisjoint(ids) for ids in tokenizer.encode(list(sentences())))
+
+
+def test_joint_means_one_model_for_both_sides(tokenizer: Tokenizer, byte_tokenizer: Tokenizer) -> None:
+    assert Tokenizers(tokenizer, Tokenizer(tokenizer.model_bytes)).joint
+    assert not Tokenizers(tokenizer, byte_tokenizer).joint
+
+
+def test_training_says_nothing_on_stderr(capfd: pytest.CaptureFixture[str]) -> None:
+    train()
+    with pytest.raises(ConfigError):
+        train(vocab_size=5000)
+    assert capfd.readouterr() == ("", "")
+
+
+# ---- Text
+
+
+def test_seen_text_comes_back_as_it_was(tokenizer: Tokenizer) -> None:
+    lines = list(sentences())
+    assert [tokenizer.decode(ids) for ids in tokenizer.encode(lines)] == lines
+
+
+@settings(deadline=None, max_examples=300)
+@given(text=st.text(st.characters(exclude_characters="\u2581")))
+def test_with_byte_fallback_any_text_comes_back_normalized(byte_tokenizer: Tokenizer, text: str) -> None:
+    assert byte_tokenizer.decode(byte_tokenizer.encode([text])[0]) == normalize(text)
+
+
+@settings(deadline=None, max_examples=300)
+@given(text=st.text(st.one_of(st.characters(), st.sampled_from("\u2581⁇ \n abcdet"))))
+def test_encoding_is_stable_after_one_pass(tokenizer: Tokenizer, text: str) -> None:
+    once = tokenizer.decode(tokenizer.encode([text])[0])
+    assert tokenizer.decode(tokenizer.encode([once])[0]) == once
+
+
+@pytest.mark.parametrize("text", ["10 m²", "½ cup …", "ＡＢＣ！", "™ № ﬁ", "می‌خواهم", "👩‍👩‍👧", "“quoted” – dash"])
+def test_characters_are_not_folded_into_others(text: str) -> None:
+    tokenizer = train([*sentences(), text, text], vocab_size=150)
+    assert tokenizer.decode(tokenizer.encode([text])[0]) == text
+
+
+def test_composed_and_separate_accents_are_the_same_text(tokenizer: Tokenizer) -> None:
+    composed, separate = tokenizer.encode(["café naïve", unicodedata.normalize("NFD", "café naïve")])
+    assert composed == separate
+
+
+@pytest.mark.parametrize("text", ["", " ", "\t", "\u00a0", "\u3000", "\u2028\u2029", "\x85\x0b\x0c\x1c", " \u2003 \t"])
+def test_D2_white_space_has_no_ids(tokenizer: Tokenizer, text: str) -> None:
+    assert tokenizer.encode([text]) == [[]]
+
+
+@pytest.mark.parametrize("space", ["\t", "\u00a0", "\u2028", "\x85", "  ", "\r", "\x0b"])
+def test_every_space_is_a_plain_space(tokenizer: Tokenizer, space: str) -> None:
+    assert tokenizer.encode([f" the{space}cat "]) == tokenizer.encode(["the cat"])
+
+
+def test_C7_nul_and_lone_surrogates_are_text(byte_tokenizer: Tokenizer) -> None:
+    nul, surrogate = byte_tokenizer.encode(["a\0b", "a\udcffb"])
+    assert byte_tokenizer.decode(nul) == "a\0b"
+    assert byte_tokenizer.decode(surrogate) == "a\ufffdb"
+
+
+def test_C11_a_line_of_a_million_characters_is_trained_on_and_encoded() -> None:
+    line = "the cat sat " * 90_000 + "Ж"
+    tokenizer = train([*sentences(), line])
+    assert tokenizer.decode(tokenizer.encode([line])[0]) == line
+
+
+@pytest.mark.parametrize("text", ["😀 👍🏽", "שלום עולם", "مرحبا", "a\u200bb", "x\u0301\u0323", "日本語の文"])
+def test_C13_any_script_that_was_trained_on_comes_back(text: str) -> None:
+    tokenizer = train([*sentences(), text], vocab_size=120)
+    assert tokenizer.decode(tokenizer.encode([text])[0]) == unicodedata.normalize("NFC", text)
+
+
+def test_C13_unknown_characters_are_marked(tokenizer: Tokenizer) -> None:
+    ids = tokenizer.encode(["the Ж"])[0]
+    assert tokenizer.unk_id in ids
+    assert tokenizer.decode(ids) == "the ⁇"
+
+
+@pytest.mark.parametrize("kind", TokenizerKind)
+@pytest.mark.parametrize("text", CONTROL_TEXT)
+def test_C14_literal_control_tokens_are_plain_text(kind: TokenizerKind, text: str) -> None:
+    tokenizer = train([*sentences(), *CONTROL_TEXT * 5], kind=kind)
+    ids = tokenizer.encode([text])[0]
+    assert {tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id, tokenizer.unk_id}.isdisjoint(ids)
+    assert tokenizer.decode(ids) == text
+
+
+def test_C14_a_written_byte_token_is_plain_text(byte_tokenizer: Tokenizer) -> None:
+    assert byte_tokenizer.decode(byte_tokenizer.encode(["a<0x41>b"])[0]) == "a<0x41>b"
+
+
+def test_D3_line_ends_from_byte_fallback_become_spaces(byte_tokenizer: Tokenizer) -> None:
+    pieces = byte_tokenizer.pieces(range(len(byte_tokenizer)))
+    for character in "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029":
+        between = [f"<0x{byte:02X}>" for byte in character.encode()]
+        assert byte_tokenizer.decode([pieces.index(piece) for piece in ["a", *between, "b"]]) == "a b"
+
+
+def test_D3_control_ids_leave_no_trace(tokenizer: Tokenizer) -> None:
+    ids = tokenizer.encode(["the cat"])[0]
+    around = [tokenizer.bos_id, *ids, tokenizer.eos_id, tokenizer.pad_id, tokenizer.pad_id]
+    assert tokenizer.decode(around) == "the cat"
+
+
+# ---- Mistakes
+
+
+@pytest.mark.parametrize("kind", TokenizerKind)
+@pytest.mark.parametrize("byte_fallback", [False, True])
+def test_C19_a_vocabulary_too_big_names_the_largest_possible(kind: TokenizerKind, byte_fallback: bool) -> None:
+    lines = list(sentences(40))
+    with pytest.raises(ConfigError) as caught:
+        train(lines, kind=kind, byte_fallback=byte_fallback, vocab_size=20_000)
+    start, _, number = str(caught.value).rpartition("vocab_size=")
+    largest = int(number.split()[0])
+    assert start == (
+        "data.tokenizer.vocab_size=20000: more pieces than the training text has; "
+        f"the largest possible is {largest}. Set data.tokenizer."
+    )
+    assert len(train(lines, kind=kind, byte_fallback=byte_fallback, vocab_size=largest)) == largest
+    with pytest.raises(ConfigError, match=f"largest possible is {largest}"):
+        train(lines, kind=kind, byte_fallback=byte_fallback, vocab_size=largest + 1)
+
+
+def test_a_vocabulary_too_small_names_the_smallest_possible() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^data.tokenizer.vocab_size=8: too small .* smallest possible is (\d+)\."
+    ) as e:
+        train(vocab_size=8)
+    smallest = int(str(e.value).split("smallest possible is ")[1].split(".")[0])
+    assert len(train(vocab_size=smallest)) == smallest
+
+
+@pytest.mark.parametrize("lines", [[], [""], [" ", "\t"], ["\0", "\u2581", "\u2585"]])
+def test_no_text_to_train_on_is_a_data_error(lines: list[str]) -> None:
+    with pytest.raises(DataError, match="no text to train a tokenizer on"):
+        train(lines)
+
+
+@pytest.mark.parametrize("junk", [b"", b"junk", b"\x80\x04K\x01.", b"PK\x03\x04"])
+def test_foreign_bytes_are_no_tokenizer(junk: bytes) -> None:
+    with pytest.raises(CheckpointError, match=r"^tokenizer: "):
+        Tokenizer(junk)

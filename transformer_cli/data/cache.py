@@ -1,0 +1,209 @@
+"""Folders of derived files that are whole or absent, and the memory-mapped corpus that lives in one.
+
+A folder is built beside its place, written down in a manifest of sizes and SHA-256, synced, and renamed once.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transformer_cli.errors import EnvironmentFault
+from transformer_cli.files import sync_folder
+from transformer_cli.logs import LOGGER
+
+Array = NDArray[Any]
+
+MANIFEST = "manifest.json"
+_OFFSET_TYPE = np.dtype("<i8")
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedCorpus:
+    """Parallel sentences as ids, each ending with EOS. Sentence i of a side is ids[offsets[i] : offsets[i + 1]]."""
+
+    source_ids: Array
+    source_offsets: Array
+    target_ids: Array
+    target_offsets: Array
+
+    @classmethod
+    def open(cls, folder: Path, *, source_vocab_size: int, target_vocab_size: int) -> "EncodedCorpus":
+        """The corpus that CorpusWriter left in `folder`, mapped into memory and read only as it is used."""
+        source = _open_side(folder / "source", source_vocab_size)
+        target = _open_side(folder / "target", target_vocab_size)
+        return cls(*source, *target)
+
+    def __len__(self) -> int:
+        return len(self.source_offsets) - 1
+
+    @cached_property
+    def source_lengths(self) -> Array:
+        return np.diff(self.source_offsets).astype(np.int32)
+
+    @cached_property
+    def target_lengths(self) -> Array:
+        return np.diff(self.target_offsets).astype(np.int32)
+
+    def source(self, index: int) -> Array:
+        return self.source_ids[self.source_offsets[index] : self.source_offsets[index + 1]]
+
+    def target(self, index: int) -> Array:
+        return self.target_ids[self.target_offsets[index] : self.target_offsets[index + 1]]
+
+
+class CorpusWriter:
+    """Appends encoded sentences to the files of an EncodedCorpus in `folder`; memory does not grow with the corpus."""
+
+    def __init__(self, folder: Path, *, source_vocab_size: int, target_vocab_size: int) -> None:
+        self._source = _SideWriter(folder / "source", source_vocab_size)
+        self._target = _SideWriter(folder / "target", target_vocab_size)
+
+    def append(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> None:
+        assert len(sources) == len(targets)
+        self._source.append(sources)
+        self._target.append(targets)
+
+    def __enter__(self) -> "CorpusWriter":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._source.close()
+        self._target.close()
+
+
+class _SideWriter:
+    def __init__(self, stem: Path, vocab_size: int) -> None:
+        self._type = _id_type(vocab_size)
+        self._ids: IO[bytes] = open(stem.with_suffix(".ids"), "wb")  # noqa: SIM115  (closed by CorpusWriter)
+        self._offsets: IO[bytes] = open(stem.with_suffix(".offsets"), "wb")  # noqa: SIM115
+        self._n_ids = 0
+        self._offsets.write(np.zeros(1, _OFFSET_TYPE).tobytes())
+
+    def append(self, sentences: Sequence[Sequence[int]]) -> None:
+        ends = self._n_ids + np.cumsum([len(sentence) for sentence in sentences], dtype=_OFFSET_TYPE)
+        ids = np.fromiter(chain.from_iterable(sentences), self._type)
+        self._n_ids += len(ids)
+        self._ids.write(ids.tobytes())
+        self._offsets.write(ends.tobytes())
+
+    def close(self) -> None:
+        self._ids.close()
+        self._offsets.close()
+
+
+def _id_type(vocab_size: int) -> np.dtype[Any]:
+    return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
+
+
+def _open_side(stem: Path, vocab_size: int) -> tuple[Array, Array]:
+    ids = np.memmap(stem.with_suffix(".ids"), _id_type(vocab_size), "r")
+    offsets = np.memmap(stem.with_suffix(".offsets"), _OFFSET_TYPE, "r")
+    return ids.view(np.ndarray), offsets.view(np.ndarray)  # plain arrays: indexing a memmap object is slow
+
+
+def ensure_folder(folder: Path, build: Callable[[Path], None]) -> None:
+    """Make sure that `folder` is there and whole: as it is, or as `build` fills an empty folder beside it.
+
+    Processes that want the same folder wait for the first one and use what it has built. Raises EnvironmentFault.
+    """
+    try:
+        if _fault(folder) is None:
+            return
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _only_builder(folder) as alone:
+            fault = _fault(folder)  # again: another process may have built it while we waited
+            if fault is None:
+                return
+            if folder.exists():
+                LOGGER.warning("%s: %s; it is built again", folder, fault)
+            if alone:  # then what lies about was left by processes that were killed
+                for left in folder.parent.glob(f".{folder.name}-*"):
+                    shutil.rmtree(left)
+            _build_beside(folder, build)
+    except OSError as error:
+        raise EnvironmentFault(
+            f"{error.filename or folder}: cannot keep the prepared data: {error.strerror}."
+            " Make room, or set data.cache to a folder that can be written"
+        ) from error
+
+
+def _build_beside(folder: Path, build: Callable[[Path], None]) -> None:
+    beside = folder.parent / f".{folder.name}-{uuid.uuid4().hex}"
+    try:
+        beside.mkdir()
+        build(beside)
+        files = {path.name: _written(path) for path in sorted(beside.iterdir())}
+        (beside / MANIFEST).write_text(json.dumps({"files": files}, indent=1), encoding="ascii")
+        for path in beside.iterdir():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        sync_folder(beside)
+        if folder.exists() and _fault(folder) is not None:
+            folder.rename(beside.with_name(f"{beside.name}-damaged"))
+        try:
+            beside.rename(folder)
+        except OSError:
+            if _fault(folder) is not None:  # else another process was faster, on a disk without locks
+                raise
+        sync_folder(folder.parent)
+    finally:
+        for left in folder.parent.glob(f"{beside.name}*"):
+            shutil.rmtree(left)
+
+
+def _fault(folder: Path) -> str | None:
+    """What is wrong with `folder`, compared with its manifest; None if nothing is."""
+    if not folder.is_dir():
+        return "missing"
+    try:
+        files: dict[str, dict[str, Any]] = json.loads((folder / MANIFEST).read_bytes())["files"]
+        for name, expected in files.items():
+            if _written(folder / name) != expected:
+                return f"{name} is not as it was written"
+    except FileNotFoundError as error:
+        return f"{Path(error.filename).name} is missing"
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return f"{MANIFEST} is damaged"
+    return None
+
+
+def _written(path: Path) -> dict[str, Any]:
+    """What the manifest says of a file."""
+    return {"size": path.stat().st_size, "sha256": file_sha256(path)}
+
+
+def file_sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def _only_builder(folder: Path) -> Iterator[bool]:
+    """Wait for the right to build `folder`; False on a disk without locks, where only the rename decides.
+
+    lockf and not flock: a killed process loses it at once, also when it leaves children behind.
+    """
+    with open(folder.parent / f".{folder.name}.lock", "ab") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            LOGGER.info("waiting for another process that prepares %s", folder)
+            fcntl.lockf(file, fcntl.LOCK_EX)
+        except OSError:
+            yield False
+            return
+        yield True

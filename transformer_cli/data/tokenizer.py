@@ -1,0 +1,144 @@
+"""Text to ids and back: SentencePiece models, trained on the training text and carried as bytes.
+
+Normalisation is ours and leaves the text as it is, but for white space (every kind and number becomes one plain space)
+and for letters typed with separate accents (composed: NFC). SentencePiece's usual `nmt_nfkc` would also rewrite `½`,
+`m²`, `…` and full-width letters and drop the joiners of Persian and of emoji, and a model could never write them again.
+"""
+
+import hashlib
+import io
+import random
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import sentencepiece
+
+from transformer_cli.errors import CheckpointError, ConfigError, DataError
+from transformer_cli.schema import TokenizerConfig
+
+# Everything that some program takes for the end of a line. Byte fallback can produce each of them.
+_LINE_ENDS = dict.fromkeys(map(ord, "\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029"), " ")
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+# While training, SentencePiece skips lines with a mark of its own in them or of more than a few kB, and the characters
+# of what looks like a control token; all of it without a word.
+_MARKS = dict.fromkeys(map(ord, "\0\u2581\u2585"), " ")
+_CONTROL_TEXT = re.compile("<(pad|unk|s|/s)>")
+_LONGEST_PART = 4000  # characters
+
+
+class Tokenizer:
+    """One SentencePiece model. Raises CheckpointError for bytes that are not one of ours."""
+
+    def __init__(self, model_bytes: bytes) -> None:
+        self.model_bytes = model_bytes
+        self.sha256 = hashlib.sha256(model_bytes).hexdigest()
+        try:
+            self._model = sentencepiece.SentencePieceProcessor(model_proto=model_bytes)
+        except (RuntimeError, OSError) as error:
+            raise CheckpointError("tokenizer: not a SentencePiece model. Prepare the data again") from error
+        self.pad_id: int = self._model.pad_id()
+        self.unk_id: int = self._model.unk_id()
+        self.bos_id: int = self._model.bos_id()
+        self.eos_id: int = self._model.eos_id()
+        if min(self.pad_id, self.unk_id, self.bos_id, self.eos_id) < 0:
+            raise CheckpointError("tokenizer: has no id for <pad>, <unk>, <s> or </s>. Use a model trained by tfm")
+
+    def __len__(self) -> int:
+        return len(self._model)
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        """Ids of each line, without BOS and EOS: none for white space alone; a written `</s>` is plain text."""
+        ids: list[list[int]] = self._model.encode([normalize(line) for line in lines])
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """One line of text whatever the ids: padding, BOS and EOS are left out, line ends become spaces."""
+        text: str = self._model.decode([int(i) for i in ids])
+        return text.translate(_LINE_ENDS).strip(" ")
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        return [self._model.id_to_piece(int(i)) for i in ids]
+
+
+@dataclass(frozen=True)
+class Tokenizers:
+    """The tokenizers of the two languages; the same one twice when the vocabulary is joint."""
+
+    source: Tokenizer
+    target: Tokenizer
+
+    @property
+    def joint(self) -> bool:
+        return self.source.sha256 == self.target.sha256
+
+
+def normalize(line: str) -> str:
+    """The text that is encoded: composed letters, single plain spaces, and nothing that UTF-8 cannot hold."""
+    return " ".join(unicodedata.normalize("NFC", _LONE_SURROGATE.sub("\ufffd", line)).split())
+
+
+def train_tokenizer(sentences: Iterable[str], config: TokenizerConfig, *, seed: int) -> Tokenizer:
+    """Train on `sentences`, or on a sample drawn with `seed` when there are many; equal input gives equal bytes.
+
+    Raises ConfigError when the text has too few pieces for the vocabulary size, or too many characters.
+    """
+    lines = list(sentences)
+    if len(lines) > config.max_sentences:
+        chosen = sorted(random.Random(seed).sample(range(len(lines)), config.max_sentences))
+        lines = [lines[i] for i in chosen]
+    if not any(_training_parts(lines)):
+        raise DataError("data.train: no text to train a tokenizer on. Check the training files")
+    try:
+        return Tokenizer(_train(lines, config, exact_size=True))
+    except RuntimeError as error:
+        raise _size_error(lines, config, str(error)) from error
+
+
+def _train(lines: Sequence[str], config: TokenizerConfig, *, exact_size: bool) -> bytes:
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=_training_parts(lines),
+        model_writer=model,
+        model_type=config.kind.name,
+        vocab_size=config.vocab_size,
+        hard_vocab_limit=exact_size,
+        character_coverage=config.character_coverage,
+        byte_fallback=config.byte_fallback,
+        normalization_rule_name="identity",
+        unk_surface="\u2047",  # without its usual spaces: text must come out as it would go in again
+        max_sentence_length=4 * _LONGEST_PART + 1,  # in bytes
+        pad_id=0,  # the one place where ids are given out; everything else asks the tokenizer
+        unk_id=1,
+        bos_id=2,
+        eos_id=3,
+        num_threads=1,  # the number is written into the model, so it may not depend on the machine
+        minloglevel=3,  # its progress log would go to stderr, which is ours
+    )
+    return model.getvalue()
+
+
+def _training_parts(lines: Iterable[str]) -> Iterator[str]:
+    """The lines in a form of which SentencePiece skips nothing."""
+    for line in lines:
+        text = _CONTROL_TEXT.sub(r"< \1>", normalize(line.translate(_MARKS)))
+        for start in range(0, len(text), _LONGEST_PART):
+            yield text[start : start + _LONGEST_PART]
+
+
+def _size_error(lines: Sequence[str], config: TokenizerConfig, message: str) -> ConfigError:
+    """What is wrong with the vocabulary size, and which size would do."""
+    key = f"data.tokenizer.vocab_size={config.vocab_size}"
+    too_small = re.search(r"smaller than required_chars\. \d+ vs (\d+)", message)
+    if too_small:
+        return ConfigError(
+            f"{key}: too small for the characters of the training text; the smallest possible is {too_small[1]}."
+            " Raise it, or lower data.tokenizer.character_coverage"
+        )
+    # SentencePiece names the limit too, in words that may change; a training that may stop short ends at it.
+    largest = len(Tokenizer(_train(lines, config, exact_size=False)))
+    return ConfigError(
+        f"{key}: more pieces than the training text has; the largest possible is {largest}."
+        f" Set data.tokenizer.vocab_size={largest} or less"
+    )
