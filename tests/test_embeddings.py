@@ -1,0 +1,117 @@
+"""Embeddings and positions against numbers worked out by hand from sections 3.4 and 3.5 of the paper."""
+
+import math
+
+import pytest
+import torch
+
+from transformer_cli.errors import ConfigError
+from transformer_cli.models.embeddings import (
+    LearnedPositions,
+    RotaryPositions,
+    Rotation,
+    SinusoidalPositions,
+    TokenEmbedding,
+)
+
+
+def sinusoids(length: int, d_model: int, *, interleaved: bool = True) -> torch.Tensor:
+    nothing_BLD = torch.zeros(1, length, d_model, dtype=torch.float64)
+    return SinusoidalPositions(interleaved=interleaved)(nothing_BLD, 0)[0]
+
+
+# PE(pos, 2i) = sin(pos / 10000^(2i/512)); 10000^(256/512) = 100 and 10000^(384/512) = 1000.
+POINTS = [
+    (0, 0, 0.0, 1.0),
+    (1, 0, 0.8414709848, 0.5403023059),  # of 1
+    (2, 0, 0.9092974268, -0.4161468365),  # of 2
+    (3, 256, 0.0299955002, 0.9995500337),  # of 3/100
+    (100, 256, 0.8414709848, 0.5403023059),  # of 100/100
+    (100, 384, 0.0998334166, 0.9950041653),  # of 100/1000
+]
+
+
+@pytest.mark.parametrize(("position", "column", "sine", "cosine"), POINTS)
+def test_sinusoids_are_those_of_the_paper(position: int, column: int, sine: float, cosine: float) -> None:
+    interleaved, concatenated = sinusoids(128, 512), sinusoids(128, 512, interleaved=False)
+    assert interleaved[position, column].item() == pytest.approx(sine, abs=1e-9)
+    assert interleaved[position, column + 1].item() == pytest.approx(cosine, abs=1e-9)
+    assert concatenated[position, column // 2].item() == pytest.approx(sine, abs=1e-9)
+    assert concatenated[position, 256 + column // 2].item() == pytest.approx(cosine, abs=1e-9)
+
+
+def test_a_fixed_offset_is_one_rotation_wherever_it_starts() -> None:
+    """Section 3.5: PE(pos + k) is a linear function of PE(pos); for one pair, a turn by k / 10000^(2i / d_model)."""
+    table = sinusoids(300, 16)
+    angle = 7 / 10_000 ** (4 / 16)
+    turn = torch.tensor([[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]], dtype=torch.float64)
+    torch.testing.assert_close(table[7:, 4:6], table[:-7, 4:6] @ turn.T)
+
+
+def test_sinusoids_have_no_longest_sentence() -> None:
+    torch.testing.assert_close(sinusoids(5000, 8)[:10], sinusoids(10, 8), rtol=0, atol=0)
+    assert sinusoids(5000, 8)[4999, 0].item() == pytest.approx(math.sin(4999), abs=1e-9)
+
+
+@pytest.mark.parametrize("positions", [SinusoidalPositions(interleaved=True), LearnedPositions(8, max_positions=400)])
+def test_positions_may_be_counted_from_the_middle(positions: torch.nn.Module) -> None:
+    x_BLD = torch.randn(2, 300, 8)
+    torch.testing.assert_close(positions(x_BLD[:, 290:], 290), positions(x_BLD, 0)[:, 290:], rtol=0, atol=0)
+
+
+def test_a_sentence_beyond_the_learned_positions_is_refused_with_both_numbers() -> None:
+    with pytest.raises(ConfigError, match=r"^model.max_positions=4: fewer than the 6 tokens .* model.max_positions=6"):
+        LearnedPositions(8, max_positions=4)(torch.zeros(1, 1, 8), 5)
+
+
+def test_rotary_positions_turn_each_pair_by_its_own_angle() -> None:
+    # Width 4: the pairs (0, 2) and (1, 3) turn by pos and by pos / 10000^(2/4) = pos / 100. At position 3:
+    x = torch.zeros(1, 4, 4, dtype=torch.float64)
+    rotation = RotaryPositions(4)(x, 0)
+    x[0, 3] = torch.tensor([1.0, 1.0, 0.0, 0.0])
+    expected = torch.tensor([math.cos(3), math.cos(0.03), math.sin(3), math.sin(0.03)], dtype=torch.float64)
+    torch.testing.assert_close(rotation.turn(x)[0, 3], expected)
+
+
+def test_rotary_products_know_only_the_distance() -> None:
+    torch.manual_seed(0)
+    q, k = torch.randn(2, 8, dtype=torch.float64)
+    rotation: Rotation = RotaryPositions(8)(torch.zeros(1, 60, 1, dtype=torch.float64), 0)
+    q_LE, k_LE = rotation.turn(q.expand(60, 8)), rotation.turn(k.expand(60, 8))
+    products = q_LE @ k_LE.T
+    for distance in (0, 1, 17):
+        along = products.diagonal(distance)
+        torch.testing.assert_close(along, along[:1].expand_as(along))
+    torch.testing.assert_close(products[5, 5], q @ k)
+    assert not torch.isclose(products[5, 5], products[5, 6])
+
+
+def test_positions_first_needed_by_a_search_can_be_trained_with() -> None:
+    positions, width = RotaryPositions(22), 22  # a width that no other test has asked for
+    with torch.inference_mode():
+        positions(torch.zeros(1, 3, width), 0)
+    x = torch.randn(1, 3, width, requires_grad=True)
+    positions(x, 0).turn(x).sum().backward()
+    assert x.grad is not None
+
+
+def test_embeddings_are_scaled_by_the_root_of_the_width() -> None:
+    embedding = TokenEmbedding(10, 16, pad_id=3, scaled=True)
+    torch.testing.assert_close(embedding(torch.tensor([5])), embedding.weight[5:6] * 4)
+    plain = TokenEmbedding(10, 16, pad_id=3, scaled=False)
+    torch.testing.assert_close(plain(torch.tensor([5])), plain.weight[5:6], rtol=0, atol=0)
+
+
+def test_embeddings_start_with_unit_variance_and_a_zero_for_padding() -> None:
+    torch.manual_seed(0)
+    embedding = TokenEmbedding(1000, 64, pad_id=3, scaled=True)
+    assert embedding(torch.arange(4, 1000)).std().item() == pytest.approx(1, abs=0.01)
+    assert embedding.weight[3].abs().max() == 0
+
+
+def test_padding_is_not_learned_from_as_input() -> None:
+    embedding = TokenEmbedding(10, 16, pad_id=3, scaled=True)
+    embedding(torch.tensor([[4, 3, 3]])).sum().backward()
+    assert embedding.weight.grad is not None
+    assert embedding.weight.grad[4].abs().min() > 0
+    assert embedding.weight.grad[3].abs().max() == 0

@@ -1,0 +1,146 @@
+"""The layers of the two stacks (Vaswani et al. 2017, sections 3.1 and 3.3).
+
+Shapes: B batch, S source, T target, L either length, D width, F feed-forward, H heads, E head width, N beam, R = B × N.
+"""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer_cli.models.attention import CrossAttention, SelfAttention, initialise
+from transformer_cli.models.embeddings import Rotation
+from transformer_cli.schema import Activation, NormKind
+
+ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
+    Activation.relu: F.relu,
+    Activation.gelu: F.gelu,
+    Activation.silu: F.silu,
+    Activation.swiglu: F.silu,  # of the gate
+}
+
+
+def make_norm(d_model: int, kind: NormKind) -> nn.Module:
+    return nn.LayerNorm(d_model) if kind is NormKind.layer else nn.RMSNorm(d_model, eps=1e-6)
+
+
+class Dropout(nn.Module):
+    """Zero with probability `p`, and the rest scaled up to keep the mean (section 5.4).
+
+    On CPU, comparing uniform numbers takes 0.4 ms where torch's own takes 1.0 (26 × 32 × 128 values, there and back),
+    which makes an update of a small model (width 128, 4 + 4 layers) 5 to 8 % shorter.
+    """
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.p == 0:
+            return x
+        if x.is_cpu:
+            return x * torch.rand_like(x).ge_(self.p).mul_(1 / (1 - self.p))
+        return F.dropout(x, self.p)
+
+
+class Residual(nn.Module):
+    """The connection around each sub-layer: LayerNorm(x + Sublayer(x)), or the norm first (sections 3.1 and 5.4)."""
+
+    def __init__(self, d_model: int, *, pre_norm: bool, norm_kind: NormKind, dropout: float) -> None:
+        super().__init__()
+        self.pre_norm = pre_norm
+        self.norm = make_norm(d_model, norm_kind)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x_BLD: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        y_BLD: Tensor
+        if self.pre_norm:
+            y_BLD = x_BLD + self.dropout(sublayer(self.norm(x_BLD)))
+        else:
+            y_BLD = self.norm(x_BLD + self.dropout(sublayer(x_BLD)))
+        return y_BLD
+
+
+class FeedForward(nn.Module):
+    """Two projections with an activation between them, at each position alone (section 3.3).
+
+    swiglu multiplies a second projection with the activated first one (Shazeer 2020): half as many parameters again.
+    """
+
+    def __init__(self, d_model: int, d_ff: int, *, activation: Activation, dropout: float, bias: bool) -> None:
+        super().__init__()
+        self.gated, self.activate = activation is Activation.swiglu, ACTIVATIONS[activation]
+        self.to_hidden = nn.Linear(d_model, 2 * d_ff if self.gated else d_ff, bias=bias)
+        self.to_out = nn.Linear(d_ff, d_model, bias=bias)
+        self.dropout = Dropout(dropout)
+        initialise(self.to_hidden)
+        initialise(self.to_out)
+
+    def forward(self, x_BLD: Tensor) -> Tensor:
+        hidden_BLF = self.to_hidden(x_BLD)
+        if self.gated:
+            gate_BLF, value_BLF = hidden_BLF.chunk(2, dim=-1)
+            hidden_BLF = self.activate(gate_BLF) * value_BLF
+        else:
+            hidden_BLF = self.activate(hidden_BLF)
+        y_BLD: Tensor = self.to_out(self.dropout(hidden_BLF))
+        return y_BLD
+
+
+class EncoderLayer(nn.Module):
+    """The source looks at itself; then each position thinks alone."""
+
+    def __init__(
+        self, self_attention: SelfAttention, feed_forward: FeedForward, residual: Callable[[], Residual]
+    ) -> None:
+        super().__init__()
+        self.self_attention, self.around_self_attention = self_attention, residual()
+        self.feed_forward, self.around_feed_forward = feed_forward, residual()
+
+    def forward(self, x_BSD: Tensor, mask_B11S: Tensor, rotation: Rotation | None) -> Tensor:
+        x_BSD = self.around_self_attention(x_BSD, lambda x: self.self_attention(x, mask_B11S, rotation=rotation))
+        x_BSD = self.around_feed_forward(x_BSD, self.feed_forward)
+        return x_BSD
+
+
+class DecoderLayer(nn.Module):
+    """The target looks at its own past, then at the source; then each position thinks alone."""
+
+    def __init__(
+        self,
+        self_attention: SelfAttention,
+        cross_attention: CrossAttention,
+        feed_forward: FeedForward,
+        residual: Callable[[], Residual],
+    ) -> None:
+        super().__init__()
+        self.self_attention, self.around_self_attention = self_attention, residual()
+        self.cross_attention, self.around_cross_attention = cross_attention, residual()
+        self.feed_forward, self.around_feed_forward = feed_forward, residual()
+
+    def forward(self, x_BTD: Tensor, memory_BSD: Tensor, mask_B11S: Tensor, rotation: Rotation | None) -> Tensor:
+        # Padding stands at the end of a target, so nothing real can look at it and causality is mask enough.
+        x_BTD = self.around_self_attention(x_BTD, lambda x: self.self_attention(x, causal=True, rotation=rotation))
+        x_BTD = self.around_cross_attention(x_BTD, lambda x: self.cross_attention(x, memory_BSD, mask_B11S))
+        x_BTD = self.around_feed_forward(x_BTD, self.feed_forward)
+        return x_BTD
+
+    def step(
+        self,
+        x_R1D: Tensor,
+        past_RHTE: tuple[Tensor, Tensor],
+        memory_BHSE: tuple[Tensor, Tensor],
+        mask_B11S: Tensor,
+        rotation: Rotation | None,
+    ) -> Tensor:
+        """`forward` for the newest token alone: keys and values of its past and of the memory are at hand.
+
+        The beams of a sentence share its memory: to cross-attention they are N positions of one query.
+        """
+        n_sentences = len(memory_BHSE[0])
+        x_R1D = self.around_self_attention(x_R1D, lambda x: self.self_attention.step(x, *past_RHTE, rotation))
+        x_BND = x_R1D.view(n_sentences, -1, x_R1D.size(-1))
+        x_BND = self.around_cross_attention(x_BND, lambda x: self.cross_attention.look_up(x, *memory_BHSE, mask_B11S))
+        y_BND: Tensor = self.around_feed_forward(x_BND, self.feed_forward)
+        return y_BND.view_as(x_R1D)

@@ -1,0 +1,304 @@
+"""The Transformer of "Attention Is All You Need" (Vaswani et al. 2017), section 3, and its incremental decoder.
+
+Shapes: B batch, S source, T target, L either length, D width, H heads, E head width, V vocabulary, N beam, R = B × N,
+Y layers.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar, cast
+
+import torch
+from torch import Tensor, nn
+
+from transformer_cli.errors import ConfigError
+from transformer_cli.models.attention import CrossAttention, SelfAttention
+from transformer_cli.models.embeddings import (
+    LearnedPositions,
+    RotaryPositions,
+    Rotation,
+    SinusoidalPositions,
+    TokenEmbedding,
+)
+from transformer_cli.models.layers import DecoderLayer, Dropout, EncoderLayer, FeedForward, Residual, make_norm
+from transformer_cli.registry import Registry
+from transformer_cli.schema import ModelConfig, Norm, Positions, Tying
+
+AttentionT = TypeVar("AttentionT", SelfAttention, CrossAttention)
+
+
+class Stack(nn.Module):
+    """What encoder and decoder have in common: where tokens stand, dropout on the way in, and a norm on the way out.
+
+    Only pre-LN ends in a norm: its residual sum is never normalised on the way, post-LN's always is.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.positions = make_positions(config)
+        self.rotary = RotaryPositions(config.key_width) if config.positions is Positions.rotary else None
+        self.dropout = Dropout(config.dropout)
+        self.norm = make_norm(config.d_model, config.norm_kind) if config.norm is Norm.pre else nn.Identity()
+
+    def enter(self, x_BLD: Tensor, first: int = 0) -> tuple[Tensor, Rotation | None]:
+        """Embeddings that know their position, counted from `first`; or how far each position turns."""
+        rotation = self.rotary(x_BLD, first) if self.rotary is not None else None
+        x_BLD = self.positions(x_BLD, first) if self.positions is not None else x_BLD
+        return self.dropout(x_BLD), rotation
+
+
+class Encoder(Stack):
+    """A stack of identical layers over the source (section 3.1)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.layers = nn.ModuleList(make_encoder_layer(config) for _ in range(config.n_encoder_layers))
+
+    def forward(self, x_BSD: Tensor, mask_B11S: Tensor) -> Tensor:
+        x_BSD, rotation = self.enter(x_BSD)
+        for layer in self.layers:
+            x_BSD = layer(x_BSD, mask_B11S, rotation)
+        memory_BSD: Tensor = self.norm(x_BSD)
+        return memory_BSD
+
+
+@dataclass
+class DecoderCache:
+    """What the decoder need not compute again: keys and values of the target so far, and those of the source.
+
+    The target's are kept for each row (row b·N + n is beam n of sentence b), in memory taken once for the longest
+    translation; the source's for each sentence.
+    """
+
+    keys_YRHTE: Tensor
+    values_YRHTE: Tensor
+    memory_BHSE: list[tuple[Tensor, Tensor]]
+    mask_B11S: Tensor
+    length: int = 0
+
+    def past(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Keys and values of the tokens so far, layer by layer."""
+        return zip(self.keys_YRHTE[..., : self.length, :], self.values_YRHTE[..., : self.length, :], strict=True)
+
+    def reorder(self, rows_R: Tensor, sentences_B: Tensor | None = None) -> None:
+        """Go on with these rows, and these sentences (None: all): each new one is named by its number until now.
+
+        Beams mostly stay where they are: only rows that move are copied, as far as they are filled.
+        """
+        moved_R = (rows_R != torch.arange(len(rows_R), device=rows_R.device)).nonzero().squeeze(1)
+        for past_YRHTE in (self.keys_YRHTE, self.values_YRHTE):
+            used_YRHTE = past_YRHTE[..., : self.length, :]
+            used_YRHTE[:, moved_R] = used_YRHTE[:, rows_R[moved_R]]
+        self.keys_YRHTE = self.keys_YRHTE[:, : len(rows_R)]
+        self.values_YRHTE = self.values_YRHTE[:, : len(rows_R)]
+        if sentences_B is not None:
+            self.memory_BHSE = [(k_BHSE[sentences_B], v_BHSE[sentences_B]) for k_BHSE, v_BHSE in self.memory_BHSE]
+            self.mask_B11S = self.mask_B11S[sentences_B]
+
+
+class Decoder(Stack):
+    """A stack of identical layers over the target so far, each of which also looks at the encoded source."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        layers = nn.ModuleList(make_decoder_layer(config) for _ in range(config.n_decoder_layers))
+        self.layers = cast(Sequence[DecoderLayer], layers)  # torch's list does not tell what it holds
+
+    def forward(self, x_BTD: Tensor, memory_BSD: Tensor, mask_B11S: Tensor) -> Tensor:
+        x_BTD, rotation = self.enter(x_BTD)
+        for layer in self.layers:
+            x_BTD = layer(x_BTD, memory_BSD, mask_B11S, rotation)
+        y_BTD: Tensor = self.norm(x_BTD)
+        return y_BTD
+
+    def start(self, memory_BSD: Tensor, mask_B11S: Tensor, *, beam_size: int, max_length: int) -> DecoderCache:
+        memory = [layer.cross_attention.project_memory(memory_BSD) for layer in self.layers]
+        rows, (k_BHSE, v_BHSE) = len(memory_BSD) * beam_size, memory[0]
+        return DecoderCache(
+            keys_YRHTE=k_BHSE.new_empty(len(memory), rows, k_BHSE.size(1), max_length, k_BHSE.size(-1)),
+            values_YRHTE=v_BHSE.new_empty(len(memory), rows, v_BHSE.size(1), max_length, v_BHSE.size(-1)),
+            memory_BHSE=memory,
+            mask_B11S=mask_B11S,
+        )
+
+    def step(self, x_R1D: Tensor, cache: DecoderCache) -> Tensor:
+        assert cache.length < cache.keys_YRHTE.size(-2), "more steps than `start` was told of"
+        x_R1D, rotation = self.enter(x_R1D, first=cache.length)
+        cache.length += 1
+        for layer, past_RHTE, memory_BHSE in zip(self.layers, cache.past(), cache.memory_BHSE, strict=True):
+            x_R1D = layer.step(x_R1D, past_RHTE, memory_BHSE, cache.mask_B11S, rotation)
+        y_R1D: Tensor = self.norm(x_R1D)
+        return y_R1D
+
+
+MODELS: Registry[Callable[..., "Transformer"]] = Registry("model")
+
+
+@MODELS.register("transformer")
+class Transformer(nn.Module):
+    """The encoder-decoder of figure 1, from token ids to logits over the target vocabulary."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        *,
+        source_vocab_size: int,
+        target_vocab_size: int,
+        source_pad_id: int,
+        target_pad_id: int,
+    ) -> None:
+        super().__init__()
+        tying, d_model, scaled = config.tie_embeddings, config.d_model, config.scale_embeddings
+        if tying is Tying.three_way and (source_vocab_size, source_pad_id) != (target_vocab_size, target_pad_id):
+            raise ConfigError(
+                "model.tie_embeddings=three_way: needs data.tokenizer.joint=true, but the vocabularies differ"
+                f" ({source_vocab_size} and {target_vocab_size} entries, padding {source_pad_id} and {target_pad_id})."
+                " Set data.tokenizer.joint=true, or choose model.tie_embeddings=decoder"
+            )
+        self.source_pad_id = source_pad_id
+        # A tied matrix is registered once, so a model file holds it once.
+        self.source_embedding = TokenEmbedding(source_vocab_size, d_model, pad_id=source_pad_id, scaled=scaled)
+        self.own_target_embedding = (
+            TokenEmbedding(target_vocab_size, d_model, pad_id=target_pad_id, scaled=scaled)
+            if tying is not Tying.three_way
+            else None
+        )
+        self.own_output = (
+            TokenEmbedding(target_vocab_size, d_model, pad_id=target_pad_id, scaled=False)
+            if tying is Tying.none
+            else None
+        )
+        self.encoder = Encoder(config)
+        self.decoder = Decoder(config)
+
+    @property
+    def target_embedding(self) -> TokenEmbedding:
+        return self.source_embedding if self.own_target_embedding is None else self.own_target_embedding
+
+    def forward(self, source_BS: Tensor, target_in_BT: Tensor, source_mask_BS: Tensor | None = None) -> Tensor:
+        """Logits of the token after each of `target_in_BT`, [B, T, V].
+
+        `source_mask_BS` is True at real tokens; unset, all but the padding id is real.
+        """
+        mask_B11S = self._may_look_at(source_BS, source_mask_BS)
+        memory_BSD = self.encoder(self.source_embedding(source_BS), mask_B11S)
+        y_BTD = self.decoder(self.target_embedding(target_in_BT), memory_BSD, mask_B11S)
+        return self._logits(y_BTD)
+
+    def encode(self, source_BS: Tensor, source_mask_BS: Tensor | None = None) -> Tensor:
+        memory_BSD: Tensor = self.encoder(
+            self.source_embedding(source_BS), self._may_look_at(source_BS, source_mask_BS)
+        )
+        return memory_BSD
+
+    @torch.no_grad()
+    def start(self, source_BS: Tensor, *, beam_size: int, max_length: int) -> DecoderCache:
+        """A cache for at most `max_length` calls of `step` on `beam_size` rows for each source sentence."""
+        mask_B11S = self._may_look_at(source_BS)
+        memory_BSD = self.encoder(self.source_embedding(source_BS), mask_B11S)
+        return self.decoder.start(memory_BSD, mask_B11S, beam_size=beam_size, max_length=max_length)
+
+    @torch.no_grad()
+    def step(self, ids_R: Tensor, cache: DecoderCache) -> Tensor:
+        """Logits of the token after `ids_R`, the newest token of each row; `cache` grows by one."""
+        y_R1D = self.decoder.step(self.target_embedding(ids_R.unsqueeze(1)), cache)
+        return self._logits(y_R1D.squeeze(1))
+
+    @torch.no_grad()
+    def attention_weights(self, source_BS: Tensor, target_in_BT: Tensor) -> dict[str, list[Tensor]]:
+        """The weights of every layer: "encoder" [B, H, S, S], "decoder" [B, H, T, T] and "cross" [B, H, T, S].
+
+        The fast kernels do not return them: each attention is asked again, with its arguments of one forward pass.
+        """
+        weights: dict[str, list[Tensor]] = {"encoder": [], "decoder": [], "cross": []}
+
+        def record(attention: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, name: str) -> None:
+            assert isinstance(attention, SelfAttention | CrossAttention)
+            weights[name].append(attention.weights(*args, **kwargs))
+
+        hooks = []
+        for path, module in self.named_modules():
+            if isinstance(module, SelfAttention | CrossAttention):
+                name = "cross" if isinstance(module, CrossAttention) else path.split(".")[0]
+                hooks.append(module.register_forward_pre_hook(partial(record, name=name), with_kwargs=True))
+        try:
+            self(source_BS, target_in_BT)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return weights
+
+    def _logits(self, y: Tensor) -> Tensor:
+        return (self.target_embedding if self.own_output is None else self.own_output).logits(y)
+
+    def _may_look_at(self, source_BS: Tensor, source_mask_BS: Tensor | None = None) -> Tensor:
+        mask_BS = source_BS != self.source_pad_id if source_mask_BS is None else source_mask_BS
+        # A sentence of nothing but padding may look at it: a softmax over nothing is not a number.
+        mask_BS = mask_BS | ~mask_BS.any(dim=1, keepdim=True)
+        return mask_BS[:, None, None, :]
+
+
+def build_model(
+    config: ModelConfig, *, source_vocab_size: int, target_vocab_size: int, source_pad_id: int, target_pad_id: int
+) -> Transformer:
+    """The model that `config.name` stands for; vocabulary sizes and padding come from the tokenizers."""
+    return MODELS[config.name](
+        config,
+        source_vocab_size=source_vocab_size,
+        target_vocab_size=target_vocab_size,
+        source_pad_id=source_pad_id,
+        target_pad_id=target_pad_id,
+    )
+
+
+def make_positions(config: ModelConfig) -> SinusoidalPositions | LearnedPositions | None:
+    if config.positions is Positions.rotary:
+        return None  # which turns queries and keys instead
+    if config.positions is Positions.learned:
+        return LearnedPositions(config.d_model, max_positions=config.max_positions)
+    return SinusoidalPositions(interleaved=config.positions is Positions.sinusoidal)
+
+
+def make_encoder_layer(config: ModelConfig) -> EncoderLayer:
+    return EncoderLayer(
+        make_attention(SelfAttention, config),
+        make_feed_forward(config),
+        residual=partial(make_residual, config),
+    )
+
+
+def make_decoder_layer(config: ModelConfig) -> DecoderLayer:
+    return DecoderLayer(
+        make_attention(SelfAttention, config),
+        make_attention(CrossAttention, config),
+        make_feed_forward(config),
+        residual=partial(make_residual, config),
+    )
+
+
+def make_attention(kind: type[AttentionT], config: ModelConfig) -> AttentionT:
+    return kind(
+        config.d_model,
+        config.n_heads,
+        d_k=config.key_width,
+        d_v=config.value_width,
+        dropout=config.attention_dropout,
+        bias=config.bias,
+    )
+
+
+def make_feed_forward(config: ModelConfig) -> FeedForward:
+    return FeedForward(
+        config.d_model,
+        config.d_ff,
+        activation=config.activation,
+        dropout=config.activation_dropout,
+        bias=config.bias,
+    )
+
+
+def make_residual(config: ModelConfig) -> Residual:
+    return Residual(
+        config.d_model, pre_norm=config.norm is Norm.pre, norm_kind=config.norm_kind, dropout=config.dropout
+    )
