@@ -57,8 +57,8 @@ def load_config(
     `overrides` are Hydra's (`model=big`, `train.max_steps=10`); `flags` maps keys to values and wins over them.
     `user_dir` is a folder whose YAML files are found before ours. Raises ConfigError.
     """
-    for folder in filter(None, (config_dir(), user_dir)):
-        check_yaml_folder(folder)
+    if user_dir is not None:
+        check_yaml_folder(user_dir)
     check_overrides(command, overrides, user_dir)
     register_schemas()
     search_path = [f"hydra.searchpath=[{hydra_quoted(user_dir.resolve().as_uri())}]"] if user_dir else []

@@ -43,7 +43,7 @@ class Activation(Enum):
 
 class Positions(Enum):
     sinusoidal = "sinusoidal"  # sine and cosine interleaved, as printed in the paper
-    sinusoidal_concat = "sinusoidal_concat"  # all sines, then all cosines, as tensor2tensor has it
+    sinusoidal_concat = "sinusoidal_concat"  # all sines, then all cosines: tensor2tensor's arrangement
     learned = "learned"
     rotary = "rotary"
 
@@ -175,7 +175,7 @@ class DataConfig:
     holdout: int = 1000  # pairs held out as dev, and again as test, where none is named (at most 5 % each)
     cache: str = "data"  # folder for downloads and encoded corpora
     on_bad: OnBad = OnBad.error  # what a line that is not UTF-8 does
-    max_length: int = 256  # tokens a side; longer training pairs are dropped
+    max_length: int = 256  # tokens a side, the end of sentence counted; longer training pairs are dropped
     max_ratio: float = 9.0  # longer side / shorter side in tokens; more uneven training pairs are dropped
     drop_duplicates: bool = True  # exact repetitions of a training pair
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
@@ -358,6 +358,11 @@ class TrainConfig:
             raise ConfigError(
                 f"data.max_length={self.data.max_length}: more than train.tokens_per_update="
                 f"{self.train.tokens_per_update}. Raise the second or lower the first"
+            )
+        if self.model.tie_embeddings is Tying.three_way and not self.data.tokenizer.joint:
+            raise ConfigError(
+                "data.tokenizer.joint=false: model.tie_embeddings=three_way needs one vocabulary for both languages."
+                " Choose model.tie_embeddings=decoder, or data.tokenizer.joint=true"
             )
         longest = max(self.data.max_length, self.decode.max_source_length + self.decode.max_extra_length)
         if self.model.positions is Positions.learned and longest > self.model.max_positions:
