@@ -204,7 +204,7 @@ class DecodeConfig:
     search: SearchKind = SearchKind.beam
     beam_size: int = 4
     length_penalty: float = 0.6  # α of ((5 + n) / 6)^α, Wu et al. 2016, equation 14
-    max_extra_length: int = 50  # a translation has at most source length + this many tokens
+    max_extra_length: int = 50  # a translation has at most source length + this many tokens, both with their end
     n_best: int = 1
     temperature: float = 1.0  # sampling only
     top_k: int | None = None  # sampling only: keep the k likeliest tokens
@@ -364,11 +364,11 @@ class TrainConfig:
                 "data.tokenizer.joint=false: model.tie_embeddings=three_way needs one vocabulary for both languages."
                 " Choose model.tie_embeddings=decoder, or data.tokenizer.joint=true"
             )
-        longest = max(self.data.max_length, self.decode.max_source_length + self.decode.max_extra_length)
+        longest = max(self.data.max_length, self.decode.max_source_length + self.decode.max_extra_length + 1)
         if self.model.positions is Positions.learned and longest > self.model.max_positions:
             raise ConfigError(
                 f"model.max_positions={self.model.max_positions}: fewer than the {longest} tokens that"
-                " data.max_length or decode.max_source_length + decode.max_extra_length allow."
+                " data.max_length or decode.max_source_length + decode.max_extra_length + 1 allow."
                 f" Raise model.max_positions to {longest}"
             )
 

@@ -91,7 +91,7 @@ def _umask() -> int:
 
 def translate_stream(translator: Translator, source: BinaryIO, sink: BinaryIO, config: TranslateConfig) -> None:
     """Translate whatever has arrived, write it, and wait for more."""
-    n_lines, n_bad = 0, 0
+    n_lines, n_bad, n_endless = 0, 0, 0
     size = os.path.getsize(config.input) if config.input is not None else None
     quiet = config.input is None or not sys.stderr.isatty()
     with tqdm(total=size, unit="B", unit_scale=True, disable=quiet, desc="translate") as bar:
@@ -101,7 +101,10 @@ def translate_stream(translator: Translator, source: BinaryIO, sink: BinaryIO, c
             results = translator.translate([text for text, _ in decoded], first_line=n_lines + 1)
             write_results(sink, results, n_lines, config)
             n_lines += len(results)
+            n_endless += sum(result.hit_limit for result in results)
             bar.update(len(raw))
+    if n_endless:
+        LOGGER.warning("%d of %d translations have no end: they stop at decode.max_extra_length", n_endless, n_lines)
     if n_bad:
         LOGGER.warning(
             "%d of %d lines were not UTF-8; their bad bytes became U+FFFD (--strict stops instead)", n_bad, n_lines
