@@ -27,7 +27,8 @@ ROOM = {"completion": "cli", "multirun": "cli", "logs": "errors", "files": "erro
 
 # Constructs that have run other people's code, split lines in the wrong place, or hidden an error.
 BANNED = re.compile(
-    r"splitlines\(|codecs\.open|(?<!safetensors\.)torch\.load\(|import pickle|extractall\(|hydra\.utils|\bexec\(|shell=True|except:"
+    r"splitlines\(|codecs\.open|(?<!safetensors\.)torch\.load\(|import pickle|extractall\("
+    r"|hydra\.utils|\bexec\(|shell=True|except:"
 )
 
 MODULES = sorted(PACKAGE.rglob("*.py"))

@@ -134,7 +134,8 @@ def test_completion_does_not_import_torch() -> None:
 
 def test_bash_completes_a_choice_from_the_script_that_we_print() -> None:
     script = tfm("completion", "bash").stdout.decode()
-    stub = f"tfm() {{ {shlex.quote(sys.executable)} -c 'from transformer_cli.cli import entry_point; entry_point()' \"$@\"; }}"
+    program = "from transformer_cli.cli import entry_point; entry_point()"
+    stub = f"tfm() {{ {shlex.quote(sys.executable)} -c '{program}' \"$@\"; }}"
     ask = "COMP_WORDS=(tfm train model=b); COMP_CWORD=2; _tfm; printf '%s\\n' \"${COMPREPLY[@]}\""
     result = subprocess.run(["bash", "-c", f"{stub}\n{script}\n{ask}"], capture_output=True, text=True, check=False)
     assert result.stdout.split() == ["model=base", "model=big"], result.stderr

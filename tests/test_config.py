@@ -189,7 +189,7 @@ def test_E3_an_unknown_choice_lists_the_choices() -> None:
         (["decode.top_k=5"], ["decode.top_k", "decode=sample"]),
         (
             ["model.positions=learned", "model.max_positions=100"],
-            ["model.max_positions=100", "model.max_positions to 306"],
+            ["model.max_positions=100", "model.max_positions to 307"],
         ),
     ],
 )

@@ -1,0 +1,224 @@
+"""The three commands, one after another, on a model that has learnt next to nothing."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from transformer_cli.cli import main
+from transformer_cli.data.demo import generate
+
+SMALL = [
+    "train",
+    "name=small",
+    "model.d_model=32",
+    "model.d_ff=32",
+    "model.n_heads=2",
+    "model.n_encoder_layers=1",
+    "model.n_decoder_layers=1",
+    "train.max_steps=12",
+    "train.eval_every=6",
+    "train.save_every=6",
+    "train.log_every=4",
+    "train.eval_lines=20",
+    "train.average_last=2",
+    "decode.beam_size=2",
+    "decode.max_extra_length=5",
+    "device=cpu",
+]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working folder in which the small model has been trained."""
+    folder = tmp_path_factory.mktemp("a working folder")
+    result = tfm(folder, *SMALL)
+    assert result.returncode == 0, result.stderr
+    (folder / "train.stdout").write_bytes(result.stdout)
+    return folder
+
+
+def tfm(folder: Path, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    program = "from transformer_cli.cli import entry_point; entry_point()"
+    root = str(Path(__file__).resolve().parent.parent)
+    env = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, cwd=folder, input=stdin, capture_output=True, env=env, check=False)
+
+
+def refused(result: subprocess.CompletedProcess[bytes], status: int) -> str:
+    """The one line that a refused command says."""
+    line = result.stderr.decode()
+    assert result.returncode == status, line
+    assert result.stdout == b""
+    assert line.startswith("tfm: error: ")
+    assert line.count("\n") == 1
+    return line
+
+
+def test_training_leaves_a_run_directory_and_prints_scores_only(trained: Path) -> None:
+    run = trained / "runs" / "small"
+    there = {path.name for path in run.iterdir()}
+    assert {
+        "config.yaml",
+        "checkpoints",
+        "best",
+        "metrics.jsonl",
+        "tensorboard",
+        "tfm.log",
+        "model.safetensors",
+    } <= there
+    assert (trained / "runs" / "latest").resolve() == run.resolve()
+    lines = (trained / "train.stdout").read_text().strip().split("\n")
+    assert lines[0].startswith("demo_en_fr.test, 500 lines, ")
+    assert [line.split()[0] for line in lines[1:4]] == ["BLEU", "chrF2", "TER"]
+    assert all("version:" in line for line in lines[1:4])
+
+
+def test_the_same_command_again_reports_and_does_not_train(trained: Path) -> None:
+    before = (trained / "runs/small/metrics.jsonl").read_bytes()
+    result = tfm(trained, *SMALL)
+    assert result.returncode == 0
+    assert b"already finished at step 12" in result.stderr
+    assert result.stdout == (trained / "train.stdout").read_bytes()
+    assert (trained / "runs/small/metrics.jsonl").read_bytes() == before
+
+
+def test_more_steps_go_on_where_the_run_ended(trained: Path) -> None:
+    folder = trained.parent / "longer"
+    shutil.copytree(trained, folder, symlinks=True)
+    result = tfm(folder, *SMALL, "train.max_steps=14")
+    assert result.returncode == 0, result.stderr
+    assert b"resuming from step 12" in result.stderr
+    steps = [json.loads(line)["step"] for line in (folder / "runs/small/metrics.jsonl").read_bytes().split(b"\n")[:-1]]
+    assert steps == sorted(steps)
+    assert steps[-1] == 14
+
+
+def test_E8_a_run_directory_of_another_config_is_refused_and_kept(trained: Path) -> None:
+    config = trained / "runs/small/config.yaml"
+    before = config.read_bytes()
+    line = refused(tfm(trained, *SMALL, "seed=2", "model.dropout=0.3"), 2)
+    assert "seed was 1, is 2" in line
+    assert "model.dropout was 0.1, is 0.3" in line
+    assert config.read_bytes() == before
+
+
+def test_translate_uses_the_newest_run_and_keeps_every_line(trained: Path) -> None:
+    result = tfm(trained, "translate", "--beam", "2", stdin=b"The cat drank the milk.\n\n \t\nShe sat down.")
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.split(b"\n")
+    assert len(lines) == 5
+    assert lines[1] == lines[2] == lines[4] == b""
+
+
+def test_translate_gives_a_file_the_same_text_as_standard_output(trained: Path) -> None:
+    (trained / "in").write_bytes(b"The cat drank the milk.\nShe sat down.\n")
+    piped = tfm(trained, "translate", stdin=(trained / "in").read_bytes())
+    result = tfm(trained, "translate", "--checkpoint", "runs/small", "--input", "in", "--output", "out")
+    assert (result.returncode, result.stdout) == (0, b"")
+    assert (trained / "out").read_bytes() == piped.stdout
+    assert "Add --overwrite" in refused(tfm(trained, "translate", "--input", "in", "--output", "out"), 2)
+
+
+def test_translate_does_not_depend_on_the_locale(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "L'été, les œufs — “ça” va ?\n".encode()
+    expected = tfm(trained, "translate", stdin=text).stdout
+    monkeypatch.setenv("LC_ALL", "C")
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    assert tfm(trained, "translate", stdin=text).stdout == expected
+
+
+def test_D21_every_score_is_that_of_sacrebleus_own_command(trained: Path) -> None:
+    result = tfm(trained, "evaluate", "--json", "decode.beam_size=2", "--hypotheses", "hypotheses.fr")
+    assert result.returncode == 0, result.stderr
+    ours = {score["name"]: score for score in json.loads(result.stdout)["scores"]}
+    reference = trained / "reference.fr"
+    reference.write_text("".join(f"{french}\n" for _, french in generate(1).test), encoding="utf-8")
+    theirs = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "sacrebleu",
+            str(reference),
+            "-i",
+            "hypotheses.fr",
+            "-m",
+            "bleu",
+            "chrf",
+            "ter",
+            "-w",
+            "12",
+        ],
+        cwd=trained,
+        capture_output=True,
+        check=True,
+    )
+    for score in json.loads(theirs.stdout):
+        assert f"{ours[score['name']]['score']:.12f}" == f"{score['score']:.12f}"
+        assert ours[score["name"]]["signature"] == score["signature"]
+
+
+def test_evaluate_takes_own_files_with_several_references(trained: Path) -> None:
+    for name in ("source", "first", "second"):
+        (trained / name).write_text("The cat drank the milk.\nShe sat down.\n", encoding="utf-8")
+    result = tfm(trained, "evaluate", "--source", "source", "--reference", "first", "--reference", "second")
+    assert result.returncode == 0, result.stderr
+    assert b"nrefs:2" in result.stdout
+
+
+def test_D20_a_reference_of_another_length_gets_no_score(trained: Path) -> None:
+    (trained / "three").write_text("a\nb\nc\n", encoding="utf-8")
+    (trained / "two").write_text("a\nb\n", encoding="utf-8")
+    line = refused(tfm(trained, "evaluate", "--source", "three", "--reference", "two"), 3)
+    assert "2 lines" in line
+    assert "3" in line
+
+
+def test_D18_a_tokenizer_that_is_not_the_models_is_refused(trained: Path) -> None:
+    raw = bytearray((trained / "runs/small/model.safetensors").read_bytes())
+    at = raw.find(b"trainer_spec") if b"trainer_spec" in raw else raw.find("▁the".encode())
+    raw[at] ^= 0x20
+    (trained / "tampered.safetensors").write_bytes(raw)
+    assert "tampered.safetensors" in refused(
+        tfm(trained, "translate", "--checkpoint", "tampered.safetensors", stdin=b"a\n"), 4
+    )
+
+
+@pytest.mark.parametrize("content", [None, b"", b"PK\x03\x04zip", b"\x80\x04pickle", b"\x08\0\0\0\0\0\0\0{}      "])
+def test_D19_a_missing_or_foreign_model_is_refused(trained: Path, content: bytes | None) -> None:
+    path = trained / "foreign.safetensors"
+    path.unlink(missing_ok=True)
+    if content is not None:
+        path.write_bytes(content)
+    assert "foreign.safetensors" in refused(tfm(trained, "translate", "--checkpoint", str(path), stdin=b"a\n"), 4)
+
+
+def test_D19_a_folder_without_a_model_and_no_run_at_all_are_refused(trained: Path, tmp_path: Path) -> None:
+    assert str(tmp_path) in refused(tfm(trained, "translate", "--checkpoint", str(tmp_path), stdin=b"a\n"), 4)
+    assert "runs/latest" in refused(tfm(tmp_path, "translate", stdin=b"a\n"), 4)
+
+
+def test_a_gpu_that_is_not_there_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    assert main([*SMALL, "--device", "cuda", f"runs={tmp_path}"]) == 5
+    assert "no CUDA device visible" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_sweep_runs_through_hydras_joblib_launcher(tmp_path: Path) -> None:
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    arguments = [word for word in SMALL if not word.startswith("name=")]
+    result = tfm(tmp_path, *arguments, "-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "seed=1,2")
+    assert result.returncode == 0, result.stderr
+    configs = sorted(tmp_path.glob("runs/demo_en_fr-tiny-post-*/config.yaml"))
+    assert sorted(path.read_text().split("seed: ")[1][0] for path in configs) == ["1", "2"]
+    assert len(list(tmp_path.glob("runs/*/model.safetensors"))) >= 2
