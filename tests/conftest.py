@@ -1,6 +1,8 @@
 """Fixtures that several test files share."""
 
+import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,3 +17,13 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no corpora at {folder}; set TFM_TEST_DATA")
     return folder
+
+
+@pytest.fixture(autouse=True)
+def _own_log() -> Iterator[None]:
+    """A command that ran inside this process set up the log; the next test must find it as it was."""
+    logger = logging.getLogger("tfm")
+    before = logger.level, logger.propagate, list(logger.handlers)
+    yield
+    level, logger.propagate, logger.handlers = before
+    logger.setLevel(level)

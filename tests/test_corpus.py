@@ -24,9 +24,9 @@ CORPORA = sorted(path.stem for path in (Path(__file__).parent.parent / "configs"
 def messages(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], str]]:
     """What was logged so far, whether or not a command has set up logging in this process."""
     monkeypatch.setattr(LOGGER, "propagate", False)
-    monkeypatch.setattr(LOGGER, "level", logging.INFO)
     LOGGER.addHandler(caplog.handler)
-    yield lambda: "\n".join(record.getMessage() for record in caplog.records)
+    with caplog.at_level(logging.INFO, LOGGER.name):
+        yield lambda: "\n".join(record.getMessage() for record in caplog.records)
     LOGGER.removeHandler(caplog.handler)
 
 
@@ -321,7 +321,7 @@ def test_blank_pairs_are_never_held_out() -> None:
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_C21_a_tiny_corpus_is_its_own_dev_text(folder: Folder, messages: Callable[[], str], n: int) -> None:
     folder.write(a__en="".join(f"source {i}\n" for i in range(n)), a__de="".join(f"target {i}\n" for i in range(n)))
-    splits = load_splits(folder.config("a"), seed=1)
+    splits = load_splits(folder.config("a"))
     assert splits.dev == splits.train == numbered(n)
     assert splits.test is None
     assert "dev is the training text itself" in messages()
@@ -330,10 +330,10 @@ def test_C21_a_tiny_corpus_is_its_own_dev_text(folder: Folder, messages: Callabl
 def test_only_splits_that_are_not_named_are_held_out(folder: Folder) -> None:
     folder.write(a__en="".join(f"source {i}\n" for i in range(100)), a__de="".join(f"target {i}\n" for i in range(100)))
     folder.write(b__en="dev\n", b__de="Dev\n")
-    splits = load_splits(folder.config("a", dev="b", test="b"), seed=1)
+    splits = load_splits(folder.config("a", dev="b", test="b"))
     assert splits.train == numbered(100)
     assert splits.dev == splits.test == ParallelText(["dev"], ["Dev"])
-    splits = load_splits(folder.config("a"), seed=1)
+    splits = load_splits(folder.config("a"))
     assert splits.test is not None
     assert [len(part) for part in (splits.train, splits.dev, splits.test)] == [91, 5, 4]
 

@@ -15,20 +15,9 @@ from transformer_cli.data.demo import generate
 SMALL = [
     "train",
     "name=small",
-    "model.d_model=32",
-    "model.d_ff=32",
-    "model.n_heads=2",
-    "model.n_encoder_layers=1",
-    "model.n_decoder_layers=1",
-    "train.max_steps=12",
-    "train.eval_every=6",
-    "train.save_every=6",
-    "train.log_every=4",
-    "train.eval_lines=20",
-    "train.average_last=2",
-    "decode.beam_size=2",
-    "decode.max_extra_length=5",
-    "device=cpu",
+    *("model.d_model=32", "model.d_ff=32", "model.n_heads=2", "model.n_encoder_layers=1", "model.n_decoder_layers=1"),
+    *("train.max_steps=12", "train.eval_every=6", "train.save_every=6", "train.log_every=4", "train.eval_lines=20"),
+    *("train.average_last=2", "decode.beam_size=2", "decode.max_extra_length=5", "device=cpu"),
 ]
 
 

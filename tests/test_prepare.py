@@ -85,7 +85,7 @@ def texts(prepared: Prepared) -> list[tuple[str, str]]:
 
 
 def test_every_training_pair_is_there_in_order_and_ends_with_eos(config: DataConfig) -> None:
-    prepared = prepare(config, seed=1)
+    prepared = prepare(config)
     assert texts(prepared) == list(zip(SOURCES, TARGETS, strict=True))
     corpus, tokenizers = prepared.train, prepared.tokenizers
     assert {int(corpus.source(i)[-1]) for i in range(len(corpus))} == {tokenizers.source.eos_id}
@@ -113,13 +113,13 @@ def test_a_big_vocabulary_takes_four_bytes_an_id(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("joint", [True, False])
 def test_vocabularies_are_joint_or_one_for_each_language(config: DataConfig, joint: bool) -> None:
-    prepared = prepare(replace(config, tokenizer=TokenizerConfig(vocab_size=45, joint=joint)), seed=1)
+    prepared = prepare(replace(config, tokenizer=TokenizerConfig(vocab_size=45, joint=joint)))
     assert prepared.tokenizers.joint == joint
     assert texts(prepared) == list(zip(SOURCES, TARGETS, strict=True))
 
 
 def test_without_dev_and_test_pairs_are_held_out(config: DataConfig) -> None:
-    prepared = prepare(replace(config, dev=None, test=None), seed=1)
+    prepared = prepare(replace(config, dev=None, test=None))
     assert prepared.test is not None
     held = list(zip(prepared.dev.sources, prepared.dev.targets, strict=True))
     held += zip(prepared.test.sources, prepared.test.targets, strict=True)
@@ -132,7 +132,7 @@ def test_C10_blank_lines_are_dropped_in_train_and_kept_in_dev(config: DataConfig
     for split in ("train", "dev"):
         write(tmp_path, f"{split}.en", [*blank_source, *SOURCES])
         write(tmp_path, f"{split}.fr", [*blank_target, *TARGETS])
-    prepared = prepare(config, seed=1)
+    prepared = prepare(config)
     assert texts(prepared) == list(zip(SOURCES, TARGETS, strict=True))
     assert prepared.report.n_blank == 4
     assert prepared.dev.sources == [*blank_source, *SOURCES]
@@ -142,15 +142,15 @@ def test_C10_blank_lines_are_dropped_in_train_and_kept_in_dev(config: DataConfig
 def test_C11_a_line_of_a_million_characters_is_left_out_and_counted(config: DataConfig, tmp_path: Path) -> None:
     write(tmp_path, "train.en", ["cat " * 250_000, *SOURCES, "x" * 1_000_000])
     write(tmp_path, "train.fr", ["chat", *TARGETS, "y"])
-    prepared = prepare(config, seed=1)
+    prepared = prepare(config)
     assert texts(prepared) == list(zip(SOURCES, TARGETS, strict=True))
     assert prepared.report.n_long == 2
 
 
 def test_the_end_of_sentence_is_one_of_the_max_length_tokens(config: DataConfig) -> None:
-    lengths = prepare(config, seed=1).train.source_lengths
+    lengths = prepare(config).train.source_lengths
     for longest in (lengths.max(), lengths.max() - 1):
-        prepared = prepare(replace(config, max_length=int(longest)), seed=1)
+        prepared = prepare(replace(config, max_length=int(longest)))
         assert prepared.train.source_lengths.max() <= longest
         assert prepared.report.n_long == 40 - len(prepared.train)
     assert prepared.report.n_long > 0
@@ -175,7 +175,7 @@ def test_C12_when_no_pair_is_left_the_filter_is_named(
     write(tmp_path, "once.fr", ["le chat"])
     config = replace(config, **options)
     with pytest.raises(DataError, match=rf"^data.train: none of \d+ pairs is left: {filter_named}\. "):
-        prepare(config, seed=1)
+        prepare(config)
     assert prepared_folders(config) == []
 
 
@@ -184,14 +184,14 @@ def test_C2_a_folder_or_fifo_in_place_of_a_text_is_one_line(config: DataConfig, 
     os.mkfifo(tmp_path / "fifo.en")
     for name, kind in (("folder.en", "a folder"), ("fifo.en", "not a regular file")):
         with pytest.raises(DataError, match=rf"/{name}: is {kind}\. Name a text file$"):
-            prepare(replace(config, train=[name, "train.fr"]), seed=1)
+            prepare(replace(config, train=[name, "train.fr"]))
 
 
 def test_C21_one_pair_is_enough(config: DataConfig, tmp_path: Path) -> None:
     write(tmp_path, "train.en", SOURCES[:1])
     write(tmp_path, "train.fr", TARGETS[:1])
     config = replace(config, dev=None, test=None, tokenizer=TokenizerConfig(vocab_size=20))
-    prepared = prepare(config, seed=1)
+    prepared = prepare(config)
     assert texts(prepared) == [(SOURCES[0], TARGETS[0])]
     assert prepared.dev.sources == SOURCES[:1]
     assert prepared.test is None
@@ -201,12 +201,12 @@ def test_C21_one_pair_is_enough(config: DataConfig, tmp_path: Path) -> None:
 
 
 def test_a_second_call_uses_what_the_first_has_built(config: DataConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = prepare(config, seed=1)
+    first = prepare(config)
     (folder,) = prepared_folders(config)
     before = {path: path.stat() for path in (folder, *folder.iterdir())}
     for name in ("load_splits", "train_tokenizer", "clean"):
         monkeypatch.delattr(preparation, name)
-    second = prepare(config, seed=1)
+    second = prepare(config)
     assert {path: path.stat() for path in (folder, *folder.iterdir())}.keys() == before.keys()
     assert all(path.stat().st_mtime_ns == stat.st_mtime_ns for path, stat in before.items())
     assert all(path.stat().st_ino == stat.st_ino for path, stat in before.items())
@@ -217,7 +217,7 @@ def test_a_second_call_uses_what_the_first_has_built(config: DataConfig, monkeyp
 
 def test_two_builds_are_equal_byte_for_byte(config: DataConfig, tmp_path: Path) -> None:
     other = replace(config, cache=str(tmp_path / "other"))
-    assert prepare(config, seed=1).fingerprint == prepare(other, seed=1).fingerprint
+    assert prepare(config).fingerprint == prepare(other).fingerprint
     assert files(config) == files(other)
     assert sorted(files(config)) == FILES
 
@@ -233,30 +233,30 @@ def test_two_builds_are_equal_byte_for_byte(config: DataConfig, tmp_path: Path) 
     ],
 )
 def test_another_option_is_another_folder(config: DataConfig, options: dict[str, Any]) -> None:
-    prepare(config, seed=1)
-    prepare(replace(config, **options), seed=1)
+    prepare(config)
+    prepare(replace(config, **options))
     assert len(prepared_folders(config)) == 2
 
 
 def test_another_seed_is_another_folder(config: DataConfig) -> None:
-    prepare(config, seed=1)
-    prepare(config, seed=2)
+    prepare(config)
+    prepare(replace(config, seed=2))
     assert len(prepared_folders(config)) == 2
 
 
 @pytest.mark.parametrize("name", ["train.en", "train.fr", "dev.en", "dev.fr", "test.en", "test.fr"])
 def test_another_text_has_another_fingerprint(config: DataConfig, tmp_path: Path, name: str) -> None:
-    before = prepare(config, seed=1).fingerprint
+    before = prepare(config).fingerprint
     (tmp_path / name).write_bytes((tmp_path / name).read_bytes().replace(b".", b"!", 1))
-    assert prepare(config, seed=1).fingerprint != before
+    assert prepare(config).fingerprint != before
 
 
 def test_the_same_text_in_other_files_has_the_same_fingerprint(config: DataConfig, tmp_path: Path) -> None:
-    before = prepare(config, seed=1).fingerprint
+    before = prepare(config).fingerprint
     packed = gzip.compress((tmp_path / "train.en").read_bytes())
     (tmp_path / "packed.en.gz").write_bytes(packed)
     moved = replace(config, name="packed", train=["packed.en.gz", "train.fr"])
-    assert prepare(moved, seed=1).fingerprint == before
+    assert prepare(moved).fingerprint == before
 
 
 # ---- Whole or absent
@@ -267,7 +267,7 @@ def test_the_same_text_in_other_files_has_the_same_fingerprint(config: DataConfi
 def test_C20_a_damaged_file_is_found_and_everything_built_again(
     config: DataConfig, caplog: pytest.LogCaptureFixture, name: str, damage: str
 ) -> None:
-    first = prepare(config, seed=1)
+    first = prepare(config)
     whole = files(config)
     path = prepared_folders(config)[0] / name
     content = bytearray(path.read_bytes())
@@ -276,7 +276,7 @@ def test_C20_a_damaged_file_is_found_and_everything_built_again(
     if damage != "missing":
         path.write_bytes(content if damage == "flipped" else whole[name][:-1])
     with caplog.at_level(logging.WARNING, "tfm"):
-        again = prepare(config, seed=1)
+        again = prepare(config)
     (record,) = caplog.records
     assert "it is built again" in record.getMessage()
     assert str(path.parent) in record.getMessage()
@@ -307,13 +307,13 @@ def child(config: DataConfig, program: str) -> subprocess.Popen[str]:
 @pytest.mark.parametrize("moment", ["prepare.train_tokenizer", "prepare._write_text", "os.fsync", "Path.rename"])
 def test_C20_a_killed_preparation_leaves_nothing_that_is_used(config: DataConfig, moment: str) -> None:
     config = replace(config, test=None)
-    killed = child(config, f"{moment} = die\nprepare.prepare(config, seed=1)")
+    killed = child(config, f"{moment} = die\nprepare.prepare(config)")
     assert killed.wait() == -signal.SIGKILL
     assert killed.communicate() == ("", "")
     assert prepared_folders(config) == []
     left = Path(config.cache) / config.name
     assert len(list(left.glob(".prepared-*-*"))) == 1
-    prepare(config, seed=1)
+    prepare(config)
     assert len(prepared_folders(config)) == 1
     assert list(left.glob(".prepared-*-*")) == []
 
@@ -330,12 +330,12 @@ prepare.train_tokenizer = slowly
 Path(options["root"], f"ready{os.getpid()}").touch()
 while len(list(Path(options["root"]).glob("ready*"))) < 2:
     time.sleep(0.01)
-print(prepare.prepare(config, seed=1).fingerprint)
+print(prepare.prepare(config).fingerprint)
 """
     outputs = [process.communicate() for process in [child(config, program), child(config, program)]]
     assert [err for _, err in outputs] == ["", ""]
     printed = sorted(word for out, _ in outputs for word in out.split())
-    fingerprint = prepare(config, seed=1).fingerprint
+    fingerprint = prepare(config).fingerprint
     assert printed == sorted(["built", fingerprint, fingerprint])
 
 
@@ -347,13 +347,13 @@ def test_C20_on_a_disk_without_locks_the_loser_uses_what_the_winner_built(
 
     def build_after_the_winner(folder: Path, *args: Any, **options: Any) -> None:
         monkeypatch.setattr(preparation, "_build", build)
-        prepare(config, seed=1)
+        prepare(config)
         build(folder, *args, **options)
 
     build = preparation._build
     monkeypatch.setattr(cache.fcntl, "lockf", no_locks)
     monkeypatch.setattr(preparation, "_build", build_after_the_winner)
-    prepared = prepare(config, seed=1)
+    prepared = prepare(config)
     assert texts(prepared) == list(zip(SOURCES, TARGETS, strict=True))
     assert [path.name[:9] for path in (Path(config.cache) / config.name).iterdir() if path.is_dir()] == ["prepared-"]
 
@@ -368,16 +368,16 @@ def test_B1_a_full_disk_is_one_line_and_leaves_nothing(
     with monkeypatch.context() as patch:
         patch.setattr(*((os, "fsync") if call == "fsync" else (Path, "rename")), full)
         with pytest.raises(EnvironmentFault, match=r"^.*: cannot keep the prepared data: No space left .* data\.cache"):
-            prepare(config, seed=1)
+            prepare(config)
     assert [path for path in (Path(config.cache) / config.name).iterdir() if path.is_dir()] == []
-    prepare(config, seed=1)
+    prepare(config)
 
 
 def test_B5_a_cache_that_cannot_be_written_names_the_folder(config: DataConfig, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     config = replace(config, cache=str(tmp_path / "file"))
     with pytest.raises(EnvironmentFault, match=rf"^{tmp_path}/file/.*: cannot keep .* Make room, or set data\.cache"):
-        prepare(config, seed=1)
+        prepare(config)
 
 
 def test_every_file_is_synced_before_the_folder_gets_its_name(
@@ -397,7 +397,7 @@ def test_every_file_is_synced_before_the_folder_gets_its_name(
 
     monkeypatch.setattr(os, "fsync", recorded("sync", os.fsync, path_of))
     monkeypatch.setattr(Path, "rename", recorded("rename", Path.rename, lambda old, new: new.name))
-    prepare(config, seed=1)
+    prepare(config)
     *synced, built, renamed, parent = events
     assert sorted(synced) == [f"sync {name}" for name in FILES]
     assert built.startswith("sync .prepared-")

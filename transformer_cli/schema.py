@@ -172,6 +172,7 @@ class DataConfig:
     train: Any = None
     dev: Any = None  # unset: held out from the training text
     test: Any = None
+    seed: int = 1  # of what is held out and of the tokenizer's sample: runs with another `seed` share their data
     holdout: int = 1000  # pairs held out as dev, and again as test, where none is named (at most 5 % each)
     cache: str = "data"  # folder for downloads and encoded corpora
     on_bad: OnBad = OnBad.error  # what a line that is not UTF-8 does
@@ -181,6 +182,7 @@ class DataConfig:
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
 
     def __post_init__(self) -> None:
+        _check("data.seed", self.seed, 0, 2**31 - 1)
         _check("data.holdout", self.holdout, 1)
         _check("data.max_length", self.max_length, 2, 100_000)
         _check("data.max_ratio", self.max_ratio, 1)
@@ -377,7 +379,6 @@ class TrainConfig:
 class PrepareConfig:
     """`tfm prepare`."""
 
-    seed: int = 1
     data: DataConfig = field(default_factory=DataConfig)
 
 

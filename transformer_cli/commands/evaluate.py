@@ -145,17 +145,17 @@ def corpus_test_set(config: EvaluateConfig, model: ModelFile) -> TestSet:
             f"data.name={data.name}: {data.source_lang} → {data.target_lang}, but the model translates"
             f" {model.source_lang} → {model.target_lang}. Choose another corpus or another --checkpoint"
         )
-    text = load_test(data, seed=config.seed)
+    text = load_test(data)
     return TestSet(f"{data.name}.test", text.sources, [text.targets])
 
 
-def load_test(data: DataConfig, *, seed: int) -> ParallelText:
+def load_test(data: DataConfig) -> ParallelText:
     """The test set as raw text; from the prepared corpus where it was held out of the training text."""
     if data.test is not None or data.builtin is not None:
         fetch(data, progress=True)
         text = load_text(data, "test")
     else:
-        text = prepare(data, seed=seed, progress=True).test
+        text = prepare(data, progress=True).test
     if text is None:
         raise ConfigError(
             f"data.test: {data.name} has no test set. Name one with data.test, or --source and --reference"

@@ -7,7 +7,7 @@ from transformer_cli.schema import PrepareConfig
 
 def run(config: PrepareConfig) -> None:
     """Download, verify, clean, train the tokenizer and encode; do nothing that is already done."""
-    prepared = prepare(config.data, seed=config.seed, progress=True)
+    prepared = prepare(config.data, progress=True)
     sizes = f"{len(prepared.train):,} training, {len(prepared.dev):,} dev"
     sizes += f", {len(prepared.test):,} test pairs" if prepared.test is not None else " pairs, no test set"
     LOGGER.info("%s: %s, vocabulary of %s", config.data.name, sizes, f"{len(prepared.tokenizers.source):,}")

@@ -12,7 +12,7 @@ def run(config: TrainConfig) -> float:
     """Train `config` in its run directory; return the dev score, which a sweeper optimises."""
     device = choose_device(config.device)  # before the data: a missing GPU should not cost an hour of preparation
     run_dir = open_run(config)
-    prepared = prepare(config.data, seed=config.seed, progress=True)
+    prepared = prepare(config.data, progress=True)
     result = train(config, prepared, run_dir, device=device)
     if prepared.test is not None:
         name = f"{config.data.name}.test"

@@ -284,17 +284,17 @@ class Splits:
     test: ParallelText | None
 
 
-def load_splits(config: DataConfig, *, seed: int) -> Splits:
+def load_splits(config: DataConfig) -> Splits:
     """Load the named splits, and hold out from the training text those that are not named."""
     train, dev, test = (load_text(config, split) for split in ("train", "dev", "test"))
     assert train is not None
     if dev is None:
-        train, dev = hold_out(train, config.holdout, seed, split="dev")
+        train, dev = hold_out(train, config.holdout, config.seed, split="dev")
         if len(dev) == 0:
             LOGGER.warning("data.train: too few pairs to hold any out; dev is the training text itself")
             dev = train
     if test is None:
-        train, test = hold_out(train, config.holdout, seed, split="test")
+        train, test = hold_out(train, config.holdout, config.seed, split="test")
     return Splits(train, dev, test if len(test) else None)
 
 

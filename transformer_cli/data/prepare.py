@@ -38,26 +38,26 @@ class Prepared:
     report: CleaningReport
 
 
-def prepare(config: DataConfig, *, seed: int, progress: bool = False) -> Prepared:
+def prepare(config: DataConfig, *, progress: bool = False) -> Prepared:
     """Fetch, clean, split, tokenize and encode a corpus, or open what an earlier call has left in the cache.
 
     Raises DataError for text that cannot be used, ConfigError for options that do not fit it, EnvironmentFault for a
     cache that cannot be written.
     """
     fetch(config, progress)
-    folder = Path(config.cache).expanduser() / config.name / f"prepared-{_key(config, seed)[:12]}"
-    ensure_folder(folder, lambda empty: _build(empty, config, seed=seed, progress=progress))
+    folder = Path(config.cache).expanduser() / config.name / f"prepared-{_key(config)[:12]}"
+    ensure_folder(folder, lambda empty: _build(empty, config, progress=progress))
     return _open(folder)
 
 
-def _key(config: DataConfig, seed: int) -> str:
+def _key(config: DataConfig) -> str:
     """SHA-256 of the input files' bytes and of every option that changes what is made of them."""
     options = {name: value for name, value in asdict(config).items() if name not in _ELSEWHERE}
     inputs = [[_identity(path) for path in input_files(config, split)] for split in _SPLITS]
     if config.builtin is not None:
         texts = [load_text(config, split) for split in _SPLITS]
         inputs = [[["", text_sha256(text)]] for text in texts if text is not None]
-    everything = json.dumps([_FORMAT, seed, options, inputs], default=_enum_name, sort_keys=True)
+    everything = json.dumps([_FORMAT, options, inputs], default=_enum_name, sort_keys=True)
     return hashlib.sha256(everything.encode()).hexdigest()
 
 
@@ -71,12 +71,12 @@ def _enum_name(value: object) -> str:
     return value.name
 
 
-def _build(folder: Path, config: DataConfig, *, seed: int, progress: bool) -> None:
+def _build(folder: Path, config: DataConfig, *, progress: bool) -> None:
     """Fill `folder` with the files that `_open` reads."""
-    splits = load_splits(config, seed=seed)
+    splits = load_splits(config)
     train, report = clean(splits.train, drop_duplicates=config.drop_duplicates)
     report.require_pairs()
-    tokenizers = _train_tokenizers(train, config, seed=seed)
+    tokenizers = _train_tokenizers(train, config)
     (folder / "source.model").write_bytes(tokenizers.source.model_bytes)
     (folder / "target.model").write_bytes(tokenizers.target.model_bytes)
     with CorpusWriter(folder, **_vocab_sizes(tokenizers)) as writer:
@@ -91,11 +91,12 @@ def _build(folder: Path, config: DataConfig, *, seed: int, progress: bool) -> No
         LOGGER.info("%s", line)
 
 
-def _train_tokenizers(text: ParallelText, config: DataConfig, *, seed: int) -> Tokenizers:
+def _train_tokenizers(text: ParallelText, config: DataConfig) -> Tokenizers:
     if config.tokenizer.joint:
-        joint = train_tokenizer([*text.sources, *text.targets], config.tokenizer, seed=seed)
+        joint = train_tokenizer([*text.sources, *text.targets], config.tokenizer, seed=config.seed)
         return Tokenizers(joint, joint)
-    source, target = (train_tokenizer(side, config.tokenizer, seed=seed) for side in (text.sources, text.targets))
+    sides = (text.sources, text.targets)
+    source, target = (train_tokenizer(side, config.tokenizer, seed=config.seed) for side in sides)
     return Tokenizers(source, target)
 
 
