@@ -102,6 +102,8 @@ def test_every_flag_is_a_key_of_its_command() -> None:
 def test_multirun_refuses_flags_and_wrong_choices(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "-m", "--name", "x", "seed=1,2"]) == 2
     assert "name=VALUE" in error_line(capsys)
+    assert main(["train", "-m", "--cfg", "seed=1,2"]) == 2
+    assert "--cfg" in error_line(capsys)
     assert main(["train", "-m", "model=tiny,bgi"]) == 2
     assert "no model called `bgi`" in error_line(capsys)
 
@@ -136,9 +138,9 @@ def test_bash_completes_a_choice_from_the_script_that_we_print() -> None:
     script = tfm("completion", "bash").stdout.decode()
     program = "from transformer_cli.cli import entry_point; entry_point()"
     stub = f"tfm() {{ {shlex.quote(sys.executable)} -c '{program}' \"$@\"; }}"
-    ask = "COMP_WORDS=(tfm train model=b); COMP_CWORD=2; _tfm; printf '%s\\n' \"${COMPREPLY[@]}\""
+    ask = "COMP_LINE='tfm train model=b'; COMP_POINT=${#COMP_LINE}; _tfm; printf '%s\\n' \"${COMPREPLY[@]}\""
     result = subprocess.run(["bash", "-c", f"{stub}\n{script}\n{ask}"], capture_output=True, text=True, check=False)
-    assert result.stdout.split() == ["model=base", "model=big"], result.stderr
+    assert result.stdout.split() == ["base", "big"], result.stderr
 
 
 @pytest.mark.parametrize("error", [TfmError, *TfmError.__subclasses__()])

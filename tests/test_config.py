@@ -78,7 +78,8 @@ def test_a_group_choice_an_override_and_a_flag_rank_in_this_order() -> None:
 
 
 def test_a_flag_may_hold_what_the_override_grammar_may_not() -> None:
-    assert load_config("translate", flags={"checkpoint": "runs/a=b,{c}/x y"}).checkpoint == "runs/a=b,{c}/x y"
+    for path in ("runs/a=b,{c}/x y", "a${b}", "${oc.env:HOME}"):
+        assert load_config("translate", flags={"checkpoint": path}).checkpoint == path
 
 
 def test_a_recipe_suits_its_corpus_and_an_override_still_wins() -> None:
@@ -130,8 +131,10 @@ def test_E1_an_unknown_key_in_a_users_yaml_is_refused(tmp_path: Path) -> None:
     assert "did you mean `model.d_model`?" in refusal("train", "experiment=mine", user_dir=folder)
 
 
-def test_a_users_own_yaml_is_found(tmp_path: Path) -> None:
-    folder = user_yaml(tmp_path, "# @package _global_\nmodel:\n  d_model: 64\n")
+@pytest.mark.parametrize("name", ["plain", "with a blank", "50% #1", "größe", "it's"])
+def test_a_users_own_yaml_is_found(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    folder = user_yaml(tmp_path / name, "# @package _global_\nmodel:\n  d_model: 64\n")
     assert load_config("train", ["experiment=mine"], user_dir=folder).model.d_model == 64
 
 
@@ -161,6 +164,23 @@ def test_E2_a_learning_rate_of_1e3_for_1e_minus_3_is_refused() -> None:
 def test_E2_a_schedule_refuses_the_keys_of_another() -> None:
     assert "takes schedule.factor, not schedule.lr" in refusal("train", "schedule.lr=1e-3")
     assert "takes schedule.lr, not schedule.factor" in refusal("train", "schedule=linear", "schedule.factor=1")
+    message = refusal("train", "experiment=multi30k", "schedule=noam")
+    assert "schedule.lr=null" in message
+    load_config("train", ["experiment=multi30k", "schedule=noam", "schedule.lr=null"])
+
+
+def test_E3_no_choice_is_refused_where_one_is_needed() -> None:
+    assert "no data called `null`" in refusal("train", "data=null")
+    assert load_config("train", ["experiment=null"]).model.preset == "tiny"
+
+
+def test_E3_an_unknown_schedule_is_left_to_the_registry_that_knows_the_near_ones() -> None:
+    from transformer_cli.schema import SCHEDULE_HEIGHT
+    from transformer_cli.training.schedules import SCHEDULES
+
+    assert sorted(SCHEDULE_HEIGHT) == SCHEDULES.names()
+    with pytest.raises(ConfigError, match="did you mean `cosine`"):
+        SCHEDULES.check(load_config("train", ["schedule.name=cosin"]).schedule.name)
 
 
 def test_E3_an_unknown_choice_lists_the_choices() -> None:
@@ -229,6 +249,21 @@ def test_E6_what_is_left_unset_or_leads_nowhere_is_named() -> None:
     assert refusal("train", "data=files").startswith("data.source_lang: not set")
     assert "'foo.bar' not found" in refusal("train", "seed=${foo.bar}")
     assert refusal("train", "seed=${seed}").startswith("seed=${seed}: ")
+
+
+@pytest.mark.parametrize("override", ["data.name=../x", "model.preset=a/b", "name=a/b", "data.target_lang=../de"])
+def test_what_becomes_part_of_a_file_name_can_not_lead_elsewhere(override: str) -> None:
+    assert "becomes part of a file name" in refusal("train", override)
+
+
+def test_hydras_own_keys_need_multirun() -> None:
+    assert "Add -m" in refusal("train", "hydra.job.chdir=true")
+
+
+def test_evaluate_takes_one_test_set() -> None:
+    assert "two test sets" in refusal("evaluate", "data=demo_en_fr", "source=a", "reference=b")
+    assert refusal("evaluate", "source=a").startswith("--reference: not given")
+    assert refusal("evaluate", "reference=a").startswith("--source: not given")
 
 
 @pytest.mark.parametrize("override", ["+model._target_=os.system", "+_target_=os.system"])

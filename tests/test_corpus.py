@@ -157,9 +157,9 @@ def test_the_builtin_corpus_needs_no_files() -> None:
     assert input_files(config, "train") == []
 
 
-def test_an_unknown_builtin_corpus_is_corrected(folder: Folder) -> None:
+def test_an_unknown_builtin_corpus_is_corrected() -> None:
     with pytest.raises(ConfigError, match="did you mean `demo_en_fr`"):
-        load_text(folder.config(None, builtin="demo_en_rf"), "train")
+        load_text(DataConfig(source_lang="en", target_lang="fr", builtin="demo_en_rf"), "train")
 
 
 def test_the_files_of_a_split_are_named_once_each(folder: Folder) -> None:
@@ -206,7 +206,7 @@ def test_C2_a_file_that_is_missing_is_named_with_its_folder(folder: Folder, monk
         load_text(DataConfig(source_lang="en", target_lang="de", train=["a.en", "b.de"]), "train")
 
 
-@pytest.mark.parametrize("line", ["no tab", "two\ttabs\there", ""])
+@pytest.mark.parametrize("line", ["no tab", "two\ttabs\there"])
 def test_a_table_line_without_exactly_one_tab_is_named(folder: Folder, line: str) -> None:
     folder.write(a__tsv=f"one\teins\n{line}\n")
     with pytest.raises(DataError, match=r"a\.tsv:2: (0|2) tabs, must be one, between source and target"):
@@ -226,6 +226,12 @@ def test_C3_crlf_gives_the_same_pairs_as_lf_and_is_reported(folder: Folder, mess
     folder.write(a__en="one\r\ntwo\r\n", a__de="eins\nzwei\n")
     assert folder.pairs("a") == TWO_PAIRS
     assert r"a.en: 2 lines end in \r\n" in messages()
+
+
+def test_C10_an_empty_line_of_a_tab_separated_file_is_an_empty_pair(tmp_path: Path) -> None:
+    (tmp_path / "corpus.tsv").write_bytes(b"one\teins\n\ntwo\tzwei\n")
+    config = DataConfig(source_lang="en", target_lang="de", root=str(tmp_path), train="corpus.tsv")
+    assert load_text(config, "train") == ParallelText(["one", "", "two"], ["eins", "", "zwei"])
 
 
 def test_C4_byte_order_marks_are_removed_on_both_sides(folder: Folder) -> None:
@@ -283,6 +289,14 @@ def test_C17_a_few_copied_lines_are_normal(folder: Folder, messages: Callable[[]
     assert messages() == ""
 
 
+def test_C5_skipping_is_offered_where_lines_can_be_skipped(folder: Folder) -> None:
+    folder.write(a__en=b"\xff\n", a__de="eins\n", b__en__sgm=b'<seg id="1">\xff</seg>\n', b__de__sgm="<seg>eins</seg>")
+    with pytest.raises(DataError, match=r"UTF-8`, or drop such pairs with data\.on_bad=skip$"):
+        folder.pairs("a")
+    with pytest.raises(DataError, match=r"-t UTF-8`$"):
+        folder.pairs(["b.en.sgm", "b.de.sgm"])
+
+
 # ---- Held-out text
 
 
@@ -301,6 +315,17 @@ def test_holding_out_is_a_function_of_seed_and_split() -> None:
     assert hold_out(numbered(500), 20, 1) == hold_out(numbered(500), 20, 1)
     assert hold_out(numbered(500), 20, 1) != hold_out(numbered(500), 20, 2)
     assert hold_out(numbered(500), 20, 1, split="dev") != hold_out(numbered(500), 20, 1, split="test")
+
+
+def test_what_is_held_out_hardly_changes_with_the_corpus() -> None:
+    def held(text: ParallelText, n: int) -> set[str]:
+        return set(hold_out(text, n, 1)[1].sources)
+
+    text, backwards = numbered(1000), range(999, -1, -1)
+    assert held(text.pick(backwards), 20) == held(text, 20)
+    assert held(text, 10) < held(text, 20)
+    first_half = set(text.sources[:500])
+    assert held(text, 20) & first_half == held(text, 20) & held(text.pick(range(500)), 20)
 
 
 def test_no_held_out_source_sentence_stays_in_training(messages: Callable[[], str]) -> None:

@@ -1,9 +1,12 @@
 """Downloads from a real server on this machine that cuts, lies and redirects; archives that attack."""
 
+import errno
+import fcntl
 import gzip
 import hashlib
 import io
 import json
+import logging
 import os
 import re
 import subprocess
@@ -324,6 +327,20 @@ def test_two_processes_at_once_download_a_file_once(site: Site, tmp_path: Path) 
     processes = [subprocess.Popen(command, cwd=Path(__file__).parent.parent) for _ in range(2)]
     assert [process.wait(timeout=60) for process in processes] == [0, 0]
     assert len(site.requests) == 1
+    assert downloaded(tmp_path).read_bytes() == CONTENT
+
+
+def test_a_disk_without_locks_is_warned_of_and_used(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    site.replies["/corpus.bin"] = good
+    monkeypatch.setattr(fcntl, "lockf", no_locks)
+    with caplog.at_level(logging.WARNING, "tfm"):
+        fetch(site.config(tmp_path))
+    assert "this disk has no locks" in caplog.text
     assert downloaded(tmp_path).read_bytes() == CONTENT
 
 

@@ -40,12 +40,14 @@ def tfm(folder: Path, *arguments: str, stdin: bytes = b"") -> subprocess.Complet
 
 
 def refused(result: subprocess.CompletedProcess[bytes], status: int) -> str:
-    """The one line that a refused command says."""
-    line = result.stderr.decode()
-    assert result.returncode == status, line
+    """The last line that a refused command says, and the only one about an error."""
+    text = result.stderr.decode()
+    assert result.returncode == status, text
     assert result.stdout == b""
+    assert text.count("tfm: error: ") == 1
+    assert "Traceback" not in text
+    line = text.split("\n")[-2]
     assert line.startswith("tfm: error: ")
-    assert line.count("\n") == 1
     return line
 
 
@@ -95,6 +97,51 @@ def test_E8_a_run_directory_of_another_config_is_refused_and_kept(trained: Path)
     assert "seed was 1, is 2" in line
     assert "model.dropout was 0.1, is 0.3" in line
     assert config.read_bytes() == before
+
+
+def test_own_text_from_a_first_mistake_to_a_changed_corpus(tmp_path: Path) -> None:
+    own = ["train", "name=first", *SMALL[2:], "data=files", "data.source_lang=en", "data.target_lang=fr"]
+    pairs = [f"{english}\t{french}\n" for english, french in generate(1).train[:300]]
+    (tmp_path / "own.tsv").write_text("".join(pairs), encoding="utf-8")
+    assert "own.tvs" in refused(tfm(tmp_path, *own, "data.train=own.tvs"), 3)
+    own += ["data.train=own.tsv", "data.tokenizer.vocab_size=200"]
+    trained = tfm(tmp_path, *own)  # a config that never came to a checkpoint does not block its name
+    assert trained.returncode == 0, trained.stderr
+    again = tfm(tmp_path, "evaluate", "decode.beam_size=2", "decode.max_extra_length=5")
+    assert again.stdout == trained.stdout
+
+    (tmp_path / "own.tsv").write_text("".join(pairs[:-1]), encoding="utf-8")
+    assert "is not the text that the model was trained on" in refused(tfm(tmp_path, "evaluate"), 3)
+    assert "fingerprint" in refused(tfm(tmp_path, *own, "train.max_steps=14"), 3)
+
+
+def test_a_built_in_corpus_reads_no_files(trained: Path) -> None:
+    assert "data.train: data=demo_en_fr is built in" in refused(tfm(trained, "train", "data.train=own.tsv"), 2)
+
+
+def test_a_second_trainer_in_a_run_directory_is_turned_away(trained: Path) -> None:
+    from transformer_cli.files import locked
+
+    with locked(trained / "runs/small/.lock"):
+        line = refused(tfm(trained, *SMALL), 7)
+    assert "runs/small" in line
+    assert "is training here" in line
+
+
+def test_translations_are_not_written_over_an_input(trained: Path) -> None:
+    (trained / "kept").write_text("Une femme.\n", encoding="utf-8")
+    own = ["evaluate", "--source", "kept", "--reference", "kept"]
+    assert "both an input and --hypotheses" in refused(tfm(trained, *own, "--hypotheses", "kept"), 2)
+    assert (trained / "kept").read_text(encoding="utf-8") == "Une femme.\n"
+
+
+def test_a_model_that_left_its_run_is_evaluated_on_our_corpus_of_that_name(trained: Path, tmp_path: Path) -> None:
+    shutil.copy(trained / "runs/small/model.safetensors", tmp_path / "m.safetensors")
+    result = tfm(
+        tmp_path, "evaluate", "--checkpoint", "m.safetensors", "decode.beam_size=2", "decode.max_extra_length=5"
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split(b"\n")[1:] == (trained / "train.stdout").read_bytes().split(b"\n")[1:]
 
 
 def test_translate_uses_the_newest_run_and_keeps_every_line(trained: Path) -> None:

@@ -110,11 +110,17 @@ def test_lines_do_not_depend_on_how_the_file_is_cut_into_blocks(
 )
 def test_C5_a_byte_that_is_not_utf8_is_named_with_line_and_column(tmp_path: Path, bad: bytes, byte: str) -> None:
     path = written(tmp_path, "one\ngrün ist ".encode() + bad + b" x\n")
-    with pytest.raises(
-        DataError, match=rf"corpus.en:2: byte {byte} at column 10 is not UTF-8; .*data\.on_bad=skip"
-    ) as caught:
+    with pytest.raises(DataError, match=rf"corpus.en:2: byte {byte} at column 10 is not UTF-8; ") as caught:
         read_lines(path)
     assert caught.value.exit_code == 3
+
+
+def test_C5_only_who_can_leave_out_bad_lines_is_told_how(tmp_path: Path) -> None:
+    path = written(tmp_path, b"one\n\xff\n")
+    with pytest.raises(DataError, match=r"Convert the file with `iconv -f WINDOWS-1252 -t UTF-8`$"):
+        read_lines(path)
+    with pytest.raises(DataError, match=r"-t UTF-8`, or skip it$"):
+        read_lines(path, skip_hint=", or skip it")
 
 
 def test_C5_bad_lines_can_be_left_to_the_caller(tmp_path: Path) -> None:

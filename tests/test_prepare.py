@@ -1,24 +1,29 @@
 """Preparation: the same text gives the same files, once; what is in the cache is whole, or built again."""
 
 import errno
+import fcntl
 import gzip
+import io
 import json
 import logging
 import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from transformer_cli.data import cache
 from transformer_cli.data import prepare as preparation
 from transformer_cli.data.prepare import Prepared, prepare
-from transformer_cli.errors import DataError, EnvironmentFault
+from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
+from transformer_cli.files import locked, writing_whole
 from transformer_cli.schema import DataConfig, TokenizerConfig
 
 SOURCES = [
@@ -77,8 +82,17 @@ def files(config: DataConfig) -> dict[str, bytes]:
 def texts(prepared: Prepared) -> list[tuple[str, str]]:
     """The training pairs as text again."""
     source, target = prepared.tokenizers.source, prepared.tokenizers.target
-    corpus = prepared.train
-    return [(source.decode(corpus.source(i)), target.decode(corpus.target(i))) for i in range(len(corpus))]
+    sources, targets = ids_of(prepared.train)
+    return [(source.decode(a), target.decode(b)) for a, b in zip(sources, targets, strict=True)]
+
+
+def ids_of(corpus: cache.EncodedCorpus) -> tuple[list[list[int]], list[list[int]]]:
+    """The sentences of the two sides."""
+
+    def cut(ids: cache.Array, offsets: cache.Array) -> list[list[int]]:
+        return [part.tolist() for part in np.split(ids, offsets[1:-1])]
+
+    return cut(corpus.source_ids, corpus.source_offsets), cut(corpus.target_ids, corpus.target_offsets)
 
 
 # ---- What comes out
@@ -88,10 +102,11 @@ def test_every_training_pair_is_there_in_order_and_ends_with_eos(config: DataCon
     prepared = prepare(config)
     assert texts(prepared) == list(zip(SOURCES, TARGETS, strict=True))
     corpus, tokenizers = prepared.train, prepared.tokenizers
-    assert {int(corpus.source(i)[-1]) for i in range(len(corpus))} == {tokenizers.source.eos_id}
-    assert {int(corpus.target(i)[-1]) for i in range(len(corpus))} == {tokenizers.target.eos_id}
-    assert corpus.source_lengths.tolist() == [len(corpus.source(i)) for i in range(len(corpus))]
-    assert corpus.target_lengths.tolist() == [len(corpus.target(i)) for i in range(len(corpus))]
+    sources, targets = ids_of(corpus)
+    assert {ids[-1] for ids in sources} == {tokenizers.source.eos_id}
+    assert {ids[-1] for ids in targets} == {tokenizers.target.eos_id}
+    assert corpus.source_lengths.tolist() == [len(ids) for ids in sources]
+    assert corpus.target_lengths.tolist() == [len(ids) for ids in targets]
     assert corpus.source_ids.nbytes == 2 * corpus.source_lengths.sum()
     assert prepared.report.n_read == prepared.report.n_kept == 40
     assert (prepared.dev.sources, prepared.dev.targets) == (SOURCES[:3], TARGETS[:3])
@@ -106,9 +121,25 @@ def test_a_big_vocabulary_takes_four_bytes_an_id(tmp_path: Path) -> None:
         writer.append([], [])
         writer.append([[7]], [[8]])
     corpus = cache.EncodedCorpus.open(tmp_path, source_vocab_size=65_536, target_vocab_size=1_000_000)
-    assert [corpus.target(i).tolist() for i in range(3)] == [*ids, [8]]
-    assert [corpus.source(i).tolist() for i in range(3)] == [[65_535, 3], [65_535, 3], [7]]
+    assert ids_of(corpus) == ([[65_535, 3], [65_535, 3], [7]], [*ids, [8]])
     assert (corpus.source_ids.itemsize, corpus.target_ids.itemsize) == (2, 4)
+
+
+def test_an_unknown_builtin_corpus_is_corrected_before_any_work(config: DataConfig) -> None:
+    with pytest.raises(ConfigError, match="no built-in corpus called `demo_en_rf`; did you mean `demo_en_fr`"):
+        prepare(replace(config, builtin="demo_en_rf", train=None, dev=None, test=None, root=None))
+    assert not Path(config.cache).exists()
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_progress_is_drawn_on_a_terminal_only(
+    config: DataConfig, monkeypatch: pytest.MonkeyPatch, is_terminal: bool
+) -> None:
+    screen = io.StringIO()
+    monkeypatch.setattr(screen, "isatty", lambda: is_terminal)
+    monkeypatch.setattr(sys, "stderr", screen)
+    prepare(config, progress=True)
+    assert ("encoding: 100%" in screen.getvalue()) == is_terminal
 
 
 @pytest.mark.parametrize("joint", [True, False])
@@ -351,7 +382,7 @@ def test_C20_on_a_disk_without_locks_the_loser_uses_what_the_winner_built(
         build(folder, *args, **options)
 
     build = preparation._build
-    monkeypatch.setattr(cache.fcntl, "lockf", no_locks)
+    monkeypatch.setattr(fcntl, "lockf", no_locks)
     monkeypatch.setattr(preparation, "_build", build_after_the_winner)
     prepared = prepare(config)
     assert texts(prepared) == list(zip(SOURCES, TARGETS, strict=True))
@@ -403,3 +434,85 @@ def test_every_file_is_synced_before_the_folder_gets_its_name(
     assert built.startswith("sync .prepared-")
     assert renamed.startswith("rename prepared-")
     assert parent == f"sync {config.name}"
+
+
+# ---- Files and locks
+
+
+def test_a_file_appears_when_it_is_whole_with_the_rights_that_the_umask_leaves(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    before = os.umask(0o027)
+    try:
+        with writing_whole(path) as file:
+            file.write(b"new")
+            file.flush()
+            assert path.read_bytes() == b"old"
+    finally:
+        os.umask(before)
+    assert path.read_bytes() == b"new"
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_an_interrupted_file_leaves_the_old_one(tmp_path: Path, error: type[BaseException]) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    with pytest.raises(error), writing_whole(path) as file:
+        file.write(b"new")
+        raise error
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from transformer_cli.files import locked
+
+with locked(Path(sys.argv[1])) as held:
+    print(held, flush=True)
+    sys.stdin.read()
+"""
+
+
+def holder(path: Path) -> subprocess.Popen[str]:
+    """A process that holds the lock until its standard input ends."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(cache.__file__).parents[2])}
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "True\n"
+    return process
+
+
+def test_a_lock_that_another_process_holds_is_refused_or_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with holder(path) as process:
+        with pytest.raises(BlockingIOError, match=f"held by another process: '{path}'"), locked(path, wait=False):
+            pass
+        assert process.stdin is not None
+        threading.Timer(0.2, process.stdin.close).start()
+        with locked(path) as held:
+            assert held
+            assert process.stdin.closed
+
+
+def test_a_killed_process_loses_its_lock(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with holder(path) as process:
+        process.kill()
+        process.wait()
+        with locked(path, wait=False) as held:
+            assert held
+
+
+def test_a_disk_without_locks_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(*args: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "lockf", no_locks)
+    with locked(tmp_path / "lock", wait=False) as held:
+        assert not held

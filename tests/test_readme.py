@@ -49,7 +49,7 @@ def test_the_commands_that_the_user_wrote_are_printed() -> None:
     assert any(line.startswith("tfm evaluate") for line in printed)
 
 
-@pytest.mark.parametrize("group", ["model", "norm", "data", "schedule", "optimizer", "decode", "experiment"])
+@pytest.mark.parametrize("group", ["model", "norm", "data", "schedule", "optimizer", "decode", "recipe", "experiment"])
 def test_the_table_of_groups_lists_every_choice(group: str) -> None:
     (row,) = re.findall(rf"^\| `{group}` \| (.*) \|$", README, re.MULTILINE)
     listed = [choice.split(" (")[0] for choice in row.split(", ")]

@@ -136,6 +136,13 @@ def test_a_source_of_padding_alone_gives_numbers_and_gradients(changes: dict[str
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
+def test_logits_at_chosen_cells_are_those_that_all_cells_have() -> None:
+    model, (source_BS, target_BT) = toy_model(), toy_pair()
+    all_LV = model(source_BS, target_BT).flatten(0, 1)
+    chosen_K = torch.tensor([0, 3, 2])
+    torch.testing.assert_close(model(source_BS, target_BT, at_K=chosen_K), all_LV[chosen_K])
+
+
 def test_a_mask_of_the_batch_is_used_instead_of_the_padding_id() -> None:
     model, (source_BS, target_BT) = toy_model(), toy_pair()
     mask_BS = torch.tensor([[True, True, True, False, False]] * 2)

@@ -109,7 +109,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         status = _run(arguments)
-        sys.stdout.flush()  # a full disk must show as an exit status, not in the interpreter's last breath
+        if sys.stdout is not None:
+            sys.stdout.flush()  # a full disk must show as an exit status, not in the interpreter's last breath
         return status
     except TfmError as error:
         return _fail(str(error), error.exit_code)
@@ -117,7 +118,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         _abandon_stdout()
         return 141
     except KeyboardInterrupt:
-        return _fail("interrupted", 130)
+        goes_on = "; the same command goes on from the last checkpoint" if arguments[:1] == ["train"] else ""
+        return _fail(f"interrupted{goes_on}", 130)
     except OSError as error:
         _abandon_stdout()
         return _fail(_describe(error), EnvironmentFault.exit_code)
@@ -158,6 +160,8 @@ def _run_command(name: str, arguments: list[str]) -> int:
 
     user_dir = Path(parsed.config_dir) if parsed.config_dir else None
     if command.multirun and parsed.multirun:
+        if parsed.cfg:
+            raise ConfigError("--cfg: prints one config, and --multirun makes several. Leave one of them out")
         if flags:
             raise ConfigError(f"--multirun: takes no other flag. Write {next(iter(flags))}=VALUE instead")
         from transformer_cli import multirun

@@ -4,12 +4,16 @@ from collections.abc import Sequence
 
 from transformer_cli.errors import ConfigError
 
+# bash cuts words at "=" as well as at blanks, and replaces only the part after it.
 _BASH = """_tfm() {
-    local IFS=$'\\n'
-    COMPREPLY=($(COMP_WORDBREAKS= tfm --complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
+    local IFS=$'\\n' line=${COMP_LINE:0:COMP_POINT}
+    local -a words; IFS=' ' read -ra words <<< "$line"
+    [[ $line == *' ' ]] && words+=("")
+    local word=${words[-1]}
+    COMPREPLY=($(tfm --complete "${words[@]:1}" 2>/dev/null))
     [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *= ]] && compopt -o nospace
+    [[ $word == *=* ]] && COMPREPLY=("${COMPREPLY[@]#*=}")
 }
-COMP_WORDBREAKS=${COMP_WORDBREAKS//=}
 complete -o default -F _tfm tfm"""
 
 _ZSH = """#compdef tfm
@@ -46,7 +50,8 @@ def complete(words: Sequence[str]) -> list[str]:
     if command not in COMMANDS:
         return [shell for shell in SCRIPTS if command == "completion" and shell.startswith(word)]
     if word.startswith("-"):
-        flags = [*COMMANDS[command].flags, "--cfg", "--config-dir", "--help"]
+        multirun = ["--multirun"] if COMMANDS[command].multirun else []
+        flags = [*COMMANDS[command].flags, "--cfg", "--config-dir", *multirun, "--help"]
         return [flag for flag in flags if flag.startswith(word)]
     return _overrides(command, word)
 

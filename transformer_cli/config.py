@@ -57,27 +57,50 @@ def load_config(
     `overrides` are Hydra's (`model=big`, `train.max_steps=10`); `flags` maps keys to values and wins over them.
     `user_dir` is a folder whose YAML files are found before ours. Raises ConfigError.
     """
+    for text in overrides:
+        if text.lstrip("+~").startswith("hydra"):
+            raise ConfigError(f"{quoted(text)}: Hydra's own keys need --multirun. Add -m, or leave it out")
+        if parse_override(text).is_sweep_override():
+            raise ConfigError(f"{quoted(text)}: several values make several runs. Add -m, or write a list as [a,b]")
+    arguments = hydra_arguments(command, overrides, user_dir)
+    try:
+        with initialize_config_dir(str(config_dir()), version_base="1.3"):
+            config = compose(command, arguments)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise _as_config_error(error, SCHEMAS[command]) from error
+    return to_schema(config, SCHEMAS[command], flags=flags)
+
+
+def hydra_arguments(command: str, overrides: Sequence[str], user_dir: Path | None) -> list[str]:
+    """`overrides`, looked at, with the user's folder; Hydra then knows our schemas. Raises ConfigError."""
     if user_dir is not None:
         check_yaml_folder(user_dir)
     check_overrides(command, overrides, user_dir)
     register_schemas()
-    search_path = [f"hydra.searchpath=[{hydra_quoted(user_dir.resolve().as_uri())}]"] if user_dir else []
-    try:
-        with initialize_config_dir(str(config_dir()), version_base="1.3"):
-            config = compose(command, [*search_path, *overrides])
-        for key, value in (flags or {}).items():
-            OmegaConf.update(config, key, value)
-    except (HydraException, OmegaConfBaseException) as error:
-        raise _as_config_error(error, SCHEMAS[command]) from error
-    return to_schema(config, SCHEMAS[command])
+    # Not as_uri(): Hydra does not decode the %20 of a blank.
+    kept = [text for text in map(_without_null, overrides) if text]
+    search_path = [f"hydra.searchpath=[{_quoted_for_hydra(f'file://{user_dir.resolve()}')}]"] if user_dir else []
+    return [*search_path, *kept]
 
 
-def to_schema(config: DictConfig, schema: type) -> Any:
-    """`config` as an instance of `schema`, every key checked. Raises ConfigError."""
+def _without_null(text: str) -> str:
+    """`experiment=null` as Hydra says it: not at all, or `~recipe` for a group that has a choice by default."""
+    group, _, value = text.partition("=")
+    return (
+        {"recipe": "~recipe"}.get(group, "")
+        if value == "null" and "." not in group and (config_dir() / group).is_dir()
+        else text
+    )
+
+
+def to_schema(config: DictConfig, schema: type, *, flags: Mapping[str, Any] | None = None) -> Any:
+    """`config` as an instance of `schema`, every key checked; `flags` win over it. Raises ConfigError."""
     try:
         _refuse_strangers(config, schema, root=schema)
         _check_interpolations(config)
         OmegaConf.resolve(config)
+        for key, value in (flags or {}).items():
+            OmegaConf.update(config, key, _literal(value))
         missing = sorted(OmegaConf.missing_keys(config))
         if missing:
             raise ConfigError(f"{missing[0]}: not set. Give it as {missing[0]}=VALUE")
@@ -120,7 +143,7 @@ def check_overrides(command: str, overrides: Sequence[str], user_dir: Path | Non
         if override.is_delete():
             raise ConfigError(f"{quoted(text)}: keys cannot be deleted. Set {key} to a value, or to null")
         if "." not in key and folders and key in groups_of(command):
-            _check_choice(key, override.value(), folders)
+            _check_choice(key, override.value(), folders, may_be_null=key in _optional_groups(command))
             continue
         _check_key(key, schema, groups=groups_of(command))
         group = key.split(".")[0]
@@ -129,31 +152,44 @@ def check_overrides(command: str, overrides: Sequence[str], user_dir: Path | Non
 
 
 def parse_override(text: str) -> Override:
+    if "=" not in text and not text.startswith("~"):
+        raise ConfigError(f"{quoted(text)}: not a flag and not a key=value override. Write key=value")
     try:
-        return OverridesParser.create().parse_override(text)
+        override = OverridesParser.create().parse_override(text)
+        if not override.key_or_group:
+            raise ConfigError(f"{quoted(text)}: no key before the = sign. Write key=value")
+        return override
     except HydraException as error:
         raise ConfigError(
-            f"{quoted(text)}: not a key=value override. Quote values that hold spaces, commas, braces or = signs, as"
-            " in 'key=\"a=b\"'"
+            f"{quoted(text)}: not a key=value override. Close every bracket, and quote a value that holds blanks,"
+            " commas, braces, ~ or = signs, as in 'key=\"a=b\"'"
         ) from error
 
 
 def groups_of(command: str) -> list[str]:
     """The config groups in the defaults list of a command's primary YAML."""
-    defaults = yaml.safe_load((config_dir() / f"{command}.yaml").read_text(encoding="utf-8"))["defaults"]
-    names = (next(iter(entry)) for entry in defaults if isinstance(entry, dict))
-    return [name.removeprefix("optional ") for name in names if not name.startswith("override ")]
+    return list(_defaults_of(command))
+
+
+def _optional_groups(command: str) -> list[str]:
+    return [group for group, choice in _defaults_of(command).items() if choice is None or group == "recipe"]
+
+
+def _defaults_of(command: str) -> dict[str, str | None]:
+    listed = yaml.safe_load((config_dir() / f"{command}.yaml").read_text(encoding="utf-8"))["defaults"]
+    entries = [item for entry in listed if isinstance(entry, dict) for item in entry.items()]
+    return {name.removeprefix("optional "): choice for name, choice in entries if not name.startswith("override ")}
 
 
 def choices_of(group: str, folders: Sequence[Path] = ()) -> list[str]:
     return sorted(path.stem for folder in folders or [config_dir() / group] for path in folder.glob("*.yaml"))
 
 
-def _check_choice(group: str, value: Any, folders: Sequence[Path]) -> None:
+def _check_choice(group: str, value: Any, folders: Sequence[Path], *, may_be_null: bool) -> None:
     choices = choices_of(group, folders)
     for choice in value.list if hasattr(value, "list") else [value]:  # a sweep, model=tiny,small, has a list
-        name = str(choice)
-        if choice is not None and name not in choices:
+        name = "null" if choice is None else str(choice)
+        if name not in choices and not (choice is None and may_be_null):
             raise ConfigError(
                 f"{group}: no {group} called `{name}`{did_you_mean(name, choices)} (choices: {', '.join(choices)})"
             )
@@ -257,7 +293,14 @@ def _as_config_error(error: Exception, schema: type) -> ConfigError:
     return ConfigError(f"{key}: {lines[0].rstrip('.')}. `--cfg` prints every key with its value")
 
 
-def hydra_quoted(text: str) -> str:
+def _literal(value: Any) -> Any:
+    """`value` so that OmegaConf does not interpolate it: a file may be called `a${b}`."""
+    if isinstance(value, list):
+        return [_literal(item) for item in value]
+    return value.replace("${", "\\${") if isinstance(value, str) else value
+
+
+def _quoted_for_hydra(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 

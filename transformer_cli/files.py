@@ -1,14 +1,17 @@
-"""Files that are whole or absent, even after a crash or a power cut.
+"""Files that are whole or absent, even after a crash or a power cut, and locks between processes.
 
 The order is always the same: write under another name, sync the file, rename it, sync the folder that names it.
 """
 
+import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from transformer_cli.errors import EnvironmentFault
+from transformer_cli.logs import LOGGER
 
 
 @contextmanager
@@ -25,22 +28,39 @@ def faults(path: Path, doing: str) -> Iterator[None]:
 
 def write_new(file: Path, content: bytes) -> None:
     """Write `file`, which must not exist, through to the disk. Raises OSError."""
-    with file.open("xb") as handle:
+    with _writing_new(file) as handle:
         handle.write(content)
-        handle.flush()
-        os.fsync(handle.fileno())
 
 
 def write_whole(file: Path, content: bytes) -> None:
     """Replace `file`: a reader, and a crash, find the old content or the new. Raises OSError."""
+    with writing_whole(file) as handle:
+        handle.write(content)
+
+
+@contextmanager
+def writing_whole(file: Path) -> Iterator[BinaryIO]:
+    """A stream to the new content of `file`, which takes its place when the block ends without an exception.
+
+    A reader, and a crash, find the old content or the new. Raises OSError.
+    """
     temporary = beside(file)
     try:
-        write_new(temporary, content)
+        with _writing_new(temporary) as handle:
+            yield handle
         temporary.replace(file)
         sync_folder(file.parent)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def _writing_new(file: Path) -> Iterator[BinaryIO]:
+    with file.open("xb") as handle:
+        yield handle
+        handle.flush()
+        os.fsync(handle.fileno())
 
 
 def point(link: Path, target: str) -> None:
@@ -67,3 +87,27 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
+    """Hold the lock file `path` against all other processes; False on a disk without locks, where nothing is held.
+
+    Without `wait`, raises BlockingIOError while another process holds it. It does not keep a process from itself.
+    """
+    with path.open("ab") as file:
+        yield _lock(file, path, wait=wait)
+
+
+def _lock(file: BinaryIO, path: Path, *, wait: bool) -> bool:
+    # lockf and not flock: a killed process loses it at once, also when it leaves children behind.
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError) as error:  # POSIX lets a system choose how it says that it is taken
+        if not wait:
+            raise BlockingIOError(error.errno, "held by another process", str(path)) from None
+        LOGGER.info("%s: held by another process; waiting for it", path)
+        fcntl.lockf(file, fcntl.LOCK_EX)
+    except OSError:
+        return False
+    return True

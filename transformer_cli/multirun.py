@@ -1,5 +1,6 @@
 """`-m`: Hydra itself runs the sweep, so that its launchers and sweepers work unchanged."""
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,8 +14,7 @@ from transformer_cli import logs
 
 def launch(command: str, overrides: Sequence[str], user_dir: Path | None) -> None:
     """Start one job for each combination of the `a,b,c` values in `overrides`."""
-    configs.check_overrides(command, overrides, user_dir)
-    configs.register_schemas()
+    arguments = configs.hydra_arguments(command, overrides, user_dir)
 
     def job(config: DictConfig) -> object:
         from transformer_cli.cli import COMMANDS  # imported in the job's own process
@@ -23,9 +23,9 @@ def launch(command: str, overrides: Sequence[str], user_dir: Path | None) -> Non
         return COMMANDS[command].load()(configs.to_schema(config, configs.SCHEMAS[command]))
 
     main = hydra.main(version_base="1.3", config_path=str(configs.config_dir()), config_name=command)(job)
-    search_path = [f"hydra.searchpath=[{configs.hydra_quoted(user_dir.resolve().as_uri())}]"] if user_dir else []
-    arguments, sys.argv = sys.argv, ["tfm", "-m", *search_path, *overrides]
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # an error of a job is ours to report, in one line
+    ours, sys.argv = sys.argv, ["tfm", "-m", *arguments]
     try:
         main()
     finally:
-        sys.argv = arguments
+        sys.argv = ours

@@ -37,8 +37,9 @@ class Registry(Generic[T]):
             self._refuse(name)
         return self._entries[name]
 
-    def __contains__(self, name: object) -> bool:
-        return name in self._entries
+    def check(self, name: str) -> None:
+        """Raise ConfigError unless there is an entry called `name`."""
+        self[name]
 
     def names(self) -> list[str]:
         return sorted(self._entries)

@@ -5,6 +5,7 @@ Each dataclass checks itself when it is built, so no config object with an impos
 """
 
 import math
+import re
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -19,9 +20,15 @@ def _check(key: str, value: float | None, low: float, high: float = math.inf, *,
     if value is None:
         return
     if not (low <= value < high if below else low <= value <= high):  # a NaN fails both
-        top = f"below {high:g}" if below else f"at most {high:g}"
-        wanted = f"at least {low:g}" + ("" if math.isinf(high) else f" and {top}")
+        top = f"below {high:,}" if below else f"at most {high:,}"
+        wanted = f"at least {low:,}" + ("" if math.isinf(high) else f" and {top}")
         raise ConfigError(f"{key}={value}: out of range. Choose a value of {wanted}")
+
+
+def _check_name(key: str, value: str) -> None:
+    """Refuse what cannot be part of a file name."""
+    if value != MISSING and not re.fullmatch(r"\w[\w.+-]*", value):
+        raise ConfigError(f"{key}={value!r}: becomes part of a file name. Use letters, digits and . _ + - only")
 
 
 class Norm(Enum):
@@ -80,6 +87,7 @@ class ModelConfig:
     bias: bool = True  # on the projections of attention and of the feed-forward layer
 
     def __post_init__(self) -> None:
+        _check_name("model.preset", self.preset)
         for key in ("n_encoder_layers", "n_decoder_layers"):
             _check(f"model.{key}", getattr(self, key), 1, 512)
         for key in ("d_model", "n_heads", "d_k", "d_v", "d_ff", "max_positions"):
@@ -182,6 +190,11 @@ class DataConfig:
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
 
     def __post_init__(self) -> None:
+        for key in ("name", "source_lang", "target_lang"):
+            _check_name(f"data.{key}", getattr(self, key))
+        for key in ("train", "dev", "test", "root"):
+            if self.builtin is not None and getattr(self, key) is not None:
+                raise ConfigError(f"data.{key}: data={self.name} is built in and reads no files. Add data=files")
         _check("data.seed", self.seed, 0, 2**31 - 1)
         _check("data.holdout", self.holdout, 1)
         _check("data.max_length", self.max_length, 2, 100_000)
@@ -243,6 +256,10 @@ class DecodeConfig:
             )
 
 
+# Which key gives the height of each schedule. A test holds this to the registry of schedules.
+SCHEDULE_HEIGHT = {"noam": "factor", "inverse_sqrt": "lr", "cosine": "lr", "linear": "lr", "constant": "lr"}
+
+
 @dataclass
 class ScheduleConfig:
     """The learning rate of update n, counted from 1.
@@ -260,11 +277,14 @@ class ScheduleConfig:
         _check("schedule.factor", self.factor, 1e-6, 100)
         _check("schedule.lr", self.lr, 1e-9, 10)
         _check("schedule.warmup_steps", self.warmup_steps, 1)
-        used, unused = ("factor", "lr") if self.name == "noam" else ("lr", "factor")
+        used = SCHEDULE_HEIGHT.get(self.name)
+        if used is None:
+            return  # the registry of schedules refuses the name, and knows the near ones
+        unused = "lr" if used == "factor" else "factor"
         if getattr(self, used) is None or getattr(self, unused) is not None:
             raise ConfigError(
                 f"schedule.{used if getattr(self, used) is None else unused}: schedule.name={self.name} takes"
-                f" schedule.{used}, not schedule.{unused}. Set schedule.{used} and leave the other out"
+                f" schedule.{used}, not schedule.{unused}. Set schedule.{used}=VALUE and schedule.{unused}=null"
             )
 
 
@@ -278,9 +298,11 @@ class OptimizerConfig:
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
-        self.betas = (self.betas[0], self.betas[1])  # YAML has lists only
+        if len(self.betas) != 2:
+            raise ConfigError(f"optimizer.betas={list(self.betas)}: {len(self.betas)} numbers. Give two, as [0.9,0.98]")
         for beta in self.betas:
             _check("optimizer.betas", beta, 0, 1, below=True)
+        self.betas = (self.betas[0], self.betas[1])  # YAML has lists only
         _check("optimizer.eps", self.eps, 0, 1)
         _check("optimizer.weight_decay", self.weight_decay, 0, 1)
 
@@ -356,6 +378,10 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         _check("seed", self.seed, 0, 2**31 - 1)
+        if self.name is not None:
+            _check_name("name", self.name)
+        if self.name == "latest":
+            raise ConfigError("name=latest: is the link to the newest run. Choose another name")
         if self.data.max_length > self.train.tokens_per_update:
             raise ConfigError(
                 f"data.max_length={self.data.max_length}: more than train.tokens_per_update="
@@ -396,6 +422,9 @@ class TranslateConfig:
     device: Device = Device.auto
     decode: DecodeConfig = field(default_factory=DecodeConfig)
 
+    def __post_init__(self) -> None:
+        _check("seed", self.seed, 0, 2**31 - 1)
+
 
 @dataclass
 class EvaluateConfig:
@@ -411,3 +440,13 @@ class EvaluateConfig:
     device: Device = Device.auto
     data: DataConfig | None = None  # unset: the corpus that the model was trained on
     decode: DecodeConfig = field(default_factory=DecodeConfig)
+
+    def __post_init__(self) -> None:
+        _check("seed", self.seed, 0, 2**31 - 1)
+        if self.source is not None and self.data is not None:
+            raise ConfigError(
+                f"source={self.source}: and data={self.data.name} name two test sets. Leave one of them out"
+            )
+        if (self.source is None) != (self.reference is None):
+            given, lacking = ("source", "reference") if self.reference is None else ("reference", "source")
+            raise ConfigError(f"--{lacking}: not given, but --{given} is. A score needs a text and its translation")

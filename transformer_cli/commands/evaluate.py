@@ -1,6 +1,7 @@
 """`tfm evaluate`: translate a test set and score it, with the signatures that make the scores comparable."""
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,20 +10,24 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from transformer_cli.config import from_plain
-from transformer_cli.data.corpus import ParallelText, fetch, load_text
+from transformer_cli.config import choices_of, load_config
+from transformer_cli.data.corpus import ParallelText, load_text
+from transformer_cli.data.download import fetch
 from transformer_cli.data.lines import read_lines
 from transformer_cli.data.prepare import prepare
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
-from transformer_cli.evaluation.metrics import Score, score
+from transformer_cli.evaluation.metrics import Score, check_line_counts, score
 from transformer_cli.evaluation.paper_bleu import compound_split_bleu, tokenised_bleu
 from transformer_cli.evaluation.report import as_dict, text_lines
+from transformer_cli.files import faults, write_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.file import ModelFile, locate_model, read_model
 from transformer_cli.schema import DataConfig, DecodeConfig, EvaluateConfig
+from transformer_cli.training.run_directory import read_config, run_of
 
+# Those that Moses has rules for; for others its tokens would be nobody's.
 MOSES_LANGUAGES = ("cs", "de", "en", "es", "fi", "fr", "hu", "it", "lv", "nl", "pl", "pt", "ro", "ru", "sv")
 
 
@@ -40,19 +45,17 @@ def run(config: EvaluateConfig) -> None:
     device = choose_device(config.device)
     path = locate_model(config.checkpoint, config.runs)
     model = read_model(path)
-    test = own_files(config) if config.source is not None else corpus_test_set(config, model)
-    hypotheses_file = Path(config.hypotheses) if config.hypotheses else None
-    report(
-        path, model, test, config.decode, device, seed=config.seed, hypotheses_file=hypotheses_file, as_json=config.json
-    )
+    test = own_files(config) if config.source is not None else corpus_test_set(config, model, path)
+    saved_as = output_file(config) or default_file(path, model, test)
+    report(path, model, test, config.decode, device, seed=config.seed, saved_as=saved_as, as_json=config.json)
 
 
 def report_test_set(
     path: Path, test: ParallelText, decode: DecodeConfig, *, name: str, device: torch.device, seed: int
 ) -> None:
     """What `tfm train` does at its end: the same scores, of the model file that it shipped."""
-    model = read_model(path)
-    report(path, model, TestSet(name, test.sources, [test.targets]), decode, device, seed=seed)
+    model, test_set = read_model(path), TestSet(name, test.sources, [test.targets])
+    report(path, model, test_set, decode, device, seed=seed, saved_as=default_file(path, model, test_set))
 
 
 def report(
@@ -63,36 +66,30 @@ def report(
     device: torch.device,
     *,
     seed: int,
-    hypotheses_file: Path | None = None,
+    saved_as: Path | None,
     as_json: bool = False,
 ) -> None:
     """Translate, save the translations, and print the scores to stdout."""
-    check_counts(test)
+    check_line_counts(test.sources, test.references)
     hypotheses = translate(model, test, decode, device, seed=seed)
-    saved = save_hypotheses(hypotheses, hypotheses_file or path.parent / f"hypotheses.{test.name}.{model.target_lang}")
+    if saved_as is not None:
+        with faults(saved_as, "save the translations"):
+            write_whole(saved_as, "".join(f"{line}\n" for line in hypotheses).encode())
     scores = all_scores(hypotheses, test.references, model)
     if as_json:
-        facts = {"model": str(path), "test_set": test.name, "lines": len(hypotheses), "hypotheses": str(saved)}
+        facts = {"model": str(path), "test_set": test.name, "lines": len(hypotheses), "hypotheses": str(saved_as)}
         print(json.dumps(as_dict(scores, **facts), indent=2))
         return
     print(f"{test.name}, {len(hypotheses):,} lines, {path}")
     print("\n".join(text_lines(scores)))
-    LOGGER.info("translations: %s", saved)
-
-
-def check_counts(test: TestSet) -> None:
-    for i, reference in enumerate(test.references):
-        if len(reference) != len(test.sources):
-            raise DataError(
-                f"reference {i + 1} of {test.name} has {len(reference):,} lines, the source {len(test.sources):,}."
-                " Line n of one must belong to line n of the other"
-            )
+    if saved_as is not None:
+        LOGGER.info("translations: %s", saved_as)
 
 
 def translate(model: ModelFile, test: TestSet, decode: DecodeConfig, device: torch.device, *, seed: int) -> list[str]:
     translator = Translator(model.build(device), model.tokenizers, decode, device=device, seed=seed)
     with tqdm(
-        total=len(test.sources), unit="line", desc="translate", disable=not sys.stderr.isatty(), leave=False
+        total=len(test.sources), unit="line", desc="translate", disable=None, leave=False, file=sys.stderr
     ) as bar:
         return [result.text for result in translator.translate(test.sources, on_progress=bar.update)]
 
@@ -107,57 +104,89 @@ def all_scores(hypotheses: Sequence[str], references: Sequence[Sequence[str]], m
     return scores
 
 
-def save_hypotheses(hypotheses: Sequence[str], file: Path) -> Path:
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes("".join(f"{line}\n" for line in hypotheses).encode())
-    except OSError as error:
-        raise EnvironmentFault(
-            f"{file}: {error.strerror}. Choose a place that can be written with --hypotheses"
-        ) from error
+def output_file(config: EvaluateConfig) -> Path | None:
+    """--hypotheses, looked at before anything is translated."""
+    if config.hypotheses is None:
+        return None
+    file = Path(config.hypotheses)
+    inputs = [config.source, *reference_files(config)] if config.source is not None else []
+    if any(name is not None and file.exists() and file.samefile(name) for name in inputs):
+        raise ConfigError(f"{file}: both an input and --hypotheses. Choose another --hypotheses")
+    if file.exists() and not file.is_file():
+        raise ConfigError(f"{file}: not a plain file. Choose another --hypotheses")
+    if not os.access(file.parent, os.W_OK | os.X_OK):
+        raise EnvironmentFault(f"{file.parent}: no such folder, or not one that can be written. Choose another place")
     return file
+
+
+def default_file(path: Path, model: ModelFile, test: TestSet) -> Path | None:
+    """In the run directory of the model, else beside it; nowhere, with a warning, where that cannot be written."""
+    folder = run_of(path) or path.parent
+    file = folder / f"hypotheses.{test.name}.{model.target_lang}"
+    if os.access(folder, os.W_OK | os.X_OK):
+        return file
+    LOGGER.warning("%s cannot be written, so the translations are not saved; --hypotheses names another place", file)
+    return None
 
 
 def own_files(config: EvaluateConfig) -> TestSet:
     """--source and --reference."""
-    references = [config.reference] if isinstance(config.reference, str) else list(config.reference or [])
-    if not references:
-        raise ConfigError("--reference: not given. A score needs the translation of --source, in one file or several")
     source = Path(str(config.source))
-    return TestSet(source.name, read_lines(source).texts, [read_lines(Path(file)).texts for file in references])
+    references = [read_lines(Path(file)).texts for file in reference_files(config)]
+    return TestSet(source.name, read_lines(source).texts, references)
 
 
-def corpus_test_set(config: EvaluateConfig, model: ModelFile) -> TestSet:
+def reference_files(config: EvaluateConfig) -> list[str]:
+    return [config.reference] if isinstance(config.reference, str) else [str(file) for file in config.reference]
+
+
+def corpus_test_set(config: EvaluateConfig, model: ModelFile, path: Path) -> TestSet:
     """The test set of `data=`, or of the corpus that the model was trained on."""
-    if config.reference is not None:
-        raise ConfigError("--reference: given without --source. Name the file that it translates")
-    data = config.data
-    if data is None:
-        try:
-            data = from_plain(DataConfig, model.data)
-        except ConfigError as error:
-            raise ConfigError(
-                f"the model names no usable corpus ({error}). Add data=NAME or --source and --reference"
-            ) from error
-    assert isinstance(data, DataConfig)
+    if config.data is not None:
+        return named_test_set(config.data, model)
+    try:
+        return named_test_set(own_corpus(model, path), model)
+    except DataError as error:
+        raise DataError(f"{error}, or give --source and --reference (this is the corpus of the model's run)") from error
+
+
+def named_test_set(data: DataConfig, model: ModelFile) -> TestSet:
     if (data.source_lang, data.target_lang) != (model.source_lang, model.target_lang):
         raise ConfigError(
-            f"data.name={data.name}: {data.source_lang} → {data.target_lang}, but the model translates"
+            f"data={data.name}: {data.source_lang} → {data.target_lang}, but the model translates"
             f" {model.source_lang} → {model.target_lang}. Choose another corpus or another --checkpoint"
         )
-    text = load_test(data)
+    text = load_test(data, model)
     return TestSet(f"{data.name}.test", text.sources, [text.targets])
 
 
-def load_test(data: DataConfig) -> ParallelText:
+def own_corpus(model: ModelFile, path: Path) -> DataConfig:
+    """What the model's run directory says of its corpus; for a model that has left it, our corpus of that name.
+
+    A model file can come from anybody, so nothing is read or downloaded from where it says.
+    """
+    run_dir, name = run_of(path), str(model.data.get("name"))
+    if run_dir is not None:
+        return read_config(run_dir).data
+    if name in choices_of("data") and name != "files":
+        data: DataConfig = load_config("evaluate", [f"data={name}"]).data
+        return data
+    raise ConfigError(f"{path}: was trained on `{name}`, which is not here. Add data=NAME, or --source and --reference")
+
+
+def load_test(data: DataConfig, model: ModelFile) -> ParallelText:
     """The test set as raw text; from the prepared corpus where it was held out of the training text."""
     if data.test is not None or data.builtin is not None:
         fetch(data, progress=True)
         text = load_text(data, "test")
     else:
-        text = prepare(data, progress=True).test
+        prepared = prepare(data, progress=True)
+        if prepared.fingerprint != model.fingerprint:
+            raise DataError(
+                f"data={data.name}: is not the text that the model was trained on, so that what is held out of it may"
+                " have been learnt. Restore it"
+            )
+        text = prepared.test
     if text is None:
-        raise ConfigError(
-            f"data.test: {data.name} has no test set. Name one with data.test, or --source and --reference"
-        )
+        raise ConfigError(f"data.test: {data.name} has no test set. Name one, or give --source and --reference")
     return text

@@ -3,7 +3,6 @@
 import os
 import select
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from tqdm import tqdm
 from transformer_cli.data.lines import split_lines
 from transformer_cli.decoding.translator import Translated, Translator
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
+from transformer_cli.files import writing_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.file import locate_model, read_model
@@ -46,6 +46,8 @@ def check_paths(config: TranslateConfig) -> None:
     output = Path(config.output)
     if config.input is not None and output.exists() and output.samefile(config.input):
         raise ConfigError(f"{config.output}: both --input and --output. Choose another --output")
+    if output.exists() and not output.is_file():
+        raise ConfigError(f"{config.output}: not a plain file. Choose another --output")
     if output.exists() and not config.overwrite:
         raise ConfigError(f"{config.output}: exists already. Add --overwrite, or choose another --output")
     if not output.parent.is_dir():
@@ -57,6 +59,8 @@ def check_paths(config: TranslateConfig) -> None:
 @contextmanager
 def open_input(path: str | None) -> Iterator[BinaryIO]:
     if path is None:
+        if sys.stdin is None:
+            raise DataError("standard input: closed. Open it, or name a file with --input")
         yield sys.stdin.buffer
         return
     with open(path, "rb") as file:
@@ -67,34 +71,20 @@ def open_input(path: str | None) -> Iterator[BinaryIO]:
 def open_output(path: str | None) -> Iterator[BinaryIO]:
     """Standard output, or a file that appears under its name only when it is whole."""
     if path is None:
+        if sys.stdout is None:
+            raise EnvironmentFault("standard output: closed. Open it, or name a file with --output")
         yield sys.stdout.buffer
         return
-    output = Path(path)
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{output.name}.", suffix=".tmp", dir=output.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp's 0600 is for secrets
-        os.replace(temporary, output)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    with writing_whole(Path(path)) as file:
+        yield file
 
 
 def translate_stream(translator: Translator, source: BinaryIO, sink: BinaryIO, config: TranslateConfig) -> None:
     """Translate whatever has arrived, write it, and wait for more."""
     n_lines, n_bad, n_endless = 0, 0, 0
     size = os.path.getsize(config.input) if config.input is not None else None
-    quiet = config.input is None or not sys.stderr.isatty()
-    with tqdm(total=size, unit="B", unit_scale=True, disable=quiet, desc="translate") as bar:
+    quiet = True if config.input is None else None  # None: drawn on a terminal only
+    with tqdm(total=size, unit="B", unit_scale=True, disable=quiet, desc="translate", file=sys.stderr) as bar:
         for raw in read_chunks(source):
             decoded = [decode_line(line, n_lines + i, config) for i, line in enumerate(split_lines(raw))]
             n_bad += sum(was_bad for _, was_bad in decoded)

@@ -51,6 +51,7 @@ class BatchPlan:
     An epoch is a shuffle of all sentences, sorted by length inside large windows, and cut at equal numbers of target
     tokens into groups of like length; an update is a handful of groups drawn at random. As the cuts fall at fixed
     fractions of the epoch's tokens, every epoch has the same number of updates and every sentence exactly once.
+    An update is as near to `tokens_per_update` as equal parts of the corpus come, and no smaller than a sentence.
     """
 
     def __init__(self, source_lengths: Array, target_lengths: Array, *, tokens_per_update: int, seed: int) -> None:
@@ -58,9 +59,9 @@ class BatchPlan:
         self._source_lengths, self._target_lengths, self._seed = source_lengths, target_lengths, seed
         longest, total = int(target_lengths.max()), int(target_lengths.sum(dtype=np.int64))
         assert 0 < longest <= tokens_per_update, f"a target of {longest} tokens in updates of {tokens_per_update}"
-        self.updates_per_epoch = max(1, total // tokens_per_update)
-        tokens_in_update = total // self.updates_per_epoch  # at least tokens_per_update, or the whole corpus
-        # A group as large as the longest sentence cannot come out empty.
+        # A part of the epoch that is as large as the longest sentence cannot come out empty.
+        self.updates_per_epoch = max(1, min(round(total / tokens_per_update), total // longest))
+        tokens_in_update = total // self.updates_per_epoch
         group = max(longest, _TOKENS_PER_GROUP)
         self._groups_per_update = max(1, min(_GROUPS_PER_UPDATE, tokens_in_update // group))
         self._n_groups = self._groups_per_update * self.updates_per_epoch

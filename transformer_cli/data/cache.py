@@ -3,14 +3,12 @@
 A folder is built beside its place, written down in a manifest of sizes and SHA-256, synced, and renamed once.
 """
 
-import fcntl
 import hashlib
 import json
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -22,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transformer_cli.errors import EnvironmentFault
-from transformer_cli.files import sync_folder
+from transformer_cli.files import locked, sync_folder
 from transformer_cli.logs import LOGGER
 
 Array = NDArray[Any]
@@ -57,12 +55,6 @@ class EncodedCorpus:
     @cached_property
     def target_lengths(self) -> Array:
         return np.diff(self.target_offsets).astype(np.int32)
-
-    def source(self, index: int) -> Array:
-        return self.source_ids[self.source_offsets[index] : self.source_offsets[index + 1]]
-
-    def target(self, index: int) -> Array:
-        return self.target_ids[self.target_offsets[index] : self.target_offsets[index + 1]]
 
 
 class CorpusWriter:
@@ -124,7 +116,7 @@ def ensure_folder(folder: Path, build: Callable[[Path], None]) -> None:
         if _fault(folder) is None:
             return
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _only_builder(folder) as alone:
+        with locked(folder.parent / f".{folder.name}.lock") as alone:  # if not, only the rename decides
             fault = _fault(folder)  # again: another process may have built it while we waited
             if fault is None:
                 return
@@ -189,21 +181,3 @@ def _written(path: Path) -> dict[str, Any]:
 def file_sha256(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-@contextmanager
-def _only_builder(folder: Path) -> Iterator[bool]:
-    """Wait for the right to build `folder`; False on a disk without locks, where only the rename decides.
-
-    lockf and not flock: a killed process loses it at once, also when it leaves children behind.
-    """
-    with open(folder.parent / f".{folder.name}.lock", "ab") as file:
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):
-            LOGGER.info("waiting for another process that prepares %s", folder)
-            fcntl.lockf(file, fcntl.LOCK_EX)
-        except OSError:
-            yield False
-            return
-        yield True

@@ -1,18 +1,20 @@
-"""Parallel text as a config names it: files, tab-separated files, members of archives, or a generator of our own."""
+"""Parallel text as a config names it: files, tab-separated files, members of archives, or a generator of our own.
+
+Files are unpacked and decoded block by block; their lines are then held in memory, all of a split at once.
+"""
 
 import hashlib
+import heapq
 import html
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from random import Random
 from typing import Literal
 
 from transformer_cli.data import archive, demo
 from transformer_cli.data.download import downloads_folder
-from transformer_cli.data.download import fetch as fetch  # so that callers see one room
 from transformer_cli.data.lines import Lines, read_lines, read_stream, shown
 from transformer_cli.errors import ConfigError, DataError, quoted
 from transformer_cli.logs import LOGGER
@@ -67,6 +69,16 @@ class Place:
     def name(self) -> str:
         """The base name, which tells the format."""
         return (self.member or self.path.name).rsplit("/", 1)[-1].removesuffix(".gz")
+
+    @property
+    def is_marked_up(self) -> bool:
+        """WMT's .sgm and IWSLT's .xml: only <seg> elements are text."""
+        return self.name.endswith((".sgm", ".xml"))
+
+    @property
+    def is_tagged(self) -> bool:
+        """IWSLT's training text: titles, speakers and keywords are lines that begin with a tag."""
+        return self.name.startswith("train.tags.")
 
 
 def load_text(config: DataConfig, split: Split) -> ParallelText | None:
@@ -180,30 +192,35 @@ def _find(name: str, config: DataConfig, *, key: str) -> Place:
 
 def _read_all(places: Sequence[Place], *, skip_bad: bool) -> dict[Place, Lines]:
     """The sentences of every file; each archive is gone through once."""
-    texts = {
-        place: _sentences(place, read_lines(place.path, skip_bad=skip_bad)) for place in places if not place.member
-    }
+    texts: dict[Place, Lines] = {}
     members: dict[Path, dict[str, Place]] = {}
     for place in places:
         if place.member:
             members.setdefault(place.path, {})[place.member] = place
+        else:
+            lines = read_lines(place.path, skip_bad=skip_bad, skip_hint=_skip_hint(place))
+            texts[place] = _sentences(place, lines)
     for path, wanted in members.items():
         for name, stream in archive.open_members(path, wanted):
             place = wanted[name]
-            texts[place] = _sentences(place, read_stream(stream, str(place), skip_bad=skip_bad))
+            lines = read_stream(stream, str(place), skip_bad=skip_bad, skip_hint=_skip_hint(place))
+            texts[place] = _sentences(place, lines)
     return texts
+
+
+def _skip_hint(place: Place) -> str:
+    return "" if place.is_marked_up or place.is_tagged else ", or drop such pairs with data.on_bad=skip"
 
 
 def _sentences(place: Place, lines: Lines) -> Lines:
     """The sentences among the lines of a file, by the format that its name tells."""
     if lines.n_crlf:
         LOGGER.info("%s: %s lines end in \\r\\n; the \\r was left out", place, f"{lines.n_crlf:,}")
-    is_marked_up, is_tagged = place.name.endswith((".sgm", ".xml")), place.name.startswith("train.tags.")
-    for fault in lines.bad.values() if is_marked_up or is_tagged else ():
+    for fault in lines.bad.values() if place.is_marked_up or place.is_tagged else ():
         raise DataError(f"{fault}. Convert the file to UTF-8: lines between markup cannot be skipped")
-    if is_marked_up:
+    if place.is_marked_up:
         return _segments(lines)
-    if is_tagged:  # IWSLT's training text: titles, speakers and keywords are lines that begin with a tag
+    if place.is_tagged:
         return Lines(lines.name, [text.strip(" ") for text in lines.texts if not text.startswith("<")])
     return lines
 
@@ -221,6 +238,7 @@ def _tab_separated(lines: Lines) -> ParallelText:
     for index, line in enumerate(lines.texts):
         if index in lines.bad:
             continue
+        line = line or "\t"  # an empty line is an empty pair, as it is in two files
         if line.count("\t") != 1:
             raise DataError(
                 f"{lines.name}:{index + 1}: {line.count(chr(9))} tabs, must be one, between source and target:"
@@ -302,7 +320,8 @@ def hold_out(text: ParallelText, n: int, seed: int, *, split: str = "dev") -> tu
     """Part `text` in training and held-out pairs: `n` of them, at most 5 %, at least one.
 
     A held-out source sentence is in no training pair: its other translations are dropped. Blank pairs are not held
-    out. Nothing is held out of fewer than four different sources. Which pairs are is a function of `seed` and `split`.
+    out. Nothing is held out of fewer than four different sources. Whether a source comes before another depends on
+    the two, `seed` and `split` alone, so that little changes when the corpus grows or is filtered.
     """
     first_with: dict[str, int] = {}
     for index, (source, target) in enumerate(zip(text.sources, text.targets, strict=True)):
@@ -311,7 +330,11 @@ def hold_out(text: ParallelText, n: int, seed: int, *, split: str = "dev") -> tu
     if len(first_with) < 4:
         return text, ParallelText()
     n_held = min(n, max(1, int(MAX_HELD_OUT * len(text))), len(first_with) // 2)
-    held = set(Random(f"{seed} {split}").sample(list(first_with), n_held))
+
+    def rank(source: str) -> bytes:
+        return hashlib.blake2b(f"{seed} {split}\n{source}".encode()).digest()
+
+    held = set(heapq.nsmallest(n_held, first_with, key=rank))
     kept = [index for index, source in enumerate(text.sources) if source.strip() not in held]
     LOGGER.info(
         "%s pairs held out of the training text as %s; %s others of the same source sentences left out",

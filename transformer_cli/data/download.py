@@ -1,6 +1,5 @@
 """Fetches the files of a corpus over HTTP: resumed where they were cut, verified before they are used."""
 
-import fcntl
 import hashlib
 import http.client
 import json
@@ -9,13 +8,10 @@ import re
 import shutil
 import socket
 import ssl
-import sys
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -24,7 +20,7 @@ from tqdm import tqdm
 from transformer_cli.data.cache import file_sha256
 from transformer_cli.data.lines import BLOCK_BYTES, ByteSource, Gunzip, shown
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault, quoted
-from transformer_cli.files import sync_folder, write_whole
+from transformer_cli.files import locked, sync_folder, write_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.schema import DataConfig, Download
 
@@ -40,7 +36,7 @@ def downloads_folder(config: DataConfig) -> Path:
     return Path(config.cache).expanduser() / config.name / "downloads"
 
 
-def fetch(config: DataConfig, progress: bool = False) -> None:
+def fetch(config: DataConfig, *, progress: bool = False) -> None:
     """Download and verify what the corpus needs and is not there yet; nothing if `data.root` or a generator serves.
 
     Raises EnvironmentFault; what has come so far stays beside as `<name>.part`, and the next call goes on from there.
@@ -53,7 +49,9 @@ def fetch(config: DataConfig, progress: bool = False) -> None:
         if all(_is_verified(download, folder, records) for download in config.downloads):
             return  # without a lock, so that a cache may be read-only
         folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder):
+        with locked(folder / ".lock") as alone:
+            if not alone:
+                LOGGER.warning("%s: this disk has no locks; let one process at a time download", shown(folder))
             records = Records(folder / RECORDS)
             for download in config.downloads:
                 if not _is_verified(download, folder, records):
@@ -63,18 +61,6 @@ def fetch(config: DataConfig, progress: bool = False) -> None:
         raise EnvironmentFault(
             f"{where}: {error.strerror or error}. Free the disk or choose another data.cache"
         ) from error
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Let one process at a time download into `folder`; the lock dies with its process."""
-    with (folder / ".lock").open("w") as file:
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):
-            LOGGER.info("%s: another process is downloading; waiting for it", shown(folder))
-            fcntl.lockf(file, fcntl.LOCK_EX)
-        yield
 
 
 class Records:
@@ -208,7 +194,7 @@ class Transfer:
     def __init__(self, download: Download, part: Path, records: Records, *, progress: bool) -> None:
         self.url, self.size, self.part = download.url, download.size, part
         self.resumed = False  # the beginning of `part` was there before this transfer
-        self._records, self._progress = records, progress and sys.stderr.isatty()
+        self._records, self._progress = records, progress
         # A file without a known hash is only resumed if the server says that it is still the same one.
         self._verifiable = bool(download.sha256 or download.text_sha256)
 
@@ -324,10 +310,11 @@ class Transfer:
             )
 
     def _bar(self, total: int | None, n_bytes: int) -> "tqdm[NoReturn]":
-        if not self._progress:
+        off = None if self._progress else True  # None: on if stderr is a terminal
+        bar = tqdm(desc=self.part.stem, total=total, initial=n_bytes, unit="B", unit_scale=True, disable=off)
+        if bar.disable:
             LOGGER.info("downloading %s%s", self.url, f" ({total:,} bytes)" if total is not None else "")
-        off = not self._progress
-        return tqdm(desc=self.part.stem, total=total, initial=n_bytes, unit="B", unit_scale=True, disable=off)
+        return bar
 
 
 def _refuse_html(first: bytes, response: http.client.HTTPResponse, url: str) -> None:

@@ -72,13 +72,14 @@ def shown(path: Path | str) -> str:
     return text if text.isprintable() else quoted(text, 200)
 
 
-def read_lines(path: Path, *, skip_bad: bool = False) -> Lines:
+def read_lines(path: Path, *, skip_bad: bool = False, skip_hint: str = "") -> Lines:
     """All lines of a text file, unpacked if its name ends in .gz; nothing is returned unless all of it is sound.
 
-    A line that is not UTF-8 is an error, or with `skip_bad` is left for the caller to drop. Raises DataError.
+    A line that is not UTF-8 is an error, or with `skip_bad` is left for the caller to drop. `skip_hint` ends the error
+    with how to ask for that, where one can. Raises DataError.
     """
     with open_text(path) as stream:
-        return read_stream(stream, shown(path), skip_bad=skip_bad)
+        return read_stream(stream, shown(path), skip_bad=skip_bad, skip_hint=skip_hint)
 
 
 @contextmanager
@@ -149,15 +150,15 @@ class Gunzip:
         return unpacked
 
 
-def read_stream(stream: ByteSource, name: str, *, skip_bad: bool = False) -> Lines:
-    """All lines of a stream; `name` is what errors call it."""
+def read_stream(stream: ByteSource, name: str, *, skip_bad: bool = False, skip_hint: str = "") -> Lines:
+    """All lines of a stream, as `read_lines` gives them; `name` is what errors call it."""
     lines = Lines(name)
     for block in _blocks(stream, name):
         if not lines.texts:
             _refuse_other_formats(block[:_HEAD_BYTES], name)
             block = block.removeprefix(_BOM)
         if block:
-            _decode_block(block, lines, skip_bad=skip_bad)
+            _decode_block(block, lines, skip_bad=skip_bad, skip_hint=skip_hint)
     if not lines.texts:
         raise DataError(f"{name}: is empty. It must hold one sentence per line")
     return lines
@@ -179,19 +180,19 @@ def _blocks(stream: ByteSource, name: str) -> Iterator[bytes]:
         yield rest
 
 
-def _decode_block(block: bytes, lines: Lines, *, skip_bad: bool) -> None:
+def _decode_block(block: bytes, lines: Lines, *, skip_bad: bool, skip_hint: str) -> None:
     block = block.removesuffix(b"\n")  # the end of the last line is not the start of another
     try:
         texts = block.decode("utf-8").split("\n")  # str.split at one character is exact, and fast
     except UnicodeDecodeError:
-        texts = list(_decode_one_by_one(block, lines, skip_bad=skip_bad))
+        texts = list(_decode_one_by_one(block, lines, skip_bad=skip_bad, skip_hint=skip_hint))
     if b"\r" in block:
         lines.n_crlf += sum(text.endswith("\r") for text in texts)
         texts = [text.removesuffix("\r") for text in texts]
     lines.texts += texts
 
 
-def _decode_one_by_one(block: bytes, lines: Lines, *, skip_bad: bool) -> Iterator[str]:
+def _decode_one_by_one(block: bytes, lines: Lines, *, skip_bad: bool, skip_hint: str) -> Iterator[str]:
     for index, line in enumerate(block.split(b"\n"), start=len(lines.texts)):
         try:
             yield line.decode("utf-8")
@@ -199,20 +200,17 @@ def _decode_one_by_one(block: bytes, lines: Lines, *, skip_bad: bool) -> Iterato
             column = len(line[: error.start].decode("utf-8")) + 1
             fault = f"{lines.name}:{index + 1}: byte 0x{line[error.start]:02x} at column {column} is not UTF-8"
             if not skip_bad:
-                raise DataError(f"{fault}; {_likely(block)}") from None
+                raise DataError(f"{fault}; {_likely(block, skip_hint)}") from None
             lines.bad[index] = fault
             yield ""
 
 
-def _likely(block: bytes) -> str:
+def _likely(block: bytes, skip_hint: str) -> str:
     """What undecodable bytes look like, and what to do about them."""
     head = block[:_HEAD_BYTES]
     if len(_CONTROL.findall(head)) * 20 > len(head):
         return "it looks like binary data. Name a text file"
-    return (
-        "it looks like Latin-1 or Windows-1252. Convert the file with `iconv -f WINDOWS-1252 -t UTF-8`,"
-        " or drop such pairs with data.on_bad=skip"
-    )
+    return f"it looks like Latin-1 or Windows-1252. Convert the file with `iconv -f WINDOWS-1252 -t UTF-8`{skip_hint}"
 
 
 def _refuse_other_formats(head: bytes, name: str) -> None:

@@ -1,4 +1,8 @@
-"""Raw text to what training reads: cleaned, tokenized, encoded, and kept under a key of all that it was made from."""
+"""Raw text to what training reads: cleaned, tokenized, encoded, and kept under a key of all that it was made from.
+
+Preparing holds the whole text of a corpus in memory, and SentencePiece its own copy of the sample that it is trained
+on. Ids are written as they are made, chunk by chunk, and training maps their files: neither grows with the corpus.
+"""
 
 import hashlib
 import json
@@ -13,14 +17,22 @@ from tqdm import tqdm
 
 from transformer_cli.data.cache import MANIFEST, CorpusWriter, EncodedCorpus, ensure_folder, file_sha256
 from transformer_cli.data.clean import CleaningReport, clean, keep_mask
-from transformer_cli.data.corpus import ParallelText, Split, input_files, load_splits, load_text, text_sha256
+from transformer_cli.data.corpus import (
+    GENERATORS,
+    ParallelText,
+    Split,
+    input_files,
+    load_splits,
+    load_text,
+    text_sha256,
+)
 from transformer_cli.data.download import fetch
 from transformer_cli.data.lines import open_text
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
 from transformer_cli.logs import LOGGER
 from transformer_cli.schema import DataConfig
 
-_FORMAT = 1  # to be raised when the same key would give other files
+_FORMAT = 2  # to be raised when the same key would give other files
 _CHUNK = 10_000  # pairs encoded at a time
 _SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 _ELSEWHERE = ("name", "root", "cache", "downloads")  # options that say where files are, not what is made of them
@@ -44,7 +56,9 @@ def prepare(config: DataConfig, *, progress: bool = False) -> Prepared:
     Raises DataError for text that cannot be used, ConfigError for options that do not fit it, EnvironmentFault for a
     cache that cannot be written.
     """
-    fetch(config, progress)
+    if config.builtin is not None:
+        GENERATORS.check(config.builtin)
+    fetch(config, progress=progress)
     folder = Path(config.cache).expanduser() / config.name / f"prepared-{_key(config)[:12]}"
     ensure_folder(folder, lambda empty: _build(empty, config, progress=progress))
     return _open(folder)
@@ -104,7 +118,8 @@ def _encoded(
     text: ParallelText, tokenizers: Tokenizers, config: DataConfig, report: CleaningReport, *, progress: bool
 ) -> Iterator[tuple[list[list[int]], list[list[int]]]]:
     """Chunks of the pairs that are neither too long nor too uneven, as ids that end with EOS."""
-    with tqdm(total=len(text), desc="encoding", unit=" pairs", unit_scale=True, disable=not progress) as bar:
+    off = None if progress else True  # None: on if stderr is a terminal
+    with tqdm(total=len(text), desc="encoding", unit=" pairs", unit_scale=True, disable=off) as bar:
         for start in range(0, len(text), _CHUNK):
             sources = tokenizers.source.encode(text.sources[start : start + _CHUNK])
             targets = tokenizers.target.encode(text.targets[start : start + _CHUNK])

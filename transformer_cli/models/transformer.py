@@ -176,15 +176,23 @@ class Transformer(nn.Module):
     def target_embedding(self) -> TokenEmbedding:
         return self.source_embedding if self.own_target_embedding is None else self.own_target_embedding
 
-    def forward(self, source_BS: Tensor, target_in_BT: Tensor, source_mask_BS: Tensor | None = None) -> Tensor:
-        """Logits of the token after each of `target_in_BT`, [B, T, V].
+    def forward(
+        self,
+        source_BS: Tensor,
+        target_in_BT: Tensor,
+        source_mask_BS: Tensor | None = None,
+        *,
+        at_K: Tensor | None = None,
+    ) -> Tensor:
+        """Logits of the token after each of `target_in_BT`, [B, T, V], or only at the cells `at_K`, [K, V].
 
-        `source_mask_BS` is True at real tokens; unset, all but the padding id is real.
+        `source_mask_BS` is True at real tokens; unset, all but the padding id is real. Cells are counted row by row;
+        leaving padding out before the output layer, the dearest one, is what makes them worth naming.
         """
         mask_B11S = self._may_look_at(source_BS, source_mask_BS)
         memory_BSD = self.encoder(self.source_embedding(source_BS), mask_B11S)
         y_BTD = self.decoder(self.target_embedding(target_in_BT), memory_BSD, mask_B11S)
-        return self._logits(y_BTD)
+        return self._logits(y_BTD if at_K is None else y_BTD.flatten(0, 1).index_select(0, at_K))
 
     def encode(self, source_BS: Tensor, source_mask_BS: Tensor | None = None) -> Tensor:
         memory_BSD: Tensor = self.encoder(

@@ -1,31 +1,35 @@
-"""The run directory: its name, and whether a command may continue what lies in it."""
+"""The run directory: its name, its owner, and whether a command may continue what lies in it."""
 
 import hashlib
 import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from transformer_cli.config import from_plain, to_plain, to_yaml
-from transformer_cli.errors import CheckpointError, ConfigError
+from transformer_cli.errors import CheckpointError, ConfigError, LockedError
+from transformer_cli.files import faults, locked, write_whole
 from transformer_cli.schema import ScheduleConfig, TrainConfig
+from transformer_cli.training.checkpoints import CHECKPOINTS
 
-CONFIG_FILE = "config.yaml"
+CONFIG_FILE, LOCK_FILE, OWNER_FILE = "config.yaml", ".lock", ".owner"
 
-# Keys that a resumed run may change: they say how long, how often, where and how fast, not what is learnt.
+# Keys that a resumed run may change: they say how long, how often and where, not what is learnt or what is best.
 CHANGEABLE = (
     "name",
     "runs",
     "device",
     "data.root",
     "data.cache",
-    "decode",
     "train.max_batch_cells",
     "train.max_steps",
     "train.log_every",
     "train.eval_every",
-    "train.eval_lines",
     "train.save_every",
     "train.keep_last",
     "train.keep_best",
@@ -40,56 +44,75 @@ ENDS_AT_MAX_STEPS = ("cosine", "linear")
 def run_name(config: TrainConfig) -> str:
     """`config.name`, or a name made from what is learnt: the same command always gets the same one."""
     if config.name is not None:
-        if not config.name or "/" in config.name or config.name in (".", ".."):
-            raise ConfigError(f"name={config.name!r}: not the name of a folder. Leave out slashes; `runs` says where")
         return config.name
     digest = hashlib.sha256(json.dumps(_fixed(config), sort_keys=True).encode()).hexdigest()
     return f"{config.data.name}-{config.model.preset}-{config.model.norm.name}-{digest[:6]}"
 
 
-def open_run(config: TrainConfig) -> Path:
-    """The run directory of `config`, made if it is not there, holding its config.yaml.
+@contextmanager
+def open_run(config: TrainConfig) -> Iterator[Path]:
+    """The run directory of `config`, made if it is not there, with its config.yaml, for this process alone.
 
-    Raises ConfigError if it holds a run that learns something else.
+    Raises ConfigError if something else has been learnt in it, LockedError if another process is at work there.
     """
     folder = Path(config.runs) / run_name(config)
-    file = folder / CONFIG_FILE
-    if file.exists():
-        _refuse_another_run(config, file)
-    folder.mkdir(parents=True, exist_ok=True)
-    _write_whole(file, to_yaml(config))
-    return folder
+    with faults(folder, "make the run directory"):
+        folder.mkdir(parents=True, exist_ok=True)
+    with _owned(folder):
+        if (folder / CONFIG_FILE).exists() and any((folder / CHECKPOINTS).glob("step-*")):
+            _refuse_another_run(config, folder)
+        with faults(folder, "write to the run directory"):
+            write_whole(folder / CONFIG_FILE, to_yaml(config).encode())
+        yield folder
 
 
-def _refuse_another_run(config: TrainConfig, file: Path) -> None:
-    before, now = _fixed(read_config(file)), _fixed(config)
-    changed = [f"{key} was {before.get(key)!r}, is {now.get(key)!r}" for key in now if before.get(key) != now[key]]
-    if changed:
-        shown = "; ".join(changed[:5]) + (f"; and {len(changed) - 5} more" if len(changed) > 5 else "")
+def run_of(path: Path) -> Path | None:
+    """The run directory that a model file or a checkpoint lies in, if it lies in one."""
+    return next((folder for folder in path.resolve().parents[:3] if (folder / CONFIG_FILE).is_file()), None)
+
+
+@contextmanager
+def _owned(folder: Path) -> Iterator[None]:
+    """Hold the run directory's lock, and say beside it who does."""
+    owner = folder / OWNER_FILE  # not in the lock itself: closing any handle of a locked file gives the lock up
+    try:
+        with locked(folder / LOCK_FILE, wait=False):
+            owner.write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
+            yield
+    except BlockingIOError as error:
+        name = owner.read_text(encoding="utf-8") if owner.exists() else "another process"
+        raise LockedError(f"{folder}: {name} is training here. Wait for it, or choose another name=") from error
+
+
+def _refuse_another_run(config: TrainConfig, folder: Path) -> None:
+    before, now = _fixed(read_config(folder)), _fixed(config)
+    keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+    if keys:
+        changed = [f"{key} was {before.get(key)!r}, is {now.get(key)!r}" for key in keys[:5]]
+        more = f"; and {len(keys) - 5} more" if len(keys) > 5 else ""
         raise ConfigError(
-            f"{file}: this run directory holds another run ({shown}). Choose another name=, or leave name out"
+            f"{folder}: this run directory holds another run ({'; '.join(changed)}{more})."
+            " Choose another name=, or leave name out"
         )
 
 
-def read_config(file: Path) -> TrainConfig:
+def read_config(folder: Path) -> TrainConfig:
     """The config that a run was started with. Raises CheckpointError."""
+    file = folder / CONFIG_FILE
     try:
-        plain = yaml.safe_load(file.read_text(encoding="utf-8"))
-        config = from_plain(TrainConfig, plain)
+        config: TrainConfig = from_plain(TrainConfig, yaml.safe_load(file.read_text(encoding="utf-8")))
     except (yaml.YAMLError, UnicodeDecodeError, ConfigError, TypeError) as error:
         what = " ".join(str(error).split())
         raise CheckpointError(
             f"{file}: not the config of a run ({what}). Restore it, or choose another name="
         ) from error
-    assert isinstance(config, TrainConfig)
     return config
 
 
 def _fixed(config: TrainConfig) -> dict[str, Any]:
     """Dotted key → value of all that a resumed run may not change."""
     free = [key for key in CHANGEABLE if key != "train.max_steps" or not _ends(config.schedule)]
-    flat = _flat(to_plain(config))
-    return {key: value for key, value in flat.items() if not any(f"{key}.".startswith(f"{f}.") for f in free)}
+    return {key: value for key, value in _flat(to_plain(config)).items() if key not in free}
 
 
 def _ends(schedule: ScheduleConfig) -> bool:
@@ -101,9 +124,3 @@ def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in tree.items():
         flat.update(_flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value})
     return flat
-
-
-def _write_whole(file: Path, text: str) -> None:
-    temporary = file.with_name(f".{file.name}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(file)

@@ -1,0 +1,84 @@
+"""Learning rates at named points, computed by hand."""
+
+import math
+
+import pytest
+
+from transformer_cli.errors import ConfigError
+from transformer_cli.schema import ScheduleConfig
+from transformer_cli.training.schedules import SCHEDULES, Schedule, build_schedule
+
+
+def noam(*, factor: float = 1.0, d_model: int = 512, warmup_steps: int = 4000) -> Schedule:
+    config = ScheduleConfig(name="noam", factor=factor, warmup_steps=warmup_steps)
+    return build_schedule(config, d_model=d_model, max_steps=100_000)
+
+
+def peaked(name: str, *, lr: float = 1.0, warmup_steps: int = 100, max_steps: int = 1100) -> Schedule:
+    config = ScheduleConfig(name=name, lr=lr, warmup_steps=warmup_steps)
+    return build_schedule(config, d_model=512, max_steps=max_steps)
+
+
+@pytest.mark.parametrize(
+    ("step", "rate"),
+    [
+        (1, 1 / math.sqrt(512) / math.sqrt(4000) / 4000),  # 1.75e-7
+        (2000, 1 / math.sqrt(512) / math.sqrt(4000) / 2),
+        (4000, 1 / math.sqrt(512) / math.sqrt(4000)),  # 6.99e-4, the peak
+        (4001, 1 / math.sqrt(512) / math.sqrt(4001)),
+        (16_000, 1 / math.sqrt(512) / math.sqrt(4000) / 2),
+        (100_000, 1 / math.sqrt(512) / math.sqrt(4000) / 5),
+    ],
+)
+def test_noam_is_equation_3_of_the_paper(step: int, rate: float) -> None:
+    assert noam()(step) == pytest.approx(rate)
+
+
+def test_the_papers_peak_rate_is_seven_ten_thousandths() -> None:
+    assert noam()(4000) == pytest.approx(6.99e-4, rel=1e-3)
+    assert max(range(1, 10_000), key=noam()) == 4000
+
+
+def test_factor_and_width_scale_noam() -> None:
+    assert noam(factor=2)(7) == pytest.approx(2 * noam()(7))
+    assert noam(d_model=128)(7) == pytest.approx(2 * noam()(7))
+
+
+@pytest.mark.parametrize("name", ["inverse_sqrt", "cosine", "linear", "constant"])
+def test_warm_up_rises_in_a_straight_line_to_the_peak(name: str) -> None:
+    schedule = peaked(name, lr=0.5)
+    assert [schedule(1), schedule(50), schedule(100)] == pytest.approx([0.005, 0.25, 0.5])
+    assert max(map(schedule, range(1, 1101))) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "after_a_quarter", "half_way", "at_the_end"),
+    [
+        ("constant", 1, 1, 1),
+        ("linear", 3 / 4, 1 / 2, 0),
+        ("cosine", (1 + math.sqrt(1 / 2)) / 2, 1 / 2, 0),
+        ("inverse_sqrt", math.sqrt(100 / 350), math.sqrt(100 / 600), math.sqrt(100 / 1100)),
+    ],
+)
+def test_decay_by_hand(name: str, after_a_quarter: float, half_way: float, at_the_end: float) -> None:
+    schedule = peaked(name)
+    expected = [after_a_quarter, half_way, at_the_end]
+    assert [schedule(350), schedule(600), schedule(1100)] == pytest.approx(expected, abs=1e-12)
+
+
+def test_inverse_sqrt_is_noam_named_by_its_peak() -> None:
+    by_peak = peaked("inverse_sqrt", lr=noam(warmup_steps=100)(100))
+    assert [by_peak(n) for n in (1, 99, 100, 101, 5000)] == pytest.approx(
+        [noam(warmup_steps=100)(n) for n in (1, 99, 100, 101, 5000)]
+    )
+
+
+@pytest.mark.parametrize("name", SCHEDULES.names())
+def test_a_rate_is_never_negative_even_past_the_end(name: str) -> None:
+    schedule = noam() if name == "noam" else peaked(name, warmup_steps=50, max_steps=20)
+    assert all(schedule(n) >= 0 for n in range(1, 200))
+
+
+def test_a_misspelt_schedule_names_the_right_one() -> None:
+    with pytest.raises(ConfigError, match="no schedule called `cosin`; did you mean `cosine`"):
+        peaked("cosin")

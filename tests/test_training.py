@@ -1,0 +1,533 @@
+"""Training: what is learnt, what a stopped run goes on with, and what is shipped at the end."""
+
+import hashlib
+import json
+import logging
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from tests.toy_run import CPU, MODEL, config, prepared, tokenizers
+from transformer_cli.data.batching import BatchPlan, micro_batches
+from transformer_cli.decoding.translator import Translator
+from transformer_cli.errors import CheckpointError, ConfigError, DataError, DivergedError, EnvironmentFault
+from transformer_cli.evaluation.metrics import Score, bleu
+from transformer_cli.models.file import read_model
+from transformer_cli.schema import Metric, OptimizerConfig, Precision, ScheduleConfig, TrainConfig, Tying
+from transformer_cli.training import learner, loop, validation
+from transformer_cli.training.averaging import average
+from transformer_cli.training.learner import Learner, stable_seed
+from transformer_cli.training.loop import TrainResult, train
+from transformer_cli.training.pictures import attention_picture
+from transformer_cli.training.validation import DevScores, Validator
+from transformer_cli.training.writers import forget_after
+
+
+def run(folder: Path, settings: TrainConfig | None = None) -> TrainResult:
+    folder.mkdir(parents=True, exist_ok=True)
+    return train(settings or config(), prepared(), folder, device=CPU)
+
+
+def run_until(step: int, folder: Path, settings: TrainConfig | None = None) -> None:
+    """A run that is interrupted as it begins update `step`."""
+    update = Learner.update
+
+    def dying(self: Learner, *args: Any, **kwargs: Any) -> Any:
+        if kwargs["step"] == step:
+            raise KeyboardInterrupt
+        return update(self, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Learner, "update", dying)
+        with pytest.raises(KeyboardInterrupt):
+            run(folder, settings)
+
+
+def metrics(folder: Path) -> list[dict[str, Any]]:
+    """All that was written down, without how fast it was."""
+    entries = [json.loads(line) for line in (folder / "metrics.jsonl").read_bytes().split(b"\n")[:-1]]
+    return [{key: value for key, value in entry.items() if key != "tokens_per_second"} for entry in entries]
+
+
+def sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def score_as(monkeypatch: pytest.MonkeyPatch, *ranks: float) -> None:
+    """Let the next evaluations give these BLEU scores instead of their own, and the last one from then on."""
+    left = list(ranks)
+
+    def scripted(self: Validator, *args: Any) -> DevScores:
+        value = left.pop(0) if len(left) > 1 else left[0]
+        return DevScores(1.0, Score("BLEU", value, "scripted"), [""] * len(self.text))
+
+    monkeypatch.setattr(Validator, "score", scripted)
+
+
+# Resuming
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("unbroken")
+    run(folder)
+    return folder
+
+
+@pytest.mark.parametrize("stopped_before", [1, 2, 3, 6, 7, 10, 12])
+def test_a_resumed_run_is_the_same_run_to_the_last_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unbroken: Path, stopped_before: int
+) -> None:
+    run_until(stopped_before, tmp_path)
+    run(tmp_path)
+    assert metrics(tmp_path) == metrics(unbroken)
+    losses = [(entry["loss"].hex(), entry["lr"].hex()) for entry in metrics(tmp_path) if entry["kind"] == "train"]
+    assert len(losses) == 12
+    assert losses == [(e["loss"].hex(), e["lr"].hex()) for e in metrics(unbroken) if e["kind"] == "train"]
+    assert sha256(tmp_path / "model.safetensors") == sha256(unbroken / "model.safetensors")
+    newest = "checkpoints/step-00000012"
+    assert sha256(tmp_path / newest / "manifest.json") == sha256(unbroken / newest / "manifest.json")
+
+
+def test_the_resumed_runs_were_mid_epoch_with_accumulation_and_dropout() -> None:
+    corpus, settings = prepared().train, config()
+    plan = BatchPlan(
+        corpus.source_lengths, corpus.target_lengths, tokens_per_update=settings.train.tokens_per_update, seed=1
+    )
+    batches = micro_batches(corpus, plan.update(0), tokenizers(), max_cells=settings.train.max_batch_cells)
+    assert 6 < plan.updates_per_epoch < 12
+    assert len(batches) > 1
+    assert settings.model.dropout > 0
+
+
+def test_sums_between_two_log_lines_survive_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sparse = config(log_every=5)
+    run(tmp_path / "unbroken", sparse)
+    run_until(8, tmp_path / "stopped", sparse)
+    run(tmp_path / "stopped", sparse)
+    assert metrics(tmp_path / "stopped") == metrics(tmp_path / "unbroken")
+
+
+@pytest.mark.parametrize("doomed", ["save", "_tidy", "ship", "evaluate"])
+def test_a_run_that_dies_outside_an_update_resumes_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unbroken: Path, doomed: str
+) -> None:
+    original, calls = getattr(loop.Run, doomed), 0
+
+    def dying(self: loop.Run, *args: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 2 or doomed == "ship":
+            raise KeyboardInterrupt
+        return original(self, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop.Run, doomed, dying)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path)
+    run(tmp_path)
+    assert metrics(tmp_path) == metrics(unbroken)
+    assert sha256(tmp_path / "model.safetensors") == sha256(unbroken / "model.safetensors")
+
+
+def test_a_damaged_newest_checkpoint_costs_two_steps_and_no_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unbroken: Path
+) -> None:
+    run_until(8, tmp_path)
+    (tmp_path / "checkpoints/step-00000006/state.json").write_bytes(b"{}")
+    run(tmp_path)
+    assert metrics(tmp_path) == metrics(unbroken)
+    assert sha256(tmp_path / "model.safetensors") == sha256(unbroken / "model.safetensors")
+
+
+def test_bf16_resumes_to_the_last_bit_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = config(precision=Precision.bf16, max_steps=6)
+    run(tmp_path / "unbroken", settings)
+    run_until(4, tmp_path / "stopped", settings)
+    run(tmp_path / "stopped", settings)
+    assert metrics(tmp_path / "stopped") == metrics(tmp_path / "unbroken")
+    assert sha256(tmp_path / "stopped/model.safetensors") == sha256(tmp_path / "unbroken/model.safetensors")
+
+
+def test_other_data_than_before_are_refused(tmp_path: Path, unbroken: Path) -> None:
+    settings = config(max_steps=14)
+    with pytest.raises(DataError, match=r"was trained on data with fingerprint copy 60 6, which now has other"):
+        train(settings, replace(prepared(), fingerprint="other"), unbroken, device=CPU)
+
+
+def test_a_finished_run_says_so_and_goes_on_when_there_is_more_to_do(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = run(tmp_path, config(max_steps=4))
+    before = sha256(tmp_path / "model.safetensors")
+    with caplog.at_level(logging.INFO, logger="tfm"):
+        again = run(tmp_path, config(max_steps=4))
+    assert "already finished at step 4; raise train.max_steps" in caplog.text
+    assert again == first
+    assert sha256(tmp_path / "model.safetensors") == before
+    assert run(tmp_path, config(max_steps=6)).step == 6
+    steps = [entry["step"] for entry in metrics(tmp_path) if entry["kind"] == "train"]
+    assert steps == [1, 2, 3, 4, 5, 6]
+
+
+# Updates
+
+
+def losses(max_batch_cells: int, *, n_updates: int = 8) -> list[float]:
+    settings = config(model=replace(MODEL, dropout=0.0), max_batch_cells=max_batch_cells)
+    corpus = prepared().train
+    learning = Learner(settings, tokenizers(), CPU)
+    learning.model.double()
+    plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, tokens_per_update=40, seed=1)
+    batches = (micro_batches(corpus, plan.update(n), tokenizers(), max_cells=max_batch_cells) for n in range(n_updates))
+    return [learning.update(batch, step=n + 1, rate=0.01).loss.item() for n, batch in enumerate(batches)]
+
+
+def test_micro_batches_change_nothing() -> None:
+    expected = losses(10_000)
+    assert expected[-1] < expected[0]
+    for max_batch_cells in (1, 7, 20):
+        assert losses(max_batch_cells) == pytest.approx(expected, abs=1e-6)
+
+
+def moved(clip_norm: float | None) -> tuple[float, float]:
+    """The gradient norm that an update reports, and how far plain gradient descent at rate 1 then goes."""
+    learning = Learner(config(model=replace(MODEL, dropout=0.0), clip_norm=clip_norm), tokenizers(), CPU)
+    learning.model.double()
+    learning.optimizer = torch.optim.SGD(learning.model.parameters(), lr=1.0)
+    before = torch.cat([parameter.detach().flatten() for parameter in learning.model.parameters()])
+    batches = micro_batches(prepared().train, np.arange(5), tokenizers(), max_cells=16)
+    stats = learning.update(batches, step=1, rate=1.0)
+    after = torch.cat([parameter.detach().flatten() for parameter in learning.model.parameters()])
+    return stats.grad_norm.item(), (after - before).norm().item()
+
+
+def test_gradients_are_clipped_to_the_norm_and_reported_as_they_were() -> None:
+    norm, distance = moved(None)
+    assert distance == pytest.approx(norm)
+    assert moved(norm / 2) == pytest.approx((norm, norm / 2), rel=1e-4)
+    assert moved(norm * 2) == pytest.approx((norm, norm))
+
+
+def test_the_same_numbers_give_the_same_seed_on_every_machine() -> None:
+    digest = hashlib.sha256(b"(1, 2, 3)").digest()
+    assert stable_seed(1, 2, 3) == int.from_bytes(digest[:8], "little")
+    assert len({stable_seed(seed, step, batch) for seed in (1, 2) for step in range(30) for batch in range(30)}) == 1800
+
+
+def test_the_seed_decides_the_weights_and_the_dropout(tmp_path: Path) -> None:
+    short = {"max_steps": 2, "eval_every": 2}
+    results = [run(tmp_path / str(i), config(seed=seed, **short)) for i, seed in enumerate((1, 1, 2))]
+    first, second, other = (sha256(result.model_path) for result in results)
+    assert first == second != other
+
+
+@pytest.mark.parametrize("error_at", [1, 5])
+def test_a_loss_that_is_no_number_stops_the_run_and_is_never_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error_at: int
+) -> None:
+    update = Learner.update
+
+    def breaking(self: Learner, *args: Any, **kwargs: Any) -> Any:
+        if kwargs["step"] == error_at:
+            with torch.no_grad():
+                next(self.model.parameters()).fill_(math.nan)
+        return update(self, *args, **kwargs)
+
+    monkeypatch.setattr(Learner, "update", breaking)
+    with pytest.raises(DivergedError) as stopped:
+        run(tmp_path, config(log_every=100, save_every=3, eval_every=100))
+    assert str(stopped.value) == (
+        f"step {error_at}: the loss is not a finite number, at learning rate 0.01."
+        " Lower schedule.lr, or set train.clip_norm; checkpoints from before are sound"
+    )
+    saved = [path.name for path in (tmp_path / "checkpoints").iterdir()]
+    assert saved == ([] if error_at == 1 else ["step-00000003"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"schedule": ScheduleConfig(name="nome", lr=1.0)}, "no schedule called `nome`; did you mean `noam`"),
+        ({"optimizer": OptimizerConfig(name="adan")}, "no optimizer called `adan`; did you mean `adam`"),
+    ],
+)
+def test_an_unknown_name_is_refused_before_training(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        run(tmp_path, replace(config(), **changes))
+
+
+def test_a_precision_that_the_device_lacks_names_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert learner.choose_dtype(Precision.auto, CPU) is torch.float32
+    with pytest.raises(EnvironmentFault, match=r"train\.precision=fp16: needs a GPU\. Use train\.precision=fp32"):
+        learner.choose_dtype(Precision.fp16, CPU)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
+    assert learner.choose_dtype(Precision.auto, torch.device("cuda")) is torch.float16
+    with pytest.raises(EnvironmentFault, match=r"train\.precision=bf16: .* Use train\.precision=fp16"):
+        learner.choose_dtype(Precision.bf16, torch.device("cuda"))
+
+
+# Evaluating, keeping the best, stopping early
+
+
+def test_dev_bleu_is_that_of_the_shipped_model_under_tfm_translate(unbroken: Path) -> None:
+    shipped, dev = read_model(unbroken / "model.safetensors"), prepared().dev
+    translator = Translator(shipped.build(CPU), shipped.tokenizers, config().decode, device=CPU)
+    expected = bleu([translated.text for translated in translator.translate(dev.sources)], [dev.targets])
+    assert shipped.scores["dev_bleu"] == expected.value
+    assert shipped.scores["bleu_signature"] == expected.signature
+    assert json.loads((unbroken / "result.json").read_bytes())["dev_score"] == expected.value
+
+
+def test_dev_nll_is_the_mean_over_all_dev_tokens_one_sentence_at_a_time() -> None:
+    learning = Learner(config(), tokenizers(), CPU)
+    nll = Validator(config(), prepared(), CPU).score(learning.model, learning.autocast).nll
+    model, total, n_tokens = learning.model.eval(), 0.0, 0
+    ids = tokenizers().source
+    for line in prepared().dev.sources:
+        target = [*ids.encode([line])[0], ids.eos_id]
+        log_probs_TV = model(torch.tensor([target]), torch.tensor([[ids.bos_id, *target[:-1]]]))[0].log_softmax(-1)
+        total -= sum(log_probs_TV[t, token].item() for t, token in enumerate(target))
+        n_tokens += len(target)
+    assert nll == pytest.approx(total / n_tokens, rel=1e-5)
+
+
+def test_evaluating_does_not_disturb_training(tmp_path: Path, unbroken: Path) -> None:
+    run(tmp_path, config(eval_every=12))
+    assert [e for e in metrics(tmp_path) if e["kind"] == "train"] == [
+        e for e in metrics(unbroken) if e["kind"] == "train"
+    ]
+
+
+def test_only_the_best_and_the_last_checkpoints_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    score_as(monkeypatch, 5.0, 40.0, 30.0, 10.0)
+    run(tmp_path, config(max_steps=20, eval_every=5, save_every=2, keep_last=2, keep_best=2, average_last=1))
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == [
+        f"step-{step:08d}" for step in (10, 15, 18, 20)
+    ]
+    assert (tmp_path / "best").readlink() == Path("checkpoints/step-00000010")
+    assert read_model(tmp_path / "model.safetensors").step == 10
+    assert (tmp_path.parent / "latest").resolve() == tmp_path
+
+
+def test_training_stops_when_patience_runs_out_also_after_a_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = config(max_steps=100, eval_every=2, patience=2, average_last=1)
+    score_as(monkeypatch, 1.0, 3.0, 2.0)
+    run_until(7, tmp_path, settings)
+    score_as(monkeypatch, 3.0)  # equal is not better
+    assert run(tmp_path, settings).step == 8
+    assert (tmp_path / "best").readlink() == Path("checkpoints/step-00000004")
+
+
+def test_a_score_that_is_no_number_is_never_best_and_uses_up_patience(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    score_as(monkeypatch, math.nan, 2.0, math.nan)
+    assert run(tmp_path, config(max_steps=100, eval_every=1, patience=3, average_last=1)).step == 5
+    assert (tmp_path / "best").readlink() == Path("checkpoints/step-00000002")
+
+
+def test_nll_can_be_the_metric(tmp_path: Path) -> None:
+    result = run(tmp_path, config(best_metric=Metric.nll, eval_every=3))
+    evaluations = {e["step"]: e["dev_nll"] for e in metrics(tmp_path) if e["kind"] == "dev"}
+    best = min(evaluations, key=lambda step: evaluations[step])
+    assert (tmp_path / "best").readlink() == Path(f"checkpoints/step-{best:08d}")
+    assert result.dev_score <= evaluations[best]
+
+
+# Averaging and shipping
+
+
+def test_the_average_is_summed_in_double_precision() -> None:
+    # In float32 the ones would be lost beside 2^24.
+    values = [2.0**24, 1.0, 1.0, -(2.0**24)]
+    mean = average({"x": torch.tensor([value])} for value in values)["x"]
+    assert mean.dtype is torch.float32
+    assert mean.item() == 0.5
+
+
+def test_a_worse_average_is_not_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def noise(checkpoints: Any) -> dict[str, torch.Tensor]:
+        return {name: torch.randn_like(weight) for name, weight in next(iter(checkpoints)).items()}
+
+    monkeypatch.setattr(loop, "average", noise)
+    run(tmp_path, config(best_metric=Metric.nll))
+    outcome = json.loads((tmp_path / "result.json").read_bytes())
+    assert outcome["average"]["dev_nll"] > outcome["best"]["dev_nll"]
+    assert outcome["shipped"] == f"the checkpoint of step {outcome['best']['step']}"
+    best = read_model(tmp_path / "best" / "model.safetensors")
+    shipped = read_model(tmp_path / "model.safetensors")
+    assert all(torch.equal(shipped.weights[name], best.weights[name]) for name in best.weights)
+
+
+def test_a_better_average_is_shipped_with_its_own_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    score_as(monkeypatch, 1.0, 1.0, 1.0, 9.0)
+    result = run(tmp_path)
+    outcome = json.loads((tmp_path / "result.json").read_bytes())
+    assert outcome["shipped"] == "the average of 2 checkpoints, steps 10, 12"
+    assert (result.dev_score, outcome["average"]["dev_bleu"], outcome["best"]["dev_bleu"]) == (9.0, 9.0, 1.0)
+    shipped = read_model(result.model_path)
+    assert shipped.scores["dev_bleu"] == 9.0
+    parts = [read_model(tmp_path / f"checkpoints/step-000000{step}/model.safetensors").weights for step in (10, 12)]
+    expected = {name: ((parts[0][name].double() + parts[1][name].double()) / 2).float() for name in parts[0]}
+    assert all(torch.equal(shipped.weights[name], expected[name]) for name in expected)
+
+
+def test_a_damaged_checkpoint_is_not_averaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "average", lambda checkpoints: {})  # no model can be loaded from nothing
+        with pytest.raises(RuntimeError):
+            run(tmp_path)
+    (tmp_path / "checkpoints/step-00000010/model.safetensors").write_bytes(b"")
+    with pytest.raises(CheckpointError, match=r"step-00000010: model\.safetensors has 0 bytes"):
+        run(tmp_path)
+    assert not (tmp_path / "model.safetensors").exists()
+
+
+# What a run tells
+
+
+def test_metrics_are_strict_json_with_each_step_once(unbroken: Path) -> None:
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    lines = (unbroken / "metrics.jsonl").read_bytes().split(b"\n")
+    assert lines.pop() == b""
+    entries = [json.loads(line, parse_constant=refuse) for line in lines]
+    assert [e["step"] for e in entries if e["kind"] == "train"] == list(range(1, 13))
+    assert [e["step"] for e in entries if e["kind"] == "dev"] == [4, 8, 12]
+    keys = {"loss", "nll", "ppl", "grad_norm", "fill", "lr", "tokens", "tokens_per_second"}
+    assert entries[0].keys() == {"step", "kind"} | keys
+    assert entries[0]["ppl"] == pytest.approx(math.exp(entries[0]["nll"]))
+    assert 0 < entries[0]["fill"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("content", "kept"),
+    [
+        (b'{"step": 1, "kind": "train"}\n{"step": 3, "kind": "train"}\n', 1),
+        (b'{"step": 1, "kind": "train"}\n{"step": 2, "kind": "dev"}\n{"step": 2, "ki', 2),
+        (b'{"step": 2, "kind": "train"}\n{"step": 2, "kind": "final"}\n', 1),
+        (b"", 0),
+        (b'\0\0\0\0\n[]\n{"step": "x", "kind": 1}\n', 0),
+    ],
+)
+def test_metrics_that_will_be_written_again_are_forgotten(tmp_path: Path, content: bytes, kept: int) -> None:
+    file = tmp_path / "metrics.jsonl"
+    file.write_bytes(content)
+    forget_after(file, 2)
+    assert file.read_bytes() == b"".join(line + b"\n" for line in content.split(b"\n")[:kept])
+
+
+def test_tensorboard_shows_scalars_samples_and_attention(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = config(max_steps=8)
+    run_until(8, tmp_path, settings)
+    run(tmp_path, settings)
+    events = EventAccumulator(str(tmp_path / "tensorboard"), size_guidance={"scalars": 0, "images": 0})
+    events.Reload()
+    assert [event.step for event in events.Scalars("train/loss")] == list(range(1, 9))
+    assert [event.step for event in events.Scalars("dev/dev_bleu")] == [4, 8]
+    logged = [entry["loss"] for entry in metrics(tmp_path) if entry["kind"] == "train"]
+    assert [event.value for event in events.Scalars("train/loss")] == pytest.approx(logged, rel=1e-6)
+    assert {"attention/encoder", "attention/cross"} <= set(events.Tags()["images"])
+    assert any(tag.startswith("sample/1") for tag in events.Tags()["tensors"])
+
+
+def test_the_picture_has_a_square_for_each_head_and_layer() -> None:
+    one, other = torch.zeros(1, 3, 2, 4), torch.zeros(1, 3, 2, 4)
+    one[0, :, 0, 1] = 1
+    other[0, 1, 1, 3] = 0.5
+    picture = attention_picture([one, other])
+    cell, frame = 10, 4
+    height, width = 2 * cell + 2 * frame, 4 * cell + 2 * frame
+    assert picture.shape == (2 * height, 3 * width)
+    black = [picture[frame + 5, head * width + frame + cell + 5] for head in range(3)]
+    grey = picture[height + frame + cell + 5, width + frame + 3 * cell + 5]
+    assert (black, grey) == ([0, 0, 0], 128)
+
+
+def test_a_full_disk_under_the_metrics_is_told_once_and_training_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(file: Path, line: str) -> None:
+        raise OSError(28, "No space left on device", str(file))
+
+    monkeypatch.setattr("transformer_cli.training.writers.append", full)
+    with caplog.at_level(logging.WARNING, logger="tfm"):
+        assert run(tmp_path, config(max_steps=4)).model_path.is_file()
+    warnings = [message for message in caplog.messages if "No space left" in message]
+    assert warnings == [f"{tmp_path}/metrics.jsonl: No space left on device. Training goes on without it"]
+
+
+def test_the_log_file_has_what_was_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="tfm"):
+        run(tmp_path, config(max_steps=4))
+    text = (tmp_path / "tfm.log").read_text(encoding="utf-8")
+    assert "step 4/4: loss" in text
+    assert "dev nll" in text
+    assert "nrefs:1|case:mixed|eff:no|tok:13a" in text
+
+
+def test_the_log_file_has_the_traceback_that_the_terminal_is_spared(tmp_path: Path) -> None:
+    run_until(2, tmp_path)
+    text = (tmp_path / "tfm.log").read_text(encoding="utf-8")
+    assert "ERROR stopped by KeyboardInterrupt" in text
+    assert "Traceback" in text
+
+
+def test_a_full_disk_under_the_log_file_is_told_once_and_training_goes_on(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "tfm.log").symlink_to("/dev/full")
+    with caplog.at_level(logging.INFO, logger="tfm"):
+        assert run(tmp_path, config(max_steps=4)).step == 4
+    told = [message for message in caplog.messages if "Training goes on without it" in message]
+    assert len(told) == 1
+    assert "No space left on device" in told[0]
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_dev_pairs_too_long_for_training_are_left_out_of_dev_nll_and_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    text = prepared().dev
+    with caplog.at_level(logging.WARNING, logger="tfm"):
+        corpus = validation.encode_pairs(text, tokenizers(), max_length=5)
+    assert 0 < len(corpus) < len(text)
+    assert f"{len(text) - len(corpus)} dev pairs exceed data.max_length=5 tokens" in caplog.text
+    with pytest.raises(DataError, match=r"data\.dev: none of 6 pairs is within data\.max_length=2"):
+        validation.encode_pairs(text, tokenizers(), max_length=2)
+
+
+# Learning
+
+
+def test_copying_is_learnt_to_perfection(tmp_path: Path) -> None:
+    settings = config(
+        model=replace(MODEL, d_model=64, d_ff=64, dropout=0.0, tie_embeddings=Tying.none),
+        schedule=ScheduleConfig(name="linear", lr=0.005, warmup_steps=40),
+        max_steps=400,
+        tokens_per_update=400,
+        max_batch_cells=800,
+        eval_every=400,
+        save_every=400,
+        log_every=100,
+        average_last=1,
+    )
+    corpus = prepared(3000, 100)
+    result = train(settings, corpus, tmp_path, device=CPU)
+    shipped = read_model(result.model_path)
+    translator = Translator(shipped.build(CPU), shipped.tokenizers, settings.decode, device=CPU)
+    assert [translated.text for translated in translator.translate(corpus.dev.sources)] == corpus.dev.targets
+    assert result.dev_score == pytest.approx(100)

@@ -1,0 +1,120 @@
+"""A run small enough for a test: sentences of letters to be copied, and a model that can learn it."""
+
+import random
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from transformer_cli.data.cache import EncodedCorpus
+from transformer_cli.data.clean import CleaningReport
+from transformer_cli.data.corpus import ParallelText
+from transformer_cli.data.prepare import Prepared
+from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
+from transformer_cli.models.file import ModelFile
+from transformer_cli.models.transformer import build_model
+from transformer_cli.schema import (
+    DataConfig,
+    DecodeConfig,
+    ModelConfig,
+    Norm,
+    ScheduleConfig,
+    SearchKind,
+    TokenizerConfig,
+    TrainConfig,
+    TrainSettings,
+    Tying,
+)
+from transformer_cli.training.validation import encode_pairs
+
+torch.set_num_threads(1)  # for matrices this small, threads only wait for each other
+
+CPU = torch.device("cpu")
+LETTERS = "abcdefghij"
+MODEL = ModelConfig(n_encoder_layers=1, n_decoder_layers=1, d_model=16, n_heads=2, d_ff=32, dropout=0.1, norm=Norm.pre)
+
+
+def sentences(n: int, *, seed: int) -> list[str]:
+    draw = random.Random(seed)
+    return [" ".join(draw.sample(LETTERS, k=draw.randint(2, 6))) for _ in range(n)]
+
+
+@cache
+def tokenizer(kind: str = "joint") -> Tokenizer:
+    letters = LETTERS if kind != "target" else LETTERS.upper()
+    return train_tokenizer([letters, " ".join(letters)] * 5, TokenizerConfig(vocab_size=25), seed=1)
+
+
+@cache
+def tokenizers(*, joint: bool = True) -> Tokenizers:
+    return Tokenizers(tokenizer(), tokenizer() if joint else tokenizer("target"))
+
+
+@cache
+def prepared(n_train: int = 60, n_dev: int = 6) -> Prepared:
+    train, dev = sentences(n_train, seed=1), sentences(n_dev, seed=2)
+    corpus: EncodedCorpus = encode_pairs(ParallelText(train, train), tokenizers(), max_length=20)
+    return Prepared(
+        tokenizers=tokenizers(),
+        train=corpus,
+        dev=ParallelText(dev, dev),
+        test=None,
+        fingerprint=f"copy {n_train} {n_dev}",
+        report=CleaningReport(),
+    )
+
+
+def config(
+    *, model: ModelConfig = MODEL, seed: int = 1, schedule: ScheduleConfig | None = None, **train: Any
+) -> TrainConfig:
+    """Eight updates to an epoch, each of several micro-batches."""
+    settings: dict[str, Any] = {
+        "tokens_per_update": 40,
+        "max_batch_cells": 16,
+        "max_steps": 12,
+        "log_every": 1,
+        "eval_every": 4,
+        "save_every": 2,
+        "keep_last": 3,
+        "average_last": 2,
+        "samples": 1,
+    }
+    return TrainConfig(
+        seed=seed,
+        model=model,
+        data=DataConfig(source_lang="en", target_lang="xx", max_length=20),
+        schedule=schedule or ScheduleConfig(name="constant", lr=0.01, warmup_steps=1),
+        train=TrainSettings(**{**settings, **train}),
+        decode=DecodeConfig(search=SearchKind.greedy, beam_size=1, max_extra_length=5),
+    )
+
+
+def model_file(*, seed: int = 1, joint: bool = True, step: int = 7, **changes: Any) -> ModelFile:
+    """A model with drawn weights."""
+    ids = tokenizers(joint=joint)
+    config = replace(MODEL, tie_embeddings=Tying.three_way if joint else Tying.decoder, **changes)
+    torch.manual_seed(seed)
+    model = build_model(
+        config,
+        source_vocab_size=len(ids.source),
+        target_vocab_size=len(ids.target),
+        source_pad_id=ids.source.pad_id,
+        target_pad_id=ids.target.pad_id,
+    )
+    return ModelFile(
+        config=config,
+        tokenizers=ids,
+        weights=model.state_dict(),
+        source_lang="en",
+        target_lang="fr",
+        step=step,
+        data={"name": "copy"},
+        scores={"dev_nll": 1.5},
+    )
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    """Every file below `folder` with its bytes."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}

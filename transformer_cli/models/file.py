@@ -1,0 +1,254 @@
+"""The model file: one safetensors file with all that translating needs, and nothing that can run.
+
+It holds the weights, the SentencePiece models as byte tensors, and one JSON text as metadata: the format's number, the
+model's config, languages, scores, and the SHA-256 of the whole file. What is read is checked before it is used.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from transformer_cli import __version__
+from transformer_cli.config import from_plain, to_plain
+from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
+from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, quoted
+from transformer_cli.files import write_whole
+from transformer_cli.models.transformer import Transformer, build_model
+from transformer_cli.schema import ModelConfig
+
+MODEL_FILE = "model.safetensors"
+FORMAT = 1
+NEEDS = "0.1.0"  # the first version of tfm that reads this format
+
+_METADATA = "tfm"  # the only metadata key: safetensors writes several in random order
+_NO_HASH = "0" * 64  # stands in for the hash while the file is being hashed
+_MAX_HEADER = 16_000_000  # bytes; 512 + 512 layers take about 2 MB
+_SOURCE, _TARGET = "tokenizer.source", "tokenizer.target"
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """What a model file holds: `data` is the config of the corpus as a plain dictionary, `scores` those on dev.
+
+    `fingerprint` is that of the prepared corpus: the one whose held-out text this model has never seen.
+    """
+
+    config: ModelConfig
+    tokenizers: Tokenizers
+    weights: Mapping[str, Tensor]
+    source_lang: str
+    target_lang: str
+    step: int
+    fingerprint: str = ""
+    data: dict[str, Any] = field(default_factory=dict)
+    scores: dict[str, Any] = field(default_factory=dict)
+
+    def build(self, device: torch.device) -> Transformer:
+        """The model, ready to translate."""
+        model = _empty_model(self.config, self.tokenizers)
+        computed = [name for name, buffer in model.named_buffers() if buffer.numel() and name not in self.weights]
+        assert not computed, f"to_empty would lose {computed}"
+        model.to_empty(device=device)  # no time is spent on drawing weights that are replaced at once
+        model.load_state_dict(self.weights)
+        return model.eval()
+
+
+def write_model(path: Path, model: ModelFile) -> None:
+    """Write or replace `path` whole. Raises OSError."""
+    write_whole(path, pack_model(model))
+
+
+def read_model(path: Path) -> ModelFile:
+    """Raises CheckpointError for anything that is not a whole and sound model file of ours."""
+    if not path.is_file():
+        raise CheckpointError(f"{path}: {'not a file' if path.exists() else 'no such file'}. Check --checkpoint")
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise EnvironmentFault(f"{path}: {error.strerror}. Check the disk and the file's permissions") from error
+    return unpack_model(content, path)
+
+
+def pack_model(model: ModelFile) -> bytes:
+    tokenizers = {_SOURCE: model.tokenizers.source}
+    if not model.tokenizers.joint:
+        tokenizers[_TARGET] = model.tokenizers.target
+    metadata = {
+        "sha256": _NO_HASH,
+        "format": FORMAT,
+        "needs": NEEDS,
+        "tfm": __version__,
+        "step": model.step,
+        "source_lang": model.source_lang,
+        "target_lang": model.target_lang,
+        "scores": model.scores,
+        "tokenizers": {name: tokenizer.sha256 for name, tokenizer in tokenizers.items()},
+        "config": to_plain(model.config),
+        "fingerprint": model.fingerprint,
+        "data": model.data,
+    }
+    tensors = {name: weight.detach().cpu().contiguous() for name, weight in model.weights.items()}
+    tensors |= {name: _as_tensor(tokenizer.model_bytes) for name, tokenizer in tokenizers.items()}
+    content = safetensors.torch.save(tensors, {_METADATA: json.dumps(metadata, allow_nan=False)})
+    header_end = 8 + int.from_bytes(content[:8], "little")
+    header = content[:header_end].replace(_NO_HASH.encode(), hashlib.sha256(content).hexdigest().encode())
+    return header + content[header_end:]
+
+
+def unpack_model(content: bytes, path: Path) -> ModelFile:
+    """The model file in `content`, which was read from `path`. Raises CheckpointError."""
+    header = _read_header(content, path)
+    metadata = _read_metadata(header, path)
+    _check_hash(content, metadata, path)
+    try:
+        tensors = safetensors.torch.load(content)
+        config = from_plain(ModelConfig, metadata["config"])
+        tokenizers = _read_tokenizers(tensors, metadata["tokenizers"], path)
+        model = ModelFile(
+            config=config,
+            tokenizers=tokenizers,
+            weights={name: tensor for name, tensor in tensors.items() if name not in (_SOURCE, _TARGET)},
+            source_lang=str(metadata["source_lang"]),
+            target_lang=str(metadata["target_lang"]),
+            step=int(metadata["step"]),
+            fingerprint=str(metadata.get("fingerprint", "")),
+            data=dict(metadata["data"]),
+            scores=dict(metadata["scores"]),
+        )
+        _check_shapes(model, path)
+    except ConfigError as error:
+        raise CheckpointError(f"{path}: its config cannot be used ({error}). Copy or train it again") from error
+    except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
+        _refuse(path, f"damaged or not written by tfm ({quoted(str(error))})")
+    return model
+
+
+def _read_header(content: bytes, path: Path) -> dict[str, Any]:
+    """safetensors' own table of contents, which its library reads without noticing that a key stands twice."""
+    size = int.from_bytes(content[:8], "little")
+    if size > _MAX_HEADER and content.startswith((b"PK", b"\x80")):
+        _refuse(path, "a zip archive or pickle, as torch.save writes, which could run code")
+    if size > min(len(content) - 8, _MAX_HEADER):
+        _refuse(path, f"cut short or not a safetensors file ({len(content):,} bytes)")
+    header = read_json(content[8 : 8 + size], path)
+    if not isinstance(header, dict):
+        _refuse(path, "not a safetensors file")
+    return header
+
+
+def _read_metadata(header: dict[str, Any], path: Path) -> dict[str, Any]:
+    outer = header.get("__metadata__")
+    text = outer.get(_METADATA) if isinstance(outer, dict) else None
+    if not isinstance(text, str):
+        _refuse(path, "a safetensors file, but without what tfm writes into its models")
+    metadata = read_json(text.encode(), path)
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("format"), int):
+        _refuse(path, "its metadata has no format number")
+    if metadata["format"] > FORMAT:
+        raise CheckpointError(
+            f"{path}: written in format {metadata['format']}, needs tfm >= {quoted(str(metadata.get('needs')))[1:-1]};"
+            f" this is {__version__}. Upgrade with `pip install --upgrade transformer-cli`"
+        )
+    return metadata
+
+
+def read_json(text: bytes, path: Path) -> Any:
+    """Strict JSON: no repeated keys, no NaN, no endless nesting. Raises CheckpointError naming `path`."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len({key for key, _ in pairs}) < len(pairs):
+            raise ValueError("a key stands twice")
+        return dict(pairs)
+
+    def constant(name: str) -> NoReturn:
+        raise ValueError(f"{name} is not a number")
+
+    try:
+        return json.loads(text, object_pairs_hook=unique, parse_constant=constant)
+    except (ValueError, RecursionError) as error:
+        _refuse(path, f"damaged ({quoted(str(error))})")
+
+
+def _check_hash(content: bytes, metadata: dict[str, Any], path: Path) -> None:
+    """Refuse a file of which any byte is not the one that was written."""
+    expected = metadata.get("sha256")
+    if not isinstance(expected, str) or len(expected) != len(_NO_HASH):
+        _refuse(path, "its metadata has no SHA-256")
+    header_end = 8 + int.from_bytes(content[:8], "little")
+    found = hashlib.sha256(content[:header_end].replace(expected.encode(), _NO_HASH.encode()))
+    found.update(memoryview(content)[header_end:])
+    if found.hexdigest() != expected:
+        _refuse(path, f"damaged: its SHA-256 is {found.hexdigest()[:12]}…, not {quoted(expected[:12])[1:-1]}…")
+
+
+def _read_tokenizers(tensors: Mapping[str, Tensor], hashes: dict[str, str], path: Path) -> Tokenizers:
+    found: dict[str, Tokenizer] = {}
+    for name in (_SOURCE, _TARGET):
+        if name not in hashes:
+            continue
+        found[name] = Tokenizer(bytes(tensors[name].numpy()))
+        if found[name].sha256 != hashes[name]:
+            _refuse(path, f"its {name} has SHA-256 {found[name].sha256[:12]}…, not {hashes[name][:12]}…")
+    return Tokenizers(found[_SOURCE], found.get(_TARGET, found[_SOURCE]))
+
+
+def _check_shapes(model: ModelFile, path: Path) -> None:
+    """Compare with a model that has shapes and no memory, so that a lying config cannot claim any."""
+    expected = {name: tuple(x.shape) for name, x in _empty_model(model.config, model.tokenizers).state_dict().items()}
+    found = {name: tuple(x.shape) for name, x in model.weights.items()}
+    for name in sorted(expected.keys() | found.keys()):
+        if expected.get(name) != found.get(name):
+            wanted, got = (list(x[name]) if name in x else "nothing" for x in (expected, found))
+            _refuse(path, f"{quoted(name)} is {got}, but its config asks for {wanted}")
+
+
+def _empty_model(config: ModelConfig, tokenizers: Tokenizers) -> Transformer:
+    with torch.device("meta"):
+        return build_model(
+            config,
+            source_vocab_size=len(tokenizers.source),
+            target_vocab_size=len(tokenizers.target),
+            source_pad_id=tokenizers.source.pad_id,
+            target_pad_id=tokenizers.target.pad_id,
+        )
+
+
+def _as_tensor(content: bytes) -> Tensor:
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8)
+
+
+def _refuse(path: Path, what: str) -> NoReturn:
+    raise CheckpointError(f"{path}: {what}. Copy the model again, or choose another with --checkpoint")
+
+
+def locate_model(checkpoint: str | None, runs: str) -> Path:
+    """What `--checkpoint` means: a model file, or that of a checkpoint or run directory; unset, of the newest run.
+
+    In a run directory the finished model comes first, then the best checkpoint, then the newest one.
+    """
+    path = Path(checkpoint) if checkpoint is not None else Path(runs) / "latest"
+    if path.is_dir():
+        newest = sorted(path.glob("checkpoints/step-*"), key=_step_of, reverse=True)
+        for folder in (path, path / "best", *newest):
+            if (folder / MODEL_FILE).is_file():
+                return folder / MODEL_FILE
+        raise CheckpointError(f"{path}: holds no model yet. Wait for its first checkpoint, or choose another")
+    if path.exists():
+        return path
+    if checkpoint is None:
+        raise CheckpointError(f"{path}: no trained model. Train one with `tfm train`, or name one with --checkpoint")
+    raise CheckpointError(f"{path}: no such file or folder. Check --checkpoint")
+
+
+def _step_of(folder: Path) -> float:
+    digits = folder.name.removeprefix("step-")
+    return int(digits) if digits.isdecimal() else -math.inf

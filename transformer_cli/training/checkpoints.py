@@ -1,0 +1,240 @@
+"""The checkpoint store: a save is whole or it is not there, and damage is found before it is used.
+
+    <run>/checkpoints/step-00001000/   model.safetensors    what translating needs (models/file.py)
+                                       optimizer.safetensors  what the optimizer remembers, by parameter name
+                                       state.json           where training stands
+                                       manifest.json        SHA-256 and size of the three
+    <run>/best -> checkpoints/step-…
+
+A save writes `.tmp-step-…`, syncs every file and the folder, renames it once, and syncs `checkpoints`. What is to be
+deleted is renamed to `.del-step-…` first, and what is damaged to `.bad-step-…`. Order is by step: clocks jump.
+"""
+
+import errno
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+from torch import Tensor
+
+from transformer_cli import __version__
+from transformer_cli.errors import CheckpointError, quoted
+from transformer_cli.files import faults, point, sync_folder, write_new
+from transformer_cli.models.file import MODEL_FILE, ModelFile, pack_model, read_json, unpack_model
+
+FORMAT = 1
+CHECKPOINTS = "checkpoints"
+OPTIMIZER_FILE, STATE_FILE, MANIFEST_FILE = "optimizer.safetensors", "state.json", "manifest.json"
+FILES = (MODEL_FILE, OPTIMIZER_FILE, STATE_FILE)
+
+LOGGER = logging.getLogger("tfm")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """All that training needs to go on as if it had never stopped. `state` is JSON."""
+
+    step: int
+    model: ModelFile
+    optimizer: Mapping[str, Tensor]
+    state: dict[str, Any]
+
+
+class Damage(Exception):
+    """Why a checkpoint is not what was written."""
+
+
+class CheckpointStore:
+    """The checkpoints of one run directory. One process at a time may use it."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.run_dir = run_dir
+        self.folder = run_dir / CHECKPOINTS
+
+    def sweep(self) -> None:
+        """Make the folder, and remove what a killed process left behind. Raises EnvironmentFault."""
+        with faults(self.folder, "prepare the folder"):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for leftover in [*self.folder.glob(".tmp-*"), *self.folder.glob(".del-*")]:
+                shutil.rmtree(leftover)
+
+    def steps(self) -> list[int]:
+        """Steps of the checkpoints, oldest first."""
+        numbers = (path.name.removeprefix("step-") for path in self.folder.glob("step-*"))
+        return sorted(int(number) for number in numbers if number.isdecimal())
+
+    def path(self, step: int) -> Path:
+        return self.folder / f"step-{step:08d}"
+
+    def save(self, checkpoint: Checkpoint) -> Path:
+        """Publish a checkpoint; it is safe on the disk when this returns. Raises EnvironmentFault, leaving no trace."""
+        final = self.path(checkpoint.step)
+        temporary = self.folder / f".tmp-{final.name}"
+        files = _pack(checkpoint)
+        with faults(final, f"save {sum(map(len, files.values())):,} bytes"):
+            try:
+                temporary.mkdir()
+                for name, content in files.items():
+                    write_new(temporary / name, content)
+                sync_folder(temporary)
+                temporary.rename(final)
+            except BaseException:
+                shutil.rmtree(temporary, ignore_errors=True)
+                raise
+            sync_folder(self.folder)
+        return final
+
+    def newest(self) -> Checkpoint | None:
+        """The newest sound checkpoint, or None where there has never been one.
+
+        Damaged ones are named in a warning and set aside. Raises CheckpointError when all are damaged: to start again
+        from nothing is for the user to decide.
+        """
+        damaged: dict[Path, str] = {}
+        for step in reversed(self.steps()):
+            try:
+                checkpoint = self.load(step)
+            except Damage as damage:
+                damaged[self.path(step)] = str(damage)
+                continue
+            for path, reason in damaged.items():
+                set_aside = self._set_aside(path)
+                LOGGER.warning("%s: %s. Set aside as %s; going back to step %d", path, reason, set_aside.name, step)
+            return checkpoint
+        damaged |= {path: "set aside as damaged" for path in sorted(self.folder.glob(".bad-*"))}
+        if damaged:
+            reasons = "; ".join(f"{path.name}: {reason}" for path, reason in damaged.items())
+            raise CheckpointError(
+                f"{self.folder}: no sound checkpoint is left ({reasons})."
+                " Restore one from a backup, or start again with another name="
+            )
+        return None
+
+    def load(self, step: int) -> Checkpoint:
+        """The checkpoint of `step`. Raises Damage, or CheckpointError for one that is sound but not for this tfm."""
+        path = self.path(step)
+        with faults(path, "read"):
+            files = _read_verified(path)
+        state = read_json(files[STATE_FILE], path / STATE_FILE)
+        if state["format"] > FORMAT:
+            needed = quoted(str(state["needs"]))[1:-1]
+            raise CheckpointError(f"{path}: needs tfm >= {needed}; this is {__version__}. Upgrade transformer-cli")
+        return Checkpoint(
+            step=state["step"],
+            model=unpack_model(files[MODEL_FILE], path / MODEL_FILE),
+            optimizer=_unpack_tensors(files[OPTIMIZER_FILE], path / OPTIMIZER_FILE),
+            state=state["state"],
+        )
+
+    def load_model(self, step: int) -> ModelFile:
+        """Only the model of a checkpoint. Raises CheckpointError, also for damage."""
+        path = self.path(step)
+        try:
+            with faults(path, "read"):
+                content = _read_verified(path)[MODEL_FILE]
+        except Damage as damage:
+            raise CheckpointError(f"{path}: {damage}. Remove it and run the same command again") from damage
+        return unpack_model(content, path / MODEL_FILE)
+
+    def prune(self, keep: Collection[int]) -> None:
+        """Delete the checkpoints of all steps but those in `keep`; none is ever half deleted under its own name."""
+        for step in set(self.steps()) - set(keep):
+            path = self.path(step)
+            with faults(path, "delete"):
+                doomed = path.rename(path.with_name(f".del-{path.name}"))
+                shutil.rmtree(doomed)
+
+    def mark_best(self, step: int) -> None:
+        """Point `<run>/best` at the checkpoint of `step`."""
+        link = self.run_dir / "best"
+        with faults(link, "write"):
+            point(link, os.path.relpath(self.path(step), self.run_dir))
+
+    def mark_latest(self) -> None:
+        """Point `<runs>/latest` at this run."""
+        link = self.run_dir.parent / "latest"
+        with faults(link, "write"):
+            point(link, self.run_dir.name)
+
+    def _set_aside(self, path: Path) -> Path:
+        target = path.with_name(f".bad-{path.name}")
+        n = 1
+        while target.exists():
+            n += 1
+            target = path.with_name(f".bad-{path.name}-{n}")
+        with faults(path, "set aside"):
+            return path.rename(target)
+
+
+def _pack(checkpoint: Checkpoint) -> dict[str, bytes]:
+    """File name → content, the manifest last."""
+    optimizer = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.optimizer.items()}
+    state = {"format": FORMAT, "needs": "0.1.0", "tfm": __version__, "step": checkpoint.step, "state": checkpoint.state}
+    files = {
+        MODEL_FILE: pack_model(checkpoint.model),
+        OPTIMIZER_FILE: safetensors.torch.save(optimizer),
+        STATE_FILE: json.dumps(state, indent=1, allow_nan=False).encode(),
+    }
+    listed = {name: {"size": len(x), "sha256": hashlib.sha256(x).hexdigest()} for name, x in files.items()}
+    manifest = {"format": FORMAT, "step": checkpoint.step, "files": listed}
+    return {**files, MANIFEST_FILE: json.dumps(manifest, indent=1).encode()}
+
+
+def _read_verified(path: Path) -> dict[str, bytes]:
+    """The files of a checkpoint, each read once and equal to what the manifest says. Raises Damage."""
+    listed = _read_manifest(path)
+    contents = {}
+    for name in FILES:
+        size, sha256 = listed[name]
+        content = _read(path / name, at_most=size)
+        if len(content) != size:
+            raise Damage(f"{name} has {(path / name).stat().st_size:,} bytes, not {size:,}")
+        if hashlib.sha256(content).hexdigest() != sha256:
+            raise Damage(f"{name} has another SHA-256 than its manifest says")
+        contents[name] = content
+    return contents
+
+
+def _read_manifest(path: Path) -> dict[str, tuple[int, str]]:
+    """File name → size and SHA-256; only our own names, so that a manifest cannot lead elsewhere."""
+    try:
+        manifest = read_json(_read(path / MANIFEST_FILE, at_most=100_000), path / MANIFEST_FILE)
+        listed = {name: (int(entry["size"]), str(entry["sha256"])) for name, entry in manifest["files"].items()}
+        step = manifest["step"]
+    except (CheckpointError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise Damage(f"{MANIFEST_FILE} is damaged") from error
+    if set(listed) != set(FILES):
+        raise Damage(f"{MANIFEST_FILE} lists {quoted(', '.join(sorted(listed)))}, not {', '.join(FILES)}")
+    if path.name != f"step-{step:08d}":
+        raise Damage(f"{MANIFEST_FILE} belongs to step {step}")
+    return listed
+
+
+def _read(path: Path, *, at_most: int) -> bytes:
+    """The first `at_most` bytes of a plain file, plus one if there are more. Raises Damage when it is not one."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # neither links nor pipes
+        with open(descriptor, "rb") as file:
+            return file.read(at_most + 1)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            raise Damage(f"{path.name} is missing") from error
+        if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+            raise Damage(f"{path.name} is not a plain file") from error
+        raise
+
+
+def _unpack_tensors(content: bytes, path: Path) -> dict[str, Tensor]:
+    try:
+        tensors: dict[str, Tensor] = safetensors.torch.load(content)
+    except safetensors.SafetensorError as error:
+        raise CheckpointError(f"{path}: not a safetensors file ({quoted(str(error))}). Restore it") from error
+    return tensors

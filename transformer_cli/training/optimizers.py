@@ -1,0 +1,67 @@
+"""Optimizers by name, and their state as plain tensors by parameter name."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from transformer_cli.errors import CheckpointError
+from transformer_cli.registry import Registry
+from transformer_cli.schema import OptimizerConfig
+
+OPTIMIZERS: Registry[Callable[[nn.Module, OptimizerConfig], Optimizer]] = Registry("optimizer")
+
+
+def build_optimizer(model: nn.Module, config: OptimizerConfig) -> Optimizer:
+    """The rate is set by the schedule before every update."""
+    return OPTIMIZERS[config.name](model, config)
+
+
+@OPTIMIZERS.register("adam")
+def adam(model: nn.Module, config: OptimizerConfig) -> Optimizer:
+    """Kingma and Ba 2015; weight decay, if any, is added to the gradient."""
+    return torch.optim.Adam(_groups(model, config), betas=config.betas, eps=config.eps, fused=True)
+
+
+@OPTIMIZERS.register("adamw")
+def adamw(model: nn.Module, config: OptimizerConfig) -> Optimizer:
+    """Adam whose weight decay does not pass through the moments (Loshchilov and Hutter 2019)."""
+    return torch.optim.AdamW(_groups(model, config), betas=config.betas, eps=config.eps, fused=True)
+
+
+def _groups(model: nn.Module, config: OptimizerConfig) -> list[dict[str, object]]:
+    """Only matrices decay: biases and norms have no reason to be near zero."""
+    parameters = list(model.parameters())
+    return [
+        {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": config.weight_decay},
+        {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
+    ]
+
+
+def set_rate(optimizer: Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+
+
+def optimizer_tensors(optimizer: Optimizer, parameters: Iterable[tuple[str, nn.Parameter]]) -> dict[str, Tensor]:
+    """All that the optimizer remembers: `exp_avg/encoder.layers.0.…` → tensor."""
+    return {
+        f"{key}/{name}": value for name, parameter in parameters for key, value in optimizer.state[parameter].items()
+    }
+
+
+def load_optimizer_tensors(
+    optimizer: Optimizer, parameters: Iterable[tuple[str, nn.Parameter]], tensors: Mapping[str, Tensor]
+) -> None:
+    """The inverse of `optimizer_tensors`. Raises CheckpointError when they belong to another model."""
+    by_name = dict(parameters)
+    for full_name, value in tensors.items():
+        key, _, name = full_name.partition("/")
+        if name not in by_name or (value.dim() and value.shape != by_name[name].shape):
+            raise CheckpointError(
+                f"optimizer state `{full_name}` of shape {list(value.shape)}: no parameter of this model."
+                " Resume with the config that the run was started with"
+            )
+        parameter = by_name[name]
+        optimizer.state[parameter][key] = value.to(parameter.device, copy=True)

@@ -1,0 +1,99 @@
+"""Where training stands, apart from its tensors: the part of a checkpoint that is JSON."""
+
+import math
+from collections.abc import Collection
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from transformer_cli.schema import TrainSettings
+from transformer_cli.training.learner import UpdateStats
+from transformer_cli.training.validation import Rank, perplexity
+
+
+@dataclass(frozen=True)
+class Ranked:
+    rank: Rank
+    step: int
+
+
+@dataclass
+class Progress:
+    """The counts that decide what comes next."""
+
+    step: int = 0
+    n_tokens: int = 0  # target tokens seen
+    best: tuple[Ranked, ...] = ()  # best first; each has a checkpoint
+    n_without_best: int = 0  # evaluations
+
+    def is_over(self, settings: TrainSettings) -> bool:
+        return self.step >= settings.max_steps or self.out_of_patience(settings)
+
+    def is_due(self, every: int, settings: TrainSettings) -> bool:
+        """Whether something that happens `every` so many steps, and at the last one, happens now."""
+        return self.step % every == 0 or self.step == settings.max_steps
+
+    def out_of_patience(self, settings: TrainSettings) -> bool:
+        return settings.patience is not None and self.n_without_best >= settings.patience
+
+    def rank(self, rank: Rank, settings: TrainSettings) -> bool:
+        """Take in an evaluation at this step; True when it is one of the best. What is not a number is never best."""
+        is_finite = all(map(math.isfinite, rank))
+        is_new_best = is_finite and (not self.best or rank > self.best[0].rank)
+        self.n_without_best = 0 if is_new_best else self.n_without_best + 1
+        if is_finite:
+            candidates = [*self.best, Ranked(rank, self.step)]
+            self.best = tuple(sorted(candidates, key=lambda ranked: ranked.rank, reverse=True)[: settings.keep_best])
+        return any(ranked.step == self.step for ranked in self.best)
+
+    def state(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any], *, steps: Collection[int]) -> "Progress":
+        """The inverse of `state`, where checkpoints of `steps` are still there."""
+        best = (Ranked(tuple(ranked["rank"]), ranked["step"]) for ranked in state["best"])
+        return cls(**{**state, "best": tuple(ranked for ranked in best if ranked.step in steps)})
+
+
+class Interval:
+    """Sums over the updates since the last log line. They stay on the device until somebody asks."""
+
+    def __init__(self, device: torch.device, saved: dict[str, float] | None = None) -> None:
+        """Empty, or as `saved` by `state`: a resumed run logs what one that was never stopped logs."""
+        self.device = device
+        saved = saved or {"loss": 0.0, "nll": 0.0, "n_tokens": 0, "n_real": 0, "n_cells": 0}
+        self.loss, self.nll = torch.tensor([saved["loss"], saved["nll"]], dtype=torch.float64, device=device)
+        self.n_tokens, self.n_real, self.n_cells = (int(saved[key]) for key in ("n_tokens", "n_real", "n_cells"))
+        self.grad_norm = torch.zeros((), device=device)
+        self.bad_step = torch.zeros((), dtype=torch.int64, device=device)  # the first whose loss is no number
+
+    def add(self, stats: UpdateStats, *, step: int, n_real: int) -> None:
+        """Take in one update, whose batches hold `n_real` tokens of both sides."""
+        self.loss += stats.loss.double() * stats.n_tokens
+        self.nll += stats.nll.double() * stats.n_tokens
+        self.n_tokens += stats.n_tokens
+        self.n_real += n_real
+        self.n_cells += stats.n_cells
+        self.grad_norm = stats.grad_norm
+        self.bad_step = torch.where((self.bad_step == 0) & ~stats.finite, step, self.bad_step)
+
+    def first_bad_step(self) -> int | None:
+        return int(self.bad_step.item()) or None
+
+    def means(self) -> dict[str, float]:
+        """`grad_norm` is that of the last update."""
+        nll = self.nll.item() / self.n_tokens
+        grad_norm = self.grad_norm.item()
+        return {
+            "loss": self.loss.item() / self.n_tokens,
+            "nll": nll,
+            "ppl": perplexity(nll),
+            **({"grad_norm": grad_norm} if math.isfinite(grad_norm) else {}),  # fp16 sometimes overflows
+            "fill": self.n_real / self.n_cells,
+        }
+
+    def state(self) -> dict[str, float]:
+        sums = {"loss": self.loss.item(), "nll": self.nll.item()}
+        return {**sums, "n_tokens": self.n_tokens, "n_real": self.n_real, "n_cells": self.n_cells}

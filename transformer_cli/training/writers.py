@@ -1,0 +1,161 @@
+"""What a run tells while it trains: a progress bar, log lines, metrics.jsonl and TensorBoard."""
+
+import json
+import logging
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch.utils.tensorboard.writer import SummaryWriter
+from tqdm import tqdm
+
+from transformer_cli.files import faults, write_whole
+
+METRICS_FILE = "metrics.jsonl"
+LOGGER = logging.getLogger("tfm")
+
+
+class _LogFile(logging.FileHandler):
+    """A disk that is full for the log is no reason to stop, nor to say so at every line."""
+
+    _told = False
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        if not self._told:
+            self._told = True
+            LOGGER.warning("%s: %s. Training goes on without it", self.baseFilename, sys.exc_info()[1])
+
+
+@contextmanager
+def log_file(file: Path) -> Iterator[None]:
+    """Keep what is logged meanwhile, and the traceback of whatever ends it early. Raises EnvironmentFault."""
+    with faults(file, "write"):
+        handler = _LogFile(file, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    LOGGER.addHandler(handler)
+    try:
+        yield
+    except BaseException as error:
+        what = (type(error).__name__, sys.exc_info())
+        handler.handle(LOGGER.makeRecord("tfm", logging.ERROR, "", 0, "stopped by %s", what[:1], what[1]))
+        raise
+    finally:
+        LOGGER.removeHandler(handler)
+        with suppress(OSError):  # told already
+            handler.close()
+
+
+class Recorder:
+    """Writes to the run directory what happens at each step after `step`, the one that was resumed from.
+
+    A disk that is full for these files is told once; training goes on.
+    """
+
+    def __init__(self, run_dir: Path, *, step: int, max_steps: int) -> None:
+        self.max_steps = max_steps
+        self._broken = False
+        self._metrics = run_dir / METRICS_FILE
+        with faults(self._metrics, "write"):
+            forget_after(self._metrics, step)
+        self._tensorboard = SummaryWriter(run_dir / "tensorboard", purge_step=step + 1)
+        self._bar = tqdm(
+            total=max_steps, initial=step, unit="step", file=sys.stderr, disable=not sys.stderr.isatty(), leave=False
+        )
+        self._first, self._started = step, time.perf_counter()
+        self._clock, self._n_tokens = self._started, 0
+
+    def __enter__(self) -> "Recorder":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._bar.close()
+        self._safely(self._tensorboard.close)
+
+    def advance(self, n_tokens: int) -> None:
+        """One update of so many target tokens is done."""
+        self._n_tokens += n_tokens
+        self._bar.update()
+
+    def train(self, step: int, values: dict[str, float]) -> None:
+        """The training scalars of the steps since the last call, and how fast they were."""
+        speed = self._n_tokens / (time.perf_counter() - self._clock)
+        self._clock, self._n_tokens = time.perf_counter(), 0
+        self._write(step, "train", {**values, "tokens_per_second": round(speed, 1)})
+        self._bar.set_postfix_str(f"loss {values['loss']:.3f}, {speed:,.0f} tokens/s", refresh=False)
+        LOGGER.info(
+            f"step {step}/{self.max_steps}:"
+            f" loss {values['loss']:.3f}, nll {values['nll']:.3f}, ppl {values['ppl']:.2f}, lr {values['lr']:.2e},"
+            f" grad norm {values.get('grad_norm', math.inf):.2f}, {speed:,.0f} tokens/s,"
+            f" batches {values['fill']:.0%} full, {self._time_left(step)} left"
+        )
+
+    def dev(self, step: int, values: dict[str, Any]) -> None:
+        self._write(step, "dev", values)
+
+    def final(self, step: int, values: dict[str, Any]) -> None:
+        self._write(step, "final", values)
+
+    def text(self, step: int, tag: str, text: str) -> None:
+        self._safely(lambda: self._tensorboard.add_text(tag, text, step))
+
+    def picture(self, step: int, tag: str, picture: NDArray[np.uint8]) -> None:
+        """`picture` is grey, [height, width]."""
+        self._safely(lambda: self._tensorboard.add_image(tag, picture, step, dataformats="HW"))
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Time spent here is not training, and does not count in tokens per second."""
+        start = time.perf_counter()
+        yield
+        self._clock += time.perf_counter() - start
+
+    def _write(self, step: int, kind: str, values: dict[str, Any]) -> None:
+        line = json.dumps({"step": step, "kind": kind, **values}, allow_nan=False) + "\n"
+        self._safely(lambda: append(self._metrics, line))
+        for name, value in values.items():
+            if isinstance(value, int | float):
+                self._safely(lambda: self._tensorboard.add_scalar(f"{kind}/{name}", value, step))  # noqa: B023
+        self._safely(self._tensorboard.flush)
+
+    def _safely(self, write: Callable[[], object]) -> None:
+        try:
+            write()
+        except OSError as error:
+            if not self._broken:
+                LOGGER.warning("%s: %s. Training goes on without it", error.filename or self._metrics, error.strerror)
+            self._broken = True
+
+    def _time_left(self, step: int) -> str:
+        seconds = (time.perf_counter() - self._started) / (step - self._first) * (self.max_steps - step)
+        return tqdm.format_interval(seconds)
+
+
+def append(file: Path, line: str) -> None:
+    with file.open("a", encoding="utf-8") as handle:
+        handle.write(line)
+
+
+def forget_after(file: Path, step: int) -> None:
+    """Leave out of a metrics file what a resumed run will write again: later steps, a torn last line, the end.
+
+    Raises OSError.
+    """
+    if not file.exists():
+        return
+    lines = [line for line in file.read_bytes().split(b"\n") if _is_of_the_past(line, step)]
+    write_whole(file, b"".join(line + b"\n" for line in lines))
+
+
+def _is_of_the_past(line: bytes, step: int) -> bool:
+    try:
+        entry = json.loads(line)
+        return bool(entry["step"] <= step and entry["kind"] != "final")
+    except (ValueError, KeyError, TypeError):
+        return False
