@@ -108,7 +108,7 @@ def test_own_text_from_a_first_mistake_to_a_changed_corpus(tmp_path: Path) -> No
     trained = tfm(tmp_path, *own)  # a config that never came to a checkpoint does not block its name
     assert trained.returncode == 0, trained.stderr
     again = tfm(tmp_path, "evaluate", "decode.beam_size=2", "decode.max_extra_length=5")
-    assert again.stdout == trained.stdout
+    assert again.stdout.split(b"\n")[1:] == trained.stdout.split(b"\n")[1:]
 
     (tmp_path / "own.tsv").write_text("".join(pairs[:-1]), encoding="utf-8")
     assert "is not the text that the model was trained on" in refused(tfm(tmp_path, "evaluate"), 3)
