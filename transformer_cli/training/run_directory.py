@@ -68,7 +68,7 @@ def open_run(config: TrainConfig) -> Iterator[Path]:
 
 def run_of(path: Path) -> Path | None:
     """The run directory that a model file or a checkpoint lies in, if it lies in one."""
-    return next((folder for folder in path.resolve().parents[:3] if (folder / CONFIG_FILE).is_file()), None)
+    return next((folder for folder in path.parents[:3] if (folder / CONFIG_FILE).is_file()), None)
 
 
 @contextmanager

@@ -91,9 +91,9 @@ class Recorder:
         self._bar.set_postfix_str(f"loss {values['loss']:.3f}, {speed:,.0f} tokens/s", refresh=False)
         LOGGER.info(
             f"step {step}/{self.max_steps}:"
-            f" loss {values['loss']:.3f}, nll {values['nll']:.3f}, ppl {values['ppl']:.2f}, lr {values['lr']:.2e},"
+            f" loss {values['loss']:.3f}, nll {values['nll']:.3f}, lr {values['lr']:.2e},"
             f" grad norm {values.get('grad_norm', math.inf):.2f}, {speed:,.0f} tokens/s,"
-            f" batches {values['fill']:.0%} full, {self._time_left(step)} left"
+            f" {values['fill']:.0%} full, {self._time_left(step)} left"
         )
 
     def dev(self, step: int, values: dict[str, Any]) -> None:
