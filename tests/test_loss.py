@@ -62,6 +62,19 @@ def test_huge_logits_give_a_finite_loss() -> None:
     assert loss.item() == nll.item() == 0
 
 
+def test_in_float16_a_scaled_gradient_keeps_the_smoothing_of_every_token() -> None:
+    vocabulary, scale = 37_000, 2.0**16
+    logits_KV = torch.full((1, vocabulary), -9.0, dtype=torch.float16)
+    logits_KV[0, 0] = 12.0
+    leaf_KV = logits_KV.requires_grad_()
+    loss, _ = smoothed_nll(leaf_KV * 1, torch.tensor([0]), smoothing=0.1)
+    (loss * scale).backward()
+    assert leaf_KV.grad is not None
+    softmax = math.exp(-21) / (1 + (vocabulary - 1) * math.exp(-21))
+    expected = (softmax - 0.1 / vocabulary) * scale  # by hand: softmax minus the wanted distribution
+    assert leaf_KV.grad[0, 1:].float().mean().item() == pytest.approx(expected, rel=1e-3)
+
+
 def test_half_precision_logits_are_summed_in_single_precision() -> None:
     logits_KV, targets_K = random_logits(50, 4000)
     half_KV = logits_KV.bfloat16().requires_grad_()

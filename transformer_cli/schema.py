@@ -1,6 +1,6 @@
 """Every key of every config, with its type, its default and its legal range.
 
-A default is written here once; the YAML files under `configs/` only say what a named choice changes.
+A default is written here once; the YAML files under `configs/` spell out the named choices.
 Each dataclass checks itself when it is built, so no config object with an impossible value exists.
 """
 
@@ -330,7 +330,7 @@ class TrainSettings:
     """The training loop. Tokens are target tokens, steps are optimizer updates."""
 
     tokens_per_update: int = 25_000  # whatever the hardware: section 5.1
-    max_batch_cells: int = 8192  # rows × longest line of one forward pass, a side; bounds memory, changes no result
+    max_batch_cells: int = 8192  # rows × longest of one forward pass, a side: bounds memory, moves dropout
     max_steps: int = 100_000
     label_smoothing: float = 0.1
     clip_norm: float | None = None  # the paper clips nothing

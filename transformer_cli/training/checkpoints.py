@@ -13,10 +13,9 @@ deleted is renamed to `.del-step-…` first, and what is damaged to `.bad-step-�
 import errno
 import hashlib
 import json
-import logging
 import os
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,14 +27,13 @@ from torch import Tensor
 from transformer_cli import __version__
 from transformer_cli.errors import CheckpointError, quoted
 from transformer_cli.files import faults, point, sync_folder, write_new
-from transformer_cli.models.file import MODEL_FILE, ModelFile, pack_model, read_json, unpack_model
+from transformer_cli.logs import LOGGER
+from transformer_cli.models.file import MODEL_FILE, NEEDS, ModelFile, pack_model, read_json, unpack_model
 
 FORMAT = 1
 CHECKPOINTS = "checkpoints"
 OPTIMIZER_FILE, STATE_FILE, MANIFEST_FILE = "optimizer.safetensors", "state.json", "manifest.json"
 FILES = (MODEL_FILE, OPTIMIZER_FILE, STATE_FILE)
-
-LOGGER = logging.getLogger("tfm")
 
 
 @dataclass(frozen=True)
@@ -139,7 +137,7 @@ class CheckpointStore:
         path = self.path(step)
         try:
             with faults(path, "read"):
-                content = _read_verified(path)[MODEL_FILE]
+                content = _read_verified(path, (MODEL_FILE,))[MODEL_FILE]
         except Damage as damage:
             raise CheckpointError(f"{path}: {damage}. Remove it and run the same command again") from damage
         return unpack_model(content, path / MODEL_FILE)
@@ -177,7 +175,7 @@ class CheckpointStore:
 def _pack(checkpoint: Checkpoint) -> dict[str, bytes]:
     """File name → content, the manifest last."""
     optimizer = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.optimizer.items()}
-    state = {"format": FORMAT, "needs": "0.1.0", "tfm": __version__, "step": checkpoint.step, "state": checkpoint.state}
+    state = {"format": FORMAT, "needs": NEEDS, "tfm": __version__, "step": checkpoint.step, "state": checkpoint.state}
     files = {
         MODEL_FILE: pack_model(checkpoint.model),
         OPTIMIZER_FILE: safetensors.torch.save(optimizer),
@@ -188,11 +186,11 @@ def _pack(checkpoint: Checkpoint) -> dict[str, bytes]:
     return {**files, MANIFEST_FILE: json.dumps(manifest, indent=1).encode()}
 
 
-def _read_verified(path: Path) -> dict[str, bytes]:
-    """The files of a checkpoint, each read once and equal to what the manifest says. Raises Damage."""
+def _read_verified(path: Path, names: Sequence[str] = FILES) -> dict[str, bytes]:
+    """The files called `names` of a checkpoint, each read once and equal to what the manifest says. Raises Damage."""
     listed = _read_manifest(path)
     contents = {}
-    for name in FILES:
+    for name in names:
         size, sha256 = listed[name]
         content = _read(path / name, at_most=size)
         if len(content) != size:

@@ -5,7 +5,6 @@ update its sentences from (seed, step).
 """
 
 import json
-import logging
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from transformer_cli.data.batching import BatchPlan, micro_batches
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.errors import DataError, DivergedError, quoted
 from transformer_cli.files import faults, write_whole
+from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import MODEL_FILE, ModelFile, write_model
 from transformer_cli.schema import TrainConfig
 from transformer_cli.training.averaging import average
@@ -31,7 +31,6 @@ from transformer_cli.training.writers import Recorder, log_file
 
 RESULT_FILE = "result.json"
 _OF_THIS_MACHINE = ("root", "cache")  # keys of the data config that a shared model file should not tell
-LOGGER = logging.getLogger("tfm")
 
 
 @dataclass(frozen=True)

@@ -41,11 +41,14 @@ class _SmoothedNll(torch.autograd.Function):
         # Softmax minus the wanted distribution.
         grad_KV = exp_KV.mul_(1 / sum_K1).sub_(smoothing / z_KV.size(1))
         grad_KV.scatter_add_(1, targets_K1, torch.full_like(target_K1, smoothing - 1))
-        ctx.save_for_backward(grad_KV.to(logits_KV.dtype))
+        # In float16 smoothing / V is next to nothing: there the gradient is rounded only after it has been scaled.
+        ctx.dtype = logits_KV.dtype
+        ctx.save_for_backward(grad_KV if ctx.dtype is torch.float16 else grad_KV.to(ctx.dtype))
         ctx.mark_non_differentiable(nll)
         return (1 - smoothing) * nll + smoothing * uniform, nll
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         (grad_KV,) = ctx.saved_tensors
-        return grad_KV.mul_(grads[0]), None, None  # torch refuses a second backward through a tensor that has changed
+        grad_KV.mul_(grads[0])
+        return grad_KV.to(ctx.dtype), None, None  # torch refuses a second backward through a tensor that has changed

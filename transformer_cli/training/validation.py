@@ -3,7 +3,6 @@
 Shapes: B batch, K target tokens that are real, T target, V vocabulary.
 """
 
-import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -24,10 +23,10 @@ from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import DataError
 from transformer_cli.evaluation.metrics import Score, bleu
+from transformer_cli.logs import LOGGER
 from transformer_cli.models.transformer import Transformer
 from transformer_cli.schema import Metric, TrainConfig
 
-LOGGER = logging.getLogger("tfm")
 LONGEST_PICTURE = 24  # tokens
 
 Rank = tuple[float, float]  # of an evaluation: the higher, the better; the second number decides between equals

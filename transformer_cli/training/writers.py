@@ -17,9 +17,9 @@ from torch.utils.tensorboard.writer import SummaryWriter
 from tqdm import tqdm
 
 from transformer_cli.files import faults, write_whole
+from transformer_cli.logs import LOGGER
 
 METRICS_FILE = "metrics.jsonl"
-LOGGER = logging.getLogger("tfm")
 
 
 class _LogFile(logging.FileHandler):
