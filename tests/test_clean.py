@@ -78,4 +78,6 @@ def test_C12_when_nothing_is_left_the_filters_that_did_it_are_named() -> None:
 
 
 def test_a_report_with_pairs_left_is_no_error() -> None:
-    CleaningReport(n_read=2, n_blank=1).require_pairs()
+    report = CleaningReport(n_read=2, n_blank=1)
+    report.require_pairs()
+    assert report.n_kept == 1
