@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import io
 import logging
+import re
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -160,6 +161,15 @@ def test_the_builtin_corpus_needs_no_files() -> None:
 def test_an_unknown_builtin_corpus_is_corrected() -> None:
     with pytest.raises(ConfigError, match="did you mean `demo_en_fr`"):
         load_text(DataConfig(source_lang="en", target_lang="fr", builtin="demo_en_rf"), "train")
+
+
+@pytest.mark.parametrize("typed", ["missing", "a.de", "*.en", ""])
+def test_C2_a_name_that_leads_to_no_file_is_shown_as_it_was_typed(typed: str) -> None:
+    config = DataConfig(source_lang="en", target_lang="de", train=typed)
+    with pytest.raises(
+        DataError, match=re.escape(f"data.train={typed}: no such file, and no {typed}.en either. Name two")
+    ):
+        load_text(config, "train")
 
 
 def test_the_files_of_a_split_are_named_once_each(folder: Folder) -> None:

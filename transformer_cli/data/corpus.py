@@ -120,11 +120,13 @@ def input_files(config: DataConfig, split: Split) -> list[Path]:
 def _parse(spec: object, config: DataConfig, *, key: str) -> list[tuple[Place, ...]]:
     """The files a split names: (tab-separated file,) or (source file, target file), once or more."""
     if isinstance(spec, str) and not _is_tsv(spec):
-        if not _exists(f"{spec}.{config.source_lang}", config) and _exists(spec, config):
-            raise ConfigError(
-                f"{key}={spec}: one file, which is not .tsv. Name two, as in {key}=[corpus.en,corpus.de],"
-                " or a file of source<TAB>target lines whose name ends in .tsv"
-            )
+        if not _exists(f"{spec}.{config.source_lang}", config):
+            how = f"Name two files, as in {key}=[corpus.en,corpus.de], or a .tsv file of source<TAB>target lines"
+            if _exists(spec, config):
+                raise ConfigError(f"{key}={shown(spec)}: one file, which is not .tsv. {how}")
+            if config.root is None and not config.downloads:
+                missing = shown(f"{spec}.{config.source_lang}")
+                raise DataError(f"{key}={shown(spec)}: no such file, and no {missing} either. {how}")
         spec = [f"{spec}.{config.source_lang}", f"{spec}.{config.target_lang}"]
     names = [spec] if isinstance(spec, str) else spec
     if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) and name for name in names):
