@@ -155,9 +155,10 @@ def _run_command(name: str, arguments: list[str]) -> int:
     parsed = parser.parse_intermixed_args(arguments)
     flags = {flag.key: value for option, flag in command.flags.items() if (value := _value(parsed, option)) is not None}
 
-    # Read when torch is loaded. Threads that spin while they wait make training on two cores 20 times slower as soon
-    # as another program wants one of them (444 against 8,455 tokens/s); threads that sleep cost nothing measurable.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # Read when torch is loaded. Threads that spin for long while they wait are slow as soon as another program wants
+    # their core; threads that sleep at once are slow on a quiet machine: spin for a little (benchmarks/threads.md).
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 
     from transformer_cli import config as configs
     from transformer_cli import logs

@@ -40,13 +40,13 @@ def score(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> lis
             n_tokenised,
             len(hypotheses),
         )
-    return [_score(metric, hypotheses, references) for metric in (_bleu_metric(lowercase=False), CHRF(), TER())]
+    return [_score(metric, hypotheses, references) for metric in (_bleu_metric(), CHRF(), TER())]
 
 
-def bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]], *, lowercase: bool = False) -> Score:
-    """BLEU alone (13a), cased or as `sacrebleu -lc` has it: quick enough to follow a training run with."""
+def bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
+    """BLEU alone (cased, 13a): quick enough to follow a training run with."""
     check_line_counts(hypotheses, references)
-    return _score(_bleu_metric(lowercase=lowercase), hypotheses, references)
+    return _score(_bleu_metric(), hypotheses, references)
 
 
 def check_line_counts(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
@@ -64,9 +64,9 @@ def check_line_counts(hypotheses: Sequence[str], references: Sequence[Sequence[s
             )
 
 
-def _bleu_metric(*, lowercase: bool) -> BLEU:
+def _bleu_metric() -> BLEU:
     # `force` only silences sacrebleu's advice on tokenised text, which speaks of its own options; ours is in score().
-    return BLEU(lowercase=lowercase, force=True)
+    return BLEU(force=True)
 
 
 def _score(metric: Metric, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:

@@ -28,8 +28,7 @@ def make_norm(d_model: int, kind: NormKind) -> nn.Module:
 class Dropout(nn.Module):
     """Zero with probability `p`, and the rest scaled up to keep the mean (section 5.4).
 
-    On CPU, comparing uniform numbers takes 0.4 ms where torch's own takes 1.0 (26 × 32 × 128 values, there and back),
-    which makes an update of a small model (width 128, 4 + 4 layers) 5 to 8 % shorter.
+    On CPU, comparing uniform numbers is quicker than drawing from a Bernoulli distribution, as torch's own does.
     """
 
     def __init__(self, p: float) -> None:

@@ -194,12 +194,6 @@ class Transformer(nn.Module):
         y_BTD = self.decoder(self.target_embedding(target_in_BT), memory_BSD, mask_B11S)
         return self._logits(y_BTD if at_K is None else y_BTD.flatten(0, 1).index_select(0, at_K))
 
-    def encode(self, source_BS: Tensor, source_mask_BS: Tensor | None = None) -> Tensor:
-        memory_BSD: Tensor = self.encoder(
-            self.source_embedding(source_BS), self._may_look_at(source_BS, source_mask_BS)
-        )
-        return memory_BSD
-
     @torch.no_grad()
     def start(self, source_BS: Tensor, *, beam_size: int, max_length: int) -> DecoderCache:
         """A cache for at most `max_length` calls of `step` on `beam_size` rows for each source sentence."""
