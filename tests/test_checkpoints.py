@@ -204,7 +204,10 @@ def test_a_failed_save_names_the_path_and_leaves_no_trace(
         fsync(descriptor)
 
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(EnvironmentFault, match=r"step-00000002: cannot save [0-9,]+ bytes: No space left on device"):
+    with pytest.raises(
+        EnvironmentFault,
+        match=r"step-00000002: cannot save [0-9,]+ bytes \([0-9,]+ are free\): No space left on device",
+    ):
         store.save(checkpoint(2))
     assert tree(tmp_path) == before
     assert newest_step(store) == 1

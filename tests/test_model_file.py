@@ -16,7 +16,15 @@ import torch
 
 from tests.toy_run import CPU, model_file, tokenizer
 from transformer_cli.errors import CheckpointError
-from transformer_cli.models.file import ModelFile, locate_model, pack_model, read_model, unpack_model, write_model
+from transformer_cli.models.file import (
+    ModelFile,
+    locate_model,
+    pack_model,
+    read_model,
+    serialise,
+    unpack_model,
+    write_model,
+)
 
 SOURCE_BS = torch.tensor([[5, 6, 7, 3], [8, 9, 3, 0]])
 TARGET_BT = torch.tensor([[2, 5, 6], [2, 7, 0]])
@@ -268,3 +276,13 @@ class TestLocateModel:
 
 def test_the_tokenizer_of_a_model_is_byte_for_byte_the_trained_one() -> None:
     assert unpack_model(pack_model(model_file()), Path("m")).tokenizers.source.model_bytes == tokenizer().model_bytes
+
+
+def test_the_bytes_are_those_that_the_safetensors_library_writes() -> None:
+    drawn = torch.randn(3, 4, generator=torch.Generator().manual_seed(1))
+    tensors = {"b.x": drawn, "a": torch.tensor(3.0), "é": drawn.bfloat16(), "ids": torch.arange(3), "empty": drawn[:0]}
+    tensors |= {"transposed": drawn.T, "raw": torch.arange(5, dtype=torch.uint8), "half": drawn.half()}
+    metadata = {"tfm": '{"a": "é\n"}'}
+    expected = safetensors.torch.save({name: tensor.contiguous() for name, tensor in tensors.items()}, metadata)
+    assert b"".join(serialise(tensors, metadata)) == expected
+    assert b"".join(serialise(tensors)) == safetensors.torch.save({k: t.contiguous() for k, t in tensors.items()})

@@ -5,13 +5,20 @@ The order is always the same: write under another name, sync the file, rename it
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.logs import LOGGER
+
+Piece = bytes | memoryview  # of a file's content
+
+
+def size_of(pieces: Iterable[Piece]) -> int:
+    """Bytes."""
+    return sum(memoryview(piece).nbytes for piece in pieces)
 
 
 @contextmanager
@@ -22,20 +29,20 @@ def faults(path: Path, doing: str) -> Iterator[None]:
     except OSError as error:
         raise EnvironmentFault(
             f"{error.filename or path}: cannot {doing}: {error.strerror or error}."
-            " Make room or repair it, then run the same command again"
+            " Make room or repair it, and run the same command again"
         ) from error
 
 
-def write_new(file: Path, content: bytes) -> None:
+def write_new(file: Path, pieces: Iterable[Piece]) -> None:
     """Write `file`, which must not exist, through to the disk. Raises OSError."""
     with _writing_new(file) as handle:
-        handle.write(content)
+        handle.writelines(pieces)
 
 
-def write_whole(file: Path, content: bytes) -> None:
+def write_whole(file: Path, *pieces: Piece) -> None:
     """Replace `file`: a reader, and a crash, find the old content or the new. Raises OSError."""
     with writing_whole(file) as handle:
-        handle.write(content)
+        handle.writelines(pieces)
 
 
 @contextmanager

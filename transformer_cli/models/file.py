@@ -7,7 +7,7 @@ model's config, languages, scores, and the SHA-256 of the whole file. What is re
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,7 +21,7 @@ from transformer_cli import __version__
 from transformer_cli.config import from_plain, to_plain
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, quoted
-from transformer_cli.files import write_whole
+from transformer_cli.files import Piece, write_whole
 from transformer_cli.models.transformer import Transformer, build_model
 from transformer_cli.schema import ModelConfig
 
@@ -32,6 +32,14 @@ NEEDS = "0.1.0"  # the first version of tfm that reads this format
 _METADATA = "tfm"  # the only metadata key: safetensors writes several in random order
 _NO_HASH = "0" * 64  # stands in for the hash while the file is being hashed
 _MAX_HEADER = 16_000_000  # bytes; 512 + 512 layers take about 2 MB
+_SAFETENSORS_TYPES = {
+    torch.float64: "F64",
+    torch.int64: "I64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.uint8: "U8",
+}
 _SOURCE, _TARGET = "tokenizer.source", "tokenizer.target"
 
 
@@ -64,7 +72,7 @@ class ModelFile:
 
 def write_model(path: Path, model: ModelFile) -> None:
     """Write or replace `path` whole. Raises OSError."""
-    write_whole(path, pack_model(model))
+    write_whole(path, *model_pieces(model))
 
 
 def read_model(path: Path) -> ModelFile:
@@ -78,7 +86,8 @@ def read_model(path: Path) -> ModelFile:
     return unpack_model(content, path)
 
 
-def pack_model(model: ModelFile) -> bytes:
+def model_pieces(model: ModelFile) -> list[Piece]:
+    """The content of a model file; its pieces are views of the weights."""
     tokenizers = {_SOURCE: model.tokenizers.source}
     if not model.tokenizers.joint:
         tokenizers[_TARGET] = model.tokenizers.target
@@ -96,12 +105,43 @@ def pack_model(model: ModelFile) -> bytes:
         "fingerprint": model.fingerprint,
         "data": model.data,
     }
-    tensors = {name: weight.detach().cpu().contiguous() for name, weight in model.weights.items()}
-    tensors |= {name: _as_tensor(tokenizer.model_bytes) for name, tokenizer in tokenizers.items()}
-    content = safetensors.torch.save(tensors, {_METADATA: json.dumps(metadata, allow_nan=False)})
-    header_end = 8 + int.from_bytes(content[:8], "little")
-    header = content[:header_end].replace(_NO_HASH.encode(), hashlib.sha256(content).hexdigest().encode())
-    return header + content[header_end:]
+    tensors = dict(model.weights) | {name: _as_tensor(tokenizer.model_bytes) for name, tokenizer in tokenizers.items()}
+    header, *data = serialise(tensors, {_METADATA: json.dumps(metadata, allow_nan=False)})
+    return [bytes(header).replace(_NO_HASH.encode(), sha256([header, *data]).encode()), *data]
+
+
+def pack_model(model: ModelFile) -> bytes:
+    return b"".join(model_pieces(model))
+
+
+def serialise(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> list[Piece]:
+    """A safetensors file: its header, then a view of each tensor on the CPU.
+
+    The bytes are those of the safetensors library, whose own writer copies everything twice and does not let other
+    threads run meanwhile.
+    """
+    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    data: list[memoryview] = []
+    end = 0
+    for name, tensor in sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0])):  # so aligned
+        data.append(_memory(tensor))
+        start, end = end, end + data[-1].nbytes
+        dtype = _SAFETENSORS_TYPES[tensor.dtype]
+        header[name] = {"dtype": dtype, "shape": list(tensor.shape), "data_offsets": [start, end]}
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    return [len(text).to_bytes(8, "little") + text, *data]
+
+
+def sha256(pieces: Iterable[Piece]) -> str:
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def _memory(tensor: Tensor) -> memoryview:
+    return tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data
 
 
 def unpack_model(content: bytes, path: Path) -> ModelFile:

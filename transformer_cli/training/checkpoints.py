@@ -6,8 +6,9 @@
                                        manifest.json        SHA-256 and size of the three
     <run>/best -> checkpoints/step-…
 
-A save writes `.tmp-step-…`, syncs every file and the folder, renames it once, and syncs `checkpoints`. What is to be
-deleted is renamed to `.del-step-…` first, and what is damaged to `.bad-step-…`. Order is by step: clocks jump.
+A save writes `.tmp-step-…`, syncs every file and the folder, renames it once, and syncs `checkpoints`. An older save of
+the same step is `.old-step-…` for that moment. What is to be deleted is renamed to `.del-step-…` first, and what is
+damaged to `.bad-step-…`. Order is by step: clocks jump.
 """
 
 import errno
@@ -16,6 +17,7 @@ import json
 import os
 import shutil
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,9 +28,18 @@ from torch import Tensor
 
 from transformer_cli import __version__
 from transformer_cli.errors import CheckpointError, quoted
-from transformer_cli.files import faults, point, sync_folder, write_new
+from transformer_cli.files import Piece, faults, point, size_of, sync_folder, write_new
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.file import MODEL_FILE, NEEDS, ModelFile, pack_model, read_json, unpack_model
+from transformer_cli.models.file import (
+    MODEL_FILE,
+    NEEDS,
+    ModelFile,
+    model_pieces,
+    read_json,
+    serialise,
+    sha256,
+    unpack_model,
+)
 
 FORMAT = 1
 CHECKPOINTS = "checkpoints"
@@ -61,6 +72,9 @@ class CheckpointStore:
         """Make the folder, and remove what a killed process left behind. Raises EnvironmentFault."""
         with faults(self.folder, "prepare the folder"):
             self.folder.mkdir(parents=True, exist_ok=True)
+            for old in self.folder.glob(".old-*"):
+                name = old.name.removeprefix(".old-")
+                old.rename(old.with_name(f".del-{name}" if old.with_name(name).exists() else name))
             for leftover in [*self.folder.glob(".tmp-*"), *self.folder.glob(".del-*")]:
                 shutil.rmtree(leftover)
 
@@ -75,19 +89,27 @@ class CheckpointStore:
     def save(self, checkpoint: Checkpoint) -> Path:
         """Publish a checkpoint; it is safe on the disk when this returns. Raises EnvironmentFault, leaving no trace."""
         final = self.path(checkpoint.step)
-        temporary = self.folder / f".tmp-{final.name}"
+        temporary, old = self.folder / f".tmp-{final.name}", self.folder / f".old-{final.name}"
         files = _pack(checkpoint)
-        with faults(final, f"save {sum(map(len, files.values())):,} bytes"):
+        size = sum(map(size_of, files.values()))
+        with faults(final, f"save {size:,} bytes ({shutil.disk_usage(self.folder).free:,} are free)"):
             try:
                 temporary.mkdir()
-                for name, content in files.items():
-                    write_new(temporary / name, content)
+                for name, pieces in files.items():
+                    write_new(temporary / name, pieces)
                 sync_folder(temporary)
+                if final.exists():
+                    final.rename(old)
                 temporary.rename(final)
+                sync_folder(self.folder)
             except BaseException:
+                with suppress(OSError):
+                    if old.exists() and not final.exists():
+                        old.rename(final)
                 shutil.rmtree(temporary, ignore_errors=True)
                 raise
-            sync_folder(self.folder)
+            if old.exists():
+                self._delete(old)
         return final
 
     def newest(self) -> Checkpoint | None:
@@ -147,8 +169,7 @@ class CheckpointStore:
         for step in set(self.steps()) - set(keep):
             path = self.path(step)
             with faults(path, "delete"):
-                doomed = path.rename(path.with_name(f".del-{path.name}"))
-                shutil.rmtree(doomed)
+                self._delete(path)
 
     def mark_best(self, step: int) -> None:
         """Point `<run>/best` at the checkpoint of `step`."""
@@ -162,6 +183,10 @@ class CheckpointStore:
         with faults(link, "write"):
             point(link, self.run_dir.name)
 
+    def _delete(self, path: Path) -> None:
+        doomed = path.rename(self.folder / f".del-{path.name.removeprefix('.old-')}")
+        shutil.rmtree(doomed)
+
     def _set_aside(self, path: Path) -> Path:
         target = path.with_name(f".bad-{path.name}")
         n = 1
@@ -172,18 +197,17 @@ class CheckpointStore:
             return path.rename(target)
 
 
-def _pack(checkpoint: Checkpoint) -> dict[str, bytes]:
-    """File name → content, the manifest last."""
-    optimizer = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.optimizer.items()}
+def _pack(checkpoint: Checkpoint) -> dict[str, list[Piece]]:
+    """File name → content in pieces, the manifest last."""
     state = {"format": FORMAT, "needs": NEEDS, "tfm": __version__, "step": checkpoint.step, "state": checkpoint.state}
-    files = {
-        MODEL_FILE: pack_model(checkpoint.model),
-        OPTIMIZER_FILE: safetensors.torch.save(optimizer),
-        STATE_FILE: json.dumps(state, indent=1, allow_nan=False).encode(),
+    files: dict[str, list[Piece]] = {
+        MODEL_FILE: model_pieces(checkpoint.model),
+        OPTIMIZER_FILE: serialise(checkpoint.optimizer),
+        STATE_FILE: [json.dumps(state, indent=1, allow_nan=False).encode()],
     }
-    listed = {name: {"size": len(x), "sha256": hashlib.sha256(x).hexdigest()} for name, x in files.items()}
+    listed = {name: {"size": size_of(pieces), "sha256": sha256(pieces)} for name, pieces in files.items()}
     manifest = {"format": FORMAT, "step": checkpoint.step, "files": listed}
-    return {**files, MANIFEST_FILE: json.dumps(manifest, indent=1).encode()}
+    return {**files, MANIFEST_FILE: [json.dumps(manifest, indent=1).encode()]}
 
 
 def _read_verified(path: Path, names: Sequence[str] = FILES) -> dict[str, bytes]:
