@@ -1,11 +1,14 @@
 """A run small enough for a test: sentences of letters to be copied, and a model that can learn it."""
 
+import hashlib
+import json
 import random
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from transformer_cli.data.cache import EncodedCorpus
@@ -27,6 +30,9 @@ from transformer_cli.schema import (
     TrainSettings,
     Tying,
 )
+from transformer_cli.training.learner import Learner
+from transformer_cli.training.loop import TrainResult, train
+from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.validation import encode_pairs
 
 torch.set_num_threads(1)  # for matrices this small, threads only wait for each other
@@ -118,3 +124,37 @@ def model_file(*, seed: int = 1, joint: bool = True, step: int = 7, **changes: A
 def tree(folder: Path) -> dict[str, bytes]:
     """Every file below `folder` with its bytes."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+class Died(BaseException):
+    """What no code catches."""
+
+
+def run(folder: Path, settings: TrainConfig | None = None, ranks: Ranks | None = None) -> TrainResult:
+    folder.mkdir(parents=True, exist_ok=True)
+    return train(settings or config(), prepared(), folder, device=CPU, ranks=ranks)
+
+
+def run_until(step: int, folder: Path, settings: TrainConfig | None = None) -> None:
+    """A run that is interrupted as it begins update `step`."""
+    update = Learner.update
+
+    def dying(self: Learner, *args: Any, **kwargs: Any) -> Any:
+        if kwargs["step"] == step:
+            raise Died
+        return update(self, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Learner, "update", dying)
+        with pytest.raises(Died):
+            run(folder, settings)
+
+
+def metrics(folder: Path) -> list[dict[str, Any]]:
+    """All that was written down, without how fast it was."""
+    entries = [json.loads(line) for line in (folder / "metrics.jsonl").read_bytes().split(b"\n")[:-1]]
+    return [{key: value for key, value in entry.items() if key != "tokens_per_second"} for entry in entries]
+
+
+def sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()

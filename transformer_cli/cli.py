@@ -5,6 +5,7 @@ import contextlib
 import errno
 import importlib
 import os
+import shlex
 import sys
 import tempfile
 import traceback
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from transformer_cli import __version__
-from transformer_cli.errors import ConfigError, EnvironmentFault, TfmError
+from transformer_cli.errors import ConfigError, EnvironmentFault, Stopped, TfmError
 from transformer_cli.registry import did_you_mean
 
 
@@ -34,6 +35,7 @@ class Command:
     example: str
     run: str  # module:function, imported only when the command runs
     flags: dict[str, Flag] = field(default_factory=dict)
+    argument: Flag | None = None  # a value that needs no --name
     multirun: bool = False
 
     def load(self) -> Callable[[Any], object]:
@@ -88,6 +90,13 @@ COMMANDS = {
         "tfm prepare data=multi30k_en_de",
         "transformer_cli.commands.prepare:run",
     ),
+    "replay": Command(
+        "run the update again that ended a diverged run",
+        "tfm replay runs/NAME/incidents/step-00001204",
+        "transformer_cli.commands.replay:run",
+        {"--device": _DEVICE},
+        argument=Flag("incident", "folder that a diverged run has left"),
+    ),
 }
 
 
@@ -112,8 +121,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()  # a full disk must show as an exit status, not in the interpreter's last breath
         return status
+    except Stopped as stopped:
+        return _fail(f"{stopped}. Go on with `{shlex.join(['tfm', *arguments])}`", stopped.exit_code, mark="tfm: ")
     except TfmError as error:
-        return _fail(str(error), error.exit_code)
+        return _fail(str(error), error.exit_code, speaks=error.speaks)
     except BrokenPipeError:
         _abandon_stdout()
         return 141
@@ -154,6 +165,9 @@ def _run_command(name: str, arguments: list[str]) -> int:
         return 0
     parsed = parser.parse_intermixed_args(arguments)
     flags = {flag.key: value for option, flag in command.flags.items() if (value := _value(parsed, option)) is not None}
+    if command.argument and (bare := [word for word in parsed.overrides if "=" not in word]):
+        flags[command.argument.key] = bare[0]
+        parsed.overrides.remove(bare[0])
 
     # Read when torch is loaded. Threads that spin for long while they wait are slow as soon as another program wants
     # their core; threads that sleep at once are slow on a quiet machine: spin for a little (benchmarks/threads.md).
@@ -191,6 +205,8 @@ def _parser(name: str) -> _Parser:
         allow_abbrev=False,
         add_help=False,
     )
+    if command.argument:
+        parser.usage = f"tfm {name} {command.argument.key.upper()} [flags] [key=value ...]"
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="config overrides, as model=big or seed=7")
     for option, flag in command.flags.items():
         if flag.kind is bool:
@@ -230,11 +246,15 @@ def _overview() -> str:
     )
 
 
-def _fail(message: str, status: int) -> int:
-    """One line on stderr; the traceback too with TFM_DEBUG=1."""
+def _fail(message: str, status: int, *, mark: str = "tfm: error: ", speaks: bool | None = None) -> int:
+    """One line on stderr, unless it is for another rank to say; the traceback too with TFM_DEBUG=1."""
     line = " ".join(message.split("\n"))
+    from transformer_cli.logs import is_first_rank
+
+    if not (is_first_rank() if speaks is None else speaks):
+        return status
     try:
-        print(f"tfm: error: {line}", file=sys.stderr)
+        print(f"{mark}{line}", file=sys.stderr)
         if os.environ.get("TFM_DEBUG") == "1":
             traceback.print_exc()
     except OSError:

@@ -5,15 +5,21 @@ TfmError
 ├── DataError         3  a corpus that cannot be used
 ├── CheckpointError   4  a model file or checkpoint that cannot be used
 ├── EnvironmentFault  5  disk, device, permission, network
+│   └── LostRankError    another process of the same training is gone or out of reach
 ├── DivergedError     6  the loss stopped being a number
-└── LockedError       7  another process owns the run directory
+├── LockedError       7  another process owns the run directory
+├── Stopped         128+ a signal: 130 SIGINT, 143 SIGTERM, 129 SIGHUP, 138 SIGUSR1
+└── ElsewhereError    *  what ended another process of the same training, with its code
 """
+
+import signal
 
 
 class TfmError(Exception):
     """A user's mistake or an outside failure: printed as one line, without a traceback."""
 
     exit_code = 70
+    speaks: bool | None = None  # whether this process prints it; None: the first rank does
 
 
 class ConfigError(TfmError):
@@ -32,12 +38,30 @@ class EnvironmentFault(TfmError):
     exit_code = 5
 
 
+class LostRankError(EnvironmentFault):
+    pass
+
+
 class DivergedError(TfmError):
     exit_code = 6
 
 
 class LockedError(TfmError):
     exit_code = 7
+
+
+class Stopped(TfmError):
+    """Not a fault: somebody asked for it."""
+
+    def __init__(self, signum: int, what: str) -> None:
+        super().__init__(f"stopped by {signal.Signals(signum).name}: {what}")
+        self.exit_code = 128 + signum
+
+
+class ElsewhereError(TfmError):
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
 
 
 def quoted(text: str, limit: int = 80) -> str:

@@ -1,6 +1,7 @@
 """Where messages go: stderr, one line each, above a progress bar if there is one."""
 
 import logging
+import os
 import sys
 
 from tqdm import tqdm
@@ -16,9 +17,14 @@ class _AboveTheBar(logging.Handler):
         tqdm.write(mark + record.getMessage(), file=sys.stderr)
 
 
+def is_first_rank() -> bool:
+    """Whether this process is the one that speaks, of those that torchrun has started."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def start() -> None:
     """Show messages of level INFO and above on stderr."""
-    LOGGER.setLevel(logging.INFO)
+    LOGGER.setLevel(logging.INFO if is_first_rank() else logging.CRITICAL)
     LOGGER.propagate = False
     if not any(isinstance(handler, _AboveTheBar) for handler in LOGGER.handlers):
         LOGGER.addHandler(_AboveTheBar())

@@ -334,6 +334,8 @@ class TrainSettings:
     max_steps: int = 100_000
     label_smoothing: float = 0.1
     clip_norm: float | None = None  # the paper clips nothing
+    max_skipped: int = 10  # updates in a row whose loss is not a number, and that are left out, before training stops
+    rank_timeout: float = 600.0  # seconds that the processes of one training wait for the slowest
     log_every: int = 100
     eval_every: int = 1000
     save_every: int = 1000
@@ -352,6 +354,8 @@ class TrainSettings:
         for key in ("keep_last", "keep_best", "average_last", "patience", "eval_lines"):
             _check(f"train.{key}", getattr(self, key), 1)
         _check("train.samples", self.samples, 0, 100)
+        _check("train.max_skipped", self.max_skipped, 1)
+        _check("train.rank_timeout", self.rank_timeout, 1, 86_400)
         _check("train.label_smoothing", self.label_smoothing, 0, 1, below=True)
         _check("train.clip_norm", self.clip_norm, 1e-6)
         if self.average_last > self.keep_last:
@@ -367,6 +371,8 @@ class TrainConfig:
 
     name: str | None = None  # of the run directory; unset: made from the config, so the same command resumes
     runs: str = "runs"  # folder that holds the run directories
+    resume: str = "auto"  # from the run directory's own checkpoints; without any, from nothing or from the one named
+    force: bool = False  # go on although the config or the data are not those that the checkpoint was made with
     seed: int = 1
     device: Device = Device.auto
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -406,6 +412,14 @@ class PrepareConfig:
     """`tfm prepare`."""
 
     data: DataConfig = field(default_factory=DataConfig)
+
+
+@dataclass
+class ReplayConfig:
+    """`tfm replay`."""
+
+    incident: str = MISSING  # folder that a diverged run has left
+    device: Device = Device.auto
 
 
 @dataclass

@@ -44,6 +44,17 @@ class Batch:
             n_target_tokens=self.n_target_tokens,
         )
 
+    def rows(self, which: slice) -> "Batch":
+        """Some of the pairs, padded as before."""
+        return Batch(
+            source_BS=self.source_BS[which],
+            target_in_BT=self.target_in_BT[which],
+            target_out_BT=self.target_out_BT[which],
+            source_mask_BS=self.source_mask_BS[which],
+            target_mask_BT=self.target_mask_BT[which],
+            n_target_tokens=int(self.target_mask_BT[which].sum()),
+        )
+
 
 class BatchPlan:
     """The sentences of every update, a pure function of (seed, step): there is no state to save or restore.

@@ -7,7 +7,7 @@ on. Ids are written as they are made, chunk by chunk, and training maps their fi
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from itertools import compress
 from pathlib import Path
@@ -48,6 +48,7 @@ class Prepared:
     test: ParallelText | None
     fingerprint: str  # SHA-256 of all of the above, whatever files it came from
     report: CleaningReport
+    inputs: dict[str, str] = field(default_factory=dict)  # what it was made from, with the SHA-256 of each
 
 
 def prepare(config: DataConfig, *, progress: bool = False) -> Prepared:
@@ -59,19 +60,27 @@ def prepare(config: DataConfig, *, progress: bool = False) -> Prepared:
     if config.builtin is not None:
         GENERATORS.check(config.builtin)
     fetch(config, progress=progress)
-    folder = Path(config.cache).expanduser() / config.name / f"prepared-{_key(config)[:12]}"
+    inputs = _inputs(config)
+    folder = Path(config.cache).expanduser() / config.name / f"prepared-{_key(config, inputs)[:12]}"
     ensure_folder(folder, lambda empty: _build(empty, config, progress=progress))
-    return _open(folder)
+    prepared = _open(folder)
+    sides = {"source": prepared.tokenizers.source, "target": prepared.tokenizers.target}
+    named = {f"data.{split}: {name}": sha256 for split, files in inputs.items() for name, sha256 in files}
+    return replace(prepared, inputs=named | {f"{side} tokenizer": sides[side].sha256 for side in sides})
 
 
-def _key(config: DataConfig) -> str:
+def _inputs(config: DataConfig) -> dict[Split, list[list[str]]]:
+    """Name and SHA-256 of each file that a split is read from; a corpus that we make has no names."""
+    if config.builtin is not None:
+        texts = {split: load_text(config, split) for split in _SPLITS}
+        return {split: [["", text_sha256(text)]] for split, text in texts.items() if text is not None}
+    return {split: [_identity(path) for path in input_files(config, split)] for split in _SPLITS}
+
+
+def _key(config: DataConfig, inputs: dict[Split, list[list[str]]]) -> str:
     """SHA-256 of the input files' bytes and of every option that changes what is made of them."""
     options = {name: value for name, value in asdict(config).items() if name not in _ELSEWHERE}
-    inputs = [[_identity(path) for path in input_files(config, split)] for split in _SPLITS]
-    if config.builtin is not None:
-        texts = [load_text(config, split) for split in _SPLITS]
-        inputs = [[["", text_sha256(text)]] for text in texts if text is not None]
-    everything = json.dumps([_FORMAT, options, inputs], default=_enum_name, sort_keys=True)
+    everything = json.dumps([_FORMAT, options, list(inputs.values())], default=_enum_name, sort_keys=True)
     return hashlib.sha256(everything.encode()).hexdigest()
 
 

@@ -4,24 +4,26 @@ Shapes: K target tokens that are real, V vocabulary.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
 
 from transformer_cli.data.batching import Batch
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import EnvironmentFault
+from transformer_cli.logs import LOGGER
 from transformer_cli.models.transformer import Transformer, build_model
 from transformer_cli.schema import Precision, TrainConfig
-from transformer_cli.training.checkpoints import Checkpoint
 from transformer_cli.training.loss import smoothed_nll
 from transformer_cli.training.optimizers import build_optimizer, load_optimizer_tensors, optimizer_tensors, set_rate
+from transformer_cli.training.ranks import Ranks
+from transformer_cli.training.signals import StopRequest
 from transformer_cli.training.validation import predict
 
 
@@ -32,16 +34,25 @@ class UpdateStats:
     loss: Tensor  # nats per target token, smoothed
     nll: Tensor  # nats per target token
     grad_norm: Tensor  # before clipping
-    finite: Tensor
+    finite: Tensor  # False: the loss is not a number, and nothing was learnt
     n_tokens: int  # target tokens
     n_cells: int  # of the padded batches, both sides
 
 
-class Learner:
-    """A model and its optimizer on a device. Raises EnvironmentFault for a precision that the device does not have."""
+Share = list[tuple[tuple[int, ...], Batch]]  # of one rank: batches with their numbers
 
-    def __init__(self, config: TrainConfig, tokenizers: Tokenizers, device: torch.device) -> None:
+
+class Learner:
+    """A model and its optimizer on a device. Raises EnvironmentFault for a precision that the device does not have.
+
+    With several `ranks` each works on its share of an update's batches, and all take the same step.
+    """
+
+    def __init__(
+        self, config: TrainConfig, tokenizers: Tokenizers, device: torch.device, ranks: Ranks | None = None
+    ) -> None:
         self.device, self.settings, self.seed = device, config.train, config.seed
+        self.ranks = ranks or Ranks(StopRequest())
         self.dtype = choose_dtype(config.train.precision, device)
         torch.manual_seed(stable_seed(config.seed))
         self.model: Transformer = build_model(
@@ -54,48 +65,169 @@ class Learner:
         self.model.train()
         self.optimizer: Optimizer = build_optimizer(self.model, config.optimizer)
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.dtype is torch.float16)
+        self.skips = Skips(device, most=config.train.max_skipped)
+        self.n_splits = 0  # of batches that were too large for the memory
 
     def autocast(self) -> AbstractContextManager[Any]:
         return torch.autocast(self.device.type, self.dtype, enabled=self.dtype is not torch.float32)
 
     def update(self, batches: Sequence[Batch], *, step: int, rate: float) -> UpdateStats:
-        """One step of the optimizer over all `batches`."""
+        """One step of the optimizer over all `batches`; none, but counted, when the loss is not a number.
+
+        Raises what `Ranks.agree` raises, and EnvironmentFault when the memory is too small for one sentence.
+        """
         n_tokens = sum(batch.n_target_tokens for batch in batches)
-        loss, nll = torch.zeros(2, device=self.device)
-        for i, batch in enumerate(batches):
-            torch.manual_seed(stable_seed(self.seed, step, i))
-            with self.autocast():
-                logits_KV, targets_K = predict(self.model, batch, self.device)
-            part, part_nll = smoothed_nll(logits_KV, targets_K, smoothing=self.settings.label_smoothing)
-            self.scaler.scale(part / n_tokens).backward()  # type: ignore[no-untyped-call]
-            loss += part.detach() / n_tokens
-            nll += part_nll / n_tokens
+        sums = self._backward(batches, step=step, n_tokens=n_tokens)
+        self.ranks.agree(step)
+        self.ranks.add_up([*self._gradients(), sums], step)
+        loss, nll = sums / n_tokens
         grad_norm = self._clip()
         set_rate(self.optimizer, rate)
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
-        self.optimizer.zero_grad(set_to_none=True)
         # With a scaler, gradients that are too large are its own business: it skips the step and scales less.
         finite = loss.isfinite() if self.scaler.is_enabled() else loss.isfinite() & grad_norm.isfinite()
+        self.skips.add(finite, step)
+        if not self.scaler.is_enabled():
+            self.optimizer.found_inf = self.skips.last.float()  # type: ignore[attr-defined]  # the kernel looks at it
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
         n_cells = sum(batch.source_BS.numel() + batch.target_in_BT.numel() for batch in batches)
         return UpdateStats(loss, nll, grad_norm, finite, n_tokens, n_cells)
 
+    def _backward(self, batches: Sequence[Batch], *, step: int, n_tokens: int) -> Tensor:
+        """Leave this rank's share of the gradient in the parameters; return its sums of the loss and the NLL.
+
+        A batch that is too large for the memory is cut in two, and the whole share computed again: what was left of it
+        in the gradients is of no use. Every batch has its number, which its dropout is drawn from, on whatever rank.
+        """
+        first, stride = self.ranks.rank, self.ranks.world_size
+        numbered: Share = [((i,), batch) for i, batch in enumerate(batches)]
+        share = numbered[first::stride]
+        sums = None
+        while sums is None:
+            self.optimizer.zero_grad(set_to_none=True)
+            sums, share = self._pass(share, step=step, n_tokens=n_tokens)
+        for parameter in self._parameters():
+            if parameter.grad is None:  # more ranks than batches
+                parameter.grad = torch.zeros_like(parameter)
+        return sums
+
+    def _pass(self, share: Share, *, step: int, n_tokens: int) -> tuple[Tensor | None, Share]:
+        """Sums over the share; or None, and the share with the batch cut in two that the memory was too small for."""
+        sums = torch.zeros(2, device=self.device)
+        for at, (number, batch) in enumerate(share):
+            try:
+                sums += self.learn_from(batch, seed=stable_seed(self.seed, step, *number), n_tokens=n_tokens)
+                continue
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+            # Outside the handler, where the error no longer holds on to what it was computing with.
+            halves = [((*number, half), part) for half, part in enumerate(self._halves(batch, step))]
+            return None, [*share[:at], *halves, *share[at + 1 :]]
+        return sums, share
+
+    def learn_from(self, batch: Batch, *, seed: int, n_tokens: int) -> Tensor:
+        """Add the gradient of one batch, a part of an update of `n_tokens`; return its loss and NLL, summed."""
+        torch.manual_seed(seed)
+        with self.autocast():
+            logits_KV, targets_K = predict(self.model, batch, self.device)
+        loss, nll = smoothed_nll(logits_KV, targets_K, smoothing=self.settings.label_smoothing)
+        self.scaler.scale(loss / n_tokens).backward()  # type: ignore[no-untyped-call]
+        return torch.stack((loss.detach(), nll))
+
+    def _halves(self, batch: Batch, step: int) -> tuple[Batch, Batch]:
+        """Raises EnvironmentFault for a single sentence."""
+        n_rows, n_cells = len(batch.source_BS), batch.source_BS.numel() + batch.target_in_BT.numel()
+        if n_rows == 1:
+            raise EnvironmentFault(
+                f"step {step}: out of memory with a single pair of {n_cells:,} tokens."
+                " Lower data.max_length, or choose a smaller model"
+            )
+        self.n_splits += 1
+        LOGGER.warning(
+            "step %d: out of memory with a batch of %d pairs (%s cells); it is cut in two and tried again"
+            " (%d times so far). Lower train.max_batch_cells if this happens often",
+            *(step, n_rows, f"{n_cells:,}", self.n_splits),
+        )
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()  # what is left in pieces may be enough in one piece
+        return batch.rows(slice(0, n_rows // 2)), batch.rows(slice(n_rows // 2, n_rows))
+
+    def _parameters(self) -> Iterator[nn.Parameter]:
+        return (parameter for parameter in self.model.parameters() if parameter.requires_grad)
+
+    def _gradients(self) -> list[Tensor]:
+        return [parameter.grad for parameter in self._parameters() if parameter.grad is not None]
+
     def _clip(self) -> Tensor:
         self.scaler.unscale_(self.optimizer)
-        parameters = [parameter for parameter in self.model.parameters() if parameter.grad is not None]
-        norm = get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
+        norm = get_total_norm(self._gradients())
         if self.settings.clip_norm is not None:
-            clip_grads_with_norm_(parameters, self.settings.clip_norm, norm)
+            clip_grads_with_norm_(self._parameters(), self.settings.clip_norm, norm)
         return norm
+
+    def is_sound(self) -> bool:
+        """Whether these weights may be saved: the last update was no skipped one, and all weights are numbers."""
+        return self.skips.counts()[0] == 0 and bool(get_total_norm(self.model.parameters()).isfinite())
 
     def remembered(self) -> dict[str, Tensor]:
         """The optimizer's tensors, by parameter name."""
         return optimizer_tensors(self.optimizer, self.model.named_parameters())
 
-    def restore(self, checkpoint: Checkpoint) -> None:
-        self.model.load_state_dict(checkpoint.model.weights)
-        load_optimizer_tensors(self.optimizer, self.model.named_parameters(), checkpoint.optimizer)
-        self.scaler.load_state_dict(checkpoint.state["scaler"])
+    def restore(self, optimizer: Mapping[str, Tensor], state: dict[str, Any]) -> None:
+        """Go on with what the optimizer remembered and with the rest of a checkpoint's `state`, but for the weights."""
+        load_optimizer_tensors(self.optimizer, self.model.named_parameters(), optimizer)
+        self.scaler.load_state_dict(state["scaler"])
+        self.skips.restore(state["skipped"])
+
+    def state(self) -> dict[str, Any]:
+        """What is left to save beside the tensors; JSON."""
+        return {"scaler": self.scaler.state_dict(), "skipped": self.skips.counts()[1]}
+
+
+class Skips:
+    """Counts the updates that taught nothing because their loss was not a number: in a row, and in all.
+
+    After `most` in a row nothing is learnt any more, so that the weights stay what they were when it went wrong.
+    """
+
+    def __init__(self, device: torch.device, *, most: int) -> None:
+        self.most = most
+        self.in_a_row, self.in_all = torch.zeros(2, dtype=torch.int64, device=device)
+        self.last = torch.zeros((), dtype=torch.bool, device=device)  # whether the last update was skipped
+        self._seen = torch.zeros(3, dtype=torch.int64, pin_memory=device.type == "cuda")
+        self._is_copied = torch.cuda.Event() if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+
+    def add(self, finite: Tensor, step: int) -> None:
+        self.last = ~finite | (self.in_a_row >= self.most)
+        self.in_a_row = (self.in_a_row + 1) * self.last
+        self.in_all = self.in_all + self.last
+        self._step = step
+
+    def look(self) -> tuple[int, int, int]:
+        """(in a row, in all, step) on a CPU; on a GPU as they were one call ago, for which nobody has to wait."""
+        now = torch.stack((self.in_a_row, self.in_all, torch.full_like(self.in_all, self._step)))
+        if self._is_copied is None:
+            in_a_row, in_all, step = now.tolist()
+        else:
+            self._is_copied.synchronize()
+            in_a_row, in_all, step = self._seen.tolist()
+            self._seen.copy_(now, non_blocking=True)
+            self._is_copied.record()
+        return in_a_row, in_all, step
+
+    def counts(self) -> list[int]:
+        """In a row and in all."""
+        return [int(self.in_a_row), int(self.in_all)]
+
+    def restore(self, in_all: int) -> None:
+        self.in_all = torch.full_like(self.in_all, in_all)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Torch has a class for the GPU only."""
+    on_cpu = ("DefaultCPUAllocator", "bad_alloc")
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(word in str(error) for word in on_cpu)
 
 
 def stable_seed(*numbers: int) -> int:

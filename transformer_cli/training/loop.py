@@ -6,27 +6,41 @@ update its sentences from (seed, step).
 
 import json
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
 from transformer_cli.config import to_plain
 from transformer_cli.data.batching import BatchPlan, micro_batches
 from transformer_cli.data.prepare import Prepared
-from transformer_cli.errors import DataError, DivergedError, quoted
+from transformer_cli.errors import DivergedError, ElsewhereError, LostRankError, Stopped, TfmError, quoted
 from transformer_cli.files import faults, write_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import MODEL_FILE, ModelFile, write_model
 from transformer_cli.schema import TrainConfig
 from transformer_cli.training.averaging import average
 from transformer_cli.training.checkpoints import Checkpoint, CheckpointStore
+from transformer_cli.training.incident import write_incident
 from transformer_cli.training.learner import Learner
 from transformer_cli.training.pictures import attention_picture
 from transformer_cli.training.progress import Interval, Progress, Ranked
+from transformer_cli.training.ranks import Ranks
+from transformer_cli.training.resuming import (
+    environment,
+    find_checkpoint,
+    refuse_other_data,
+    require_room,
+    share_checkpoint,
+    warn_of_other_environment,
+)
+from transformer_cli.training.saver import Saver
 from transformer_cli.training.schedules import build_schedule
-from transformer_cli.training.validation import DevScores, Validator, shown
+from transformer_cli.training.signals import StopNow, StopRequest
+from transformer_cli.training.validation import DevScores, Rank, Validator, shown
 from transformer_cli.training.writers import Recorder, log_file
 
 RESULT_FILE = "result.json"
@@ -40,31 +54,45 @@ class TrainResult:
     step: int  # the last one
 
 
-def train(config: TrainConfig, prepared: Prepared, run_dir: Path, *, device: torch.device) -> TrainResult:
+def train(
+    config: TrainConfig, prepared: Prepared, run_dir: Path, *, device: torch.device, ranks: Ranks | None = None
+) -> TrainResult:
     """Train in `run_dir`, from its newest sound checkpoint if it has one, and ship `model.safetensors` there.
 
-    Raises DivergedError when the loss stops being a number, and what the checkpoint store raises.
+    Raises Stopped when a signal asks for it, once all that was learnt is saved; DivergedError when the loss is not a
+    number for too long; EnvironmentFault for what disk, memory or another rank does; and what the store raises.
     """
+    ranks = ranks or Ranks(StopRequest())
     with log_file(run_dir / "tfm.log"):
         store = CheckpointStore(run_dir)
         store.sweep()
-        run = Run(config, prepared, store, device)
+        run = FirstRun(config, prepared, device, ranks, store)
         run.resume()
-        if run.progress.is_over(config.train) and (result := read_result(run_dir, run.progress.step)) is not None:
+        result = read_result(run_dir, run.progress.step) if run.progress.is_over(config.train) else None
+        ranks.share("finished", "finished" if result is not None else "")
+        if result is not None:
             LOGGER.info("%s: already finished at step %d; raise train.max_steps to go on", run_dir, result.step)
             return result
-        with Recorder(run_dir, step=run.progress.step, max_steps=config.train.max_steps) as recorder:
-            run.learn(recorder)
-            return run.ship(recorder)
+        require_room(store, config.train, run.learner.model)
+        with run.at_work():
+            run.learn()
+            return run.ship()
+
+
+def assist(config: TrainConfig, prepared: Prepared, *, device: torch.device, ranks: Ranks) -> None:
+    """What `train` is on every rank but the first. Raises as `train` does."""
+    run = Run(config, prepared, device, ranks)
+    run.resume()
+    if not ranks.share("finished", None):
+        run.learn()
 
 
 class Run:
-    """The parts of one training run."""
+    """One training run as every rank knows it: what is learnt, and what comes next. Nothing is read or written."""
 
-    def __init__(self, config: TrainConfig, prepared: Prepared, store: CheckpointStore, device: torch.device) -> None:
-        self.config, self.prepared, self.store, self.run_dir = config, prepared, store, store.run_dir
-        self.plain_config = to_plain(config)
-        self.learner = Learner(config, prepared.tokenizers, device)
+    def __init__(self, config: TrainConfig, prepared: Prepared, device: torch.device, ranks: Ranks) -> None:
+        self.config, self.prepared, self.ranks = config, prepared, ranks
+        self.learner = Learner(config, prepared.tokenizers, device, ranks)
         self.schedule = build_schedule(config.schedule, d_model=config.model.d_model, max_steps=config.train.max_steps)
         self.plan = BatchPlan(
             prepared.train.source_lengths,
@@ -72,104 +100,247 @@ class Run:
             tokens_per_update=config.train.tokens_per_update,
             seed=config.seed,
         )
-        self.validator = Validator(config, prepared, device)
         self.progress, self.interval = Progress(), Interval(device)
+        self.n_skipped = 0  # updates, as far as they were noticed
 
     def resume(self) -> None:
-        """Go on from the newest sound checkpoint, if there is one."""
-        checkpoint = self.store.newest()
-        if checkpoint is None:
-            LOGGER.info("%s: starting a new run", self.run_dir)
-            return
-        state = checkpoint.state
-        if state["data"] != self.prepared.fingerprint:
-            raise DataError(
-                f"{self.run_dir}: was trained on data with fingerprint {state['data'][:12]}, which now has"
-                f" {self.prepared.fingerprint[:12]}. Restore the data, or start again with another name="
-            )
-        self.learner.restore(checkpoint)
-        self.progress = Progress.from_state(state["progress"], steps=self.store.steps())
-        self.interval = Interval(self.learner.device, state["interval"])
-        self._tidy()
-        LOGGER.info("%s: resuming from step %d", self.run_dir, self.progress.step)
+        """Go on from the checkpoint that the first rank has found, if it has."""
+        self.go_on_from(None)
 
-    def learn(self, recorder: Recorder) -> None:
-        """Update until the last step, or until patience runs out."""
+    def go_on_from(self, checkpoint: Checkpoint | None) -> None:
+        state = share_checkpoint(checkpoint, self.learner, self.ranks)
+        if state is not None:
+            self.progress = Progress.from_state(state["progress"])
+            self.interval = Interval(self.learner.device, state["interval"])
+            self.n_skipped = self.learner.skips.counts()[1]
+
+    def learn(self) -> None:
+        """Update until the last step, or until patience runs out. Raises Stopped when a rank was asked to stop."""
         settings, progress = self.config.train, self.progress
+        self.ranks.request.is_training = True
+        if progress.step and progress.is_due(settings.eval_every, settings) and progress.evaluated != progress.step:
+            self.look_back()  # the run was stopped before it came to that
         while not progress.is_over(settings):
-            self.update(recorder)
+            self.update()
+            self.watch()
             if progress.is_due(settings.log_every, settings):
-                self.log(recorder)
-            scores = self.evaluate(recorder) if progress.is_due(settings.eval_every, settings) else None
-            is_one_of_the_best = scores is not None and progress.rank(scores.rank(settings.best_metric), settings)
-            if is_one_of_the_best or progress.is_due(settings.save_every, settings) or progress.is_over(settings):
-                self.save(recorder, scores)
+                self.log()
+            if self.ranks.stop_signal:
+                self.stop()
+            self.look_back()
 
-    def update(self, recorder: Recorder) -> None:
+    def update(self) -> None:
         """One update with the next sentences of the plan."""
-        step, corpus = self.progress.step + 1, self.prepared.train
+        step, corpus, settings = self.progress.step + 1, self.prepared.train, self.config.train
         indices = self.plan.update(step - 1)
-        batches = micro_batches(corpus, indices, self.prepared.tokenizers, max_cells=self.config.train.max_batch_cells)
+        batches = micro_batches(corpus, indices, self.prepared.tokenizers, max_cells=settings.max_batch_cells)
         stats = self.learner.update(batches, step=step, rate=self.schedule(step))
         self.progress.step = step
         self.progress.n_tokens += stats.n_tokens
-        self.interval.add(stats, step=step, n_real=stats.n_tokens + int(corpus.source_lengths[indices].sum()))
-        recorder.advance(stats.n_tokens)
+        self.interval.add(stats, n_real=stats.n_tokens + int(corpus.source_lengths[indices].sum()))
 
-    def log(self, recorder: Recorder) -> None:
-        self._refuse_divergence()
-        step = self.progress.step
-        recorder.train(step, {**self.interval.means(), "lr": self.schedule(step), "tokens": self.progress.n_tokens})
+    def watch(self) -> None:
+        """Tell of updates that were skipped because their loss is no number; raise DivergedError after too many."""
+        in_a_row, in_all, step = self.learner.skips.look()
+        if in_all > self.n_skipped:
+            self.n_skipped = in_all
+            LOGGER.warning(
+                "step %d: the loss is not a finite number, and nothing is learnt from it (%d in a row, %d in all)",
+                *(step, in_a_row, in_all),
+            )
+        if in_a_row >= self.config.train.max_skipped:
+            self.diverge(step)
+
+    def log(self) -> None:
         self.interval = Interval(self.learner.device)
 
-    def evaluate(self, recorder: Recorder) -> DevScores:
+    def look_back(self) -> None:
+        """Evaluate and save, each if it is due."""
+        settings, progress = self.config.train, self.progress
+        is_one_of_the_best = False
+        if progress.is_due(settings.eval_every, settings):
+            is_one_of_the_best = progress.rank(self.rank(), settings)
+        is_last = progress.is_over(settings)
+        if is_last and not self.learner.is_sound():
+            self.diverge(progress.step)
+        if is_one_of_the_best or is_last or progress.is_due(settings.save_every, settings):
+            progress.keep(settings)
+            self.save()
+
+    def rank(self) -> Rank:
+        """How good this step is, as the first rank finds. Raises Stopped if a signal comes in between."""
+        if not self.learner.is_sound():
+            return math.nan, math.nan
+        rank = json.loads(self.ranks.share(f"evaluated/{self.progress.step}", self.evaluate()))
+        if rank is None:
+            self.ranks.agree(self.progress.step)
+            self.stop()
+        return rank[0], rank[1]
+
+    def evaluate(self) -> str | None:
+        """The rank of this step as JSON, or null if a signal came in between. Only the first rank does it."""
+        return None
+
+    def save(self) -> None:
+        """A checkpoint of this step. Only the first rank writes it."""
+
+    def stop(self) -> NoReturn:
+        """Raises Stopped."""
+        raise Stopped(self.ranks.stop_signal, "the first rank has saved")
+
+    def diverge(self, step: int, hint: str = "") -> NoReturn:
+        """Raises DivergedError."""
+        key = "factor" if self.config.schedule.factor is not None else "lr"
+        raise DivergedError(
+            f"step {step}: the loss or a weight is not a finite number ({self.learner.skips.counts()[0]} in a row),"
+            f" at learning rate {self.schedule(step):.3g}{hint}. Lower schedule.{key}, or set train.clip_norm"
+        )
+
+
+class FirstRun(Run):
+    """What the first rank does beside: it reads, evaluates, writes and speaks."""
+
+    def __init__(
+        self, config: TrainConfig, prepared: Prepared, device: torch.device, ranks: Ranks, store: CheckpointStore
+    ) -> None:
+        super().__init__(config, prepared, device, ranks)
+        self.store, self.run_dir = store, store.run_dir
+        self.plain_config = to_plain(config)
+        self.environment = environment(device, ranks)
+        self.validator = Validator(config, prepared, device)
+        self.scores: DevScores | None = None  # of this step
+        self.recorder: Recorder
+        self.saver: Saver
+
+    def resume(self) -> None:
+        checkpoint = find_checkpoint(self.store, self.config.resume)
+        if checkpoint is None:
+            LOGGER.info("%s: starting a new run", self.run_dir)
+        else:
+            refuse_other_data(self.run_dir, checkpoint.state, self.prepared, force=self.config.force)
+            warn_of_other_environment(checkpoint.state, self.environment)
+        self.go_on_from(checkpoint)
+        if checkpoint is not None:
+            steps = self.store.steps()
+            self.progress.forget([step for step in self.progress.steps() if step not in steps])
+            self._tidy(self.progress)
+            LOGGER.info("%s: resuming from step %d", self.run_dir, self.progress.step)
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """What is open while the run learns."""
+        progress, settings = self.progress, self.config.train
+        with (
+            Recorder(self.run_dir, progress.step, progress.evaluated, max_steps=settings.max_steps) as self.recorder,
+            Saver(self.store, self.learner.device) as self.saver,
+        ):
+            yield
+
+    def learn(self) -> None:
+        try:
+            super().learn()
+        except (LostRankError, ElsewhereError):
+            self._save_alone()
+            raise
+        self.saver.wait()
+
+    def update(self) -> None:
+        self.saver.check()
+        n_tokens = self.progress.n_tokens
+        super().update()
+        self.saver.reserve(self.learner.model.state_dict(), self.learner.remembered())
+        self.recorder.advance(self.progress.n_tokens - n_tokens)
+
+    def log(self) -> None:
+        step, means = self.progress.step, self.interval.means()
+        if means is not None:
+            counts = {"skipped": self.n_skipped, "split": self.learner.n_splits}
+            noted = {name: count for name, count in counts.items() if count}
+            self.recorder.train(step, {**means, "lr": self.schedule(step), "tokens": self.progress.n_tokens, **noted})
+        super().log()
+
+    def evaluate(self) -> str | None:
         """Dev scores at this step, in all the places where somebody may look for them."""
-        self._refuse_divergence()
         step, model = self.progress.step, self.learner.model
-        with recorder.paused():
-            scores = self.validator.score(model, self.learner.autocast)
-        recorder.dev(step, scores.as_dict())
+        try:
+            with self.recorder.paused():
+                scores = self.validator.score(model, self.learner.autocast, self.refuse_to_go_on)
+        except StopNow:
+            return json.dumps(None)
+        self.scores = scores
+        self.recorder.dev(step, scores.as_dict())
         LOGGER.info("step %d: dev nll %.3f, BLEU %.2f (%s)", step, scores.nll, scores.bleu.value, scores.bleu.signature)
         for i, (source, reference, translation) in enumerate(self.validator.examples(scores)):
             LOGGER.info("  source %s, reference %s, translation %s", *map(quoted, (source, reference, translation)))
-            recorder.text(step, f"sample/{i + 1}", f"{source}\n\n{reference}\n\n**{translation}**")
+            self.recorder.text(step, f"sample/{i + 1}", f"{source}\n\n{reference}\n\n**{translation}**")
         for name, layers_BHTS in self.validator.attention(model).items():
-            recorder.picture(step, f"attention/{name}", attention_picture(layers_BHTS))
-        return scores
+            self.recorder.picture(step, f"attention/{name}", attention_picture(layers_BHTS))
+        return json.dumps(scores.rank(self.config.train.best_metric))
 
-    def save(self, recorder: Recorder, scores: DevScores | None) -> None:
-        """A checkpoint of this step, published before older ones go."""
-        self._refuse_divergence()
+    def refuse_to_go_on(self) -> None:
+        """Raise StopNow if a signal came: an evaluation may take longer than the system waits."""
+        if self.ranks.is_asked_to_stop():
+            raise StopNow
+
+    def save(self) -> None:
+        """A checkpoint of this step, published while training goes on; older ones go afterwards."""
+        step, progress = self.progress.step, self.progress
+        if not self.learner.is_sound():
+            LOGGER.warning("step %d: not saved, because the loss or a weight is not a finite number", step)
+            progress.forget([step])
+            return
+        progress.forget(self.saver.failed_steps)
         state = {
             "data": self.prepared.fingerprint,
+            "inputs": self.prepared.inputs,
             "config": self.plain_config,
-            "progress": self.progress.state(),
+            "environment": self.environment,
+            "progress": progress.state(),
             "interval": self.interval.state(),
-            "scaler": self.learner.scaler.state_dict(),
+            **self.learner.state(),
         }
-        model, optimizer = self._model_file(scores), self.learner.remembered()
-        with recorder.paused():
-            self.store.save(Checkpoint(self.progress.step, model, optimizer, state))
-            self._tidy()
+        checkpoint, now = Checkpoint(step, self._model_file(), self.learner.remembered(), state), replace(progress)
+        with self.recorder.paused():
+            self.saver.save(checkpoint, lambda: self._tidy(now))
 
-    def ship(self, recorder: Recorder) -> TrainResult:
+    def stop(self) -> NoReturn:
+        if self.progress.is_due(self.config.train.save_every, self.config.train):
+            self.progress.keep(self.config.train)
+        self.save()
+        self.saver.wait()
+        raise Stopped(self.ranks.stop_signal, f"{self.run_dir}: {self._newest()}")
+
+    def diverge(self, step: int, hint: str = "") -> NoReturn:
+        """Raises DivergedError, when what led to it is kept for `tfm replay`."""
+        self.saver.wait()
+        indices = self.plan.update(step - 1)
+        with faults(self.run_dir, "keep the incident"):
+            incident = write_incident(
+                self.run_dir, self.learner, self._model_file(), self.config, self.prepared, step=step, indices=indices
+            )
+        super().diverge(step, f"; {self._newest()}. `tfm replay {incident}` runs the update again")
+
+    def ship(self) -> TrainResult:
         """Write `model.safetensors`: the best checkpoint, or the average of the last ones if that is no worse."""
         progress, metric = self.progress, self.config.train.best_metric
         best = progress.best[0] if progress.best else Ranked((-math.inf, -math.inf), progress.step)
         shipped, what = self.store.load_model(best.step), f"the checkpoint of step {best.step}"
         outcome: dict[str, Any] = {"best": {"step": best.step, **shipped.scores}}
-        steps = self.store.steps()[-self.config.train.average_last :]
+        steps = progress.saved[-self.config.train.average_last :]
         if len(steps) > 1:
             weights = average(self.store.load_model(step).weights for step in steps)
             self.learner.model.load_state_dict(weights)
-            scores = self.validator.score(self.learner.model, self.learner.autocast)
+            try:
+                scores = self.validator.score(self.learner.model, self.learner.autocast, self.refuse_to_go_on)
+            except StopNow:
+                raise Stopped(self.ranks.request.signal, f"{self.run_dir}: {self._newest()}") from None
             outcome["average"] = {"steps": steps, **scores.as_dict()}
             if scores.rank(metric) >= best.rank:
                 shipped = replace(shipped, weights=weights, step=progress.step, scores=scores.as_dict())
                 what = f"the average of {len(steps)} checkpoints, steps {', '.join(map(str, steps))}"
         path = self.run_dir / MODEL_FILE
         outcome |= {"step": progress.step, "shipped": what, "dev_score": shipped.scores.get(f"dev_{metric.name}")}
-        recorder.final(progress.step, outcome)
+        self.recorder.final(progress.step, outcome)
         with faults(path, "save the model"):
             write_model(path, shipped)
             write_whole(self.run_dir / RESULT_FILE, json.dumps(outcome, indent=1).encode())  # last: it ends the run
@@ -178,7 +349,21 @@ class Run:
         assert result is not None
         return result
 
-    def _model_file(self, scores: DevScores | None) -> ModelFile:
+    def _save_alone(self) -> None:
+        """Another rank is gone. What was learnt until then is whole here."""
+        if self.progress.step and self.progress.step not in self.store.steps():
+            try:
+                self.save()
+                self.saver.wait()
+            except TfmError as error:
+                LOGGER.warning("%s", error)
+
+    def _newest(self) -> str:
+        steps = self.store.steps()
+        return f"step {steps[-1]} is the newest that is saved" if steps else "no step was sound enough to be saved"
+
+    def _model_file(self) -> ModelFile:
+        is_of_this_step = self.scores is not None and self.progress.evaluated == self.progress.step
         return ModelFile(
             config=self.config.model,
             tokenizers=self.prepared.tokenizers,
@@ -188,25 +373,17 @@ class Run:
             step=self.progress.step,
             fingerprint=self.prepared.fingerprint,
             data={key: value for key, value in self.plain_config["data"].items() if key not in _OF_THIS_MACHINE},
-            scores=scores.as_dict() if scores is not None else {},
+            scores=self.scores.as_dict() if self.scores is not None and is_of_this_step else {},
         )
 
-    def _tidy(self) -> None:
+    def _tidy(self, progress: Progress) -> None:
         """What follows a save, and is repeated after a crash in between: `best`, `latest`, and no more than is kept."""
-        best = [ranked.step for ranked in self.progress.best]
+        steps = self.store.steps()
+        best = [ranked.step for ranked in progress.best if ranked.step in steps]
         if best:
             self.store.mark_best(best[0])
-        self.store.prune({*self.store.steps()[-self.config.train.keep_last :], *best})
+        self.store.prune({progress.step, *progress.saved, *best})
         self.store.mark_latest()
-
-    def _refuse_divergence(self) -> None:
-        bad_step = self.interval.first_bad_step()
-        if bad_step is not None:
-            key = "factor" if self.config.schedule.factor is not None else "lr"
-            raise DivergedError(
-                f"step {bad_step}: the loss is not a finite number, at learning rate {self.schedule(bad_step):.3g}."
-                f" Lower schedule.{key}, or set train.clip_norm; checkpoints from before are sound"
-            )
 
 
 def read_result(run_dir: Path, step: int) -> TrainResult | None:

@@ -24,7 +24,11 @@ class Progress:
 
     step: int = 0
     n_tokens: int = 0  # target tokens seen
+    evaluated: int = 0  # the step of the last evaluation; a run may stop between an update and its evaluation
     best: tuple[Ranked, ...] = ()  # best first; each has a checkpoint
+    saved: tuple[
+        int, ...
+    ] = ()  # the last steps that were to be saved; one more may have been, when the run was stopped
     n_without_best: int = 0  # evaluations
 
     def is_over(self, settings: TrainSettings) -> bool:
@@ -39,6 +43,7 @@ class Progress:
 
     def rank(self, rank: Rank, settings: TrainSettings) -> bool:
         """Take in an evaluation at this step; True when it is one of the best. What is not a number is never best."""
+        self.evaluated = self.step
         is_finite = all(map(math.isfinite, rank))
         is_new_best = is_finite and (not self.best or rank > self.best[0].rank)
         self.n_without_best = 0 if is_new_best else self.n_without_best + 1
@@ -47,14 +52,28 @@ class Progress:
             self.best = tuple(sorted(candidates, key=lambda ranked: ranked.rank, reverse=True)[: settings.keep_best])
         return any(ranked.step == self.step for ranked in self.best)
 
+    def keep(self, settings: TrainSettings) -> None:
+        """This step is saved, and those that are too old by now may go."""
+        earlier = [step for step in self.saved if step != self.step]
+        self.saved = (*earlier, self.step)[-settings.keep_last :]
+
+    def steps(self) -> set[int]:
+        """Those that must have a checkpoint."""
+        return {*self.saved, *(ranked.step for ranked in self.best)}
+
+    def forget(self, steps: Collection[int]) -> None:
+        """These have no checkpoint."""
+        self.best = tuple(ranked for ranked in self.best if ranked.step not in steps)
+        self.saved = tuple(step for step in self.saved if step not in steps)
+
     def state(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
-    def from_state(cls, state: dict[str, Any], *, steps: Collection[int]) -> "Progress":
-        """The inverse of `state`, where checkpoints of `steps` are still there."""
-        best = (Ranked(tuple(ranked["rank"]), ranked["step"]) for ranked in state["best"])
-        return cls(**{**state, "best": tuple(ranked for ranked in best if ranked.step in steps)})
+    def from_state(cls, state: dict[str, Any]) -> "Progress":
+        """The inverse of `state`."""
+        best = tuple(Ranked(tuple(ranked["rank"]), ranked["step"]) for ranked in state["best"])
+        return cls(**{**state, "best": best, "saved": tuple(state["saved"])})
 
 
 class Interval:
@@ -65,29 +84,28 @@ class Interval:
         self.device = device
         saved = saved or {"loss": 0.0, "nll": 0.0, "n_tokens": 0, "n_real": 0, "n_cells": 0}
         self.loss, self.nll = torch.tensor([saved["loss"], saved["nll"]], dtype=torch.float64, device=device)
-        self.n_tokens, self.n_real, self.n_cells = (int(saved[key]) for key in ("n_tokens", "n_real", "n_cells"))
+        self.n_tokens = torch.tensor(int(saved["n_tokens"]), device=device)  # of the updates that were not skipped
+        self.n_real, self.n_cells = int(saved["n_real"]), int(saved["n_cells"])
         self.grad_norm = torch.zeros((), device=device)
-        self.bad_step = torch.zeros((), dtype=torch.int64, device=device)  # the first whose loss is no number
 
-    def add(self, stats: UpdateStats, *, step: int, n_real: int) -> None:
+    def add(self, stats: UpdateStats, *, n_real: int) -> None:
         """Take in one update, whose batches hold `n_real` tokens of both sides."""
-        self.loss += stats.loss.double() * stats.n_tokens
-        self.nll += stats.nll.double() * stats.n_tokens
-        self.n_tokens += stats.n_tokens
+        self.loss += torch.where(stats.finite, stats.loss.double() * stats.n_tokens, 0.0)
+        self.nll += torch.where(stats.finite, stats.nll.double() * stats.n_tokens, 0.0)
+        self.n_tokens += stats.finite * stats.n_tokens
         self.n_real += n_real
         self.n_cells += stats.n_cells
         self.grad_norm = stats.grad_norm
-        self.bad_step = torch.where((self.bad_step == 0) & ~stats.finite, step, self.bad_step)
 
-    def first_bad_step(self) -> int | None:
-        return int(self.bad_step.item()) or None
-
-    def means(self) -> dict[str, float]:
-        """`grad_norm` is that of the last update."""
-        nll = self.nll.item() / self.n_tokens
+    def means(self) -> dict[str, float] | None:
+        """`grad_norm` is that of the last update. None when every update was skipped."""
+        n_tokens = int(self.n_tokens)
+        if n_tokens == 0:
+            return None
+        nll = self.nll.item() / n_tokens
         grad_norm = self.grad_norm.item()
         return {
-            "loss": self.loss.item() / self.n_tokens,
+            "loss": self.loss.item() / n_tokens,
             "nll": nll,
             "ppl": perplexity(nll),
             **({"grad_norm": grad_norm} if math.isfinite(grad_norm) else {}),  # fp16 sometimes overflows
@@ -96,4 +114,4 @@ class Interval:
 
     def state(self) -> dict[str, float]:
         sums = {"loss": self.loss.item(), "nll": self.nll.item()}
-        return {**sums, "n_tokens": self.n_tokens, "n_real": self.n_real, "n_cells": self.n_cells}
+        return {**sums, "n_tokens": int(self.n_tokens), "n_real": self.n_real, "n_cells": self.n_cells}

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,8 +15,10 @@ import yaml
 from transformer_cli.config import from_plain, to_plain, to_yaml
 from transformer_cli.errors import CheckpointError, ConfigError, LockedError
 from transformer_cli.files import faults, locked, write_whole
+from transformer_cli.logs import LOGGER
 from transformer_cli.schema import ScheduleConfig, TrainConfig
 from transformer_cli.training.checkpoints import CHECKPOINTS
+from transformer_cli.training.resuming import tell_changes
 
 CONFIG_FILE, LOCK_FILE, OWNER_FILE = "config.yaml", ".lock", ".owner"
 
@@ -23,6 +26,7 @@ CONFIG_FILE, LOCK_FILE, OWNER_FILE = "config.yaml", ".lock", ".owner"
 CHANGEABLE = (
     "name",
     "runs",
+    "force",
     "device",
     "data.root",
     "data.cache",
@@ -36,6 +40,8 @@ CHANGEABLE = (
     "train.average_last",
     "train.patience",
     "train.samples",
+    "train.max_skipped",
+    "train.rank_timeout",
 )
 # These schedules end at train.max_steps, so that changing it would change every step before.
 ENDS_AT_MAX_STEPS = ("cosine", "linear")
@@ -59,7 +65,7 @@ def open_run(config: TrainConfig) -> Iterator[Path]:
     with faults(folder, "make the run directory"):
         folder.mkdir(parents=True, exist_ok=True)
     with _owned(folder):
-        if (folder / CONFIG_FILE).exists() and any((folder / CHECKPOINTS).glob("step-*")):
+        if (folder / CONFIG_FILE).exists() and any((folder / CHECKPOINTS).glob("*step-*")):
             _refuse_another_run(config, folder)
         with faults(folder, "write to the run directory"):
             write_whole(folder / CONFIG_FILE, to_yaml(config).encode())
@@ -77,7 +83,8 @@ def _owned(folder: Path) -> Iterator[None]:
     owner = folder / OWNER_FILE  # not in the lock itself: closing any handle of a locked file gives the lock up
     try:
         with locked(folder / LOCK_FILE, wait=False):
-            owner.write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
+            since = time.strftime("%Y-%m-%d %H:%M:%S")
+            write_whole(owner, f"process {os.getpid()} on {socket.gethostname()}, started {since},".encode())
             yield
     except BlockingIOError as error:
         name = owner.read_text(encoding="utf-8") if owner.exists() else "another process"
@@ -85,15 +92,24 @@ def _owned(folder: Path) -> Iterator[None]:
 
 
 def _refuse_another_run(config: TrainConfig, folder: Path) -> None:
+    """Raise ConfigError, after a table of what has changed, unless config.force."""
     before, now = _fixed(read_config(folder)), _fixed(config)
     keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
-    if keys:
-        changed = [f"{key} was {before.get(key)!r}, is {now.get(key)!r}" for key in keys[:5]]
-        more = f"; and {len(keys) - 5} more" if len(keys) > 5 else ""
-        raise ConfigError(
-            f"{folder}: this run directory holds another run ({'; '.join(changed)}{more})."
-            " Choose another name=, or leave name out"
-        )
+    if not keys:
+        return
+    tell_changes([(key, _shown(before.get(key)), _shown(now.get(key))) for key in keys], "key")
+    if config.force:
+        LOGGER.warning("%s: going on with another config than before, as force=true says", folder)
+        return
+    key, more = keys[0], f" and {len(keys) - 1} more" if len(keys) > 1 else ""
+    raise ConfigError(
+        f"{folder}: holds another run: {key} was {_shown(before.get(key))}, is {_shown(now.get(key))}{more}."
+        " Choose another name=, leave name out, or go on all the same with force=true"
+    )
+
+
+def _shown(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def read_config(folder: Path) -> TrainConfig:

@@ -58,12 +58,23 @@ class Validator:
         indices = np.arange(len(self.corpus))
         self.batches = micro_batches(self.corpus, indices, self.tokenizers, max_cells=config.train.max_batch_cells)
 
-    def score(self, model: Transformer, autocast: Callable[[], AbstractContextManager[Any]]) -> DevScores:
+    def score(
+        self,
+        model: Transformer,
+        autocast: Callable[[], AbstractContextManager[Any]],
+        between: Callable[[], None] = lambda: None,
+    ) -> DevScores:
+        """`between` is called after every batch, and may raise to end it."""
         model.eval()
-        nll = self._nll(model, autocast)
-        translator = Translator(model, self.tokenizers, self.config.decode, device=self.device, seed=self.config.seed)
-        translations = [translated.text for translated in translator.translate(self.text.sources)]
-        model.train()
+        try:
+            nll = self._nll(model, autocast, between)
+            translator = Translator(
+                model, self.tokenizers, self.config.decode, device=self.device, seed=self.config.seed
+            )
+            translated = translator.translate(self.text.sources, on_progress=lambda n_lines: between())
+        finally:
+            model.train()
+        translations = [line.text for line in translated]
         return DevScores(nll, bleu(translations, [self.text.targets]), translations)
 
     def examples(self, scores: DevScores) -> Iterator[tuple[str, str, str]]:
@@ -85,12 +96,18 @@ class Validator:
         return weights
 
     @torch.no_grad()
-    def _nll(self, model: Transformer, autocast: Callable[[], AbstractContextManager[Any]]) -> float:
+    def _nll(
+        self,
+        model: Transformer,
+        autocast: Callable[[], AbstractContextManager[Any]],
+        between: Callable[[], None],
+    ) -> float:
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         for batch in self.batches:
             with autocast():
                 logits_KV, targets_K = predict(model, batch, self.device)
             total += F.cross_entropy(logits_KV.float(), targets_K, reduction="sum")
+            between()
         return total.item() / sum(batch.n_target_tokens for batch in self.batches)
 
 

@@ -53,17 +53,18 @@ def log_file(file: Path) -> Iterator[None]:
 
 
 class Recorder:
-    """Writes to the run directory what happens at each step after `step`, the one that was resumed from.
+    """Writes to the run directory what happens after `step`, the one that was resumed from; `evaluated` is the last one
+    that was evaluated by then.
 
     A disk that is full for these files is told once; training goes on.
     """
 
-    def __init__(self, run_dir: Path, *, step: int, max_steps: int) -> None:
+    def __init__(self, run_dir: Path, step: int, evaluated: int, *, max_steps: int) -> None:
         self.max_steps = max_steps
         self._broken = False
         self._metrics = run_dir / METRICS_FILE
         with faults(self._metrics, "write"):
-            forget_after(self._metrics, step)
+            forget_after(self._metrics, step, evaluated)
         self._tensorboard = SummaryWriter(run_dir / "tensorboard", purge_step=step + 1)
         self._bar = tqdm(
             total=max_steps, initial=step, unit="step", file=sys.stderr, disable=not sys.stderr.isatty(), leave=False
@@ -142,20 +143,21 @@ def append(file: Path, line: str) -> None:
         handle.write(line)
 
 
-def forget_after(file: Path, step: int) -> None:
-    """Leave out of a metrics file what a resumed run will write again: later steps, a torn last line, the end.
+def forget_after(file: Path, step: int, evaluated: int) -> None:
+    """Leave out of a metrics file what a resumed run will write again: updates after `step`, evaluations after
+    `evaluated`, a torn last line, the end.
 
     Raises OSError.
     """
     if not file.exists():
         return
-    lines = [line for line in file.read_bytes().split(b"\n") if _is_of_the_past(line, step)]
+    lines = [line for line in file.read_bytes().split(b"\n") if _is_of_the_past(line, step, evaluated)]
     write_whole(file, b"".join(line + b"\n" for line in lines))
 
 
-def _is_of_the_past(line: bytes, step: int) -> bool:
+def _is_of_the_past(line: bytes, step: int, evaluated: int) -> bool:
     try:
         entry = json.loads(line)
-        return bool(entry["step"] <= step and entry["kind"] != "final")
+        return bool(entry["step"] <= {"train": step, "dev": evaluated}.get(entry["kind"], -1))
     except (ValueError, KeyError, TypeError):
         return False

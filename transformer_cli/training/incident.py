@@ -1,0 +1,165 @@
+"""What led to the end of a run: an update whose loss was not a number, kept so that it can be run again.
+
+<run>/incidents/step-00001204/   incident.json       the config, the update's pairs, and what each batch gave
+                                 model.safetensors   the weights that it gave it with
+"""
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from transformer_cli.config import from_plain, to_plain
+from transformer_cli.data.batching import Batch, micro_batches
+from transformer_cli.data.cache import Array, EncodedCorpus
+from transformer_cli.data.prepare import Prepared
+from transformer_cli.data.tokenizer import Tokenizers
+from transformer_cli.errors import CheckpointError
+from transformer_cli.files import sync_folder, write_new
+from transformer_cli.models.file import MODEL_FILE, ModelFile, model_pieces, read_json, read_model
+from transformer_cli.schema import TrainConfig
+from transformer_cli.training.learner import Learner, stable_seed
+
+INCIDENTS, INCIDENT_FILE = "incidents", "incident.json"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one batch of an update gives, computed by itself."""
+
+    pairs: list[tuple[str, str]]
+    loss: float  # nats per target token of the batch
+    grad_norms: dict[str, float]  # by parameter, in the order of the forward pass
+
+    @property
+    def is_finite(self) -> bool:
+        return all(map(np.isfinite, [self.loss, *self.grad_norms.values()]))
+
+    def state(self) -> dict[str, Any]:
+        """For JSON, which has no word for a NaN: numbers as Python writes them in hexadecimal, to the last bit."""
+        return {"loss": self.loss.hex(), "grad_norms": {name: norm.hex() for name, norm in self.grad_norms.items()}}
+
+
+@dataclass(frozen=True)
+class Incident:
+    step: int
+    config: TrainConfig
+    model: ModelFile
+    pairs: EncodedCorpus
+    scaler: dict[str, Any]
+    recorded: list[dict[str, Any]]  # `Finding.state` of each batch
+
+    def replay(self, device: torch.device) -> list[Finding]:
+        """The update again, on `device`."""
+        learner = Learner(self.config, self.model.tokenizers, device)
+        learner.model.load_state_dict(self.model.weights)
+        learner.scaler.load_state_dict(self.scaler)
+        return diagnose(learner, self.pairs, self.model.tokenizers, step=self.step)
+
+
+def diagnose(learner: Learner, pairs: EncodedCorpus, tokenizers: Tokenizers, *, step: int) -> list[Finding]:
+    """Each batch of the update of `step`, which consists of `pairs`, with the dropout that it had there."""
+    cells = learner.settings.max_batch_cells
+    batches = micro_batches(pairs, np.arange(len(pairs)), tokenizers, max_cells=cells)
+    n_tokens = sum(batch.n_target_tokens for batch in batches)
+    findings = []
+    for i, batch in enumerate(batches):
+        learner.optimizer.zero_grad(set_to_none=True)
+        loss, _ = learner.learn_from(batch, seed=stable_seed(learner.seed, step, i), n_tokens=n_tokens).tolist()
+        norms = {
+            name: parameter.grad.norm().item()
+            for name, parameter in learner.model.named_parameters()
+            if parameter.grad is not None
+        }
+        findings.append(Finding(_text(batch, tokenizers), loss / batch.n_target_tokens, norms))
+    learner.optimizer.zero_grad(set_to_none=True)
+    return findings
+
+
+def _text(batch: Batch, tokenizers: Tokenizers) -> list[tuple[str, str]]:
+    sources = [row[mask].tolist() for row, mask in zip(batch.source_BS, batch.source_mask_BS, strict=True)]
+    targets = [row[mask].tolist() for row, mask in zip(batch.target_out_BT, batch.target_mask_BT, strict=True)]
+    return [
+        (tokenizers.source.decode(source), tokenizers.target.decode(target))
+        for source, target in zip(sources, targets, strict=True)
+    ]
+
+
+def write_incident(
+    run_dir: Path,
+    learner: Learner,
+    model: ModelFile,
+    config: TrainConfig,
+    prepared: Prepared,
+    *,
+    step: int,
+    indices: Array,
+) -> Path:
+    """Keep the update of `step`, whose pairs are `indices` of the corpus, in a folder of the run. Raises OSError."""
+    folder = run_dir / INCIDENTS / f"step-{step:08d}"
+    pairs = _pick(prepared.train, indices)
+    findings = diagnose(learner, pairs, prepared.tokenizers, step=step)
+    content = {
+        "format": FORMAT,
+        "step": step,
+        "config": to_plain(config),
+        "scaler": learner.scaler.state_dict(),
+        "source_ids": _sentences(pairs.source_ids, pairs.source_offsets),
+        "target_ids": _sentences(pairs.target_ids, pairs.target_offsets),
+        "batches": [{**finding.state(), "pairs": finding.pairs} for finding in findings],
+    }
+    temporary = folder.with_name(f".tmp-{folder.name}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    write_new(temporary / INCIDENT_FILE, [json.dumps(content, indent=1, ensure_ascii=False).encode()])
+    write_new(temporary / MODEL_FILE, model_pieces(model))
+    sync_folder(temporary)
+    shutil.rmtree(folder, ignore_errors=True)  # of an earlier try at the same step, which was the same
+    temporary.rename(folder)
+    sync_folder(folder.parent)
+    return folder
+
+
+def read_incident(folder: Path) -> Incident:
+    """Raises CheckpointError."""
+    file = folder / INCIDENT_FILE
+    try:
+        content = read_json(file.read_bytes(), file)
+        model = read_model(folder / MODEL_FILE)
+        sources, targets = content["source_ids"], content["target_ids"]
+        return Incident(
+            step=int(content["step"]),
+            config=from_plain(TrainConfig, content["config"]),
+            model=model,
+            pairs=EncodedCorpus(*_flat(sources), *_flat(targets)),
+            scaler=dict(content["scaler"]),
+            recorded=[{key: batch[key] for key in ("loss", "grad_norms")} for batch in content["batches"]],
+        )
+    except OSError as error:
+        raise CheckpointError(
+            f"{error.filename or file}: {error.strerror}. Name a folder below <run>/{INCIDENTS}"
+        ) from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{file}: not an incident that tfm has kept ({error!r}). Restore it") from error
+
+
+def _pick(corpus: EncodedCorpus, indices: Array) -> EncodedCorpus:
+    sources = [corpus.source_ids[corpus.source_offsets[i] : corpus.source_offsets[i + 1]] for i in indices]
+    targets = [corpus.target_ids[corpus.target_offsets[i] : corpus.target_offsets[i + 1]] for i in indices]
+    return EncodedCorpus(*_flat(sources), *_flat(targets))
+
+
+def _flat(sentences: Sequence[Any]) -> tuple[Array, Array]:
+    ids = np.concatenate([np.asarray(sentence, np.int64) for sentence in sentences])
+    return ids, np.cumsum([0, *map(len, sentences)])
+
+
+def _sentences(ids: Array, offsets: Array) -> list[list[int]]:
+    return [ids[start:end].tolist() for start, end in pairwise(offsets)]

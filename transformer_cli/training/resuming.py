@@ -1,0 +1,134 @@
+"""What a run goes on from: which checkpoint, whether it fits, and how it comes to every rank."""
+
+import json
+import platform
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from transformer_cli.data.prepare import Prepared
+from transformer_cli.errors import CheckpointError, DataError, EnvironmentFault
+from transformer_cli.files import faults
+from transformer_cli.logs import LOGGER
+from transformer_cli.schema import TrainSettings
+from transformer_cli.training.checkpoints import CHECKPOINTS, Checkpoint, CheckpointStore, Damage
+from transformer_cli.training.learner import Learner
+from transformer_cli.training.ranks import Ranks
+
+AUTO = "auto"  # of `resume`
+
+
+def find_checkpoint(store: CheckpointStore, resume: str) -> Checkpoint | None:
+    """The newest sound one of this run; if it has none yet, that of the checkpoint or run directory `resume`.
+
+    Raises CheckpointError.
+    """
+    checkpoint = store.newest()
+    if checkpoint is not None or resume == AUTO:
+        return checkpoint
+    path = Path(resume)
+    other = CheckpointStore(path if (path / CHECKPOINTS).is_dir() else path.parent.parent)
+    step = max(other.steps(), default=None) if other.run_dir == path else _step_of(path)
+    if step is None or not other.path(step).is_dir():
+        raise CheckpointError(
+            f"resume={resume}: no checkpoint there. Name a run directory, or a step in its checkpoints"
+        )
+    try:
+        checkpoint = other.load(step)
+    except Damage as damage:
+        raise CheckpointError(f"{other.path(step)}: {damage}. Name another checkpoint with resume=") from damage
+    LOGGER.info("%s: starting from %s", store.run_dir, other.path(step))
+    return checkpoint
+
+
+def _step_of(path: Path) -> int | None:
+    digits = path.name.removeprefix("step-")
+    return int(digits) if digits.isdecimal() else None
+
+
+def share_checkpoint(checkpoint: Checkpoint | None, learner: Learner, ranks: Ranks) -> dict[str, Any] | None:
+    """Let every rank's learner go on from what the first rank has read; its state, or None for a new run."""
+    header = None
+    if ranks.is_first:
+        shapes = {} if checkpoint is None else {name: list(x.shape) for name, x in checkpoint.optimizer.items()}
+        header = json.dumps([None if checkpoint is None else checkpoint.state, shapes])
+    state, shapes = json.loads(ranks.share("checkpoint", header))
+    weights = learner.model.state_dict()
+    if state is None:
+        ranks.spread(list(weights.values()))
+        return None
+    if checkpoint is None:
+        optimizer = {name: torch.empty(shape, device=learner.device) for name, shape in shapes.items()}
+    else:
+        learner.model.load_state_dict(checkpoint.model.weights)
+        optimizer = {name: tensor.to(learner.device) for name, tensor in checkpoint.optimizer.items()}
+    ranks.spread([*weights.values(), *(optimizer[name] for name in shapes)])
+    learner.restore(optimizer, state)
+    return dict(state)
+
+
+def refuse_other_data(run_dir: Path, state: dict[str, Any], prepared: Prepared, *, force: bool) -> None:
+    """Raise DataError, after a table of what has changed, unless `force`."""
+    if state["data"] == prepared.fingerprint:
+        return
+    before, now = (
+        {**state["inputs"], "all of it": state["data"]},
+        {**prepared.inputs, "all of it": prepared.fingerprint},
+    )
+    changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    tell_changes([(name, _short(before.get(name)), _short(now.get(name))) for name in changed], "SHA-256 of")
+    if force:
+        LOGGER.warning("%s: going on with other data than before, as force=true says", run_dir)
+        return
+    first = changed[0]
+    raise DataError(
+        f"{run_dir}: was trained on other data: {first} had SHA-256 {_short(before.get(first))}, and now"
+        f" {_short(now.get(first))}. Restore it, choose another name=, or go on all the same with force=true"
+    )
+
+
+def _short(sha256: str | None) -> str:
+    return "none" if sha256 is None else sha256[:12]
+
+
+def tell_changes(rows: list[tuple[str, str, str]], what: str) -> None:
+    """Three columns: what has changed, what it was when the run was started, and what it is now."""
+    table = [(what, "was", "is"), *rows]
+    first, second = (max(len(row[column]) for row in table) for column in (0, 1))
+    for name, before, now in table:
+        LOGGER.warning("%-*s  %-*s  %s", first, name, second, before, now)
+
+
+def environment(device: torch.device, ranks: Ranks) -> dict[str, Any]:
+    """What a run's last bits depend on beside its config and its data."""
+    on_gpu = device.type == "cuda"
+    return {
+        "torch": torch.__version__,
+        "device": torch.cuda.get_device_name(device) if on_gpu else platform.machine(),
+        "threads": 0 if on_gpu else torch.get_num_threads(),
+        "ranks": ranks.world_size,
+    }
+
+
+def warn_of_other_environment(state: dict[str, Any], now: dict[str, Any]) -> None:
+    before = state["environment"]
+    changed = [f"{key} was {before.get(key)}, is {now[key]}" for key in now if before.get(key) != now[key]]
+    if changed:
+        LOGGER.warning("%s: the last bits may differ from those of a run that went on unchanged", "; ".join(changed))
+
+
+def require_room(store: CheckpointStore, settings: TrainSettings, model: nn.Module) -> None:
+    """Raise EnvironmentFault if the disk has no room for the checkpoints that this run will keep at once."""
+    size = 3 * sum(weight.nbytes for weight in model.state_dict().values())  # each with the two moments of Adam
+    # One more than is kept, since the old one goes last; and the model that is shipped is smaller than a checkpoint.
+    n_missing = max(1, settings.keep_last + settings.keep_best + 1 - len(store.steps()))
+    with faults(store.folder, "look for free space"):
+        free = shutil.disk_usage(store.folder).free
+    if free < n_missing * size:
+        raise EnvironmentFault(
+            f"{store.folder}: {n_missing} checkpoints need {n_missing * size / 1e9:.3g} GB, and {free / 1e9:.3g} GB are"
+            " free. Make room, lower train.keep_last, or choose another disk with runs="
+        )

@@ -1,0 +1,142 @@
+"""Saving while training goes on: the tensors are copied, and a thread writes the copies."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import TracebackType
+
+import torch
+from torch import Tensor
+
+from transformer_cli.errors import EnvironmentFault, TfmError
+from transformer_cli.logs import LOGGER
+from transformer_cli.training.checkpoints import Checkpoint, CheckpointStore
+
+MAX_FAILURES = 3  # in a row, before training stops
+
+
+class Copies:
+    """Memory on the CPU for one copy of the tensors, taken once: to touch new memory costs more than to copy."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[str, Tensor] = {}
+
+    @property
+    def has_memory(self) -> bool:
+        return bool(self._buffers)
+
+    def of(self, tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+        """The tensors as they are now. From a GPU they arrive when what it has been told so far is done.
+
+        A later call overwrites what an earlier one with the same `prefix` has given.
+        """
+        return {name: self._copy(f"{prefix}/{name}", tensor.detach()) for name, tensor in tensors.items()}
+
+    def _copy(self, key: str, tensor: Tensor) -> Tensor:
+        if key not in self._buffers:
+            self._buffers[key] = torch.zeros(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
+        return self._buffers[key].copy_(tensor, non_blocking=True)
+
+
+class Saver:
+    """Publishes checkpoints one after another, each with what has to follow it.
+
+    A save that fails is told, and tried again when the next one is due. After MAX_FAILURES in a row `check`, `save` and
+    `wait` raise EnvironmentFault.
+    """
+
+    def __init__(self, store: CheckpointStore, device: torch.device) -> None:
+        self.store, self.device = store, device
+        self.n_failures = 0  # in a row
+        self.failed_steps: set[int] = set()
+        self._copies = Copies()
+        self._thread: threading.Thread | None = None
+        self._fault: BaseException | None = None
+
+    def __enter__(self) -> "Saver":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if not isinstance(error, KeyboardInterrupt):  # whoever asks twice does not want to wait
+            self._join()
+
+    def reserve(self, model: Mapping[str, Tensor], optimizer: Mapping[str, Tensor]) -> None:
+        """Take the memory for the copies at the first call, so that the first save takes no longer than the others."""
+        if not self._copies.has_memory:
+            self._copies.of(model, "model")
+            self._copies.of(optimizer, "optimizer")
+
+    def save(self, checkpoint: Checkpoint, afterwards: Callable[[], None]) -> None:
+        """Copy the tensors of `checkpoint` and return; meanwhile it is published, and then `afterwards` called.
+
+        If the save before is not over yet, wait for it: they are published in order.
+        """
+        self.check()
+        start = time.perf_counter()
+        self._join()
+        copied = replace(
+            checkpoint,
+            model=replace(checkpoint.model, weights=self._copies.of(checkpoint.model.weights, "model")),
+            optimizer=self._copies.of(checkpoint.optimizer, "optimizer"),
+        )
+        is_copied = torch.cuda.Event() if self.device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        if is_copied is not None:
+            is_copied.record()
+        pause_ms = 1000 * (time.perf_counter() - start)
+        self._thread = threading.Thread(
+            target=self._publish, args=(copied, afterwards, is_copied, pause_ms), name="tfm-saver", daemon=True
+        )
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Until the last save is over. Raises what has gone wrong with it."""
+        self._join()
+        if self.n_failures:
+            assert self._fault is not None
+            raise self._fault
+        self.check()
+
+    def check(self) -> None:
+        """Raise EnvironmentFault if saving has failed too often, and whatever else has gone wrong in the thread."""
+        if self._fault is not None and (self.n_failures >= MAX_FAILURES or not isinstance(self._fault, TfmError)):
+            raise self._fault
+
+    def _join(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _publish(
+        self,
+        checkpoint: Checkpoint,
+        afterwards: Callable[[], None],
+        is_copied: torch.cuda.Event | None,
+        pause_ms: float,
+    ) -> None:
+        start = time.perf_counter()
+        try:
+            if is_copied is not None:
+                is_copied.synchronize()
+            self.store.save(checkpoint)
+            self.n_failures = 0
+            seconds = time.perf_counter() - start
+            LOGGER.info("step %d: saved in %.1f s; training paused for %.0f ms", checkpoint.step, seconds, pause_ms)
+        except EnvironmentFault as fault:
+            self._fault = fault
+            self.n_failures += 1
+            self.failed_steps.add(checkpoint.step)
+            count = f"failure {self.n_failures} of {MAX_FAILURES} in a row"
+            LOGGER.warning("step %d is not saved (%s): %s", checkpoint.step, count, fault)
+        except BaseException as error:
+            self._fault = error
+        else:
+            self._follow_up(afterwards)
+
+    def _follow_up(self, afterwards: Callable[[], None]) -> None:
+        try:
+            afterwards()
+        except EnvironmentFault as fault:
+            LOGGER.warning("%s", fault)  # the checkpoint is safe, and the next save tidies again
+        except BaseException as error:
+            self._fault = error

@@ -1,0 +1,69 @@
+"""Stopping when the system asks: finish the step, save, exit."""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+from transformer_cli.errors import Stopped
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)  # the last is Slurm's usual warning
+
+
+class StopNow(Exception):
+    """What was going on is left unfinished, because there is a request to stop."""
+
+
+class StopRequest:
+    """The signal that asks this process to stop, once there is one.
+
+    Before training has begun there is nothing to save, and `Stopped` is raised on the spot.
+    """
+
+    def __init__(self, *, speaks: bool = True) -> None:
+        self.signal = 0  # none yet
+        self.is_training = False
+        self.speaks = speaks
+        self._idle = "nothing was being trained yet"
+
+    def note_end(self) -> None:
+        """From here on there is nothing left that a stop could lose."""
+        self.is_training, self._idle = False, "the model is trained, and the same command reports its scores"
+        if self.signal:
+            raise Stopped(self.signal, self._idle)
+
+    def receive(self, signum: int, frame: FrameType | None = None) -> None:
+        """The handler: it runs between any two instructions of the main thread."""
+        if not self.is_training:
+            raise Stopped(signum, self._idle)
+        if self.signal and signum == signal.SIGINT:
+            raise KeyboardInterrupt
+        if not self.signal:
+            self.signal = signum
+            again = "; again to stop at once" if signum == signal.SIGINT else ""
+            self._tell(f"tfm: {signal.Signals(signum).name}: saving after this step{again}\n")
+
+    def _tell(self, line: str) -> None:
+        if self.speaks:
+            with suppress(OSError):
+                os.write(2, line.encode())  # print could be interrupting itself
+
+
+@contextmanager
+def stop_signals(*, speaks: bool = True) -> Iterator[StopRequest]:
+    """Receive the signals meanwhile. In a thread of somebody else's process they stay that process's business."""
+    request = StopRequest(speaks=speaks)
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
+    # What was ignored stays so: nohup does that with SIGHUP.
+    before = {signum: signal.getsignal(signum) for signum in SIGNALS if signal.getsignal(signum) != signal.SIG_IGN}
+    try:
+        for signum in before:
+            signal.signal(signum, request.receive)
+        yield request
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
