@@ -32,12 +32,12 @@ NEEDS = "0.1.0"  # the first version of tfm that reads this format
 _METADATA = "tfm"  # the only metadata key: safetensors writes several in random order
 _NO_HASH = "0" * 64  # stands in for the hash while the file is being hashed
 _MAX_HEADER = 16_000_000  # bytes; 512 + 512 layers take about 2 MB
-_SAFETENSORS_TYPES = {
-    torch.float64: "F64",
+_SAFETENSORS_TYPES = {  # in the order of the library: wide ones first, so that all are aligned
     torch.int64: "I64",
+    torch.float64: "F64",
     torch.float32: "F32",
-    torch.float16: "F16",
     torch.bfloat16: "BF16",
+    torch.float16: "F16",
     torch.uint8: "U8",
 }
 _SOURCE, _TARGET = "tokenizer.source", "tokenizer.target"
@@ -123,7 +123,8 @@ def serialise(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None 
     header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     data: list[memoryview] = []
     end = 0
-    for name, tensor in sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0])):  # so aligned
+    order = list(_SAFETENSORS_TYPES)
+    for name, tensor in sorted(tensors.items(), key=lambda item: (order.index(item[1].dtype), item[0])):
         data.append(_memory(tensor))
         start, end = end, end + data[-1].nbytes
         dtype = _SAFETENSORS_TYPES[tensor.dtype]
