@@ -39,7 +39,7 @@ class EnvironmentFault(TfmError):
 
 
 class LostRankError(EnvironmentFault):
-    pass
+    speaker = 0  # the first of the ranks that are left
 
 
 class DivergedError(TfmError):
@@ -59,9 +59,9 @@ class Stopped(TfmError):
 
 
 class ElsewhereError(TfmError):
-    def __init__(self, message: str, exit_code: int) -> None:
+    def __init__(self, message: str, exit_code: int, *, speaks: bool) -> None:
         super().__init__(message)
-        self.exit_code = exit_code
+        self.exit_code, self.speaks = exit_code, speaks
 
 
 def quoted(text: str, limit: int = 80) -> str:

@@ -44,6 +44,7 @@ from transformer_cli.training.validation import DevScores, Rank, Validator, show
 from transformer_cli.training.writers import Recorder, log_file
 
 RESULT_FILE = "result.json"
+UNSOUND = "because the loss or a weight is not a finite number"
 _OF_THIS_MACHINE = ("root", "cache")  # keys of the data config that a shared model file should not tell
 
 
@@ -161,8 +162,8 @@ class Run:
         if progress.is_due(settings.eval_every, settings):
             is_one_of_the_best = progress.rank(self.rank(), settings)
         is_last = progress.is_over(settings)
-        if is_last and not self.learner.is_sound():
-            self.diverge(progress.step)
+        if is_last and not progress.best and not self.learner.is_sound():
+            self.diverge(progress.step)  # with nothing to ship
         if is_one_of_the_best or is_last or progress.is_due(settings.save_every, settings):
             progress.keep(settings)
             self.save()
@@ -170,6 +171,7 @@ class Run:
     def rank(self) -> Rank:
         """How good this step is, as the first rank finds. Raises Stopped if a signal comes in between."""
         if not self.learner.is_sound():
+            LOGGER.warning("step %d: not evaluated, %s", self.progress.step, UNSOUND)
             return math.nan, math.nan
         rank = json.loads(self.ranks.share(f"evaluated/{self.progress.step}", self.evaluate()))
         if rank is None:
@@ -286,7 +288,7 @@ class FirstRun(Run):
         """A checkpoint of this step, published while training goes on; older ones go afterwards."""
         step, progress = self.progress.step, self.progress
         if not self.learner.is_sound():
-            LOGGER.warning("step %d: not saved, because the loss or a weight is not a finite number", step)
+            LOGGER.warning("step %d: not saved, %s", step, UNSOUND)
             progress.forget([step])
             return
         progress.forget(self.saver.failed_steps)

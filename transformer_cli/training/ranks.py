@@ -5,10 +5,12 @@ NCCL between GPUs); what one of them does alone, like preparing data, reading a 
 through torchrun's key-value store, where nobody is in a hurry. The first rank composes, reads, writes and speaks.
 """
 
+import itertools
 import os
 import socket
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 
@@ -20,7 +22,8 @@ from torch.distributed.rendezvous import rendezvous
 from transformer_cli.errors import ElsewhereError, EnvironmentFault, LostRankError, TfmError
 from transformer_cli.training.signals import StopRequest
 
-ROLL_CALL_S = 5.0  # for those that are left, once a rank is missing
+BEAT_S = 0.5  # how often each rank says that it is alive
+SILENCE_S = 4.0  # after which it is not
 GRACE_S = 20.0  # of the 30 s that torchrun gives between SIGTERM and SIGKILL
 
 
@@ -39,6 +42,8 @@ class Ranks:
         self.request, self.rank, self.world_size, self.timeout_s = request, rank, world_size, timeout_s
         self.stop_signal = 0  # which all ranks have agreed on
         self._store = store
+        if store is not None:
+            threading.Thread(target=self._beat, name="tfm-heartbeat", daemon=True).start()
 
     @property
     def is_first(self) -> bool:
@@ -60,7 +65,7 @@ class Ranks:
         if self._store is not None:
             self._say(f"at/{self.rank}", str(step))
             signum = torch.tensor(self.stop_signal)
-            self._together(lambda: dist.all_reduce(signum, dist.ReduceOp.MAX), step)
+            self._together(dist.all_reduce(signum, dist.ReduceOp.MAX, async_op=True), step)
             self.stop_signal = int(signum)
 
     def add_up(self, tensors: Sequence[Tensor], step: int) -> None:
@@ -68,14 +73,14 @@ class Ranks:
         if self._store is None:
             return
         flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
-        self._together(lambda: dist.all_reduce(flat), step)
+        self._together(dist.all_reduce(flat, async_op=True), step)
         for tensor, total in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
             tensor.copy_(total.view_as(tensor))
 
     def spread(self, tensors: Sequence[Tensor]) -> None:
         """Overwrite the tensors with the first rank's."""
         for tensor in tensors if self._store is not None else ():
-            self._together(lambda tensor=tensor: dist.broadcast(tensor, src=0), 0)  # type: ignore[misc]
+            self._together(dist.broadcast(tensor, src=0, async_op=True), 0)
 
     def share(self, key: str, text: str | None) -> str:
         """The text that the first rank gives under `key`; the others pass None and wait for it as long as it takes."""
@@ -89,20 +94,25 @@ class Ranks:
 
     def is_asked_to_stop(self) -> bool:
         """Whether this rank, or one that waits in `share`, was asked to stop."""
-        return self.request.signal != 0 or (self._store is not None and self._store.check(["stop"]))
+        if self._store is None or self.request.signal:
+            return self.request.signal != 0
+        with suppress(RuntimeError):  # who cannot be reached is noticed soon enough
+            return self._read("stop", "") != ""
+        return False
 
     def leave(self, error: TfmError) -> None:
-        """Tell the others why this rank ends."""
-        if self._store is not None and not isinstance(error, ElsewhereError) and error.speaks is None:
+        """Tell the others why this rank ends, and who says so."""
+        if self._store is not None and not isinstance(error, ElsewhereError):
+            speaker = error.speaker if isinstance(error, LostRankError) else 0
             with suppress(RuntimeError):
-                self._store.set("fault", f"{error.exit_code} {error}")
+                self._store.set("fault", f"{error.exit_code} {speaker} {error}")
 
     def _say(self, key: str, text: str) -> None:
         assert self._store is not None
         try:
             self._store.set(key, text)
         except RuntimeError as error:
-            raise self._out_of_touch(error) from error
+            raise self._out_of_touch(str(error)) from error
 
     def _await(self, key: str) -> str:
         assert self._store is not None
@@ -110,77 +120,86 @@ class Ranks:
         while True:
             try:
                 if self._store.check([key]):
-                    return str(self._store.get(key), "utf-8")
+                    return self._read(key, "")
                 self._refuse_fault()
                 if self.request.signal and asked_at is None:
                     asked_at = time.monotonic()
-                    self._store.set("stop", "")
+                    self._store.set("stop", "stop")
             except RuntimeError as error:
-                raise self._out_of_touch(error) from error
+                raise self._out_of_touch(str(error)) from error
             if asked_at is not None and time.monotonic() - asked_at > GRACE_S:
-                raise self._missing([0], f"has not answered for {GRACE_S:.0f} s", speaks=self.rank == 1)
+                raise self._missing(f"rank 0 ({self._read('where/0', 'unknown')}) does not answer", speaker=1)
             time.sleep(0.05)
 
-    def _together(self, collective: Callable[[], object], step: int) -> None:
-        start = time.monotonic()
+    def _together(self, work: dist.Work, step: int) -> None:
+        """Wait for a collective; looking up now and then, because a rank that is gone is not noticed by all others."""
+        assert self._store is not None
+        start = looked_up = time.monotonic()
+        pause_s = 1e-5
         try:
-            collective()
+            while not work.is_completed():
+                time.sleep(pause_s)
+                pause_s = min(2 * pause_s, 0.005)
+                if time.monotonic() - looked_up > BEAT_S:
+                    looked_up = time.monotonic()
+                    if looked_up - start > self.timeout_s or self._store.check(["loss"]):
+                        raise self._who_is_missing(step, "no answer", waited_s=looked_up - start)
+            work.wait()
         except RuntimeError as error:
-            waited_s = time.monotonic() - start
-            if "timed out" in str(error).lower() or waited_s >= self.timeout_s:
-                what = f"has not reached step {step} for {waited_s:.0f} s"
-            else:
-                what = f"is gone, at step {step}"
-            raise self._who_is_missing(what, error) from error
+            raise self._who_is_missing(step, str(error), waited_s=time.monotonic() - start) from error
 
-    def _who_is_missing(self, what: str, error: RuntimeError) -> TfmError:
-        """Hold a roll call through the store."""
+    def _who_is_missing(self, step: int, what: str, *, waited_s: float) -> TfmError:
+        """Who has no pulse; if all have one, who has not come this far."""
         assert self._store is not None
         try:
+            self._store.set("loss", "")
+            before = self._pulses()
+            time.sleep(SILENCE_S)
             self._refuse_fault()
-            with suppress(RuntimeError, AssertionError):
-                dist.destroy_process_group()  # closes the connections: who still waits for an answer wakes up
-            self._store.set(f"left/{self.rank}", "")
-            deadline, left = time.monotonic() + ROLL_CALL_S, {self.rank}
-            while len(left) < self.world_size and time.monotonic() < deadline:
-                left = {rank for rank in range(self.world_size) if self._store.check([f"left/{rank}"])}
-                time.sleep(0.05)
-            self._refuse_fault()
+            after = self._pulses()
+            others = [rank for rank in range(self.world_size) if rank != self.rank]
+            silent = [rank for rank in others if before[rank] == after[rank]]
+            late = [rank for rank in others if int(self._read(f"at/{rank}", "0")) < step]
+            named = " and ".join(f"rank {rank} ({self._read(f'where/{rank}', 'unknown')})" for rank in silent or late)
         except ElsewhereError as elsewhere:
             return elsewhere
-        except RuntimeError as lost:
-            return self._out_of_touch(lost)
-        missing = [rank for rank in range(self.world_size) if rank not in left]
-        if not missing:
-            return self._out_of_touch(error)
-        return self._missing(missing, what, speaks=self.rank == min(left))
+        except RuntimeError as error:
+            return self._out_of_touch(str(error))
+        if not named:
+            return self._out_of_touch(what)
+        is_gone = silent and waited_s < self.timeout_s
+        did = f"does not answer, at step {step}" if is_gone else f"has not reached step {step} for {waited_s:.0f} s"
+        return self._missing(f"{named} {did}", speaker=min({*range(self.world_size)} - {*silent}))
+
+    def _missing(self, what: str, *, speaker: int) -> LostRankError:
+        error = LostRankError(f"{what}. Look at its own log, and run the same command again")
+        error.speaker, error.speaks = speaker, self.rank == speaker
+        return error
+
+    def _beat(self) -> None:
+        assert self._store is not None
+        with suppress(RuntimeError):  # the store is gone, and so are the others
+            for beat in itertools.count():
+                self._store.set(f"pulse/{self.rank}", str(beat))
+                time.sleep(BEAT_S)
+
+    def _pulses(self) -> list[str]:
+        return [self._read(f"pulse/{rank}", "") for rank in range(self.world_size)]
+
+    def _read(self, key: str, default: str) -> str:
+        assert self._store is not None
+        return str(self._store.get(key), "utf-8") if self._store.check([key]) else default
 
     def _refuse_fault(self) -> None:
         """Raise ElsewhereError if another rank has told why it left."""
         assert self._store is not None
-        if self._store.check(["fault"]):
-            code, _, message = str(self._store.get("fault"), "utf-8").partition(" ")
-            raise ElsewhereError(message, int(code))
+        if fault := self._read("fault", ""):
+            code, speaker, message = fault.split(" ", 2)
+            raise ElsewhereError(message, int(code), speaks=self.rank == int(speaker))
 
-    def _missing(self, ranks: list[int], what: str, *, speaks: bool) -> LostRankError:
-        names = " and ".join(f"rank {rank} ({self._where(rank)})" for rank in ranks)
-        return _spoken(LostRankError(f"{names} {what}. Look at its log, then run the same command again"), speaks)
-
-    def _where(self, rank: int) -> str:
-        assert self._store is not None
-        with suppress(RuntimeError):
-            if self._store.check([f"where/{rank}"]):
-                return str(self._store.get(f"where/{rank}"), "utf-8")
-        return "unknown"
-
-    def _out_of_touch(self, error: RuntimeError) -> LostRankError:
-        what = str(error).split("\n")[0]
-        return _spoken(LostRankError(f"rank {self.rank}: cannot reach the others ({what}). Run the same command again"))
-
-
-def _spoken(error: LostRankError, speaks: bool = True) -> LostRankError:
-    error.speaks = speaks
-    return error
+    def _out_of_touch(self, what: str) -> LostRankError:
+        first_line = what.split("\n")[0]
+        return self._missing(f"rank {self.rank}: cannot reach the others ({first_line})", speaker=self.rank)
 
 
 @contextmanager

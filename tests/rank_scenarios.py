@@ -1,0 +1,173 @@
+"""Several ranks as forked processes, so that torch is imported once: each scenario's outcome as JSON on stdout.
+
+Run by test_ranks.py as `python -m tests.rank_scenarios FOLDER`. This process is what torchrun's agent is: it keeps the
+store through which the ranks meet, and outlives them.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from tests.toy_run import CPU, MODEL, config, metrics, prepared
+from transformer_cli.data.batching import Batch
+from transformer_cli.errors import TfmError
+from transformer_cli.schema import TrainConfig
+from transformer_cli.training.learner import Learner
+from transformer_cli.training.loop import assist, train
+from transformer_cli.training.ranks import Ranks, join_ranks
+from transformer_cli.training.signals import stop_signals
+
+PATIENCE_S = 120
+Trouble = Callable[[int, int], None]  # at the beginning of an update, on a rank
+
+
+def in_trouble(at_step: int, on_rank: int, trouble: Callable[[], None]) -> Trouble:
+    def happen(step: int, rank: int) -> None:
+        if (step, rank) == (at_step, on_rank):
+            trouble()
+
+    return happen
+
+
+def send(signum: int) -> Callable[[], None]:
+    return lambda: os.kill(os.getpid(), signum)
+
+
+def forget_memory(n_rows: int, *, on_rank: int) -> None:
+    """Let batches of more than `n_rows` pairs be too large for one rank."""
+    learn_from = Learner.learn_from
+
+    def small(self: Learner, batch: Batch, **kwargs: Any) -> Any:
+        if len(batch.source_BS) > n_rows and self.ranks.rank == on_rank:
+            raise torch.OutOfMemoryError("no memory left in this test")
+        return learn_from(self, batch, **kwargs)
+
+    Learner.learn_from = small  # type: ignore[method-assign]
+
+
+def one_rank(folder: Path, settings: TrainConfig, trouble: Trouble) -> dict[str, Any]:
+    """Train as the rank that the environment names, and tell what came of it."""
+    rank, seen = int(os.environ["RANK"]), []
+    update, learn_from = Learner.update, Learner.learn_from
+
+    def updating(self: Learner, *args: Any, **kwargs: Any) -> Any:
+        trouble(kwargs["step"], rank)
+        return update(self, *args, **kwargs)
+
+    def noting(self: Learner, batch: Batch, **kwargs: Any) -> Any:
+        seen.append(batch.target_out_BT.tolist())
+        return learn_from(self, batch, **kwargs)
+
+    Learner.update = updating  # type: ignore[method-assign]
+    Learner.learn_from = noting  # type: ignore[method-assign]
+    try:
+        with (
+            stop_signals(speaks=False) as request,
+            join_ranks(request, device_type="cpu", timeout_s=settings.train.rank_timeout) as ranks,
+        ):
+            work(folder, settings, ranks)
+        return {"code": 0, "seen": seen}
+    except TfmError as error:
+        speaks = rank == 0 if error.speaks is None else error.speaks
+        return {"code": error.exit_code, "error": str(error), "speaks": speaks, "seen": seen}
+
+
+def work(folder: Path, settings: TrainConfig, ranks: Ranks) -> None:
+    if ranks.is_first:
+        folder.mkdir(parents=True, exist_ok=True)
+        train(settings, prepared(), folder, device=CPU, ranks=ranks)
+    else:
+        assist(settings, prepared(), device=CPU, ranks=ranks)
+
+
+def together(
+    folder: Path, n_ranks: int, settings: TrainConfig, trouble: Trouble = lambda step, rank: None
+) -> dict[str, Any]:
+    """The outcome of each rank, None for one that was killed; the losses by step, and the steps that were saved."""
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    environment = {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(store.port),
+        "WORLD_SIZE": str(n_ranks),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+    }
+    processes = {}
+    for rank in range(n_ranks):
+        reader, writer = os.pipe()
+        process = os.fork()
+        if process == 0:
+            os.environ.update(environment, RANK=str(rank), LOCAL_RANK=str(rank))
+            try:
+                with os.fdopen(writer, "w") as told:
+                    json.dump(one_rank(folder, settings, trouble), told)
+            except BaseException:
+                traceback.print_exc()
+            os._exit(0)
+        os.close(writer)
+        processes[process] = (rank, reader)
+    outcomes = gather(processes)
+    losses = {entry["step"]: entry["loss"] for entry in metrics(folder) if entry["kind"] == "train"}
+    saved = sorted(path.name for path in (folder / "checkpoints").iterdir())
+    return {"ranks": outcomes, "losses": losses, "saved": saved}
+
+
+def gather(processes: dict[int, tuple[int, int]]) -> list[Any]:
+    outcomes: dict[int, Any] = {}
+    deadline = time.monotonic() + PATIENCE_S
+    for process, (rank, reader) in processes.items():
+        while time.monotonic() < deadline and not os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            if len(outcomes) == len(processes) - 1 and stopped(process):
+                break
+            if stopped(process) and rank < max(rank for rank, _ in processes.values()):
+                break
+            time.sleep(0.02)
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+        with os.fdopen(reader) as told:
+            text = told.read()
+        outcomes[rank] = json.loads(text) if text else None
+    return [outcomes[rank] for rank in sorted(outcomes)]
+
+
+def stopped(process: int) -> bool:
+    return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
+
+
+def main(folder: Path) -> None:
+    settings = config(max_batch_cells=8)
+    impatient = config(max_batch_cells=8, rank_timeout=3.0)
+    exact = config(max_batch_cells=8, model=replace(MODEL, dropout=0.0))
+    outcome: dict[str, Any] = {}
+    for n_ranks in (1, 2, 4):
+        outcome[f"{n_ranks} ranks"] = together(folder / str(n_ranks), n_ranks, settings)
+    asked = in_trouble(5, 1, send(signal.SIGTERM))
+    for n_ranks in (1, 4):
+        first = together(folder / f"moved{n_ranks}", 2, settings, asked)
+        second = together(folder / f"moved{n_ranks}", n_ranks, settings)
+        outcome[f"moved to {n_ranks}"] = {"first": first, "second": second}
+    for lost in (0, 1):
+        first = together(folder / f"lost{lost}", 3, settings, in_trouble(5, lost, send(signal.SIGKILL)))
+        second = together(folder / f"lost{lost}", 3, settings)
+        outcome[f"lost {lost}"] = {"first": first, "second": second}
+    outcome["hanging"] = together(folder / "hanging", 2, impatient, in_trouble(5, 1, send(signal.SIGSTOP)))
+    small = in_trouble(5, 1, lambda: forget_memory(0, on_rank=1))
+    outcome["too small"] = together(folder / "small", 2, settings, small)
+    tight = in_trouble(5, 1, lambda: forget_memory(1, on_rank=1))
+    outcome["tight"] = together(folder / "tight", 2, exact, tight)
+    outcome["roomy"] = together(folder / "roomy", 1, exact)
+    print(json.dumps(outcome))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

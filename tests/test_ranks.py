@@ -1,0 +1,153 @@
+"""Several processes that train one model: the same data, the same losses, and nothing lost when one of them goes."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import ROOT
+from transformer_cli.errors import EnvironmentFault
+from transformer_cli.training.ranks import join_ranks
+from transformer_cli.training.signals import StopRequest
+
+STEPS = [str(step) for step in range(1, 13)]
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    command = [sys.executable, "-m", "tests.rank_scenarios", str(tmp_path_factory.mktemp("ranks"))]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
+    assert result.returncode == 0, result.stderr
+    told: dict[str, Any] = json.loads(result.stdout.strip().split("\n")[-1])
+    return told
+
+
+def sentences(run: dict[str, Any], n_ranks: int) -> list[Any]:
+    """What the ranks learnt from, in the order of the micro-batches, which they take in turn."""
+    seen = [rank["seen"] for rank in run["ranks"]]
+    assert len(seen) == n_ranks
+    return sorted(batch for rank in seen for batch in rank)
+
+
+def codes(run: dict[str, Any]) -> list[Any]:
+    return [rank and rank["code"] for rank in run["ranks"]]
+
+
+def the_line(run: dict[str, Any]) -> str:
+    """What the one rank that speaks says."""
+    (line,) = (rank["error"] for rank in run["ranks"] if rank and rank.get("speaks"))
+    return str(line)
+
+
+@pytest.mark.parametrize("n_ranks", [2, 4])
+def test_A18_any_number_of_ranks_learns_from_the_same_batches(outcome: dict[str, Any], n_ranks: int) -> None:
+    alone, ranked = outcome["1 ranks"], outcome[f"{n_ranks} ranks"]
+    assert codes(ranked) == [0] * n_ranks
+    assert sentences(ranked, n_ranks) == sentences(alone, 1)
+    assert all(rank["seen"] for rank in ranked["ranks"])
+    # In an update every rank's batches come in the order that they have for one rank alone.
+    for rank in ranked["ranks"]:
+        in_order = iter(alone["ranks"][0]["seen"])
+        assert all(batch in in_order for batch in rank["seen"])
+
+
+@pytest.mark.parametrize("name", ["2 ranks", "4 ranks"])
+def test_A18_the_losses_are_those_of_one_rank_with_dropout_on(outcome: dict[str, Any], name: str) -> None:
+    expected = outcome["1 ranks"]["losses"]
+    assert list(expected) == STEPS
+    assert outcome[name]["losses"] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("n_ranks", [1, 4])
+def test_A18_a_run_goes_on_with_another_number_of_ranks(outcome: dict[str, Any], n_ranks: int) -> None:
+    run = outcome[f"moved to {n_ranks}"]["second"]
+    assert codes(run) == [0] * n_ranks
+    assert run["losses"] == pytest.approx(outcome["1 ranks"]["losses"], rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["moved to 1", "moved to 4"])
+def test_A8_a_signal_to_one_rank_stops_all_at_the_same_step(outcome: dict[str, Any], name: str) -> None:
+    first = outcome[name]["first"]
+    assert codes(first) == [143, 143]
+    assert first["saved"] == ["step-00000002", "step-00000004", "step-00000005"]
+    assert "step 5 is the newest that is saved" in the_line(first)
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_A10_the_others_name_the_rank_that_was_killed_and_no_checkpoint_is_half(
+    outcome: dict[str, Any], lost: int
+) -> None:
+    first, second = outcome[f"lost {lost}"]["first"], outcome[f"lost {lost}"]["second"]
+    assert codes(first) == [None if rank == lost else 5 for rank in range(3)]
+    assert re.match(rf"rank {lost} \(process \d+ on \S+\) does not answer, at step 5\. ", the_line(first))
+    whole = [name for name in first["saved"] if not name.startswith(".tmp-")]  # rank 0 may have been killed in a save
+    assert whole in (["step-00000002"], ["step-00000002", "step-00000004"])  # the fifth update was never made
+    assert lost == 0 or whole == first["saved"] == ["step-00000002", "step-00000004"]
+    assert codes(second) == [0, 0, 0]
+    assert second["losses"] == pytest.approx(outcome["1 ranks"]["losses"], rel=1e-5)
+
+
+def test_A11_a_rank_that_hangs_is_named_when_patience_ends(outcome: dict[str, Any]) -> None:
+    hanging = outcome["hanging"]
+    assert codes(hanging) == [5, None]
+    assert re.match(r"rank 1 \(process \d+ on \S+\) has not reached step 5 for \d+ s\. ", the_line(hanging))
+
+
+def test_a_fault_of_one_rank_ends_all_with_its_code_and_is_said_once(outcome: dict[str, Any]) -> None:
+    assert codes(outcome["too small"]) == [5, 5]
+    assert the_line(outcome["too small"]).startswith("step 5: out of memory with a single pair of")
+
+
+def test_B9_one_rank_that_runs_out_of_memory_tries_again_while_the_others_wait(outcome: dict[str, Any]) -> None:
+    tight, roomy = outcome["tight"], outcome["roomy"]
+    assert codes(tight) == [0, 0]
+    assert max(len(batch) for batch in tight["ranks"][1]["seen"][-4:]) == 1
+    assert tight["losses"] == pytest.approx(roomy["losses"], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("variables", "what"),
+    [
+        ({"RANK": "0"}, "MASTER_ADDR"),
+        ({"RANK": "zero", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}, "zero"),
+        ({"RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "taken"}, "port|listen|invalid"),
+    ],
+)
+def test_B16_wrong_variables_and_a_taken_port_are_one_line(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], what: str
+) -> None:
+    for name in ("MASTER_ADDR", "MASTER_PORT", "RANK"):
+        monkeypatch.delenv(name, raising=False)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        for name, value in {"WORLD_SIZE": "2", **variables}.items():
+            monkeypatch.setenv(name, port if value == "taken" else value)
+        with (
+            pytest.raises(EnvironmentFault, match=f"cannot meet the other ranks .*({what}).* with torchrun") as refused,
+            join_ranks(StopRequest(), device_type="cpu", timeout_s=2),
+        ):
+            pass
+    assert "\n" not in str(refused.value)
+    assert os.environ["WORLD_SIZE"] == "2"
+
+
+def test_ranks_with_different_configs_are_refused(tmp_path: Path) -> None:
+    from transformer_cli.commands.train import _require_same
+    from transformer_cli.errors import ConfigError
+    from transformer_cli.training.ranks import Ranks
+
+    class Second(Ranks):
+        def share(self, key: str, text: str | None) -> str:
+            return '{"seed": 1}'
+
+    second = Second(StopRequest(), rank=1, world_size=2)
+    with pytest.raises(ConfigError, match=r"rank 1: its config differ from those of rank 0\."):
+        _require_same("config", '{"seed": 2}', second)

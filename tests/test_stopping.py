@@ -1,0 +1,342 @@
+"""Stopping when the system asks, and going on as if nothing had been."""
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.toy_run import CPU, config, metrics, prepared, run, sha256, tree
+from transformer_cli.errors import CheckpointError, ConfigError, DataError, EnvironmentFault, LockedError, Stopped
+from transformer_cli.schema import TrainConfig
+from transformer_cli.training import resuming
+from transformer_cli.training.checkpoints import CheckpointStore
+from transformer_cli.training.learner import Learner
+from transformer_cli.training.loop import train
+from transformer_cli.training.ranks import Ranks
+from transformer_cli.training.run_directory import open_run
+from transformer_cli.training.signals import stop_signals
+from transformer_cli.training.validation import Validator
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("unbroken")
+    run(folder)
+    return folder
+
+
+def send(signum: int) -> None:
+    os.kill(os.getpid(), signum)
+
+
+def before(method: Callable[..., Any], happens: Callable[[Any, dict[str, Any]], None]) -> Callable[..., Any]:
+    """`method`, but something happens first."""
+
+    def patched(self: Any, *args: Any, **kwargs: Any) -> Any:
+        happens(self, {**kwargs, **dict(enumerate(args))})  # type: ignore[dict-item]
+        return method(self, *args, **kwargs)
+
+    return patched
+
+
+def run_with_signals(folder: Path, settings: TrainConfig | None = None) -> None:
+    with stop_signals(speaks=False) as request:
+        run(folder, settings, Ranks(request))
+
+
+def stop_at(step: int, signum: int, folder: Path, settings: TrainConfig | None = None) -> Stopped:
+    """A run that gets a signal as it begins update `step`."""
+
+    def happens(_: Learner, arguments: dict[str, Any]) -> None:
+        if arguments["step"] == step:
+            send(signum)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Learner, "update", before(Learner.update, happens))
+        with pytest.raises(Stopped) as stopped:
+            run_with_signals(folder, settings)
+    return stopped.value
+
+
+def assert_same_run(folder: Path, unbroken: Path) -> None:
+    assert metrics(folder) == metrics(unbroken)
+    assert sha256(folder / "model.safetensors") == sha256(unbroken / "model.safetensors")
+    newest = "checkpoints/step-00000012/manifest.json"
+    assert sha256(folder / newest) == sha256(unbroken / newest)
+
+
+@pytest.mark.parametrize("step", [3, 4, 6, 12])  # nothing is due; an evaluation and a save; a save; the end
+def test_A5_sigterm_finishes_the_step_saves_it_and_loses_no_bit(tmp_path: Path, unbroken: Path, step: int) -> None:
+    stopped = stop_at(step, signal.SIGTERM, tmp_path)
+    assert stopped.exit_code == 143
+    assert str(stopped) == f"stopped by SIGTERM: {tmp_path}: step {step} is the newest that is saved"
+    assert CheckpointStore(tmp_path).steps()[-1] == step
+    run(tmp_path)
+    assert_same_run(tmp_path, unbroken)
+
+
+def test_A6_one_sigint_saves_and_a_second_one_stops_at_once(tmp_path: Path, unbroken: Path) -> None:
+    assert stop_at(3, signal.SIGINT, tmp_path).exit_code == 130
+
+    def twice(_: Learner, arguments: dict[str, Any]) -> None:
+        if arguments["step"] == 6:
+            send(signal.SIGINT)
+            send(signal.SIGINT)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Learner, "update", before(Learner.update, twice))
+        with pytest.raises(KeyboardInterrupt):
+            run_with_signals(tmp_path)
+    for thread in threading.enumerate():  # a process that ends takes it along
+        if thread.name == "tfm-saver":
+            thread.join()
+    assert CheckpointStore(tmp_path).steps()[-1] < 6
+    run(tmp_path)
+    assert_same_run(tmp_path, unbroken)
+
+
+def test_A7_a_signal_during_a_save_lets_it_end_and_starts_no_second_one(tmp_path: Path, unbroken: Path) -> None:
+    saved: list[int] = []
+
+    def happens(_: CheckpointStore, arguments: dict[Any, Any]) -> None:
+        saved.append(arguments[0].step)
+        if saved == [2, 4]:
+            send(signal.SIGTERM)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CheckpointStore, "save", before(CheckpointStore.save, happens))
+        with pytest.raises(Stopped):
+            run_with_signals(tmp_path)
+    assert saved[:2] == [2, 4]
+    assert len(saved) == len(set(saved)) == 3  # the third is where it stopped
+    assert CheckpointStore(tmp_path).steps() == saved
+    run(tmp_path)
+    assert_same_run(tmp_path, unbroken)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGHUP, signal.SIGUSR1])
+def test_A9_a_closed_terminal_and_slurms_warning_are_as_sigterm(
+    tmp_path: Path, unbroken: Path, signum: signal.Signals
+) -> None:
+    stopped = stop_at(5, signum, tmp_path)
+    assert stopped.exit_code == 128 + signum
+    assert str(stopped).startswith(f"stopped by {signum.name}: ")
+    run(tmp_path)
+    assert_same_run(tmp_path, unbroken)
+
+
+def test_A9_nohup_keeps_its_word(tmp_path: Path) -> None:
+    earlier = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stop_signals(speaks=False) as request:
+            send(signal.SIGHUP)
+            assert request.signal == 0
+    finally:
+        signal.signal(signal.SIGHUP, earlier)
+
+
+@pytest.mark.parametrize("at_evaluation", [1, 3, 4])  # in the middle, at the last step, of the average
+def test_A5_a_signal_during_an_evaluation_does_not_wait_for_its_end(
+    tmp_path: Path, unbroken: Path, at_evaluation: int
+) -> None:
+    evaluations = 0
+
+    def happens(_: Validator, arguments: dict[str, Any]) -> None:
+        nonlocal evaluations
+        evaluations += 1
+        if evaluations == at_evaluation:
+            send(signal.SIGTERM)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Validator, "score", before(Validator.score, happens))
+        with pytest.raises(Stopped, match=f"step {min(4 * at_evaluation, 12)} is the newest that is saved"):
+            run_with_signals(tmp_path)
+    assert evaluations == at_evaluation
+    dev = [entry["step"] for entry in metrics(tmp_path) if entry["kind"] == "dev"]
+    assert dev == [4, 8, 12][: at_evaluation - 1]
+    run(tmp_path)
+    assert_same_run(tmp_path, unbroken)
+
+
+def test_a_signal_before_training_stops_on_the_spot() -> None:
+    with pytest.raises(Stopped, match="stopped by SIGTERM: nothing was being trained yet"), stop_signals():
+        send(signal.SIGTERM)
+        raise AssertionError("went on")
+
+
+def test_signals_are_given_back() -> None:
+    earlier = [signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)]
+    with stop_signals():
+        assert signal.getsignal(signal.SIGTERM) not in earlier
+    assert [signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)] == earlier
+
+
+def test_a_thread_of_another_program_leaves_its_signals_alone() -> None:
+    earlier, failed = signal.getsignal(signal.SIGTERM), []
+
+    def work() -> None:
+        try:
+            with stop_signals():
+                assert signal.getsignal(signal.SIGTERM) == earlier
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert failed == []
+
+
+# What a run goes on from
+
+
+def test_A15_an_empty_directory_starts_afresh_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="tfm"):
+        run(tmp_path, config(max_steps=2, eval_every=2))
+    assert f"{tmp_path}: starting a new run" in caplog.messages
+
+
+@pytest.mark.parametrize("path", ["nothing", "nothing/checkpoints/step-00000004", "empty"])
+def test_A15_a_checkpoint_that_is_not_there_is_refused(tmp_path: Path, path: str) -> None:
+    (tmp_path / "empty" / "checkpoints").mkdir(parents=True)
+    settings = config()
+    settings.resume = str(tmp_path / path)
+    with pytest.raises(CheckpointError, match=r"resume=.*: no checkpoint there\. Name a run directory, or a step"):
+        run(tmp_path / "run", settings)
+
+
+@pytest.mark.parametrize("path", ["", "checkpoints/step-00000008"])
+def test_a_run_can_start_from_another_runs_checkpoint(tmp_path: Path, unbroken: Path, path: str) -> None:
+    untouched = tree(unbroken)
+    settings = config(max_steps=14)
+    settings.resume = str(unbroken / path)
+    run(tmp_path, settings)
+    steps = [entry["step"] for entry in metrics(tmp_path) if entry["kind"] == "train"]
+    assert steps == list(range(9 if path else 13, 15))
+    assert tree(unbroken) == untouched
+
+
+def test_a_damaged_checkpoint_that_was_named_is_refused(tmp_path: Path) -> None:
+    run(tmp_path / "other", config(max_steps=2, eval_every=2))
+    (tmp_path / "other/checkpoints/step-00000002/state.json").write_bytes(b"{}")
+    settings = config()
+    settings.resume = str(tmp_path / "other")
+    with pytest.raises(CheckpointError, match=r"step-00000002: state\.json has 2 bytes, not"):
+        run(tmp_path / "run", settings)
+
+
+def opened(runs: Path, **changes: Any) -> None:
+    settings = config()
+    settings.runs, settings.name = str(runs), "toy"
+    for key, value in changes.items():
+        setattr(settings, key, value)
+    with open_run(settings) as folder:
+        train(settings, prepared(), folder, device=CPU)
+
+
+def test_A20_another_config_is_refused_after_a_table_and_can_be_forced(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    opened(tmp_path)
+    untouched = tree(tmp_path)
+    with pytest.raises(ConfigError) as refused:
+        opened(tmp_path, seed=2, decode=config().decode.__class__(beam_size=2))
+    assert str(refused.value) == (
+        f"{tmp_path}/toy: holds another run: seed was 1, is 2 and 3 more."
+        " Choose another name=, leave name out, or go on all the same with force=true"
+    )
+    assert [message.split() for message in caplog.messages][:3] == [
+        ["key", "was", "is"],
+        ["seed", "1", "2"],
+        ["decode.search", '"greedy"', '"beam"'],
+    ]
+    assert {len(message) - len(message.split()[-1]) for message in caplog.messages} == {
+        caplog.messages[0].index("is")
+    }  # the third column begins at one place
+    assert tree(tmp_path) == {**untouched, "toy/.owner": (tmp_path / "toy/.owner").read_bytes()}
+    opened(tmp_path, seed=2, force=True)
+    assert "going on with another config than before, as force=true says" in caplog.text
+
+
+def test_A21_other_data_are_refused_by_file_with_both_hashes_and_can_be_forced(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    from dataclasses import replace
+
+    old = replace(prepared(), inputs={"data.train: a.en": "a" * 64, "source tokenizer": "c" * 64})
+    new = replace(old, fingerprint="other", inputs={**old.inputs, "data.train: a.en": "b" * 64})
+    train(config(max_steps=2, eval_every=2), old, tmp_path, device=CPU)
+    untouched = tree(tmp_path / "checkpoints")
+    with pytest.raises(DataError) as refused:
+        train(config(), new, tmp_path, device=CPU)
+    assert str(refused.value) == (
+        f"{tmp_path}: was trained on other data: data.train: a.en had SHA-256 aaaaaaaaaaaa, and now bbbbbbbbbbbb."
+        " Restore it, choose another name=, or go on all the same with force=true"
+    )
+    assert "source tokenizer" not in caplog.text
+    assert tree(tmp_path / "checkpoints") == untouched
+    settings = config(max_steps=4)
+    settings.force = True
+    train(settings, new, tmp_path, device=CPU)
+    assert CheckpointStore(tmp_path).steps()[-1] == 4
+
+
+def test_A19_another_environment_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    run(tmp_path, config(max_steps=2, eval_every=2))
+    monkeypatch.setattr("torch.__version__", "99.0")
+    run(tmp_path, config(max_steps=4))
+    warnings = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    (warning,) = (text for text in warnings if "last bits may differ" in text)
+    assert warning.startswith("torch was 2.")
+    assert "is 99.0: " in warning
+
+
+def test_A22_a_finished_run_says_what_to_raise(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        with caplog.at_level(logging.INFO, logger="tfm"):
+            run(tmp_path, config(max_steps=2, eval_every=2))
+    assert f"{tmp_path}: already finished at step 2; raise train.max_steps to go on" in caplog.messages
+
+
+def test_A24_the_second_trainer_is_told_who_the_first_is(tmp_path: Path) -> None:
+    settings = config()
+    settings.runs, settings.name = str(tmp_path), "toy"
+    with open_run(settings):
+        process = os.fork()  # a lock does not keep a process from itself
+        if process == 0:
+            try:
+                with open_run(settings):
+                    os._exit(0)
+            except LockedError as error:
+                (tmp_path / "told").write_text(str(error))
+                os._exit(error.exit_code)
+        _, status = os.waitpid(process, 0)
+    assert os.waitstatus_to_exitcode(status) == 7
+    told = (tmp_path / "told").read_text()
+    assert told.startswith(f"{tmp_path}/toy: process {os.getpid()} on ")
+    assert ", started 20" in told
+    assert "is training here. Wait for it, or choose another name=" in told
+
+
+def test_B2_a_disk_without_room_for_what_is_kept_is_refused_before_the_first_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import shutil
+
+    usage = shutil.disk_usage(tmp_path)._replace(free=100_000)
+    monkeypatch.setattr(resuming.shutil, "disk_usage", lambda path: usage)  # type: ignore[attr-defined]
+    with pytest.raises(EnvironmentFault) as refused:
+        run(tmp_path)
+    n_bytes = 3 * sum(weight.nbytes for weight in Learner(config(), prepared().tokenizers, CPU).model.parameters())
+    needed = f"{5 * n_bytes / 1e9:.3g}"
+    assert str(refused.value).startswith(
+        f"{tmp_path}/checkpoints: 5 checkpoints need {needed} GB, and 0.0001 GB are free"
+    )
+    assert not (tmp_path / "metrics.jsonl").exists()
