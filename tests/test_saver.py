@@ -3,6 +3,8 @@
 import logging
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,11 @@ import torch
 
 from tests.test_checkpoints import checkpoint
 from tests.toy_run import CPU, config, metrics, run, sha256
+from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import EnvironmentFault
+from transformer_cli.schema import ModelConfig
 from transformer_cli.training.checkpoints import Checkpoint, CheckpointStore
+from transformer_cli.training.learner import Learner
 from transformer_cli.training.saver import Saver
 
 
@@ -141,3 +146,43 @@ def test_a_bug_in_the_thread_is_not_swallowed(tmp_path: Path, monkeypatch: pytes
         saver.save(checkpoint(1), nothing)
         with pytest.raises(ZeroDivisionError):
             saver.wait()
+
+
+class NoTokenizer:
+    """As much of the paper's vocabulary as a model needs to be built."""
+
+    pad_id = 0
+
+    def __len__(self) -> int:
+        return 37_000
+
+
+@pytest.mark.nightly
+def test_the_pause_of_a_save_of_the_base_model(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, figures: Callable[[str, str], None]
+) -> None:
+    """63 M parameters, each with two moments: 757 MB. What it takes is published; that it is no write is asserted."""
+    torch.set_num_threads(2)
+    ids = Tokenizers(NoTokenizer(), NoTokenizer())  # type: ignore[arg-type]
+    learner = Learner(config(model=ModelConfig()), ids, CPU)
+    for parameter in learner.model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    learner.optimizer.step()
+    weights, remembered = learner.model.state_dict(), learner.remembered()
+    assert sum(tensor.nbytes for tensor in (*weights.values(), *remembered.values())) > 750e6
+    small = checkpoint(1)
+    pauses_ms = []
+    with caplog.at_level(logging.INFO, logger="tfm"), Saver(store_in(tmp_path), CPU) as saver:
+        saver.reserve(weights, remembered)
+        for step in range(1, 6):
+            start = time.perf_counter()
+            assert learner.is_sound()
+            wanted = replace(small, step=step, model=replace(small.model, weights=weights), optimizer=remembered)
+            saver.save(wanted, nothing)
+            pauses_ms.append(1000 * (time.perf_counter() - start))
+            assert step not in saver.store.steps()
+            saver.wait()
+            saver.store.prune({step})
+    torch.set_num_threads(1)
+    low, middle, high = min(pauses_ms), sorted(pauses_ms)[2], max(pauses_ms)
+    figures("pause of a save", f"{middle:.0f} ms ({low:.0f} to {high:.0f}, 5 saves of 757 MB)")

@@ -178,7 +178,7 @@ class Learner:
         """Go on with what the optimizer remembered and with the rest of a checkpoint's `state`, but for the weights."""
         load_optimizer_tensors(self.optimizer, self.model.named_parameters(), optimizer)
         self.scaler.load_state_dict(state["scaler"])
-        self.skips.restore(state["skipped"])
+        self.skips.restore(state.get("skipped", 0))
 
     def state(self) -> dict[str, Any]:
         """What is left to save beside the tensors; JSON."""

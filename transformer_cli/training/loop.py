@@ -6,7 +6,8 @@ update its sentences from (seed, step).
 
 import json
 import math
-from collections.abc import Iterator
+import time
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -108,10 +109,10 @@ class Run:
         """Go on from the checkpoint that the first rank has found, if it has."""
         self.go_on_from(None)
 
-    def go_on_from(self, checkpoint: Checkpoint | None) -> None:
+    def go_on_from(self, checkpoint: Checkpoint | None, *, steps: Collection[int] = ()) -> None:
         state = share_checkpoint(checkpoint, self.learner, self.ranks)
         if state is not None:
-            self.progress = Progress.from_state(state["progress"])
+            self.progress = Progress.from_state(state["progress"], steps=steps)
             self.interval = Interval(self.learner.device, state["interval"])
             self.n_skipped = self.learner.skips.counts()[1]
 
@@ -221,10 +222,8 @@ class FirstRun(Run):
         else:
             refuse_other_data(self.run_dir, checkpoint.state, self.prepared, force=self.config.force)
             warn_of_other_environment(checkpoint.state, self.environment)
-        self.go_on_from(checkpoint)
+        self.go_on_from(checkpoint, steps=self.store.steps())
         if checkpoint is not None:
-            steps = self.store.steps()
-            self.progress.forget([step for step in self.progress.steps() if step not in steps])
             self._tidy(self.progress)
             LOGGER.info("%s: resuming from step %d", self.run_dir, self.progress.step)
 
@@ -250,7 +249,8 @@ class FirstRun(Run):
         self.saver.check()
         n_tokens = self.progress.n_tokens
         super().update()
-        self.saver.reserve(self.learner.model.state_dict(), self.learner.remembered())
+        if not self.saver.has_memory:  # only now has the optimizer something to remember
+            self.saver.reserve(self.learner.model.state_dict(), self.learner.remembered())
         self.recorder.advance(self.progress.n_tokens - n_tokens)
 
     def log(self) -> None:
@@ -286,6 +286,7 @@ class FirstRun(Run):
 
     def save(self) -> None:
         """A checkpoint of this step, published while training goes on; older ones go afterwards."""
+        start = time.perf_counter()
         step, progress = self.progress.step, self.progress
         if not self.learner.is_sound():
             LOGGER.warning("step %d: not saved, %s", step, UNSOUND)
@@ -303,7 +304,7 @@ class FirstRun(Run):
         }
         checkpoint, now = Checkpoint(step, self._model_file(), self.learner.remembered(), state), replace(progress)
         with self.recorder.paused():
-            self.saver.save(checkpoint, lambda: self._tidy(now))
+            self.saver.save(checkpoint, lambda: self._tidy(now), since=start)
 
     def stop(self) -> NoReturn:
         if self.progress.is_due(self.config.train.save_every, self.config.train):

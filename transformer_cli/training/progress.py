@@ -58,7 +58,7 @@ class Progress:
         self.saved = (*earlier, self.step)[-settings.keep_last :]
 
     def steps(self) -> set[int]:
-        """Those that must have a checkpoint."""
+        """Those that should have a checkpoint."""
         return {*self.saved, *(ranked.step for ranked in self.best)}
 
     def forget(self, steps: Collection[int]) -> None:
@@ -70,10 +70,13 @@ class Progress:
         return asdict(self)
 
     @classmethod
-    def from_state(cls, state: dict[str, Any]) -> "Progress":
-        """The inverse of `state`."""
+    def from_state(cls, state: dict[str, Any], *, steps: Collection[int] = ()) -> "Progress":
+        """The inverse of `state`, where there are checkpoints of `steps`; early states did not tell those that count."""
         best = tuple(Ranked(tuple(ranked["rank"]), ranked["step"]) for ranked in state["best"])
-        return cls(**{**state, "best": best, "saved": tuple(state["saved"])})
+        saved = tuple(state.get("saved", steps))
+        progress = cls(**{"evaluated": state["step"], **state, "best": best, "saved": saved})
+        progress.forget([step for step in progress.steps() if step not in steps])
+        return progress
 
 
 class Interval:

@@ -73,14 +73,14 @@ class Ranks:
         if self._store is None:
             return
         flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
-        self._together(dist.all_reduce(flat, async_op=True), step)
+        self._together(dist.all_reduce(flat, async_op=True), step, on_gpu=flat.is_cuda)
         for tensor, total in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
             tensor.copy_(total.view_as(tensor))
 
     def spread(self, tensors: Sequence[Tensor]) -> None:
         """Overwrite the tensors with the first rank's."""
         for tensor in tensors if self._store is not None else ():
-            self._together(dist.broadcast(tensor, src=0, async_op=True), 0)
+            self._together(dist.broadcast(tensor, src=0, async_op=True), 0, on_gpu=tensor.is_cuda)
 
     def share(self, key: str, text: str | None) -> str:
         """The text that the first rank gives under `key`; the others pass None and wait for it as long as it takes."""
@@ -131,13 +131,16 @@ class Ranks:
                 raise self._missing(f"rank 0 ({self._read('where/0', 'unknown')}) does not answer", speaker=1)
             time.sleep(0.05)
 
-    def _together(self, work: dist.Work, step: int) -> None:
-        """Wait for a collective; looking up now and then, because a rank that is gone is not noticed by all others."""
+    def _together(self, work: dist.Work, step: int, *, on_gpu: bool = False) -> None:
+        """Wait for a collective, looking up now and then, because a rank that is gone is not noticed by all others.
+
+        Between GPUs it is the device that waits; `agree` has just found all ranks alive.
+        """
         assert self._store is not None
         start = looked_up = time.monotonic()
         pause_s = 1e-5
         try:
-            while not work.is_completed():
+            while not on_gpu and not work.is_completed():
                 time.sleep(pause_s)
                 pause_s = min(2 * pause_s, 0.005)
                 if time.monotonic() - looked_up > BEAT_S:

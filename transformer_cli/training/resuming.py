@@ -75,7 +75,7 @@ def refuse_other_data(run_dir: Path, state: dict[str, Any], prepared: Prepared, 
     if state["data"] == prepared.fingerprint:
         return
     before, now = (
-        {**state["inputs"], "all of it": state["data"]},
+        {**state.get("inputs", {}), "all of it": state["data"]},
         {**prepared.inputs, "all of it": prepared.fingerprint},
     )
     changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
@@ -114,7 +114,7 @@ def environment(device: torch.device, ranks: Ranks) -> dict[str, Any]:
 
 
 def warn_of_other_environment(state: dict[str, Any], now: dict[str, Any]) -> None:
-    before = state["environment"]
+    before = state.get("environment", now)
     changed = [f"{key} was {before.get(key)}, is {now[key]}" for key in now if before.get(key) != now[key]]
     if changed:
         LOGGER.warning("%s: the last bits may differ from those of a run that went on unchanged", "; ".join(changed))

@@ -61,19 +61,23 @@ class Saver:
         if not isinstance(error, KeyboardInterrupt):  # whoever asks twice does not want to wait
             self._join()
 
-    def reserve(self, model: Mapping[str, Tensor], optimizer: Mapping[str, Tensor]) -> None:
-        """Take the memory for the copies at the first call, so that the first save takes no longer than the others."""
-        if not self._copies.has_memory:
-            self._copies.of(model, "model")
-            self._copies.of(optimizer, "optimizer")
+    @property
+    def has_memory(self) -> bool:
+        return self._copies.has_memory
 
-    def save(self, checkpoint: Checkpoint, afterwards: Callable[[], None]) -> None:
+    def reserve(self, model: Mapping[str, Tensor], optimizer: Mapping[str, Tensor]) -> None:
+        """Take the memory for the copies now, so that the first save takes no longer than the others."""
+        self._copies.of(model, "model")
+        self._copies.of(optimizer, "optimizer")
+
+    def save(self, checkpoint: Checkpoint, afterwards: Callable[[], None], *, since: float | None = None) -> None:
         """Copy the tensors of `checkpoint` and return; meanwhile it is published, and then `afterwards` called.
 
-        If the save before is not over yet, wait for it: they are published in order.
+        If the save before is not over yet, wait for it: they are published in order. The pause that is told began at
+        `since`, by time.perf_counter.
         """
         self.check()
-        start = time.perf_counter()
+        start = since if since is not None else time.perf_counter()
         self._join()
         copied = replace(
             checkpoint,
