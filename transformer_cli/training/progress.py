@@ -71,7 +71,7 @@ class Progress:
 
     @classmethod
     def from_state(cls, state: dict[str, Any], *, steps: Collection[int] = ()) -> "Progress":
-        """The inverse of `state`, where there are checkpoints of `steps`; early states did not tell those that count."""
+        """The inverse of `state`, given the checkpoints that there are; early states did not tell which count."""
         best = tuple(Ranked(tuple(ranked["rank"]), ranked["step"]) for ranked in state["best"])
         saved = tuple(state.get("saved", steps))
         progress = cls(**{"evaluated": state["step"], **state, "best": best, "saved": saved})
