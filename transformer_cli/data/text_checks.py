@@ -1,0 +1,427 @@
+"""Looks through a prepared corpus for what spoils a training run without stopping it.
+
+Each limit below was set on real corpora (Multi30k, Tatoeba, IWSLT, Europarl, WMT news, TED, Tanaka), with room between
+the worst of the sound ones, whose figure is given, and the same text broken on purpose.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from transformer_cli.data.cache import Array
+from transformer_cli.data.clean import CleaningReport
+from transformer_cli.data.corpus import ParallelText, Split, input_files, load_text
+from transformer_cli.data.findings import Section, listed, percent
+from transformer_cli.data.prepare import Prepared
+from transformer_cli.data.profiles import Floats, Profiles, cross_scores
+from transformer_cli.data.tokenizer import Tokenizer
+from transformer_cli.errors import DataError, quoted
+from transformer_cli.schema import DataConfig
+
+SAMPLE = 100_000  # pairs of a split that are looked at one by one
+MAX_READ_BYTES = 1 << 27  # of training files; larger ones are not read again but sampled from the prepared text
+
+MANY_DROPPED = 0.1  # of the training pairs, by one filter
+MANY_REPEATED = 0.05  # of a dev or test set; 1 % at most in sound ones
+MANY_COPIES = 0.05  # pairs with equal sides; 0.6 %
+MANY_DAMAGED = 0.001  # lines with broken characters
+MANY_BY_CHANCE = 2  # pairs: whatever their share, so few say nothing of a corpus
+FEW_PAIRS = 100  # in dev or test: BLEU of fewer moves by points at random
+
+UNEVEN = 6.0  # robust standard deviations from the usual ratio of lengths
+MANY_UNEVEN = 0.01  # 0.3 % of sound text; 2 % of a TED talk whose segments slipped by one
+WINDOW = 500  # pairs in a row whose lengths are correlated
+MIN_WINDOW = 200
+MAX_LAG = 3  # lines by which one side may have slipped
+GOES_TOGETHER = 0.5  # correlation of log lengths; 0.51 at least in sound text
+UNRELATED = 0.3  # 0.28 at most between strangers
+LAG_MARGIN = 0.2  # by which the correlation must be better elsewhere
+
+MIN_PROFILE = 200  # pairs; fewer say too little of a language
+TOLD_APART = 0.8  # pairs whose sides look like two languages; 98 % at least, half of them if both are one
+MANY_SWAPPED = 0.002  # pairs of which each side looks like the other; none at all
+MANY_FOREIGN = 0.02  # lines that clearly look like the other side; 0.8 %
+CLEARLY = 0.3  # nats a trigram
+
+MANY_LEAKED_PAIRS = 0.01  # of dev or test that are training pairs too
+MANY_LEAKED_SOURCES = 0.2  # whose source sentence alone is; 15 % in short sentences that are translated twice
+
+# U+FFFD, controls of C1 (Windows-1252 read as Latin-1), and UTF-8 read as Latin-1 or Windows-1252.
+_DAMAGE = re.compile("[\ufffd\x80-\x84\x86-\x9f]|Ã[\x80-\xbf€‚ƒ„…†‡ˆ‰Š‹Œ‘’“”•–—™š›œžŸ]|â€[\x80-\xbf™œ˜]")
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """Pairs of a split: all of them, or some from all over it; with the lengths of all, in characters or in tokens."""
+
+    key: str
+    text: ParallelText
+    numbers: Array  # of each pair in its split, from 1
+    unit: str  # what the numbers count
+    source_lengths: Array
+    target_lengths: Array
+
+    @property
+    def n_all(self) -> int:
+        return len(self.source_lengths)
+
+    @property
+    def of_how_many(self) -> str:
+        n = len(self.text)
+        return f"{n:,}" if n == self.n_all else f"{n:,} sampled from {self.n_all:,}"
+
+    def named(self, found: Array) -> str:
+        """The numbers of the pairs at the indices `found`."""
+        return f"{self.unit} {listed(int(number) for number in self.numbers[found])}"
+
+
+def check_text(config: DataConfig, prepared: Prepared, section: Section) -> None:
+    """Findings and figures on every split. `prepared` is what `config` was made into."""
+    excerpts = list(_excerpts(config, prepared))
+    train, *held = excerpts
+    _check_names(config, section)
+    _check_kept(prepared.report, section)
+    for excerpt in excerpts:
+        section.figures[excerpt.key] = {"pairs": excerpt.n_all, "looked_at": len(excerpt.text)}
+        _check_split(excerpt, section)
+    _check_languages(train, held, section)
+    for excerpt, (pairs, sources) in zip(held, leaks([excerpt.text for excerpt in held], prepared), strict=True):
+        _check_leaks(excerpt, pairs, sources, section)
+
+
+# ---- What is looked at
+
+
+def _excerpts(config: DataConfig, prepared: Prepared) -> Iterator[Excerpt]:
+    """Training text first, then dev and test."""
+    files = input_files(config, "train")
+    if sum(path.stat().st_size for path in files) <= MAX_READ_BYTES:
+        text = load_text(config, "train")
+        assert text is not None
+        yield _excerpt("data.train", text, "line" if text.n_bad == 0 else "readable pair")
+    else:
+        yield _prepared_excerpt(prepared)
+    texts: list[tuple[Split, ParallelText | None]] = [("dev", prepared.dev), ("test", prepared.test)]
+    for split, text in texts:
+        if text is not None:
+            is_own = config.builtin is not None or getattr(config, split) is not None
+            yield _excerpt(f"data.{split}", text, "line" if is_own else "held-out pair")
+
+
+def _excerpt(key: str, text: ParallelText, unit: str) -> Excerpt:
+    lengths = (np.fromiter(map(len, side), np.int64, len(side)) for side in (text.sources, text.targets))
+    chosen = _spread(len(text))
+    sample = text if len(chosen) == len(text) else text.pick(chosen)
+    return Excerpt(key, sample, chosen + 1, unit, *lengths)
+
+
+def _prepared_excerpt(prepared: Prepared) -> Excerpt:
+    """The training text as it was prepared: decoded here and there, its lengths in tokens."""
+    corpus, tokenizers = prepared.train, prepared.tokenizers
+    chosen = _spread(len(corpus))
+
+    def decoded(tokenizer: Tokenizer, ids: Array, offsets: Array) -> list[str]:
+        return [tokenizer.decode(ids[offsets[i] : offsets[i + 1]].tolist()) for i in chosen]
+
+    sources = decoded(tokenizers.source, corpus.source_ids, corpus.source_offsets)
+    targets = decoded(tokenizers.target, corpus.target_ids, corpus.target_offsets)
+    text, unit = ParallelText(sources, targets), "prepared pair"
+    return Excerpt("data.train", text, chosen + 1, unit, corpus.source_lengths, corpus.target_lengths)
+
+
+def _spread(n: int) -> Array:
+    """At most SAMPLE indices below `n`, at equal distances."""
+    return np.arange(min(n, SAMPLE)) * n // max(1, min(n, SAMPLE))
+
+
+# ---- One split by itself
+
+
+def _check_names(config: DataConfig, section: Section) -> None:
+    """File names that end in the other language."""
+    for key in ("train", "dev", "test"):
+        spec = getattr(config, key)
+        names = [str(name).removesuffix(".gz").removesuffix(".sgm") for name in spec] if isinstance(spec, list) else []
+        wrong = [name for name in names[::2] if name.endswith(f".{config.target_lang}")]
+        wrong += [name for name in names[1::2] if name.endswith(f".{config.source_lang}")]
+        if wrong and config.source_lang != config.target_lang:
+            what = f"{listed(quoted(name) for name in wrong)} named as the other side of"
+            what += f" {config.source_lang} → {config.target_lang}"
+            section.warn(f"data.{key}", what, "Name files as source, target, source, target")
+
+
+def _check_kept(report: CleaningReport, section: Section) -> None:
+    """What the filters dropped, of all training pairs."""
+    dropped = {
+        "not UTF-8": (report.n_bad, 0.001, "Convert those lines: they are named above"),
+        "blank": (report.n_blank, MANY_DROPPED, "Check that the files belong together"),
+        "repeated": (report.n_duplicate, MANY_DROPPED, "Set data.drop_duplicates=false if they should count"),
+        f"over {report.max_length} tokens": (report.n_long, MANY_DROPPED, "Raise data.max_length or split the lines"),
+        f"uneven over {report.max_ratio:g}": (
+            report.n_uneven,
+            MANY_DROPPED,
+            "Check the alignment, or raise data.max_ratio",
+        ),
+    }
+    section.figures["filters"] = {
+        "read": report.n_read,
+        "kept": report.n_kept,
+        "not_utf8": report.n_bad,
+        "blank": report.n_blank,
+        "repeated": report.n_duplicate,
+        "long": report.n_long,
+        "uneven": report.n_uneven,
+        "control_characters": report.n_control,
+    }
+    parts = [f"{count:,} {name} ({percent(count / report.n_read)})" for name, (count, _, _) in dropped.items() if count]
+    what = f"{report.n_kept:,} of {report.n_read:,} pairs kept; dropped: {', '.join(parts) or 'none'}"
+    advice = [todo for count, most, todo in dropped.values() if count > most * report.n_read]
+    if advice:
+        section.warn("data.train", what, ". ".join(advice))
+    else:
+        section.ok("data.train", what)
+
+
+def _check_split(excerpt: Excerpt, section: Section) -> None:
+    """What can be said of a split by itself: a warning for each thing that is wrong, a line for all that is not."""
+    if excerpt.n_all < FEW_PAIRS and excerpt.key != "data.train":
+        what = f"{excerpt.n_all:,} pairs: too few for a score that can be trusted"
+        section.warn(excerpt.key, what, "Use a few hundred or more")
+    fine = [*_check_lines(excerpt, section), *_check_lengths(excerpt, section)]
+    _check_alignment(excerpt, section)
+    if fine:
+        section.ok(excerpt.key, f"{excerpt.of_how_many} pairs looked at: {', '.join(fine)}")
+
+
+def _check_lines(excerpt: Excerpt, section: Section) -> Iterator[str]:
+    """Blank, repeated, copied and damaged lines: a warning, or a few words for what is fine."""
+    pairs = list(zip(excerpt.text.sources, excerpt.text.targets, strict=True))
+    n = len(pairs)
+    blank = np.array([not (source.strip() and target.strip()) for source, target in pairs], bool)
+    copied = np.array([source == target for source, target in pairs], bool) & ~blank
+    damaged = np.array([bool(_DAMAGE.search(source) or _DAMAGE.search(target)) for source, target in pairs], bool)
+    first: dict[tuple[str, str], int] = {}
+    repeated = np.array([first.setdefault(pair, i) != i for i, pair in enumerate(pairs)], bool) & ~blank
+    for name, words, mask, most, todo in (
+        ("blank", "blank", blank, 0.0, "Remove them on both sides: they distort every score"),
+        ("repeated", "repeated", repeated, MANY_REPEATED, "Remove the repetitions: they count twice in every score"),
+        ("copied", "with equal sides", copied, MANY_COPIES, "Translate or drop them; is one file named twice?"),
+        ("damaged", "with damaged characters", damaged, MANY_DAMAGED, "Decode the text with its true encoding"),
+    ):
+        if excerpt.key == "data.train" and name in ("blank", "repeated"):  # the filters have counted and dropped them
+            continue
+        indices = np.flatnonzero(mask)
+        section.figures[excerpt.key][name] = len(indices)
+        if len(indices) > max(most * n, MANY_BY_CHANCE if most else 0):
+            what = f"{len(indices):,} of {excerpt.of_how_many} pairs {words} ({percent(len(indices) / n)})"
+            section.warn(excerpt.key, f"{what}: {excerpt.named(indices)}", todo)
+        else:
+            yield f"{len(indices):,} {words}"
+
+
+def _check_lengths(excerpt: Excerpt, section: Section) -> Iterator[str]:
+    """Pairs whose lengths are out of proportion, among all of the split: often no translations of each other."""
+    deviation = np.abs(length_deviations(excerpt.source_lengths, excerpt.target_lengths))
+    uneven = np.flatnonzero(deviation > UNEVEN)
+    worst = uneven[np.argsort(-deviation[uneven], kind="stable")]
+    section.figures[excerpt.key]["uneven"] = len(uneven)
+    section.figures[excerpt.key]["most_uneven"] = [int(i) + 1 for i in worst[:5]]
+    examples = f": {excerpt.unit} {listed(int(i) + 1 for i in worst)}" if len(uneven) else ""
+    share = len(uneven) / max(1, excerpt.n_all)
+    if share > MANY_UNEVEN and len(uneven) > MANY_BY_CHANCE:
+        what = f"{len(uneven):,} of {excerpt.n_all:,} pairs of very uneven length ({percent(share)}){examples}"
+        section.warn(excerpt.key, what, "Look at those lines: are they translations of each other?")
+    else:
+        yield f"{len(uneven):,} of very uneven length{examples}"
+
+
+def length_deviations(source_lengths: Array, target_lengths: Array) -> Floats:
+    """How far each pair is from the usual ratio of lengths, in robust standard deviations (Gale and Church 1993).
+
+    The variance of a translation's length grows with the length; the scale is the median absolute deviation, so that
+    the outliers do not hide themselves. Blank sides count as nothing unusual: they are reported as blank.
+    """
+    deviations = np.zeros(len(source_lengths))
+    real = np.flatnonzero((source_lengths > 0) & (target_lengths > 0))
+    if len(real) == 0:
+        return deviations
+    source, target = source_lengths[real] + 1.0, target_lengths[real] + 1.0
+    expected = source * (target.sum() / source.sum())
+    raw = (target - expected) / np.sqrt((target + expected) / 2)
+    raw -= np.median(raw)
+    scale = 1.4826 * np.median(np.abs(raw))  # of a normal distribution: its standard deviation
+    deviations[real] = raw / max(float(scale), 0.1)  # copies deviate by nothing at all
+    return deviations
+
+
+def _check_alignment(excerpt: Excerpt, section: Section) -> None:
+    """Stretches where line i of one side goes with another line of the other, or with none."""
+    slips = alignment_slips(excerpt.source_lengths, excerpt.target_lengths)
+    section.figures[excerpt.key]["misaligned_windows"] = len(slips)
+    if not slips:
+        return
+    start, lag = slips[0]
+    how = "lengths of source and target have nothing to do with each other"
+    if lag:
+        how = f"targets are {abs(lag)} line{'s' if abs(lag) > 1 else ''} {'late' if lag > 0 else 'early'}"
+    where = f"from about {excerpt.unit} {start + 1:,}" + (
+        f", in {len(slips)} stretches of {WINDOW}" if len(slips) > 1 else ""
+    )
+    todo = "Look for a line that is missing or doubled on one side shortly before"
+    section.error(excerpt.key, f"the sides are not aligned {where}: {how}", todo, DataError)
+
+
+def alignment_slips(source_lengths: Array, target_lengths: Array) -> list[tuple[int, int]]:
+    """Starts of the windows of pairs whose lengths do not go together, with the lag at which they do (0 for none).
+
+    Lengths of translations correlate, those of strangers do not. A target that comes `lag` lines too late has it > 0.
+    """
+    source, target = np.log1p(source_lengths), np.log1p(target_lengths)
+    n, slips = len(source), []
+    for start in range(0, n, WINDOW):
+        end = min(n, start + WINDOW)
+        if end - start < MIN_WINDOW:
+            break
+        aligned = _correlation(source, target, start, end, 0)
+        if aligned > GOES_TOGETHER:
+            continue
+        lags = range(-MAX_LAG, MAX_LAG + 1)
+        best, lag = max((_correlation(source, target, start, end, lag), lag) for lag in lags)
+        if best > aligned + LAG_MARGIN:
+            slips.append((start, lag))
+        elif aligned < UNRELATED and _varies(source[start:end]) and _varies(target[start:end]):
+            slips.append((start, 0))
+    return slips
+
+
+def _correlation(source: Floats, target: Floats, start: int, end: int, lag: int) -> float:
+    """Of source lines start..end with the target lines `lag` further on."""
+    first, last = max(start, -lag, 0), min(end, len(source) - max(lag, 0))
+    a, b = source[first:last], target[first + lag : last + lag]
+    return float(np.corrcoef(a, b)[0, 1]) if _varies(a) and _varies(b) else 0.0
+
+
+def _varies(log_lengths: Floats) -> bool:
+    return bool(log_lengths.std() > 0.1)  # lines of one length, give or take a tenth, have no correlation to lose
+
+
+# ---- Which language is where
+
+
+def _check_languages(train: Excerpt, held: list[Excerpt], section: Section) -> None:
+    """Sides that are exchanged or mixed, told by what the two sides of the training text look like."""
+    sources, targets = train.text.sources, train.text.targets
+    if len(sources) < MIN_PROFILE:
+        section.ok("languages", f"not compared: {len(sources):,} training pairs say too little of them")
+        return
+    source_scores, target_scores = cross_scores(sources, targets)
+    apart = float((source_scores * target_scores < 0).mean())
+    section.figures["told_apart"] = round(apart, 4)
+    if apart < TOLD_APART:
+        what = f"in only {percent(apart)} of the training pairs the sides look like two languages"
+        section.warn("languages", what, "Look at both files: is one language on both sides, or both on each?")
+        return
+    section.ok("languages", f"in {apart:.1%} of the training pairs the sides look like two languages")
+    _check_sides(train, source_scores, target_scores, section)
+    profiles = Profiles(sources, targets)
+    for excerpt in held:
+        text = excerpt.text
+        _check_sides(excerpt, profiles.scores(text.sources), profiles.scores(text.targets), section)
+
+
+def _check_sides(excerpt: Excerpt, source_scores: Floats, target_scores: Floats, section: Section) -> None:
+    swapped = np.flatnonzero((source_scores < 0) & (target_scores > 0))
+    foreign_source = np.flatnonzero((source_scores < -CLEARLY) & (target_scores <= 0))
+    foreign_target = np.flatnonzero((target_scores > CLEARLY) & (source_scores >= 0))
+    n = max(1, len(source_scores))
+    figures = section.figures[excerpt.key]
+    figures["swapped"] = len(swapped)
+    figures["source_like_target"], figures["target_like_source"] = len(foreign_source), len(foreign_target)
+    of = f"of {excerpt.of_how_many}"
+    if 2 * len(swapped) > n:
+        what = f"source and target are exchanged, compared with data.train ({len(swapped):,} {of} pairs)"
+        section.error(excerpt.key, what, f"Exchange the two files of {excerpt.key}", DataError)
+        return
+    if len(swapped) > max(MANY_BY_CHANCE, MANY_SWAPPED * n):
+        what = f"{len(swapped):,} {of} pairs have their sides exchanged: {excerpt.named(swapped)}"
+        section.warn(excerpt.key, what, "Exchange the sides of those lines, or drop them")
+    for side, other, lines in (("source", "target", foreign_source), ("target", "source", foreign_target)):
+        if len(lines) > max(MANY_BY_CHANCE, MANY_FOREIGN * n):
+            share = percent(len(lines) / n)
+            what = f"{len(lines):,} {of} {side} lines look like the {other} language ({share}): {excerpt.named(lines)}"
+            section.warn(excerpt.key, what, "Drop the pairs that are not translated")
+
+
+# ---- What is in two splits
+
+
+def _check_leaks(excerpt: Excerpt, pairs: Array, sources: Array, section: Section) -> None:
+    """Dev or test sentences that are trained on, among all prepared training pairs."""
+    n = max(1, len(excerpt.text))
+    n_pairs, n_sources = len(pairs), len(sources)
+    section.figures[excerpt.key] |= {"pairs_in_train": n_pairs, "sources_in_train": n_sources}
+    what = f"{n_pairs:,} of {excerpt.of_how_many} pairs are in data.train ({percent(n_pairs / n)})"
+    what += f", {n_sources:,} by their source alone ({percent(n_sources / n)})"
+    if n_pairs > MANY_LEAKED_PAIRS * n or n_sources > MANY_LEAKED_SOURCES * n:
+        what += f": {excerpt.named(pairs if n_pairs else sources)}"
+        section.warn(excerpt.key, what, "Remove them from the training text, or scores will be too good")
+    else:
+        section.ok(excerpt.key, what)
+
+
+def leaks(texts: Sequence[ParallelText], prepared: Prepared) -> list[tuple[Array, Array]]:
+    """For each text, indices of the pairs that are training pairs, and of those whose source sentence is in one.
+
+    Two sentences are equal if they are the same tokens, so white space does not count. Blank ones are not looked for.
+    """
+    corpus, tokenizers = prepared.train, prepared.tokenizers
+    wanted = [(_keys_of(text.sources, tokenizers.source), _keys_of(text.targets, tokenizers.target)) for text in texts]
+    in_pair = [np.zeros(len(text), bool) for text in texts]
+    in_source = [np.zeros(len(text), bool) for text in texts]
+    source_keys = _sentence_keys(corpus.source_ids, corpus.source_offsets)
+    target_keys = _sentence_keys(corpus.target_ids, corpus.target_offsets)
+    for sources, targets in zip(source_keys, target_keys, strict=True):
+        pairs = _pair_keys(sources, targets)
+        for i, (of_sources, of_targets) in enumerate(wanted):
+            in_source[i] |= np.isin(of_sources, sources)
+            in_pair[i] |= np.isin(_pair_keys(of_sources, of_targets), pairs)
+    return [
+        (
+            np.flatnonzero(pair & _written(text.sources) & _written(text.targets)),
+            np.flatnonzero(source & _written(text.sources)),
+        )
+        for text, pair, source in zip(texts, in_pair, in_source, strict=True)
+    ]
+
+
+def _written(lines: Sequence[str]) -> Array:
+    return np.array([bool(line.strip()) for line in lines], bool)
+
+
+_SENTENCES_AT_A_TIME = 20_000
+
+
+def _keys_of(lines: list[str], tokenizer: Tokenizer) -> Array:
+    sentences = [[*ids, tokenizer.eos_id] for ids in tokenizer.encode(lines)]
+    offsets = np.cumsum([0, *map(len, sentences)])
+    ids = np.fromiter((token for sentence in sentences for token in sentence), np.int64, int(offsets[-1]))
+    return np.concatenate([np.empty(0, np.uint64), *_sentence_keys(ids, offsets)])
+
+
+def _sentence_keys(ids: Array, offsets: Array) -> Iterator[Array]:
+    """A 64-bit key of each sentence, many sentences at a time: equal sentences, equal keys."""
+    for first in range(0, len(offsets) - 1, _SENTENCES_AT_A_TIME):
+        bounds = offsets[first : first + _SENTENCES_AT_A_TIME + 1]
+        starts, lengths = bounds[:-1] - bounds[0], np.diff(bounds)
+        position = np.arange(bounds[-1] - bounds[0]) - np.repeat(starts, lengths)
+        # Random odd factors for the positions: a sum of products collides once in 2^63 or so.
+        factors = np.random.Philox(key=1).random_raw(int(lengths.max())) | np.uint64(1)
+        values = (ids[bounds[0] : bounds[-1]].astype(np.uint64) + np.uint64(1)) * factors[position]
+        yield np.add.reduceat(values, starts)
+
+
+def _pair_keys(source_keys: Array, target_keys: Array) -> Array:
+    keys: Array = source_keys * np.uint64(0x9E3779B97F4A7C15) + target_keys
+    return keys
