@@ -21,6 +21,8 @@ ROWS = {
     "C12": "all pairs filtered",
     "C14": "literal control tokens",
     "C15": "broken gzip",
+    "C17": "one file twice, swapped sides",
+    "C18": "dev or test text in the training text",
     "C19": "vocabulary larger than the data allows",
     "C20": "interrupted preparation",
     "C21": "tiny corpora",

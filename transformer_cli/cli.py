@@ -90,6 +90,12 @@ COMMANDS = {
         "tfm prepare data=multi30k_en_de",
         "transformer_cli.commands.prepare:run",
     ),
+    "doctor": Command(
+        "check the text, memory, time and disk of a training run before it starts",
+        "tfm doctor model=base data=wmt14_en_de",
+        "transformer_cli.commands.doctor:run",
+        {"--json": Flag("json", "print JSON", bool), "--device": _DEVICE},
+    ),
     "replay": Command(
         "run the update again that ended a diverged run",
         "tfm replay runs/NAME/incidents/step-00001204",

@@ -20,13 +20,21 @@ from omegaconf.errors import OmegaConfBaseException
 
 from transformer_cli.errors import ConfigError, quoted
 from transformer_cli.registry import did_you_mean
-from transformer_cli.schema import EvaluateConfig, PrepareConfig, ReplayConfig, TrainConfig, TranslateConfig
+from transformer_cli.schema import (
+    DoctorConfig,
+    EvaluateConfig,
+    PrepareConfig,
+    ReplayConfig,
+    TrainConfig,
+    TranslateConfig,
+)
 
 SCHEMAS: dict[str, type] = {
     "train": TrainConfig,
     "translate": TranslateConfig,
     "evaluate": EvaluateConfig,
     "prepare": PrepareConfig,
+    "doctor": DoctorConfig,
     "replay": ReplayConfig,
 }
 MAX_YAML_BYTES = 1_000_000

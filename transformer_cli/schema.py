@@ -408,6 +408,13 @@ class TrainConfig:
 
 
 @dataclass
+class DoctorConfig(TrainConfig):
+    """`tfm doctor`: the config of the run that it looks at."""
+
+    json: bool = False
+
+
+@dataclass
 class PrepareConfig:
     """`tfm prepare`."""
 

@@ -1,0 +1,69 @@
+"""`tfm doctor`: look at the text, the vocabulary, the memory, the time and the disk of a run before it is started."""
+
+import json
+import shutil
+import sys
+import time
+from dataclasses import fields
+
+import torch
+
+from transformer_cli.data.findings import Level, Report
+from transformer_cli.data.prepare import Prepared, prepare
+from transformer_cli.data.text_checks import check_text
+from transformer_cli.data.tokenizer_checks import check_tokenizer
+from transformer_cli.logs import LOGGER
+from transformer_cli.models.device import choose_device
+from transformer_cli.models.transformer import MODELS
+from transformer_cli.schema import DoctorConfig, TrainConfig
+from transformer_cli.training.learner import choose_dtype
+from transformer_cli.training.optimizers import OPTIMIZERS
+from transformer_cli.training.schedules import SCHEDULES
+from transformer_cli.training.trial import check_training, duration
+
+
+def run(config: DoctorConfig) -> None:
+    """Print what is found to stdout. Raises the first error among it, so that the exit status tells its kind."""
+    device = choose_device(config.device)
+    MODELS.check(config.model.name)
+    SCHEDULES.check(config.schedule.name)
+    OPTIMIZERS.check(config.optimizer.name)
+    choose_dtype(config.train.precision, device)
+    training = TrainConfig(**{field.name: getattr(config, field.name) for field in fields(TrainConfig)})
+
+    start = time.perf_counter()
+    prepared = prepare(config.data, progress=True)
+    opened = time.perf_counter()
+    report = examine(training, prepared, device)
+    report.figures["seconds"] = {"prepare": opened - start, "checks": time.perf_counter() - opened}
+    show(report, training, as_json=config.json)
+    error = report.first_error()
+    if error is not None and error.kind is not None:
+        raise error.kind(f"{error.where}: {error.sentence}")
+
+
+def examine(config: TrainConfig, prepared: Prepared, device: torch.device) -> Report:
+    """All checks. The updates come first: what the text leaves in memory would blur what they take."""
+    report = Report()
+    text, vocabulary, updates = (report.section(name) for name in ("text", "vocabulary", "training"))
+    LOGGER.info("trying the largest batch and a few updates on %s", device)
+    check_training(config, prepared, device, updates)
+    LOGGER.info("looking through the text")
+    check_text(config.data, prepared, text)
+    check_tokenizer(config, prepared, vocabulary)
+    return report
+
+
+def show(report: Report, config: TrainConfig, *, as_json: bool) -> None:
+    """The report on stdout: JSON, or lines that are as wide as the terminal, and whole where there is none."""
+    if as_json:
+        print(json.dumps(report.as_dict(), indent=2))
+        return
+    seconds = report.figures["seconds"]
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    print(f"{config.data.name}, model {config.model.preset}")
+    print("\n".join(report.lines(width)))
+    print(
+        f"\n{report.count(Level.error)} errors, {report.count(Level.warning)} warnings"
+        f" (checks {duration(seconds['checks'])}; opening or preparing the corpus {duration(seconds['prepare'])})"
+    )
