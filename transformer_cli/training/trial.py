@@ -319,7 +319,8 @@ def _estimate(trial: Trial, section: Section) -> None:
     what = f"{duration(seconds)} an update ({timed}), {tokens / seconds:,.0f} target tokens/s: {duration(total)} for"
     what += f" train.max_steps={settings.max_steps}, without evaluation and saving"
     section.ok("time", what)
-    what = f"train.max_steps={settings.max_steps} are {epochs:,.{0 if epochs >= 10 else 1}f} epochs of {plan.updates_per_epoch:,} updates"
+    shown = f"{epochs:,.0f}" if epochs >= 10 else f"{epochs:.1f}"
+    what = f"train.max_steps={settings.max_steps} are {shown} epochs of {plan.updates_per_epoch:,} updates"
     if epochs < 1:
         section.warn("epochs", what, "Raise it: some of the text is never seen")
     else:
