@@ -27,7 +27,7 @@ from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import DivergedError, EnvironmentFault
 from transformer_cli.schema import TrainConfig
 from transformer_cli.training.checkpoints import CHECKPOINTS
-from transformer_cli.training.learner import Learner
+from transformer_cli.training.learner import Learner, is_out_of_memory
 from transformer_cli.training.run_directory import run_name
 from transformer_cli.training.schedules import build_schedule
 
@@ -75,7 +75,7 @@ def check_training(config: TrainConfig, prepared: Prepared, device: torch.device
         if not trial.is_finite:
             _refuse_divergence(trial, section)
     except (RuntimeError, MemoryError) as error:
-        if not _is_out_of_memory(error):
+        if not is_out_of_memory(error):
             raise
         _refuse_model(section, meter)
         return
@@ -115,9 +115,14 @@ class Trial:
         return micro_batches(self.corpus, indices, self.tokenizers, max_cells=self.config.train.max_batch_cells)
 
     def run(self, batches: Sequence[Batch], *, step: int = 1) -> float:
-        """One update; the seconds that it took, to the end."""
-        start = time.perf_counter()
-        stats = self.learner.update(batches, step=step, rate=self.schedule(step))
+        """One update; the seconds that it took, to the end. OutOfMemoryError where training would cut batches."""
+        start, n_splits = time.perf_counter(), self.learner.n_splits
+        try:
+            stats = self.learner.update(batches, step=step, rate=self.schedule(step))
+        except EnvironmentFault as fault:  # for a single sentence
+            raise torch.OutOfMemoryError from fault
+        if self.learner.n_splits > n_splits:
+            raise torch.OutOfMemoryError
         _finish(self.device)
         seconds = time.perf_counter() - start
         self.is_finite = self.is_finite and bool(stats.loss.isfinite())
@@ -226,7 +231,7 @@ def _try(trial: Trial, shapes: Sequence[Shape], available: int) -> float | None:
     try:
         return max(trial.run_shape(shape) for shape in shapes)
     except (RuntimeError, MemoryError) as error:
-        if not _is_out_of_memory(error):
+        if not is_out_of_memory(error):
             raise
     # Not in the handler: the exception keeps every tensor of the failed update alive.
     trial.learner.optimizer.zero_grad(set_to_none=True)
@@ -257,11 +262,6 @@ def _refuse_shape(trial: Trial, longest: int, names: str, memory: Memory, sectio
 def _refuse_model(section: Section, meter: "_Meter") -> None:
     what = f"the model with its optimizer does not fit into {gigabytes(meter.available)}"
     section.error("memory", what, "Choose a smaller model, or a device with more memory", EnvironmentFault)
-
-
-def _is_out_of_memory(error: RuntimeError | MemoryError) -> bool:
-    # PyTorch has no class of its own for a CPU that has no memory left.
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
 
 
 class _Meter:
