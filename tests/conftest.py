@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.register_assert_rewrite("tests.contract")
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
