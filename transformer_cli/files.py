@@ -6,7 +6,7 @@ The order is always the same: write under another name, sync the file, rename it
 import fcntl
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -65,9 +65,14 @@ def writing_whole(file: Path) -> Iterator[BinaryIO]:
 @contextmanager
 def _writing_new(file: Path) -> Iterator[BinaryIO]:
     with file.open("xb") as handle:
-        yield handle
-        handle.flush()
-        os.fsync(handle.fileno())
+        try:
+            yield handle
+            handle.flush()
+            os.fsync(handle.fileno())
+        except BaseException:
+            with suppress(OSError):  # of what could not be written, which would hide why not
+                handle.close()
+            raise
 
 
 def point(link: Path, target: str) -> None:
