@@ -114,7 +114,7 @@ def test_unequal_line_counts_are_refused_with_both_counts(measure: Any) -> None:
         measure(["a", "b", "c"], [["a", "b", "c"], ["a", "b"]])
     assert str(caught.value) == (
         "reference 2: 2 lines for 3 translations, so nothing is scored."
-        " Line n of the one must belong to line n of the other"
+        " Make line n of one belong to line n of the other"
     )
     assert caught.value.exit_code == 3
 

@@ -132,8 +132,15 @@ def default_file(path: Path, model: ModelFile, test: TestSet) -> Path | None:
 def own_files(config: EvaluateConfig) -> TestSet:
     """--source and --reference."""
     source = Path(str(config.source))
-    references = [read_lines(Path(file)).texts for file in reference_files(config)]
-    return TestSet(source.name, read_lines(source).texts, references)
+    sources = read_lines(source)
+    references = [read_lines(Path(file)) for file in reference_files(config)]
+    for reference in references:
+        if len(reference) != len(sources):
+            raise DataError(
+                f"{reference.name}: has {len(reference):,} lines, {sources.name} {len(sources):,}, so nothing is scored."
+                " Make line n of one the translation of line n of the other"
+            )
+    return TestSet(source.name, sources.texts, [reference.texts for reference in references])
 
 
 def reference_files(config: EvaluateConfig) -> list[str]:

@@ -257,8 +257,8 @@ def _tab_separated(lines: Lines) -> ParallelText:
 def _aligned(sources: Lines, targets: Lines) -> ParallelText:
     if len(sources) != len(targets):
         raise DataError(
-            f"{targets.name} has {len(targets):,} lines, {sources.name} {len(sources):,}."
-            " Line i of one must be the translation of line i of the other"
+            f"{targets.name}: has {len(targets):,} lines, {sources.name} {len(sources):,}."
+            " Make line i of one the translation of line i of the other"
         )
     if sources.name == targets.name:
         LOGGER.warning("%s: is both source and target; a model of it learns to copy", sources.name)
@@ -297,25 +297,36 @@ def _warn_of_copies(text: ParallelText, *, key: str) -> None:
 
 @dataclass
 class Splits:
-    """All the text of a corpus. `train` is not cleaned yet."""
+    """All the text of a corpus. `train` is not cleaned yet; `notes` say what was held out of it.
+
+    Where there is too little to hold any out, `dev` is `train` itself.
+    """
 
     train: ParallelText
     dev: ParallelText
     test: ParallelText | None
+    notes: list[str] = field(default_factory=list)
 
 
 def load_splits(config: DataConfig) -> Splits:
     """Load the named splits, and hold out from the training text those that are not named."""
-    train, dev, test = (load_text(config, split) for split in ("train", "dev", "test"))
-    assert train is not None
+    everything, dev, test = (load_text(config, split) for split in ("train", "dev", "test"))
+    assert everything is not None
+    train, notes = everything, []
     if dev is None:
-        train, dev = hold_out(train, config.holdout, config.seed, split="dev")
-        if len(dev) == 0:
-            LOGGER.warning("data.train: too few pairs to hold any out; dev is the training text itself")
-            dev = train
+        train, dev = hold_out(everything, config.holdout, config.seed, split="dev")
+        notes += _note(everything, train, dev, "dev")
+        dev = dev if len(dev) else train
     if test is None:
-        train, test = hold_out(train, config.holdout, config.seed, split="test")
-    return Splits(train, dev, test if len(test) else None)
+        before = train
+        train, test = hold_out(before, config.holdout, config.seed, split="test")
+        notes += _note(before, train, test, "test")
+    return Splits(train, dev, test if len(test) else None, notes)
+
+
+def _note(before: ParallelText, kept: ParallelText, held: ParallelText, split: Split) -> list[str]:
+    others = f"{len(before) - len(kept) - len(held):,} others of the same source sentences left out"
+    return [f"{len(held):,} pairs held out of the training text as {split}; {others}"] if len(held) else []
 
 
 def hold_out(text: ParallelText, n: int, seed: int, *, split: str = "dev") -> tuple[ParallelText, ParallelText]:
@@ -338,12 +349,6 @@ def hold_out(text: ParallelText, n: int, seed: int, *, split: str = "dev") -> tu
 
     held = set(heapq.nsmallest(n_held, first_with, key=rank))
     kept = [index for index, source in enumerate(text.sources) if source.strip() not in held]
-    LOGGER.info(
-        "%s pairs held out of the training text as %s; %s others of the same source sentences left out",
-        f"{n_held:,}",
-        split,
-        f"{len(text) - len(kept) - n_held:,}",
-    )
     return text.pick(kept), text.pick(sorted(first_with[source] for source in held))
 
 

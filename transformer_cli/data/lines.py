@@ -160,7 +160,7 @@ def read_stream(stream: ByteSource, name: str, *, skip_bad: bool = False, skip_h
         if block:
             _decode_block(block, lines, skip_bad=skip_bad, skip_hint=skip_hint)
     if not lines.texts:
-        raise DataError(f"{name}: is empty. It must hold one sentence per line")
+        raise DataError(f"{name}: is empty. Put one sentence on each line")
     return lines
 
 
@@ -175,7 +175,7 @@ def _blocks(stream: ByteSource, name: str) -> Iterator[bytes]:
         else:
             rest += chunk
         if len(rest) > MAX_LINE_BYTES:
-            raise DataError(f"{name}: a line of more than {MAX_LINE_BYTES:,} bytes. It must hold one sentence per line")
+            raise DataError(f"{name}: a line of more than {MAX_LINE_BYTES:,} bytes. Put one sentence on each line")
     if rest:
         yield rest
 

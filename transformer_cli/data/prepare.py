@@ -110,7 +110,10 @@ def _build(folder: Path, config: DataConfig, *, progress: bool) -> None:
     _write_text(folder / "dev.json", splits.dev)
     if splits.test is not None:
         _write_text(folder / "test.json", splits.test)
-    for line in report.lines():
+    # Not said before: of text that cannot be prepared, there is only the error to tell.
+    if splits.dev is splits.train:
+        LOGGER.warning("data.train: too few pairs to hold any out; dev is the training text itself")
+    for line in [*splits.notes, *report.lines()]:
         LOGGER.info("%s", line)
 
 

@@ -60,7 +60,7 @@ def check_line_counts(hypotheses: Sequence[str], references: Sequence[Sequence[s
         if len(reference) != len(hypotheses):
             raise DataError(
                 f"reference {number}: {len(reference)} lines for {len(hypotheses)} translations, so nothing is scored."
-                " Line n of the one must belong to line n of the other"
+                " Make line n of one belong to line n of the other"
             )
 
 
