@@ -9,6 +9,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -61,8 +62,10 @@ class CorpusWriter:
     """Appends encoded sentences to the files of an EncodedCorpus in `folder`; memory does not grow with the corpus."""
 
     def __init__(self, folder: Path, *, source_vocab_size: int, target_vocab_size: int) -> None:
-        self._source = _SideWriter(folder / "source", source_vocab_size)
-        self._target = _SideWriter(folder / "target", target_vocab_size)
+        with ExitStack() as files:
+            self._source = _SideWriter(folder / "source", source_vocab_size, files)
+            self._target = _SideWriter(folder / "target", target_vocab_size, files)
+            self._files = files.pop_all()  # kept open, unless one of them could not be opened
 
     def append(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> None:
         assert len(sources) == len(targets)
@@ -73,15 +76,14 @@ class CorpusWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._source.close()
-        self._target.close()
+        self._files.close()
 
 
 class _SideWriter:
-    def __init__(self, stem: Path, vocab_size: int) -> None:
+    def __init__(self, stem: Path, vocab_size: int, files: ExitStack) -> None:
         self._type = _id_type(vocab_size)
-        self._ids: IO[bytes] = open(stem.with_suffix(".ids"), "wb")  # noqa: SIM115  (closed by CorpusWriter)
-        self._offsets: IO[bytes] = open(stem.with_suffix(".offsets"), "wb")  # noqa: SIM115
+        self._ids: IO[bytes] = files.enter_context(stem.with_suffix(".ids").open("wb"))
+        self._offsets: IO[bytes] = files.enter_context(stem.with_suffix(".offsets").open("wb"))
         self._n_ids = 0
         self._offsets.write(np.zeros(1, _OFFSET_TYPE).tobytes())
 
@@ -91,10 +93,6 @@ class _SideWriter:
         self._n_ids += len(ids)
         self._ids.write(ids.tobytes())
         self._offsets.write(ends.tobytes())
-
-    def close(self) -> None:
-        self._ids.close()
-        self._offsets.close()
 
 
 def _id_type(vocab_size: int) -> np.dtype[Any]:
