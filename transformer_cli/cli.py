@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import errno
 import importlib
+import io
 import os
 import shlex
 import sys
@@ -116,7 +117,30 @@ class _Parser(argparse.ArgumentParser):
 
 
 def entry_point() -> NoReturn:
+    _speak_utf8()
+    _occupy_closed_streams()
     sys.exit(main())
+
+
+def _speak_utf8() -> None:
+    """Read names and write text as UTF-8: the same command gives the same bytes whatever the locale."""
+    if sys.getfilesystemencoding() != "utf-8" and sys.executable:  # only a new interpreter can change that
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
+    for stream, errors in ((sys.stdout, "surrogateescape"), (sys.stderr, "backslashreplace")):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors=errors)
+
+
+def _occupy_closed_streams() -> None:
+    """Give the numbers of closed standard streams to nothing: the next file opened would be one of the streams.
+
+    Standard input and output stay None, for commands to refuse; messages for a closed stderr go nowhere.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  (for as long as we live)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -286,6 +310,8 @@ def _abandon_stdout() -> None:
 
 
 def _crash_report(arguments: list[str]) -> str:
-    with tempfile.NamedTemporaryFile("w", prefix="tfm-crash-", suffix=".txt", delete=False, encoding="utf-8") as file:
+    with tempfile.NamedTemporaryFile(
+        "w", prefix="tfm-crash-", suffix=".txt", delete=False, encoding="utf-8", errors="backslashreplace"
+    ) as file:
         file.write(f"tfm {__version__}, Python {sys.version}\ntfm {' '.join(arguments)}\n\n{traceback.format_exc()}")
     return file.name
