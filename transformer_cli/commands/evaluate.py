@@ -42,6 +42,8 @@ class TestSet:
 
 def run(config: EvaluateConfig) -> None:
     """Print the scores of a model on its test set, on another corpus's, or on the user's own files."""
+    if sys.stdout is None:
+        raise EnvironmentFault("standard output: closed. Open it, for the scores to be printed")
     device = choose_device(config.device)
     path = locate_model(config.checkpoint, config.runs)
     model = read_model(path)
@@ -81,7 +83,7 @@ def report(
         print(json.dumps(as_dict(scores, **facts), indent=2))
         return
     print(f"{test.name}, {len(hypotheses):,} lines, {path}")
-    print("\n".join(text_lines(scores)))
+    print("\n".join(text_lines(scores)), flush=True)  # before we speak as if they had arrived
     if saved_as is not None:
         LOGGER.info("translations: %s", saved_as)
 
@@ -137,8 +139,8 @@ def own_files(config: EvaluateConfig) -> TestSet:
     for reference in references:
         if len(reference) != len(sources):
             raise DataError(
-                f"{reference.name}: has {len(reference):,} lines, {sources.name} {len(sources):,}, so nothing is scored."
-                " Make line n of one the translation of line n of the other"
+                f"{reference.name}: has {len(reference):,} lines, {sources.name} {len(sources):,}, so nothing is"
+                " scored. Make line n of one the translation of line n of the other"
             )
     return TestSet(source.name, sources.texts, [reference.texts for reference in references])
 

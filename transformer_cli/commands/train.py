@@ -12,6 +12,7 @@ from transformer_cli.logs import LOGGER, is_first_rank
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.transformer import MODELS
 from transformer_cli.schema import TrainConfig
+from transformer_cli.training.learner import choose_dtype
 from transformer_cli.training.loop import TrainResult, assist, train
 from transformer_cli.training.optimizers import OPTIMIZERS
 from transformer_cli.training.ranks import Ranks, join_ranks
@@ -30,6 +31,7 @@ def run(config: TrainConfig) -> float | None:
     MODELS.check(config.model.name)
     SCHEDULES.check(config.schedule.name)
     OPTIMIZERS.check(config.optimizer.name)
+    choose_dtype(config.train.precision, device)
     with (
         stop_signals(speaks=is_first_rank()) as request,
         join_ranks(request, device_type=device.type, timeout_s=config.train.rank_timeout) as ranks,
