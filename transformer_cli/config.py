@@ -171,7 +171,7 @@ def parse_override(text: str) -> Override:
     except HydraException as error:
         raise ConfigError(
             f"{quoted(text)}: not a key=value override. Close every bracket, and quote a value that holds blanks,"
-            " commas, braces, ~ or = signs, as in 'key=\"a=b\"'"
+            " letters beyond ASCII, commas, braces, ~ or = signs, as in 'key=\"a=b\"'"
         ) from error
 
 
@@ -292,12 +292,13 @@ def _as_config_error(error: Exception, schema: type) -> ConfigError:
         cause = cause.__cause__
     lines = [line.strip() for line in str(cause).split("\n")]
     named = [line.removeprefix("full_key:").strip() for line in lines if line.startswith("full_key:")]
-    if named:
+    if named and named[0]:
         _check_key(
             named[0], schema, groups=()
         )  # an unknown key in a YAML file, in the words of one on the command line
     if not isinstance(cause, OmegaConfBaseException):
-        return ConfigError(" ".join(filter(None, lines)))
+        told = [line for line in lines if line and not line.startswith(("full_key:", "object_type="))]
+        return ConfigError(f"{' '.join(told).rstrip('.')}. `--cfg` prints every key with its value")
     key = cause.full_key or next(iter(named), "config")
     return ConfigError(f"{key}: {lines[0].rstrip('.')}. `--cfg` prints every key with its value")
 
@@ -346,7 +347,7 @@ def check_yaml_folder(folder: Path) -> None:
 def check_yaml(path: Path) -> None:
     try:
         if path.stat().st_size > MAX_YAML_BYTES:
-            raise ConfigError(f"{path}: larger than {MAX_YAML_BYTES:,} bytes. A config file is small")
+            raise ConfigError(f"{path}: larger than {MAX_YAML_BYTES:,} bytes. Leave out what is no config")
         with path.open(encoding="utf-8") as file:
             yaml.load(file, _StrictLoader)
     except yaml.MarkedYAMLError as error:
@@ -354,4 +355,4 @@ def check_yaml(path: Path) -> None:
         what = " ".join(str(error.problem).split())
         raise ConfigError(f"{path}:{line}: not valid YAML: {what}. Indent with spaces, one key a line") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not valid YAML text: {' '.join(str(error).split())}") from error
+        raise ConfigError(f"{path}: not valid YAML text: {' '.join(str(error).split())}. Save it as UTF-8") from error
