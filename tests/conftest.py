@@ -22,6 +22,18 @@ def shared_data() -> Path:
     return folder
 
 
+@pytest.fixture
+def figures() -> Callable[[str, str], None]:
+    """Write down what was measured under a name, in the file $TFM_FIGURES if that is set."""
+
+    def write(name: str, value: str) -> None:
+        if file := os.environ.get("TFM_FIGURES"):
+            with open(file, "a", encoding="utf-8") as lines:
+                lines.write(json.dumps({"name": name, "value": value}) + "\n")
+
+    return write
+
+
 @pytest.fixture(autouse=True)
 def _own_log() -> Iterator[None]:
     """A command that ran inside this process set up the log; the next test must find it as it was."""
