@@ -200,13 +200,6 @@ def test_a_single_file_that_is_no_table_is_explained(folder: Folder) -> None:
         folder.pairs("corpus.txt")
 
 
-def test_C1_different_line_counts_are_named_before_anything_else(folder: Folder) -> None:
-    folder.write(train__en="x\n" * 1001, train__de="x\n" * 1002)
-    with pytest.raises(DataError, match=r"/train\.de: has 1,002 lines, /.*/train\.en 1,001\. Make line i") as caught:
-        folder.pairs("train")
-    assert caught.value.exit_code == 3
-
-
 def test_C2_a_file_that_is_missing_is_named_with_its_folder(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     folder.write(a__en="one\n")
     with pytest.raises(DataError, match=rf"data\.root={folder.path}: holds no a\.de, packed or not"):
@@ -277,13 +270,6 @@ def test_C10_blank_lines_stay_aligned_in_dev_and_test(folder: Folder) -> None:
     folder.write(a__en="one\n\n \ntwo\n", a__de="eins\n\nx\n\n")
     text = load_text(folder.config("a", test="a"), "test")
     assert text == ParallelText(["one", "", " ", "two"], ["eins", "", "x", ""])
-
-
-def test_C15_a_damaged_file_gives_no_pair(folder: Folder) -> None:
-    packed = gzip.compress(b"".join(b"line %d\n" % i for i in range(5000)))
-    folder.write(a__en__gz=packed[:-20], a__de__gz=packed)
-    with pytest.raises(DataError, match=r"a\.en\.gz: the gzip data is cut short"):
-        folder.pairs("a")
 
 
 def test_C17_one_file_named_twice_is_warned_of(folder: Folder, messages: Callable[[], str]) -> None:

@@ -60,13 +60,14 @@ def _dangling(path: Path) -> None:
     ("spoil", "says"),
     [
         (Path.touch, "is empty"),
+        (lambda path: path.write_bytes(b"\xef\xbb\xbf"), "is empty"),
         (lambda path: None, "no such file"),
         (Path.mkdir, "is a folder"),
         (_fifo, "not a regular file"),
         (_dangling, "is a link to nothing"),
         (lambda path: path.touch(0), "permission denied"),
     ],
-    ids=["empty", "missing", "folder", "FIFO", "broken link", "unreadable"],
+    ids=["empty", "only a mark", "missing", "folder", "FIFO", "broken link", "unreadable"],
 )
 def test_C2_what_is_no_text_file_is_named(
     folder: Path, command: list[str], new: list[str], spoil: Callable[[Path], Any], says: str
@@ -76,12 +77,11 @@ def test_C2_what_is_no_text_file_is_named(
     refused([*command, "data.train=[corpus.en,bad.de]"], folder, code=3, says=says_both, new=new, as_root=False)
 
 
-@BOTH
 @pytest.mark.parametrize("bad", [b"\xff", b"\xed\xa0\x80", b"\xc0\xaf"], ids=["0xff", "surrogate", "overlong"])
-def test_C5_a_line_that_is_not_utf8_is_named(folder: Path, command: list[str], new: list[str], bad: bytes) -> None:
+def test_C5_a_line_that_is_not_utf8_is_named(folder: Path, bad: bytes) -> None:
     (folder / "bad.de").write_bytes(b"x\n" * 30 + "gr\u00fcn ".encode() + bad + b"\n" + b"x\n" * 29)
     says = [f"bad.de:31: byte 0x{bad[0]:02x} at column 6 is not UTF-8", "data.on_bad=skip"]
-    refused([*command, "data.train=[corpus.en,bad.de]"], folder, code=3, says=says, new=new)
+    refused([*PREPARE, "data.train=[corpus.en,bad.de]"], folder, code=3, says=says, new=LOCK)
 
 
 def test_C5_bad_pairs_are_dropped_on_request_and_named(folder: Path) -> None:
@@ -113,8 +113,9 @@ def test_C6_another_encoding_is_guessed(folder: Path, content: bytes, says: str)
     [
         ([" "] * 60, "data.on_bad=error", "60 blank on one side or both"),
         (sentences(60, seed=4), "data.max_length=2", "longer than data.max_length=2 tokens"),
+        ([f"{'a b c d e ' * 9}{line}" for line in sentences(60, seed=4)], "data.max_ratio=2", "than data.max_ratio=2"),
     ],
-    ids=["blank", "long"],
+    ids=["blank", "long", "uneven"],
 )
 def test_C12_when_no_pair_is_left_the_filter_is_named(
     folder: Path, command: list[str], new: list[str], spoiled: list[str], override: str, says: str
@@ -146,7 +147,6 @@ def _tar_cut_short(path: Path) -> None:
 PACKED = gzip.compress(b"".join(b"line %d\n" % i for i in range(60)))
 
 
-@BOTH
 @pytest.mark.parametrize(
     ("content", "says"),
     [
@@ -157,11 +157,9 @@ PACKED = gzip.compress(b"".join(b"line %d\n" % i for i in range(60)))
     ],
     ids=["cut", "checksum", "junk after it", "bomb"],
 )
-def test_C15_a_broken_gzip_is_refused(
-    folder: Path, command: list[str], new: list[str], content: bytes, says: str
-) -> None:
+def test_C15_a_broken_gzip_is_refused(folder: Path, content: bytes, says: str) -> None:
     (folder / "bad.de.gz").write_bytes(content)
-    refused([*command, "data.train=[corpus.en,bad.de.gz]"], folder, code=3, says=["bad.de.gz: ", says], new=new)
+    refused([*PREPARE, "data.train=[corpus.en,bad.de.gz]"], folder, code=3, says=["bad.de.gz: ", says], new=LOCK)
 
 
 def test_C15_an_archive_cut_short_is_refused(folder: Path) -> None:

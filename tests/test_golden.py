@@ -1,4 +1,4 @@
-"""Files of every released format are read for ever: they load, translate and go on training as they did when written."""
+"""Files of every released format are read for ever: they translate and go on training as when they were written."""
 
 import hashlib
 import json

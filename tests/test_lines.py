@@ -2,7 +2,6 @@
 
 import gzip
 import io
-import os
 import random
 import subprocess
 import time
@@ -167,35 +166,6 @@ def test_C6_packed_data_without_its_suffix_is_named(tmp_path: Path, content: byt
 def test_C6_plain_text_called_gz_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"corpus.en.gz: is not gzip data, but is called .gz"):
         read_lines(written(tmp_path, b"plain\n", "corpus.en.gz"))
-
-
-def test_C2_what_is_no_text_file_is_named(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "fifo")
-    (tmp_path / "link").symlink_to("nowhere")
-    (tmp_path / "folder").mkdir()
-    written(tmp_path, b"", "empty")
-    written(tmp_path, b"\xef\xbb\xbf", "only a mark")
-    written(tmp_path, gzip.compress(b""), "empty.gz")
-    for name, what in {
-        "fifo": "is not a regular file",
-        "link": "is a link to nothing",
-        "folder": "is a folder",
-        "missing": "no such file",
-        "empty": "is empty",
-        "only a mark": "is empty",
-        "empty.gz": "is empty",
-    }.items():
-        with pytest.raises(DataError, match=f"{tmp_path / name}: {what}") as caught:
-            read_lines(tmp_path / name)
-        assert caught.value.exit_code == 3
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_C2_a_file_without_read_permission_is_named(tmp_path: Path) -> None:
-    path = written(tmp_path, b"text\n")
-    path.chmod(0)
-    with pytest.raises(DataError, match=f"{path}: permission denied"):
-        read_lines(path)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ import pytest
 from transformer_cli.data import cache
 from transformer_cli.data import prepare as preparation
 from transformer_cli.data.prepare import Prepared, prepare
-from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
+from transformer_cli.errors import ConfigError, EnvironmentFault
 from transformer_cli.files import locked, writing_whole
 from transformer_cli.schema import DataConfig, TokenizerConfig
 
@@ -185,37 +185,6 @@ def test_the_end_of_sentence_is_one_of_the_max_length_tokens(config: DataConfig)
         assert prepared.train.source_lengths.max() <= longest
         assert prepared.report.n_long == 40 - len(prepared.train)
     assert prepared.report.n_long > 0
-
-
-@pytest.mark.parametrize(
-    ("options", "filter_named"),
-    [
-        ({"max_length": 2}, "40 longer than data.max_length=2 tokens"),
-        ({"train": ["blank.en", "train.fr"]}, "40 blank on one side or both"),
-        (
-            {"max_ratio": 1.0, "train": ["once.en", "once.fr"], "tokenizer": TokenizerConfig(vocab_size=20)},
-            "1 more uneven than data.max_ratio=1",
-        ),
-    ],
-)
-def test_C12_when_no_pair_is_left_the_filter_is_named(
-    config: DataConfig, tmp_path: Path, options: dict[str, Any], filter_named: str
-) -> None:
-    write(tmp_path, "blank.en", [" "] * 40)
-    write(tmp_path, "once.en", ["the cat saw the red book"])
-    write(tmp_path, "once.fr", ["le chat"])
-    config = replace(config, **options)
-    with pytest.raises(DataError, match=rf"^data.train: none of \d+ pairs is left: {filter_named}\. "):
-        prepare(config)
-    assert prepared_folders(config) == []
-
-
-def test_C2_a_folder_or_fifo_in_place_of_a_text_is_one_line(config: DataConfig, tmp_path: Path) -> None:
-    (tmp_path / "folder.en").mkdir()
-    os.mkfifo(tmp_path / "fifo.en")
-    for name, kind in (("folder.en", "a folder"), ("fifo.en", "not a regular file")):
-        with pytest.raises(DataError, match=rf"/{name}: is {kind}\. Name a text file$"):
-            prepare(replace(config, train=[name, "train.fr"]))
 
 
 def test_C21_one_pair_is_enough(config: DataConfig, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import os
 import pty
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -89,6 +90,7 @@ def test_D13_a_reader_that_has_gone_ends_the_command_quietly_and_at_once(folder:
         assert process.stderr.read() == b""
 
 
+@pytest.mark.skipif(shutil.which("setsid") is None, reason="needs setsid")
 @pytest.mark.parametrize(("key", "code"), [(b"\x04", 0), (b"\x03", 130)], ids=["Ctrl-D", "Ctrl-C"])
 def test_D14_at_a_terminal_each_line_is_answered_until_a_key_ends_it(folder: Path, key: bytes, code: int) -> None:
     ours, theirs = pty.openpty()
@@ -114,14 +116,16 @@ def test_D14_at_a_terminal_each_line_is_answered_until_a_key_ends_it(folder: Pat
 def test_D15_a_killed_command_leaves_no_output_and_the_same_one_makes_it_whole(folder: Path) -> None:
     os.mkfifo(folder / "slow")
     before = tree(folder)
-    with started(folder, *TRANSLATE, "--input", "slow", "--output", "out") as process:
-        with open(folder / "slow", "wb", buffering=0) as feed:
-            feed.write(b"a b c\n" * 100)
-            while not any(path.stat().st_size for path in folder.glob(".out.*")):
-                assert process.poll() is None
-                time.sleep(0.01)
-            process.send_signal(signal.SIGKILL)
-            process.wait()
+    with (
+        started(folder, *TRANSLATE, "--input", "slow", "--output", "out") as process,
+        open(folder / "slow", "wb", buffering=0) as feed,
+    ):
+        feed.write(b"a b c\n" * 100)
+        while not any(path.stat().st_size for path in folder.glob(".out.*")):
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
     untouched(before, folder, new=[".out.*"])
     assert run([*TRANSLATE, "--input", "text", "--output", "out"], folder).code == 0
     assert (folder / "out").read_bytes() == run([*TRANSLATE, "--input", "text"], folder).out
@@ -154,6 +158,7 @@ def test_D17_an_output_that_cannot_be_written_is_said_before_the_model_is_read(f
     refused([*to, "shut/out"], folder, code=5, says=["shut: ", "written"], as_root=False)
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_D17_a_full_disk_names_the_line(folder: Path) -> None:
     (folder / "long").write_text("".join(f"{line}\n" for line in sentences(2000, seed=6)), encoding="utf-8")
     before = tree(folder)

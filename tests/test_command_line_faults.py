@@ -1,0 +1,162 @@
+"""Fault rows E, config and command line, as every command meets them. Test names carry the row of the fault matrix."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.contract import process, refused, run
+from tests.test_corpus_faults import TRAIN, write
+from tests.toy_run import sentences
+from transformer_cli import __version__, cli
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (["train", "model.d_modle=256"], ["model.d_modle: unknown key", "did you mean `model.d_model`?"]),
+        (["train", "+model.d_modle=256"], ["model.d_modle: unknown key", "did you mean `model.d_model`?"]),
+        (["train", "-m", "model.d_modle=1,2"], ["model.d_modle: unknown key", "did you mean `model.d_model`?"]),
+        (["translate", "decode.beam=3"], ["decode.beam: unknown key"]),
+        (["translate", "--bem", "3"], ["--bem", "did you mean `--beam`?"]),
+        (["train", "data.train=own.tsv"], ["data.train: data=demo_en_fr is built in"]),
+        (["train", "~model.d_model"], ["~model.d_model", "keys cannot be deleted. Set"]),
+    ],
+)
+def test_E1_an_unknown_key_names_the_right_one(tmp_path: Path, command: list[str], says: list[str]) -> None:
+    refused(command, tmp_path, code=2, says=says)
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (["train", "model.d_model=abc"], ["model.d_model: Value 'abc'"]),
+        (["train", "model.d_model=12.5"], ["model.d_model: Value '12.5'"]),
+        (["train", "train.max_steps=-1"], ["train.max_steps=-1: out of range", "at least 1"]),
+        (["train", "train.label_smoothing=nan"], ["train.label_smoothing=nan: out of range"]),
+        (["train", "schedule=cosine", "schedule.lr=1e3"], ["schedule.lr=1000.0: out of range", "at most 10"]),
+        (["translate", "--beam", "0"], ["decode.beam_size=0: out of range", "at least 1"]),
+        (["translate", "--beam", "four"], ["--beam", "four"]),
+    ],
+)
+def test_E2_a_wrong_type_or_range_names_the_range(tmp_path: Path, command: list[str], says: list[str]) -> None:
+    refused(command, tmp_path, code=2, says=says)
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (["train", "model=bgi"], ["model: no model called `bgi`; did you mean `big`?", "base, big, small, tiny"]),
+        (["train", "-m", "model=tiny,bgi"], ["no model called `bgi`"]),
+        (["evaluate", "data=nowhere"], ["data: no data called `nowhere`", "choices: "]),
+        (["train", "schedule.name=cosin"], ["no schedule called `cosin`", "did you mean `cosine`?"]),
+        (["train", "model.name=transfomer"], ["`transfomer`", "did you mean `transformer`?"]),
+    ],
+)
+def test_E3_an_unknown_choice_lists_the_choices(tmp_path: Path, command: list[str], says: list[str]) -> None:
+    refused(command, tmp_path, code=2, says=says)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["model.n_heads=7"], ["model.n_heads=7", "model.d_model=128", "model.n_heads=4 or 8"]),
+        (["model.d_model=129", "model.n_heads=3"], ["model.d_model=129", "model.positions=sinusoidal", "128 or 130"]),
+        (["model.dropout=1"], ["model.dropout=1", "below 1"]),
+        (["model.n_encoder_layers=0"], ["model.n_encoder_layers=0", "at least 1"]),
+        (["train.label_smoothing=1"], ["train.label_smoothing=1", "below 1"]),
+        (["schedule.warmup_steps=0"], ["schedule.warmup_steps=0", "at least 1"]),
+        (["data.max_length=9999"], ["data.max_length=9999", "train.tokens_per_update=2048"]),
+    ],
+)
+def test_E4_values_that_contradict_each_other_name_both(tmp_path: Path, overrides: list[str], says: list[str]) -> None:
+    refused(["train", *overrides], tmp_path, code=2, says=says)
+
+
+ALIAS_BOMB = "a: &a [x,x]\n" + "".join(f"{b}: &{b} [*{a},*{a}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a:\n\t- b\n", "mine.yaml:2: not valid YAML"),
+        ("a: [1,\n", "mine.yaml:2: not valid YAML"),
+        ("a: 1\na: 2\n", "mine.yaml:2: key 'a' stands twice"),
+        (ALIAS_BOMB, "mine.yaml:2: aliases are not supported"),
+        ("#" * 1_000_001, "mine.yaml: larger than 1,000,000 bytes"),
+        ("a: \x01\n", "mine.yaml: not valid YAML"),
+        ("# @package _global_\nmodel: 5\n", "experiment/mine"),
+    ],
+    ids=["tab", "open", "twice", "bomb", "giant", "control", "value for a group"],
+)
+def test_E5_bad_yaml_names_file_and_line_within_a_second(tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "mine.yaml").write_text(text, encoding="utf-8")
+    start = time.process_time()
+    refused(["train", "--config-dir", ".", "experiment=mine"], tmp_path, code=2, says=[says])
+    assert time.process_time() - start < 1
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (["train", "data=files"], ["data.source_lang: not set. Give it as data.source_lang=VALUE"]),
+        (["train", "seed=${foo.bar}"], ["seed=${foo.bar}: ", "'foo.bar' not found"]),
+        (["train", "seed=${seed}"], ["seed=${seed}: "]),
+        (["train", "seed=${train.max_steps}", "train.max_steps=${seed}"], ["seed"]),
+    ],
+)
+def test_E6_what_is_unset_or_leads_nowhere_is_named(tmp_path: Path, command: list[str], says: list[str]) -> None:
+    refused(command, tmp_path, code=2, says=says)
+
+
+@pytest.mark.parametrize("override", ["+model._target_=os.system", "+_target_=os.system"])
+def test_E7_a_class_cannot_be_named(tmp_path: Path, override: str) -> None:
+    refused(["train", override], tmp_path, code=2, says=[f"{override[1:].split('=')[0]}: not supported"])
+
+
+def test_E8_a_run_directory_of_another_config_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "corpus.en", sentences(60, seed=1))
+    write(tmp_path / "corpus.de", sentences(60, seed=2))
+    command = [*TRAIN, "data.train=corpus"]
+    assert run(command, tmp_path).code == 0
+    says = ["runs/run: ", "seed", "1", "2", "model.dropout", "0.3", "name="]
+    owner = ["runs/run/.owner"]
+    refused([*command, "seed=2", "model.dropout=0.3"], tmp_path, code=2, says=says, written=owner)
+
+
+def test_E9_a_wrong_command_is_named_with_the_right_one(tmp_path: Path) -> None:
+    refused(["trian"], tmp_path, code=2, says=["no command called `trian`; did you mean `train`?"])
+    refused(["completion", "csh"], tmp_path, code=2, says=["completion: no script for `csh`. Choose one of"])
+
+
+TIMED = """
+import os, sys
+from transformer_cli.cli import entry_point
+try:
+    entry_point()
+except SystemExit as status:
+    seconds = sum(os.times()[:2])  # of the processor: the machine may have other work
+    heavy = {"torch", "hydra", "omegaconf", "sacrebleu"} & set(sys.modules)
+    sys.exit(f"{seconds} s, {heavy}" if seconds > 0.3 or heavy else status.code)
+"""
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"], ["train", "--help"], ["translate", "-h"], ["--version"]])
+def test_E9_help_answers_at_once(tmp_path: Path, arguments: list[str]) -> None:
+    ran = process(arguments, tmp_path, program=TIMED)
+    assert (ran.code, ran.err) == (0, b"")
+    assert ran.out.startswith(f"tfm {__version__}".encode() if "--version" in arguments else b"usage: tfm")
+
+
+def test_E10_a_bug_of_ours_is_one_line_that_names_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: list[str]) -> int:
+        raise ZeroDivisionError("secret detail\n\udcff")
+
+    monkeypatch.setattr(cli, "_run", fail)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    new = ["tfm-crash-*.txt"]
+    line = refused(["train", "seed=3\udcff"], tmp_path, code=70, says=["internal error (ZeroDivisionError)"], new=new)
+    report = Path(line.rsplit(": ", 1)[1]).read_text(encoding="utf-8")
+    assert "secret detail" in report
+    assert "tfm train seed=3" in report
