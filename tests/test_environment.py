@@ -235,7 +235,9 @@ def test_B7_a_name_that_is_too_long_is_one_line(folder: Path, command: list[str]
 # ---- Memory
 
 
-def test_B10_training_holds_no_text_in_memory_but_some_bytes_a_pair(tmp_path: Path, figures: Callable[[str, str], None]) -> None:
+def test_B10_training_holds_no_text_in_memory_but_some_bytes_a_pair(
+    tmp_path: Path, figures: Callable[[str, str], None]
+) -> None:
     ids, n_pairs, longest = tokenizers(), 50_000, 200
     rng = np.random.default_rng(1)
     sizes = {"source_vocab_size": len(ids.source), "target_vocab_size": len(ids.target)}
