@@ -7,6 +7,7 @@ model's config, languages, scores, and the SHA-256 of the whole file. What is re
 import hashlib
 import json
 import math
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +24,7 @@ from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, quoted
 from transformer_cli.files import Piece, write_whole
 from transformer_cli.models.transformer import Transformer, build_model
-from transformer_cli.schema import ModelConfig
+from transformer_cli.schema import DataConfig, ModelConfig
 
 MODEL_FILE = "model.safetensors"
 FORMAT = 1
@@ -41,6 +42,9 @@ _SAFETENSORS_TYPES = {  # in the order of the library: wide ones first, so that 
     torch.uint8: "U8",
 }
 _SOURCE, _TARGET = "tokenizer.source", "tokenizer.target"
+
+# What Python raises where JSON has another type, number or depth than it should.
+MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,8 @@ def read_model(path: Path) -> ModelFile:
     if not path.is_file():
         raise CheckpointError(f"{path}: {'not a file' if path.exists() else 'no such file'}. Check --checkpoint")
     try:
+        if path.stat().st_size > _memory():
+            _refuse(path, f"larger than this machine's memory ({path.stat().st_size:,} bytes)")
         content = path.read_bytes()
     except OSError as error:
         raise EnvironmentFault(f"{path}: {error.strerror}. Check the disk and the file's permissions") from error
@@ -153,13 +159,15 @@ def unpack_model(content: bytes, path: Path) -> ModelFile:
     try:
         tensors = safetensors.torch.load(content)
         config = from_plain(ModelConfig, metadata["config"])
+        # They become parts of file names; what the config of a corpus would refuse is refused here.
+        languages = DataConfig(source_lang=str(metadata["source_lang"]), target_lang=str(metadata["target_lang"]))
         tokenizers = _read_tokenizers(tensors, metadata["tokenizers"], path)
         model = ModelFile(
             config=config,
             tokenizers=tokenizers,
             weights={name: tensor for name, tensor in tensors.items() if name not in (_SOURCE, _TARGET)},
-            source_lang=str(metadata["source_lang"]),
-            target_lang=str(metadata["target_lang"]),
+            source_lang=languages.source_lang,
+            target_lang=languages.target_lang,
             step=int(metadata["step"]),
             fingerprint=str(metadata.get("fingerprint", "")),
             data=dict(metadata["data"]),
@@ -168,7 +176,7 @@ def unpack_model(content: bytes, path: Path) -> ModelFile:
         _check_shapes(model, path)
     except ConfigError as error:
         raise CheckpointError(f"{path}: its config cannot be used ({error}). Copy or train it again") from error
-    except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
+    except (safetensors.SafetensorError, *MALFORMED) as error:
         _refuse(path, f"damaged or not written by tfm ({quoted(str(error))})")
     return model
 
@@ -236,7 +244,9 @@ def _read_tokenizers(tensors: Mapping[str, Tensor], hashes: dict[str, str], path
     for name in (_SOURCE, _TARGET):
         if name not in hashes:
             continue
-        found[name] = Tokenizer(bytes(tensors[name].numpy()))
+        if tensors[name].dtype is not torch.uint8:
+            _refuse(path, f"its {name} is {tensors[name].dtype}, not bytes")
+        found[name] = Tokenizer(bytes(tensors[name].flatten().numpy()))
         if found[name].sha256 != hashes[name]:
             _refuse(path, f"its {name} has SHA-256 {found[name].sha256[:12]}…, not {hashes[name][:12]}…")
     return Tokenizers(found[_SOURCE], found.get(_TARGET, found[_SOURCE]))
@@ -244,12 +254,15 @@ def _read_tokenizers(tensors: Mapping[str, Tensor], hashes: dict[str, str], path
 
 def _check_shapes(model: ModelFile, path: Path) -> None:
     """Compare with a model that has shapes and no memory, so that a lying config cannot claim any."""
-    expected = {name: tuple(x.shape) for name, x in _empty_model(model.config, model.tokenizers).state_dict().items()}
-    found = {name: tuple(x.shape) for name, x in model.weights.items()}
+    expected, found = _empty_model(model.config, model.tokenizers).state_dict(), model.weights
     for name in sorted(expected.keys() | found.keys()):
-        if expected.get(name) != found.get(name):
-            wanted, got = (list(x[name]) if name in x else "nothing" for x in (expected, found))
+        wanted, got = _kind(expected.get(name)), _kind(found.get(name))
+        if wanted != got:
             _refuse(path, f"{quoted(name)} is {got}, but its config asks for {wanted}")
+
+
+def _kind(tensor: Tensor | None) -> str:
+    return "nothing" if tensor is None else f"{list(tensor.shape)} of {str(tensor.dtype).removeprefix('torch.')}"
 
 
 def _empty_model(config: ModelConfig, tokenizers: Tokenizers) -> Transformer:
@@ -261,6 +274,11 @@ def _empty_model(config: ModelConfig, tokenizers: Tokenizers) -> Transformer:
             source_pad_id=tokenizers.source.pad_id,
             target_pad_id=tokenizers.target.pad_id,
         )
+
+
+def _memory() -> int:
+    """Bytes."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _as_tensor(content: bytes) -> Tensor:
