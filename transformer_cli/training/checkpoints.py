@@ -16,6 +16,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from transformer_cli.errors import CheckpointError, quoted
 from transformer_cli.files import Piece, faults, point, size_of, sync_folder, write_new
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import (
+    MALFORMED,
     MODEL_FILE,
     NEEDS,
     ModelFile,
@@ -144,11 +146,15 @@ class CheckpointStore:
         with faults(path, "read"):
             files = _read_verified(path)
         state = read_json(files[STATE_FILE], path / STATE_FILE)
+        if not isinstance(state, dict) or not isinstance(state.get("format"), int):
+            raise Damage(f"{STATE_FILE} has no format number")
         if state["format"] > FORMAT:
-            needed = quoted(str(state["needs"]))[1:-1]
+            needed = quoted(str(state.get("needs")))[1:-1]
             raise CheckpointError(f"{path}: needs tfm >= {needed}; this is {__version__}. Upgrade transformer-cli")
+        if state.get("step") != step or not isinstance(state.get("state"), dict):
+            raise Damage(f"{STATE_FILE} is not that of step {step}")
         return Checkpoint(
-            step=state["step"],
+            step=step,
             model=unpack_model(files[MODEL_FILE], path / MODEL_FILE),
             optimizer=_unpack_tensors(files[OPTIMIZER_FILE], path / OPTIMIZER_FILE),
             state=state["state"],
@@ -230,8 +236,8 @@ def _read_manifest(path: Path) -> dict[str, tuple[int, str]]:
     try:
         manifest = read_json(_read(path / MANIFEST_FILE, at_most=100_000), path / MANIFEST_FILE)
         listed = {name: (int(entry["size"]), str(entry["sha256"])) for name, entry in manifest["files"].items()}
-        step = manifest["step"]
-    except (CheckpointError, KeyError, TypeError, ValueError, AttributeError) as error:
+        step = int(manifest["step"])
+    except (CheckpointError, *MALFORMED) as error:
         raise Damage(f"{MANIFEST_FILE} is damaged") from error
     if set(listed) != set(FILES):
         raise Damage(f"{MANIFEST_FILE} lists {quoted(', '.join(sorted(listed)))}, not {', '.join(FILES)}")
@@ -245,7 +251,10 @@ def _read(path: Path, *, at_most: int) -> bytes:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # neither links nor pipes
         with open(descriptor, "rb") as file:
-            return file.read(at_most + 1)
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise Damage(f"{path.name} is not a plain file")
+            return file.read(min(at_most, status.st_size) + 1)  # a manifest can claim any size
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
             raise Damage(f"{path.name} is missing") from error
