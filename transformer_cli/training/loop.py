@@ -18,10 +18,10 @@ import torch
 from transformer_cli.config import to_plain
 from transformer_cli.data.batching import BatchPlan, micro_batches
 from transformer_cli.data.prepare import Prepared
-from transformer_cli.errors import DivergedError, ElsewhereError, LostRankError, Stopped, TfmError, quoted
+from transformer_cli.errors import CheckpointError, DivergedError, ElsewhereError, LostRankError, Stopped, TfmError, quoted
 from transformer_cli.files import faults, write_whole
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.file import MODEL_FILE, ModelFile, write_model
+from transformer_cli.models.file import MALFORMED, MODEL_FILE, ModelFile, write_model
 from transformer_cli.schema import TrainConfig
 from transformer_cli.training.averaging import average
 from transformer_cli.training.checkpoints import Checkpoint, CheckpointStore
@@ -219,13 +219,19 @@ class FirstRun(Run):
         checkpoint = find_checkpoint(self.store, self.config.resume)
         if checkpoint is None:
             LOGGER.info("%s: starting a new run", self.run_dir)
-        else:
+            self.go_on_from(None)
+            return
+        try:
             refuse_other_data(self.run_dir, checkpoint.state, self.prepared, force=self.config.force)
             warn_of_other_environment(checkpoint.state, self.environment)
-        self.go_on_from(checkpoint, steps=self.store.steps())
-        if checkpoint is not None:
-            self._tidy(self.progress)
-            LOGGER.info("%s: resuming from step %d", self.run_dir, self.progress.step)
+            self.go_on_from(checkpoint, steps=self.store.steps())
+        except (RuntimeError, *MALFORMED) as error:  # whole, but not what a run of this config writes
+            raise CheckpointError(
+                f"{self.run_dir}: its checkpoint of step {checkpoint.step} does not belong to it ({quoted(str(error))})."
+                " Restore it from a backup, or start again with another name="
+            ) from error
+        self._tidy(self.progress)
+        LOGGER.info("%s: resuming from step %d", self.run_dir, self.progress.step)
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
@@ -394,7 +400,7 @@ def read_result(run_dir: Path, step: int) -> TrainResult | None:
     try:
         outcome = json.loads((run_dir / RESULT_FILE).read_bytes())
         score = outcome["dev_score"]
-        result = TrainResult(run_dir / MODEL_FILE, math.nan if score is None else score, outcome["step"])
-    except (OSError, ValueError, KeyError, TypeError):
+        result = TrainResult(run_dir / MODEL_FILE, math.nan if score is None else float(score), int(outcome["step"]))
+    except (OSError, *MALFORMED):
         return None
     return result if result.step == step and result.model_path.is_file() else None

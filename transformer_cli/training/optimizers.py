@@ -6,11 +6,13 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from transformer_cli.errors import CheckpointError
+from transformer_cli.errors import CheckpointError, quoted
 from transformer_cli.registry import Registry
 from transformer_cli.schema import OptimizerConfig
 
 OPTIMIZERS: Registry[Callable[[nn.Module, OptimizerConfig], Optimizer]] = Registry("optimizer")
+REMEMBERED = ("step", "exp_avg", "exp_avg_sq")  # by all of them for each parameter
+_STEP = torch.tensor(0.0)  # is counted in one number
 
 
 def build_optimizer(model: nn.Module, config: OptimizerConfig) -> Optimizer:
@@ -56,12 +58,19 @@ def load_optimizer_tensors(
 ) -> None:
     """The inverse of `optimizer_tensors`. Raises CheckpointError when they belong to another model."""
     by_name = dict(parameters)
-    for full_name, value in tensors.items():
-        key, _, name = full_name.partition("/")
-        if name not in by_name or (value.dim() and value.shape != by_name[name].shape):
+    like = {f"{key}/{name}": by_name[name] if key != "step" else _STEP for name in by_name for key in REMEMBERED}
+    for full_name in sorted(like.keys() | tensors.keys()) if tensors else ():  # there are none before the first update
+        wanted, found = _kind(like.get(full_name)), _kind(tensors.get(full_name))
+        if wanted != found:
             raise CheckpointError(
-                f"optimizer state `{full_name}` of shape {list(value.shape)}: no parameter of this model."
+                f"optimizer state {quoted(full_name)}: {found}, but this model asks for {wanted}."
                 " Resume with the config that the run was started with"
             )
+    for full_name, value in tensors.items():
+        key, _, name = full_name.partition("/")
         parameter = by_name[name]
         optimizer.state[parameter][key] = value.to(parameter.device, copy=True)
+
+
+def _kind(tensor: Tensor | None) -> str:
+    return "nothing" if tensor is None else f"{list(tensor.shape)} of {str(tensor.dtype).removeprefix('torch.')}"

@@ -72,9 +72,11 @@ class Progress:
     @classmethod
     def from_state(cls, state: dict[str, Any], *, steps: Collection[int] = ()) -> "Progress":
         """The inverse of `state`, given the checkpoints that there are; early states did not tell which count."""
-        best = tuple(Ranked(tuple(ranked["rank"]), ranked["step"]) for ranked in state["best"])
-        saved = tuple(state.get("saved", steps))
-        progress = cls(**{"evaluated": state["step"], **state, "best": best, "saved": saved})
+        counts = {key: int(state[key]) for key in ("step", "n_tokens", "n_without_best")}
+        best = tuple(Ranked((float(r["rank"][0]), float(r["rank"][1])), int(r["step"])) for r in state["best"])
+        evaluated = int(state.get("evaluated", counts["step"]))
+        saved = tuple(int(step) for step in state.get("saved", steps))
+        progress = cls(**counts, evaluated=evaluated, best=best, saved=saved)
         progress.forget([step for step in progress.steps() if step not in steps])
         return progress
 
