@@ -7,6 +7,7 @@ import fcntl
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from io import TextIOWrapper
 from pathlib import Path
 from typing import BinaryIO
 
@@ -100,6 +101,18 @@ def beside(file: Path) -> Path:
     return temporary
 
 
+def open_own(file: Path) -> TextIOWrapper:
+    """Append to `file`, which is made if it is not there. Raises OSError for a link or a pipe.
+
+    In a folder that others can write to, somebody could have put one there to have us write elsewhere, or wait.
+    """
+    return open(file, "a", encoding="utf-8", opener=_open_no_link)
+
+
+def _open_no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+
+
 def sync_folder(folder: Path) -> None:
     """Make the names in `folder` survive a power cut. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -115,7 +128,7 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
 
     Without `wait`, raises BlockingIOError while another process holds it. It does not keep a process from itself.
     """
-    with path.open("ab") as file:
+    with open(path, "ab", opener=_open_no_link) as file:
         yield _lock(file, path, wait=wait)
 
 
