@@ -23,7 +23,14 @@ ORDER = [
     "errors",
 ]
 # Beside the order: `completion` and `multirun` belong to cli, `logs` to nobody.
-ROOM = {"completion": "cli", "multirun": "cli", "logs": "errors", "files": "errors", "__init__": "errors"}
+ROOM = {
+    "completion": "cli",
+    "multirun": "cli",
+    "logs": "errors",
+    "files": "errors",
+    "environment": "errors",
+    "__init__": "errors",
+}
 
 # Constructs that have run other people's code, split lines in the wrong place, or hidden an error.
 BANNED = re.compile(

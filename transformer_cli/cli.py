@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from transformer_cli import __version__
-from transformer_cli.errors import ConfigError, EnvironmentFault, Stopped, TfmError
+from transformer_cli.environment import concealed
+from transformer_cli.errors import ConfigError, EnvironmentFault, Stopped, TfmError, printable
 from transformer_cli.registry import did_you_mean
 
 
@@ -278,15 +279,14 @@ def _overview() -> str:
 
 def _fail(message: str, status: int, *, mark: str = "tfm: error: ", speaks: bool | None = None) -> int:
     """One line on stderr, unless it is for another rank to say; the traceback too with TFM_DEBUG=1."""
-    line = " ".join(message.split("\n"))
     from transformer_cli.logs import is_first_rank
 
     if not (is_first_rank() if speaks is None else speaks):
         return status
     try:
-        print(f"{mark}{line}", file=sys.stderr)
+        print(f"{mark}{printable(concealed(message))}", file=sys.stderr)
         if os.environ.get("TFM_DEBUG") == "1":
-            traceback.print_exc()
+            print(concealed(traceback.format_exc()), end="", file=sys.stderr)
     except OSError:
         pass  # stderr itself is gone; the exit status still tells
     return status
@@ -313,5 +313,7 @@ def _crash_report(arguments: list[str]) -> str:
     with tempfile.NamedTemporaryFile(
         "w", prefix="tfm-crash-", suffix=".txt", delete=False, encoding="utf-8", errors="backslashreplace"
     ) as file:
-        file.write(f"tfm {__version__}, Python {sys.version}\ntfm {' '.join(arguments)}\n\n{traceback.format_exc()}")
+        file.write(
+            f"tfm {__version__}, Python {sys.version}\ntfm {' '.join(arguments)}\n\n{concealed(traceback.format_exc())}"
+        )
     return file.name

@@ -4,8 +4,9 @@ Hydra composes and nothing more: no `_target_`, no `instantiate`, no DictConfig 
 """
 
 import dataclasses
+import re
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,9 +16,10 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
-from omegaconf import DictConfig, Node, OmegaConf
+from omegaconf import DictConfig, ListConfig, Node, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from transformer_cli.environment import VARIABLE, folder_named
 from transformer_cli.errors import ConfigError, quoted
 from transformer_cli.registry import did_you_mean
 from transformer_cli.schema import (
@@ -38,6 +40,11 @@ SCHEMAS: dict[str, type] = {
     "replay": ReplayConfig,
 }
 MAX_YAML_BYTES = 1_000_000
+
+# Where this machine keeps its corpora: all that may come from the environment. Everything else is saved with a run or
+# a model, sent to a server, or becomes a file name, and would take the value with it.
+PLACES = ("data.root", "data.cache")
+_REFERENCE = re.compile(r"\$\{[\w.\[\]]+\}")  # to another key
 
 
 def config_dir() -> Path:
@@ -106,8 +113,7 @@ def to_schema(config: DictConfig, schema: type, *, flags: Mapping[str, Any] | No
     """`config` as an instance of `schema`, every key checked; `flags` win over it. Raises ConfigError."""
     try:
         _refuse_strangers(config, schema, root=schema)
-        _check_interpolations(config)
-        OmegaConf.resolve(config)
+        _resolve(config)
         for key, value in (flags or {}).items():
             OmegaConf.update(config, key, _literal(value))
         missing = sorted(OmegaConf.missing_keys(config))
@@ -131,9 +137,11 @@ def to_yaml(config: Any) -> str:
 
 def from_plain(schema: type, plain: Mapping[str, Any]) -> Any:
     """The inverse of `to_plain`, for configs read from a file: nothing in them is interpolated. Raises ConfigError."""
+    if not isinstance(plain, Mapping):
+        raise ConfigError("config: not a table of keys and values. Restore it")
     try:
         _refuse_interpolations(plain, "")
-        config = OmegaConf.create(dict(plain))
+        config = OmegaConf.create(_literal(plain))
         _refuse_strangers(config, schema, root=schema)
         return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), config))
     except OmegaConfBaseException as error:
@@ -146,8 +154,13 @@ def check_overrides(command: str, overrides: Sequence[str], user_dir: Path | Non
     for text in overrides:
         override = parse_override(text)
         key = override.key_or_group
+        if "_target_" in text:
+            raise ConfigError(
+                f"{key}: _target_: not supported. Configs name entries of tfm's registries, never classes"
+            )
         if key.startswith(("hydra.", "hydra/")):
             continue
+        _refuse_resolvers(text.partition("=")[2], key)
         folders = [folder / key for folder in (config_dir(), user_dir) if folder and (folder / key).is_dir()]
         if override.is_delete():
             raise ConfigError(f"{quoted(text)}: keys cannot be deleted. Set {key} to a value, or to null")
@@ -263,22 +276,59 @@ def _refuse_strangers(config: Any, schema: type, *, root: type, prefix: str = ""
             _refuse_strangers(config._get_node(name), nested, root=root, prefix=f"{prefix}{name}.")
 
 
-def _check_interpolations(config: DictConfig, prefix: str = "") -> None:
-    """Resolve each `${...}` by itself, because OmegaConf's message for a whole tree does not name the key."""
-    for name in map(str, config):
+def _resolve(config: DictConfig) -> None:
+    """Fill in each `${...}` in place; what comes from the environment stays as it is written. Raises ConfigError."""
+    for parent, name, key, text in list(_texts(config, "${")):
+        _refuse_resolvers(text, key)
+        if VARIABLE.search(text):
+            if key not in PLACES:
+                _refuse_environment(key, text)
+            parent[name] = VARIABLE.sub(lambda match: f"\0{match[0][2:-1]}\0", text)
+    for parent, name, key, text in _texts(config, "${"):
+        try:
+            parent[name]  # reading is what resolves; OmegaConf's message for a whole tree does not name the key
+        except OmegaConfBaseException as error:
+            what = str(error).split("\n")[0].rstrip(".").replace("\0", "'")
+            raise ConfigError(f"{key}={text}: {what}. Check the name after `$`") from error
+    OmegaConf.resolve(config)
+    for parent, name, key, text in list(_texts(config, "\0")):
+        text = re.sub("\0(.*?)\0", r"${\1}", text)
+        if key not in PLACES:  # by way of a reference
+            _refuse_environment(key, text)
+        folder_named(text)  # now is the time to say that a variable is not set
+        parent[name] = _literal(text)
+
+
+def _texts(config: DictConfig | ListConfig, part: str, prefix: str = "") -> Iterator[tuple[Any, Any, str, str]]:
+    """Container, name in it, dotted key and text of every value that holds `part`."""
+    for name in range(len(config)) if isinstance(config, ListConfig) else list(config):
         node = config._get_node(name)
-        if isinstance(node, Node) and node._is_interpolation():
-            try:
-                config[name]  # reading is what resolves
-            except OmegaConfBaseException as error:
-                what = str(error).split("\n")[0].rstrip(".")
-                raise ConfigError(f"{prefix}{name}={node._value()}: {what}. Check the name after `$`") from error
-        elif isinstance(node, DictConfig) and not node._is_none() and not node._is_missing():
-            _check_interpolations(node, f"{prefix}{name}.")
+        assert isinstance(node, Node)
+        value = node._value()
+        if isinstance(value, str) and part in value:
+            yield config, name, f"{prefix}{name}", value
+        elif isinstance(node, DictConfig | ListConfig) and isinstance(value, dict | list):
+            yield from _texts(node, part, f"{prefix}{name}.")
+
+
+def _refuse_resolvers(text: str, where: str) -> None:
+    """Refuse every `${...}` but those of the environment and those that name another key."""
+    if "${" in _REFERENCE.sub(" ", VARIABLE.sub(" ", text)):
+        raise ConfigError(
+            f"{where}={quoted(text)[1:-1]}: only ${{oc.env:NAME}} and ${{other.key}} are filled in."
+            " Write the value itself"
+        )
+
+
+def _refuse_environment(key: str, text: str) -> NoReturn:
+    raise ConfigError(
+        f"{key}={text}: only {' and '.join(PLACES)} may come from the environment, as all else is written down."
+        " Write the value itself"
+    )
 
 
 def _refuse_interpolations(value: object, key: str) -> None:
-    if isinstance(value, str) and "${" in value:
+    if isinstance(value, str) and "${" in (VARIABLE.sub("", value) if key in PLACES else value):
         raise ConfigError(f"{key}: interpolation {quoted(value)} is not supported here. Write the value itself")
     children = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
     for name, child in children:
@@ -305,6 +355,8 @@ def _as_config_error(error: Exception, schema: type) -> ConfigError:
 
 def _literal(value: Any) -> Any:
     """`value` so that OmegaConf does not interpolate it: a file may be called `a${b}`."""
+    if isinstance(value, Mapping):
+        return {key: _literal(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_literal(item) for item in value]
     return value.replace("${", "\\${") if isinstance(value, str) else value
@@ -341,18 +393,38 @@ def check_yaml_folder(folder: Path) -> None:
     if not folder.is_dir():
         raise ConfigError(f"{folder}: no such folder. Give --config-dir a folder with YAML files")
     for path in sorted(folder.rglob("*.yaml")):
-        check_yaml(path)
+        _check_values(read_yaml(path), path)
 
 
-def check_yaml(path: Path) -> None:
+def read_yaml(path: Path) -> Any:
+    """The content of a small YAML file: plain values, without aliases and repeated keys. Raises ConfigError."""
+    if not path.is_file():  # opening a pipe would wait for ever
+        raise ConfigError(f"{path}: not a plain file. Remove it, or give it another name")
     try:
         if path.stat().st_size > MAX_YAML_BYTES:
             raise ConfigError(f"{path}: larger than {MAX_YAML_BYTES:,} bytes. Leave out what is no config")
         with path.open(encoding="utf-8") as file:
-            yaml.load(file, _StrictLoader)
+            return yaml.load(file, _StrictLoader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        what = " ".join(str(error.problem).split())
+        what = quoted(" ".join(str(error.problem).split()))[1:-1]
         raise ConfigError(f"{path}:{line}: not valid YAML: {what}. Indent with spaces, one key a line") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not valid YAML text: {' '.join(str(error).split())}. Save it as UTF-8") from error
+    except RecursionError as error:
+        raise ConfigError(f"{path}: nested too deeply. A config file has a few levels") from error
+    except (yaml.YAMLError, ValueError) as error:  # numbers and dates that are none, bytes that are no text
+        what = quoted(" ".join(str(error).split()))[1:-1]
+        raise ConfigError(f"{path}: not valid YAML text: {what}. Write UTF-8, and quote what is no number") from error
+
+
+def _check_values(value: object, path: Path, key: str = "") -> None:
+    """Refuse what Hydra would act upon while it composes: classes, resolvers, and choices from the environment."""
+    if isinstance(value, str) and "${" in value:
+        if key.startswith("defaults"):
+            raise ConfigError(f"{path}: {key}: {quoted(value)} is no choice. Name one, as in model: base")
+        _refuse_resolvers(value, f"{path}: {key}")
+    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, child in children:
+        if name == "_target_":
+            raise ConfigError(f"{path}: {key or 'top'}: _target_: not supported. Configs never name classes")
+        for text in (name, child):
+            _check_values(text, path, f"{key}.{name}" if key else str(name))

@@ -68,3 +68,9 @@ def quoted(text: str, limit: int = 80) -> str:
     """`text` as it may be shown in a terminal: control characters escaped, cut at `limit` characters."""
     shown = repr(text)
     return shown if len(shown) <= limit else shown[: limit - 2] + "…'"
+
+
+def printable(message: str) -> str:
+    """`message` on one line and without what a terminal would obey, whatever names and texts it shows."""
+    line = " ".join(message.split("\n"))
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in line)

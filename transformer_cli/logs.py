@@ -6,6 +6,9 @@ import sys
 
 from tqdm import tqdm
 
+from transformer_cli.environment import concealed
+from transformer_cli.errors import printable
+
 LOGGER = logging.getLogger("tfm")
 
 
@@ -14,7 +17,7 @@ class _AboveTheBar(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         mark = "" if record.levelno == logging.INFO else f"tfm: {record.levelname.lower()}: "
-        tqdm.write(mark + record.getMessage(), file=sys.stderr)
+        tqdm.write(mark + printable(concealed(record.getMessage())), file=sys.stderr)
 
 
 def is_first_rank() -> bool:

@@ -16,8 +16,8 @@ from typing import Literal
 from transformer_cli.data import archive, demo
 from transformer_cli.data.download import downloads_folder
 from transformer_cli.data.lines import Lines, read_lines, read_stream, shown
+from transformer_cli.environment import folder_named
 from transformer_cli.errors import ConfigError, DataError, quoted
-from transformer_cli.files import at_home
 from transformer_cli.logs import LOGGER
 from transformer_cli.registry import Registry
 from transformer_cli.schema import DataConfig, OnBad
@@ -152,7 +152,7 @@ def _is_tsv(name: str) -> bool:
 def folder(config: DataConfig) -> Path:
     """Where relative names of the corpus start."""
     if config.root is not None:
-        return at_home(config.root)
+        return folder_named(config.root)
     return downloads_folder(config) if config.downloads else Path()
 
 

@@ -19,8 +19,9 @@ from tqdm import tqdm
 
 from transformer_cli.data.cache import file_sha256
 from transformer_cli.data.lines import BLOCK_BYTES, ByteSource, Gunzip, shown
+from transformer_cli.environment import folder_named
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault, quoted
-from transformer_cli.files import at_home, locked, sync_folder, write_whole
+from transformer_cli.files import locked, sync_folder, write_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.schema import DataConfig, Download
 
@@ -33,7 +34,7 @@ RECORDS = "downloads.json"
 
 
 def downloads_folder(config: DataConfig) -> Path:
-    return at_home(config.cache) / config.name / "downloads"
+    return folder_named(config.cache) / config.name / "downloads"
 
 
 def fetch(config: DataConfig, *, progress: bool = False) -> None:

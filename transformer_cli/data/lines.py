@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from transformer_cli.environment import concealed
 from transformer_cli.errors import DataError, EnvironmentFault, quoted
 
 BLOCK_BYTES = 1 << 22
@@ -68,7 +69,7 @@ def split_lines(data: bytes) -> list[bytes]:
 
 def shown(path: Path | str) -> str:
     """A file name as an error may show it: on one line, without terminal escapes."""
-    text = str(path)
+    text = concealed(str(path))  # before it is cut
     return text if text.isprintable() else quoted(text, 200)
 
 

@@ -29,7 +29,7 @@ from transformer_cli.data.corpus import (
 from transformer_cli.data.download import fetch
 from transformer_cli.data.lines import open_text
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
-from transformer_cli.files import at_home
+from transformer_cli.environment import folder_named
 from transformer_cli.logs import LOGGER
 from transformer_cli.schema import DataConfig
 
@@ -62,7 +62,7 @@ def prepare(config: DataConfig, *, progress: bool = False) -> Prepared:
         GENERATORS.check(config.builtin)
     fetch(config, progress=progress)
     inputs = _inputs(config)
-    folder = at_home(config.cache) / config.name / f"prepared-{_key(config, inputs)[:12]}"
+    folder = folder_named(config.cache) / config.name / f"prepared-{_key(config, inputs)[:12]}"
     ensure_folder(folder, lambda empty: _build(empty, config, progress=progress))
     prepared = _open(folder)
     sides = {"source": prepared.tokenizers.source, "target": prepared.tokenizers.target}

@@ -10,9 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from transformer_cli.config import from_plain, to_plain, to_yaml
+from transformer_cli.config import from_plain, read_yaml, to_plain, to_yaml
 from transformer_cli.errors import CheckpointError, ConfigError, LockedError
 from transformer_cli.files import faults, locked, write_whole
 from transformer_cli.logs import LOGGER
@@ -116,11 +114,10 @@ def read_config(folder: Path) -> TrainConfig:
     """The config that a run was started with. Raises CheckpointError."""
     file = folder / CONFIG_FILE
     try:
-        config: TrainConfig = from_plain(TrainConfig, yaml.safe_load(file.read_text(encoding="utf-8")))
-    except (yaml.YAMLError, UnicodeDecodeError, ConfigError, TypeError) as error:
-        what = " ".join(str(error).split())
+        config: TrainConfig = from_plain(TrainConfig, read_yaml(file))
+    except ConfigError as error:
         raise CheckpointError(
-            f"{file}: not the config of a run ({what}). Restore it, or choose another name="
+            f"{file}: not the config of a run ({error}). Restore it, or choose another name="
         ) from error
     return config
 

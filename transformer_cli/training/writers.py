@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from io import TextIOWrapper
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -16,7 +17,8 @@ from numpy.typing import NDArray
 from torch.utils.tensorboard.writer import SummaryWriter
 from tqdm import tqdm
 
-from transformer_cli.files import faults, write_whole
+from transformer_cli.environment import concealed
+from transformer_cli.files import faults, open_own, write_whole
 from transformer_cli.logs import LOGGER
 
 METRICS_FILE = "metrics.jsonl"
@@ -26,6 +28,12 @@ class _LogFile(logging.FileHandler):
     """A disk that is full for the log is no reason to stop, nor to say so at every line."""
 
     _told = False
+
+    def _open(self) -> TextIOWrapper:
+        return open_own(Path(self.baseFilename))
+
+    def format(self, record: logging.LogRecord) -> str:
+        return concealed(super().format(record))
 
     def handleError(self, record: logging.LogRecord) -> None:
         if not self._told:
@@ -139,7 +147,7 @@ class Recorder:
 
 
 def append(file: Path, line: str) -> None:
-    with file.open("a", encoding="utf-8") as handle:
+    with open_own(file) as handle:
         handle.write(line)
 
 
@@ -149,7 +157,7 @@ def forget_after(file: Path, step: int, evaluated: int) -> None:
 
     Raises OSError.
     """
-    if not file.exists():
+    if not file.is_file():
         return
     lines = [line for line in file.read_bytes().split(b"\n") if _is_of_the_past(line, step, evaluated)]
     write_whole(file, b"".join(line + b"\n" for line in lines))
@@ -159,5 +167,5 @@ def _is_of_the_past(line: bytes, step: int, evaluated: int) -> bool:
     try:
         entry = json.loads(line)
         return bool(entry["step"] <= {"train": step, "dev": evaluated}.get(entry["kind"], -1))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return False

@@ -1,0 +1,40 @@
+"""What a config takes from the environment: filled in where a folder is opened, and never written down.
+
+A config keeps `${oc.env:NAME}` as it was written, so no file made from it can hold the value; messages that name a
+folder go through `concealed`.
+"""
+
+import os
+import re
+from pathlib import Path
+
+from transformer_cli.errors import ConfigError
+from transformer_cli.files import at_home
+
+VARIABLE = re.compile(r"\$\{oc\.env:(\w+)(?:,([^${}]*))?\}")  # with a value for when it is not set, after the comma
+_SHORTEST = 4  # characters: what is shorter is no secret, and stands everywhere by chance
+
+_written_as: dict[str, str] = {}  # value → what the config has in its place
+
+
+def folder_named(text: str) -> Path:
+    """The folder that a config means by `text`. Raises ConfigError for a variable that is not set."""
+    return at_home(VARIABLE.sub(_value, text))
+
+
+def _value(match: re.Match[str]) -> str:
+    name, default = match.groups()
+    value = os.environ.get(name) or default
+    if not value:
+        raise ConfigError(f"{match[0]}: {name} is not set in the environment. Set it, or write the folder itself")
+    for spelling in (value, str(Path(value))):  # a path drops a final slash and doubled ones
+        if len(spelling) >= _SHORTEST:
+            _written_as[spelling] = match[0]
+    return value
+
+
+def concealed(text: str) -> str:
+    """`text` with every value from the environment replaced by what the config has in its place."""
+    for value in sorted(_written_as, key=len, reverse=True):
+        text = text.replace(value, _written_as[value])
+    return text
