@@ -34,8 +34,14 @@ ROOM = {
 
 # Constructs that have run other people's code, split lines in the wrong place, or hidden an error.
 BANNED = re.compile(
-    r"splitlines\(|codecs\.open|(?<!safetensors\.)torch\.load\(|import pickle|extractall\("
-    r"|hydra\.utils|\bexec\(|shell=True|except:"
+    r"splitlines\(|codecs\.open|(?<!safetensors\.)torch\.load\(|torch\.hub"
+    r"|\b(import|from) (pickle|marshal|shelve|dill|cloudpickle)|pickle\.\w"
+    r"|extractall\(|\.extract\(|instantiate\(|hydra\.utils|(?<![.\w])(exec|eval|compile|__import__)\(|shell=True|except:"
+    r"|os\.system|os\.popen|np\.load\(|numpy\.load\(|allow_pickle"
+    # Ours is a SafeLoader that refuses more.
+    r"|yaml\.(unsafe|full)_load|yaml\.\w*Loader(?<!yaml\.SafeLoader)|yaml\.load\((?!file, _StrictLoader\))"
+    # What other ranks send would be unpickled.
+    r"|(broadcast|scatter|send|recv|all_gather|gather)_object|torch\.distributed\.rpc|torch\.package"
 )
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -66,6 +72,44 @@ def test_imports_point_one_way(path: Path) -> None:
 def test_banned_constructs_are_absent(path: Path) -> None:
     lines = path.read_text(encoding="utf-8").split("\n")
     assert [line for line in lines if BANNED.search(line)] == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(
+            "import pickle",
+            "from pickle import loads",
+            "torch.load(path)",
+            "eval(text)",
+            "exec(code)",
+            "x = compile(a, b, c)",
+        ),
+        *("hydra.utils.instantiate(config)", "instantiate(config)", "yaml.load(file, yaml.Loader)", "yaml.load(file)"),
+        *("yaml.unsafe_load(file)", "class L(yaml.FullLoader):", "tar.extractall(folder)", "archive.extract(name)"),
+        *(
+            "subprocess.run(a, shell=True)",
+            "text.splitlines()",
+            "codecs.open(path)",
+            "np.load(path, allow_pickle=True)",
+        ),
+        *("dist.broadcast_object_list(things)", "dist.all_gather_object(out, thing)", "os.system(line)", "except:"),
+        *("dist.send_object_list(things)", "dist.scatter_object_list(out, things)", "dist.gather_object(thing)"),
+    ],
+)
+def test_the_ban_sees_each_of_them(line: str) -> None:
+    assert BANNED.search(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("safetensors.torch.load(content)", "model.eval()", "re.compile(pattern)", "yaml.load(file, _StrictLoader)"),
+        *("yaml.safe_load(text)", "class _StrictLoader(yaml.SafeLoader):", "dist.broadcast(tensor, 0)"),
+    ],
+)
+def test_the_ban_leaves_what_is_safe(line: str) -> None:
+    assert not BANNED.search(line)
 
 
 def test_torch_is_imported_only_where_tensors_are() -> None:

@@ -73,5 +73,7 @@ def test_state_of_another_model_is_refused() -> None:
     step(wider, optimizer)
     tensors = optimizer_tensors(optimizer, wider.named_parameters())
     other = build_optimizer(model, OptimizerConfig())
-    with pytest.raises(CheckpointError, match=r"optimizer state 'exp_avg/weight': \[2, 5\] of float64, but .* \[2, 3\]"):
+    with pytest.raises(
+        CheckpointError, match=r"optimizer state 'exp_avg/weight': \[2, 5\] of float64, but .* \[2, 3\]"
+    ):
         load_optimizer_tensors(other, model.named_parameters(), tensors)

@@ -6,7 +6,7 @@ import logging
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ from transformer_cli.errors import CheckpointError, ConfigError, DataError, Envi
 from transformer_cli.evaluation.metrics import Score, bleu
 from transformer_cli.models.file import read_model
 from transformer_cli.schema import Metric, OptimizerConfig, Precision, ScheduleConfig, Tying
-from transformer_cli.training import learner, loop, validation
+from transformer_cli.training import learner, loop, validation, writers
 from transformer_cli.training.averaging import average
 from transformer_cli.training.learner import Learner, stable_seed
 from transformer_cli.training.loop import train
@@ -436,7 +436,10 @@ def test_a_full_disk_under_the_log_file_is_told_once_and_training_goes_on(
     caplog: pytest.LogCaptureFixture,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    (tmp_path / "tfm.log").symlink_to("/dev/full")
+    def full(file: Path) -> IO[str]:
+        return open("/dev/full" if file.name == "tfm.log" else file, "a", encoding="utf-8")
+
+    monkeypatch.setattr(writers, "open_own", full)
     with caplog.at_level(logging.INFO, logger="tfm"):
         assert run(tmp_path, config(max_steps=4)).step == 4
     told = [message for message in caplog.messages if "Training goes on without it" in message]

@@ -378,9 +378,10 @@ class _StrictLoader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
         for key_node, _ in node.value:
-            if key_node.value in seen:
-                _refuse_yaml(key_node.start_mark, f"key {quoted(str(key_node.value))} stands twice. Remove one")
-            seen.add(str(key_node.value))
+            key = str(key_node.value)
+            if key in seen:
+                _refuse_yaml(key_node.start_mark, f"key {quoted(key)} stands twice. Remove one")
+            seen.add(key)
         return super().construct_mapping(node, deep)
 
 

@@ -38,14 +38,14 @@ class Tokenizer:
             self._model = sentencepiece.SentencePieceProcessor(model_proto=model_bytes)
             self.pieces(range(len(self._model)))  # a forged model can hold what is no text
         except (RuntimeError, OSError, UnicodeDecodeError) as error:
-            raise CheckpointError("tokenizer: not a SentencePiece model. Prepare the data again") from error
+            raise CheckpointError("tokenizer: not a SentencePiece model. Use one trained by tfm") from error
         self.pad_id: int = self._model.pad_id()
         self.unk_id: int = self._model.unk_id()
         self.bos_id: int = self._model.bos_id()
         self.eos_id: int = self._model.eos_id()
         special = {self.pad_id, self.unk_id, self.bos_id, self.eos_id}
         if min(special) < 0 or len(special) < 4:
-            raise CheckpointError("tokenizer: has no id for <pad>, <unk>, <s> or </s>. Use a model trained by tfm")
+            raise CheckpointError("tokenizer: has no id for <pad>, <unk>, <s> or </s>. Use one trained by tfm")
 
     def __len__(self) -> int:
         return len(self._model)
@@ -60,7 +60,7 @@ class Tokenizer:
         try:
             text: str = self._model.decode([int(i) for i in ids])
         except UnicodeDecodeError as error:  # also a forged model's way to write <unk>, or to undo its normalisation
-            raise CheckpointError("tokenizer: writes what is no text. Use a model trained by tfm") from error
+            raise CheckpointError("tokenizer: writes what is no text. Use one trained by tfm") from error
         return text.translate(_LINE_ENDS).strip(" ")
 
     def pieces(self, ids: Sequence[int]) -> list[str]:

@@ -32,7 +32,7 @@ NEEDS = "0.1.0"  # the first version of tfm that reads this format
 
 _METADATA = "tfm"  # the only metadata key: safetensors writes several in random order
 _NO_HASH = "0" * 64  # stands in for the hash while the file is being hashed
-_MAX_HEADER = 16_000_000  # bytes; 512 + 512 layers take about 2 MB
+_MAX_HEADER = 4_000_000  # bytes; 512 + 512 layers take about 2 MB
 _SAFETENSORS_TYPES = {  # in the order of the library: wide ones first, so that all are aligned
     torch.int64: "I64",
     torch.float64: "F64",
@@ -246,7 +246,10 @@ def _read_tokenizers(tensors: Mapping[str, Tensor], hashes: dict[str, str], path
             continue
         if tensors[name].dtype is not torch.uint8:
             _refuse(path, f"its {name} is {tensors[name].dtype}, not bytes")
-        found[name] = Tokenizer(bytes(tensors[name].flatten().numpy()))
+        try:
+            found[name] = Tokenizer(bytes(tensors[name].flatten().numpy()))
+        except CheckpointError as error:
+            _refuse(path, f"its {error}")
         if found[name].sha256 != hashes[name]:
             _refuse(path, f"its {name} has SHA-256 {found[name].sha256[:12]}…, not {hashes[name][:12]}…")
     return Tokenizers(found[_SOURCE], found.get(_TARGET, found[_SOURCE]))
@@ -254,6 +257,8 @@ def _read_tokenizers(tensors: Mapping[str, Tensor], hashes: dict[str, str], path
 
 def _check_shapes(model: ModelFile, path: Path) -> None:
     """Compare with a model that has shapes and no memory, so that a lying config cannot claim any."""
+    if model.config.n_encoder_layers + model.config.n_decoder_layers > len(model.weights):
+        _refuse(path, f"has {len(model.weights)} tensors, but its config asks for more layers")  # which take a while
     expected, found = _empty_model(model.config, model.tokenizers).state_dict(), model.weights
     for name in sorted(expected.keys() | found.keys()):
         wanted, got = _kind(expected.get(name)), _kind(found.get(name))
