@@ -6,7 +6,18 @@ from pathlib import Path
 import pytest
 import yaml
 
-from transformer_cli.config import SCHEMAS, all_keys, choices_of, config_dir, from_plain, load_config, to_plain
+from transformer_cli.config import (
+    SCHEMAS,
+    all_keys,
+    check_overrides,
+    choices_of,
+    config_dir,
+    from_plain,
+    load_config,
+    to_plain,
+    to_yaml,
+)
+from transformer_cli.environment import concealed, folder_named
 from transformer_cli.errors import ConfigError
 from transformer_cli.schema import EvaluateConfig, SearchKind, TrainConfig
 
@@ -274,6 +285,48 @@ def test_E7_a_class_can_not_be_named(override: str) -> None:
 def test_E7_a_class_can_not_be_named_in_a_users_yaml(tmp_path: Path) -> None:
     folder = user_yaml(tmp_path, "# @package _global_\nmodel:\n  _target_: os.system\n")
     assert "_target_" in refusal("train", "experiment=mine", user_dir=folder)
+
+
+@pytest.mark.parametrize("override", ["hydra.launcher._target_=os.system", "hydra.callbacks={a:{_target_:os.system}}"])
+def test_E7_hydra_is_given_no_class_either(override: str) -> None:
+    with pytest.raises(ConfigError, match="_target_: not supported"):
+        check_overrides("train", [override])
+
+
+def test_F6_a_folder_from_the_environment_stays_as_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TFM_CORPORA", "/srv/corpora/")
+    monkeypatch.delenv("TFM_ABSENT", raising=False)
+    config = load_config("train", ["data.cache=${oc.env:TFM_CORPORA}/cache"])
+    assert config.data.cache == "${oc.env:TFM_CORPORA}/cache"
+    assert folder_named(config.data.cache) == Path("/srv/corpora/cache")
+    assert concealed("/srv/corpora/cache: full") == "${oc.env:TFM_CORPORA}/cache: full"
+    assert from_plain(TrainConfig, yaml.safe_load(to_yaml(config))) == config
+    fallback = load_config("train", ["data.cache=${oc.env:TFM_ABSENT,~/corpora}"]).data.cache
+    assert folder_named(fallback) == Path("~/corpora").expanduser()
+    assert "TFM_ABSENT is not set" in refusal("train", "data.cache=${oc.env:TFM_ABSENT}")
+
+
+def test_F6_a_reference_takes_nothing_from_the_environment_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TFM_CORPORA", "/srv/corpora")
+    both = load_config("train", ["+data.root=null", "data.cache=${oc.env:TFM_CORPORA}"])
+    assert both.data.cache == "${oc.env:TFM_CORPORA}"
+    for key in ("name", "seed", "data.name"):
+        assert "/srv" not in refusal("train", "data.cache=${oc.env:TFM_CORPORA}", f"{key}=${{data.cache}}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("${oc.decode:'1'}", "${oc.select:seed}", "${oc.dict.keys:data}", "${hydra:job.name}", "${now:%Y}"),
+        *("${oc.deprecated:seed}", "${custom:1}", "a${oc.decode:x}b", "${oc.env:HOME}${oc.decode:x}"),
+    ],
+)
+def test_F7_no_other_resolver_is_called(text: str) -> None:
+    assert "only ${oc.env:NAME} and ${other.key} are filled in" in refusal("train", f"name={text}")
+
+
+def test_a_key_may_name_another_key() -> None:
+    assert load_config("train", ["seed=7", "data.seed=${seed}", "name=run-${seed}"]).name == "run-7"
 
 
 def test_configs_from_files_are_not_interpolated(monkeypatch: pytest.MonkeyPatch) -> None:

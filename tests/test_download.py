@@ -370,9 +370,23 @@ def test_an_address_that_is_no_download_is_a_config_error(tmp_path: Path, url: s
 
 def test_damaged_records_are_an_error_that_says_what_to_delete(site: Site, tmp_path: Path) -> None:
     downloaded(tmp_path).parent.mkdir(parents=True)
-    downloaded(tmp_path).with_name("downloads.json").write_text("[", encoding="utf-8")
-    with pytest.raises(EnvironmentFault, match=r"downloads.json: is damaged\. Delete it"):
-        fetch(site.config(tmp_path))
+    for content in (
+        *("[", "[]", '{"corpus.bin": 3}', '{"corpus.bin": {"url": ["x"]}}', "[" * 100_000),
+        '{"corpus.bin.part": {"url": "http://x", "validator": "\\r\\nX-Injected: 1"}}',
+    ):
+        downloaded(tmp_path).with_name("downloads.json").write_text(content, encoding="utf-8")
+        with pytest.raises(EnvironmentFault, match=r"downloads.json: is damaged\. Delete it"):
+            fetch(site.config(tmp_path))
+
+
+def test_F13_a_planted_link_is_not_downloaded_into(site: Site, tmp_path: Path) -> None:
+    site.replies["/corpus.bin"] = good
+    part_of(tmp_path).parent.mkdir(parents=True)
+    (tmp_path / "precious").touch()
+    part_of(tmp_path).symlink_to(tmp_path / "precious")
+    with pytest.raises(EnvironmentFault, match="symbolic link"):
+        fetch(site.config(tmp_path, sha256=SHA256))
+    assert (tmp_path / "precious").read_bytes() == b""
 
 
 def test_progress_is_drawn_on_a_terminal_only(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,8 +35,9 @@ from tests.test_model_file import NO_HASH, forged, parts, sealed
 from tests.toy_run import CPU, config, model_file, prepared, sentences
 from transformer_cli.cli import main
 from transformer_cli.config import to_yaml
-from transformer_cli.errors import EnvironmentFault, TfmError
-from transformer_cli.models.file import pack_model
+from transformer_cli.data.cache import ensure_folder
+from transformer_cli.errors import CheckpointError, EnvironmentFault, TfmError
+from transformer_cli.models.file import pack_model, read_model
 from transformer_cli.training.checkpoints import CheckpointStore
 from transformer_cli.training.loop import train
 from transformer_cli.training.run_directory import open_run
@@ -711,6 +712,27 @@ def test_F2_a_table_of_contents_that_lies_is_refused(ran: dict[str, Outcome], na
 def test_F3_nothing_that_a_file_claims_takes_memory(ran: dict[str, Outcome]) -> None:
     peaks = [outcome.peak_bytes for outcome in ran.values()]
     assert max(peaks) - peaks[0] < GROWTH
+
+
+def test_F3_a_file_larger_than_memory_is_not_read(tmp_path: Path) -> None:
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(MODEL)
+    try:
+        os.truncate(file, 10**13)  # takes no room on the disk
+    except OSError as error:
+        pytest.skip(f"no disk for sparse files of this size: {error}")
+    with pytest.raises(CheckpointError, match=r"larger than this machine's memory \(10,000,000,000,000 bytes\)"):
+        read_model(file)
+
+
+@pytest.mark.parametrize("name", ["../precious", "/dev/zero", "zero"])
+def test_F4_the_manifest_of_a_cache_leads_nowhere_else(tmp_path: Path, name: str) -> None:
+    cache = make(tmp_path / "cache")
+    (tmp_path / "precious").touch()
+    (cache / "zero").symlink_to("/dev/zero")
+    (cache / "manifest.json").write_text(json.dumps({"files": {name: {"size": 0, "sha256": "0"}}}), encoding="utf-8")
+    ensure_folder(cache, lambda folder: (folder / "ids").touch())
+    assert sorted(path.name for path in cache.iterdir()) == ["ids", "manifest.json"]
 
 
 @pytest.mark.parametrize("name", MANIFESTS)

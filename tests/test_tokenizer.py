@@ -205,3 +205,16 @@ def test_no_text_to_train_on_is_a_data_error(lines: list[str]) -> None:
 def test_foreign_bytes_are_no_tokenizer(junk: bytes) -> None:
     with pytest.raises(CheckpointError, match=r"^tokenizer: "):
         Tokenizer(junk)
+
+
+def test_F10_a_piece_that_is_no_text_is_refused(tokenizer: Tokenizer) -> None:
+    forged = tokenizer.model_bytes.replace("\u2581t".encode(), b"\xe2\x96\xfft", 1)
+    assert forged != tokenizer.model_bytes
+    with pytest.raises(CheckpointError, match="tokenizer: not a SentencePiece model"):
+        Tokenizer(forged)
+
+
+def test_F10_an_unknown_word_that_is_written_as_no_text_is_refused(tokenizer: Tokenizer) -> None:
+    forged = Tokenizer(tokenizer.model_bytes.replace("\u2047".encode(), b"\xff\xfe\xfd", 1))
+    with pytest.raises(CheckpointError, match="writes what is no text"):
+        forged.decode([forged.unk_id])

@@ -27,7 +27,7 @@ def _value(match: re.Match[str]) -> str:
     value = os.environ.get(name) or default
     if not value:
         raise ConfigError(f"{match[0]}: {name} is not set in the environment. Set it, or write the folder itself")
-    for spelling in (value, str(Path(value))):  # a path drops a final slash and doubled ones
+    for spelling in (value.rstrip("/"), str(Path(value))):  # a path drops doubled slashes
         if len(spelling) >= _SHORTEST:
             _written_as[spelling] = match[0]
     return value

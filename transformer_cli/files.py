@@ -106,10 +106,11 @@ def open_own(file: Path) -> TextIOWrapper:
 
     In a folder that others can write to, somebody could have put one there to have us write elsewhere, or wait.
     """
-    return open(file, "a", encoding="utf-8", opener=_open_no_link)
+    return open(file, "a", encoding="utf-8", opener=open_no_link)
 
 
-def _open_no_link(path: str, flags: int) -> int:
+def open_no_link(path: str, flags: int) -> int:
+    """An `opener` for `open` that follows no link and waits for no pipe."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
 
 
@@ -128,7 +129,7 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
 
     Without `wait`, raises BlockingIOError while another process holds it. It does not keep a process from itself.
     """
-    with open(path, "ab", opener=_open_no_link) as file:
+    with open(path, "ab", opener=open_no_link) as file:
         yield _lock(file, path, wait=wait)
 
 

@@ -162,6 +162,8 @@ def _fault(folder: Path) -> str | None:
     try:
         files: dict[str, dict[str, Any]] = json.loads((folder / MANIFEST).read_bytes())["files"]
         for name, expected in files.items():
+            if "/" in name or ((folder / name).exists() and not (folder / name).is_file()):
+                return f"{MANIFEST} is damaged"  # it could lead to a device, and reading that would never end
             if _written(folder / name) != expected:
                 return f"{name} is not as it was written"
     except FileNotFoundError as error:

@@ -21,7 +21,7 @@ from transformer_cli.data.cache import file_sha256
 from transformer_cli.data.lines import BLOCK_BYTES, ByteSource, Gunzip, shown
 from transformer_cli.environment import folder_named
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault, quoted
-from transformer_cli.files import locked, sync_folder, write_whole
+from transformer_cli.files import locked, open_no_link, sync_folder, write_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.schema import DataConfig, Download
 
@@ -73,9 +73,9 @@ class Records:
             entries = json.loads(path.read_bytes())
         except FileNotFoundError:
             entries = {}
-        except ValueError:
+        except (ValueError, RecursionError):
             entries = None
-        if not isinstance(entries, dict) or not all(isinstance(entry, dict) for entry in entries.values()):
+        if not isinstance(entries, dict) or not all(map(_is_entry, entries.values())):
             raise EnvironmentFault(f"{shown(path)}: is damaged. Delete it; what is downloaded is then verified anew")
         self._entries: dict[str, dict[str, Any]] = entries
 
@@ -91,6 +91,13 @@ class Records:
         else:
             self._entries.pop(name, None)
         write_whole(self._path, json.dumps(self._entries, indent=2).encode() + b"\n")
+
+
+def _is_entry(entry: object) -> bool:
+    """Whether an entry holds plain values; its texts are sent to a server and shown."""
+    return isinstance(entry, dict) and all(
+        value.isprintable() if isinstance(value, str) else isinstance(value, int | None) for value in entry.values()
+    )
 
 
 def _is_verified(download: Download, folder: Path, records: Records) -> bool:
@@ -279,7 +286,8 @@ class Transfer:
             etag = response.headers.get("ETag") or ""
             validator = etag if etag and not etag.startswith("W/") else response.headers.get("Last-Modified")
             self._records.put(self.part.name, url=self.url, validator=validator)
-        with self.part.open("ab" if n_bytes else "wb") as file, self._bar(total, n_bytes) as bar:
+        mode = "ab" if n_bytes else "wb"
+        with open(self.part, mode, opener=open_no_link) as file, self._bar(total, n_bytes) as bar:
             chunk = first
             while chunk:
                 file.write(chunk)
