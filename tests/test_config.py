@@ -301,8 +301,8 @@ def test_F6_a_folder_from_the_environment_stays_as_it_is_written(monkeypatch: py
     assert folder_named(config.data.cache) == Path("/srv/corpora/cache")
     assert concealed("/srv/corpora/cache: full") == "${oc.env:TFM_CORPORA}/cache: full"
     assert from_plain(TrainConfig, yaml.safe_load(to_yaml(config))) == config
-    fallback = load_config("train", ["data.cache=${oc.env:TFM_ABSENT,~/corpora}"]).data.cache
-    assert folder_named(fallback) == Path("~/corpora").expanduser()
+    fallback = load_config("train", ["data.cache=${oc.env:TFM_ABSENT,corpora}"]).data.cache
+    assert folder_named(fallback) == Path("corpora")
     assert "TFM_ABSENT is not set" in refusal("train", "data.cache=${oc.env:TFM_ABSENT}")
 
 

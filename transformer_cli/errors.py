@@ -70,7 +70,9 @@ def quoted(text: str, limit: int = 80) -> str:
     return shown if len(shown) <= limit else shown[: limit - 2] + "…'"
 
 
-def printable(message: str) -> str:
+def printable(message: str, limit: int = 4000) -> str:
     """`message` on one line and without what a terminal would obey, whatever names and texts it shows."""
     line = " ".join(message.split("\n"))
+    if len(line) > limit:
+        line = line[:limit] + "…"
     return "".join(character if character.isprintable() else repr(character)[1:-1] for character in line)
