@@ -225,6 +225,8 @@ class FirstRun(Run):
             refuse_other_data(self.run_dir, checkpoint.state, self.prepared, force=self.config.force)
             warn_of_other_environment(checkpoint.state, self.environment)
             self.go_on_from(checkpoint, steps=self.store.steps())
+            if self.progress.step != checkpoint.step:
+                raise ValueError(f"its progress is at step {self.progress.step}")
         except (RuntimeError, *MALFORMED) as error:  # whole, but not what a run of this config writes
             raise CheckpointError(
                 f"{self.run_dir}: its checkpoint of step {checkpoint.step} does not belong to it ({quoted(str(error))})."

@@ -71,8 +71,13 @@ class Progress:
 
     @classmethod
     def from_state(cls, state: dict[str, Any], *, steps: Collection[int] = ()) -> "Progress":
-        """The inverse of `state`, given the checkpoints that there are; early states did not tell which count."""
+        """The inverse of `state`, given the checkpoints that there are; early states did not tell which count.
+
+        Raises what MALFORMED lists.
+        """
         counts = {key: int(state[key]) for key in ("step", "n_tokens", "n_without_best")}
+        if min(counts.values()) < 0:
+            raise ValueError(f"a count below 0 in {counts}")
         best = tuple(Ranked((float(r["rank"][0]), float(r["rank"][1])), int(r["step"])) for r in state["best"])
         evaluated = int(state.get("evaluated", counts["step"]))
         saved = tuple(int(step) for step in state.get("saved", steps))
@@ -91,6 +96,8 @@ class Interval:
         self.loss, self.nll = torch.tensor([saved["loss"], saved["nll"]], dtype=torch.float64, device=device)
         self.n_tokens = torch.tensor(int(saved["n_tokens"]), device=device)  # of the updates that were not skipped
         self.n_real, self.n_cells = int(saved["n_real"]), int(saved["n_cells"])
+        if min(saved["n_tokens"], self.n_real, self.n_cells) < 0:
+            raise ValueError(f"a count below 0 in {saved}")
         self.grad_norm = torch.zeros((), device=device)
 
     def add(self, stats: UpdateStats, *, n_real: int) -> None:
