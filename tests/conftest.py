@@ -42,15 +42,3 @@ def _own_log() -> Iterator[None]:
     yield
     level, logger.propagate, logger.handlers = before
     logger.setLevel(level)
-
-
-@pytest.fixture
-def figures() -> Callable[[str, str], None]:
-    """Write down what was measured under a name, in the file $TFM_FIGURES if that is set."""
-
-    def write(name: str, value: str) -> None:
-        if file := os.environ.get("TFM_FIGURES"):
-            with open(file, "a", encoding="utf-8") as lines:
-                lines.write(json.dumps({"name": name, "value": value}) + "\n")
-
-    return write

@@ -84,7 +84,7 @@ def read_model(path: Path) -> ModelFile:
     if not path.is_file():
         raise CheckpointError(f"{path}: {'not a file' if path.exists() else 'no such file'}. Check --checkpoint")
     try:
-        if path.stat().st_size > _memory():
+        if path.stat().st_size > _memory_of_machine():
             _refuse(path, f"larger than this machine's memory ({path.stat().st_size:,} bytes)")
         content = path.read_bytes()
     except OSError as error:
@@ -281,7 +281,7 @@ def _empty_model(config: ModelConfig, tokenizers: Tokenizers) -> Transformer:
         )
 
 
-def _memory() -> int:
+def _memory_of_machine() -> int:
     """Bytes."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 

@@ -18,7 +18,15 @@ import torch
 from transformer_cli.config import to_plain
 from transformer_cli.data.batching import BatchPlan, micro_batches
 from transformer_cli.data.prepare import Prepared
-from transformer_cli.errors import CheckpointError, DivergedError, ElsewhereError, LostRankError, Stopped, TfmError, quoted
+from transformer_cli.errors import (
+    CheckpointError,
+    DivergedError,
+    ElsewhereError,
+    LostRankError,
+    Stopped,
+    TfmError,
+    quoted,
+)
 from transformer_cli.files import faults, write_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import MALFORMED, MODEL_FILE, ModelFile, write_model
@@ -229,7 +237,7 @@ class FirstRun(Run):
                 raise ValueError(f"its progress is at step {self.progress.step}")
         except (RuntimeError, *MALFORMED) as error:  # whole, but not what a run of this config writes
             raise CheckpointError(
-                f"{self.run_dir}: its checkpoint of step {checkpoint.step} does not belong to it ({quoted(str(error))})."
+                f"{self.run_dir}: the checkpoint of step {checkpoint.step} is not its own ({quoted(str(error))})."
                 " Restore it from a backup, or start again with another name="
             ) from error
         self._tidy(self.progress)
