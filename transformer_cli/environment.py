@@ -8,8 +8,7 @@ import os
 import re
 from pathlib import Path
 
-from transformer_cli.errors import ConfigError
-from transformer_cli.files import at_home
+from transformer_cli.errors import ConfigError, EnvironmentFault
 
 VARIABLE = re.compile(r"\$\{oc\.env:(\w+)(?:,([^${}]*))?\}")  # with a value for when it is not set, after the comma
 _SHORTEST = 4  # characters: what is shorter is no secret, and stands everywhere by chance
@@ -18,8 +17,14 @@ _written_as: dict[str, str] = {}  # value → what the config has in its place
 
 
 def folder_named(text: str) -> Path:
-    """The folder that a config means by `text`. Raises ConfigError for a variable that is not set."""
-    return at_home(VARIABLE.sub(_value, text))
+    """The folder that a config means by `text`, where `~` is the home folder.
+
+    Raises ConfigError for a variable that is not set, EnvironmentFault where nobody knows the home folder.
+    """
+    try:
+        return Path(VARIABLE.sub(_value, text)).expanduser()
+    except RuntimeError as error:
+        raise EnvironmentFault(f"{text}: ~ leads nowhere without a home folder. Set HOME, or write it out") from error
 
 
 def _value(match: re.Match[str]) -> str:

@@ -34,14 +34,6 @@ def faults(path: Path, doing: str) -> Iterator[None]:
         ) from error
 
 
-def at_home(path: str) -> Path:
-    """`path`, where `~` is the home folder. Raises EnvironmentFault where nobody knows which that is."""
-    try:
-        return Path(path).expanduser()
-    except RuntimeError as error:
-        raise EnvironmentFault(f"{path}: ~ leads nowhere without a home folder. Set HOME, or write it out") from error
-
-
 def write_new(file: Path, pieces: Iterable[Piece]) -> None:
     """Write `file`, which must not exist, through to the disk. Raises OSError."""
     with _writing_new(file) as handle:
