@@ -16,6 +16,7 @@ from transformer_cli.models.file import read_model
 from transformer_cli.schema import Norm
 from transformer_cli.training.checkpoints import CheckpointStore
 from transformer_cli.training.learner import Learner
+from transformer_cli.training.resuming import share_checkpoint
 
 FOLDERS = sorted(Path(make.__file__).parent.glob("format-*"))
 FORMAT = pytest.mark.parametrize("golden", FOLDERS, ids=lambda folder: folder.name)
@@ -50,7 +51,7 @@ def test_A23_a_golden_run_goes_on_as_on_its_day(golden: Path, tmp_path: Path) ->
     assert checkpoint.step == LAST_STEP
     config = make.settings(joint=True, norm=Norm.pre, max_steps=LAST_STEP + N_MORE)
     learner = Learner(config, checkpoint.model.tokenizers, CPU)
-    learner.restore(checkpoint)
+    assert share_checkpoint(checkpoint, learner, learner.ranks) == checkpoint.state
     for name, weight in learner.model.state_dict().items():
         assert weight.equal(checkpoint.model.weights[name])
     losses = make.losses_after(tmp_path / RUN, checkpoint.model.tokenizers)

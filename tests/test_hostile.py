@@ -646,7 +646,7 @@ def run_child(folder: Path, warm_up: list[tuple[str, Any]], jobs: list[Job]) -> 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
     """What became of every hostile file, by its name."""
-    return run_all(tmp_path_factory.mktemp("hostile"), n_mutations=12)
+    return run_all(tmp_path_factory.mktemp("hostile"), n_mutations=30)
 
 
 def run_all(folder: Path, *, n_mutations: int) -> dict[str, Outcome]:
@@ -768,7 +768,7 @@ def test_F5_tensors_of_other_types_are_refused(ran: dict[str, Outcome], name: st
 
 def check_mutations(ran: dict[str, Outcome], kind: str) -> None:
     mutations = [outcome for name, outcome in ran.items() if name.startswith(f"{kind}: mutation")]
-    assert len(mutations) >= 12
+    assert len(mutations) >= 30
     for outcome in mutations:
         check(outcome)
     assert any(outcome.status == 4 for outcome in mutations)

@@ -24,6 +24,7 @@ from transformer_cli.data.cache import Array, EncodedCorpus
 from transformer_cli.data.findings import Section, gigabytes
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizers
+from transformer_cli.environment import folder_named
 from transformer_cli.errors import DivergedError, EnvironmentFault
 from transformer_cli.schema import TrainConfig
 from transformer_cli.training.checkpoints import CHECKPOINTS
@@ -388,7 +389,7 @@ def _check_disk(config: TrainConfig, checkpoint: int, section: Section) -> None:
         section.warn("runs", what, "Make room, or lower train.keep_last: little is left for anything else")
     else:
         section.ok("runs", what)
-    cache = Path(config.data.cache).expanduser()
+    cache = folder_named(config.data.cache)
     held, free = _folder_bytes(cache / config.data.name), shutil.disk_usage(_existing(cache)).free
     section.figures |= {"cache_bytes": held, "cache_free_bytes": free}
     section.ok("data.cache", f"{gigabytes(held)} are there already, and no more is needed; {gigabytes(free)} are free")
