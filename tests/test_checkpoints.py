@@ -56,7 +56,7 @@ def test_a_new_run_has_no_checkpoint(tmp_path: Path) -> None:
     assert store_with(tmp_path).newest() is None
 
 
-def test_order_is_by_step_whatever_the_clock_says(tmp_path: Path) -> None:
+def test_A27_order_is_by_step_whatever_the_clock_says(tmp_path: Path) -> None:
     store = store_with(tmp_path, 9, 10, 100)
     os.utime(store.path(9), (2e9, 2e9))
     assert store.steps() == [9, 10, 100]
@@ -115,7 +115,7 @@ def relist(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]
         (".", lambda folder: [file.unlink() for file in folder.iterdir()], "manifest.json is missing"),
     ],
 )
-def test_damage_is_named_set_aside_and_the_checkpoint_before_is_used(
+def test_A13_damage_is_named_set_aside_and_the_checkpoint_before_is_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, file: str, damage: Callable[[Path], None], reason: str
 ) -> None:
     store = store_with(tmp_path, 1, 2)
@@ -139,7 +139,7 @@ def test_the_same_step_can_be_set_aside_twice(tmp_path: Path) -> None:
     assert newest_step(store) == 2
 
 
-def test_when_all_are_damaged_each_is_named_and_nothing_starts_from_zero(tmp_path: Path) -> None:
+def test_A14_when_all_are_damaged_each_is_named_and_nothing_starts_from_zero(tmp_path: Path) -> None:
     store = store_with(tmp_path, 1, 2)
     truncate(store.path(1) / "state.json")
     (store.path(2) / "manifest.json").unlink()

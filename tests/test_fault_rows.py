@@ -141,12 +141,8 @@ ROWS = {
     "F13": Row("links planted at our names", 2),
 }
 # Rows of P0 and P1 whose tests are still being written. To be emptied: nothing may stand here in a release.
-MISSING_FOR_NOW = {
-    *(f"A{n}" for n in range(1, 28) if n not in (23, 25)),
-    *("B2", "B3", "B8", "B9", "B11", "B13", "B16", "C18"),
-    *("F1", "F2", "F3", "F4", "F5", "F6", "F7", "F10"),
-}
-OPEN = {"A25", "B12", "F12", "F13"}  # P2 rows without a test
+MISSING_FOR_NOW = {"A1", "A2", "A3", "A4", "A12", "A26"}
+OPEN = {"A25", "B12"}  # P2 rows without a test
 
 
 @cache

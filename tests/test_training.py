@@ -51,7 +51,7 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("stopped_before", [1, 2, 3, 6, 7, 10, 12])
-def test_a_resumed_run_is_the_same_run_to_the_last_bit(
+def test_A16_a_resumed_run_is_the_same_run_to_the_last_bit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unbroken: Path, stopped_before: int
 ) -> None:
     run_until(stopped_before, tmp_path)
@@ -116,7 +116,7 @@ def test_a_damaged_newest_checkpoint_costs_two_steps_and_no_bit(
     assert sha256(tmp_path / "model.safetensors") == sha256(unbroken / "model.safetensors")
 
 
-def test_bf16_resumes_to_the_last_bit_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_A17_bf16_resumes_to_the_last_bit_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = config(precision=Precision.bf16, max_steps=6)
     run(tmp_path / "unbroken", settings)
     run_until(4, tmp_path / "stopped", settings)
@@ -430,7 +430,7 @@ def test_the_log_file_has_the_traceback_that_the_terminal_is_spared(tmp_path: Pa
     assert "Traceback" in text
 
 
-def test_a_full_disk_under_the_log_file_is_told_once_and_training_goes_on(
+def test_B3_a_full_disk_under_the_log_file_is_told_once_and_training_goes_on(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
