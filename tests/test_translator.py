@@ -11,17 +11,24 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
+from tests.toy_translator import (
+    GREEDY,
+    MARKS,
+    SAMPLE,
+    WORDS,
+    random_model,
+    sentences,
+    texts,
+    toy_tokenizer,
+    translator_of,
+)
+from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.decoding import long_lines, translator
 from transformer_cli.decoding.search import Hypothesis, Task
 from transformer_cli.decoding.translator import Piece, Translated, Translator, batches, named
-from transformer_cli.models.transformer import DecoderCache, Transformer, build_model
-from transformer_cli.schema import DecodeConfig, LongLines, ModelConfig, Norm, SearchKind, TokenizerConfig, Tying
+from transformer_cli.models.transformer import DecoderCache
+from transformer_cli.schema import LongLines
 
-WORDS = ["the", "cat", "drank", "milk", "and", "a", "pretty", "woman", "sat", "down", "in", "her", "chair", "it", "was"]
-MARKS = 'a b . ! ? … " » ) 。 ！'
-GREEDY = {"search": SearchKind.greedy, "beam_size": 1}
-SAMPLE = {"search": SearchKind.sample, "beam_size": 1, "n_best": 2}
 BLANK = ["", " ", "\t", "\u00a0", "\u3000", " \t\u2003\r"]
 ODD = [
     "\u2028",
@@ -41,43 +48,7 @@ ODD = [
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    text = [*sentences(200, seed=0), MARKS]
-    return train_tokenizer(text, TokenizerConfig(vocab_size=90), seed=1)
-
-
-def sentences(n: int, *, seed: int, longest: int = 12) -> list[str]:
-    chooser = random.Random(seed)
-    return [" ".join(chooser.choices(WORDS, k=chooser.randint(1, longest))) + " ." for _ in range(n)]
-
-
-def random_model(tokenizer: Tokenizer, *, dtype: torch.dtype = torch.float32) -> Transformer:
-    """Weights twice as large as usual, so that it is sure of what it says; some of its sentences end, some do not."""
-    torch.manual_seed(1)
-    config = ModelConfig(
-        n_encoder_layers=2,
-        n_decoder_layers=2,
-        d_model=32,
-        n_heads=4,
-        d_ff=64,
-        norm=Norm.pre,
-        tie_embeddings=Tying.none,
-    )
-    size, pad_id = len(tokenizer), tokenizer.pad_id
-    model = build_model(
-        config, source_vocab_size=size, target_vocab_size=size, source_pad_id=pad_id, target_pad_id=pad_id
-    )
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.mul_(2 if weight.dim() > 1 else 1)
-    return model.to(dtype).eval()
-
-
-def translator_of(
-    tokenizer: Tokenizer, *, model: Transformer | None = None, seed: int = 1, device: str = "cpu", **options: object
-) -> Translator:
-    config = DecodeConfig(**{"max_extra_length": 6, **options})
-    model = random_model(tokenizer) if model is None else model
-    return Translator(model, Tokenizers(tokenizer, tokenizer), config, device=torch.device(device), seed=seed)
+    return toy_tokenizer()
 
 
 def asked_lengths(watched: Translator) -> list[list[int]]:
@@ -90,10 +61,6 @@ def asked_lengths(watched: Translator) -> list[list[int]]:
 
     watched.search = spy
     return lengths
-
-
-def texts(results: list[Translated]) -> list[str]:
-    return [result.text for result in results]
 
 
 @pytest.mark.parametrize("options", [GREEDY, {}, SAMPLE], ids=["greedy", "beam", "sample"])
@@ -214,30 +181,6 @@ def test_a_translation_is_at_most_so_much_longer_than_its_source(tokenizer: Toke
     short.translate(["the cat sat", "the cat"])
     n_tokens = [len(ids) for ids in tokenizer.encode(["the cat sat", "the cat"])]
     assert lengths == [[n + 1 + 3 for n in n_tokens]]  # both with EOS
-
-
-def test_a_score_is_what_the_model_says_of_the_translation(tokenizer: Tokenizer) -> None:
-    model = random_model(tokenizer, dtype=torch.float64)
-    seen: list[list[list[Hypothesis]]] = []
-    scored = translator_of(tokenizer, model=model, beam_size=4, n_best=4)
-    search = scored.search
-
-    def spy(task: Task[DecoderCache]) -> list[list[Hypothesis]]:
-        seen.append(search(task))
-        return seen[-1]
-
-    scored.search = spy
-    for line in sentences(5, seed=9):
-        results = scored.translate([line])[0].hypotheses
-        source_BS = torch.tensor([[*tokenizer.encode([line])[0], tokenizer.eos_id]])
-        for hypothesis, (text, score) in zip(seen[-1][0], results, strict=True):
-            ids = [*hypothesis.ids, *([tokenizer.eos_id] if hypothesis.finished else [])]
-            with torch.no_grad():
-                logits_BTV = model(source_BS, torch.tensor([[tokenizer.bos_id, *ids[:-1]]]))
-            log_p_TV = logits_BTV[0].log_softmax(dim=-1)
-            log_prob = sum(log_p_TV[t, token].item() for t, token in enumerate(ids))
-            assert score == pytest.approx(log_prob / ((5 + len(ids)) / 6) ** 0.6, abs=1e-9)
-            assert text == tokenizer.decode(hypothesis.ids)
 
 
 def test_samples_depend_on_seed_and_line_number_alone(tokenizer: Tokenizer) -> None:

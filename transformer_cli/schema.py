@@ -227,6 +227,7 @@ class DecodeConfig:
     max_source_length: int = 256  # tokens; longer lines are split or cut, and named in a warning
     long_lines: LongLines = LongLines.split
     batch_tokens: int = 4096  # source cells (rows × longest) × beam in one batch
+    exact: bool = False  # scores equal to the last bit whatever the neighbours; CPU, one thread, any batch_tokens
 
     def __post_init__(self) -> None:
         _check("decode.beam_size", self.beam_size, 1, 1000)

@@ -4,11 +4,15 @@ Shapes: B sentences, S source.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from itertools import groupby, islice
+from typing import Any
 
 import torch
 
 from transformer_cli.data.tokenizer import Tokenizers
+from transformer_cli.decoding.exact import FixedCache, bucket_length, check, fixed, one_thread, places
 from transformer_cli.decoding.long_lines import split_line
 from transformer_cli.decoding.search import SEARCHES, ControlIds, Hypothesis, Task, rows_per_sentence
 from transformer_cli.logs import LOGGER
@@ -48,7 +52,8 @@ class Piece:
 class Translator:
     """One way to translate for every caller; a translation depends on its own line and on nothing beside it.
 
-    (A sample also depends on `seed` and on the line's number.)
+    (A sample also depends on `seed` and on the line's number.) Scores are as equal as the kernels' rounding lets them
+    be, and with `config.exact` equal to the last bit. Raises ConfigError where that is not proved.
     """
 
     def __init__(
@@ -60,6 +65,8 @@ class Translator:
         device: torch.device,
         seed: int = 1,
     ) -> None:
+        if config.exact:
+            check(model, device)
         self.model, self.tokenizers, self.config, self.device, self.seed = model, tokenizers, config, device, seed
         target = tokenizers.target
         self.control = ControlIds(pad=target.pad_id, bos=target.bos_id, eos=target.eos_id)
@@ -83,11 +90,12 @@ class Translator:
         was_training = self.model.training
         self.model.eval()
         try:
-            for batch in batches(pieces, max_cells=self.config.batch_tokens // rows_per_sentence(self.config)):
-                for piece, hypotheses in zip(batch, self._search(batch, first_line), strict=True):
-                    found[piece.line][piece.part] = hypotheses
-                    waiting[piece.line] -= 1
-                tell(sum(waiting[line] == 0 for line in {piece.line for piece in batch}))
+            with one_thread() if self.config.exact else nullcontext():
+                for batch in self._batches(pieces):
+                    for piece, hypotheses in zip(batch, self._search(batch, first_line), strict=True):
+                        found[piece.line][piece.part] = hypotheses
+                        waiting[piece.line] -= 1
+                    tell(sum(waiting[line] == 0 for line in {piece.line for piece in batch}))
         finally:
             self.model.train(was_training)
         return [self._join(in_line, too_long=line in too_long) for line, in_line in enumerate(found)]
@@ -112,20 +120,35 @@ class Translator:
             )
         return parts, too_long
 
+    def _batches(self, pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
+        if self.config.exact:
+            return exact_batches(pieces, bucket=self._bucket)
+        return batches(pieces, max_cells=self.config.batch_tokens // rows_per_sentence(self.config))
+
+    def _bucket(self, piece: Piece) -> int:
+        return bucket_length(len(piece.ids) + 1, longest=self.config.max_source_length + 1)
+
     def _search(self, batch: Sequence[Piece], first_line: int) -> list[list[Hypothesis]]:
-        source = self.tokenizers.source
+        config, source = self.config, self.tokenizers.source
         rows = [[*piece.ids, source.eos_id] for piece in batch]
-        longest = max(map(len, rows))
-        source_BS = torch.tensor([row + [source.pad_id] * (longest - len(row)) for row in rows], device=self.device)
+        longest, n_sentences, n_beams = max(map(len, rows)), len(rows), rows_per_sentence(config)
+        if config.exact:
+            longest = self._bucket(batch[0])
+            n_sentences = places(longest)
+        source_BS = torch.full((n_sentences, longest), source.pad_id)
+        for row_S, ids in zip(source_BS, rows, strict=False):  # those behind the last are fillers
+            row_S[: len(ids)] = torch.tensor(ids)
         # Both sides count their EOS.
-        max_lengths_B = torch.tensor([len(row) + self.config.max_extra_length for row in rows], device=self.device)
+        max_lengths_B = torch.tensor([len(row) + config.max_extra_length for row in rows], device=self.device)
         cache = self.model.start(
-            source_BS,
-            beam_size=rows_per_sentence(self.config),
-            max_length=longest + self.config.max_extra_length,
+            source_BS.to(self.device), beam_size=n_beams, max_length=longest + config.max_extra_length
         )
         seeds = [(self.seed, first_line + piece.line, piece.part) for piece in batch]
-        return self.search(Task(self.model.step, cache, self.control, max_lengths_B, self.config, seeds))
+        task: Task[Any] = Task(self.model.step, cache, self.control, max_lengths_B, config, seeds)
+        if config.exact:
+            fixed_cache = FixedCache(cache, n_sentences=n_sentences, n_rows=n_sentences * n_beams)
+            task = replace(task, step=fixed(self.model.step), cache=fixed_cache)
+        return self.search(task)
 
     def _join(self, parts: Sequence[Sequence[Hypothesis]], *, too_long: bool) -> Translated:
         """The n-th hypothesis of a line is made of the n-th of each of its parts."""
@@ -154,6 +177,13 @@ def batches(pieces: Sequence[Piece], *, max_cells: int) -> Iterator[list[Piece]]
         batch.append(piece)
     if batch:
         yield batch
+
+
+def exact_batches(pieces: Sequence[Piece], *, bucket: Callable[[Piece], int]) -> Iterator[list[Piece]]:
+    """The longest first; in each batch only pieces of one bucket, and at most as many as it has places for."""
+    for length, in_bucket in groupby(sorted(pieces, key=lambda piece: -len(piece.ids)), key=bucket):
+        while batch := list(islice(in_bucket, places(length))):
+            yield batch
 
 
 def named(numbers: Sequence[int]) -> str:

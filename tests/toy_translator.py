@@ -1,0 +1,99 @@
+"""A translator small enough for a test: random Transformers over a few words."""
+
+import random
+from functools import cache
+from typing import Any
+
+import torch
+
+from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
+from transformer_cli.decoding.translator import Translated, Translator
+from transformer_cli.models.transformer import Transformer, build_model
+from transformer_cli.schema import (
+    Activation,
+    DecodeConfig,
+    ModelConfig,
+    Norm,
+    NormKind,
+    Positions,
+    SearchKind,
+    TokenizerConfig,
+    Tying,
+)
+
+torch.set_num_threads(1)  # for matrices this small, threads only wait for each other
+
+WORDS = ["the", "cat", "drank", "milk", "and", "a", "pretty", "woman", "sat", "down", "in", "her", "chair", "it", "was"]
+MARKS = 'a b . ! ? … " » ) 。 ！'
+GREEDY: dict[str, Any] = {"search": SearchKind.greedy, "beam_size": 1}
+SAMPLE: dict[str, Any] = {"search": SearchKind.sample, "beam_size": 1, "n_best": 2}
+SIZES: dict[str, Any] = {"n_encoder_layers": 2, "n_decoder_layers": 2, "d_model": 32, "n_heads": 4, "d_ff": 64}
+PLAIN = ModelConfig(**SIZES, norm=Norm.pre, tie_embeddings=Tying.none)
+VARIANTS = {  # every kind of norm, position, tying and activation at least once
+    "plain": PLAIN,
+    "paper": ModelConfig(**SIZES),
+    "concat": ModelConfig(**SIZES, positions=Positions.sinusoidal_concat, tie_embeddings=Tying.decoder, d_k=12, d_v=8),
+    "learned": ModelConfig(**SIZES, norm=Norm.pre, positions=Positions.learned, activation=Activation.gelu, bias=False),
+    "modern": ModelConfig(
+        **SIZES,
+        norm=Norm.pre,
+        norm_kind=NormKind.rms,
+        positions=Positions.rotary,
+        activation=Activation.swiglu,
+        tie_embeddings=Tying.none,
+        bias=False,
+    ),
+    "odd": ModelConfig(
+        n_encoder_layers=1,
+        n_decoder_layers=3,
+        d_model=34,
+        n_heads=2,
+        d_ff=51,
+        d_k=8,
+        d_v=16,
+        activation=Activation.silu,
+    ),
+}
+
+
+@cache
+def toy_tokenizer() -> Tokenizer:
+    text = [*sentences(200, seed=0), MARKS]
+    return train_tokenizer(text, TokenizerConfig(vocab_size=90), seed=1)
+
+
+def sentences(n: int, *, seed: int, longest: int = 12) -> list[str]:
+    chooser = random.Random(seed)
+    return [" ".join(chooser.choices(WORDS, k=chooser.randint(1, longest))) + " ." for _ in range(n)]
+
+
+def random_model(
+    tokenizer: Tokenizer,
+    *,
+    config: ModelConfig = PLAIN,
+    dtype: torch.dtype = torch.float32,
+    seed: int = 1,
+    gain: float = 2,
+) -> Transformer:
+    """Weights `gain` times as large as usual: with 2 it is sure of what it says, and only some of its sentences end."""
+    torch.manual_seed(seed)
+    size, pad_id = len(tokenizer), tokenizer.pad_id
+    model = build_model(
+        config, source_vocab_size=size, target_vocab_size=size, source_pad_id=pad_id, target_pad_id=pad_id
+    )
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(gain if weight.dim() > 1 else 1)
+    return model.to(dtype).eval()
+
+
+def translator_of(
+    tokenizer: Tokenizer, *, model: Transformer | None = None, seed: int = 1, device: str = "cpu", **options: object
+) -> Translator:
+    config = DecodeConfig(**{"max_extra_length": 6, **options})
+    model = random_model(tokenizer) if model is None else model
+    return Translator(model, Tokenizers(tokenizer, tokenizer), config, device=torch.device(device), seed=seed)
+
+
+def texts(results: list[Translated]) -> list[str]:
+    return [result.text for result in results]
