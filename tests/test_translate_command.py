@@ -2,16 +2,21 @@
 
 import io
 import os
+import random
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transformer_cli.commands.translate import check_paths, decode_line, open_output, read_chunks, translate_stream
-from transformer_cli.decoding.translator import Translated
+from tests.toy_translator import GREEDY, sentences, toy_tokenizer, translator_of
+from transformer_cli.commands import translate
+from transformer_cli.commands.translate import BOM, check_paths, decode_line, open_output, read_chunks, translate_stream
+from transformer_cli.decoding.translator import Translated, Translator
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
 from transformer_cli.schema import TranslateConfig
 
@@ -27,9 +32,9 @@ class Echo:
         return [Translated(hypotheses=[(line, 0.0)]) for line in lines]
 
 
-def translated(data: bytes, config: TranslateConfig | None = None) -> bytes:
-    sink = io.BytesIO()
-    translate_stream(Echo(), io.BufferedReader(io.BytesIO(data)), sink, config or TranslateConfig())  # type: ignore[arg-type]
+def translated(data: bytes, config: TranslateConfig | None = None, *, translator: Translator | None = None) -> bytes:
+    sink, source = io.BytesIO(), io.BufferedReader(io.BytesIO(data))  # type: ignore[arg-type]
+    translate_stream(translator or Echo(), source, sink, config or TranslateConfig())  # type: ignore[arg-type]
     return sink.getvalue()
 
 
@@ -37,15 +42,92 @@ def line_count(data: bytes) -> int:
     return data.count(b"\n") + (not data.endswith(b"\n") and data != b"")
 
 
-@settings(max_examples=2000, deadline=None)
-@given(
-    st.binary(max_size=200)
-    | st.lists(
-        st.sampled_from([b"a", b"\n", b"\r", b"\r\n", b"\xe2\x80\xa8", b"\xc2\x85", b"\x0b", b"\xff", b"\xef\xbb\xbf"])
-    ).map(b"".join)
-)
-def test_D1_as_many_lines_come_out_as_went_in_for_any_bytes(data: bytes) -> None:
-    assert line_count(translated(data)) == line_count(data)
+PIECES = [b"a", b"\n", b"\r", b"\r\n", b"\xe2\x80\xa8", b"\xc2\x85", b"\x0b", b"\xff", b"\xef\xbb\xbf", b" ", b"\x00"]
+ANY_BYTES = st.binary(max_size=200) | st.lists(st.sampled_from(PIECES)).map(b"".join)
+# A line that begins with a byte order mark is another one in the first place, and so has no order to keep.
+ANY_LINE = ANY_BYTES.map(lambda data: data.replace(b"\n", b"")).filter(lambda line: not line.startswith(BOM))
+FEW_AND_MANY = pytest.mark.parametrize("n_examples", [300, pytest.param(10_000, marks=pytest.mark.nightly)])
+
+
+def joined(lines: list[bytes]) -> bytes:
+    return b"".join(line + b"\n" for line in lines)
+
+
+def out_lines(data: bytes, translator: Translator | None = None) -> list[bytes]:
+    out = translated(data, translator=translator)
+    assert not out or out.endswith(b"\n")
+    return out.split(b"\n")[:-1]
+
+
+@pytest.fixture(params=[1 << 20, 5], ids=["in one read", "read by five bytes"])
+def any_reads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(translate, "READ_BYTES", request.param)
+
+
+@FEW_AND_MANY
+@pytest.mark.usefixtures("any_reads")
+def test_D1_as_many_lines_come_out_as_went_in_for_any_bytes(
+    n_examples: int, figures: Callable[[str, str], None]
+) -> None:
+    seen, miscounted = [], []
+
+    @settings(max_examples=n_examples, deadline=None, database=None)
+    @given(ANY_BYTES)
+    def check(data: bytes) -> None:
+        seen.append(line_count(data))
+        if line_count(translated(data)) != line_count(data):
+            miscounted.append(data)
+
+    check()
+    assert len(seen) >= 0.9 * n_examples
+    assert max(seen) > 3
+    figures("line counts", f"{len(seen):,} random byte inputs, {len(miscounted)} miscounts")
+    assert miscounted == []
+
+
+@FEW_AND_MANY
+@pytest.mark.usefixtures("any_reads")
+def test_D7_lines_in_another_order_come_out_in_that_order(n_examples: int) -> None:
+    @settings(max_examples=n_examples, deadline=None, database=None)
+    @given(st.lists(ANY_LINE), st.randoms(use_true_random=False))
+    def check(lines: list[bytes], chooser: random.Random) -> None:
+        order = chooser.sample(range(len(lines)), k=len(lines))
+        found = out_lines(joined(lines))
+        assert out_lines(joined([lines[i] for i in order])) == [found[i] for i in order]
+
+    check()
+
+
+@FEW_AND_MANY
+@pytest.mark.usefixtures("any_reads")
+def test_D7_two_inputs_behind_each_other_give_both_outputs(n_examples: int) -> None:
+    @settings(max_examples=n_examples, deadline=None, database=None)
+    @given(st.lists(ANY_LINE), st.lists(ANY_LINE))
+    def check(first: list[bytes], second: list[bytes]) -> None:
+        both = translated(joined(first) + joined(second))
+        assert both == translated(joined(first)) + translated(joined(second))
+
+    check()
+
+
+@pytest.mark.parametrize("n_examples", [20, pytest.param(500, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("options", [GREEDY, {"beam_size": 2}], ids=["greedy", "beam"])
+def test_D7_and_so_does_a_model(n_examples: int, options: dict[str, Any]) -> None:
+    translator = translator_of(toy_tokenizer(), max_source_length=20, **options)
+    text = st.sampled_from([line.encode() for line in sentences(50, seed=1)])
+
+    @settings(max_examples=n_examples, deadline=None, database=None)
+    @given(st.lists(ANY_LINE | text, max_size=6), st.randoms(use_true_random=False))
+    def check(lines: list[bytes], chooser: random.Random) -> None:
+        order = chooser.sample(range(len(lines)), k=len(lines))
+        found = out_lines(joined(lines), translator)
+        assert len(found) == len(lines)
+        assert out_lines(joined([lines[i] for i in order]), translator) == [found[i] for i in order]
+        half = len(lines) // 2
+        parts = joined(lines[:half]), joined(lines[half:])
+        assert [line for part in parts for line in out_lines(part, translator)] == found
+
+    check()
 
 
 @pytest.mark.parametrize(("data", "lines"), [(b"", 0), (b"\n", 1), (b"a", 1), (b"a\n", 1), (b"a\n\n", 2)])
