@@ -13,7 +13,7 @@ import pytest
 from tests.toy_run import CPU, config, metrics, prepared, run, sha256, tree
 from transformer_cli.errors import CheckpointError, ConfigError, DataError, EnvironmentFault, LockedError, Stopped
 from transformer_cli.schema import TrainConfig
-from transformer_cli.training import resuming
+from transformer_cli.training import resuming, run_directory
 from transformer_cli.training.checkpoints import CheckpointStore
 from transformer_cli.training.learner import Learner
 from transformer_cli.training.loop import train
@@ -340,3 +340,11 @@ def test_B2_a_disk_without_room_for_what_is_kept_is_refused_before_the_first_ste
         f"{tmp_path}/checkpoints: 5 checkpoints need {needed} GB, and 0.0001 GB are free"
     )
     assert not (tmp_path / "metrics.jsonl").exists()
+
+
+def test_a_key_that_a_later_tfm_adds_leaves_the_names_of_runs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = run_directory.run_name(config())
+    assert run_directory.run_name(config(seed=2)) != name
+    to_plain = run_directory.to_plain
+    monkeypatch.setattr(run_directory, "to_plain", lambda config: {**to_plain(config), "invented": {"later": 1}})
+    assert run_directory.run_name(config()) == name

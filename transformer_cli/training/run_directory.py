@@ -49,7 +49,10 @@ def run_name(config: TrainConfig) -> str:
     """`config.name`, or a name made from what is learnt: the same command always gets the same one."""
     if config.name is not None:
         return config.name
-    digest = hashlib.sha256(json.dumps(_fixed(config), sort_keys=True).encode()).hexdigest()
+    # Only what is not by default: a later tfm has more keys, and must find the runs of this one.
+    defaults = _flat(to_plain(TrainConfig()))
+    chosen = {key: value for key, value in _fixed(config).items() if value != defaults.get(key)}
+    digest = hashlib.sha256(json.dumps(chosen, sort_keys=True).encode()).hexdigest()
     return f"{config.data.name}-{config.model.preset}-{config.model.norm.name}-{digest[:6]}"
 
 
