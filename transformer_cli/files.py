@@ -78,9 +78,11 @@ def _writing_new(file: Path) -> Iterator[BinaryIO]:
 
 def point(link: Path, target: str) -> None:
     """Make `link` a symbolic link to `target`, which is relative to its folder; an old link is replaced at once."""
+    # Named after the target, not the process: whoever points there again removes what a killed one left.
+    temporary = link.with_name(f".{link.name}.{Path(target).name}.tmp")
+    temporary.unlink(missing_ok=True)
     if link.is_symlink() and os.readlink(link) == target:
         return
-    temporary = beside(link)
     temporary.symlink_to(target)
     temporary.replace(link)
     sync_folder(link.parent)
@@ -104,6 +106,14 @@ def open_own(file: Path) -> TextIOWrapper:
 def open_no_link(path: str, flags: int) -> int:
     """An `opener` for `open` that follows no link and waits for no pipe."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+
+
+def make_folder(folder: Path) -> None:
+    """Make `folder`, and those that it lies in, through to the disk; it may be there already. Raises OSError."""
+    if not folder.parent.is_dir():
+        make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    sync_folder(folder.parent)
 
 
 def sync_folder(folder: Path) -> None:

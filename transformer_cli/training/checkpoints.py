@@ -29,7 +29,7 @@ from torch import Tensor
 
 from transformer_cli import __version__
 from transformer_cli.errors import CheckpointError, quoted
-from transformer_cli.files import Piece, faults, point, size_of, sync_folder, write_new
+from transformer_cli.files import Piece, faults, make_folder, point, size_of, sync_folder, write_new
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import (
     MALFORMED,
@@ -73,12 +73,14 @@ class CheckpointStore:
     def sweep(self) -> None:
         """Make the folder, and remove what a killed process left behind. Raises EnvironmentFault."""
         with faults(self.folder, "prepare the folder"):
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self.folder)
             for old in self.folder.glob(".old-*"):
                 name = old.name.removeprefix(".old-")
                 old.rename(old.with_name(f".del-{name}" if old.with_name(name).exists() else name))
             for leftover in [*self.folder.glob(".tmp-*"), *self.folder.glob(".del-*")]:
                 shutil.rmtree(leftover)
+            for half_written in self.run_dir.glob(".*.tmp"):  # see files.beside
+                half_written.unlink()
 
     def steps(self) -> list[int]:
         """Steps of the checkpoints, oldest first."""

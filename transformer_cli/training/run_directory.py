@@ -12,7 +12,7 @@ from typing import Any
 
 from transformer_cli.config import from_plain, read_yaml, to_plain, to_yaml
 from transformer_cli.errors import CheckpointError, ConfigError, LockedError
-from transformer_cli.files import faults, locked, write_whole
+from transformer_cli.files import faults, locked, make_folder, write_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.schema import ScheduleConfig, TrainConfig
 from transformer_cli.training.checkpoints import CHECKPOINTS
@@ -64,7 +64,7 @@ def open_run(config: TrainConfig) -> Iterator[Path]:
     """
     folder = Path(config.runs) / run_name(config)
     with faults(folder, "make the run directory"):
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
     with _owned(folder):
         if (folder / CONFIG_FILE).exists() and any((folder / CHECKPOINTS).glob("*step-*")):
             _refuse_another_run(config, folder)
