@@ -147,9 +147,12 @@ class CheckpointStore:
         path = self.path(step)
         with faults(path, "read"):
             files = _read_verified(path)
+            format_listed, _ = _read_manifest(path)
         state = read_json(files[STATE_FILE], path / STATE_FILE)
         if not isinstance(state, dict) or not isinstance(state.get("format"), int):
             raise Damage(f"{STATE_FILE} has no format number")
+        if state["format"] != format_listed:
+            raise Damage(f"{MANIFEST_FILE} has format {format_listed}, {STATE_FILE} {state['format']}")
         if state["format"] > FORMAT:
             needed = quoted(str(state.get("needs")))[1:-1]
             raise CheckpointError(f"{path}: needs tfm >= {needed}; this is {__version__}. Upgrade transformer-cli")
@@ -214,13 +217,16 @@ def _pack(checkpoint: Checkpoint) -> dict[str, list[Piece]]:
         STATE_FILE: [json.dumps(state, indent=1, allow_nan=False).encode()],
     }
     listed = {name: {"size": size_of(pieces), "sha256": sha256(pieces)} for name, pieces in files.items()}
-    manifest = {"format": FORMAT, "step": checkpoint.step, "files": listed}
-    return {**files, MANIFEST_FILE: [json.dumps(manifest, indent=1).encode()]}
+    return {**files, MANIFEST_FILE: [_manifest(FORMAT, checkpoint.step, listed)]}
+
+
+def _manifest(format_: int, step: int, listed: dict[str, Any]) -> bytes:
+    return json.dumps({"format": format_, "step": step, "files": listed}, indent=1).encode()
 
 
 def _read_verified(path: Path, names: Sequence[str] = FILES) -> dict[str, bytes]:
     """The files called `names` of a checkpoint, each read once and equal to what the manifest says. Raises Damage."""
-    listed = _read_manifest(path)
+    _, listed = _read_manifest(path)
     contents = {}
     for name in names:
         size, sha256 = listed[name]
@@ -233,19 +239,26 @@ def _read_verified(path: Path, names: Sequence[str] = FILES) -> dict[str, bytes]
     return contents
 
 
-def _read_manifest(path: Path) -> dict[str, tuple[int, str]]:
-    """File name → size and SHA-256; only our own names, so that a manifest cannot lead elsewhere."""
+def _read_manifest(path: Path) -> tuple[int, dict[str, tuple[int, str]]]:
+    """Its format, and file name → size and SHA-256; only our own names, so that a manifest cannot lead elsewhere.
+
+    It has no checksum of its own: it must be just the bytes that would be written for what it says.
+    """
+    content = _read(path / MANIFEST_FILE, at_most=100_000)
     try:
-        manifest = read_json(_read(path / MANIFEST_FILE, at_most=100_000), path / MANIFEST_FILE)
+        manifest = read_json(content, path / MANIFEST_FILE)
         listed = {name: (int(entry["size"]), str(entry["sha256"])) for name, entry in manifest["files"].items()}
-        step = int(manifest["step"])
+        format_, step = manifest["format"], int(manifest["step"])
+        as_written = _manifest(format_, step, manifest["files"])
     except (CheckpointError, *MALFORMED) as error:
         raise Damage(f"{MANIFEST_FILE} is damaged") from error
     if set(listed) != set(FILES):
         raise Damage(f"{MANIFEST_FILE} lists {quoted(', '.join(sorted(listed)))}, not {', '.join(FILES)}")
     if path.name != f"step-{step:08d}":
         raise Damage(f"{MANIFEST_FILE} belongs to step {step}")
-    return listed
+    if content != as_written:
+        raise Damage(f"{MANIFEST_FILE} is damaged")
+    return format_, listed
 
 
 def _read(path: Path, *, at_most: int) -> bytes:
