@@ -46,6 +46,7 @@ from transformer_cli.training.resuming import (
     share_checkpoint,
     warn_of_other_environment,
 )
+from transformer_cli.training.run_directory import write_config
 from transformer_cli.training.saver import Saver
 from transformer_cli.training.schedules import build_schedule
 from transformer_cli.training.signals import StopNow, StopRequest
@@ -84,6 +85,7 @@ def train(
             LOGGER.info("%s: already finished at step %d; raise train.max_steps to go on", run_dir, result.step)
             return result
         require_room(store, config.train, run.learner.model)
+        write_config(config, run_dir)  # not before: a start that is refused changes nothing
         with run.at_work():
             run.learn()
             return run.ship()

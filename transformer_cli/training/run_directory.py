@@ -58,7 +58,7 @@ def run_name(config: TrainConfig) -> str:
 
 @contextmanager
 def open_run(config: TrainConfig) -> Iterator[Path]:
-    """The run directory of `config`, made if it is not there, with its config.yaml, for this process alone.
+    """The run directory of `config`, made if it is not there, for this process alone.
 
     Raises ConfigError if something else has been learnt in it, LockedError if another process is at work there.
     """
@@ -68,9 +68,13 @@ def open_run(config: TrainConfig) -> Iterator[Path]:
     with _owned(folder):
         if (folder / CONFIG_FILE).exists() and any((folder / CHECKPOINTS).glob("*step-*")):
             _refuse_another_run(config, folder)
-        with faults(folder, "write to the run directory"):
-            write_whole(folder / CONFIG_FILE, to_yaml(config).encode())
         yield folder
+
+
+def write_config(config: TrainConfig, folder: Path) -> None:
+    """Keep the config in the run directory, for whoever resumes or evaluates the run. Raises EnvironmentFault."""
+    with faults(folder, "write to the run directory"):
+        write_whole(folder / CONFIG_FILE, to_yaml(config).encode())
 
 
 def run_of(path: Path) -> Path | None:
