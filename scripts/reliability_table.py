@@ -61,7 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     measured = read_figures(options.figures)
     rows = [row for row in ROWS if not (options.quick and row.long_only)]
     verdicts = [verdict(row, measured.get(row.figure)) for row in rows]
-    print(f"{machine()}; {options.seconds / 60:.0f} minutes\n")
+    print(f"{machine()}; {options.seconds / 60:.0f} minutes")
+    print("A short look, at fewer points than the targets name.\n" if options.quick else "")
     print("| Promise | Target | Measured | |\n| --- | --- | --- | --- |")
     for row, word in zip(rows, verdicts, strict=True):
         print(f"| {row.promise} | {row.target} | {measured.get(row.figure, 'nothing')} | {word} |")
