@@ -21,11 +21,13 @@ import torch.distributed as dist
 from tests.toy_run import CPU, MODEL, config, metrics, prepared
 from transformer_cli.data.batching import Batch
 from transformer_cli.errors import TfmError
+from transformer_cli.evaluation.metrics import Score
 from transformer_cli.schema import TrainConfig
 from transformer_cli.training.learner import Learner
 from transformer_cli.training.loop import assist, train
 from transformer_cli.training.ranks import Ranks, join_ranks
 from transformer_cli.training.signals import stop_signals
+from transformer_cli.training.validation import DevScores, Validator
 
 PATIENCE_S = 120
 Trouble = Callable[[int, int], None]  # at the beginning of an update, on a rank
@@ -41,6 +43,23 @@ def in_trouble(at_step: int, on_rank: int, trouble: Callable[[], None]) -> Troub
 
 def send(signum: int) -> Callable[[], None]:
     return lambda: os.kill(os.getpid(), signum)
+
+
+def ever_worse(stopping_at: int | None = None) -> Trouble:
+    """Let every evaluation score less than the one before, and rank 1 be asked to stop at a step."""
+    now = 0
+
+    def score(self: Validator, *args: Any) -> DevScores:
+        return DevScores(1.0, Score("BLEU", 100.0 - now, "scripted"), [""] * len(self.text))
+
+    def happen(step: int, rank: int) -> None:
+        nonlocal now
+        now = step
+        Validator.score = score  # type: ignore[method-assign, assignment]
+        if (step, rank) == (stopping_at, 1):
+            send(signal.SIGTERM)()
+
+    return happen
 
 
 def forget_memory(n_rows: int, *, on_rank: int) -> None:
@@ -161,6 +180,10 @@ def main(folder: Path) -> None:
         second = together(folder / f"lost{lost}", 3, settings)
         outcome[f"lost {lost}"] = {"first": first, "second": second}
     outcome["hanging"] = together(folder / "hanging", 2, impatient, in_trouble(5, 1, send(signal.SIGSTOP)))
+    lasting = config(max_batch_cells=8, max_steps=40, patience=1)
+    first = together(folder / "patience", 2, lasting, ever_worse(stopping_at=5))
+    second = together(folder / "patience", 2, lasting, ever_worse())
+    outcome["patience"] = {"first": first, "second": second}
     small = in_trouble(5, 1, lambda: forget_memory(0, on_rank=1))
     outcome["too small"] = together(folder / "small", 2, settings, small)
     tight = in_trouble(5, 1, lambda: forget_memory(1, on_rank=1))

@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.toy_run import CPU, config, metrics, prepared, run, run_until, sha256, tokenizers
+from tests.test_stopping import stop_at
+from tests.toy_run import CPU, MODEL, config, metrics, prepared, run, run_until, sha256, tokenizers
 from transformer_cli.cli import main
 from transformer_cli.data.batching import BatchPlan, micro_batches
 from transformer_cli.errors import CheckpointError, DivergedError
@@ -20,6 +22,7 @@ from transformer_cli.training import learner as learning
 from transformer_cli.training.checkpoints import CheckpointStore
 from transformer_cli.training.incident import read_incident
 from transformer_cli.training.learner import Learner, Skips
+from transformer_cli.training.validation import Validator
 
 NAN_AT = "the loss is not a finite number, and nothing is learnt from it"
 
@@ -92,7 +95,7 @@ def test_B11_skipped_updates_are_told_and_counted_and_training_goes_on(
     train = [entry for entry in metrics(tmp_path) if entry["kind"] == "train"]
     assert [(entry["step"], entry.get("skipped", 0)) for entry in train] == [(2, 0), (4, 0), (8, 2), (10, 3), (12, 3)]
     assert all(math.isfinite(entry["loss"]) for entry in train)  # the line of step 6 would have had none
-    assert "step 6: not saved, because the loss or a weight is not a finite number" in caplog.messages
+    assert "step 6: not saved: the loss or a weight is not a finite number" in caplog.messages
 
 
 def test_B11_a_run_with_skipped_updates_resumes_to_the_last_bit(
@@ -147,20 +150,44 @@ def test_B11_weights_that_are_no_numbers_are_never_saved(tmp_path: Path, monkeyp
 
 def test_B11_the_last_step_of_a_run_is_no_exception(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     break_loss(monkeypatch, lambda step: step == 12)
-    assert run(tmp_path / "best").model_path.exists()
-    assert CheckpointStore(tmp_path / "best").steps()[-1] == 10
-    with pytest.raises(DivergedError, match=r"step 12: .*step 10 is the newest"):
-        run(tmp_path / "nothing", config(eval_every=100))
-    assert not (tmp_path / "nothing/model.safetensors").exists()
+    assert run(tmp_path).model_path.exists()  # the weights are those of the update before
+    assert CheckpointStore(tmp_path).steps()[-1] == 12
 
 
-def test_B13_a_dev_loss_that_is_no_number_is_never_best_and_uses_up_patience(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_B11_a_stop_right_after_a_skipped_update_saves_and_goes_on_counting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    break_loss(monkeypatch, lambda step: step in (8, 12))  # the steps of the second and third evaluation
-    result = run(tmp_path, config(max_steps=40, patience=2, save_every=100, max_skipped=5))
+    break_loss(monkeypatch, lambda step: step in (5, 6))
+    run(tmp_path / "unbroken")
+    stopped = stop_at(5, signal.SIGTERM, tmp_path / "stopped")
+    assert "step 5 is the newest that is saved" in str(stopped)
+    caplog.clear()
+    run(tmp_path / "stopped")
+    assert f"step 6: {NAN_AT} (2 in a row, 2 in all)" in caplog.messages
+    assert metrics(tmp_path / "stopped") == metrics(tmp_path / "unbroken")
+    assert sha256(tmp_path / "stopped/model.safetensors") == sha256(tmp_path / "unbroken/model.safetensors")
+
+
+def test_B13_a_model_that_gives_no_numbers_on_dev_is_never_best_and_uses_up_patience(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    score = Validator.score
+
+    def scoring(self: Validator, model: Any, *args: Any) -> Any:
+        if len(tried) in (1, 2):  # the second and third evaluation, but not that of the average
+            model.target_embedding.forward = lambda ids: math.nan * torch.ones(*ids.shape, MODEL.d_model)
+        tried.append(1)
+        try:
+            return score(self, model, *args)
+        finally:
+            model.target_embedding.__dict__.pop("forward", None)
+
+    tried: list[int] = []
+    monkeypatch.setattr(Validator, "score", scoring)
+    result = run(tmp_path, config(max_steps=40, patience=2, save_every=100))
     assert result.step == 12
     assert json.loads((tmp_path / "result.json").read_bytes())["best"]["step"] == 4
+    assert "step 8: no dev scores: the model: its scores are not numbers" in caplog.text
 
 
 def test_after_the_last_one_that_is_borne_nothing_is_learnt_any_more() -> None:

@@ -93,6 +93,12 @@ def test_A10_the_others_name_the_rank_that_was_killed_and_no_checkpoint_is_half(
     assert second["losses"] == pytest.approx(outcome["1 ranks"]["losses"], rel=1e-5)
 
 
+def test_all_ranks_lose_patience_at_the_same_step_also_after_a_stop(outcome: dict[str, Any]) -> None:
+    assert codes(outcome["patience"]["first"]) == [143, 143]
+    assert codes(outcome["patience"]["second"]) == [0, 0]
+    assert list(outcome["patience"]["second"]["losses"])[-1] == "8"  # the second evaluation, worse than the first
+
+
 def test_A11_a_rank_that_hangs_is_named_when_patience_ends(outcome: dict[str, Any]) -> None:
     hanging = outcome["hanging"]
     assert codes(hanging) == [5, None]

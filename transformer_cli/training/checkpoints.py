@@ -96,7 +96,9 @@ class CheckpointStore:
         temporary, old = self.folder / f".tmp-{final.name}", self.folder / f".old-{final.name}"
         files = _pack(checkpoint)
         size = sum(map(size_of, files.values()))
-        with faults(final, f"save {size:,} bytes ({shutil.disk_usage(self.folder).free:,} are free)"):
+        with faults(final, "save"):
+            free = shutil.disk_usage(self.folder).free
+        with faults(final, f"save {size:,} bytes ({free:,} are free)"):
             try:
                 temporary.mkdir()
                 for name, pieces in files.items():
@@ -112,8 +114,9 @@ class CheckpointStore:
                         old.rename(final)
                 shutil.rmtree(temporary, ignore_errors=True)
                 raise
-            if old.exists():
-                self._delete(old)
+            with suppress(OSError):  # the new one is there; a later sweep finds the old one
+                if old.exists():
+                    self._delete(old)
         return final
 
     def newest(self) -> Checkpoint | None:

@@ -20,9 +20,9 @@ from transformer_cli.data.batching import Batch, micro_batches
 from transformer_cli.data.cache import Array, EncodedCorpus
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizers
-from transformer_cli.errors import CheckpointError
+from transformer_cli.errors import CheckpointError, ConfigError
 from transformer_cli.files import sync_folder, write_new
-from transformer_cli.models.file import MODEL_FILE, ModelFile, model_pieces, read_json, read_model
+from transformer_cli.models.file import MALFORMED, MODEL_FILE, ModelFile, model_pieces, read_json, read_model
 from transformer_cli.schema import TrainConfig
 from transformer_cli.training.learner import Learner, stable_seed
 
@@ -60,7 +60,8 @@ class Incident:
         """The update again, on `device`."""
         learner = Learner(self.config, self.model.tokenizers, device)
         learner.model.load_state_dict(self.model.weights)
-        learner.scaler.load_state_dict(self.scaler)
+        if self.scaler:
+            learner.scaler.load_state_dict(self.scaler)
         return diagnose(learner, self.pairs, self.model.tokenizers, step=self.step)
 
 
@@ -146,7 +147,7 @@ def read_incident(folder: Path) -> Incident:
         raise CheckpointError(
             f"{error.filename or file}: {error.strerror}. Name a folder below <run>/{INCIDENTS}"
         ) from error
-    except (KeyError, TypeError, ValueError) as error:
+    except (ConfigError, *MALFORMED) as error:
         raise CheckpointError(f"{file}: not an incident that tfm has kept ({error!r}). Restore it") from error
 
 

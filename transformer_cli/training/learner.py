@@ -83,8 +83,7 @@ class Learner:
         loss, nll = sums / n_tokens
         grad_norm = self._clip()
         set_rate(self.optimizer, rate)
-        # With a scaler, gradients that are too large are its own business: it skips the step and scales less.
-        finite = loss.isfinite() if self.scaler.is_enabled() else loss.isfinite() & grad_norm.isfinite()
+        finite = loss.isfinite() & (grad_norm.isfinite() | self._may_scale_less())
         self.skips.add(finite, step)
         if not self.scaler.is_enabled():
             self.optimizer.found_inf = self.skips.last.float()  # type: ignore[attr-defined]  # the kernel looks at it
@@ -167,8 +166,13 @@ class Learner:
         return norm
 
     def is_sound(self) -> bool:
-        """Whether these weights may be saved: the last update was no skipped one, and all weights are numbers."""
-        return self.skips.counts()[0] == 0 and bool(get_total_norm(self.model.parameters()).isfinite())
+        """Whether all weights are numbers, and none so large that no loss would be."""
+        return bool(get_total_norm(self.model.parameters()).isfinite())
+
+    def _may_scale_less(self) -> Tensor:
+        """With a scaler, gradients that are too large are its own business: it skips the step and scales less."""
+        scale = self.scaler._get_scale_async() if self.scaler.is_enabled() else None
+        return torch.zeros((), dtype=torch.bool, device=self.device) if scale is None else scale > 1
 
     def remembered(self) -> dict[str, Tensor]:
         """The optimizer's tensors, by parameter name."""
@@ -177,12 +181,13 @@ class Learner:
     def restore(self, optimizer: Mapping[str, Tensor], state: dict[str, Any]) -> None:
         """Go on with what the optimizer remembered and with the rest of a checkpoint's `state`, but for the weights."""
         load_optimizer_tensors(self.optimizer, self.model.named_parameters(), optimizer)
-        self.scaler.load_state_dict(state["scaler"])
-        self.skips.restore(state.get("skipped", 0))
+        if state["scaler"]:  # empty, where the run was in another precision until now
+            self.scaler.load_state_dict(state["scaler"])
+        self.skips.restore(state.get("skipped", [0, 0]))
 
     def state(self) -> dict[str, Any]:
         """What is left to save beside the tensors; JSON."""
-        return {"scaler": self.scaler.state_dict(), "skipped": self.skips.counts()[1]}
+        return {"scaler": self.scaler.state_dict(), "skipped": self.skips.counts()}
 
 
 class Skips:
@@ -220,8 +225,8 @@ class Skips:
         """In a row and in all."""
         return [int(self.in_a_row), int(self.in_all)]
 
-    def restore(self, in_all: int) -> None:
-        self.in_all = torch.full_like(self.in_all, in_all)
+    def restore(self, counts: Sequence[int]) -> None:
+        self.in_a_row, self.in_all = torch.tensor(counts, dtype=torch.int64, device=self.in_all.device)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

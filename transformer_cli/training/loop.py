@@ -18,10 +18,12 @@ import torch
 from transformer_cli.config import to_plain
 from transformer_cli.data.batching import BatchPlan, micro_batches
 from transformer_cli.data.prepare import Prepared
+from transformer_cli.decoding.exact import check as check_exact
 from transformer_cli.errors import (
     CheckpointError,
     DivergedError,
     ElsewhereError,
+    EnvironmentFault,
     LostRankError,
     Stopped,
     TfmError,
@@ -34,7 +36,7 @@ from transformer_cli.schema import TrainConfig
 from transformer_cli.training.averaging import average
 from transformer_cli.training.checkpoints import Checkpoint, CheckpointStore
 from transformer_cli.training.incident import write_incident
-from transformer_cli.training.learner import Learner
+from transformer_cli.training.learner import Learner, is_out_of_memory
 from transformer_cli.training.pictures import attention_picture
 from transformer_cli.training.progress import Interval, Progress, Ranked
 from transformer_cli.training.ranks import Ranks
@@ -54,7 +56,7 @@ from transformer_cli.training.validation import DevScores, Rank, Validator, show
 from transformer_cli.training.writers import Recorder, log_file
 
 RESULT_FILE = "result.json"
-UNSOUND = "because the loss or a weight is not a finite number"
+UNSOUND = "the loss or a weight is not a finite number"
 _OF_THIS_MACHINE = ("root", "cache")  # keys of the data config that a shared model file should not tell
 
 
@@ -100,7 +102,7 @@ def assist(config: TrainConfig, prepared: Prepared, *, device: torch.device, ran
 
 
 class Run:
-    """One training run as every rank knows it: what is learnt, and what comes next. Nothing is read or written."""
+    """One training run as every rank knows it: what is learnt, and what comes next. The disk is the first rank's."""
 
     def __init__(self, config: TrainConfig, prepared: Prepared, device: torch.device, ranks: Ranks) -> None:
         self.config, self.prepared, self.ranks = config, prepared, ranks
@@ -122,7 +124,8 @@ class Run:
     def go_on_from(self, checkpoint: Checkpoint | None, *, steps: Collection[int] = ()) -> None:
         state = share_checkpoint(checkpoint, self.learner, self.ranks)
         if state is not None:
-            self.progress = Progress.from_state(state["progress"], steps=steps)
+            told = self.ranks.share("checkpoints", json.dumps(list(steps)) if self.ranks.is_first else None)
+            self.progress = Progress.from_state(state["progress"], steps=json.loads(told))
             self.interval = Interval(self.learner.device, state["interval"])
             self.n_skipped = self.learner.skips.counts()[1]
 
@@ -175,36 +178,45 @@ class Run:
         is_last = progress.is_over(settings)
         if is_last and not progress.best and not self.learner.is_sound():
             self.diverge(progress.step)  # with nothing to ship
-        if is_one_of_the_best or is_last or progress.is_due(settings.save_every, settings):
-            progress.keep(settings)
-            self.save()
+        if is_last:
+            self.save(counts=True, in_doubt=True)
+        elif is_one_of_the_best or progress.is_due(settings.save_every, settings):
+            self.save(counts=True)
 
     def rank(self) -> Rank:
         """How good this step is, as the first rank finds. Raises Stopped if a signal comes in between."""
-        if not self.learner.is_sound():
-            LOGGER.warning("step %d: not evaluated, %s", self.progress.step, UNSOUND)
-            return math.nan, math.nan
-        rank = json.loads(self.ranks.share(f"evaluated/{self.progress.step}", self.evaluate()))
-        if rank is None:
+        told = json.loads(self.ranks.share(f"evaluated/{self.progress.step}", self.evaluate()))
+        if told is None:
             self.ranks.agree(self.progress.step)
             self.stop()
+        rank, failed = told
+        self.progress.forget(failed)  # on every rank, or they would not agree on when patience ends
         return rank[0], rank[1]
 
     def evaluate(self) -> str | None:
-        """The rank of this step as JSON, or null if a signal came in between. Only the first rank does it."""
+        """JSON from the first rank: how good this step is, and which steps could not be saved; or null for a signal."""
         return None
 
-    def save(self) -> None:
-        """A checkpoint of this step. Only the first rank writes it."""
+    def save(self, *, counts: bool, in_doubt: bool = False) -> None:
+        """A checkpoint of this step; only the first rank writes it.
+
+        It `counts` among those that are kept and averaged unless it is there only because the run stops. Right after a
+        skipped update, when nobody knows whether the next one will do better, there is none unless `in_doubt`.
+        """
 
     def stop(self) -> NoReturn:
-        """Raises Stopped."""
+        """Raises Stopped, when the first rank has saved: torchrun ends all ranks soon after one of them has ended."""
+        self.ranks.share("saved", None, is_patient=True)
         raise Stopped(self.ranks.stop_signal, "the first rank has saved")
 
-    def diverge(self, step: int, hint: str = "") -> NoReturn:
-        """Raises DivergedError."""
+    def diverge(self, step: int) -> NoReturn:
+        """Raises DivergedError, when the first rank has kept the incident."""
+        self.ranks.share("incident", None, is_patient=True)
+        raise self.divergence(step)
+
+    def divergence(self, step: int, hint: str = "") -> DivergedError:
         key = "factor" if self.config.schedule.factor is not None else "lr"
-        raise DivergedError(
+        return DivergedError(
             f"step {step}: the loss or a weight is not a finite number ({self.learner.skips.counts()[0]} in a row),"
             f" at learning rate {self.schedule(step):.3g}{hint}. Lower schedule.{key}, or set train.clip_norm"
         )
@@ -221,6 +233,8 @@ class FirstRun(Run):
         self.plain_config = to_plain(config)
         self.environment = environment(device, ranks)
         self.validator = Validator(config, prepared, device)
+        if config.decode.exact:
+            check_exact(self.learner.model, device)  # not at the first evaluation, hours later
         self.scores: DevScores | None = None  # of this step
         self.recorder: Recorder
         self.saver: Saver
@@ -231,7 +245,10 @@ class FirstRun(Run):
             LOGGER.info("%s: starting a new run", self.run_dir)
             self.go_on_from(None)
             return
+        is_own = checkpoint.step in self.store.steps()
         try:
+            if not is_own:  # what was best there has no checkpoint here
+                checkpoint.state["progress"]["n_without_best"] = 0
             refuse_other_data(self.run_dir, checkpoint.state, self.prepared, force=self.config.force)
             warn_of_other_environment(checkpoint.state, self.environment)
             self.go_on_from(checkpoint, steps=self.store.steps())
@@ -242,6 +259,10 @@ class FirstRun(Run):
                 f"{self.run_dir}: the checkpoint of step {checkpoint.step} is not its own ({quoted(str(error))})."
                 " Restore it from a backup, or start again with another name="
             ) from error
+        if not is_own and self.progress.is_over(self.config.train):
+            raise CheckpointError(
+                f"resume={self.config.resume}: is at its last step, {checkpoint.step}. Raise train.max_steps"
+            )
         self._tidy(self.progress)
         LOGGER.info("%s: resuming from step %d", self.run_dir, self.progress.step)
 
@@ -281,12 +302,23 @@ class FirstRun(Run):
 
     def evaluate(self) -> str | None:
         """Dev scores at this step, in all the places where somebody may look for them."""
-        step, model = self.progress.step, self.learner.model
+        step, model, failed = self.progress.step, self.learner.model, sorted(self.saver.failed_steps)
         try:
+            if not self.learner.is_sound():
+                raise CheckpointError(UNSOUND)
             with self.recorder.paused():
                 scores = self.validator.score(model, self.learner.autocast, self.refuse_to_go_on)
         except StopNow:
             return json.dumps(None)
+        except CheckpointError as error:  # the model gives no numbers
+            LOGGER.warning("step %d: no dev scores: %s", step, error)
+            return json.dumps([[math.nan, math.nan], failed])
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            raise EnvironmentFault(
+                f"step {step}: out of memory while evaluating. Lower decode.batch_tokens or train.max_batch_cells"
+            ) from error
         self.scores = scores
         self.recorder.dev(step, scores.as_dict())
         LOGGER.info("step %d: dev nll %.3f, BLEU %.2f (%s)", step, scores.nll, scores.bleu.value, scores.bleu.signature)
@@ -295,22 +327,30 @@ class FirstRun(Run):
             self.recorder.text(step, f"sample/{i + 1}", f"{source}\n\n{reference}\n\n**{translation}**")
         for name, layers_BHTS in self.validator.attention(model).items():
             self.recorder.picture(step, f"attention/{name}", attention_picture(layers_BHTS))
-        return json.dumps(scores.rank(self.config.train.best_metric))
+        return json.dumps([scores.rank(self.config.train.best_metric), failed])
 
     def refuse_to_go_on(self) -> None:
         """Raise StopNow if a signal came: an evaluation may take longer than the system waits."""
         if self.ranks.is_asked_to_stop():
             raise StopNow
 
-    def save(self) -> None:
+    def refuse_if_signalled(self) -> None:
+        """The same when the other ranks have left already."""
+        if self.ranks.request.signal:
+            raise StopNow
+
+    def save(self, *, counts: bool, in_doubt: bool = False) -> None:
         """A checkpoint of this step, published while training goes on; older ones go afterwards."""
         start = time.perf_counter()
         step, progress = self.progress.step, self.progress
-        if not self.learner.is_sound():
-            LOGGER.warning("step %d: not saved, %s", step, UNSOUND)
+        if not self.learner.is_sound() or (self.learner.skips.counts()[0] and not in_doubt):
+            LOGGER.warning("step %d: not saved: %s", step, UNSOUND)
             progress.forget([step])
             return
+        self.saver.join()  # so that its failure is known before others are given up
         progress.forget(self.saver.failed_steps)
+        if counts:
+            progress.keep(self.config.train)
         state = {
             "data": self.prepared.fingerprint,
             "inputs": self.prepared.inputs,
@@ -325,21 +365,30 @@ class FirstRun(Run):
             self.saver.save(checkpoint, lambda: self._tidy(now), since=start)
 
     def stop(self) -> NoReturn:
-        if self.progress.is_due(self.config.train.save_every, self.config.train):
-            self.progress.keep(self.config.train)
-        self.save()
+        is_due = self.progress.is_due(self.config.train.save_every, self.config.train)
+        self.save(counts=is_due, in_doubt=True)
         self.saver.wait()
+        self.ranks.share("saved", "")
         raise Stopped(self.ranks.stop_signal, f"{self.run_dir}: {self._newest()}")
 
-    def diverge(self, step: int, hint: str = "") -> NoReturn:
+    def diverge(self, step: int) -> NoReturn:
         """Raises DivergedError, when what led to it is kept for `tfm replay`."""
-        self.saver.wait()
+        self.saver.join()
+        try:
+            kept = f"`tfm replay {self._keep_incident(step)}` runs the update again"
+        except (EnvironmentFault, RuntimeError, MemoryError) as error:
+            if isinstance(error, RuntimeError) and not is_out_of_memory(error):
+                raise
+            kept = f"its incident could not be kept ({quoted(str(error))})"
+        self.ranks.share("incident", "")
+        raise self.divergence(step, f"; {self._newest()}. {kept[0].upper()}{kept[1:]}")
+
+    def _keep_incident(self, step: int) -> Path:
         indices = self.plan.update(step - 1)
         with faults(self.run_dir, "keep the incident"):
-            incident = write_incident(
+            return write_incident(
                 self.run_dir, self.learner, self._model_file(), self.config, self.prepared, step=step, indices=indices
             )
-        super().diverge(step, f"; {self._newest()}. `tfm replay {incident}` runs the update again")
 
     def ship(self) -> TrainResult:
         """Write `model.safetensors`: the best checkpoint, or the average of the last ones if that is no worse."""
@@ -352,7 +401,7 @@ class FirstRun(Run):
             weights = average(self.store.load_model(step).weights for step in steps)
             self.learner.model.load_state_dict(weights)
             try:
-                scores = self.validator.score(self.learner.model, self.learner.autocast, self.refuse_to_go_on)
+                scores = self.validator.score(self.learner.model, self.learner.autocast, self.refuse_if_signalled)
             except StopNow:
                 raise Stopped(self.ranks.request.signal, f"{self.run_dir}: {self._newest()}") from None
             outcome["average"] = {"steps": steps, **scores.as_dict()}
@@ -371,10 +420,12 @@ class FirstRun(Run):
         return result
 
     def _save_alone(self) -> None:
-        """Another rank is gone. What was learnt until then is whole here."""
-        if self.progress.step and self.progress.step not in self.store.steps():
+        """Another rank is gone. What was learnt until then is whole here; but a GPU may still be adding up."""
+        self.saver.join()
+        is_whole = self.learner.device.type == "cpu"
+        if is_whole and self.progress.step and self.progress.step not in self.store.steps():
             try:
-                self.save()
+                self.save(counts=False, in_doubt=True)
                 self.saver.wait()
             except TfmError as error:
                 LOGGER.warning("%s", error)

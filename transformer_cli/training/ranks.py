@@ -10,9 +10,10 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -50,9 +51,15 @@ class Ranks:
         return self.rank == 0
 
     def own(self, device: torch.device) -> torch.device:
-        """This rank's GPU, if `device` is one."""
+        """This rank's GPU, if `device` is one. Raises EnvironmentFault where there are fewer GPUs than ranks."""
         if device.type == "cuda" and self.world_size > 1:
-            device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+            local_rank = os.environ.get("LOCAL_RANK", "")
+            if not local_rank.isdecimal() or int(local_rank) >= torch.cuda.device_count():
+                raise EnvironmentFault(
+                    f"rank {self.rank}: LOCAL_RANK={local_rank}, but there are {torch.cuda.device_count()} GPUs here."
+                    " Start as many ranks as GPUs, with torchrun"
+                )
+            device = torch.device("cuda", int(local_rank))
             torch.cuda.set_device(device)
         return device
 
@@ -65,7 +72,7 @@ class Ranks:
         if self._store is not None:
             self._say(f"at/{self.rank}", str(step))
             signum = torch.tensor(self.stop_signal)
-            self._together(dist.all_reduce(signum, dist.ReduceOp.MAX, async_op=True), step)
+            self._together(lambda: dist.all_reduce(signum, dist.ReduceOp.MAX, async_op=True), step)
             self.stop_signal = int(signum)
 
     def add_up(self, tensors: Sequence[Tensor], step: int) -> None:
@@ -73,24 +80,27 @@ class Ranks:
         if self._store is None:
             return
         flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
-        self._together(dist.all_reduce(flat, async_op=True), step, on_gpu=flat.is_cuda)
+        self._together(lambda: dist.all_reduce(flat, async_op=True), step, on_gpu=flat.is_cuda)
         for tensor, total in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
             tensor.copy_(total.view_as(tensor))
 
     def spread(self, tensors: Sequence[Tensor]) -> None:
         """Overwrite the tensors with the first rank's."""
         for tensor in tensors if self._store is not None else ():
-            self._together(dist.broadcast(tensor, src=0, async_op=True), 0, on_gpu=tensor.is_cuda)
+            self._together(partial(dist.broadcast, tensor, src=0, async_op=True), 0, on_gpu=tensor.is_cuda)
 
-    def share(self, key: str, text: str | None) -> str:
-        """The text that the first rank gives under `key`; the others pass None and wait for it as long as it takes."""
+    def share(self, key: str, text: str | None, *, is_patient: bool = False) -> str:
+        """The text that the first rank gives under `key`; the others pass None and wait for it as long as it takes.
+
+        Asked to stop, they wait a little, or for the timeout of the ranks if `is_patient`.
+        """
         if self._store is None:
             assert text is not None
             return text
         if text is not None:
             self._say(f"shared/{key}", text)
             return text
-        return self._await(f"shared/{key}")
+        return self._await(f"shared/{key}", grace_s=self.timeout_s if is_patient else GRACE_S)
 
     def is_asked_to_stop(self) -> bool:
         """Whether this rank, or one that waits in `share`, was asked to stop."""
@@ -114,7 +124,7 @@ class Ranks:
         except RuntimeError as error:
             raise self._out_of_touch(str(error)) from error
 
-    def _await(self, key: str) -> str:
+    def _await(self, key: str, *, grace_s: float) -> str:
         assert self._store is not None
         asked_at = None
         while True:
@@ -127,11 +137,11 @@ class Ranks:
                     self._store.set("stop", "stop")
             except RuntimeError as error:
                 raise self._out_of_touch(str(error)) from error
-            if asked_at is not None and time.monotonic() - asked_at > GRACE_S:
-                raise self._missing(f"rank 0 ({self._read('where/0', 'unknown')}) does not answer", speaker=1)
+            if asked_at is not None and time.monotonic() - asked_at > grace_s:
+                raise self._missing("rank 0 does not answer", speaker=1)
             time.sleep(0.05)
 
-    def _together(self, work: dist.Work, step: int, *, on_gpu: bool = False) -> None:
+    def _together(self, start_work: Callable[[], dist.Work], step: int, *, on_gpu: bool = False) -> None:
         """Wait for a collective, looking up now and then, because a rank that is gone is not noticed by all others.
 
         Between GPUs it is the device that waits; `agree` has just found all ranks alive.
@@ -140,6 +150,7 @@ class Ranks:
         start = looked_up = time.monotonic()
         pause_s = 1e-5
         try:
+            work = start_work()
             while not on_gpu and not work.is_completed():
                 time.sleep(pause_s)
                 pause_s = min(2 * pause_s, 0.005)
@@ -172,7 +183,7 @@ class Ranks:
             return self._out_of_touch(what)
         is_gone = silent and waited_s < self.timeout_s
         did = f"does not answer, at step {step}" if is_gone else f"has not reached step {step} for {waited_s:.0f} s"
-        return self._missing(f"{named} {did}", speaker=min({*range(self.world_size)} - {*silent}))
+        return self._missing(f"{named} {did}", speaker=min({*range(self.world_size)} - {*(silent or late)}))
 
     def _missing(self, what: str, *, speaker: int) -> LostRankError:
         error = LostRankError(f"{what}. Look at its own log, and run the same command again")
@@ -232,6 +243,9 @@ def join_ranks(request: StopRequest, *, device_type: str, timeout_s: float) -> I
         yield ranks
     except TfmError as error:
         ranks.leave(error)
+        raise
+    except Exception as error:  # a bug; the others need not find out by themselves
+        ranks.leave(EnvironmentFault(f"rank {rank}: {error!r}. Look at its own log"))
         raise
     finally:
         with suppress(RuntimeError, AssertionError):  # it may have been closed to wake the others up

@@ -59,7 +59,7 @@ class Saver:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if not isinstance(error, KeyboardInterrupt):  # whoever asks twice does not want to wait
-            self._join()
+            self.join()
 
     @property
     def has_memory(self) -> bool:
@@ -78,7 +78,7 @@ class Saver:
         """
         self.check()
         start = since if since is not None else time.perf_counter()
-        self._join()
+        self.join()
         copied = replace(
             checkpoint,
             model=replace(checkpoint.model, weights=self._copies.of(checkpoint.model.weights, "model")),
@@ -95,7 +95,7 @@ class Saver:
 
     def wait(self) -> None:
         """Until the last save is over. Raises what has gone wrong with it."""
-        self._join()
+        self.join()
         if self.n_failures:
             assert self._fault is not None
             raise self._fault
@@ -106,7 +106,8 @@ class Saver:
         if self._fault is not None and (self.n_failures >= MAX_FAILURES or not isinstance(self._fault, TfmError)):
             raise self._fault
 
-    def _join(self) -> None:
+    def join(self) -> None:
+        """Until the last save is over, well or not."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -124,6 +125,7 @@ class Saver:
                 is_copied.synchronize()
             self.store.save(checkpoint)
             self.n_failures = 0
+            self.failed_steps.discard(checkpoint.step)
             seconds = time.perf_counter() - start
             LOGGER.info("step %d: saved in %.1f s; training paused for %.0f ms", checkpoint.step, seconds, pause_ms)
         except EnvironmentFault as fault:

@@ -126,7 +126,7 @@ class Trial:
             raise torch.OutOfMemoryError
         _finish(self.device)
         seconds = time.perf_counter() - start
-        self.is_finite = self.is_finite and bool(stats.loss.isfinite())
+        self.is_finite = self.is_finite and bool(stats.finite)
         self.seconds_per_cell = seconds / _n_cells(batches)
         return seconds
 
