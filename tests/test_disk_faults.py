@@ -6,6 +6,7 @@ two megabytes and a limit on file sizes are real.
 
 import errno
 import json
+import logging
 import os
 import re
 import resource
@@ -23,6 +24,7 @@ from tests.conftest import ROOT
 from tests.disk import Disk, Event
 from tests.trials import Judge, Report, Subject
 from tests.zygote import Zygote
+from transformer_cli.training.writers import Recorder
 
 Figures = Callable[[str, str], None]
 CODES = (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EACCES)
@@ -250,3 +252,20 @@ def test_B1_a_disk_that_is_really_full_loses_nothing(tmp_path: Path, figures: Fi
     assert answer["problems"] == []
     assert ENVIRONMENT in answer["statuses"]
     assert 0 in answer["statuses"]
+
+
+def test_B3_a_disk_full_from_the_start_for_tensorboard_is_told_once_and_printed_by_no_thread(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*args: Any, **kwargs: Any) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.MonkeyPatch.context() as patch, caplog.at_level(logging.WARNING, logger="tfm"):
+        patch.setattr("tensorboard.summary.writer.record_writer.RecordWriter.write", full)
+        with Recorder(tmp_path, 0, 0, max_steps=2) as recorder:
+            for step in (1, 2):
+                recorder.dev(step, {"dev_nll": 1.0})
+    assert len(caplog.messages) == 1
+    assert "No space left on device. Training goes on without it" in caplog.text
+    assert capsys.readouterr().err == ""
+    assert (tmp_path / "metrics.jsonl").read_text(encoding="utf-8").count("dev_nll") == 2

@@ -4,6 +4,7 @@ import json
 import logging
 import math
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -73,7 +74,9 @@ class Recorder:
         self._metrics = run_dir / METRICS_FILE
         with faults(self._metrics, "write"):
             forget_after(self._metrics, step, evaluated)
-        self._tensorboard = SummaryWriter(run_dir / "tensorboard", purge_step=step + 1)
+        self._excepthook, threading.excepthook = threading.excepthook, self._end_of_thread
+        self._tensorboard: SummaryWriter | None = None
+        self._safely(lambda: self._open_tensorboard(run_dir / "tensorboard", step))
         self._bar = tqdm(
             total=max_steps, initial=step, unit="step", file=sys.stderr, disable=not sys.stderr.isatty(), leave=False
         )
@@ -85,7 +88,8 @@ class Recorder:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._bar.close()
-        self._safely(self._tensorboard.close)
+        self._show(SummaryWriter.close)
+        threading.excepthook = self._excepthook
 
     def advance(self, n_tokens: int) -> None:
         """One update of so many target tokens is done."""
@@ -112,11 +116,11 @@ class Recorder:
         self._write(step, "final", values)
 
     def text(self, step: int, tag: str, text: str) -> None:
-        self._safely(lambda: self._tensorboard.add_text(tag, text, step))
+        self._show(lambda board: board.add_text(tag, text, step))
 
     def picture(self, step: int, tag: str, picture: NDArray[np.uint8]) -> None:
         """`picture` is grey, [height, width]."""
-        self._safely(lambda: self._tensorboard.add_image(tag, picture, step, dataformats="HW"))
+        self._show(lambda board: board.add_image(tag, picture, step, dataformats="HW"))
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -130,8 +134,21 @@ class Recorder:
         self._safely(lambda: append(self._metrics, line))
         for name, value in values.items():
             if isinstance(value, int | float):
-                self._safely(lambda: self._tensorboard.add_scalar(f"{kind}/{name}", value, step))  # noqa: B023
-        self._safely(self._tensorboard.flush)
+                self._show(lambda board: board.add_scalar(f"{kind}/{name}", value, step))  # noqa: B023
+        self._show(SummaryWriter.flush)
+
+    def _open_tensorboard(self, folder: Path, step: int) -> None:
+        self._tensorboard = SummaryWriter(folder, purge_step=step + 1)
+
+    def _show(self, write: Callable[[SummaryWriter], object]) -> None:
+        board = self._tensorboard
+        if board is not None:
+            self._safely(lambda: write(board))
+
+    def _end_of_thread(self, ended: threading.ExceptHookArgs) -> None:
+        """TensorBoard writes in a thread, hands what goes wrong there to the next call, and need not print it too."""
+        if not isinstance(ended.exc_value, OSError):
+            self._excepthook(ended)
 
     def _safely(self, write: Callable[[], object]) -> None:
         try:
