@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from transformer_cli import cli
 from transformer_cli.cli import COMMANDS, main
 from transformer_cli.completion import complete
-from transformer_cli.errors import DataError, TfmError
+from transformer_cli.errors import DataError, ElsewhereError, Stopped, TfmError
 
 
 def tfm(*arguments: str, stdin: bytes = b"", env: dict[str, str] | None = None) -> subprocess.CompletedProcess[bytes]:
@@ -55,9 +56,10 @@ def test_flags_and_overrides_mix_in_any_order(capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_cfg_prints_the_config_and_stops(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([command, "--cfg"]) == 0
+    argument = COMMANDS[command].argument
+    assert main([command, "--cfg", *(["somewhere"] if argument else [])]) == 0
     captured = capsys.readouterr()
-    assert "seed: 1\n" in captured.out
+    assert ("seed: 1\n" if argument is None else f"{argument.key}: somewhere\n") in captured.out
     assert captured.err == ""
 
 
@@ -112,16 +114,48 @@ def test_bash_completes_a_choice_from_the_script_that_we_print() -> None:
     assert result.stdout.split() == ["base", "big"], result.stderr
 
 
-@pytest.mark.parametrize("error", [TfmError, *TfmError.__subclasses__()])
+MESSAGE = "corpus.de:3: two\nlines"
+ERRORS = [kind(MESSAGE) for kind in (TfmError, *TfmError.__subclasses__()) if kind not in (Stopped, ElsewhereError)]
+
+
+@pytest.mark.parametrize("error", [*ERRORS, ElsewhereError(MESSAGE, 6, speaks=True)], ids=lambda error: repr(error))
 def test_each_kind_of_error_has_its_status(
-    error: type[TfmError], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    error: TfmError, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_: list[str]) -> int:
-        raise error("corpus.de:3: two\nlines")
+        raise error
 
     monkeypatch.setattr(cli, "_run", fail)
     assert main(["train"]) == error.exit_code
     assert error_line(capsys) == "tfm: error: corpus.de:3: two lines\n"
+
+
+def test_who_was_stopped_is_told_the_command_that_goes_on(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(_: list[str]) -> int:
+        raise Stopped(15, "runs/x: step 7 is the newest that is saved")
+
+    monkeypatch.setattr(cli, "_run", stop)
+    assert main(["train", "name=a b"]) == 143
+    assert capsys.readouterr().err == (
+        "tfm: stopped by SIGTERM: runs/x: step 7 is the newest that is saved. Go on with `tfm train 'name=a b'`\n"
+    )
+
+
+def test_a_rank_that_does_not_speak_lets_the_first_one_speak(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    earlier, waited = signal.getsignal(signal.SIGTERM), []
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setattr(cli.time, "sleep", waited.append)
+    try:
+        assert main(["train", "nam=x"]) == 2
+    finally:
+        signal.signal(signal.SIGTERM, earlier)
+    assert waited == [cli.SPEAKING_S]
+    assert capsys.readouterr().err == ""
 
 
 def test_the_traceback_is_shown_on_request(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,12 +5,13 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.toy_run import CPU, config, metrics, prepared, run, sha256, tree
+from tests.toy_run import CPU, MODEL, config, metrics, prepared, run, sha256, tree
 from transformer_cli.errors import CheckpointError, ConfigError, DataError, EnvironmentFault, LockedError, Stopped
 from transformer_cli.schema import TrainConfig
 from transformer_cli.training import resuming, run_directory
@@ -169,6 +170,16 @@ def test_a_signal_before_training_stops_on_the_spot() -> None:
         raise AssertionError("went on")
 
 
+def test_a_signal_that_a_library_swallows_still_stops() -> None:
+    """SentencePiece makes a RuntimeError of whatever its sentences raise, OmegaConf one of every exception."""
+    with pytest.raises(Stopped, match="stopped by SIGINT: nothing was being trained yet"), stop_signals(speaks=False):
+        try:
+            send(signal.SIGINT)
+            raise AssertionError("went on")
+        except BaseException as error:
+            raise ConfigError("the vocabulary is too large") from error
+
+
 def test_signals_are_given_back() -> None:
     earlier = [signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)]
     with stop_signals():
@@ -230,6 +241,37 @@ def test_a_damaged_checkpoint_that_was_named_is_refused(tmp_path: Path) -> None:
         run(tmp_path / "run", settings)
 
 
+def test_a_finished_run_is_no_start_for_another(tmp_path: Path, unbroken: Path) -> None:
+    settings = config()
+    settings.resume = str(unbroken)
+    with pytest.raises(CheckpointError, match=r"resume=.*: is at its last step, 12\. Raise train\.max_steps"):
+        run(tmp_path, settings)
+
+
+def test_a_checkpoint_of_another_model_is_refused_by_its_name(tmp_path: Path, unbroken: Path) -> None:
+    settings = config(model=replace(MODEL, d_ff=64), max_steps=14)
+    settings.resume = str(unbroken / "best")  # a link
+    with pytest.raises(CheckpointError, match=r"resume=.*best: does not fit this model and config .*size mismatch"):
+        run(tmp_path, settings)
+
+
+def test_a_finished_model_that_is_damaged_is_shipped_again(tmp_path: Path, unbroken: Path) -> None:
+    run(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    run(tmp_path)
+    assert sha256(tmp_path / "model.safetensors") == sha256(unbroken / "model.safetensors")
+
+
+def test_A20_a_run_without_its_config_is_not_mixed_with_another(tmp_path: Path) -> None:
+    opened(tmp_path)
+    (tmp_path / "toy/config.yaml").unlink()
+    with pytest.raises(
+        CheckpointError, match=r"config\.yaml: is missing\. Restore it, or go on all the same with force"
+    ):
+        opened(tmp_path, seed=2)
+    opened(tmp_path, force=True)
+
+
 def opened(runs: Path, **changes: Any) -> None:
     settings = config()
     settings.runs, settings.name = str(runs), "toy"
@@ -266,8 +308,6 @@ def test_A20_another_config_is_refused_after_a_table_and_can_be_forced(
 def test_A21_other_data_are_refused_by_file_with_both_hashes_and_can_be_forced(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from dataclasses import replace
-
     old = replace(prepared(), inputs={"data.train: a.en": "a" * 64, "source tokenizer": "c" * 64})
     new = replace(old, fingerprint="other", inputs={**old.inputs, "data.train: a.en": "b" * 64})
     train(config(max_steps=2, eval_every=2), old, tmp_path, device=CPU)

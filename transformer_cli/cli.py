@@ -7,8 +7,10 @@ import importlib
 import io
 import os
 import shlex
+import signal
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +21,8 @@ from transformer_cli import __version__
 from transformer_cli.environment import concealed
 from transformer_cli.errors import ConfigError, EnvironmentFault, Stopped, TfmError, printable
 from transformer_cli.registry import did_you_mean
+
+SPEAKING_S = 3.0
 
 
 @dataclass(frozen=True)
@@ -282,6 +286,9 @@ def _fail(message: str, status: int, *, mark: str = "tfm: error: ", speaks: bool
     from transformer_cli.logs import is_first_rank
 
     if not (is_first_rank() if speaks is None else speaks):
+        # torchrun ends all ranks as soon as one has ended: the one that speaks may need a moment.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(SPEAKING_S)
         return status
     try:
         print(f"{mark}{printable(concealed(message))}", file=sys.stderr)

@@ -183,7 +183,7 @@ class Learner:
         load_optimizer_tensors(self.optimizer, self.model.named_parameters(), optimizer)
         if state["scaler"]:  # empty, where the run was in another precision until now
             self.scaler.load_state_dict(state["scaler"])
-        self.skips.restore(state.get("skipped", [0, 0]))
+        self.skips.restore(state.get("skipped", (0, 0)))
 
     def state(self) -> dict[str, Any]:
         """What is left to save beside the tensors; JSON."""
@@ -226,6 +226,7 @@ class Skips:
         return [int(self.in_a_row), int(self.in_all)]
 
     def restore(self, counts: Sequence[int]) -> None:
+        """The inverse of `counts`."""
         self.in_a_row, self.in_all = torch.tensor(counts, dtype=torch.int64, device=self.in_all.device)
 
 

@@ -31,7 +31,7 @@ from transformer_cli.errors import (
 )
 from transformer_cli.files import faults, write_whole
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.file import MALFORMED, MODEL_FILE, ModelFile, write_model
+from transformer_cli.models.file import MALFORMED, MODEL_FILE, ModelFile, read_model, write_model
 from transformer_cli.schema import TrainConfig
 from transformer_cli.training.averaging import average
 from transformer_cli.training.checkpoints import Checkpoint, CheckpointStore
@@ -255,9 +255,10 @@ class FirstRun(Run):
             if self.progress.step != checkpoint.step:
                 raise ValueError(f"its progress is at step {self.progress.step}")
         except (RuntimeError, *MALFORMED) as error:  # whole, but not what a run of this config writes
+            where = self.store.path(checkpoint.step) if is_own else f"resume={self.config.resume}"
             raise CheckpointError(
-                f"{self.run_dir}: the checkpoint of step {checkpoint.step} is not its own ({quoted(str(error))})."
-                " Restore it from a backup, or start again with another name="
+                f"{where}: does not fit this model and config ({quoted(str(error))})."
+                " Choose those that it was made with, or another name="
             ) from error
         if not is_own and self.progress.is_over(self.config.train):
             raise CheckpointError(
@@ -406,7 +407,7 @@ class FirstRun(Run):
                 raise Stopped(self.ranks.request.signal, f"{self.run_dir}: {self._newest()}") from None
             outcome["average"] = {"steps": steps, **scores.as_dict()}
             if scores.rank(metric) >= best.rank:
-                shipped = replace(shipped, weights=weights, step=progress.step, scores=scores.as_dict())
+                shipped = replace(self._model_file(), weights=weights, scores=scores.as_dict())
                 what = f"the average of {len(steps)} checkpoints, steps {', '.join(map(str, steps))}"
         path = self.run_dir / MODEL_FILE
         outcome |= {"step": progress.step, "shipped": what, "dev_score": shipped.scores.get(f"dev_{metric.name}")}
@@ -459,11 +460,17 @@ class FirstRun(Run):
 
 
 def read_result(run_dir: Path, step: int) -> TrainResult | None:
-    """What a run that ended at `step` has shipped; None if it has not come to that."""
+    """What a run that ended at `step` has shipped; None if it has not come to that, or its model is damaged."""
     try:
         outcome = json.loads((run_dir / RESULT_FILE).read_bytes())
         score = outcome["dev_score"]
         result = TrainResult(run_dir / MODEL_FILE, math.nan if score is None else float(score), int(outcome["step"]))
     except (OSError, *MALFORMED):
         return None
-    return result if result.step == step and result.model_path.is_file() else None
+    if result.step != step:
+        return None
+    try:
+        read_model(result.model_path)
+    except CheckpointError:
+        return None
+    return result

@@ -29,7 +29,7 @@ def find_checkpoint(store: CheckpointStore, resume: str) -> Checkpoint | None:
     checkpoint = store.newest()
     if checkpoint is not None or resume == AUTO:
         return checkpoint
-    path = Path(resume)
+    path = Path(resume).resolve()  # it may be `best` or `latest`, which are links
     other = CheckpointStore(path if (path / CHECKPOINTS).is_dir() else path.parent.parent)
     step = max(other.steps(), default=None) if other.run_dir == path else _step_of(path)
     if step is None or not other.path(step).is_dir():

@@ -66,7 +66,7 @@ def open_run(config: TrainConfig) -> Iterator[Path]:
     with faults(folder, "make the run directory"):
         make_folder(folder)
     with _owned(folder):
-        if (folder / CONFIG_FILE).exists() and any((folder / CHECKPOINTS).glob("*step-*")):
+        if any((folder / CHECKPOINTS).glob("*step-*")):
             _refuse_another_run(config, folder)
         yield folder
 
@@ -98,6 +98,8 @@ def _owned(folder: Path) -> Iterator[None]:
 
 def _refuse_another_run(config: TrainConfig, folder: Path) -> None:
     """Raise ConfigError, after a table of what has changed, unless config.force."""
+    if config.force and not (folder / CONFIG_FILE).exists():
+        return
     before, now = _fixed(read_config(folder)), _fixed(config)
     keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
     if not keys:
@@ -120,6 +122,8 @@ def _shown(value: object) -> str:
 def read_config(folder: Path) -> TrainConfig:
     """The config that a run was started with. Raises CheckpointError."""
     file = folder / CONFIG_FILE
+    if not file.exists():
+        raise CheckpointError(f"{file}: is missing. Restore it, or go on all the same with force=true")
     try:
         config: TrainConfig = from_plain(TrainConfig, read_yaml(file))
     except ConfigError as error:

@@ -16,10 +16,14 @@ class StopNow(Exception):
     """What was going on is left unfinished, because there is a request to stop."""
 
 
+class _Interruption(BaseException):
+    """Raised by the handler. Libraries catch `Exception`, and some make another one of it."""
+
+
 class StopRequest:
     """The signal that asks this process to stop, once there is one.
 
-    Before training has begun there is nothing to save, and `Stopped` is raised on the spot.
+    Before training has begun there is nothing to save, and what is going on is interrupted on the spot.
     """
 
     def __init__(self, *, speaks: bool = True) -> None:
@@ -29,15 +33,19 @@ class StopRequest:
         self._idle = "nothing was being trained yet"
 
     def note_end(self) -> None:
-        """From here on there is nothing left that a stop could lose."""
+        """From here on there is nothing left that a stop could lose. Raises Stopped if a signal came until now."""
         self.is_training, self._idle = False, "the model is trained, and the same command reports its scores"
         if self.signal:
-            raise Stopped(self.signal, self._idle)
+            raise self.stopped()
+
+    def stopped(self) -> Stopped:
+        return Stopped(self.signal, self._idle)
 
     def receive(self, signum: int, frame: FrameType | None = None) -> None:
         """The handler: it runs between any two instructions of the main thread."""
         if not self.is_training:
-            raise Stopped(signum, self._idle)
+            self.signal = signum
+            raise _Interruption
         if self.signal and signum == signal.SIGINT:
             raise KeyboardInterrupt
         if not self.signal:
@@ -53,7 +61,10 @@ class StopRequest:
 
 @contextmanager
 def stop_signals(*, speaks: bool = True) -> Iterator[StopRequest]:
-    """Receive the signals meanwhile. In a thread of somebody else's process they stay that process's business."""
+    """Receive the signals meanwhile. In a thread of somebody else's process they stay that process's business.
+
+    Raises Stopped for one that comes outside of training, whatever else has become of it on the way.
+    """
     request = StopRequest(speaks=speaks)
     if threading.current_thread() is not threading.main_thread():
         yield request
@@ -64,6 +75,10 @@ def stop_signals(*, speaks: bool = True) -> Iterator[StopRequest]:
         for signum in before:
             signal.signal(signum, request.receive)
         yield request
+    except (_Interruption, Exception) as error:
+        if request.signal and not request.is_training and not isinstance(error, Stopped):
+            raise request.stopped() from error
+        raise
     finally:
         for signum, handler in before.items():
             signal.signal(signum, handler)
