@@ -113,7 +113,7 @@ def resume_everywhere(zygote: Zygote, figures: Figures, every: int, precision: s
     n_batches = [int(line.split()[1]) for line in result["reports"] if line.startswith("batches")]
     epochs = {int(line.split()[1]) for line in result["reports"] if line.startswith("epoch")}
     assert len(n_batches) == N_STEPS
-    assert sum(n > 1 for n in n_batches) > 0.8 * N_STEPS  # the last update of an epoch may be small
+    assert sum(n > 1 for n in n_batches) > 0.75 * N_STEPS  # the last update of an epoch may be small
     assert len(epochs) >= 3
 
 
