@@ -56,7 +56,8 @@ class StopRequest:
     def _tell(self, line: str) -> None:
         if self.speaks:
             with suppress(OSError):
-                os.write(2, line.encode())  # print could be interrupting itself
+                below_the_bar = "\n" if os.isatty(2) else ""
+                os.write(2, (below_the_bar + line).encode())  # print could be interrupting itself
 
 
 @contextmanager
