@@ -32,12 +32,12 @@ import torch
 from tests.conftest import ROOT
 from tests.hostile_child import FIRED
 from tests.test_model_file import NO_HASH, forged, parts, sealed
-from tests.toy_run import CPU, config, model_file, prepared, sentences
+from tests.toy_run import CPU, config, model_file, packed, prepared, sentences
 from transformer_cli.cli import main
 from transformer_cli.config import to_yaml
 from transformer_cli.data.cache import ensure_folder
 from transformer_cli.errors import CheckpointError, EnvironmentFault, TfmError
-from transformer_cli.models.file import pack_model, read_model
+from transformer_cli.models.file import read_model
 from transformer_cli.training.checkpoints import CheckpointStore
 from transformer_cli.training.loop import train
 from transformer_cli.training.run_directory import open_run
@@ -45,7 +45,7 @@ from transformer_cli.training.run_directory import open_run
 CANARY = "canary"
 SECONDS, GROWTH = 10, 600_000_000  # of a job, and bytes of the whole child beyond what good files need
 
-MODEL = pack_model(model_file())
+MODEL = packed(model_file())
 
 
 class Bomb:
@@ -395,7 +395,7 @@ STATES: dict[str, Callable[[Path], None]] = {
         )(folder)
         for step in (-1, 0, 10**30)
     },
-    "the model of another config": replaced("model.safetensors", pack_model(model_file(step=4, n_encoder_layers=2))),
+    "the model of another config": replaced("model.safetensors", packed(model_file(step=4, n_encoder_layers=2))),
 }
 YAML = {
     "an object": "a: !!python/object:builtins.object {}\n",

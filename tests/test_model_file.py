@@ -14,12 +14,11 @@ import pytest
 import safetensors.torch
 import torch
 
-from tests.toy_run import CPU, model_file, tokenizer
+from tests.toy_run import CPU, model_file, packed, tokenizer
 from transformer_cli.errors import CheckpointError
 from transformer_cli.models.file import (
     ModelFile,
     locate_model,
-    pack_model,
     read_model,
     serialise,
     unpack_model,
@@ -46,7 +45,7 @@ def sealed(header: dict[str, Any], data: bytes) -> bytes:
 
 def forged(change: Callable[[dict[str, Any]], object]) -> bytes:
     """A well-formed file whose metadata was changed."""
-    header, metadata, data = parts(pack_model(model_file()))
+    header, metadata, data = parts(packed(model_file()))
     change(metadata)
     header["__metadata__"]["tfm"] = json.dumps(metadata)
     return sealed(header, data)
@@ -73,18 +72,18 @@ def test_one_file_is_all_that_translating_needs(tmp_path: Path, joint: bool) -> 
 
 
 def test_the_same_model_gives_the_same_bytes() -> None:
-    assert pack_model(model_file()) == pack_model(model_file())
+    assert packed(model_file()) == packed(model_file())
 
 
 def test_tied_weights_are_stored_once() -> None:
-    tied, untied = (safetensors.torch.load(pack_model(model_file(joint=joint))) for joint in (True, False))
+    tied, untied = (safetensors.torch.load(packed(model_file(joint=joint))) for joint in (True, False))
     assert sum("embedding" in name for name in tied) == 1
     assert sum("embedding" in name for name in untied) == 2
     assert ("tokenizer.target" in tied, "tokenizer.target" in untied) == (False, True)
 
 
 def test_reading_a_model_draws_no_weights_and_leaves_it_in_evaluation_mode() -> None:
-    content = pack_model(model_file())
+    content = packed(model_file())
     torch.manual_seed(5)
     expected = torch.rand(1)
     torch.manual_seed(5)
@@ -94,7 +93,7 @@ def test_reading_a_model_draws_no_weights_and_leaves_it_in_evaluation_mode() -> 
 
 
 def test_no_changed_byte_is_ever_loaded() -> None:
-    content, draw = pack_model(model_file()), random.Random(1)
+    content, draw = packed(model_file()), random.Random(1)
     places = [*range(16), *draw.sample(range(len(content)), 300)]
     for place in places:
         changed = bytearray(content)
@@ -106,12 +105,12 @@ def test_no_changed_byte_is_ever_loaded() -> None:
 @pytest.mark.parametrize("kept", [0, 7, 8, 100, -1])
 def test_a_file_cut_short_is_refused(kept: int) -> None:
     with pytest.raises(CheckpointError, match=r"cut short|damaged"):
-        unpack_model(pack_model(model_file())[:kept], Path("m"))
+        unpack_model(packed(model_file())[:kept], Path("m"))
 
 
 def test_bytes_after_the_end_are_refused() -> None:
     with pytest.raises(CheckpointError, match="damaged"):
-        unpack_model(pack_model(model_file()) + b"x", Path("m"))
+        unpack_model(packed(model_file()) + b"x", Path("m"))
 
 
 class Bomb:
@@ -185,7 +184,7 @@ def test_metadata_that_lies_is_refused(change: Callable[[dict[str, Any]], object
 
 
 def test_a_key_that_stands_twice_is_refused() -> None:
-    header, _, data = parts(pack_model(model_file()))
+    header, _, data = parts(packed(model_file()))
     name = next(key for key in header if key != "__metadata__")
     text = json.dumps(header).encode().replace(b"{", b'{"' + name.encode() + b'": 1, ', 1)
     with pytest.raises(CheckpointError, match="a key stands twice"):
@@ -193,7 +192,7 @@ def test_a_key_that_stands_twice_is_refused() -> None:
 
 
 def test_a_tensor_of_ten_terabytes_is_refused_before_memory_is_taken() -> None:
-    header, metadata, data = parts(pack_model(model_file()))
+    header, metadata, data = parts(packed(model_file()))
     header["__metadata__"]["tfm"] = json.dumps(metadata)
     header["huge"] = {"dtype": "F32", "shape": [2_500_000_000_000], "data_offsets": [len(data), len(data) + 10**13]}
     with pytest.raises(CheckpointError, match="damaged or not written by tfm"):
@@ -201,7 +200,7 @@ def test_a_tensor_of_ten_terabytes_is_refused_before_memory_is_taken() -> None:
 
 
 def test_a_tokenizer_that_is_none_is_refused() -> None:
-    header, metadata, data = parts(pack_model(model_file()))
+    header, metadata, data = parts(packed(model_file()))
     start, end = header["tokenizer.source"]["data_offsets"]
     data = data[:start] + bytes(end - start) + data[end:]
     metadata["tokenizers"]["tokenizer.source"] = hashlib.sha256(bytes(end - start)).hexdigest()
@@ -275,7 +274,7 @@ class TestLocateModel:
 
 
 def test_the_tokenizer_of_a_model_is_byte_for_byte_the_trained_one() -> None:
-    assert unpack_model(pack_model(model_file()), Path("m")).tokenizers.source.model_bytes == tokenizer().model_bytes
+    assert unpack_model(packed(model_file()), Path("m")).tokenizers.source.model_bytes == tokenizer().model_bytes
 
 
 def test_the_bytes_are_those_that_the_safetensors_library_writes() -> None:

@@ -16,7 +16,7 @@ from transformer_cli.data.clean import CleaningReport
 from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
-from transformer_cli.models.file import ModelFile
+from transformer_cli.models.file import ModelFile, model_pieces
 from transformer_cli.models.transformer import build_model
 from transformer_cli.schema import (
     DataConfig,
@@ -119,6 +119,11 @@ def model_file(*, seed: int = 1, joint: bool = True, step: int = 7, **changes: A
         data={"name": "copy"},
         scores={"dev_nll": 1.5},
     )
+
+
+def packed(model: ModelFile) -> bytes:
+    """The content of its model file."""
+    return b"".join(model_pieces(model))
 
 
 def tree(folder: Path) -> dict[str, bytes]:

@@ -116,10 +116,6 @@ def model_pieces(model: ModelFile) -> list[Piece]:
     return [bytes(header).replace(_NO_HASH.encode(), sha256([header, *data]).encode()), *data]
 
 
-def pack_model(model: ModelFile) -> bytes:
-    return b"".join(model_pieces(model))
-
-
 def serialise(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> list[Piece]:
     """A safetensors file: its header, then a view of each tensor on the CPU.
 
