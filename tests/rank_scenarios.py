@@ -136,6 +136,7 @@ def together(
         os.close(writer)
         processes[process] = (rank, reader)
     outcomes = gather(processes)
+    assert (folder / "metrics.jsonl").exists(), [rank and rank.get("error") for rank in outcomes]
     losses = {entry["step"]: entry["loss"] for entry in metrics(folder) if entry["kind"] == "train"}
     saved = sorted(path.name for path in (folder / "checkpoints").iterdir())
     return {"ranks": outcomes, "losses": losses, "saved": saved}

@@ -93,5 +93,6 @@ def rewrite_state(run_dir: Path, change: Any) -> None:
     content = json.dumps(state).encode()
     (folder / "state.json").write_bytes(content)
     manifest = json.loads((folder / "manifest.json").read_bytes())
+    manifest["format"] = state["format"]
     manifest["files"]["state.json"] = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    (folder / "manifest.json").write_text(json.dumps(manifest, indent=1), encoding="utf-8")

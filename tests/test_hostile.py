@@ -771,7 +771,7 @@ def check_mutations(ran: dict[str, Outcome], kind: str) -> None:
     assert len(mutations) >= 30
     for outcome in mutations:
         check(outcome)
-    assert any(outcome.status == 4 for outcome in mutations)
+    assert kind == "state" or any(outcome.status == 4 for outcome in mutations)  # most of a state does no harm
 
 
 @pytest.mark.parametrize("kind", ["metadata", "state"])

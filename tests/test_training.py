@@ -90,12 +90,12 @@ def test_a_run_that_dies_outside_an_update_resumes_as_well(
 ) -> None:
     original, calls = getattr(loop.FirstRun, doomed), 0
 
-    def dying(self: loop.FirstRun, *args: Any) -> Any:
+    def dying(self: loop.FirstRun, *args: Any, **kwargs: Any) -> Any:
         nonlocal calls
         calls += 1
         if calls == 2 or doomed == "ship":
             raise Died
-        return original(self, *args)
+        return original(self, *args, **kwargs)
 
     with monkeypatch.context() as patch:
         patch.setattr(loop.FirstRun, doomed, dying)

@@ -74,5 +74,5 @@ def printable(message: str, limit: int = 4000) -> str:
     """`message` on one line and without what a terminal would obey, whatever names and texts it shows."""
     line = " ".join(message.split("\n"))
     if len(line) > limit:
-        line = line[:limit] + "…"
+        line = f"{line[: limit // 2]}…{line[-limit // 2 :]}"  # what to do stands at the end
     return "".join(character if character.isprintable() else repr(character)[1:-1] for character in line)

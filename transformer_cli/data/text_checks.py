@@ -7,6 +7,7 @@ the worst of the sound ones, whose figure is given, and the same text broken on 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -147,7 +148,7 @@ def _check_names(config: DataConfig, section: Section) -> None:
         wrong = [name for name in names[::2] if name.endswith(f".{config.target_lang}")]
         wrong += [name for name in names[1::2] if name.endswith(f".{config.source_lang}")]
         if wrong and config.source_lang != config.target_lang:
-            what = f"{listed(quoted(name) for name in wrong)} named as the other side of"
+            what = f"{listed(quoted(Path(name).name) for name in wrong)} named as the other side of"
             what += f" {config.source_lang} → {config.target_lang}"
             section.warn(f"data.{key}", what, "Name files as source, target, source, target")
 
