@@ -1,7 +1,8 @@
 """Several ranks as forked processes, so that torch is imported once: each scenario's outcome as JSON on stdout.
 
-Run by test_ranks.py as `python -m tests.rank_scenarios FOLDER`. This process is what torchrun's agent is: it keeps the
-store through which the ranks meet, and outlives them.
+Run by test_ranks.py as `python -m tests.rank_scenarios FOLDER`. The store through which the ranks meet is kept by a
+process of its own, as torchrun's agent keeps it: its server is a thread, and a rank forked beside a running thread may
+wait forever for a lock that this thread held at that instant.
 """
 
 import json
@@ -10,7 +11,8 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -113,10 +115,44 @@ def together(
     folder: Path, n_ranks: int, settings: TrainConfig, trouble: Trouble = lambda step, rank: None
 ) -> dict[str, Any]:
     """The outcome of each rank, None for one that was killed; the losses by step, and the steps that were saved."""
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    with agent() as port:
+        outcomes = gather(fork_ranks(folder, n_ranks, settings, trouble, port=port))
+    assert (folder / "metrics.jsonl").exists(), [rank and rank.get("error") for rank in outcomes]
+    losses = {entry["step"]: entry["loss"] for entry in metrics(folder) if entry["kind"] == "train"}
+    saved = sorted(path.name for path in (folder / "checkpoints").iterdir())
+    return {"ranks": outcomes, "losses": losses, "saved": saved}
+
+
+@contextmanager
+def agent() -> Iterator[int]:
+    """A process that keeps the store for as long as this one, or a rank of it, lives; its port."""
+    port_reader, port_writer = os.pipe()
+    life_reader, life_writer = os.pipe()
+    process = os.fork()
+    if process == 0:
+        os.close(life_writer)
+        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        os.write(port_writer, str(store.port).encode())
+        os.close(port_writer)
+        os.read(life_reader, 1)
+        os._exit(0)
+    os.close(port_writer)
+    os.close(life_reader)
+    try:
+        with os.fdopen(port_reader) as told:
+            yield int(told.read())
+    finally:
+        os.close(life_writer)
+        os.waitpid(process, 0)
+
+
+def fork_ranks(
+    folder: Path, n_ranks: int, settings: TrainConfig, trouble: Trouble, *, port: int
+) -> dict[int, tuple[int, int]]:
+    """By process its rank and the end of a pipe that its outcome comes from."""
     environment = {
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(store.port),
+        "MASTER_PORT": str(port),
         "WORLD_SIZE": str(n_ranks),
         "TORCHELASTIC_USE_AGENT_STORE": "True",
         "TORCHELASTIC_RESTART_COUNT": "0",
@@ -135,11 +171,7 @@ def together(
             os._exit(0)
         os.close(writer)
         processes[process] = (rank, reader)
-    outcomes = gather(processes)
-    assert (folder / "metrics.jsonl").exists(), [rank and rank.get("error") for rank in outcomes]
-    losses = {entry["step"]: entry["loss"] for entry in metrics(folder) if entry["kind"] == "train"}
-    saved = sorted(path.name for path in (folder / "checkpoints").iterdir())
-    return {"ranks": outcomes, "losses": losses, "saved": saved}
+    return processes
 
 
 def gather(processes: dict[int, tuple[int, int]]) -> list[Any]:
