@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tests.arrangements import ALONE, Arrangement, Hypotheses, differences, score_gap, translate_in
+from tests.arrangements import ALONE, Arrangement, Difference, Hypotheses, differences, score_gap, translate_in
 from tests.toy_translator import (
     GREEDY,
     PLAIN,
@@ -187,6 +187,7 @@ def coarse_model(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> Trans
 
 @pytest.mark.parametrize("options", [GREEDY, BEAM], ids=["greedy", "beam"])
 def test_D10_ties_are_decided_alike_in_any_company(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "CLOSE", 0.0)  # by the rule, not by asking for each sentence alone
     tokenizer = toy_tokenizer()
     translator = translator_of(tokenizer, model=coarse_model(tokenizer, monkeypatch), **options, **ROOM)
     assert list(logic_differences(translator, LINES)) == []
@@ -195,17 +196,47 @@ def test_D10_ties_are_decided_alike_in_any_company(options: dict[str, Any], monk
 def test_D10_a_rule_for_ties_that_asks_the_neighbours_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """In company, of equal tokens the higher id goes first."""
 
-    def turned(state: SearchState, log_p_RV: Tensor, *, exact: bool) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    def turned(state: SearchState, log_p_RV: Tensor, *, exact: bool) -> tuple[Tensor | None, ...]:
         if len(state.place_B) == 1:
             return real(state, log_p_RV, exact=exact)
-        log_prob_BC, ids_BC, beam_BC, is_unsure = real(state, log_p_RV.flip(1), exact=exact)
-        return log_prob_BC, log_p_RV.size(1) - 1 - ids_BC, beam_BC, is_unsure
+        log_prob_BC, ids_BC, *rest = real(state, log_p_RV.flip(1), exact=exact)
+        return log_prob_BC, log_p_RV.size(1) - 1 - ids_BC, *rest
 
     real = search.likeliest_continuations
     monkeypatch.setattr(search, "likeliest_continuations", turned)
+    monkeypatch.setattr(search, "CLOSE", 0.0)
     tokenizer = toy_tokenizer()
     model = coarse_model(tokenizer, monkeypatch)
     assert any(logic_differences(translator_of(tokenizer, model=model, **BEAM, **ROOM), LINES))
+
+
+def rough_model(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, *, error: float) -> Transformer:
+    """Its logits are wrong by up to `error`, in another way for every number of rows, as kernels round."""
+    model = random_model(tokenizer, dtype=torch.float64)
+    step = model.step
+
+    def rough(ids_R: Tensor, cache: DecoderCache) -> Tensor:
+        logits_RV = (step(ids_R, cache) * 20).round() / 20  # so that close calls are many
+        generator = torch.Generator().manual_seed(len(ids_R))
+        return logits_RV + (torch.rand(logits_RV.shape, generator=generator, dtype=torch.float64) * 2 - 1) * error
+
+    monkeypatch.setattr(model, "step", rough)
+    return model
+
+
+@pytest.mark.parametrize("options", [GREEDY, BEAM, {"n_best": 1}], ids=["greedy", "n-best", "beam"])
+def test_D8_close_calls_are_made_alone(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer, lines = toy_tokenizer(), sentences(40, seed=8)
+    model = rough_model(tokenizer, monkeypatch, error=search.CLOSE / 1000)
+    translator = translator_of(tokenizer, model=model, **options, **ROOM)
+
+    def turned() -> list[Difference]:
+        found = [translate_in(arrangement, translator, lines) for arrangement in FEW]
+        return [difference for other in found for difference in differences(lines, found[0], other, tolerance=1e-3)]
+
+    assert turned() == []
+    monkeypatch.setattr(search, "CLOSE", 0.0)
+    assert turned(), "without it rounding decides, and differs"
 
 
 # 2. Text, in float32.

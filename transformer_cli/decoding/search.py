@@ -9,6 +9,8 @@ is cut: it is marked, and ranks behind all finished ones, because it has not pai
 Of equal candidates the lower token id goes first, then the earlier beam; of equal finished hypotheses the one that
 finished first. PAD and BOS are never generated, but their share of the probability is not given to others: a score is
 what the model says of the sentence when it is read back.
+A choice between log-probabilities less than CLOSE apart may be turned by the rounding of kernels, which depends on the
+shape of the batch. Greedy and beam search mark the hypotheses of a sentence in which they had to make such a choice.
 
 Shapes: B sentences, N hypotheses of each that go on, K finished ones that are kept, C candidates, P = K + C, T target,
 V vocabulary, R = B × N rows (row b·N + n is hypothesis n of sentence b).
@@ -16,8 +18,9 @@ V vocabulary, R = B × N rows (row b·N + n is hypothesis n of sentence b).
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -27,6 +30,9 @@ from torch import Tensor
 from transformer_cli.errors import CheckpointError
 from transformer_cli.registry import Registry
 from transformer_cli.schema import DecodeConfig, SearchKind
+
+# About twenty times the largest difference that company made to the score of a real line (test_invariance.py).
+CLOSE = 1e-4
 
 
 class Cache(Protocol):
@@ -54,6 +60,7 @@ class Hypothesis:
     score: float
     log_prob: float  # natural logarithm
     finished: bool  # False: cut at the longest length allowed
+    is_close: bool = field(default=False, compare=False)  # one of this sentence's choices was
 
 
 @dataclass(frozen=True)
@@ -98,6 +105,7 @@ class SearchState:
     ended_ids_BKT: Tensor
     ended_log_prob_BK: Tensor
     ended_length_BK: Tensor  # tokens, EOS counted
+    is_close_B: Tensor
 
     @classmethod
     def start(cls, task: Task[Any], *, n_live: int, n_ended: int) -> "SearchState":
@@ -114,6 +122,7 @@ class SearchState:
             ended_ids_BKT=max_lengths_B.new_zeros(*shape, n_ended, n_tokens),
             ended_log_prob_BK=log_prob_B[:, None].repeat(1, n_ended) - math.inf,
             ended_length_BK=max_lengths_B.new_zeros(*shape, n_ended),
+            is_close_B=torch.zeros_like(max_lengths_B, dtype=torch.bool),
         )
 
     def select(self, sentences_B: Tensor) -> "SearchState":
@@ -126,6 +135,7 @@ class SearchState:
             ended_ids_BKT=self.ended_ids_BKT[sentences_B],
             ended_log_prob_BK=self.ended_log_prob_BK[sentences_B],
             ended_length_BK=self.ended_length_BK[sentences_B],
+            is_close_B=self.is_close_B[sentences_B],
         )
 
 
@@ -201,6 +211,7 @@ def rank(state: SearchState, alpha: float) -> list[list[Hypothesis]]:
     live_length_BN = torch.full_like(state.live_log_prob_BN, state.length, dtype=torch.long)
     live = (state.live_ids_BNT, state.live_log_prob_BN, live_length_BN)
     ranked: list[list[Hypothesis]] = [[] for _ in range(len(state.place_B))]
+    is_close_B = state.is_close_B.tolist()
     for finished, tensors in ((True, ended), (False, live)):
         for b, rows in enumerate(zip(*(tensor.tolist() for tensor in tensors), strict=True)):
             found = [
@@ -209,6 +220,9 @@ def rank(state: SearchState, alpha: float) -> list[list[Hypothesis]]:
                 if log_prob > -math.inf
             ]
             ranked[b] += sorted(found, key=lambda hypothesis: -hypothesis.score)
+    for b, hypotheses in enumerate(ranked):
+        if is_close_B[b] or any(one.score - other.score < CLOSE for one, other in pairwise(hypotheses)):
+            ranked[b] = [replace(hypothesis, is_close=True) for hypothesis in hypotheses]
     return ranked
 
 
@@ -217,7 +231,9 @@ def greedy_search(task: Task[Any]) -> list[list[Hypothesis]]:
     """Take the likeliest token, every time."""
 
     def likeliest(state: SearchState, log_p_RV: Tensor) -> Tensor:
-        return log_p_RV.max(dim=-1).indices  # of equals the first, as torch promises for max
+        best_R = log_p_RV.max(dim=-1)
+        state.is_close_B |= (log_p_RV > best_R.values[:, None] - CLOSE).sum(dim=-1) > 1
+        return best_R.indices  # of equals the first, as torch promises for max
 
     return run(task, SearchState.start(task, n_live=1, n_ended=1), partial(follow, likeliest, task.control.eos))
 
@@ -331,12 +347,13 @@ def extend(
 ) -> Move:
     """One step of beam search."""
     n_live, n_ended, length = state.live_ids_BNT.size(1), state.ended_ids_BKT.size(1), state.length + 1
-    log_prob_BC, ids_BC, beam_BC, is_unsure = likeliest_continuations(state, log_p_RV, exact=exact)
+    log_prob_BC, ids_BC, beam_BC, first_out_B, is_unsure = likeliest_continuations(state, log_p_RV, exact=exact)
     ends_BC = ids_BC == eos_id
 
     # The first N that do not end go on.
     open_BC = log_prob_BC.masked_fill(ends_BC, -math.inf)
-    next_BN = open_BC.argsort(dim=1, descending=True, stable=True)[:, :n_live]
+    order_BC = open_BC.argsort(dim=1, descending=True, stable=True)
+    next_BN = order_BC[:, :n_live]
     beam_BN = beam_BC.gather(1, next_BN)
     live_ids_BNT = pick(state.live_ids_BNT, beam_BN)
     live_ids_BNT[:, :, state.length] = ids_BC.gather(1, next_BN)
@@ -345,7 +362,8 @@ def extend(
     log_prob_BP = torch.cat([state.ended_log_prob_BK, log_prob_BC.masked_fill(~ends_BC, -math.inf)], dim=1)
     length_BP = torch.cat([state.ended_length_BK, torch.full_like(ids_BC, length)], dim=1)
     score_BP = log_prob_BP / penalty_T[length_BP]
-    best_BK = score_BP.argsort(dim=1, descending=True, stable=True)[:, :n_ended]
+    rank_BP = score_BP.argsort(dim=1, descending=True, stable=True)
+    best_BK = rank_BP[:, :n_ended]
     # Where the tokens of each of them are: K finished hypotheses, then the N that are continued.
     home_BP = torch.cat([torch.arange(n_ended, device=beam_BC.device).expand_as(best_BK), n_ended + beam_BC], dim=1)
     ids_BQT = torch.cat([state.ended_ids_BKT, state.live_ids_BNT], dim=1)
@@ -364,16 +382,28 @@ def extend(
     bound_B = new.live_log_prob_BN[:, 0] / penalty_T[new.max_length_B]
     worst_B = score_BP.gather(1, best_BK)[:, -1]
     done_B = (bound_B <= worst_B) | (new.max_length_B == length)
+    # Who goes on, who is a candidate at all, which of the finished are kept, and whether to stop.
+    choices_B4 = torch.stack(
+        [
+            open_BC.gather(1, order_BC[:, n_live - 1 : n_live + 1]).diff()[:, 0],
+            first_out_B - log_prob_BC[:, -1],
+            score_BP.gather(1, rank_BP[:, n_ended - 1 : n_ended + 1]).diff()[:, 0],
+            bound_B - worst_B,
+        ],
+        dim=1,
+    )
+    new.is_close_B = state.is_close_B | (choices_B4.abs() < CLOSE).any(dim=1)  # between infinities there is no choice
     return Move(new, done_B, beam_BN, is_unsure)
 
 
 def likeliest_continuations(
     state: SearchState, log_p_RV: Tensor, *, exact: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
     """Log-probability, newest token and beam of the C = 2N likeliest candidates of each sentence, in order.
 
-    torch.topk takes any of equal values. It is asked for one candidate more than a row can need; where that one is as
-    good as the last candidate of its sentence, the fourth result is True, and only `exact` keeps to the rule.
+    The fourth result is the log-probability of the first that is none of them. torch.topk takes any of equal values. It
+    is asked for one candidate more than a row can need; where that one is as good as the last candidate of its
+    sentence, the last result is True, and only `exact` keeps to the rule.
     """
     n_sentences, n_live = state.live_log_prob_BN.shape
     n_candidates, n_vocab = 2 * n_live, log_p_RV.size(1)
@@ -386,14 +416,16 @@ def likeliest_continuations(
     beam_BM = torch.arange(n_live, device=ids_RM.device).repeat_interleave(n_row).expand_as(ids_BM)
     by_rule_BM = (ids_BM * n_live + beam_BM).argsort(dim=1)
     by_value_BM = log_prob_BM.gather(1, by_rule_BM).argsort(dim=1, descending=True, stable=True)
-    order_BC = by_rule_BM.gather(1, by_value_BM)[:, :n_candidates]
+    order_BM = by_rule_BM.gather(1, by_value_BM)
+    order_BC = order_BM[:, :n_candidates]
     log_prob_BC = log_prob_BM.gather(1, order_BC)
+    first_out_B = log_prob_BM.gather(1, order_BM[:, n_candidates, None]).squeeze(1)
 
     is_unsure = None
     if n_row < n_vocab and not exact:
         last_BN = log_prob_RM[:, -1].view(n_sentences, n_live)
         is_unsure = ((last_BN >= log_prob_BC[:, -1:]) & (last_BN > -math.inf)).any()
-    return log_prob_BC, ids_BM.gather(1, order_BC), beam_BM.gather(1, order_BC), is_unsure
+    return log_prob_BC, ids_BM.gather(1, order_BC), beam_BM.gather(1, order_BC), first_out_B, is_unsure
 
 
 def lowest_of_the_largest(x_RV: Tensor, n: int) -> Tensor:

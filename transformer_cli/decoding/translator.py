@@ -52,8 +52,9 @@ class Piece:
 class Translator:
     """One way to translate for every caller; a translation depends on its own line and on nothing beside it.
 
-    (A sample also depends on `seed` and on the line's number.) Scores are as equal as the kernels' rounding lets them
-    be, and with `config.exact` equal to the last bit. Raises ConfigError where that is not proved.
+    (A sample also depends on `seed` and on the line's number, and rounding may turn it.) Scores are as equal as the
+    kernels' rounding lets them be, and with `config.exact` equal to the last bit. Raises ConfigError where that is not
+    proved.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class Translator:
         try:
             with one_thread() if self.config.exact else nullcontext():
                 for batch in self._batches(pieces):
-                    for piece, hypotheses in zip(batch, self._search(batch, first_line), strict=True):
+                    for piece, hypotheses in zip(batch, self._settle(batch, first_line), strict=True):
                         found[piece.line][piece.part] = hypotheses
                         waiting[piece.line] -= 1
                     tell(sum(waiting[line] == 0 for line in {piece.line for piece in batch}))
@@ -127,6 +128,16 @@ class Translator:
 
     def _bucket(self, piece: Piece) -> int:
         return bucket_length(len(piece.ids) + 1, longest=self.config.max_source_length + 1)
+
+    def _settle(self, batch: Sequence[Piece], first_line: int) -> list[list[Hypothesis]]:
+        """The same in any company: where rounding may have chosen, and it differs from batch to batch, ask alone."""
+        found = self._search(batch, first_line)
+        if self.config.exact or len(batch) == 1:
+            return found
+        return [
+            self._search([piece], first_line)[0] if hypotheses[0].is_close else hypotheses
+            for piece, hypotheses in zip(batch, found, strict=True)
+        ]
 
     def _search(self, batch: Sequence[Piece], first_line: int) -> list[list[Hypothesis]]:
         config, source = self.config, self.tokenizers.source
