@@ -14,21 +14,15 @@ from transformer_cli.data.text_checks import check_text
 from transformer_cli.data.tokenizer_checks import check_tokenizer
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
-from transformer_cli.models.transformer import MODELS
 from transformer_cli.schema import DoctorConfig, TrainConfig
-from transformer_cli.training.learner import choose_dtype
-from transformer_cli.training.optimizers import OPTIMIZERS
-from transformer_cli.training.schedules import SCHEDULES
+from transformer_cli.training.learner import check_parts
 from transformer_cli.training.trial import check_training, duration
 
 
 def run(config: DoctorConfig) -> None:
     """Print what is found to stdout. Raises the first error among it, so that the exit status tells its kind."""
     device = choose_device(config.device)
-    MODELS.check(config.model.name)
-    SCHEDULES.check(config.schedule.name)
-    OPTIMIZERS.check(config.optimizer.name)
-    choose_dtype(config.train.precision, device)
+    check_parts(config, device)
     training = TrainConfig(**{field.name: getattr(config, field.name) for field in fields(TrainConfig)})
 
     start = time.perf_counter()

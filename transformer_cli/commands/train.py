@@ -10,14 +10,11 @@ from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.errors import ConfigError
 from transformer_cli.logs import LOGGER, is_first_rank
 from transformer_cli.models.device import choose_device
-from transformer_cli.models.transformer import MODELS
 from transformer_cli.schema import TrainConfig
-from transformer_cli.training.learner import choose_dtype
+from transformer_cli.training.learner import check_parts
 from transformer_cli.training.loop import TrainResult, assist, train
-from transformer_cli.training.optimizers import OPTIMIZERS
 from transformer_cli.training.ranks import Ranks, join_ranks
 from transformer_cli.training.run_directory import open_run
-from transformer_cli.training.schedules import SCHEDULES
 from transformer_cli.training.signals import stop_signals
 
 
@@ -28,10 +25,7 @@ def run(config: TrainConfig) -> float | None:
     """
     # Before the data: a missing GPU or a misspelt name should not cost an hour of preparation.
     device = choose_device(config.device)
-    MODELS.check(config.model.name)
-    SCHEDULES.check(config.schedule.name)
-    OPTIMIZERS.check(config.optimizer.name)
-    choose_dtype(config.train.precision, device)
+    check_parts(config, device)
     with (
         stop_signals(speaks=is_first_rank()) as request,
         join_ranks(request, device_type=device.type, timeout_s=config.train.rank_timeout) as ranks,

@@ -40,6 +40,11 @@ class EncodedCorpus:
     target_offsets: Array
 
     @classmethod
+    def of(cls, sources: Sequence[Any], targets: Sequence[Any]) -> "EncodedCorpus":
+        """In memory: one list or array of ids for each sentence of a side."""
+        return cls(*_joined(sources), *_joined(targets))
+
+    @classmethod
     def open(cls, folder: Path, *, source_vocab_size: int, target_vocab_size: int) -> "EncodedCorpus":
         """The corpus that CorpusWriter left in `folder`, mapped into memory and read only as it is used."""
         source = _open_side(folder / "source", source_vocab_size)
@@ -97,6 +102,11 @@ class _SideWriter:
 
 def _id_type(vocab_size: int) -> np.dtype[Any]:
     return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
+
+
+def _joined(sentences: Sequence[Any]) -> tuple[Array, Array]:
+    ids = np.concatenate([np.asarray(sentence, np.int64) for sentence in sentences])
+    return ids, np.cumsum([0, *map(len, sentences)])
 
 
 def _open_side(stem: Path, vocab_size: int) -> tuple[Array, Array]:

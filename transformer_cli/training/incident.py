@@ -6,7 +6,6 @@
 
 import json
 import shutil
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -139,7 +138,7 @@ def read_incident(folder: Path) -> Incident:
             step=int(content["step"]),
             config=from_plain(TrainConfig, content["config"]),
             model=model,
-            pairs=EncodedCorpus(*_flat(sources), *_flat(targets)),
+            pairs=EncodedCorpus.of(sources, targets),
             scaler=dict(content["scaler"]),
             recorded=[{key: batch[key] for key in ("loss", "grad_norms")} for batch in content["batches"]],
         )
@@ -154,12 +153,7 @@ def read_incident(folder: Path) -> Incident:
 def _pick(corpus: EncodedCorpus, indices: Array) -> EncodedCorpus:
     sources = [corpus.source_ids[corpus.source_offsets[i] : corpus.source_offsets[i + 1]] for i in indices]
     targets = [corpus.target_ids[corpus.target_offsets[i] : corpus.target_offsets[i + 1]] for i in indices]
-    return EncodedCorpus(*_flat(sources), *_flat(targets))
-
-
-def _flat(sentences: Sequence[Any]) -> tuple[Array, Array]:
-    ids = np.concatenate([np.asarray(sentence, np.int64) for sentence in sentences])
-    return ids, np.cumsum([0, *map(len, sentences)])
+    return EncodedCorpus.of(sources, targets)
 
 
 def _sentences(ids: Array, offsets: Array) -> list[list[int]]:

@@ -18,11 +18,18 @@ from transformer_cli.data.batching import Batch
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.transformer import Transformer, build_model
+from transformer_cli.models.transformer import MODELS, Transformer, build_model
 from transformer_cli.schema import Precision, TrainConfig
 from transformer_cli.training.loss import smoothed_nll
-from transformer_cli.training.optimizers import build_optimizer, load_optimizer_tensors, optimizer_tensors, set_rate
+from transformer_cli.training.optimizers import (
+    OPTIMIZERS,
+    build_optimizer,
+    load_optimizer_tensors,
+    optimizer_tensors,
+    set_rate,
+)
 from transformer_cli.training.ranks import Ranks
+from transformer_cli.training.schedules import SCHEDULES
 from transformer_cli.training.signals import StopRequest
 from transformer_cli.training.validation import predict
 
@@ -239,6 +246,14 @@ def is_out_of_memory(error: BaseException) -> bool:
 def stable_seed(*numbers: int) -> int:
     """One 64-bit seed from several numbers, the same on every machine and in every Python."""
     return int.from_bytes(hashlib.sha256(repr(numbers).encode()).digest()[:8], "little")
+
+
+def check_parts(config: TrainConfig, device: torch.device) -> None:
+    """Raises ConfigError for a name that is in no registry, EnvironmentFault for a precision that `device` lacks."""
+    MODELS.check(config.model.name)
+    SCHEDULES.check(config.schedule.name)
+    OPTIMIZERS.check(config.optimizer.name)
+    choose_dtype(config.train.precision, device)
 
 
 def choose_dtype(wanted: Precision, device: torch.device) -> torch.dtype:

@@ -133,15 +133,11 @@ def encode_pairs(text: ParallelText, tokenizers: Tokenizers, *, max_length: int)
         LOGGER.warning("%d dev pairs exceed data.max_length=%d tokens; dev NLL leaves them out", n_long, max_length)
     if not pairs:
         raise DataError(f"data.dev: none of {len(text)} pairs is within data.max_length={max_length}. Raise it")
-    return EncodedCorpus(*_flat([source for source, _ in pairs]), *_flat([target for _, target in pairs]))
+    return EncodedCorpus.of([source for source, _ in pairs], [target for _, target in pairs])
 
 
 def _encode(tokenizer: Tokenizer, lines: Sequence[str]) -> list[list[int]]:
     return [[*ids, tokenizer.eos_id] for ids in tokenizer.encode(lines)]
-
-
-def _flat(sentences: list[list[int]]) -> tuple[Any, Any]:
-    return np.concatenate(sentences), np.cumsum([0, *map(len, sentences)])
 
 
 def shown(scores: dict[str, Any]) -> str:
