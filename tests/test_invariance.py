@@ -196,11 +196,11 @@ def test_D10_ties_are_decided_alike_in_any_company(options: dict[str, Any], monk
 def test_D10_a_rule_for_ties_that_asks_the_neighbours_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """In company, of equal tokens the higher id goes first."""
 
-    def turned(state: SearchState, log_p_RV: Tensor, *, exact: bool) -> tuple[Tensor | None, ...]:
+    def turned(state: SearchState, log_p_RV: Tensor, *, exact: bool) -> tuple[tuple[Tensor, ...], Tensor | None]:
         if len(state.place_B) == 1:
             return real(state, log_p_RV, exact=exact)
-        log_prob_BC, ids_BC, *rest = real(state, log_p_RV.flip(1), exact=exact)
-        return log_prob_BC, log_p_RV.size(1) - 1 - ids_BC, *rest
+        (log_prob_BC1, ids_BC1, beam_BC1), is_unsure = real(state, log_p_RV.flip(1), exact=exact)
+        return (log_prob_BC1, log_p_RV.size(1) - 1 - ids_BC1, beam_BC1), is_unsure
 
     real = search.likeliest_continuations
     monkeypatch.setattr(search, "likeliest_continuations", turned)

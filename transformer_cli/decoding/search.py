@@ -347,13 +347,13 @@ def extend(
 ) -> Move:
     """One step of beam search."""
     n_live, n_ended, length = state.live_ids_BNT.size(1), state.ended_ids_BKT.size(1), state.length + 1
-    log_prob_BC, ids_BC, beam_BC, first_out_B, is_unsure = likeliest_continuations(state, log_p_RV, exact=exact)
-    ends_BC = ids_BC == eos_id
+    (log_prob_BC1, ids_BC1, beam_BC1), is_unsure = likeliest_continuations(state, log_p_RV, exact=exact)
+    ends_BC1 = ids_BC1 == eos_id
+    log_prob_BC, ids_BC, beam_BC, ends_BC = (x[:, :-1] for x in (log_prob_BC1, ids_BC1, beam_BC1, ends_BC1))
 
     # The first N that do not end go on.
     open_BC = log_prob_BC.masked_fill(ends_BC, -math.inf)
-    order_BC = open_BC.argsort(dim=1, descending=True, stable=True)
-    next_BN = order_BC[:, :n_live]
+    next_BN = open_BC.argsort(dim=1, descending=True, stable=True)[:, :n_live]
     beam_BN = beam_BC.gather(1, next_BN)
     live_ids_BNT = pick(state.live_ids_BNT, beam_BN)
     live_ids_BNT[:, :, state.length] = ids_BC.gather(1, next_BN)
@@ -362,8 +362,7 @@ def extend(
     log_prob_BP = torch.cat([state.ended_log_prob_BK, log_prob_BC.masked_fill(~ends_BC, -math.inf)], dim=1)
     length_BP = torch.cat([state.ended_length_BK, torch.full_like(ids_BC, length)], dim=1)
     score_BP = log_prob_BP / penalty_T[length_BP]
-    rank_BP = score_BP.argsort(dim=1, descending=True, stable=True)
-    best_BK = rank_BP[:, :n_ended]
+    best_BK = score_BP.argsort(dim=1, descending=True, stable=True)[:, :n_ended]
     # Where the tokens of each of them are: K finished hypotheses, then the N that are continued.
     home_BP = torch.cat([torch.arange(n_ended, device=beam_BC.device).expand_as(best_BK), n_ended + beam_BC], dim=1)
     ids_BQT = torch.cat([state.ended_ids_BKT, state.live_ids_BNT], dim=1)
@@ -382,28 +381,23 @@ def extend(
     bound_B = new.live_log_prob_BN[:, 0] / penalty_T[new.max_length_B]
     worst_B = score_BP.gather(1, best_BK)[:, -1]
     done_B = (bound_B <= worst_B) | (new.max_length_B == length)
-    # Who goes on, who is a candidate at all, which of the finished are kept, and whether to stop.
-    choices_B4 = torch.stack(
-        [
-            open_BC.gather(1, order_BC[:, n_live - 1 : n_live + 1]).diff()[:, 0],
-            first_out_B - log_prob_BC[:, -1],
-            score_BP.gather(1, rank_BP[:, n_ended - 1 : n_ended + 1]).diff()[:, 0],
-            bound_B - worst_B,
-        ],
-        dim=1,
+    new.is_close_B = (
+        state.is_close_B
+        | is_close_call(log_prob_BC1.masked_fill(ends_BC1, -math.inf), n_live)  # who goes on
+        | is_close_call(log_prob_BC1, 2 * n_live) & ends_BC1[:, -2:].any(dim=1)  # who ends
+        | is_close_call(score_BP, n_ended)  # which of those are kept
+        | ((bound_B - worst_B).abs() < CLOSE)  # whether to look further
     )
-    new.is_close_B = state.is_close_B | (choices_B4.abs() < CLOSE).any(dim=1)  # between infinities there is no choice
     return Move(new, done_B, beam_BN, is_unsure)
 
 
 def likeliest_continuations(
     state: SearchState, log_p_RV: Tensor, *, exact: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
-    """Log-probability, newest token and beam of the C = 2N likeliest candidates of each sentence, in order.
+) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor | None]:
+    """Log-probability, newest token and beam of the C + 1 = 2N + 1 likeliest of each sentence, in order.
 
-    The fourth result is the log-probability of the first that is none of them. torch.topk takes any of equal values. It
-    is asked for one candidate more than a row can need; where that one is as good as the last candidate of its
-    sentence, the last result is True, and only `exact` keeps to the rule.
+    torch.topk takes any of equal values. It is asked for one candidate more than a row can need; where that one is as
+    good as the C-th of its sentence, the last result is True, and only `exact` keeps to the rule.
     """
     n_sentences, n_live = state.live_log_prob_BN.shape
     n_candidates, n_vocab = 2 * n_live, log_p_RV.size(1)
@@ -416,16 +410,20 @@ def likeliest_continuations(
     beam_BM = torch.arange(n_live, device=ids_RM.device).repeat_interleave(n_row).expand_as(ids_BM)
     by_rule_BM = (ids_BM * n_live + beam_BM).argsort(dim=1)
     by_value_BM = log_prob_BM.gather(1, by_rule_BM).argsort(dim=1, descending=True, stable=True)
-    order_BM = by_rule_BM.gather(1, by_value_BM)
-    order_BC = order_BM[:, :n_candidates]
-    log_prob_BC = log_prob_BM.gather(1, order_BC)
-    first_out_B = log_prob_BM.gather(1, order_BM[:, n_candidates, None]).squeeze(1)
+    order_BC1 = by_rule_BM.gather(1, by_value_BM)[:, : n_candidates + 1]
+    log_prob_BC1 = log_prob_BM.gather(1, order_BC1)
 
     is_unsure = None
     if n_row < n_vocab and not exact:
         last_BN = log_prob_RM[:, -1].view(n_sentences, n_live)
-        is_unsure = ((last_BN >= log_prob_BC[:, -1:]) & (last_BN > -math.inf)).any()
-    return log_prob_BC, ids_BM.gather(1, order_BC), beam_BM.gather(1, order_BC), first_out_B, is_unsure
+        is_unsure = ((last_BN >= log_prob_BC1[:, -2, None]) & (last_BN > -math.inf)).any()
+    return (log_prob_BC1, ids_BM.gather(1, order_BC1), beam_BM.gather(1, order_BC1)), is_unsure
+
+
+def is_close_call(x_BM: Tensor, n: int) -> Tensor:
+    """Of each row whether its n-th largest number is hardly larger than the next; not so between infinities."""
+    largest_BM = x_BM.topk(n + 1).values
+    return largest_BM[:, n - 1] - largest_BM[:, n] < CLOSE
 
 
 def lowest_of_the_largest(x_RV: Tensor, n: int) -> Tensor:
