@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._dynamo  # the first optimizer imports it: better once than in every fork
 import torch.distributed as dist
 
 from tests.toy_run import CPU, MODEL, config, metrics, prepared

@@ -646,7 +646,7 @@ def run_child(folder: Path, warm_up: list[tuple[str, Any]], jobs: list[Job]) -> 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
     """What became of every hostile file, by its name."""
-    return run_all(tmp_path_factory.mktemp("hostile"), n_mutations=30)
+    return run_all(tmp_path_factory.mktemp("hostile"), n_mutations=10)
 
 
 def run_all(folder: Path, *, n_mutations: int) -> dict[str, Outcome]:
@@ -768,7 +768,7 @@ def test_F5_tensors_of_other_types_are_refused(ran: dict[str, Outcome], name: st
 
 def check_mutations(ran: dict[str, Outcome], kind: str) -> None:
     mutations = [outcome for name, outcome in ran.items() if name.startswith(f"{kind}: mutation")]
-    assert len(mutations) >= 30
+    assert len(mutations) >= 10
     for outcome in mutations:
         check(outcome)
     assert kind == "state" or any(outcome.status == 4 for outcome in mutations)  # most of a state does no harm
@@ -819,7 +819,7 @@ def test_F5_what_a_run_wrote_for_people_can_be_anything(ran: dict[str, Outcome],
 
 def test_every_hostile_file_was_looked_at(ran: dict[str, Outcome], figures: Callable[[str, str], None]) -> None:
     refused = sum(outcome.status != 0 for outcome in ran.values())
-    assert len(ran) > 280
+    assert len(ran) > 220
     figures("hostile files", f"{len(ran)} read, 0 executed, {refused} refused in one line, the others harmless")
 
 
