@@ -88,7 +88,9 @@ def _kill_once(judge: Judge, instant: float, draw: random.Random, n_ranks: int) 
 
 
 def _ranked_training(n_ranks: int) -> trials.Subject:
-    subject = trials.training(Path.cwd())  # of one rank: what it comes to is not compared
+    # A rank whose neighbour died before they met waits that long, twice at most: there is no torchrun to end it.
+    patience = f"train.rank_timeout={zygote.PATIENCE / 4}"
+    subject = trials.training(Path.cwd(), [patience])  # of one rank: what it comes to is not compared
     runs = []
     for _ in range(2):
         judge = Judge(subject, subject.copy(), "unbroken")
