@@ -292,8 +292,8 @@ def outcome(folder: Path) -> dict[str, Any]:
 
 def metrics(folder: Path) -> list[str]:
     """The lines of metrics.jsonl without what the clock says; floats print as they are, to the last bit."""
-    lines = (folder / RUN / "metrics.jsonl").read_bytes().split(b"\n")
-    entries = [json.loads(line) for line in lines[:-1]] + ["torn"] * bool(lines[-1])
+    *lines, rest = (folder / RUN / "metrics.jsonl").read_bytes().split(b"\n")
+    entries = [json.loads(line) for line in lines] + [{"torn": rest.decode()}] * bool(rest)
     return [json.dumps({key: value for key, value in entry.items() if key not in _CLOCKED}) for entry in entries]
 
 

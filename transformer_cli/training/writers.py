@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+import os
 import sys
 import threading
 import time
@@ -113,7 +114,9 @@ class Recorder:
         self._write(step, "dev", values)
 
     def final(self, step: int, values: dict[str, Any]) -> None:
+        """The end; nobody looks at the metrics again once the run has a result, so they are synced before it has."""
         self._write(step, "final", values)
+        self._safely(lambda: sync(self._metrics))
 
     def text(self, step: int, tag: str, text: str) -> None:
         self._show(lambda board: board.add_text(tag, text, step))
@@ -161,6 +164,11 @@ class Recorder:
     def _time_left(self, step: int) -> str:
         seconds = (time.perf_counter() - self._started) / (step - self._first) * (self.max_steps - step)
         return tqdm.format_interval(seconds)
+
+
+def sync(file: Path) -> None:
+    with open_own(file) as handle:
+        os.fsync(handle.fileno())
 
 
 def append(file: Path, line: str) -> None:
