@@ -145,6 +145,31 @@ def test_B16_wrong_variables_and_a_taken_port_are_one_line(
     assert os.environ["WORLD_SIZE"] == "2"
 
 
+LATE = """
+import sys, time
+from transformer_cli.training.ranks import join_ranks
+from transformer_cli.training.signals import StopRequest
+
+with join_ranks(StopRequest(), device_type="cpu", timeout_s=60) as ranks:
+    time.sleep(0 if ranks.is_first else 2)
+    print(ranks.share("key", "told" if ranks.is_first else None))
+"""
+
+
+def test_the_rank_that_keeps_the_store_leaves_last() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    processes = []
+    for rank in (0, 1):
+        names = {"WORLD_SIZE": 2, "RANK": rank, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        env = {**os.environ, **{name: str(value) for name, value in names.items()}}
+        command = [sys.executable, "-c", LATE]
+        processes.append(subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True))
+    assert [process.communicate(timeout=120)[0] for process in processes] == ["told\n", "told\n"]
+    assert [process.returncode for process in processes] == [0, 0]
+
+
 def test_ranks_with_different_configs_are_refused(tmp_path: Path) -> None:
     from transformer_cli.commands.train import _require_same
     from transformer_cli.errors import ConfigError

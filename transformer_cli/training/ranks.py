@@ -117,6 +117,16 @@ class Ranks:
             with suppress(RuntimeError):
                 self._store.set("fault", f"{error.exit_code} {speaker} {error}")
 
+    def part(self) -> None:
+        """The end of a run that went well. Without torchrun the first rank keeps the store: it leaves last."""
+        if self._store is None:
+            return
+        with suppress(RuntimeError):
+            self._store.set(f"left/{self.rank}", "")
+            if self.is_first:
+                everyone = [f"left/{rank}" for rank in range(self.world_size)]
+                self._store.wait(everyone, timedelta(seconds=GRACE_S))
+
     def _say(self, key: str, text: str) -> None:
         assert self._store is not None
         try:
@@ -241,6 +251,7 @@ def join_ranks(request: StopRequest, *, device_type: str, timeout_s: float) -> I
     ranks = Ranks(request, rank=rank, world_size=world_size, store=store, timeout_s=timeout_s)
     try:
         yield ranks
+        ranks.part()
     except TfmError as error:
         ranks.leave(error)
         raise
