@@ -70,7 +70,7 @@ def forget_memory(n_rows: int, *, on_rank: int) -> None:
     learn_from = Learner.learn_from
 
     def small(self: Learner, batch: Batch, **kwargs: Any) -> Any:
-        if len(batch.source_BS) > n_rows and self.ranks.rank == on_rank:
+        if batch.n_pairs > n_rows and self.ranks.rank == on_rank:
             raise torch.OutOfMemoryError("no memory left in this test")
         return learn_from(self, batch, **kwargs)
 
@@ -87,7 +87,7 @@ def one_rank(folder: Path, settings: TrainConfig, trouble: Trouble) -> dict[str,
         return update(self, *args, **kwargs)
 
     def noting(self: Learner, batch: Batch, **kwargs: Any) -> Any:
-        seen.append(batch.target_out_BT.tolist())
+        seen.append(batch.target_out_T.tolist())
         return learn_from(self, batch, **kwargs)
 
     Learner.update = updating  # type: ignore[method-assign]
@@ -198,9 +198,9 @@ def stopped(process: int) -> bool:
 
 
 def main(folder: Path) -> None:
-    settings = config(max_batch_cells=8)
-    impatient = config(max_batch_cells=8, rank_timeout=3.0)
-    exact = config(max_batch_cells=8, model=replace(MODEL, dropout=0.0))
+    settings = config(tokens_per_batch=8)
+    impatient = config(tokens_per_batch=8, rank_timeout=3.0)
+    exact = config(tokens_per_batch=8, model=replace(MODEL, dropout=0.0))
     outcome: dict[str, Any] = {}
     for n_ranks in (1, 2, 4):
         outcome[f"{n_ranks} ranks"] = together(folder / str(n_ranks), n_ranks, settings)
@@ -214,7 +214,7 @@ def main(folder: Path) -> None:
         second = together(folder / f"lost{lost}", 3, settings)
         outcome[f"lost {lost}"] = {"first": first, "second": second}
     outcome["hanging"] = together(folder / "hanging", 2, impatient, in_trouble(5, 1, send(signal.SIGSTOP)))
-    lasting = config(max_batch_cells=8, max_steps=40, patience=1)
+    lasting = config(tokens_per_batch=8, max_steps=40, patience=1)
     first = together(folder / "patience", 2, lasting, ever_worse(stopping_at=5))
     second = together(folder / "patience", 2, lasting, ever_worse())
     outcome["patience"] = {"first": first, "second": second}

@@ -331,7 +331,7 @@ class TrainSettings:
     """The training loop. Tokens are target tokens, steps are optimizer updates."""
 
     tokens_per_update: int = 25_000  # whatever the hardware: section 5.1
-    max_batch_cells: int = 8192  # rows × longest of one forward pass, a side: bounds memory, moves dropout
+    tokens_per_batch: int = 8192  # of one forward pass, either side: bounds memory, moves dropout
     max_steps: int = 100_000
     label_smoothing: float = 0.1
     clip_norm: float | None = None  # the paper clips nothing
@@ -350,7 +350,7 @@ class TrainSettings:
     precision: Precision = Precision.auto
 
     def __post_init__(self) -> None:
-        for key in ("tokens_per_update", "max_batch_cells", "max_steps", "log_every", "eval_every", "save_every"):
+        for key in ("tokens_per_update", "tokens_per_batch", "max_steps", "log_every", "eval_every", "save_every"):
             _check(f"train.{key}", getattr(self, key), 1)
         for key in ("keep_last", "keep_best", "average_last", "patience", "eval_lines"):
             _check(f"train.{key}", getattr(self, key), 1)

@@ -43,7 +43,7 @@ class UpdateStats:
     grad_norm: Tensor  # before clipping
     finite: Tensor  # False: the loss is not a number, and nothing was learnt
     n_tokens: int  # target tokens
-    n_cells: int  # of the padded batches, both sides
+    n_cells: int  # that were computed, both sides
 
 
 Share = list[tuple[tuple[int, ...], Batch]]  # of one rank: batches with their numbers
@@ -96,7 +96,7 @@ class Learner:
             self.optimizer.found_inf = self.skips.last.float()  # type: ignore[attr-defined]  # the kernel looks at it
         self.scaler.step(self.optimizer)
         self.scaler.update()
-        n_cells = sum(batch.source_BS.numel() + batch.target_in_BT.numel() for batch in batches)
+        n_cells = sum(batch.n_tokens for batch in batches)
         return UpdateStats(loss, nll, grad_norm, finite, n_tokens, n_cells)
 
     def _backward(self, batches: Sequence[Batch], *, step: int, n_tokens: int) -> Tensor:
@@ -143,21 +143,20 @@ class Learner:
 
     def _halves(self, batch: Batch, step: int) -> tuple[Batch, Batch]:
         """Raises EnvironmentFault for a single sentence."""
-        n_rows, n_cells = len(batch.source_BS), batch.source_BS.numel() + batch.target_in_BT.numel()
-        if n_rows == 1:
+        if batch.n_pairs == 1:
             raise EnvironmentFault(
-                f"step {step}: out of memory with a single pair of {n_cells:,} tokens."
+                f"step {step}: out of memory with a single pair of {batch.n_tokens:,} tokens."
                 " Lower data.max_length, or choose a smaller model"
             )
         self.n_splits += 1
         LOGGER.warning(
-            "step %d: out of memory with a batch of %d pairs (%s cells); it is cut in two and tried again"
-            " (%d times so far). Lower train.max_batch_cells if this happens often",
-            *(step, n_rows, f"{n_cells:,}", self.n_splits),
+            "step %d: out of memory with a batch of %d pairs (%s tokens); it is cut in two and tried again"
+            " (%d times so far). Lower train.tokens_per_batch if this happens often",
+            *(step, batch.n_pairs, f"{batch.n_tokens:,}", self.n_splits),
         )
         if self.device.type == "cuda":
             torch.cuda.empty_cache()  # what is left in pieces may be enough in one piece
-        return batch.rows(slice(0, n_rows // 2)), batch.rows(slice(n_rows // 2, n_rows))
+        return batch.halves()
 
     def _parameters(self) -> Iterator[nn.Parameter]:
         return (parameter for parameter in self.model.parameters() if parameter.requires_grad)

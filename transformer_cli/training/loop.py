@@ -148,7 +148,7 @@ class Run:
         """One update with the next sentences of the plan."""
         step, corpus, settings = self.progress.step + 1, self.prepared.train, self.config.train
         indices = self.plan.update(step - 1)
-        batches = micro_batches(corpus, indices, self.prepared.tokenizers, max_cells=settings.max_batch_cells)
+        batches = micro_batches(corpus, indices, self.prepared.tokenizers, max_tokens=settings.tokens_per_batch)
         stats = self.learner.update(batches, step=step, rate=self.schedule(step))
         self.progress.step = step
         self.progress.n_tokens += stats.n_tokens
@@ -318,7 +318,7 @@ class FirstRun(Run):
             if not is_out_of_memory(error):
                 raise
             raise EnvironmentFault(
-                f"step {step}: out of memory while evaluating. Lower decode.batch_tokens or train.max_batch_cells"
+                f"step {step}: out of memory while evaluating. Lower decode.batch_tokens or train.tokens_per_batch"
             ) from error
         self.scores = scores
         self.recorder.dev(step, scores.as_dict())

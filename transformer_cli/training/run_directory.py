@@ -28,7 +28,7 @@ CHANGEABLE = (
     "device",
     "data.root",
     "data.cache",
-    "train.max_batch_cells",
+    "train.tokens_per_batch",
     "train.max_steps",
     "train.log_every",
     "train.eval_every",
