@@ -38,6 +38,7 @@ from transformer_cli.training.checkpoints import Checkpoint, CheckpointStore
 from transformer_cli.training.incident import write_incident
 from transformer_cli.training.learner import Learner, is_out_of_memory
 from transformer_cli.training.pictures import attention_picture
+from transformer_cli.training.profile import Trace
 from transformer_cli.training.progress import Interval, Progress, Ranked
 from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.resuming import (
@@ -238,6 +239,7 @@ class FirstRun(Run):
         self.scores: DevScores | None = None  # of this step
         self.recorder: Recorder
         self.saver: Saver
+        self.trace: Trace
 
     def resume(self) -> None:
         checkpoint = find_checkpoint(self.store, self.config.resume)
@@ -274,6 +276,7 @@ class FirstRun(Run):
         with (
             Recorder(self.run_dir, progress.step, progress.evaluated, max_steps=settings.max_steps) as self.recorder,
             Saver(self.store, self.learner.device) as self.saver,
+            Trace(self.run_dir, self.learner.device, enabled=settings.profile) as self.trace,
         ):
             yield
 
@@ -289,6 +292,8 @@ class FirstRun(Run):
         self.saver.check()
         n_tokens = self.progress.n_tokens
         super().update()
+        with self.recorder.paused():
+            self.trace.advance(self.progress.step)
         if not self.saver.has_memory:  # only now has the optimizer something to remember
             self.saver.reserve(self.learner.model.state_dict(), self.learner.remembered())
         self.recorder.advance(self.progress.n_tokens - n_tokens)
