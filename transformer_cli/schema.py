@@ -258,7 +258,14 @@ class DecodeConfig:
 
 
 # Which key gives the height of each schedule. A test holds this to the registry of schedules.
-SCHEDULE_HEIGHT = {"noam": "factor", "inverse_sqrt": "lr", "cosine": "lr", "linear": "lr", "constant": "lr"}
+SCHEDULE_HEIGHT = {
+    "noam": "factor",
+    "inverse_sqrt": "lr",
+    "cosine": "lr",
+    "linear": "lr",
+    "wsd": "lr",
+    "constant": "lr",
+}
 
 
 @dataclass
@@ -266,18 +273,21 @@ class ScheduleConfig:
     """The learning rate of update n, counted from 1.
 
     noam takes `factor` (section 5.3: factor · d_model^-0.5 · min(n^-0.5, n · warmup^-1.5)); the others take the
-    peak rate `lr`, reached after `warmup_steps`. cosine and linear end at train.max_steps.
+    peak rate `lr`, reached after `warmup_steps`. cosine, linear and wsd end at train.max_steps, wsd with the part
+    `decay` of it.
     """
 
     name: str = "noam"
     factor: float | None = None
     lr: float | None = None
     warmup_steps: int = 4000
+    decay: float | None = None  # of wsd: the part of all steps in which the rate falls
 
     def __post_init__(self) -> None:
         _check("schedule.factor", self.factor, 1e-6, 100)
         _check("schedule.lr", self.lr, 1e-9, 10)
         _check("schedule.warmup_steps", self.warmup_steps, 1)
+        _check("schedule.decay", self.decay, 1e-3, 1)
         used = SCHEDULE_HEIGHT.get(self.name)
         if used is None:
             return  # the registry of schedules refuses the name, and knows the near ones
@@ -287,6 +297,11 @@ class ScheduleConfig:
                 f"schedule.{used if getattr(self, used) is None else unused}: schedule.name={self.name} takes"
                 f" schedule.{used}, not schedule.{unused}. Set schedule.{used}=VALUE and schedule.{unused}=null"
             )
+        if (self.name == "wsd") != (self.decay is not None):
+            wanted = (
+                "takes a part of all steps. Set schedule.decay=0.1" if self.decay is None else "has none. Leave it out"
+            )
+            raise ConfigError(f"schedule.decay={self.decay}: schedule.name={self.name} {wanted}")
 
 
 @dataclass

@@ -43,7 +43,7 @@ CHANGEABLE = (
     "train.profile",
 )
 # These schedules end at train.max_steps, so that changing it would change every step before.
-ENDS_AT_MAX_STEPS = ("cosine", "linear")
+ENDS_AT_MAX_STEPS = ("cosine", "linear", "wsd")
 
 
 def run_name(config: TrainConfig) -> str:
