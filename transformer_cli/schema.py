@@ -359,6 +359,9 @@ class TrainSettings:
     keep_last: int = 5
     keep_best: int = 1
     average_last: int = 5  # checkpoints averaged at the end; the average ships only if it is no worse on dev
+    ema: float | None = (
+        None  # decay of a moving average of the weights, as 0.999; it ships only if it is no worse on dev
+    )
     best_metric: Metric = Metric.bleu
     patience: int | None = None  # evaluations without a new best before training stops
     samples: int = 3  # dev translations shown in TensorBoard and the log
@@ -375,6 +378,7 @@ class TrainSettings:
         _check("train.rank_timeout", self.rank_timeout, 1, 86_400)
         _check("train.label_smoothing", self.label_smoothing, 0, 1, below=True)
         _check("train.clip_norm", self.clip_norm, 1e-6)
+        _check("train.ema", self.ema, 0, 1, below=True)
         if self.average_last > self.keep_last:
             raise ConfigError(
                 f"train.average_last={self.average_last}: more than train.keep_last={self.keep_last}."

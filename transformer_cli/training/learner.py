@@ -20,6 +20,8 @@ from transformer_cli.errors import EnvironmentFault
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.transformer import MODELS, Transformer, build_model
 from transformer_cli.schema import Precision, TrainConfig
+from transformer_cli.training.ema import PREFIX as EMA
+from transformer_cli.training.ema import Ema
 from transformer_cli.training.loss import smoothed_nll
 from transformer_cli.training.optimizers import (
     OPTIMIZERS,
@@ -73,6 +75,7 @@ class Learner:
         self.optimizer: Optimizer = build_optimizer(self.model, config.optimizer)
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.dtype is torch.float16)
         self.skips = Skips(device, most=config.train.max_skipped)
+        self.ema = Ema(self.model, config.train.ema) if config.train.ema is not None else None
         self.n_splits = 0  # of batches that were too large for the memory
 
     def autocast(self) -> AbstractContextManager[Any]:
@@ -96,6 +99,8 @@ class Learner:
             self.optimizer.found_inf = self.skips.last.float()  # type: ignore[attr-defined]  # the kernel looks at it
         self.scaler.step(self.optimizer)
         self.scaler.update()
+        if self.ema is not None:
+            self.ema.update(step, changed=~self.skips.last & grad_norm.isfinite())
         n_cells = sum(batch.n_tokens for batch in batches)
         return UpdateStats(loss, nll, grad_norm, finite, n_tokens, n_cells)
 
@@ -181,12 +186,17 @@ class Learner:
         return torch.zeros((), dtype=torch.bool, device=self.device) if scale is None else scale > 1
 
     def remembered(self) -> dict[str, Tensor]:
-        """The optimizer's tensors, by parameter name."""
-        return optimizer_tensors(self.optimizer, self.model.named_parameters())
+        """The optimizer's tensors and those of the moving average, by parameter name."""
+        averaged = self.ema.tensors() if self.ema is not None else {}
+        return optimizer_tensors(self.optimizer, self.model.named_parameters()) | averaged
 
-    def restore(self, optimizer: Mapping[str, Tensor], state: dict[str, Any]) -> None:
-        """Go on with what the optimizer remembered and with the rest of a checkpoint's `state`, but for the weights."""
+    def restore(self, remembered: Mapping[str, Tensor], state: dict[str, Any]) -> None:
+        """Go on with what was `remembered` and the rest of a checkpoint's `state`; its weights are there already."""
+        averaged = {name: tensor for name, tensor in remembered.items() if name.startswith(EMA)}
+        optimizer = {name: tensor for name, tensor in remembered.items() if name not in averaged}
         load_optimizer_tensors(self.optimizer, self.model.named_parameters(), optimizer)
+        if self.ema is not None:
+            self.ema.restore(averaged)
         if state["scaler"]:  # empty, where the run was in another precision until now
             self.scaler.load_state_dict(state["scaler"])
         self.skips.restore(state.get("skipped", (0, 0)))

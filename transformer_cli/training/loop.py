@@ -1,4 +1,4 @@
-"""The training loop: update, log, evaluate, save, and at the end ship the better of best and average.
+"""The training loop: update, log, evaluate, save, and at the end ship the best of best and averages.
 
 There is no random state to restore: every micro-batch draws its dropout from (seed, step, micro-batch), and every
 update its sentences from (seed, step).
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
+from torch import Tensor
 
 from transformer_cli.config import to_plain
 from transformer_cli.data.batching import BatchPlan, micro_batches
@@ -66,6 +67,16 @@ class TrainResult:
     model_path: Path  # of the model that is shipped
     dev_score: float  # its train.best_metric: BLEU, or nats per target token
     step: int  # the last one
+
+
+@dataclass(frozen=True)
+class Average:
+    """Weights that compete with the best checkpoint."""
+
+    name: str
+    told: dict[str, Any]  # in the outcome, beside the scores
+    what: str
+    weights: dict[str, Tensor]
 
 
 def train(
@@ -314,6 +325,7 @@ class FirstRun(Run):
                 raise CheckpointError(UNSOUND)
             with self.recorder.paused():
                 scores = self.validator.score(model, self.learner.autocast, self.refuse_to_go_on)
+                averaged = self._score_ema()
         except StopNow:
             return json.dumps(None)
         except CheckpointError as error:  # the model gives no numbers
@@ -326,7 +338,7 @@ class FirstRun(Run):
                 f"step {step}: out of memory while evaluating. Lower decode.batch_tokens or train.tokens_per_batch"
             ) from error
         self.scores = scores
-        self.recorder.dev(step, scores.as_dict())
+        self.recorder.dev(step, {**scores.as_dict(), **averaged})
         LOGGER.info("step %d: dev nll %.3f, BLEU %.2f (%s)", step, scores.nll, scores.bleu.value, scores.bleu.signature)
         for i, (source, reference, translation) in enumerate(self.validator.examples(scores)):
             LOGGER.info("  source %s, reference %s, translation %s", *map(quoted, (source, reference, translation)))
@@ -334,6 +346,16 @@ class FirstRun(Run):
         for name, layers_BHTS in self.validator.attention(model).items():
             self.recorder.picture(step, f"attention/{name}", attention_picture(layers_BHTS))
         return json.dumps([scores.rank(self.config.train.best_metric), failed])
+
+    def _score_ema(self) -> dict[str, float]:
+        """The dev NLL of the moving average, if there is one."""
+        ema = self.learner.ema
+        if ema is None or not ema.is_sound():
+            return {}
+        with ema.in_place():
+            nll = self.validator.nll(self.learner.model, self.learner.autocast, self.refuse_to_go_on)
+        LOGGER.info("step %d: dev nll %.3f of the moving average", self.progress.step, nll)
+        return {"ema_nll": nll} if math.isfinite(nll) else {}
 
     def refuse_to_go_on(self) -> None:
         """Raise StopNow if a signal came: an evaluation may take longer than the system waits."""
@@ -397,23 +419,22 @@ class FirstRun(Run):
             )
 
     def ship(self) -> TrainResult:
-        """Write `model.safetensors`: the best checkpoint, or the average of the last ones if that is no worse."""
+        """Write `model.safetensors`: the best checkpoint, or the best of those averages that are no worse."""
         progress, metric = self.progress, self.config.train.best_metric
         best = progress.best[0] if progress.best else Ranked((-math.inf, -math.inf), progress.step)
         shipped, what = self.store.load_model(best.step), f"the checkpoint of step {best.step}"
+        rank = best.rank
         outcome: dict[str, Any] = {"best": {"step": best.step, **shipped.scores}}
-        steps = progress.saved[-self.config.train.average_last :]
-        if len(steps) > 1:
-            weights = average(self.store.load_model(step).weights for step in steps)
-            self.learner.model.load_state_dict(weights)
+        for candidate in self._averages():
+            self.learner.model.load_state_dict(candidate.weights)
             try:
                 scores = self.validator.score(self.learner.model, self.learner.autocast, self.refuse_if_signalled)
             except StopNow:
                 raise Stopped(self.ranks.request.signal, f"{self.run_dir}: {self._newest()}") from None
-            outcome["average"] = {"steps": steps, **scores.as_dict()}
-            if scores.rank(metric) >= best.rank:
-                shipped = replace(self._model_file(), weights=weights, scores=scores.as_dict())
-                what = f"the average of {len(steps)} checkpoints, steps {', '.join(map(str, steps))}"
+            outcome[candidate.name] = {**candidate.told, **scores.as_dict()}
+            if scores.rank(metric) >= rank:
+                shipped = replace(self._model_file(), weights=candidate.weights, scores=scores.as_dict())
+                rank, what = scores.rank(metric), candidate.what
         path = self.run_dir / MODEL_FILE
         outcome |= {"step": progress.step, "shipped": what, "dev_score": shipped.scores.get(f"dev_{metric.name}")}
         self.recorder.final(progress.step, outcome)
@@ -424,6 +445,17 @@ class FirstRun(Run):
         result = read_result(self.run_dir, progress.step)
         assert result is not None
         return result
+
+    def _averages(self) -> Iterator[Average]:
+        """Of all updates, and of the last checkpoints."""
+        ema, steps = self.learner.ema, self.progress.saved[-self.config.train.average_last :]
+        if ema is not None and ema.is_sound():
+            decay = self.config.train.ema
+            yield Average("ema", {"decay": decay}, f"the moving average of all updates, decay {decay}", ema.weights())
+        if len(steps) > 1:
+            weights = average(self.store.load_model(step).weights for step in steps)
+            what = f"the average of {len(steps)} checkpoints, steps {', '.join(map(str, steps))}"
+            yield Average("average", {"steps": steps}, what, weights)
 
     def _save_alone(self) -> None:
         """Another rank is gone. What was learnt until then is whole here; but a GPU may still be adding up."""

@@ -103,17 +103,23 @@ def load_optimizer_tensors(
     keys = {parameter: _remembered(group) for group in optimizer.param_groups for parameter in group["params"]}
     for name, parameter in by_name.items():
         like |= {f"{key}/{name}": parameter if key != "step" else _STEP for key in keys[parameter]}
-    for full_name in sorted(like.keys() | tensors.keys()) if tensors else ():  # there are none before the first update
-        wanted, found = _kind(like.get(full_name)), _kind(tensors.get(full_name))
-        if wanted != found:
-            raise CheckpointError(
-                f"optimizer state {quoted(full_name)}: {found}, but this model asks for {wanted}."
-                " Resume with the config that the run was started with"
-            )
+    if tensors:  # there are none before the first update
+        refuse_unlike(like, tensors)
     for full_name, value in tensors.items():
         key, _, name = full_name.partition("/")
         parameter = by_name[name]
         optimizer.state[parameter][key] = value.to(parameter.device, copy=True)
+
+
+def refuse_unlike(like: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> None:
+    """Raise CheckpointError if `tensors` differ from `like` in names, shapes or types."""
+    for name in sorted(like.keys() | tensors.keys()):
+        wanted, found = _kind(like.get(name)), _kind(tensors.get(name))
+        if wanted != found:
+            raise CheckpointError(
+                f"optimizer state {quoted(name)}: {found}, but this model asks for {wanted}."
+                " Resume with the config that the run was started with"
+            )
 
 
 def _remembered(group: Mapping[str, Any]) -> tuple[str, ...]:

@@ -122,7 +122,8 @@ def warn_of_other_environment(state: dict[str, Any], now: dict[str, Any]) -> Non
 
 def require_room(store: CheckpointStore, settings: TrainSettings, model: nn.Module) -> None:
     """Raise EnvironmentFault if the disk has no room for the checkpoints that this run will keep at once."""
-    size = 3 * sum(weight.nbytes for weight in model.state_dict().values())  # each with the two moments of Adam
+    n_copies = 3 + (settings.ema is not None)  # each weight with the two moments of Adam, and its moving average
+    size = n_copies * sum(weight.nbytes for weight in model.state_dict().values())
     # One more than is kept, since the old one goes last; and the model that is shipped is smaller than a checkpoint.
     n_missing = max(1, settings.keep_last + settings.keep_best + 1 - len(store.steps()))
     with faults(store.folder, "look for free space"):

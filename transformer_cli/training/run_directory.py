@@ -36,6 +36,7 @@ CHANGEABLE = (
     "train.keep_last",
     "train.keep_best",
     "train.average_last",
+    "train.ema",
     "train.patience",
     "train.samples",
     "train.max_skipped",

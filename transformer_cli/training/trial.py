@@ -144,8 +144,7 @@ class Trial:
     def checkpoint_bytes(self) -> int:
         """Bytes of the tensors that a checkpoint holds: weights, tokenizers, and what the optimizer remembers."""
         weights = iter(self.learner.model.state_dict().values())
-        state = self.learner.optimizer.state.values()
-        remembered = sum(_n_bytes(x for x in entry.values() if isinstance(x, Tensor)) for entry in state)
+        remembered = _n_bytes(iter(self.learner.remembered().values()))
         sides = {
             self.tokenizers.source.sha256: self.tokenizers.source,
             self.tokenizers.target.sha256: self.tokenizers.target,

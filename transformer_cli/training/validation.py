@@ -78,6 +78,19 @@ class Validator:
         translations = [line.text for line in translated]
         return DevScores(nll, bleu(translations, [self.text.targets]), translations)
 
+    def nll(
+        self,
+        model: Transformer,
+        autocast: Callable[[], AbstractContextManager[Any]],
+        between: Callable[[], None] = lambda: None,
+    ) -> float:
+        """Nats per target token alone: what `score` says of it, without a translation."""
+        model.eval()
+        try:
+            return self._nll(model, autocast, between)
+        finally:
+            model.train()
+
     def examples(self, scores: DevScores) -> Iterator[tuple[str, str, str]]:
         """Source, reference and translation of the first dev pairs."""
         rows = zip(self.text.sources, self.text.targets, scores.translations, strict=True)
