@@ -300,7 +300,7 @@ def test_the_largest_batch_that_fits_is_named_when_the_plan_has_a_larger_one(mon
 
 
 def test_a_machine_that_is_too_small_is_told_before_its_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial, "_available_memory", lambda: 10_000)
+    monkeypatch.setattr(trial, "available_memory", lambda: 10_000)
     monkeypatch.setattr(Trial, "run_shape", lambda *_: pytest.fail("the largest batch was tried"))
     assert "does not fit" in only(trained_report(tokens_per_batch=100_000)).what
 

@@ -341,12 +341,15 @@ class Device(Enum):
     cuda = "cuda"
 
 
+AUTO = "auto"  # of train.tokens_per_batch: what the memory is large enough for
+
+
 @dataclass
 class TrainSettings:
     """The training loop. Tokens are target tokens, steps are optimizer updates."""
 
     tokens_per_update: int = 25_000  # whatever the hardware: section 5.1
-    tokens_per_batch: int = 8192  # of one forward pass, either side: bounds memory, moves dropout
+    tokens_per_batch: Any = 8192  # of one forward pass, either side: bounds memory, moves dropout; or auto
     max_steps: int = 100_000
     label_smoothing: float = 0.1
     clip_norm: float | None = None  # the paper clips nothing
@@ -369,7 +372,11 @@ class TrainSettings:
     profile: bool = False  # trace a few updates, and tell what they spend their time on
 
     def __post_init__(self) -> None:
-        for key in ("tokens_per_update", "tokens_per_batch", "max_steps", "log_every", "eval_every", "save_every"):
+        if self.tokens_per_batch != AUTO:
+            if not isinstance(self.tokens_per_batch, int) or isinstance(self.tokens_per_batch, bool):
+                raise ConfigError(f"train.tokens_per_batch={self.tokens_per_batch}: no whole number. Give one, or auto")
+            _check("train.tokens_per_batch", self.tokens_per_batch, 1)
+        for key in ("tokens_per_update", "max_steps", "log_every", "eval_every", "save_every"):
             _check(f"train.{key}", getattr(self, key), 1)
         for key in ("keep_last", "keep_best", "average_last", "patience", "eval_lines"):
             _check(f"train.{key}", getattr(self, key), 1)

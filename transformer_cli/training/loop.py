@@ -35,6 +35,7 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import MALFORMED, MODEL_FILE, ModelFile, read_model, write_model
 from transformer_cli.schema import TrainConfig
 from transformer_cli.training.averaging import average
+from transformer_cli.training.batch_size import settled
 from transformer_cli.training.checkpoints import Checkpoint, CheckpointStore
 from transformer_cli.training.incident import write_incident
 from transformer_cli.training.learner import Learner, is_out_of_memory
@@ -91,8 +92,10 @@ def train(
     with log_file(run_dir / "tfm.log"):
         store = CheckpointStore(run_dir)
         store.sweep()
+        checkpoint = find_checkpoint(store, config.resume)
+        config = settled(config, prepared, device, ranks, checkpoint)
         run = FirstRun(config, prepared, device, ranks, store)
-        run.resume()
+        run.resume(checkpoint)
         result = read_result(run_dir, run.progress.step) if run.progress.is_over(config.train) else None
         ranks.share("finished", "finished" if result is not None else "")
         if result is not None:
@@ -107,8 +110,8 @@ def train(
 
 def assist(config: TrainConfig, prepared: Prepared, *, device: torch.device, ranks: Ranks) -> None:
     """What `train` is on every rank but the first. Raises as `train` does."""
-    run = Run(config, prepared, device, ranks)
-    run.resume()
+    run = Run(settled(config, prepared, device, ranks, None), prepared, device, ranks)
+    run.resume(None)
     if not ranks.share("finished", None):
         run.learn()
 
@@ -129,9 +132,9 @@ class Run:
         self.progress, self.interval = Progress(), Interval(device)
         self.n_skipped = 0  # updates, as far as they were noticed
 
-    def resume(self) -> None:
-        """Go on from the checkpoint that the first rank has found, if it has."""
-        self.go_on_from(None)
+    def resume(self, checkpoint: Checkpoint | None) -> None:
+        """Go on from the checkpoint that the first rank has found, if it has; the others have None."""
+        self.go_on_from(checkpoint)
 
     def go_on_from(self, checkpoint: Checkpoint | None, *, steps: Collection[int] = ()) -> None:
         state = share_checkpoint(checkpoint, self.learner, self.ranks)
@@ -243,7 +246,7 @@ class FirstRun(Run):
         super().__init__(config, prepared, device, ranks)
         self.store, self.run_dir = store, store.run_dir
         self.plain_config = to_plain(config)
-        self.environment = environment(device, ranks)
+        self.environment = {**environment(device, ranks), "tokens_per_batch": config.train.tokens_per_batch}
         self.validator = Validator(config, prepared, device)
         if config.decode.exact:
             check_exact(self.learner.model, device)  # not at the first evaluation, hours later
@@ -252,8 +255,7 @@ class FirstRun(Run):
         self.saver: Saver
         self.trace: Trace
 
-    def resume(self) -> None:
-        checkpoint = find_checkpoint(self.store, self.config.resume)
+    def resume(self, checkpoint: Checkpoint | None) -> None:
         if checkpoint is None:
             LOGGER.info("%s: starting a new run", self.run_dir)
             self.go_on_from(None)

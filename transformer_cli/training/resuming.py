@@ -115,7 +115,7 @@ def environment(device: torch.device, ranks: Ranks) -> dict[str, Any]:
 
 def warn_of_other_environment(state: dict[str, Any], now: dict[str, Any]) -> None:
     before = state.get("environment", now)
-    changed = [f"{key} was {before.get(key)}, is {now[key]}" for key in now if before.get(key) != now[key]]
+    changed = [f"{key} was {before[key]}, is {now[key]}" for key in now if before.get(key, now[key]) != now[key]]
     if changed:
         LOGGER.warning("%s: the last bits may differ from those of a run that went on unchanged", "; ".join(changed))
 

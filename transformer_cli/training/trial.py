@@ -277,7 +277,7 @@ class _Meter:
             with contextlib.suppress(OSError):  # only Linux can forget an older peak
                 Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
             self._before = _peak_rss()
-            self.available = _available_memory()
+            self.available = available_memory()
 
     def read(self) -> Memory:
         if self._device.type == "cuda":
@@ -290,7 +290,7 @@ def _peak_rss() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def _available_memory() -> int:
+def available_memory() -> int:
     """Bytes that programs can still get: as Linux tells, elsewhere all that this machine has."""
     with contextlib.suppress(OSError):
         found = re.search(r"^MemAvailable: +(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"), re.MULTILINE)
