@@ -1,7 +1,7 @@
 """A resumed run is the same run: from every step, however it was stopped, every number is equal to the last bit.
 
 Rows A16 and A17, with dropout, several micro-batches an update and several epochs. Not here, because a CPU has no fp16:
-the gradient scaler. There is no average of the weights during training (EMA) to be restored.
+the gradient scaler (test_precision.py); the moving average and other optimizers have tests of their own.
 """
 
 import json

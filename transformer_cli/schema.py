@@ -331,6 +331,7 @@ class Metric(Enum):
 class Precision(Enum):
     auto = "auto"  # bf16 on a GPU that has it, else fp16 there; fp32 on CPU
     fp32 = "fp32"
+    tf32 = "tf32"  # fp32 whose matrix products round their factors to 10 bits; GPUs from Ampere on
     bf16 = "bf16"
     fp16 = "fp16"
 

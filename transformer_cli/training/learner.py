@@ -1,5 +1,11 @@
 """What learns: the model, its optimizer and the precision they work in; and one update of them.
 
+In bf16 and fp16 the matrix products and attention read and write 16 bits. All that adds up many small numbers stays
+float32: the parameters and the residual sum of each layer, the statistics of its norm, the log-sum-exp of attention and
+of the loss, the loss itself, the gradients as they accumulate, their norm, what the optimizer remembers (Muon's five
+products apart, which torch does in bf16), and the moving average. In tf32 everything is float32, but the products round
+their factors to 10 bits.
+
 Shapes: K target tokens that are real, V vocabulary.
 """
 
@@ -63,6 +69,7 @@ class Learner:
         self.device, self.settings, self.seed = device, config.train, config.seed
         self.ranks = ranks or Ranks(StopRequest())
         self.dtype = choose_dtype(config.train.precision, device)
+        set_float32_products(config.train.precision, device)
         torch.manual_seed(stable_seed(config.seed))
         self.model: Transformer = build_model(
             config.model,
@@ -271,8 +278,21 @@ def choose_dtype(wanted: Precision, device: torch.device) -> torch.dtype:
     has_bf16 = not on_gpu or torch.cuda.is_bf16_supported(including_emulation=False)
     if wanted is Precision.fp16 and not on_gpu:
         raise EnvironmentFault("train.precision=fp16: needs a GPU. Use train.precision=fp32")
+    if wanted is Precision.tf32 and not on_gpu:
+        raise EnvironmentFault("train.precision=tf32: needs a GPU; a CPU has fp32 and bf16. Use train.precision=fp32")
+    if wanted is Precision.tf32 and not torch.cuda.is_tf32_supported():
+        raise EnvironmentFault("train.precision=tf32: this GPU does not have it. Use train.precision=fp32")
     if wanted is Precision.bf16 and not has_bf16:
         raise EnvironmentFault("train.precision=bf16: this GPU does not have it. Use train.precision=fp16")
     if wanted is Precision.auto:
         wanted = (Precision.bf16 if has_bf16 else Precision.fp16) if on_gpu else Precision.fp32
-    return {Precision.fp32: torch.float32, Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}[wanted]
+    return {Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}.get(wanted, torch.float32)
+
+
+def set_float32_products(precision: Precision, device: torch.device) -> None:
+    """Let a GPU multiply float32 matrices as `precision` says: exactly, or with factors rounded to tf32.
+
+    It holds for the whole process. torch has a newer name for it, but its compiler refuses to work once that is used.
+    """
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("high" if precision is Precision.tf32 else "highest")
