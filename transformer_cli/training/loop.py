@@ -342,6 +342,8 @@ class FirstRun(Run):
         self.scores = scores
         self.recorder.dev(step, {**scores.as_dict(), **averaged})
         LOGGER.info("step %d: dev nll %.3f, BLEU %.2f (%s)", step, scores.nll, scores.bleu.value, scores.bleu.signature)
+        if "ema_nll" in averaged:
+            LOGGER.info("step %d: dev nll %.3f of the moving average", step, averaged["ema_nll"])
         for i, (source, reference, translation) in enumerate(self.validator.examples(scores)):
             LOGGER.info("  source %s, reference %s, translation %s", *map(quoted, (source, reference, translation)))
             self.recorder.text(step, f"sample/{i + 1}", f"{source}\n\n{reference}\n\n**{translation}**")
@@ -356,7 +358,6 @@ class FirstRun(Run):
             return {}
         with ema.in_place():
             nll = self.validator.nll(self.learner.model, self.learner.autocast, self.refuse_to_go_on)
-        LOGGER.info("step %d: dev nll %.3f of the moving average", self.progress.step, nll)
         return {"ema_nll": nll} if math.isfinite(nll) else {}
 
     def refuse_to_go_on(self) -> None:
