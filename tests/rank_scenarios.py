@@ -26,6 +26,7 @@ from transformer_cli.data.batching import Batch
 from transformer_cli.errors import TfmError
 from transformer_cli.evaluation.metrics import Score
 from transformer_cli.schema import TrainConfig
+from transformer_cli.training import batch_size
 from transformer_cli.training.learner import Learner
 from transformer_cli.training.loop import assist, train
 from transformer_cli.training.ranks import Ranks, join_ranks
@@ -70,7 +71,7 @@ def forget_memory(n_rows: int, *, on_rank: int) -> None:
     learn_from = Learner.learn_from
 
     def small(self: Learner, batch: Batch, **kwargs: Any) -> Any:
-        if len(batch.source_BS) > n_rows and self.ranks.rank == on_rank:
+        if batch.n_pairs > n_rows and self.ranks.rank == on_rank:
             raise torch.OutOfMemoryError("no memory left in this test")
         return learn_from(self, batch, **kwargs)
 
@@ -87,7 +88,7 @@ def one_rank(folder: Path, settings: TrainConfig, trouble: Trouble) -> dict[str,
         return update(self, *args, **kwargs)
 
     def noting(self: Learner, batch: Batch, **kwargs: Any) -> Any:
-        seen.append(batch.target_out_BT.tolist())
+        seen.append(batch.target_out_T.tolist())
         return learn_from(self, batch, **kwargs)
 
     Learner.update = updating  # type: ignore[method-assign]
@@ -198,9 +199,9 @@ def stopped(process: int) -> bool:
 
 
 def main(folder: Path) -> None:
-    settings = config(max_batch_cells=8)
-    impatient = config(max_batch_cells=8, rank_timeout=3.0)
-    exact = config(max_batch_cells=8, model=replace(MODEL, dropout=0.0))
+    settings = config(tokens_per_batch=8)
+    impatient = config(tokens_per_batch=8, rank_timeout=3.0)
+    exact = config(tokens_per_batch=8, model=replace(MODEL, dropout=0.0))
     outcome: dict[str, Any] = {}
     for n_ranks in (1, 2, 4):
         outcome[f"{n_ranks} ranks"] = together(folder / str(n_ranks), n_ranks, settings)
@@ -214,7 +215,7 @@ def main(folder: Path) -> None:
         second = together(folder / f"lost{lost}", 3, settings)
         outcome[f"lost {lost}"] = {"first": first, "second": second}
     outcome["hanging"] = together(folder / "hanging", 2, impatient, in_trouble(5, 1, send(signal.SIGSTOP)))
-    lasting = config(max_batch_cells=8, max_steps=40, patience=1)
+    lasting = config(tokens_per_batch=8, max_steps=40, patience=1)
     first = together(folder / "patience", 2, lasting, ever_worse(stopping_at=5))
     second = together(folder / "patience", 2, lasting, ever_worse())
     outcome["patience"] = {"first": first, "second": second}
@@ -223,6 +224,8 @@ def main(folder: Path) -> None:
     tight = in_trouble(5, 1, lambda: forget_memory(1, on_rank=1))
     outcome["tight"] = together(folder / "tight", 2, exact, tight)
     outcome["roomy"] = together(folder / "roomy", 1, exact)
+    batch_size.chosen = lambda *_: 12 + 8 * int(os.environ["RANK"])  # a device of each rank's own
+    outcome["auto"] = together(folder / "auto", 2, config(tokens_per_batch="auto", max_steps=4))
     print(json.dumps(outcome))
 
 

@@ -1,7 +1,7 @@
-"""Batches: every pair once an epoch, in an order that only seed and step decide, padded to a bound."""
+"""Batches: every pair once an epoch, in an order that only seed and step decide, up to so many tokens."""
 
 from dataclasses import fields
-from pathlib import Path
+from itertools import groupby, pairwise
 
 import numpy as np
 import pytest
@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transformer_cli.data.batching import Batch, BatchPlan, micro_batches
-from transformer_cli.data.cache import Array, CorpusWriter, EncodedCorpus
-from transformer_cli.data.prepare import prepare
+from transformer_cli.data.cache import CorpusWriter, EncodedCorpus
 from transformer_cli.data.tokenizer import Tokenizers, train_tokenizer
-from transformer_cli.schema import DataConfig, TokenizerConfig
+from transformer_cli.schema import TokenizerConfig
 
 VOCAB_SIZE = 40
 
@@ -131,48 +130,60 @@ def test_a_sentence_longer_than_an_update_is_refused() -> None:
         plan([(3, 41)], tokens_per_update=40)
 
 
-# ---- How they are padded
+# ---- How they stand in tensors
 
 
 @settings(deadline=None, max_examples=60)
-@given(indices=st.lists(st.integers(0, 299), min_size=1, max_size=80, unique=True), max_cells=st.integers(1, 3000))
-def test_the_padded_batches_hold_the_sentences_and_keep_to_the_budget(
-    corpus: EncodedCorpus, tokenizers: Tokenizers, indices: list[int], max_cells: int
+@given(indices=st.lists(st.integers(0, 299), min_size=1, max_size=80, unique=True), max_tokens=st.integers(1, 3000))
+def test_the_batches_hold_the_sentences_and_keep_to_the_budget(
+    corpus: EncodedCorpus, tokenizers: Tokenizers, indices: list[int], max_tokens: int
 ) -> None:
-    batches = micro_batches(corpus, np.array(indices), tokenizers, max_cells=max_cells)
+    batches = micro_batches(corpus, np.array(indices), tokenizers, max_tokens=max_tokens)
     sides = ((corpus.source_ids, corpus.source_offsets), (corpus.target_ids, corpus.target_offsets))
     pairs = sorted(tuple(ids[offsets[i] : offsets[i + 1]].tolist() for ids, offsets in sides) for i in indices)
-    assert sorted(pair for batch in batches for pair in unpadded(batch, tokenizers)) == pairs
+    assert sorted(pair for batch in batches for pair in checked(batch, tokenizers)) == pairs
     for batch in batches:
-        cells = max(batch.source_BS.numel(), batch.target_in_BT.numel(), batch.target_out_BT.numel())
-        assert cells <= max_cells or len(batch.source_BS) == 1
+        assert max(len(batch.source_S), batch.n_target_tokens) <= max_tokens or batch.n_pairs == 1
+    assert all(neighbours(one, other) > max_tokens for one, other in pairwise(batches)), (
+        "these would have gone together"
+    )
 
 
-def unpadded(batch: Batch, tokenizers: Tokenizers) -> list[tuple[list[int], list[int]]]:
-    """The pairs of a batch, read row by row, with every cell checked on the way."""
-    pairs = []
-    for row in range(len(batch.source_BS)):
-        n_source, n_target = int(batch.source_mask_BS[row].sum()), int(batch.target_mask_BT[row].sum())
-        source, target = batch.source_BS[row, :n_source].tolist(), batch.target_out_BT[row, :n_target].tolist()
-        assert batch.source_mask_BS[row, :n_source].all()
-        assert batch.target_mask_BT[row, :n_target].all()
-        assert set(batch.source_BS[row, n_source:].tolist()) <= {tokenizers.source.pad_id}
-        assert set(batch.target_out_BT[row, n_target:].tolist()) <= {tokenizers.target.pad_id}
-        assert set(batch.target_in_BT[row, n_target:].tolist()) <= {tokenizers.target.pad_id}
-        assert batch.target_in_BT[row, :n_target].tolist() == [tokenizers.target.bos_id, *target[:-1]]
-        pairs.append((source, target))
-    assert batch.n_target_tokens == sum(len(target) for _, target in pairs)
-    assert batch.source_mask_BS.any(0).all()  # no column of padding alone
-    assert batch.target_mask_BT.any(0).all()
+def neighbours(one: Batch, other: Batch) -> int:
+    """Tokens of the larger side of a batch and the first pair of the next one."""
+    _, source_length, target_length = other.runs[0]
+    return max(len(one.source_S) + source_length, one.n_target_tokens + target_length)
+
+
+def checked(batch: Batch, tokenizers: Tokenizers) -> list[tuple[list[int], list[int]]]:
+    """The pairs of a batch, with everything that it says of them checked on the way."""
+    pairs = list(batch.pairs())
+    assert batch.source_S.tolist() == [id for source, _ in pairs for id in source]
+    assert batch.target_out_T.tolist() == [id for _, target in pairs for id in target]
+    assert batch.target_in_T.tolist() == [id for _, target in pairs for id in [tokenizers.target.bos_id, *target[:-1]]]
+    assert {source[-1] for source, _ in pairs} == {tokenizers.source.eos_id}
+    lengths = [(len(source), len(target)) for source, target in pairs]
+    assert [(len(list(same)), *key) for key, same in groupby(lengths)] == batch.runs
+    assert lengths == sorted(lengths)
+    assert batch.n_pairs == len(pairs)
+    assert batch.n_tokens == sum(map(sum, lengths))
     return pairs
 
 
+@settings(deadline=None, max_examples=60)
+@given(indices=st.lists(st.integers(0, 299), min_size=2, max_size=80, unique=True))
+def test_the_halves_of_a_batch_hold_its_pairs(
+    corpus: EncodedCorpus, tokenizers: Tokenizers, indices: list[int]
+) -> None:
+    (batch,) = micro_batches(corpus, np.array(indices), tokenizers, max_tokens=10_000)
+    first, second = batch.halves()
+    assert checked(first, tokenizers) + checked(second, tokenizers) == list(batch.pairs())
+    assert first.n_pairs == len(indices) // 2
+
+
 def test_the_tensors_are_what_the_model_takes(corpus: EncodedCorpus, tokenizers: Tokenizers) -> None:
-    (batch,) = micro_batches(corpus, np.arange(5), tokenizers, max_cells=1000)
-    assert {batch.source_BS.dtype, batch.target_in_BT.dtype, batch.target_out_BT.dtype} == {torch.long}
-    assert {batch.source_mask_BS.dtype, batch.target_mask_BT.dtype} == {torch.bool}
-    assert batch.source_BS.shape == batch.source_mask_BS.shape
-    assert batch.target_in_BT.shape == batch.target_out_BT.shape == batch.target_mask_BT.shape
+    (batch,) = micro_batches(corpus, np.arange(5), tokenizers, max_tokens=1000)
+    assert {batch.source_S.dtype, batch.target_in_T.dtype, batch.target_out_T.dtype} == {torch.long}
 
 
 NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -180,7 +191,7 @@ NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA devic
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, NO_GPU])])
 def test_a_batch_moves_to_a_device_unchanged(corpus: EncodedCorpus, tokenizers: Tokenizers, device: str) -> None:
-    (batch,) = micro_batches(corpus, np.arange(5), tokenizers, max_cells=1000)
+    (batch,) = micro_batches(corpus, np.arange(5), tokenizers, max_tokens=1000)
     moved = batch.to(torch.device(device))
     for field in fields(Batch):
         before, after = getattr(batch, field.name), getattr(moved, field.name)
@@ -188,25 +199,3 @@ def test_a_batch_moves_to_a_device_unchanged(corpus: EncodedCorpus, tokenizers: 
             assert after.device.type == device
             before, after = before.tolist(), after.tolist()
         assert before == after
-
-
-def test_little_of_multi30k_is_padding(shared_data: Path, tmp_path: Path) -> None:
-    config = DataConfig(
-        source_lang="en",
-        target_lang="de",
-        root=str(shared_data / "multi30k"),
-        train="train",
-        dev="val",
-        cache=str(tmp_path),
-    )
-    prepared = prepare(config)
-    batches = BatchPlan(prepared.train.source_lengths, prepared.train.target_lengths, tokens_per_update=25_000, seed=1)
-    assert fill(prepared.train, batches, prepared.tokenizers, max_cells=2048) > 0.9
-
-
-def fill(corpus: EncodedCorpus, batches: BatchPlan, tokenizers: Tokenizers, *, max_cells: int) -> float:
-    """The share of the cells of an epoch, both sides together, that hold a token."""
-    updates: list[Array] = [batches.update(step) for step in range(batches.updates_per_epoch)]
-    padded = [batch for update in updates for batch in micro_batches(corpus, update, tokenizers, max_cells=max_cells)]
-    cells = sum(batch.source_BS.numel() + batch.target_out_BT.numel() for batch in padded)
-    return (int(corpus.source_lengths.sum()) + int(corpus.target_lengths.sum())) / cells

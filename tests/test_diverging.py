@@ -63,7 +63,7 @@ def states(settings: TrainConfig, n_updates: int) -> list[dict[str, Tensor]]:
     plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, tokens_per_update=40, seed=1)
     found = []
     for step in range(1, n_updates + 1):
-        batches = micro_batches(corpus, plan.update(step - 1), tokenizers(), max_cells=16)
+        batches = micro_batches(corpus, plan.update(step - 1), tokenizers(), max_tokens=16)
         learner.update(batches, step=step, rate=0.01)
         tensors = {**learner.model.state_dict(), **learner.remembered()}
         found.append({name: tensor.clone() for name, tensor in tensors.items()})

@@ -51,7 +51,7 @@ def write(folder: Path, **splits: Pairs) -> list[str]:
     """Write the splits as files; the arguments that name them."""
     arguments = ["data=files", f"data.cache={folder}/cache", "data.source_lang=en", "data.target_lang=fr"]
     arguments += ["data.tokenizer.vocab_size=300", f"runs={folder}/runs", "model.d_model=16", "model.d_ff=16"]
-    arguments += ["train.tokens_per_update=1000", "train.max_batch_cells=500", "device=cpu", "model.n_heads=2"]
+    arguments += ["train.tokens_per_update=1000", "train.tokens_per_batch=500", "device=cpu", "model.n_heads=2"]
     for name, pairs in splits.items():
         for side, lang in ((0, "en"), (1, "fr")):
             (folder / f"{name}.{lang}").write_text("".join(f"{pair[side]}\n" for pair in pairs), encoding="utf-8")
@@ -252,27 +252,26 @@ def test_only_pairs_out_of_proportion_deviate() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=80), st.integers(1, 300))
 @settings(max_examples=100, deadline=None)
-def test_no_batch_of_any_corpus_is_larger_than_the_worst_shapes(lengths: list[tuple[int, int]], max_cells: int) -> None:
+def test_no_batch_of_any_corpus_is_larger_than_the_worst_shapes(
+    lengths: list[tuple[int, int]], max_tokens: int
+) -> None:
     sides = [np.array(side) for side in zip(*lengths, strict=True)]
     offsets = [np.concatenate([[0], np.cumsum(side)]) for side in sides]
     ids = [np.full(side.sum(), 5) for side in sides]
     corpus = EncodedCorpus(ids[0], offsets[0], ids[1], offsets[1])
     longest = int(max(side.max() for side in sides))
-    most = max(shape.cells for shape in worst_shapes(longest, max_cells))
-    for batch in micro_batches(corpus, np.arange(len(lengths)), toy_run.tokenizers(), max_cells=max_cells):
-        for side in (batch.source_BS, batch.target_in_BT):
-            assert side.shape[1] <= longest
+    most = max(shape.tokens for shape in worst_shapes(longest, max_tokens))
+    for batch in micro_batches(corpus, np.arange(len(lengths)), toy_run.tokenizers(), max_tokens=max_tokens):
+        for side in (batch.source_S, batch.target_in_T):
             assert side.numel() <= 1.1 * most + 1
 
 
 def test_a_batch_of_a_shape_is_full_of_real_tokens_on_both_sides() -> None:
     corpus, tokenizers = toy_run.prepared().train, toy_run.tokenizers()
     batch = batch_of(Shape(rows=90, length=13), corpus, tokenizers)
-    assert batch.source_BS.shape == batch.target_in_BT.shape == (90, 13)
-    assert batch.source_mask_BS.all()
-    assert batch.target_mask_BT.all()
+    assert batch.runs == [(90, 13, 13)]
     assert batch.n_target_tokens == 90 * 13
-    assert (batch.target_out_BT[:, -1] == tokenizers.target.eos_id).all()
+    assert {target[-1] for _, target in batch.pairs()} == {tokenizers.target.eos_id}
 
 
 def test_the_size_of_a_checkpoint_is_foretold(tmp_path: Path, figures: Callable[[str, str], None]) -> None:
@@ -288,22 +287,22 @@ def test_the_size_of_a_checkpoint_is_foretold(tmp_path: Path, figures: Callable[
 
 def test_the_largest_batch_that_fits_is_named_when_the_plan_has_a_larger_one(monkeypatch: pytest.MonkeyPatch) -> None:
     def run_shape(self: Trial, shape: Shape) -> float:
-        if shape.cells > 100:
+        if shape.tokens > 100:
             raise RuntimeError("[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate memory")
         return 0.1
 
     monkeypatch.setattr(Trial, "run_shape", run_shape)
-    finding = only(trained_report(max_batch_cells=360))
+    finding = only(trained_report(tokens_per_batch=360))
     assert (finding.level, finding.where) == (Level.error, "memory")
     assert finding.kind is not None
     assert finding.kind.exit_code == 5
-    assert finding.todo == "Set train.max_batch_cells=90, which fits"
+    assert finding.todo == "Set train.tokens_per_batch=90, which fits"
 
 
 def test_a_machine_that_is_too_small_is_told_before_its_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial, "_available_memory", lambda: 10_000)
+    monkeypatch.setattr(trial, "available_memory", lambda: 10_000)
     monkeypatch.setattr(Trial, "run_shape", lambda *_: pytest.fail("the largest batch was tried"))
-    assert "does not fit" in only(trained_report(max_batch_cells=100_000)).what
+    assert "does not fit" in only(trained_report(tokens_per_batch=100_000)).what
 
 
 def test_a_bug_of_ours_is_not_taken_for_a_lack_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:

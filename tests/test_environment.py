@@ -251,7 +251,7 @@ def test_B10_training_holds_no_text_in_memory_but_some_bytes_a_pair(
     corpus = EncodedCorpus.open(tmp_path, **sizes)
     plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, tokens_per_update=4000, seed=1)
     for step in range(50):
-        assert micro_batches(corpus, plan.update(step), ids, max_cells=4000)
+        assert micro_batches(corpus, plan.update(step), ids, max_tokens=4000)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     figures("B10 peak bytes a pair of a mapped corpus", f"{peak / n_pairs:.0f}, of {on_disk / n_pairs:.0f} on disk")

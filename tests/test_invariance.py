@@ -110,8 +110,8 @@ def test_D9_in_float64_company_changes_nothing(variant: str, options: dict[str, 
 
 def drop_the_mask(monkeypatch: pytest.MonkeyPatch) -> None:
     """Padding is looked at."""
-    may_look = Transformer._may_look_at
-    monkeypatch.setattr(Transformer, "_may_look_at", lambda *args: torch.ones_like(may_look(*args)))
+    padded = Transformer._padded
+    monkeypatch.setattr(Transformer, "_padded", lambda *args: replace(padded(*args), mask_B11L=None))
 
 
 def share_the_longest_length(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,7 +276,7 @@ def trained(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Call
         schedule=ScheduleConfig(name="linear", lr=3e-3, warmup_steps=200),
         train=TrainSettings(
             tokens_per_update=1024,
-            max_batch_cells=1536,
+            tokens_per_batch=1536,
             max_steps=1500,
             eval_every=1500,
             save_every=500,

@@ -1,11 +1,18 @@
-"""Adam against its definition, and its state through a file and back."""
+"""Adam and Muon against their definitions, and what they remember through a file and back."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
+from tests.test_diverging import break_loss, states
+from tests.toy_run import CPU, MODEL, config, metrics, run, run_until, sha256, tokenizers
 from transformer_cli.errors import CheckpointError
-from transformer_cli.schema import OptimizerConfig
+from transformer_cli.schema import OptimizerConfig, Tying
+from transformer_cli.training.learner import Learner
 from transformer_cli.training.optimizers import (
     OPTIMIZERS,
     build_optimizer,
@@ -53,6 +60,104 @@ def test_adamw_decays_matrices_and_leaves_biases_alone() -> None:
     torch.testing.assert_close(decayed.bias, plain.bias)
 
 
+def test_muon_turns_a_matrix_by_nearly_orthogonal_steps_as_large_as_adams() -> None:
+    """Jordan et al. 2024: after five iterations the singular values are between 0.68 and 1.13."""
+    model = nn.Linear(64, 32).double()
+    before = model.weight.detach().clone()
+    step(model, build_optimizer(model, OptimizerConfig(name="muon")), rate=0.1)
+    moved = (before - model.weight.detach()) / 0.1
+    singular = torch.linalg.svdvals(moved) / (0.2 * math.sqrt(64))
+    assert 0.6 < singular.min() <= singular.max() < 1.2
+    assert 0.68 <= moved.square().mean().sqrt() / 0.2 <= 1.13  # 0.2 is that of AdamW's updates, say Liu et al. 2025
+
+
+def test_muon_goes_down_along_its_momentum_and_decays_matrices() -> None:
+    model, decayed = toy(), toy()
+    before, gradient = model.weight.detach().clone(), torch.zeros(2, 3, dtype=torch.float64)
+    for subject, decay in ((model, 0.0), (decayed, 0.5)):
+        step(subject, build_optimizer(subject, OptimizerConfig(name="muon", weight_decay=decay)))
+        assert subject.weight.grad is not None
+        gradient = subject.weight.grad
+    assert ((before - model.weight.detach()) * gradient).sum() > 0
+    torch.testing.assert_close(decayed.weight, model.weight - 0.1 * 0.5 * before)
+    torch.testing.assert_close(decayed.bias, model.bias)
+
+
+def test_muon_leaves_biases_to_adamw() -> None:
+    subjects = {name: toy() for name in ("muon", "adamw")}
+    for name, model in subjects.items():
+        optimizer = build_optimizer(model, OptimizerConfig(name=name))
+        for n in range(3):
+            step(model, optimizer, seed=n)
+    torch.testing.assert_close(subjects["muon"].bias, subjects["adamw"].bias, rtol=0, atol=0)
+    assert (subjects["muon"].weight - subjects["adamw"].weight).abs().min() > 0
+
+
+@pytest.mark.parametrize("tying", list(Tying))
+def test_muon_takes_every_matrix_between_the_layers_and_no_embedding(tying: Tying) -> None:
+    settings = replace(config(model=replace(MODEL, tie_embeddings=tying)), optimizer=OptimizerConfig(name="muon"))
+    learner = Learner(settings, tokenizers(), CPU)
+    names = {parameter: name for name, parameter in learner.model.named_parameters()}
+    by_muon, *by_adamw = learner.optimizer.param_groups
+    taken = {names[parameter] for parameter in by_muon["params"]}
+    assert taken == {
+        name
+        for parameter, name in names.items()
+        if parameter.dim() == 2 and "embedding" not in name and "own_output" not in name
+    }
+    assert len(taken) == 11  # four in an encoder layer, seven in a decoder layer
+    assert taken | {names[parameter] for group in by_adamw for parameter in group["params"]} == set(names.values())
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS.names())
+@pytest.mark.parametrize("at", [1, 3])
+def test_B11_an_update_without_a_finite_loss_changes_no_bit(
+    monkeypatch: pytest.MonkeyPatch, name: str, at: int
+) -> None:
+    break_loss(monkeypatch, lambda step: step == at)
+    settings = replace(config(), optimizer=OptimizerConfig(name=name, weight_decay=0.1))
+    found = states(settings, 4)
+    after = found[at - 1]
+    if at == 1:
+        weights = Learner(settings, tokenizers(), CPU).model.state_dict()
+        expected = {key: weights[key] if key in weights else torch.zeros_like(value) for key, value in after.items()}
+    else:
+        expected = found[at - 2]
+    assert all(torch.equal(value, expected[key]) for key, value in after.items())
+    assert not any(torch.equal(found[at][key], after[key]) for key in after if key.startswith(("exp_avg/", "momentum")))
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS.names())
+def test_a_gradient_scaler_skips_a_step_that_overflows_and_scales_less(name: str) -> None:
+    model, scaler = nn.Linear(3, 2), torch.amp.GradScaler("cpu", init_scale=4.0)
+    optimizer = build_optimizer(model, OptimizerConfig(name=name))
+    kept = []
+    for value in (1.0, math.inf, 1.0):
+        optimizer.zero_grad()
+        scaler.scale(model(torch.full((1, 3), value)).sum()).backward()
+        scaler.unscale_(optimizer)
+        set_rate(optimizer, 0.1)
+        scaler.step(optimizer)
+        scaler.update()
+        tensors = {**model.state_dict(), **optimizer_tensors(optimizer, model.named_parameters())}
+        kept.append(({key: tensor.clone() for key, tensor in tensors.items()}, scaler.get_scale()))
+    (first, _), (second, scale), (third, _) = kept
+    assert scale == 2.0
+    assert all(torch.equal(first[key], second[key]) for key in first)
+    assert not torch.equal(second["weight"], third["weight"])
+
+
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_A16_a_run_with_another_optimizer_resumes_to_the_last_bit(tmp_path: Path, name: str) -> None:
+    settings = replace(config(max_steps=6), optimizer=OptimizerConfig(name=name, weight_decay=0.1))
+    run(tmp_path / "unbroken", settings)
+    run_until(4, tmp_path / "stopped", settings)
+    run(tmp_path / "stopped", settings)
+    assert metrics(tmp_path / "stopped") == metrics(tmp_path / "unbroken")
+    for file in ("model.safetensors", "checkpoints/step-00000006/optimizer.safetensors"):
+        assert sha256(tmp_path / "stopped" / file) == sha256(tmp_path / "unbroken" / file)
+
+
 @pytest.mark.parametrize("name", OPTIMIZERS.names())
 def test_restored_state_continues_to_the_last_bit(name: str) -> None:
     model, config = toy(), OptimizerConfig(name=name, weight_decay=0.1)
@@ -77,3 +182,12 @@ def test_state_of_another_model_is_refused() -> None:
         CheckpointError, match=r"optimizer state 'exp_avg/weight': \[2, 5\] of float64, but .* \[2, 3\]"
     ):
         load_optimizer_tensors(other, model.named_parameters(), tensors)
+
+
+def test_state_of_another_optimizer_is_refused() -> None:
+    model = toy()
+    optimizer = build_optimizer(model, OptimizerConfig())
+    step(model, optimizer)
+    tensors = optimizer_tensors(optimizer, model.named_parameters())
+    with pytest.raises(CheckpointError, match=r"optimizer state 'exp_avg/weight': \[2, 3\] of float64, but .* nothing"):
+        load_optimizer_tensors(build_optimizer(model, OptimizerConfig(name="muon")), model.named_parameters(), tensors)

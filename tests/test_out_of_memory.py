@@ -15,7 +15,7 @@ from transformer_cli.data.batching import Batch, BatchPlan, micro_batches
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.training.learner import Learner, is_out_of_memory
 
-PLAIN = config(model=replace(MODEL, dropout=0.0), max_batch_cells=100)
+PLAIN = config(model=replace(MODEL, dropout=0.0), tokens_per_batch=100)
 
 
 def shrink_memory(monkeypatch: pytest.MonkeyPatch, n_rows: int, error: BaseException | None = None) -> list[int]:
@@ -23,9 +23,9 @@ def shrink_memory(monkeypatch: pytest.MonkeyPatch, n_rows: int, error: BaseExcep
     learn_from, tried = Learner.learn_from, []
 
     def small(self: Learner, batch: Batch, **kwargs: Any) -> Any:
-        tried.append(len(batch.source_BS))
+        tried.append(batch.n_pairs)
         sums = learn_from(self, batch, **kwargs)
-        if len(batch.source_BS) > n_rows:
+        if batch.n_pairs > n_rows:
             raise error or torch.OutOfMemoryError("CUDA out of memory.")
         return sums
 
@@ -37,7 +37,7 @@ def updated(max_cells: int = 100) -> tuple[Learner, Any]:
     corpus, learner = prepared().train, Learner(PLAIN, tokenizers(), CPU)
     learner.model.double()
     plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, tokens_per_update=40, seed=1)
-    batches = micro_batches(corpus, plan.update(0), tokenizers(), max_cells=max_cells)
+    batches = micro_batches(corpus, plan.update(0), tokenizers(), max_tokens=max_cells)
     return learner, learner.update(batches, step=1, rate=0.01)
 
 
@@ -50,7 +50,7 @@ def test_B8_a_batch_too_large_is_cut_in_two_until_it_fits_and_teaches_the_same(
     learner, again = updated()
     assert max(tried) > n_rows >= tried[-1]
     assert learner.n_splits == len(caplog.messages) > 0
-    assert "it is cut in two and tried again (1 times so far). Lower train.max_batch_cells" in caplog.messages[0]
+    assert "it is cut in two and tried again (1 times so far). Lower train.tokens_per_batch" in caplog.messages[0]
     assert again.loss.item() == pytest.approx(stats.loss.item(), rel=1e-6)
     assert again.grad_norm.item() == pytest.approx(stats.grad_norm.item(), rel=1e-6)
     for name, weight in expected.model.state_dict().items():
@@ -76,7 +76,7 @@ def test_B8_splits_are_counted_in_the_metrics_and_the_run_ends_well(
 
 def test_B8_the_second_try_is_the_same_in_every_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shrink_memory(monkeypatch, 2)
-    settings = config(max_batch_cells=100, max_steps=4)  # dropout on
+    settings = config(tokens_per_batch=100, max_steps=4)  # dropout on
     for name in ("first", "second"):
         run(tmp_path / name, settings)
     assert metrics(tmp_path / "first") == metrics(tmp_path / "second")

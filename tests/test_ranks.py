@@ -182,3 +182,9 @@ def test_ranks_with_different_configs_are_refused(tmp_path: Path) -> None:
     second = Second(StopRequest(), rank=1, world_size=2)
     with pytest.raises(ConfigError, match=r"rank 1: its config differ from those of rank 0\."):
         _require_same("config", '{"seed": 2}', second)
+
+
+def test_ranks_that_choose_for_themselves_take_what_is_least(outcome: dict[str, Any]) -> None:
+    assert codes(outcome["auto"]) == [0, 0]
+    sizes = [len(batch) for rank in outcome["auto"]["ranks"] for batch in rank["seen"]]
+    assert max(sizes) == 12  # 12 on one rank, 20 on the other

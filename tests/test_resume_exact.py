@@ -1,7 +1,7 @@
 """A resumed run is the same run: from every step, however it was stopped, every number is equal to the last bit.
 
 Rows A16 and A17, with dropout, several micro-batches an update and several epochs. Not here, because a CPU has no fp16:
-the gradient scaler. There is no average of the weights during training (EMA) to be restored.
+the gradient scaler (test_precision.py); the moving average and other optimizers have tests of their own.
 """
 
 import json
@@ -21,7 +21,7 @@ N_STEPS = 60
 LONG = (
     f"train.max_steps={N_STEPS}",
     "train.tokens_per_update=24",
-    "train.max_batch_cells=8",
+    "train.tokens_per_batch=8",
     "train.save_every=1",
     "train.eval_every=20",
     "train.samples=0",

@@ -6,6 +6,7 @@ import pytest
 
 from transformer_cli.errors import ConfigError
 from transformer_cli.schema import ScheduleConfig
+from transformer_cli.training.run_directory import ENDS_AT_MAX_STEPS
 from transformer_cli.training.schedules import SCHEDULES, Schedule, build_schedule
 
 
@@ -15,7 +16,8 @@ def noam(*, factor: float = 1.0, d_model: int = 512, warmup_steps: int = 4000) -
 
 
 def peaked(name: str, *, lr: float = 1.0, warmup_steps: int = 100, max_steps: int = 1100) -> Schedule:
-    config = ScheduleConfig(name=name, lr=lr, warmup_steps=warmup_steps)
+    decay = 0.4 if name == "wsd" else None
+    config = ScheduleConfig(name=name, lr=lr, warmup_steps=warmup_steps, decay=decay)
     return build_schedule(config, d_model=512, max_steps=max_steps)
 
 
@@ -44,7 +46,7 @@ def test_factor_and_width_scale_noam() -> None:
     assert noam(d_model=128)(7) == pytest.approx(2 * noam()(7))
 
 
-@pytest.mark.parametrize("name", ["inverse_sqrt", "cosine", "linear", "constant"])
+@pytest.mark.parametrize("name", ["inverse_sqrt", "cosine", "linear", "wsd", "constant"])
 def test_warm_up_rises_in_a_straight_line_to_the_peak(name: str) -> None:
     schedule = peaked(name, lr=0.5)
     assert [schedule(1), schedule(50), schedule(100)] == pytest.approx([0.005, 0.25, 0.5])
@@ -56,6 +58,7 @@ def test_warm_up_rises_in_a_straight_line_to_the_peak(name: str) -> None:
     [
         ("constant", 1, 1, 1),
         ("linear", 3 / 4, 1 / 2, 0),
+        ("wsd", 1, 1, 0),
         ("cosine", (1 + math.sqrt(1 / 2)) / 2, 1 / 2, 0),
         ("inverse_sqrt", math.sqrt(100 / 350), math.sqrt(100 / 600), math.sqrt(100 / 1100)),
     ],
@@ -64,6 +67,39 @@ def test_decay_by_hand(name: str, after_a_quarter: float, half_way: float, at_th
     schedule = peaked(name)
     expected = [after_a_quarter, half_way, at_the_end]
     assert [schedule(350), schedule(600), schedule(1100)] == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("step", "rate"), [(50, 0.25), (100, 0.5), (660, 0.5), (661, 0.5 * 439 / 440), (880, 0.25), (1099, 0.5 / 440)]
+)
+def test_wsd_falls_in_a_straight_line_over_its_last_part(step: int, rate: float) -> None:
+    assert peaked("wsd", lr=0.5)(step) == pytest.approx(rate)  # 0.4 of 1100 steps: from 660 on
+
+
+def test_a_longer_wsd_run_has_the_same_rates_until_the_shorter_one_decays() -> None:
+    shorter, longer = peaked("wsd"), peaked("wsd", max_steps=2200)
+    rates = [(shorter(n), longer(n)) for n in range(1, 1101)]
+    assert [n for n, (one, other) in enumerate(rates, start=1) if one != other] == list(range(661, 1101))
+
+
+@pytest.mark.parametrize(("name", "decay"), [("wsd", None), ("linear", 0.1)])
+def test_only_wsd_takes_the_length_of_its_decay(name: str, decay: float | None) -> None:
+    what = {
+        "wsd": "schedule.decay=None: schedule.name=wsd takes a part of all steps. Set schedule.decay=0.1",
+        "linear": "schedule.decay=0.1: schedule.name=linear has none. Leave it out",
+    }
+    with pytest.raises(ConfigError) as refused:
+        ScheduleConfig(name=name, lr=1.0, decay=decay)
+    assert str(refused.value) == what[name]
+
+
+def test_a_run_may_not_change_the_end_that_its_rate_leads_to() -> None:
+    depends = [
+        name
+        for name in SCHEDULES.names()
+        if name != "noam" and peaked(name)(1000) != peaked(name, max_steps=9000)(1000)
+    ]
+    assert sorted(depends) == sorted(ENDS_AT_MAX_STEPS)
 
 
 def test_inverse_sqrt_is_noam_named_by_its_peak() -> None:

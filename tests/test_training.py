@@ -70,7 +70,7 @@ def test_the_resumed_runs_were_mid_epoch_with_accumulation_and_dropout() -> None
     plan = BatchPlan(
         corpus.source_lengths, corpus.target_lengths, tokens_per_update=settings.train.tokens_per_update, seed=1
     )
-    batches = micro_batches(corpus, plan.update(0), tokenizers(), max_cells=settings.train.max_batch_cells)
+    batches = micro_batches(corpus, plan.update(0), tokenizers(), max_tokens=settings.train.tokens_per_batch)
     assert 6 < plan.updates_per_epoch < 12
     assert len(batches) > 1
     assert settings.model.dropout > 0
@@ -149,21 +149,23 @@ def test_a_finished_run_says_so_and_goes_on_when_there_is_more_to_do(
 # Updates
 
 
-def losses(max_batch_cells: int, *, n_updates: int = 8) -> list[float]:
-    settings = config(model=replace(MODEL, dropout=0.0), max_batch_cells=max_batch_cells)
+def losses(tokens_per_batch: int, *, n_updates: int = 8) -> list[float]:
+    settings = config(model=replace(MODEL, dropout=0.0), tokens_per_batch=tokens_per_batch)
     corpus = prepared().train
     learning = Learner(settings, tokenizers(), CPU)
     learning.model.double()
     plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, tokens_per_update=40, seed=1)
-    batches = (micro_batches(corpus, plan.update(n), tokenizers(), max_cells=max_batch_cells) for n in range(n_updates))
+    batches = (
+        micro_batches(corpus, plan.update(n), tokenizers(), max_tokens=tokens_per_batch) for n in range(n_updates)
+    )
     return [learning.update(batch, step=n + 1, rate=0.01).loss.item() for n, batch in enumerate(batches)]
 
 
 def test_micro_batches_change_nothing() -> None:
     expected = losses(10_000)
     assert expected[-1] < expected[0]
-    for max_batch_cells in (1, 7, 20):
-        assert losses(max_batch_cells) == pytest.approx(expected, abs=1e-6)
+    for tokens_per_batch in (1, 7, 20):
+        assert losses(tokens_per_batch) == pytest.approx(expected, abs=1e-6)
 
 
 def moved(clip_norm: float | None) -> tuple[float, float]:
@@ -172,7 +174,7 @@ def moved(clip_norm: float | None) -> tuple[float, float]:
     learning.model.double()
     learning.optimizer = torch.optim.SGD(learning.model.parameters(), lr=1.0, fused=True)
     before = torch.cat([parameter.detach().flatten() for parameter in learning.model.parameters()])
-    batches = micro_batches(prepared().train, np.arange(5), tokenizers(), max_cells=16)
+    batches = micro_batches(prepared().train, np.arange(5), tokenizers(), max_tokens=16)
     stats = learning.update(batches, step=1, rate=1.0)
     after = torch.cat([parameter.detach().flatten() for parameter in learning.model.parameters()])
     return stats.grad_norm.item(), (after - before).norm().item()
@@ -469,7 +471,7 @@ def test_copying_is_learnt_to_perfection(tmp_path: Path) -> None:
         schedule=ScheduleConfig(name="linear", lr=0.005, warmup_steps=40),
         max_steps=400,
         tokens_per_update=400,
-        max_batch_cells=800,
+        tokens_per_batch=800,
         eval_every=400,
         save_every=400,
         log_every=100,

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from transformer_cli.errors import ConfigError
 from transformer_cli.models import attention
 from transformer_cli.models.layers import Dropout, FeedForward
+from transformer_cli.models.sentences import Packed
 from transformer_cli.models.transformer import Transformer, build_model
 from transformer_cli.schema import Activation, ModelConfig, Norm, NormKind, Positions, Tying
 
@@ -109,7 +110,7 @@ def test_decoding_step_by_step_equals_decoding_at_once(
 def test_the_memory_of_a_sentence_is_kept_once_for_all_its_beams() -> None:
     source_BS, _ = toy_pair()
     cache = toy_model().start(source_BS, beam_size=5, max_length=7)
-    assert all(k_BHSE.shape == v_BHSE.shape == (2, 4, 5, 4) for k_BHSE, v_BHSE in cache.memory_BHSE)
+    assert all(k_BSHE.shape == v_BSHE.shape == (2, 5, 4, 4) for k_BSHE, v_BSHE in cache.memory_BSHE)
     assert cache.keys_YRHTE.shape == cache.values_YRHTE.shape == (3, 10, 4, 7, 4)
     taken = cache.keys_YRHTE.data_ptr()
     cache.reorder(torch.tensor([1, 0, 2, 3, 4]), torch.tensor([0]))
@@ -136,11 +137,19 @@ def test_a_source_of_padding_alone_gives_numbers_and_gradients(changes: dict[str
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
-def test_logits_at_chosen_cells_are_those_that_all_cells_have() -> None:
-    model, (source_BS, target_BT) = toy_model(), toy_pair()
-    all_LV = model(source_BS, target_BT).flatten(0, 1)
-    chosen_K = torch.tensor([0, 3, 2])
-    torch.testing.assert_close(model(source_BS, target_BT, at_K=chosen_K), all_LV[chosen_K])
+@every_variant
+def test_packed_sentences_have_the_logits_and_gradients_of_each_alone(changes: dict[str, Any]) -> None:
+    model, cpu = toy_model(**changes), torch.device("cpu")
+    pairs = [([5, 6, 2], [1, 13]), ([7, 8, 2], [1, 14]), ([2], [1]), ([9, 10, 11, 12, 2], [1, 15, 16, 17])]
+    source = Packed([(2, 3), (1, 1), (1, 5)], cpu)
+    target = Packed([(2, 2), (1, 1), (1, 4)], cpu)
+    source_S, target_T = (torch.tensor([id for pair in pairs for id in pair[side]]) for side in (0, 1))
+    alone_TV = torch.cat([model(torch.tensor([one]), torch.tensor([other]))[0] for one, other in pairs])
+    expected = torch.autograd.grad(alone_TV.square().sum(), list(model.parameters()))
+    packed_TV = model.predict(source_S, source, target_T, target)
+    torch.testing.assert_close(packed_TV, alone_TV, rtol=0, atol=1e-12)
+    found = torch.autograd.grad(packed_TV.square().sum(), list(model.parameters()))
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
 
 
 def test_a_mask_of_the_batch_is_used_instead_of_the_padding_id() -> None:

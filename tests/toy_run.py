@@ -78,7 +78,7 @@ def config(
     """Eight updates to an epoch, each of several micro-batches."""
     settings: dict[str, Any] = {
         "tokens_per_update": 40,
-        "max_batch_cells": 16,
+        "tokens_per_batch": 16,
         "max_steps": 12,
         "log_every": 1,
         "eval_every": 4,

@@ -40,6 +40,7 @@ SCHEMAS: dict[str, type] = {
     "replay": ReplayConfig,
 }
 MAX_YAML_BYTES = 1_000_000
+RENAMED_SETTINGS = {"max_batch_cells": "tokens_per_batch"}  # of `train`, in files that older versions wrote
 
 # Where this machine keeps its corpora: all that may come from the environment. Everything else is saved with a run or
 # a model, sent to a server, or becomes a file name, and would take the value with it.
@@ -141,11 +142,19 @@ def from_plain(schema: type, plain: Mapping[str, Any]) -> Any:
         raise ConfigError("config: not a table of keys and values. Restore it")
     try:
         _refuse_interpolations(plain, "")
-        config = OmegaConf.create(_literal(plain))
+        config = OmegaConf.create(_literal(_renamed(plain)))
         _refuse_strangers(config, schema, root=schema)
         return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), config))
     except OmegaConfBaseException as error:
         raise _as_config_error(error, schema) from error
+
+
+def _renamed(plain: Mapping[str, Any]) -> Mapping[str, Any]:
+    """With the keys of older versions under the names that they have now."""
+    settings = plain.get("train")
+    if not isinstance(settings, Mapping):
+        return plain
+    return {**plain, "train": {RENAMED_SETTINGS.get(key, key): value for key, value in settings.items()}}
 
 
 def check_overrides(command: str, overrides: Sequence[str], user_dir: Path | None = None) -> None:

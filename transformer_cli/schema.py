@@ -258,7 +258,14 @@ class DecodeConfig:
 
 
 # Which key gives the height of each schedule. A test holds this to the registry of schedules.
-SCHEDULE_HEIGHT = {"noam": "factor", "inverse_sqrt": "lr", "cosine": "lr", "linear": "lr", "constant": "lr"}
+SCHEDULE_HEIGHT = {
+    "noam": "factor",
+    "inverse_sqrt": "lr",
+    "cosine": "lr",
+    "linear": "lr",
+    "wsd": "lr",
+    "constant": "lr",
+}
 
 
 @dataclass
@@ -266,18 +273,21 @@ class ScheduleConfig:
     """The learning rate of update n, counted from 1.
 
     noam takes `factor` (section 5.3: factor · d_model^-0.5 · min(n^-0.5, n · warmup^-1.5)); the others take the
-    peak rate `lr`, reached after `warmup_steps`. cosine and linear end at train.max_steps.
+    peak rate `lr`, reached after `warmup_steps`. cosine, linear and wsd end at train.max_steps, wsd with the part
+    `decay` of it.
     """
 
     name: str = "noam"
     factor: float | None = None
     lr: float | None = None
     warmup_steps: int = 4000
+    decay: float | None = None  # of wsd: the part of all steps in which the rate falls
 
     def __post_init__(self) -> None:
         _check("schedule.factor", self.factor, 1e-6, 100)
         _check("schedule.lr", self.lr, 1e-9, 10)
         _check("schedule.warmup_steps", self.warmup_steps, 1)
+        _check("schedule.decay", self.decay, 1e-3, 1)
         used = SCHEDULE_HEIGHT.get(self.name)
         if used is None:
             return  # the registry of schedules refuses the name, and knows the near ones
@@ -287,6 +297,11 @@ class ScheduleConfig:
                 f"schedule.{used if getattr(self, used) is None else unused}: schedule.name={self.name} takes"
                 f" schedule.{used}, not schedule.{unused}. Set schedule.{used}=VALUE and schedule.{unused}=null"
             )
+        if (self.name == "wsd") != (self.decay is not None):
+            wanted = (
+                "takes a part of all steps. Set schedule.decay=0.1" if self.decay is None else "has none. Leave it out"
+            )
+            raise ConfigError(f"schedule.decay={self.decay}: schedule.name={self.name} {wanted}")
 
 
 @dataclass
@@ -316,6 +331,7 @@ class Metric(Enum):
 class Precision(Enum):
     auto = "auto"  # bf16 on a GPU that has it, else fp16 there; fp32 on CPU
     fp32 = "fp32"
+    tf32 = "tf32"  # fp32 whose matrix products round their factors to 10 bits; GPUs from Ampere on
     bf16 = "bf16"
     fp16 = "fp16"
 
@@ -326,12 +342,15 @@ class Device(Enum):
     cuda = "cuda"
 
 
+AUTO = "auto"  # of train.tokens_per_batch: what the memory is large enough for
+
+
 @dataclass
 class TrainSettings:
     """The training loop. Tokens are target tokens, steps are optimizer updates."""
 
     tokens_per_update: int = 25_000  # whatever the hardware: section 5.1
-    max_batch_cells: int = 8192  # rows × longest of one forward pass, a side: bounds memory, moves dropout
+    tokens_per_batch: Any = 8192  # of one forward pass, either side: bounds memory, moves dropout; or auto
     max_steps: int = 100_000
     label_smoothing: float = 0.1
     clip_norm: float | None = None  # the paper clips nothing
@@ -344,13 +363,21 @@ class TrainSettings:
     keep_last: int = 5
     keep_best: int = 1
     average_last: int = 5  # checkpoints averaged at the end; the average ships only if it is no worse on dev
+    ema: float | None = (
+        None  # decay of a moving average of the weights, as 0.999; it ships only if it is no worse on dev
+    )
     best_metric: Metric = Metric.bleu
     patience: int | None = None  # evaluations without a new best before training stops
     samples: int = 3  # dev translations shown in TensorBoard and the log
     precision: Precision = Precision.auto
+    profile: bool = False  # trace a few updates, and tell what they spend their time on
 
     def __post_init__(self) -> None:
-        for key in ("tokens_per_update", "max_batch_cells", "max_steps", "log_every", "eval_every", "save_every"):
+        if self.tokens_per_batch != AUTO:
+            if not isinstance(self.tokens_per_batch, int) or isinstance(self.tokens_per_batch, bool):
+                raise ConfigError(f"train.tokens_per_batch={self.tokens_per_batch}: no whole number. Give one, or auto")
+            _check("train.tokens_per_batch", self.tokens_per_batch, 1)
+        for key in ("tokens_per_update", "max_steps", "log_every", "eval_every", "save_every"):
             _check(f"train.{key}", getattr(self, key), 1)
         for key in ("keep_last", "keep_best", "average_last", "patience", "eval_lines"):
             _check(f"train.{key}", getattr(self, key), 1)
@@ -359,6 +386,7 @@ class TrainSettings:
         _check("train.rank_timeout", self.rank_timeout, 1, 86_400)
         _check("train.label_smoothing", self.label_smoothing, 0, 1, below=True)
         _check("train.clip_norm", self.clip_norm, 1e-6)
+        _check("train.ema", self.ema, 0, 1, below=True)
         if self.average_last > self.keep_last:
             raise ConfigError(
                 f"train.average_last={self.average_last}: more than train.keep_last={self.keep_last}."

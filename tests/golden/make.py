@@ -36,7 +36,7 @@ def name_of(*, joint: bool, norm: Norm) -> str:
 def settings(*, joint: bool, norm: Norm, max_steps: int) -> TrainConfig:
     tying = Tying.three_way if joint else Tying.decoder
     small = replace(MODEL, d_model=8, d_ff=16, norm=norm, tie_embeddings=tying)
-    return config(model=small, max_steps=max_steps, tokens_per_update=256, max_batch_cells=256, log_every=1,
+    return config(model=small, max_steps=max_steps, tokens_per_update=256, tokens_per_batch=256, log_every=1,
                   eval_every=LAST_STEP, save_every=LAST_STEP)  # fmt: skip
 
 
@@ -56,8 +56,9 @@ def translations(model: ModelFile) -> dict[str, str]:
 
 
 def losses_after(run_dir: Path, ids: Tokenizers) -> dict[str, float]:
-    """Step → loss of the steps that a run goes on for."""
+    """Step → loss of the steps that a run goes on for: without dropout, whose random numbers are no part of a format."""
     longer = settings(joint=True, norm=Norm.pre, max_steps=LAST_STEP + N_MORE)
+    longer = replace(longer, model=replace(longer.model, dropout=0.0))
     train(longer, corpus(ids), run_dir, device=CPU)
     rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_bytes().split(b"\n")[:-1]]
     return {str(row["step"]): row["loss"] for row in rows if row["kind"] == "train" and row["step"] > LAST_STEP}

@@ -15,7 +15,10 @@ from transformer_cli.data.tokenizer_checks import check_tokenizer
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.schema import DoctorConfig, TrainConfig
+from transformer_cli.training.batch_size import settled
 from transformer_cli.training.learner import check_parts
+from transformer_cli.training.ranks import Ranks
+from transformer_cli.training.signals import StopRequest
 from transformer_cli.training.trial import check_training, duration
 
 
@@ -27,6 +30,7 @@ def run(config: DoctorConfig) -> None:
 
     start = time.perf_counter()
     prepared = prepare(config.data, progress=True)
+    training = settled(training, prepared, device, Ranks(StopRequest()), None)
     opened = time.perf_counter()
     report = examine(training, prepared, device)
     report.figures["seconds"] = {"prepare": opened - start, "checks": time.perf_counter() - opened}

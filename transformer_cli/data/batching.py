@@ -1,10 +1,11 @@
-"""Encoded sentences to batches: which pairs make up update n, and how they are padded.
+"""Encoded sentences to batches: which pairs make up update n, and how they stand in tensors.
 
-B sentences of a batch, S source and T target length.
+Shapes: S source and T target tokens of all pairs of a batch.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,21 +14,40 @@ from torch import Tensor
 from transformer_cli.data.cache import Array, EncodedCorpus
 from transformer_cli.data.tokenizer import Tokenizers
 
-_GROUPS_PER_UPDATE = 8  # mixed lengths in an update, and still little padding in each micro-batch
-_TOKENS_PER_GROUP = 1024  # at least: a smaller one cannot fill a micro-batch without padding
+_GROUPS_PER_UPDATE = 8  # mixed lengths in an update, and still long runs of one length
+_TOKENS_PER_GROUP = 1024  # at least
 _UPDATES_PER_WINDOW = 100  # sentences are sorted by length inside shuffled windows of this size
+
+
+class Run(NamedTuple):
+    """Pairs that stand together and have the same two lengths."""
+
+    n_pairs: int
+    source_length: int
+    target_length: int
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Padded pairs. Masks are True at real tokens; the decoder reads `target_in` and predicts `target_out`."""
+    """Pairs one after another, without padding; the decoder reads `target_in` and predicts `target_out`."""
 
-    source_BS: Tensor
-    target_in_BT: Tensor
-    target_out_BT: Tensor
-    source_mask_BS: Tensor
-    target_mask_BT: Tensor
-    n_target_tokens: int
+    source_S: Tensor
+    target_in_T: Tensor
+    target_out_T: Tensor
+    runs: list[Run]
+
+    @property
+    def n_pairs(self) -> int:
+        return sum(run.n_pairs for run in self.runs)
+
+    @property
+    def n_tokens(self) -> int:
+        """Of both sides."""
+        return len(self.source_S) + self.n_target_tokens
+
+    @property
+    def n_target_tokens(self) -> int:
+        return len(self.target_out_T)
 
     def to(self, device: torch.device) -> "Batch":
         """This batch on `device`; a copy to a GPU goes through pinned memory and is not waited for."""
@@ -35,25 +55,33 @@ class Batch:
         def move(tensor: Tensor) -> Tensor:
             return (tensor.pin_memory() if device.type == "cuda" else tensor).to(device, non_blocking=True)
 
-        return Batch(
-            source_BS=move(self.source_BS),
-            target_in_BT=move(self.target_in_BT),
-            target_out_BT=move(self.target_out_BT),
-            source_mask_BS=move(self.source_mask_BS),
-            target_mask_BT=move(self.target_mask_BT),
-            n_target_tokens=self.n_target_tokens,
+        return Batch(move(self.source_S), move(self.target_in_T), move(self.target_out_T), self.runs)
+
+    def halves(self) -> tuple["Batch", "Batch"]:
+        """The first half of the pairs, and the others."""
+        wanted = self.n_pairs // 2
+        first: list[Run] = []
+        second: list[Run] = []
+        for run in self.runs:
+            taken = min(run.n_pairs, wanted - sum(one.n_pairs for one in first))
+            first += [run._replace(n_pairs=taken)] if taken else []
+            second += [run._replace(n_pairs=run.n_pairs - taken)] if taken < run.n_pairs else []
+        s, t = (
+            sum(run.n_pairs * run.source_length for run in first),
+            sum(run.n_pairs * run.target_length for run in first),
+        )
+        return (
+            Batch(self.source_S[:s], self.target_in_T[:t], self.target_out_T[:t], first),
+            Batch(self.source_S[s:], self.target_in_T[t:], self.target_out_T[t:], second),
         )
 
-    def rows(self, which: slice) -> "Batch":
-        """Some of the pairs, padded as before."""
-        return Batch(
-            source_BS=self.source_BS[which],
-            target_in_BT=self.target_in_BT[which],
-            target_out_BT=self.target_out_BT[which],
-            source_mask_BS=self.source_mask_BS[which],
-            target_mask_BT=self.target_mask_BT[which],
-            n_target_tokens=int(self.target_mask_BT[which].sum()),
-        )
+    def pairs(self) -> Iterator[tuple[list[int], list[int]]]:
+        """Source and target ids of each pair, both with EOS."""
+        s = t = 0
+        for n_pairs, source_length, target_length in self.runs:
+            for _ in range(n_pairs):
+                yield self.source_S[s : s + source_length].tolist(), self.target_out_T[t : t + target_length].tolist()
+                s, t = s + source_length, t + target_length
 
 
 class BatchPlan:
@@ -111,48 +139,53 @@ def _shuffled(n: int, random: np.random.Philox) -> Array:
     return np.argsort(random.random_raw(n), kind="stable")
 
 
-def micro_batches(corpus: EncodedCorpus, indices: Array, tokenizers: Tokenizers, *, max_cells: int) -> list[Batch]:
-    """The sentences at `indices` as padded batches of at most `max_cells` cells a side (rows × longest).
+def micro_batches(corpus: EncodedCorpus, indices: Array, tokenizers: Tokenizers, *, max_tokens: int) -> list[Batch]:
+    """The sentences at `indices` as batches of at most `max_tokens` tokens a side, or a single pair.
 
-    Sentences of like length come together. One that is longer than `max_cells` makes a batch of its own.
+    Sentences of like length come together.
     """
     source_lengths, target_lengths = corpus.source_lengths[indices], corpus.target_lengths[indices]
-    longer = np.maximum(source_lengths, target_lengths)
-    order = np.lexsort((source_lengths + target_lengths, longer))
-    return [_batch(corpus, indices[order[rows]], tokenizers) for rows in _cuts(longer[order], max_cells)]
+    order = np.lexsort((target_lengths, source_lengths))
+    ends = [np.cumsum(lengths[order], dtype=np.int64) for lengths in (source_lengths, target_lengths)]
+    return [_batch(corpus, indices[order[rows]], tokenizers) for rows in _cuts(ends, max_tokens)]
 
 
-def _cuts(lengths: Array, max_cells: int) -> Iterator[slice]:
-    """Slices of consecutive rows whose rows × longest stays within `max_cells`; `lengths` are in ascending order."""
-    start = 0
-    while start < len(lengths):
-        cells = lengths[start:] * np.arange(1, len(lengths) - start + 1)  # of a batch up to each row; it only grows
-        end = start + max(1, int(np.searchsorted(cells, max_cells, side="right")))
-        yield slice(start, end)
-        start = end
+def _cuts(ends: Sequence[Array], max_tokens: int) -> Iterator[slice]:
+    """Slices of consecutive rows with at most `max_tokens` tokens a side; `ends` counts those up to each row's end."""
+    start, n_rows = 0, len(ends[0])
+    while start < n_rows:
+        before = [side[start - 1] if start else 0 for side in ends]
+        most = min(
+            int(np.searchsorted(side, first + max_tokens, side="right"))
+            for side, first in zip(ends, before, strict=True)
+        )
+        yield slice(start, max(start + 1, most))
+        start = max(start + 1, most)
 
 
 def _batch(corpus: EncodedCorpus, indices: Array, tokenizers: Tokenizers) -> Batch:
-    source, target = tokenizers.source, tokenizers.target
-    source_BS, source_mask_BS = _padded(corpus.source_ids, corpus.source_offsets, indices, source.pad_id)
-    target_BT, target_mask_BT = _padded(corpus.target_ids, corpus.target_offsets, indices, target.pad_id)
-    shifted_BT = np.roll(target_BT, 1, axis=1)
-    shifted_BT[:, 0] = target.bos_id
+    source_lengths, target_lengths = corpus.source_lengths[indices], corpus.target_lengths[indices]
+    target_T = _joined(corpus.target_ids, corpus.target_offsets[indices], target_lengths)
+    target_in_T = np.roll(target_T, 1)
+    target_in_T[np.cumsum(target_lengths) - target_lengths] = tokenizers.target.bos_id
     return Batch(
-        source_BS=torch.from_numpy(source_BS),
-        target_in_BT=torch.from_numpy(np.where(target_mask_BT, shifted_BT, target.pad_id)),
-        target_out_BT=torch.from_numpy(target_BT),
-        source_mask_BS=torch.from_numpy(source_mask_BS),
-        target_mask_BT=torch.from_numpy(target_mask_BT),
-        n_target_tokens=int(target_mask_BT.sum()),
+        source_S=torch.from_numpy(_joined(corpus.source_ids, corpus.source_offsets[indices], source_lengths)),
+        target_in_T=torch.from_numpy(target_in_T),
+        target_out_T=torch.from_numpy(target_T),
+        runs=_runs(source_lengths, target_lengths),
     )
 
 
-def _padded(ids: Array, offsets: Array, indices: Array, pad_id: int) -> tuple[Array, Array]:
-    """The sentences at `indices` as rows of one int64 array, and a mask that is True at their tokens."""
-    starts, ends = offsets[indices], offsets[indices + 1]
-    positions_BL = starts[:, None] + np.arange((ends - starts).max())
-    mask_BL = positions_BL < ends[:, None]
-    rows_BL = np.full(positions_BL.shape, pad_id, np.int64)
-    rows_BL[mask_BL] = ids[positions_BL[mask_BL]]
-    return rows_BL, mask_BL
+def _joined(ids: Array, starts: Array, lengths: Array) -> Array:
+    """The sentences that begin at `starts`, one after another."""
+    skipped = starts - (np.cumsum(lengths) - lengths)  # between where a token is and where it goes
+    found: Array = ids[np.arange(lengths.sum()) + np.repeat(skipped, lengths)].astype(np.int64)
+    return found
+
+
+def _runs(source_lengths: Array, target_lengths: Array) -> list[Run]:
+    changes = np.flatnonzero((np.diff(source_lengths) != 0) | (np.diff(target_lengths) != 0)) + 1
+    starts = np.concatenate(([0], changes))
+    sizes = np.diff(np.append(starts, len(source_lengths)))
+    columns = (sizes.tolist(), source_lengths[starts].tolist(), target_lengths[starts].tolist())
+    return [Run(*run) for run in zip(*columns, strict=True)]

@@ -1,16 +1,16 @@
 """Multi-head attention (Vaswani et al. 2017, section 3.2).
 
-Shapes: B batch, S source, T target, L either length, D width, H heads, E head width, R rows = B × beam.
-Masks are boolean, True where a query may look, and may be None where everything is real.
+Shapes: B batch, S source, T target, L either length, D width, H heads, E head width, R rows = B × beam. A tensor that
+begins with S, T or L holds sentences padded, [B, L, …], or packed, [L, …].
 """
 
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_cli.models.embeddings import Rotation
+from transformer_cli.models.sentences import Padded, Sentences
 
 
 def attention_weights(
@@ -35,16 +35,14 @@ class Attention(nn.Module):
         initialise(self.to_out)
 
     def attend(
-        self, q_BHTE: Tensor, k_BHSE: Tensor, v_BHSE: Tensor, mask_B11S: Tensor | None = None, *, causal: bool = False
+        self, queries: Sentences, keys: Sentences, q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False
     ) -> Tensor:
-        y_BHTE = F.scaled_dot_product_attention(
-            q_BHTE, k_BHSE, v_BHSE, mask_B11S, self.dropout if self.training else 0.0, is_causal=causal
-        )
-        y_BTD: Tensor = self.to_out(y_BHTE.transpose(1, 2).flatten(2))
-        return y_BTD
+        y = queries.attend(keys, q, k, v, dropout=self.dropout if self.training else 0.0, causal=causal)
+        out: Tensor = self.to_out(y.flatten(-2))
+        return out
 
-    def split_heads(self, x_BLD: Tensor) -> Tensor:
-        return torch.unflatten(x_BLD, -1, (self.n_heads, -1)).transpose(1, 2)
+    def split_heads(self, x_LD: Tensor) -> Tensor:
+        return torch.unflatten(x_LD, -1, (self.n_heads, -1))
 
 
 class SelfAttention(Attention):
@@ -57,40 +55,31 @@ class SelfAttention(Attention):
         initialise(self.to_qkv, self.widths)
 
     def forward(
-        self,
-        x_BLD: Tensor,
-        mask_B11L: Tensor | None = None,
-        *,
-        causal: bool = False,
-        rotation: Rotation | None = None,
+        self, x_LD: Tensor, sentences: Sentences, *, causal: bool = False, rotation: Rotation | None = None
     ) -> Tensor:
-        return self.attend(*self.project(x_BLD, rotation), mask_B11L, causal=causal)
+        return self.attend(sentences, sentences, *self.project(x_LD, rotation), causal=causal)
 
     def step(self, x_R1D: Tensor, k_RHTE: Tensor, v_RHTE: Tensor, rotation: Rotation | None) -> Tensor:
         """The newest token looks at all T so far: its own key and value are written to the end of `k` and `v` first."""
-        q_RH1E, k_RH1E, v_RH1E = self.project(x_R1D, rotation)
-        k_RHTE[:, :, -1:] = k_RH1E
-        v_RHTE[:, :, -1:] = v_RH1E
-        return self.attend(q_RH1E, k_RHTE, v_RHTE)
+        q_R1HE, k_R1HE, v_R1HE = self.project(x_R1D, rotation)
+        k_RTHE, v_RTHE = k_RHTE.transpose(1, 2), v_RHTE.transpose(1, 2)
+        k_RTHE[:, -1:] = k_R1HE
+        v_RTHE[:, -1:] = v_R1HE
+        return self.attend(Padded(1), Padded(k_RTHE.size(1)), q_R1HE, k_RTHE, v_RTHE)
 
-    def project(self, x_BLD: Tensor, rotation: Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
+    def project(self, x_LD: Tensor, rotation: Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, from one matrix product."""
-        q_BHLE, k_BHLE, v_BHLE = map(self.split_heads, torch.split(self.to_qkv(x_BLD), self.widths, dim=-1))
+        q_LHE, k_LHE, v_LHE = map(self.split_heads, torch.split(self.to_qkv(x_LD), self.widths, dim=-1))
         if rotation is not None:
-            q_BHLE, k_BHLE = rotation.turn(q_BHLE), rotation.turn(k_BHLE)
-        return q_BHLE, k_BHLE, v_BHLE
+            q_LHE, k_LHE = rotation.turn(q_LHE), rotation.turn(k_LHE)
+        return q_LHE, k_LHE, v_LHE
 
     def weights(
-        self,
-        x_BLD: Tensor,
-        mask_B11L: Tensor | None = None,
-        *,
-        causal: bool = False,
-        rotation: Rotation | None = None,
+        self, x_BLD: Tensor, sentences: Padded, *, causal: bool = False, rotation: Rotation | None = None
     ) -> Tensor:
         """What `forward` multiplies the values with, [B, H, L, L]."""
-        q_BHLE, k_BHLE, _ = self.project(x_BLD, rotation)
-        return attention_weights(q_BHLE, k_BHLE, mask_B11L, causal=causal)
+        q_BLHE, k_BLHE, _ = self.project(x_BLD, rotation)
+        return attention_weights(q_BLHE.transpose(1, 2), k_BLHE.transpose(1, 2), sentences.mask_B11L, causal=causal)
 
 
 class CrossAttention(Attention):
@@ -104,21 +93,22 @@ class CrossAttention(Attention):
         initialise(self.to_q, [n_heads * d_k])
         initialise(self.to_kv, self.widths)
 
-    def forward(self, x_BTD: Tensor, memory_BSD: Tensor, mask_B11S: Tensor | None = None) -> Tensor:
-        return self.look_up(x_BTD, *self.project_memory(memory_BSD), mask_B11S)
+    def forward(self, x_TD: Tensor, target: Sentences, memory_SD: Tensor, source: Sentences) -> Tensor:
+        return self.look_up(x_TD, target, *self.project_memory(memory_SD), source)
 
-    def look_up(self, x_BTD: Tensor, k_BHSE: Tensor, v_BHSE: Tensor, mask_B11S: Tensor | None) -> Tensor:
+    def look_up(self, x_TD: Tensor, target: Sentences, k_SHE: Tensor, v_SHE: Tensor, source: Sentences) -> Tensor:
         """`forward` with the memory's keys and values at hand, as they are during a search."""
-        return self.attend(self.split_heads(self.to_q(x_BTD)), k_BHSE, v_BHSE, mask_B11S)
+        return self.attend(target, source, self.split_heads(self.to_q(x_TD)), k_SHE, v_SHE)
 
-    def project_memory(self, memory_BSD: Tensor) -> tuple[Tensor, Tensor]:
-        k_BHSE, v_BHSE = map(self.split_heads, torch.split(self.to_kv(memory_BSD), self.widths, dim=-1))
-        return k_BHSE, v_BHSE
+    def project_memory(self, memory_SD: Tensor) -> tuple[Tensor, Tensor]:
+        k_SHE, v_SHE = map(self.split_heads, torch.split(self.to_kv(memory_SD), self.widths, dim=-1))
+        return k_SHE, v_SHE
 
-    def weights(self, x_BTD: Tensor, memory_BSD: Tensor, mask_B11S: Tensor | None = None) -> Tensor:
+    def weights(self, x_BTD: Tensor, target: Padded, memory_BSD: Tensor, source: Padded) -> Tensor:
         """What `forward` multiplies the values with, [B, H, T, S]."""
-        k_BHSE, _ = self.project_memory(memory_BSD)
-        return attention_weights(self.split_heads(self.to_q(x_BTD)), k_BHSE, mask_B11S)
+        k_BSHE, _ = self.project_memory(memory_BSD)
+        q_BTHE = self.split_heads(self.to_q(x_BTD))
+        return attention_weights(q_BTHE.transpose(1, 2), k_BSHE.transpose(1, 2), source.mask_B11L)
 
 
 @torch.no_grad()

@@ -1,6 +1,6 @@
 """Tokens to vectors, and where they stand (Vaswani et al. 2017, sections 3.4 and 3.5).
 
-Shapes: B batch, L length, D width, E head width, V vocabulary.
+Shapes: L positions of all sentences (or B, L: padded), D width, H heads, E head width, V vocabulary.
 """
 
 import math
@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_cli.errors import ConfigError
+from transformer_cli.models.sentences import Sentences
 
 
 class TokenEmbedding(nn.Module):
@@ -29,11 +30,11 @@ class TokenEmbedding(nn.Module):
         nn.init.normal_(self.weight, std=d_model**-0.5)
         nn.init.zeros_(self.weight[pad_id])
 
-    def forward(self, ids_BL: Tensor) -> Tensor:
-        return F.embedding(ids_BL, self.weight, padding_idx=self.pad_id) * self.scale
+    def forward(self, ids_L: Tensor) -> Tensor:
+        return F.embedding(ids_L, self.weight, padding_idx=self.pad_id) * self.scale
 
-    def logits(self, x_BLD: Tensor) -> Tensor:
-        return F.linear(x_BLD, self.weight)
+    def logits(self, x_LD: Tensor) -> Tensor:
+        return F.linear(x_LD, self.weight)
 
 
 @lru_cache(maxsize=16)
@@ -50,11 +51,11 @@ def waves(length: int, width: int, *, interleaved: bool, dtype: torch.dtype, dev
         return table_LD.to(device, dtype)
 
 
-def waves_for(x_BLD: Tensor, first: int, width: int, *, interleaved: bool) -> Tensor:
-    """The rows of `waves` for the positions of `x_BLD`, counted from `first`."""
-    end = first + x_BLD.size(1)
-    n_rows = max(256, 1 << (end - 1).bit_length())  # powers of two, so that few tables serve all lengths
-    return waves(n_rows, width, interleaved=interleaved, dtype=x_BLD.dtype, device=x_BLD.device)[first:end]
+def waves_for(x_LD: Tensor, sentences: Sentences, width: int, *, interleaved: bool) -> Tensor:
+    """The rows of `waves` for the positions of `x_LD`."""
+    n_rows = max(256, 1 << (sentences.longest - 1).bit_length())  # powers of two, so that few tables serve all lengths
+    table_LD = waves(n_rows, width, interleaved=interleaved, dtype=x_LD.dtype, device=x_LD.device)
+    return table_LD[sentences.positions]
 
 
 class SinusoidalPositions(nn.Module):
@@ -68,8 +69,8 @@ class SinusoidalPositions(nn.Module):
         super().__init__()
         self.interleaved = interleaved
 
-    def forward(self, x_BLD: Tensor, first: int) -> Tensor:
-        return x_BLD + waves_for(x_BLD, first, x_BLD.size(-1), interleaved=self.interleaved)
+    def forward(self, x_LD: Tensor, sentences: Sentences) -> Tensor:
+        return x_LD + waves_for(x_LD, sentences, x_LD.size(-1), interleaved=self.interleaved)
 
 
 class LearnedPositions(nn.Module):
@@ -80,28 +81,27 @@ class LearnedPositions(nn.Module):
         self.weight = nn.Parameter(torch.empty(max_positions, d_model))
         nn.init.normal_(self.weight, std=d_model**-0.5)
 
-    def forward(self, x_BLD: Tensor, first: int) -> Tensor:
-        end = first + x_BLD.size(1)
-        if end > len(self.weight):
+    def forward(self, x_LD: Tensor, sentences: Sentences) -> Tensor:
+        if sentences.longest > len(self.weight):
             raise ConfigError(
-                f"model.max_positions={len(self.weight)}: fewer than the {end} tokens of a sentence."
-                f" Train with model.max_positions={end} or more, or allow only shorter sentences"
+                f"model.max_positions={len(self.weight)}: fewer than the {sentences.longest} tokens of a sentence."
+                f" Train with model.max_positions={sentences.longest} or more, or allow only shorter sentences"
             )
-        return x_BLD + self.weight[first:end]
+        return x_LD + self.weight[sentences.positions]
 
 
 class Rotation(NamedTuple):
     """By how much each position turns the pairs of a head's query or key."""
 
-    sin_LE: Tensor
-    cos_LE: Tensor
+    sin_L1E: Tensor
+    cos_L1E: Tensor
 
-    def turn(self, x_BHLE: Tensor) -> Tensor:
+    def turn(self, x_LHE: Tensor) -> Tensor:
         """Turn the pair (i, i + E/2) of each position as a point of the plane."""
-        a_BHLE, b_BHLE = x_BHLE.chunk(2, dim=-1)
-        sin_LE, cos_LE = self
-        turned = torch.cat([a_BHLE * cos_LE - b_BHLE * sin_LE, b_BHLE * cos_LE + a_BHLE * sin_LE], dim=-1)
-        return turned.type_as(x_BHLE)
+        a_LHE, b_LHE = x_LHE.chunk(2, dim=-1)
+        sin_L1E, cos_L1E = self
+        turned = torch.cat([a_LHE * cos_L1E - b_LHE * sin_L1E, b_LHE * cos_L1E + a_LHE * sin_L1E], dim=-1)
+        return turned.type_as(x_LHE)
 
 
 class RotaryPositions(nn.Module):
@@ -111,5 +111,6 @@ class RotaryPositions(nn.Module):
         super().__init__()
         self.d_k = d_k
 
-    def forward(self, x_BLD: Tensor, first: int) -> Rotation:
-        return Rotation(*waves_for(x_BLD, first, self.d_k, interleaved=False).chunk(2, dim=-1))
+    def forward(self, x_LD: Tensor, sentences: Sentences) -> Rotation:
+        sin_LE, cos_LE = waves_for(x_LD, sentences, self.d_k, interleaved=False).chunk(2, dim=-1)
+        return Rotation(sin_LE.unsqueeze(1), cos_LE.unsqueeze(1))

@@ -1,6 +1,7 @@
 """The layers of the two stacks (Vaswani et al. 2017, sections 3.1 and 3.3).
 
 Shapes: B batch, S source, T target, L either length, D width, F feed-forward, H heads, E head width, N beam, R = B × N.
+A tensor that begins with S, T or L holds sentences padded, [B, L, …], or packed, [L, …].
 """
 
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from transformer_cli.models.attention import CrossAttention, SelfAttention, initialise
 from transformer_cli.models.embeddings import Rotation
+from transformer_cli.models.sentences import Padded, Sentences
 from transformer_cli.schema import Activation, NormKind
 
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
@@ -52,13 +54,13 @@ class Residual(nn.Module):
         self.norm = make_norm(d_model, norm_kind)
         self.dropout = Dropout(dropout)
 
-    def forward(self, x_BLD: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        y_BLD: Tensor
+    def forward(self, x_LD: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        y_LD: Tensor
         if self.pre_norm:
-            y_BLD = x_BLD + self.dropout(sublayer(self.norm(x_BLD)))
+            y_LD = x_LD + self.dropout(sublayer(self.norm(x_LD)))
         else:
-            y_BLD = self.norm(x_BLD + self.dropout(sublayer(x_BLD)))
-        return y_BLD
+            y_LD = self.norm(x_LD + self.dropout(sublayer(x_LD)))
+        return y_LD
 
 
 class FeedForward(nn.Module):
@@ -76,15 +78,15 @@ class FeedForward(nn.Module):
         initialise(self.to_hidden)
         initialise(self.to_out)
 
-    def forward(self, x_BLD: Tensor) -> Tensor:
-        hidden_BLF = self.to_hidden(x_BLD)
+    def forward(self, x_LD: Tensor) -> Tensor:
+        hidden_LF = self.to_hidden(x_LD)
         if self.gated:
-            gate_BLF, value_BLF = hidden_BLF.chunk(2, dim=-1)
-            hidden_BLF = self.activate(gate_BLF) * value_BLF
+            gate_LF, value_LF = hidden_LF.chunk(2, dim=-1)
+            hidden_LF = self.activate(gate_LF) * value_LF
         else:
-            hidden_BLF = self.activate(hidden_BLF)
-        y_BLD: Tensor = self.to_out(self.dropout(hidden_BLF))
-        return y_BLD
+            hidden_LF = self.activate(hidden_LF)
+        y_LD: Tensor = self.to_out(self.dropout(hidden_LF))
+        return y_LD
 
 
 class EncoderLayer(nn.Module):
@@ -97,10 +99,10 @@ class EncoderLayer(nn.Module):
         self.self_attention, self.around_self_attention = self_attention, residual()
         self.feed_forward, self.around_feed_forward = feed_forward, residual()
 
-    def forward(self, x_BSD: Tensor, mask_B11S: Tensor, rotation: Rotation | None) -> Tensor:
-        x_BSD = self.around_self_attention(x_BSD, lambda x: self.self_attention(x, mask_B11S, rotation=rotation))
-        x_BSD = self.around_feed_forward(x_BSD, self.feed_forward)
-        return x_BSD
+    def forward(self, x_SD: Tensor, source: Sentences, rotation: Rotation | None) -> Tensor:
+        x_SD = self.around_self_attention(x_SD, lambda x: self.self_attention(x, source, rotation=rotation))
+        x_SD = self.around_feed_forward(x_SD, self.feed_forward)
+        return x_SD
 
 
 class DecoderLayer(nn.Module):
@@ -118,28 +120,35 @@ class DecoderLayer(nn.Module):
         self.cross_attention, self.around_cross_attention = cross_attention, residual()
         self.feed_forward, self.around_feed_forward = feed_forward, residual()
 
-    def forward(self, x_BTD: Tensor, memory_BSD: Tensor, mask_B11S: Tensor, rotation: Rotation | None) -> Tensor:
+    def forward(
+        self, x_TD: Tensor, target: Sentences, memory_SD: Tensor, source: Sentences, rotation: Rotation | None
+    ) -> Tensor:
         # Padding stands at the end of a target, so nothing real can look at it and causality is mask enough.
-        x_BTD = self.around_self_attention(x_BTD, lambda x: self.self_attention(x, causal=True, rotation=rotation))
-        x_BTD = self.around_cross_attention(x_BTD, lambda x: self.cross_attention(x, memory_BSD, mask_B11S))
-        x_BTD = self.around_feed_forward(x_BTD, self.feed_forward)
-        return x_BTD
+        x_TD = self.around_self_attention(
+            x_TD, lambda x: self.self_attention(x, target, causal=True, rotation=rotation)
+        )
+        x_TD = self.around_cross_attention(x_TD, lambda x: self.cross_attention(x, target, memory_SD, source))
+        x_TD = self.around_feed_forward(x_TD, self.feed_forward)
+        return x_TD
 
     def step(
         self,
         x_R1D: Tensor,
         past_RHTE: tuple[Tensor, Tensor],
-        memory_BHSE: tuple[Tensor, Tensor],
-        mask_B11S: Tensor,
+        memory_BSHE: tuple[Tensor, Tensor],
+        source: Padded,
         rotation: Rotation | None,
     ) -> Tensor:
         """`forward` for the newest token alone: keys and values of its past and of the memory are at hand.
 
         The beams of a sentence share its memory: to cross-attention they are N positions of one query.
         """
-        n_sentences = len(memory_BHSE[0])
+        n_sentences = len(memory_BSHE[0])
         x_R1D = self.around_self_attention(x_R1D, lambda x: self.self_attention.step(x, *past_RHTE, rotation))
         x_BND = x_R1D.view(n_sentences, -1, x_R1D.size(-1))
-        x_BND = self.around_cross_attention(x_BND, lambda x: self.cross_attention.look_up(x, *memory_BHSE, mask_B11S))
+        beams = Padded(x_BND.size(1))
+        x_BND = self.around_cross_attention(
+            x_BND, lambda x: self.cross_attention.look_up(x, beams, *memory_BSHE, source)
+        )
         y_BND: Tensor = self.around_feed_forward(x_BND, self.feed_forward)
         return y_BND.view_as(x_R1D)

@@ -1,7 +1,7 @@
 """The Transformer of "Attention Is All You Need" (Vaswani et al. 2017), section 3, and its incremental decoder.
 
 Shapes: B batch, S source, T target, L either length, D width, H heads, E head width, V vocabulary, N beam, R = B × N,
-Y layers.
+Y layers. A tensor that begins with S, T or L holds sentences padded, [B, L, …], or packed, [L, …].
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +22,7 @@ from transformer_cli.models.embeddings import (
     TokenEmbedding,
 )
 from transformer_cli.models.layers import DecoderLayer, Dropout, EncoderLayer, FeedForward, Residual, make_norm
+from transformer_cli.models.sentences import Padded, Sentences
 from transformer_cli.registry import Registry
 from transformer_cli.schema import ModelConfig, Norm, Positions, Tying
 
@@ -41,11 +42,11 @@ class Stack(nn.Module):
         self.dropout = Dropout(config.dropout)
         self.norm = make_norm(config.d_model, config.norm_kind) if config.norm is Norm.pre else nn.Identity()
 
-    def enter(self, x_BLD: Tensor, first: int = 0) -> tuple[Tensor, Rotation | None]:
-        """Embeddings that know their position, counted from `first`; or how far each position turns."""
-        rotation = self.rotary(x_BLD, first) if self.rotary is not None else None
-        x_BLD = self.positions(x_BLD, first) if self.positions is not None else x_BLD
-        return self.dropout(x_BLD), rotation
+    def enter(self, x_LD: Tensor, sentences: Sentences) -> tuple[Tensor, Rotation | None]:
+        """Embeddings that know their position; or how far each position turns."""
+        rotation = self.rotary(x_LD, sentences) if self.rotary is not None else None
+        x_LD = self.positions(x_LD, sentences) if self.positions is not None else x_LD
+        return self.dropout(x_LD), rotation
 
 
 class Encoder(Stack):
@@ -55,12 +56,12 @@ class Encoder(Stack):
         super().__init__(config)
         self.layers = nn.ModuleList(make_encoder_layer(config) for _ in range(config.n_encoder_layers))
 
-    def forward(self, x_BSD: Tensor, mask_B11S: Tensor) -> Tensor:
-        x_BSD, rotation = self.enter(x_BSD)
+    def forward(self, x_SD: Tensor, source: Sentences) -> Tensor:
+        x_SD, rotation = self.enter(x_SD, source)
         for layer in self.layers:
-            x_BSD = layer(x_BSD, mask_B11S, rotation)
-        memory_BSD: Tensor = self.norm(x_BSD)
-        return memory_BSD
+            x_SD = layer(x_SD, source, rotation)
+        memory_SD: Tensor = self.norm(x_SD)
+        return memory_SD
 
 
 @dataclass
@@ -73,8 +74,8 @@ class DecoderCache:
 
     keys_YRHTE: Tensor
     values_YRHTE: Tensor
-    memory_BHSE: list[tuple[Tensor, Tensor]]
-    mask_B11S: Tensor
+    memory_BSHE: list[tuple[Tensor, Tensor]]
+    source: Padded
     length: int = 0
 
     def past(self) -> Iterator[tuple[Tensor, Tensor]]:
@@ -93,8 +94,8 @@ class DecoderCache:
         self.keys_YRHTE = self.keys_YRHTE[:, : len(rows_R)]
         self.values_YRHTE = self.values_YRHTE[:, : len(rows_R)]
         if sentences_B is not None:
-            self.memory_BHSE = [(k_BHSE[sentences_B], v_BHSE[sentences_B]) for k_BHSE, v_BHSE in self.memory_BHSE]
-            self.mask_B11S = self.mask_B11S[sentences_B]
+            self.memory_BSHE = [(k_BSHE[sentences_B], v_BSHE[sentences_B]) for k_BSHE, v_BSHE in self.memory_BSHE]
+            self.source = self.source.select(sentences_B)
 
 
 class Decoder(Stack):
@@ -105,29 +106,29 @@ class Decoder(Stack):
         layers = nn.ModuleList(make_decoder_layer(config) for _ in range(config.n_decoder_layers))
         self.layers = cast(Sequence[DecoderLayer], layers)  # torch's list does not tell what it holds
 
-    def forward(self, x_BTD: Tensor, memory_BSD: Tensor, mask_B11S: Tensor) -> Tensor:
-        x_BTD, rotation = self.enter(x_BTD)
+    def forward(self, x_TD: Tensor, target: Sentences, memory_SD: Tensor, source: Sentences) -> Tensor:
+        x_TD, rotation = self.enter(x_TD, target)
         for layer in self.layers:
-            x_BTD = layer(x_BTD, memory_BSD, mask_B11S, rotation)
-        y_BTD: Tensor = self.norm(x_BTD)
-        return y_BTD
+            x_TD = layer(x_TD, target, memory_SD, source, rotation)
+        y_TD: Tensor = self.norm(x_TD)
+        return y_TD
 
-    def start(self, memory_BSD: Tensor, mask_B11S: Tensor, *, beam_size: int, max_length: int) -> DecoderCache:
+    def start(self, memory_BSD: Tensor, source: Padded, *, beam_size: int, max_length: int) -> DecoderCache:
         memory = [layer.cross_attention.project_memory(memory_BSD) for layer in self.layers]
-        rows, (k_BHSE, v_BHSE) = len(memory_BSD) * beam_size, memory[0]
+        rows, (k_BSHE, v_BSHE) = len(memory_BSD) * beam_size, memory[0]
         return DecoderCache(
-            keys_YRHTE=k_BHSE.new_empty(len(memory), rows, k_BHSE.size(1), max_length, k_BHSE.size(-1)),
-            values_YRHTE=v_BHSE.new_empty(len(memory), rows, v_BHSE.size(1), max_length, v_BHSE.size(-1)),
-            memory_BHSE=memory,
-            mask_B11S=mask_B11S,
+            keys_YRHTE=k_BSHE.new_empty(len(memory), rows, k_BSHE.size(2), max_length, k_BSHE.size(-1)),
+            values_YRHTE=v_BSHE.new_empty(len(memory), rows, v_BSHE.size(2), max_length, v_BSHE.size(-1)),
+            memory_BSHE=memory,
+            source=source,
         )
 
     def step(self, x_R1D: Tensor, cache: DecoderCache) -> Tensor:
         assert cache.length < cache.keys_YRHTE.size(-2), "more steps than `start` was told of"
-        x_R1D, rotation = self.enter(x_R1D, first=cache.length)
+        x_R1D, rotation = self.enter(x_R1D, Padded(1, first=cache.length))
         cache.length += 1
-        for layer, past_RHTE, memory_BHSE in zip(self.layers, cache.past(), cache.memory_BHSE, strict=True):
-            x_R1D = layer.step(x_R1D, past_RHTE, memory_BHSE, cache.mask_B11S, rotation)
+        for layer, past_RHTE, memory_BSHE in zip(self.layers, cache.past(), cache.memory_BSHE, strict=True):
+            x_R1D = layer.step(x_R1D, past_RHTE, memory_BSHE, cache.source, rotation)
         y_R1D: Tensor = self.norm(x_R1D)
         return y_R1D
 
@@ -176,30 +177,25 @@ class Transformer(nn.Module):
     def target_embedding(self) -> TokenEmbedding:
         return self.source_embedding if self.own_target_embedding is None else self.own_target_embedding
 
-    def forward(
-        self,
-        source_BS: Tensor,
-        target_in_BT: Tensor,
-        source_mask_BS: Tensor | None = None,
-        *,
-        at_K: Tensor | None = None,
-    ) -> Tensor:
-        """Logits of the token after each of `target_in_BT`, [B, T, V], or only at the cells `at_K`, [K, V].
+    def forward(self, source_BS: Tensor, target_in_BT: Tensor, source_mask_BS: Tensor | None = None) -> Tensor:
+        """Logits of the token after each of `target_in_BT`, [B, T, V].
 
-        `source_mask_BS` is True at real tokens; unset, all but the padding id is real. Cells are counted row by row;
-        leaving padding out before the output layer, the dearest one, is what makes them worth naming.
+        `source_mask_BS` is True at real tokens; unset, all but the padding id is real.
         """
-        mask_B11S = self._may_look_at(source_BS, source_mask_BS)
-        memory_BSD = self.encoder(self.source_embedding(source_BS), mask_B11S)
-        y_BTD = self.decoder(self.target_embedding(target_in_BT), memory_BSD, mask_B11S)
-        return self._logits(y_BTD if at_K is None else y_BTD.flatten(0, 1).index_select(0, at_K))
+        source = self._padded(source_BS, source_mask_BS)
+        return self.predict(source_BS, source, target_in_BT, Padded(target_in_BT.size(1)))
+
+    def predict(self, source_S: Tensor, source: Sentences, target_in_T: Tensor, target: Sentences) -> Tensor:
+        """Logits of the token after each of `target_in_T`, [T, V] of packed sentences, [B, T, V] of padded ones."""
+        memory_SD = self.encoder(self.source_embedding(source_S), source)
+        return self._logits(self.decoder(self.target_embedding(target_in_T), target, memory_SD, source))
 
     @torch.no_grad()
     def start(self, source_BS: Tensor, *, beam_size: int, max_length: int) -> DecoderCache:
         """A cache for at most `max_length` calls of `step` on `beam_size` rows for each source sentence."""
-        mask_B11S = self._may_look_at(source_BS)
-        memory_BSD = self.encoder(self.source_embedding(source_BS), mask_B11S)
-        return self.decoder.start(memory_BSD, mask_B11S, beam_size=beam_size, max_length=max_length)
+        source = self._padded(source_BS)
+        memory_BSD = self.encoder(self.source_embedding(source_BS), source)
+        return self.decoder.start(memory_BSD, source, beam_size=beam_size, max_length=max_length)
 
     @torch.no_grad()
     def step(self, ids_R: Tensor, cache: DecoderCache) -> Tensor:
@@ -234,11 +230,11 @@ class Transformer(nn.Module):
     def _logits(self, y: Tensor) -> Tensor:
         return (self.target_embedding if self.own_output is None else self.own_output).logits(y)
 
-    def _may_look_at(self, source_BS: Tensor, source_mask_BS: Tensor | None = None) -> Tensor:
+    def _padded(self, source_BS: Tensor, source_mask_BS: Tensor | None = None) -> Padded:
         mask_BS = source_BS != self.source_pad_id if source_mask_BS is None else source_mask_BS
         # A sentence of nothing but padding may look at it: a softmax over nothing is not a number.
         mask_BS = mask_BS | ~mask_BS.any(dim=1, keepdim=True)
-        return mask_BS[:, None, None, :]
+        return Padded(source_BS.size(1), mask_BS[:, None, None, :])
 
 
 def build_model(

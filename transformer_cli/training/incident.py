@@ -66,8 +66,8 @@ class Incident:
 
 def diagnose(learner: Learner, pairs: EncodedCorpus, tokenizers: Tokenizers, *, step: int) -> list[Finding]:
     """Each batch of the update of `step`, which consists of `pairs`, with the dropout that it had there."""
-    cells = learner.settings.max_batch_cells
-    batches = micro_batches(pairs, np.arange(len(pairs)), tokenizers, max_cells=cells)
+    n_most = learner.settings.tokens_per_batch
+    batches = micro_batches(pairs, np.arange(len(pairs)), tokenizers, max_tokens=n_most)
     n_tokens = sum(batch.n_target_tokens for batch in batches)
     findings = []
     for i, batch in enumerate(batches):
@@ -84,12 +84,7 @@ def diagnose(learner: Learner, pairs: EncodedCorpus, tokenizers: Tokenizers, *, 
 
 
 def _text(batch: Batch, tokenizers: Tokenizers) -> list[tuple[str, str]]:
-    sources = [row[mask].tolist() for row, mask in zip(batch.source_BS, batch.source_mask_BS, strict=True)]
-    targets = [row[mask].tolist() for row, mask in zip(batch.target_out_BT, batch.target_mask_BT, strict=True)]
-    return [
-        (tokenizers.source.decode(source), tokenizers.target.decode(target))
-        for source, target in zip(sources, targets, strict=True)
-    ]
+    return [(tokenizers.source.decode(source), tokenizers.target.decode(target)) for source, target in batch.pairs()]
 
 
 def write_incident(

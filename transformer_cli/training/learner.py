@@ -1,5 +1,11 @@
 """What learns: the model, its optimizer and the precision they work in; and one update of them.
 
+In bf16 and fp16 the matrix products and attention read and write 16 bits. All that adds up many small numbers stays
+float32: the parameters and the residual sum of each layer, the statistics of its norm, the log-sum-exp of attention and
+of the loss, the loss itself, the gradients as they accumulate, their norm, what the optimizer remembers (Muon's five
+products apart, which torch does in bf16), and the moving average. In tf32 everything is float32, but the products round
+their factors to 10 bits.
+
 Shapes: K target tokens that are real, V vocabulary.
 """
 
@@ -20,6 +26,8 @@ from transformer_cli.errors import EnvironmentFault
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.transformer import MODELS, Transformer, build_model
 from transformer_cli.schema import Precision, TrainConfig
+from transformer_cli.training.ema import PREFIX as EMA
+from transformer_cli.training.ema import Ema
 from transformer_cli.training.loss import smoothed_nll
 from transformer_cli.training.optimizers import (
     OPTIMIZERS,
@@ -43,7 +51,7 @@ class UpdateStats:
     grad_norm: Tensor  # before clipping
     finite: Tensor  # False: the loss is not a number, and nothing was learnt
     n_tokens: int  # target tokens
-    n_cells: int  # of the padded batches, both sides
+    n_cells: int  # that were computed, both sides
 
 
 Share = list[tuple[tuple[int, ...], Batch]]  # of one rank: batches with their numbers
@@ -61,6 +69,7 @@ class Learner:
         self.device, self.settings, self.seed = device, config.train, config.seed
         self.ranks = ranks or Ranks(StopRequest())
         self.dtype = choose_dtype(config.train.precision, device)
+        set_float32_products(config.train.precision, device)
         torch.manual_seed(stable_seed(config.seed))
         self.model: Transformer = build_model(
             config.model,
@@ -73,6 +82,7 @@ class Learner:
         self.optimizer: Optimizer = build_optimizer(self.model, config.optimizer)
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.dtype is torch.float16)
         self.skips = Skips(device, most=config.train.max_skipped)
+        self.ema = Ema(self.model, config.train.ema) if config.train.ema is not None else None
         self.n_splits = 0  # of batches that were too large for the memory
 
     def autocast(self) -> AbstractContextManager[Any]:
@@ -96,7 +106,9 @@ class Learner:
             self.optimizer.found_inf = self.skips.last.float()  # type: ignore[attr-defined]  # the kernel looks at it
         self.scaler.step(self.optimizer)
         self.scaler.update()
-        n_cells = sum(batch.source_BS.numel() + batch.target_in_BT.numel() for batch in batches)
+        if self.ema is not None:
+            self.ema.update(step, changed=~self.skips.last & grad_norm.isfinite())
+        n_cells = sum(batch.n_tokens for batch in batches)
         return UpdateStats(loss, nll, grad_norm, finite, n_tokens, n_cells)
 
     def _backward(self, batches: Sequence[Batch], *, step: int, n_tokens: int) -> Tensor:
@@ -143,21 +155,20 @@ class Learner:
 
     def _halves(self, batch: Batch, step: int) -> tuple[Batch, Batch]:
         """Raises EnvironmentFault for a single sentence."""
-        n_rows, n_cells = len(batch.source_BS), batch.source_BS.numel() + batch.target_in_BT.numel()
-        if n_rows == 1:
+        if batch.n_pairs == 1:
             raise EnvironmentFault(
-                f"step {step}: out of memory with a single pair of {n_cells:,} tokens."
+                f"step {step}: out of memory with a single pair of {batch.n_tokens:,} tokens."
                 " Lower data.max_length, or choose a smaller model"
             )
         self.n_splits += 1
         LOGGER.warning(
-            "step %d: out of memory with a batch of %d pairs (%s cells); it is cut in two and tried again"
-            " (%d times so far). Lower train.max_batch_cells if this happens often",
-            *(step, n_rows, f"{n_cells:,}", self.n_splits),
+            "step %d: out of memory with a batch of %d pairs (%s tokens); it is cut in two and tried again"
+            " (%d times so far). Lower train.tokens_per_batch if this happens often",
+            *(step, batch.n_pairs, f"{batch.n_tokens:,}", self.n_splits),
         )
         if self.device.type == "cuda":
             torch.cuda.empty_cache()  # what is left in pieces may be enough in one piece
-        return batch.rows(slice(0, n_rows // 2)), batch.rows(slice(n_rows // 2, n_rows))
+        return batch.halves()
 
     def _parameters(self) -> Iterator[nn.Parameter]:
         return (parameter for parameter in self.model.parameters() if parameter.requires_grad)
@@ -182,12 +193,17 @@ class Learner:
         return torch.zeros((), dtype=torch.bool, device=self.device) if scale is None else scale > 1
 
     def remembered(self) -> dict[str, Tensor]:
-        """The optimizer's tensors, by parameter name."""
-        return optimizer_tensors(self.optimizer, self.model.named_parameters())
+        """The optimizer's tensors and those of the moving average, by parameter name."""
+        averaged = self.ema.tensors() if self.ema is not None else {}
+        return optimizer_tensors(self.optimizer, self.model.named_parameters()) | averaged
 
-    def restore(self, optimizer: Mapping[str, Tensor], state: dict[str, Any]) -> None:
-        """Go on with what the optimizer remembered and with the rest of a checkpoint's `state`, but for the weights."""
+    def restore(self, remembered: Mapping[str, Tensor], state: dict[str, Any]) -> None:
+        """Go on with what was `remembered` and the rest of a checkpoint's `state`; its weights are there already."""
+        averaged = {name: tensor for name, tensor in remembered.items() if name.startswith(EMA)}
+        optimizer = {name: tensor for name, tensor in remembered.items() if name not in averaged}
         load_optimizer_tensors(self.optimizer, self.model.named_parameters(), optimizer)
+        if self.ema is not None:
+            self.ema.restore(averaged)
         if state["scaler"]:  # empty, where the run was in another precision until now
             self.scaler.load_state_dict(state["scaler"])
         self.skips.restore(state.get("skipped", (0, 0)))
@@ -262,8 +278,21 @@ def choose_dtype(wanted: Precision, device: torch.device) -> torch.dtype:
     has_bf16 = not on_gpu or torch.cuda.is_bf16_supported(including_emulation=False)
     if wanted is Precision.fp16 and not on_gpu:
         raise EnvironmentFault("train.precision=fp16: needs a GPU. Use train.precision=fp32")
+    if wanted is Precision.tf32 and not on_gpu:
+        raise EnvironmentFault("train.precision=tf32: needs a GPU; a CPU has fp32 and bf16. Use train.precision=fp32")
+    if wanted is Precision.tf32 and not torch.cuda.is_tf32_supported():
+        raise EnvironmentFault("train.precision=tf32: this GPU does not have it. Use train.precision=fp32")
     if wanted is Precision.bf16 and not has_bf16:
         raise EnvironmentFault("train.precision=bf16: this GPU does not have it. Use train.precision=fp16")
     if wanted is Precision.auto:
         wanted = (Precision.bf16 if has_bf16 else Precision.fp16) if on_gpu else Precision.fp32
-    return {Precision.fp32: torch.float32, Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}[wanted]
+    return {Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}.get(wanted, torch.float32)
+
+
+def set_float32_products(precision: Precision, device: torch.device) -> None:
+    """Let a GPU multiply float32 matrices as `precision` says: exactly, or with factors rounded to tf32.
+
+    It holds for the whole process. torch has a newer name for it, but its compiler refuses to work once that is used.
+    """
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("high" if precision is Precision.tf32 else "highest")

@@ -1,4 +1,4 @@
-"""The training loop: update, log, evaluate, save, and at the end ship the better of best and average.
+"""The training loop: update, log, evaluate, save, and at the end ship the best of best and averages.
 
 There is no random state to restore: every micro-batch draws its dropout from (seed, step, micro-batch), and every
 update its sentences from (seed, step).
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
+from torch import Tensor
 
 from transformer_cli.config import to_plain
 from transformer_cli.data.batching import BatchPlan, micro_batches
@@ -34,10 +35,12 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import MALFORMED, MODEL_FILE, ModelFile, read_model, write_model
 from transformer_cli.schema import TrainConfig
 from transformer_cli.training.averaging import average
+from transformer_cli.training.batch_size import settled
 from transformer_cli.training.checkpoints import Checkpoint, CheckpointStore
 from transformer_cli.training.incident import write_incident
 from transformer_cli.training.learner import Learner, is_out_of_memory
 from transformer_cli.training.pictures import attention_picture
+from transformer_cli.training.profile import Trace
 from transformer_cli.training.progress import Interval, Progress, Ranked
 from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.resuming import (
@@ -67,6 +70,16 @@ class TrainResult:
     step: int  # the last one
 
 
+@dataclass(frozen=True)
+class Average:
+    """Weights that compete with the best checkpoint."""
+
+    name: str
+    told: dict[str, Any]  # in the outcome, beside the scores
+    what: str
+    weights: dict[str, Tensor]
+
+
 def train(
     config: TrainConfig, prepared: Prepared, run_dir: Path, *, device: torch.device, ranks: Ranks | None = None
 ) -> TrainResult:
@@ -79,8 +92,10 @@ def train(
     with log_file(run_dir / "tfm.log"):
         store = CheckpointStore(run_dir)
         store.sweep()
+        checkpoint = find_checkpoint(store, config.resume)
+        config = settled(config, prepared, device, ranks, checkpoint)
         run = FirstRun(config, prepared, device, ranks, store)
-        run.resume()
+        run.resume(checkpoint)
         result = read_result(run_dir, run.progress.step) if run.progress.is_over(config.train) else None
         ranks.share("finished", "finished" if result is not None else "")
         if result is not None:
@@ -95,8 +110,8 @@ def train(
 
 def assist(config: TrainConfig, prepared: Prepared, *, device: torch.device, ranks: Ranks) -> None:
     """What `train` is on every rank but the first. Raises as `train` does."""
-    run = Run(config, prepared, device, ranks)
-    run.resume()
+    run = Run(settled(config, prepared, device, ranks, None), prepared, device, ranks)
+    run.resume(None)
     if not ranks.share("finished", None):
         run.learn()
 
@@ -117,9 +132,9 @@ class Run:
         self.progress, self.interval = Progress(), Interval(device)
         self.n_skipped = 0  # updates, as far as they were noticed
 
-    def resume(self) -> None:
-        """Go on from the checkpoint that the first rank has found, if it has."""
-        self.go_on_from(None)
+    def resume(self, checkpoint: Checkpoint | None) -> None:
+        """Go on from the checkpoint that the first rank has found, if it has; the others have None."""
+        self.go_on_from(checkpoint)
 
     def go_on_from(self, checkpoint: Checkpoint | None, *, steps: Collection[int] = ()) -> None:
         state = share_checkpoint(checkpoint, self.learner, self.ranks)
@@ -148,7 +163,7 @@ class Run:
         """One update with the next sentences of the plan."""
         step, corpus, settings = self.progress.step + 1, self.prepared.train, self.config.train
         indices = self.plan.update(step - 1)
-        batches = micro_batches(corpus, indices, self.prepared.tokenizers, max_cells=settings.max_batch_cells)
+        batches = micro_batches(corpus, indices, self.prepared.tokenizers, max_tokens=settings.tokens_per_batch)
         stats = self.learner.update(batches, step=step, rate=self.schedule(step))
         self.progress.step = step
         self.progress.n_tokens += stats.n_tokens
@@ -231,16 +246,16 @@ class FirstRun(Run):
         super().__init__(config, prepared, device, ranks)
         self.store, self.run_dir = store, store.run_dir
         self.plain_config = to_plain(config)
-        self.environment = environment(device, ranks)
+        self.environment = {**environment(device, ranks), "tokens_per_batch": config.train.tokens_per_batch}
         self.validator = Validator(config, prepared, device)
         if config.decode.exact:
             check_exact(self.learner.model, device)  # not at the first evaluation, hours later
         self.scores: DevScores | None = None  # of this step
         self.recorder: Recorder
         self.saver: Saver
+        self.trace: Trace
 
-    def resume(self) -> None:
-        checkpoint = find_checkpoint(self.store, self.config.resume)
+    def resume(self, checkpoint: Checkpoint | None) -> None:
         if checkpoint is None:
             LOGGER.info("%s: starting a new run", self.run_dir)
             self.go_on_from(None)
@@ -274,6 +289,7 @@ class FirstRun(Run):
         with (
             Recorder(self.run_dir, progress.step, progress.evaluated, max_steps=settings.max_steps) as self.recorder,
             Saver(self.store, self.learner.device) as self.saver,
+            Trace(self.run_dir, self.learner.device, enabled=settings.profile) as self.trace,
         ):
             yield
 
@@ -289,6 +305,8 @@ class FirstRun(Run):
         self.saver.check()
         n_tokens = self.progress.n_tokens
         super().update()
+        with self.recorder.paused():
+            self.trace.advance(self.progress.step)
         if not self.saver.has_memory:  # only now has the optimizer something to remember
             self.saver.reserve(self.learner.model.state_dict(), self.learner.remembered())
         self.recorder.advance(self.progress.n_tokens - n_tokens)
@@ -309,6 +327,7 @@ class FirstRun(Run):
                 raise CheckpointError(UNSOUND)
             with self.recorder.paused():
                 scores = self.validator.score(model, self.learner.autocast, self.refuse_to_go_on)
+                averaged = self._score_ema()
         except StopNow:
             return json.dumps(None)
         except CheckpointError as error:  # the model gives no numbers
@@ -318,17 +337,28 @@ class FirstRun(Run):
             if not is_out_of_memory(error):
                 raise
             raise EnvironmentFault(
-                f"step {step}: out of memory while evaluating. Lower decode.batch_tokens or train.max_batch_cells"
+                f"step {step}: out of memory while evaluating. Lower decode.batch_tokens or train.tokens_per_batch"
             ) from error
         self.scores = scores
-        self.recorder.dev(step, scores.as_dict())
+        self.recorder.dev(step, {**scores.as_dict(), **averaged})
         LOGGER.info("step %d: dev nll %.3f, BLEU %.2f (%s)", step, scores.nll, scores.bleu.value, scores.bleu.signature)
+        if "ema_nll" in averaged:
+            LOGGER.info("step %d: dev nll %.3f of the moving average", step, averaged["ema_nll"])
         for i, (source, reference, translation) in enumerate(self.validator.examples(scores)):
             LOGGER.info("  source %s, reference %s, translation %s", *map(quoted, (source, reference, translation)))
             self.recorder.text(step, f"sample/{i + 1}", f"{source}\n\n{reference}\n\n**{translation}**")
         for name, layers_BHTS in self.validator.attention(model).items():
             self.recorder.picture(step, f"attention/{name}", attention_picture(layers_BHTS))
         return json.dumps([scores.rank(self.config.train.best_metric), failed])
+
+    def _score_ema(self) -> dict[str, float]:
+        """The dev NLL of the moving average, if there is one."""
+        ema = self.learner.ema
+        if ema is None or not ema.is_sound():
+            return {}
+        with ema.in_place():
+            nll = self.validator.nll(self.learner.model, self.learner.autocast, self.refuse_to_go_on)
+        return {"ema_nll": nll} if math.isfinite(nll) else {}
 
     def refuse_to_go_on(self) -> None:
         """Raise StopNow if a signal came: an evaluation may take longer than the system waits."""
@@ -392,23 +422,22 @@ class FirstRun(Run):
             )
 
     def ship(self) -> TrainResult:
-        """Write `model.safetensors`: the best checkpoint, or the average of the last ones if that is no worse."""
+        """Write `model.safetensors`: the best checkpoint, or the best of those averages that are no worse."""
         progress, metric = self.progress, self.config.train.best_metric
         best = progress.best[0] if progress.best else Ranked((-math.inf, -math.inf), progress.step)
         shipped, what = self.store.load_model(best.step), f"the checkpoint of step {best.step}"
+        rank = best.rank
         outcome: dict[str, Any] = {"best": {"step": best.step, **shipped.scores}}
-        steps = progress.saved[-self.config.train.average_last :]
-        if len(steps) > 1:
-            weights = average(self.store.load_model(step).weights for step in steps)
-            self.learner.model.load_state_dict(weights)
+        for candidate in self._averages():
+            self.learner.model.load_state_dict(candidate.weights)
             try:
                 scores = self.validator.score(self.learner.model, self.learner.autocast, self.refuse_if_signalled)
             except StopNow:
                 raise Stopped(self.ranks.request.signal, f"{self.run_dir}: {self._newest()}") from None
-            outcome["average"] = {"steps": steps, **scores.as_dict()}
-            if scores.rank(metric) >= best.rank:
-                shipped = replace(self._model_file(), weights=weights, scores=scores.as_dict())
-                what = f"the average of {len(steps)} checkpoints, steps {', '.join(map(str, steps))}"
+            outcome[candidate.name] = {**candidate.told, **scores.as_dict()}
+            if scores.rank(metric) >= rank:
+                shipped = replace(self._model_file(), weights=candidate.weights, scores=scores.as_dict())
+                rank, what = scores.rank(metric), candidate.what
         path = self.run_dir / MODEL_FILE
         outcome |= {"step": progress.step, "shipped": what, "dev_score": shipped.scores.get(f"dev_{metric.name}")}
         self.recorder.final(progress.step, outcome)
@@ -419,6 +448,17 @@ class FirstRun(Run):
         result = read_result(self.run_dir, progress.step)
         assert result is not None
         return result
+
+    def _averages(self) -> Iterator[Average]:
+        """Of all updates, and of the last checkpoints."""
+        ema, steps = self.learner.ema, self.progress.saved[-self.config.train.average_last :]
+        if ema is not None and ema.is_sound():
+            decay = self.config.train.ema
+            yield Average("ema", {"decay": decay}, f"the moving average of all updates, decay {decay}", ema.weights())
+        if len(steps) > 1:
+            weights = average(self.store.load_model(step).weights for step in steps)
+            what = f"the average of {len(steps)} checkpoints, steps {', '.join(map(str, steps))}"
+            yield Average("average", {"steps": steps}, what, weights)
 
     def _save_alone(self) -> None:
         """Another rank is gone. What was learnt until then is whole here; but a GPU may still be adding up."""

@@ -1,6 +1,7 @@
 """Optimizers by name, and their state as plain tensors by parameter name."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +12,8 @@ from transformer_cli.registry import Registry
 from transformer_cli.schema import OptimizerConfig
 
 OPTIMIZERS: Registry[Callable[[nn.Module, OptimizerConfig], Optimizer]] = Registry("optimizer")
-REMEMBERED = ("step", "exp_avg", "exp_avg_sq")  # by all of them for each parameter
+REMEMBERED_BY_ADAM = ("step", "exp_avg", "exp_avg_sq")  # for each parameter
+REMEMBERED_BY_MUON = ("momentum_buffer",)
 _STEP = torch.tensor(0.0)  # is counted in one number
 
 
@@ -23,18 +25,57 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> Optimizer:
 @OPTIMIZERS.register("adam")
 def adam(model: nn.Module, config: OptimizerConfig) -> Optimizer:
     """Kingma and Ba 2015; weight decay, if any, is added to the gradient."""
-    return torch.optim.Adam(_groups(model, config), betas=config.betas, eps=config.eps, fused=True)
+    return torch.optim.Adam(_groups(list(model.parameters()), config), betas=config.betas, eps=config.eps, fused=True)
 
 
 @OPTIMIZERS.register("adamw")
 def adamw(model: nn.Module, config: OptimizerConfig) -> Optimizer:
     """Adam whose weight decay does not pass through the moments (Loshchilov and Hutter 2019)."""
-    return torch.optim.AdamW(_groups(model, config), betas=config.betas, eps=config.eps, fused=True)
+    return torch.optim.AdamW(_groups(list(model.parameters()), config), betas=config.betas, eps=config.eps, fused=True)
 
 
-def _groups(model: nn.Module, config: OptimizerConfig) -> list[dict[str, object]]:
+@OPTIMIZERS.register("muon")
+def muon(model: nn.Module, config: OptimizerConfig) -> Optimizer:
+    """Muon (Jordan et al. 2024) for the matrices between the layers, AdamW for embeddings, biases and norms."""
+    return MuonAndAdamW(model, config)
+
+
+class MuonAndAdamW(Optimizer):
+    """Both as one. Muon's updates are scaled to be as large as AdamW's (Liu et al. 2025), so that one rate serves both.
+
+    As torch's fused optimizers do, `step` looks at `found_inf` on the device: above 0, nothing changes. Muon knows
+    nothing of it, so what it has changed is put back, at the price of a copy of its matrices and their momentum.
+    """
+
+    _step_supports_amp_scaling = True  # by which GradScaler knows those that look at `found_inf`
+
+    def __init__(self, model: nn.Module, config: OptimizerConfig) -> None:
+        matrices = [module.weight for module in model.modules() if isinstance(module, nn.Linear)]
+        taken = set(matrices)
+        others = [parameter for parameter in model.parameters() if parameter not in taken]
+        self._muon = torch.optim.Muon(matrices, weight_decay=config.weight_decay, adjust_lr_fn="match_rms_adamw")
+        self._adamw = torch.optim.AdamW(_groups(others, config), betas=config.betas, eps=config.eps, fused=True)
+        super().__init__([*self._muon.param_groups, *self._adamw.param_groups], {})
+        self._muon.state = self._adamw.state = self.state
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        found_inf: Tensor | None = getattr(self, "found_inf", None)
+        matrices = self._muon.param_groups[0]["params"]
+        for matrix in matrices:
+            self.state[matrix].setdefault("momentum_buffer", torch.zeros_like(matrix))
+        changing = [*matrices, *(self.state[matrix]["momentum_buffer"] for matrix in matrices)]
+        before = [] if found_inf is None else [tensor.clone() for tensor in changing]
+        self._muon.step()  # type: ignore[no-untyped-call]
+        if found_inf is not None:
+            for tensor, old in zip(changing, before, strict=True):
+                tensor.copy_(torch.where(found_inf > 0, old, tensor))
+        self._adamw.found_inf = found_inf  # type: ignore[attr-defined]
+        self._adamw.step()
+
+
+def _groups(parameters: Sequence[nn.Parameter], config: OptimizerConfig) -> list[dict[str, Any]]:
     """Only matrices decay: biases and norms have no reason to be near zero."""
-    parameters = list(model.parameters())
     return [
         {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": config.weight_decay},
         {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
@@ -58,18 +99,32 @@ def load_optimizer_tensors(
 ) -> None:
     """The inverse of `optimizer_tensors`. Raises CheckpointError when they belong to another model."""
     by_name = dict(parameters)
-    like = {f"{key}/{name}": by_name[name] if key != "step" else _STEP for name in by_name for key in REMEMBERED}
-    for full_name in sorted(like.keys() | tensors.keys()) if tensors else ():  # there are none before the first update
-        wanted, found = _kind(like.get(full_name)), _kind(tensors.get(full_name))
-        if wanted != found:
-            raise CheckpointError(
-                f"optimizer state {quoted(full_name)}: {found}, but this model asks for {wanted}."
-                " Resume with the config that the run was started with"
-            )
+    like: dict[str, Tensor] = {}
+    keys = {parameter: _remembered(group) for group in optimizer.param_groups for parameter in group["params"]}
+    for name, parameter in by_name.items():
+        like |= {f"{key}/{name}": parameter if key != "step" else _STEP for key in keys[parameter]}
+    if tensors:  # there are none before the first update
+        refuse_unlike(like, tensors)
     for full_name, value in tensors.items():
         key, _, name = full_name.partition("/")
         parameter = by_name[name]
         optimizer.state[parameter][key] = value.to(parameter.device, copy=True)
+
+
+def refuse_unlike(like: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> None:
+    """Raise CheckpointError if `tensors` differ from `like` in names, shapes or types."""
+    for name in sorted(like.keys() | tensors.keys()):
+        wanted, found = _kind(like.get(name)), _kind(tensors.get(name))
+        if wanted != found:
+            raise CheckpointError(
+                f"optimizer state {quoted(name)}: {found}, but this model asks for {wanted}."
+                " Resume with the config that the run was started with"
+            )
+
+
+def _remembered(group: Mapping[str, Any]) -> tuple[str, ...]:
+    """What there is to remember for each parameter of a group."""
+    return REMEMBERED_BY_MUON if "ns_steps" in group else REMEMBERED_BY_ADAM
 
 
 def _kind(tensor: Tensor | None) -> str:

@@ -84,6 +84,14 @@ class Ranks:
         for tensor, total in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
             tensor.copy_(total.view_as(tensor))
 
+    def least(self, number: int) -> int:
+        """The smallest of the numbers that the ranks give. Raises as `agree` does."""
+        if self._store is None:
+            return number
+        least = torch.tensor(number)
+        self._together(lambda: dist.all_reduce(least, dist.ReduceOp.MIN, async_op=True), 0)
+        return int(least)
+
     def spread(self, tensors: Sequence[Tensor]) -> None:
         """Overwrite the tensors with the first rank's."""
         for tensor in tensors if self._store is not None else ():

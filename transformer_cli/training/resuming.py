@@ -115,14 +115,15 @@ def environment(device: torch.device, ranks: Ranks) -> dict[str, Any]:
 
 def warn_of_other_environment(state: dict[str, Any], now: dict[str, Any]) -> None:
     before = state.get("environment", now)
-    changed = [f"{key} was {before.get(key)}, is {now[key]}" for key in now if before.get(key) != now[key]]
+    changed = [f"{key} was {before[key]}, is {now[key]}" for key in now if before.get(key, now[key]) != now[key]]
     if changed:
         LOGGER.warning("%s: the last bits may differ from those of a run that went on unchanged", "; ".join(changed))
 
 
 def require_room(store: CheckpointStore, settings: TrainSettings, model: nn.Module) -> None:
     """Raise EnvironmentFault if the disk has no room for the checkpoints that this run will keep at once."""
-    size = 3 * sum(weight.nbytes for weight in model.state_dict().values())  # each with the two moments of Adam
+    n_copies = 3 + (settings.ema is not None)  # each weight with the two moments of Adam, and its moving average
+    size = n_copies * sum(weight.nbytes for weight in model.state_dict().values())
     # One more than is kept, since the old one goes last; and the model that is shipped is smaller than a checkpoint.
     n_missing = max(1, settings.keep_last + settings.keep_best + 1 - len(store.steps()))
     with faults(store.folder, "look for free space"):

@@ -28,7 +28,7 @@ CHANGEABLE = (
     "device",
     "data.root",
     "data.cache",
-    "train.max_batch_cells",
+    "train.tokens_per_batch",
     "train.max_steps",
     "train.log_every",
     "train.eval_every",
@@ -36,13 +36,15 @@ CHANGEABLE = (
     "train.keep_last",
     "train.keep_best",
     "train.average_last",
+    "train.ema",
     "train.patience",
     "train.samples",
     "train.max_skipped",
     "train.rank_timeout",
+    "train.profile",
 )
 # These schedules end at train.max_steps, so that changing it would change every step before.
-ENDS_AT_MAX_STEPS = ("cosine", "linear")
+ENDS_AT_MAX_STEPS = ("cosine", "linear", "wsd")
 
 
 def run_name(config: TrainConfig) -> str:

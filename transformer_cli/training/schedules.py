@@ -42,6 +42,17 @@ def linear(config: ScheduleConfig, d_model: int, max_steps: int) -> Schedule:
     return _after_warmup(config, lambda n: 1 - _elapsed(n, config, max_steps))
 
 
+@SCHEDULES.register("wsd")
+def wsd(config: ScheduleConfig, d_model: int, max_steps: int) -> Schedule:
+    """Warm-up, stable, decay (Hu et al. 2024): the peak rate, and a straight line to zero in the last part.
+
+    The steps before that part do not depend on `max_steps`: a longer run can start from any of their checkpoints.
+    """
+    assert config.decay is not None
+    n_decaying = config.decay * max_steps
+    return _after_warmup(config, lambda n: min(1.0, max(0, max_steps - n) / n_decaying))
+
+
 @SCHEDULES.register("constant")
 def constant(config: ScheduleConfig, d_model: int, max_steps: int) -> Schedule:
     return _after_warmup(config, lambda n: 1.0)

@@ -47,7 +47,7 @@ class Shape:
     length: int
 
     @property
-    def cells(self) -> int:
+    def tokens(self) -> int:
         return self.rows * self.length
 
     def __str__(self) -> str:
@@ -96,7 +96,7 @@ class Trial:
             tokens_per_update=config.train.tokens_per_update,
             seed=config.seed,
         )
-        self.seconds_per_cell = 0.0  # of the last update
+        self.seconds_per_token = 0.0  # of the last update
         self.is_finite = True
 
     @property
@@ -113,7 +113,7 @@ class Trial:
 
     def batches(self, step: int) -> list[Batch]:
         indices = self.plan.update(step - 1)
-        return micro_batches(self.corpus, indices, self.tokenizers, max_cells=self.config.train.max_batch_cells)
+        return micro_batches(self.corpus, indices, self.tokenizers, max_tokens=self.config.train.tokens_per_batch)
 
     def run(self, batches: Sequence[Batch], *, step: int = 1) -> float:
         """One update; the seconds that it took, to the end. OutOfMemoryError where training would cut batches."""
@@ -127,15 +127,15 @@ class Trial:
         _finish(self.device)
         seconds = time.perf_counter() - start
         self.is_finite = self.is_finite and bool(stats.finite)
-        self.seconds_per_cell = seconds / _n_cells(batches)
+        self.seconds_per_token = seconds / _n_tokens(batches)
         return seconds
 
     def warm_up(self) -> None:
         """Updates of a few sentences: the optimizer takes its memory, and one sees how fast this is."""
         for n_sentences in (FEW_SENTENCES, FEW_SENTENCES, 8 * FEW_SENTENCES):  # the first pays for all that is loaded
             few = self.plan.update(0)[:n_sentences]
-            batches = micro_batches(self.corpus, few, self.tokenizers, max_cells=self.config.train.max_batch_cells)
-            if _n_cells(batches) * self.seconds_per_cell < WORST_SECONDS:
+            batches = micro_batches(self.corpus, few, self.tokenizers, max_tokens=self.config.train.tokens_per_batch)
+            if _n_tokens(batches) * self.seconds_per_token < WORST_SECONDS:
                 self.run(batches)
 
     def run_shape(self, shape: Shape) -> float:
@@ -144,30 +144,29 @@ class Trial:
     def checkpoint_bytes(self) -> int:
         """Bytes of the tensors that a checkpoint holds: weights, tokenizers, and what the optimizer remembers."""
         weights = iter(self.learner.model.state_dict().values())
-        state = self.learner.optimizer.state.values()
-        remembered = sum(_n_bytes(x for x in entry.values() if isinstance(x, Tensor)) for entry in state)
+        remembered = _n_bytes(iter(self.learner.remembered().values()))
         sides = {
             self.tokenizers.source.sha256: self.tokenizers.source,
             self.tokenizers.target.sha256: self.tokenizers.target,
         }
         return _n_bytes(weights) + remembered + sum(len(tokenizer.model_bytes) for tokenizer in sides.values())
 
-    def least_bytes(self, n_cells: int) -> int:
+    def least_bytes(self, n_tokens: int) -> int:
         """What an update takes at the very least: weights, gradients, two moments, and the logits with theirs."""
         weights = _n_bytes(iter(self.learner.model.parameters()))
-        return 4 * weights + 2 * n_cells * len(self.tokenizers.target) * 4
+        return 4 * weights + 2 * n_tokens * len(self.tokenizers.target) * 4
 
 
-def worst_shapes(longest: int, max_cells: int) -> list[Shape]:
+def worst_shapes(longest: int, max_tokens: int) -> list[Shape]:
     """The batches that take most memory of all that `micro_batches` can make of sentences up to `longest` tokens.
 
-    That is the longest sentence on both sides, as often as it fits in; where it leaves much of `max_cells` empty, also
-    shorter sentences that fill them.
+    That is the longest sentence on both sides, as often as it fits in; where it leaves much of `max_tokens` unused,
+    also shorter sentences that use them.
     """
-    rows = max(1, max_cells // longest)
+    rows = max(1, max_tokens // longest)
     shapes = [Shape(rows, longest)]
-    fuller = Shape(rows + 1, max_cells // (rows + 1))
-    if fuller.cells > 1.1 * shapes[0].cells:
+    fuller = Shape(rows + 1, max_tokens // (rows + 1))
+    if fuller.tokens > 1.1 * shapes[0].tokens:
         shapes.append(fuller)
     return shapes
 
@@ -177,7 +176,7 @@ def batch_of(shape: Shape, corpus: EncodedCorpus, tokenizers: Tokenizers) -> Bat
     offsets = np.arange(shape.rows + 1) * shape.length
 
     def side(ids: Array, eos_id: int) -> Array:
-        filled = np.resize(ids[: shape.cells], shape.cells)
+        filled = np.resize(ids[: shape.tokens], shape.tokens)
         filled[shape.length - 1 :: shape.length] = eos_id
         return filled
 
@@ -187,7 +186,7 @@ def batch_of(shape: Shape, corpus: EncodedCorpus, tokenizers: Tokenizers) -> Bat
         side(corpus.target_ids, tokenizers.target.eos_id),
         offsets,
     )
-    (batch,) = micro_batches(full, np.arange(shape.rows), tokenizers, max_cells=shape.cells)
+    (batch,) = micro_batches(full, np.arange(shape.rows), tokenizers, max_tokens=shape.tokens)
     return batch
 
 
@@ -197,16 +196,16 @@ def batch_of(shape: Shape, corpus: EncodedCorpus, tokenizers: Tokenizers) -> Bat
 def _check_worst_shapes(trial: Trial, meter: "_Meter", section: Section) -> bool:
     """False if the largest batches do not fit into memory."""
     longest = int(max(trial.corpus.source_lengths.max(), trial.corpus.target_lengths.max()))
-    max_cells = trial.config.train.max_batch_cells
-    shapes = worst_shapes(longest, max_cells)
-    largest = max(shape.cells for shape in shapes)
+    max_tokens = trial.config.train.tokens_per_batch
+    shapes = worst_shapes(longest, max_tokens)
+    largest = max(shape.tokens for shape in shapes)
     names = " and ".join(map(str, shapes))
     section.figures["worst_shapes"] = [[shape.rows, shape.length] for shape in shapes]
-    predicted = 2 * largest * trial.seconds_per_cell
+    predicted = 2 * largest * trial.seconds_per_token
     may_fit = trial.least_bytes(largest) <= meter.available
     if trial.device.type == "cpu" and may_fit and predicted > WORST_SECONDS:
         what = f"a largest batch of {names} would take about {duration(predicted)} on this CPU, and was not tried"
-        section.warn("memory", what, "Use a GPU, a smaller model, or lower train.max_batch_cells")
+        section.warn("memory", what, "Use a GPU, a smaller model, or lower train.tokens_per_batch")
         return True
     seconds = _try(trial, shapes, meter.available)
     memory = meter.read()
@@ -218,7 +217,7 @@ def _check_worst_shapes(trial: Trial, meter: "_Meter", section: Section) -> bool
     what = f"the largest batch, {names}, takes {gigabytes(memory.peak)} of {gigabytes(memory.available)}"
     what += f" with model and optimizer, and {duration(seconds)}"
     if memory.peak > TIGHT * memory.available:
-        section.warn("memory", what, f"Lower train.max_batch_cells={max_cells} for room to evaluate in")
+        section.warn("memory", what, f"Lower train.tokens_per_batch={max_tokens} for room to evaluate in")
     else:
         section.ok("memory", what)
     return True
@@ -226,7 +225,7 @@ def _check_worst_shapes(trial: Trial, meter: "_Meter", section: Section) -> bool
 
 def _try(trial: Trial, shapes: Sequence[Shape], available: int) -> float | None:
     """Seconds of an update with the slowest of `shapes`; None if one of them does not fit into memory."""
-    least = max(trial.least_bytes(shape.cells) for shape in shapes)
+    least = max(trial.least_bytes(shape.tokens) for shape in shapes)
     if trial.device.type == "cpu" and least > available:
         return None  # a system without memory does not say so: it kills
     try:
@@ -250,10 +249,10 @@ def _refuse_divergence(trial: Trial, section: Section) -> None:
 
 def _refuse_shape(trial: Trial, longest: int, names: str, memory: Memory, section: Section) -> None:
     """Say that the largest batch does not fit, and find a size that does."""
-    fitting = trial.config.train.max_batch_cells // 2
+    fitting = trial.config.train.tokens_per_batch // 2
     while fitting >= longest and _try(trial, worst_shapes(longest, fitting), memory.available) is None:
         fitting //= 2
-    todo = f"Set train.max_batch_cells={fitting}, which fits"
+    todo = f"Set train.tokens_per_batch={fitting}, which fits"
     if fitting < longest:
         todo = "Lower data.max_length, or choose a smaller model"
     what = f"the largest batch, {names}, does not fit into {gigabytes(memory.available)}"
@@ -278,7 +277,7 @@ class _Meter:
             with contextlib.suppress(OSError):  # only Linux can forget an older peak
                 Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
             self._before = _peak_rss()
-            self.available = _available_memory()
+            self.available = available_memory()
 
     def read(self) -> Memory:
         if self._device.type == "cuda":
@@ -291,7 +290,7 @@ def _peak_rss() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def _available_memory() -> int:
+def available_memory() -> int:
     """Bytes that programs can still get: as Linux tells, elsewhere all that this machine has."""
     with contextlib.suppress(OSError):
         found = re.search(r"^MemAvailable: +(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"), re.MULTILINE)
@@ -331,7 +330,7 @@ def _estimate(trial: Trial, section: Section) -> None:
 def _seconds_per_update(trial: Trial) -> tuple[float, str]:
     """Seconds of an update, and what they were taken from: as many as time allows, or else a part of one."""
     batches = trial.batches(1)
-    predicted = _n_cells(batches) * trial.seconds_per_cell
+    predicted = _n_tokens(batches) * trial.seconds_per_token
     if predicted <= TIMED_SECONDS:
         n_updates, start = 0, time.perf_counter()
         while n_updates < TIMED_UPDATES and time.perf_counter() - start < TIMED_SECONDS:
@@ -342,11 +341,11 @@ def _seconds_per_update(trial: Trial) -> tuple[float, str]:
     if n_affordable == 0:
         return predicted, "guessed from a few sentences"
     part = batches[:: -(-len(batches) // n_affordable)]  # short and long sentences alike
-    return trial.run(part) * _n_cells(batches) / _n_cells(part), f"from {len(part)} of {len(batches)} batches of one"
+    return trial.run(part) * _n_tokens(batches) / _n_tokens(part), f"from {len(part)} of {len(batches)} batches of one"
 
 
-def _n_cells(batches: Sequence[Batch]) -> int:
-    return sum(batch.source_BS.numel() + batch.target_in_BT.numel() for batch in batches)
+def _n_tokens(batches: Sequence[Batch]) -> int:
+    return sum(batch.n_tokens for batch in batches)
 
 
 def _finish(device: torch.device) -> None:

@@ -1,6 +1,6 @@
 """Dev scores: the negative log-likelihood of all dev pairs, and BLEU by the Translator that `tfm translate` uses.
 
-Shapes: B batch, K target tokens that are real, T target, V vocabulary.
+Shapes: T target tokens of a batch, V vocabulary.
 """
 
 import math
@@ -24,6 +24,7 @@ from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import DataError
 from transformer_cli.evaluation.metrics import Score, bleu
 from transformer_cli.logs import LOGGER
+from transformer_cli.models.sentences import Packed
 from transformer_cli.models.transformer import Transformer
 from transformer_cli.schema import Metric, TrainConfig
 
@@ -56,7 +57,7 @@ class Validator:
         self.text = prepared.dev.pick(range(min(len(prepared.dev), config.train.eval_lines)))
         self.corpus = encode_pairs(prepared.dev, prepared.tokenizers, max_length=config.data.max_length)
         indices = np.arange(len(self.corpus))
-        self.batches = micro_batches(self.corpus, indices, self.tokenizers, max_cells=config.train.max_batch_cells)
+        self.batches = micro_batches(self.corpus, indices, self.tokenizers, max_tokens=config.train.tokens_per_batch)
 
     def score(
         self,
@@ -77,6 +78,19 @@ class Validator:
         translations = [line.text for line in translated]
         return DevScores(nll, bleu(translations, [self.text.targets]), translations)
 
+    def nll(
+        self,
+        model: Transformer,
+        autocast: Callable[[], AbstractContextManager[Any]],
+        between: Callable[[], None] = lambda: None,
+    ) -> float:
+        """Nats per target token alone: what `score` says of it, without a translation."""
+        model.eval()
+        try:
+            return self._nll(model, autocast, between)
+        finally:
+            model.train()
+
     def examples(self, scores: DevScores) -> Iterator[tuple[str, str, str]]:
         """Source, reference and translation of the first dev pairs."""
         rows = zip(self.text.sources, self.text.targets, scores.translations, strict=True)
@@ -88,10 +102,10 @@ class Validator:
         longest = np.maximum(corpus.source_lengths, corpus.target_lengths)
         short = np.flatnonzero(longest <= LONGEST_PICTURE)
         index = short[:1] if len(short) else np.argmin(longest, keepdims=True)
-        (batch,) = micro_batches(corpus, index, self.tokenizers, max_cells=1)
+        (batch,) = micro_batches(corpus, index, self.tokenizers, max_tokens=1)
         batch = batch.to(self.device)
         model.eval()
-        weights = model.attention_weights(batch.source_BS, batch.target_in_BT)
+        weights = model.attention_weights(batch.source_S[None], batch.target_in_T[None])
         model.train()
         return weights
 
@@ -105,19 +119,18 @@ class Validator:
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         for batch in self.batches:
             with autocast():
-                logits_KV, targets_K = predict(model, batch, self.device)
-            total += F.cross_entropy(logits_KV.float(), targets_K, reduction="sum")
+                logits_TV, targets_T = predict(model, batch, self.device)
+            total += F.cross_entropy(logits_TV.float(), targets_T, reduction="sum")
             between()
         return total.item() / sum(batch.n_target_tokens for batch in self.batches)
 
 
 def predict(model: Transformer, batch: Batch, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Logits at the real target tokens of a batch on the CPU, and those tokens, on `device`."""
-    # Counted here: a GPU would have to be waited for.
-    real_K = batch.target_mask_BT.flatten().nonzero().squeeze(1)
-    targets_K = batch.target_out_BT.flatten().index_select(0, real_K).to(device, non_blocking=True)
-    batch, real_K = batch.to(device), real_K.to(device, non_blocking=True)
-    return model(batch.source_BS, batch.target_in_BT, batch.source_mask_BS, at_K=real_K), targets_K
+    """Logits at the target tokens of a batch on the CPU, [T, V], and those tokens, on `device`."""
+    source = Packed([(run.n_pairs, run.source_length) for run in batch.runs], device)
+    target = Packed([(run.n_pairs, run.target_length) for run in batch.runs], device)
+    batch = batch.to(device)
+    return model.predict(batch.source_S, source, batch.target_in_T, target), batch.target_out_T
 
 
 def perplexity(nll: float) -> float:

@@ -1,0 +1,209 @@
+"""What is computed in which type, and how far that is from float64."""
+
+import copy
+import math
+from collections import defaultdict
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from tests.toy_run import CPU, MODEL, config, prepared, tokenizers
+from transformer_cli.data.batching import Batch, micro_batches
+from transformer_cli.errors import EnvironmentFault
+from transformer_cli.schema import NormKind, Precision
+from transformer_cli.training import learner as learning
+from transformer_cli.training.learner import Learner, choose_dtype, set_float32_products
+
+CUDA = torch.device("cuda")
+
+
+class Types(TorchDispatchMode):
+    """The floating types that each operation read and wrote."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: dict[str, set[torch.dtype]] = defaultdict(set)
+        self.written: dict[str, set[torch.dtype]] = defaultdict(set)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        for found, tree in ((self.read, (args, kwargs)), (self.written, result)):
+            found[name] |= {x.dtype for x in tree_leaves(tree) if isinstance(x, Tensor) and x.is_floating_point()}
+        return result
+
+
+def learner_in(precision: Precision, **model: Any) -> Learner:
+    return Learner(config(model=replace(MODEL, **{"dropout": 0.0, **model}), precision=precision), tokenizers(), CPU)
+
+
+def batches(max_tokens: int = 1000) -> list[Batch]:
+    return micro_batches(prepared().train, np.arange(30), tokenizers(), max_tokens=max_tokens)
+
+
+@pytest.mark.parametrize("norm_kind", list(NormKind))
+def test_in_bf16_what_adds_up_many_small_numbers_stays_float32(norm_kind: NormKind) -> None:
+    learner = learner_in(Precision.bf16, norm_kind=norm_kind)
+    norms: set[torch.dtype] = set()
+    for name, module in learner.model.named_modules():
+        if name.endswith("norm"):
+            module.register_forward_hook(lambda _, inputs, output: norms.update({inputs[0].dtype, output.dtype}))
+    with Types() as ops:
+        stats = learner.update(batches(40), step=1, rate=0.01)
+    half, full = {torch.bfloat16}, {torch.float32}
+    # Products and attention are the 16-bit ones, or nothing below would be worth saying.
+    assert ops.read["addmm"] == ops.read["mm"] == half
+    attention = "_scaled_dot_product_flash_attention_for_cpu"
+    assert ops.read[attention] == half
+    assert ops.written[attention] == half | full  # the result, and its log-sum-exp
+    assert norms == full  # the residual sum
+    if norm_kind is NormKind.layer:
+        assert ops.written["native_layer_norm"] == full  # also mean and deviation
+    for name in ("exp_", "log", "scatter_add_", "amax"):  # of the loss
+        assert ops.read[name] == full, name
+    assert {x.dtype for x in (stats.loss, stats.nll, stats.grad_norm)} == full
+    assert ops.read["_foreach_norm"] == full
+    assert ops.read["_fused_adam_"] == full
+    assert {parameter.dtype for parameter in learner.model.parameters()} == full
+    assert {parameter.grad.dtype for parameter in learner.model.parameters() if parameter.grad is not None} == full
+    assert {tensor.dtype for tensor in learner.remembered().values()} == full
+
+
+def loss_and_gradient(learner: Learner) -> tuple[float, Tensor]:
+    """Nats per target token, and the direction to go."""
+    (batch,) = batches()
+    loss, _ = learner.learn_from(batch, seed=1, n_tokens=batch.n_target_tokens)
+    gradients = [p.grad.double().flatten() for p in learner.model.parameters() if p.grad is not None]
+    return loss.item() / batch.n_target_tokens, torch.cat(gradients)
+
+
+@pytest.mark.parametrize(
+    ("precision", "loss_error", "angle"), [(Precision.fp32, 1e-6, 1e-3), (Precision.bf16, 1e-3, 0.03)]
+)
+@pytest.mark.parametrize("n_layers", [1, 6])
+def test_the_loss_and_its_gradient_are_near_those_in_float64(
+    precision: Precision, loss_error: float, angle: float, n_layers: int
+) -> None:
+    """`loss_error` relative; `angle` between the gradients, in radians."""
+    sizes = {"n_encoder_layers": n_layers, "n_decoder_layers": n_layers, "d_model": 64, "d_ff": 128}
+    learner, exact = learner_in(precision, **sizes), learner_in(Precision.fp32, **sizes)
+    exact.model.double()
+    (loss, gradient), (expected, direction) = loss_and_gradient(learner), loss_and_gradient(exact)
+    assert loss == pytest.approx(expected, rel=loss_error)
+    cosine = torch.nn.functional.cosine_similarity(gradient, direction, dim=0).item()
+    assert math.acos(min(1.0, cosine)) < angle
+
+
+# fp16 and its scaler: on a CPU only here, as it has nothing to gain there
+
+
+@pytest.fixture
+def fp16(monkeypatch: pytest.MonkeyPatch) -> Learner:
+    monkeypatch.setattr(learning, "choose_dtype", lambda *_: torch.float16)
+    learner = learner_in(Precision.fp16)
+    assert learner.scaler.is_enabled()
+    return learner
+
+
+def tensors(learner: Learner) -> dict[str, Tensor]:
+    return {name: x.clone() for name, x in {**learner.model.state_dict(), **learner.remembered()}.items()}
+
+
+def test_fp16_learns_what_float32_learns(fp16: Learner) -> None:
+    fp32 = learner_in(Precision.fp32)
+    for step in range(1, 4):
+        half, full = (learner.update(batches(40), step=step, rate=0.01) for learner in (fp16, fp32))
+        assert half.loss.item() == pytest.approx(full.loss.item(), rel=5e-3)
+        assert half.grad_norm.item() == pytest.approx(full.grad_norm.item(), rel=2e-2)  # without the scale
+    assert fp16.scaler.get_scale() == 65536
+
+
+def overflow(learner: Learner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the gradient, not the loss, be too large in the next update."""
+    learn_from = Learner.learn_from
+
+    def overflowing(self: Learner, batch: Batch, **kwargs: Any) -> Tensor:
+        sums = learn_from(self, batch, **kwargs)
+        gradient = next(self.model.parameters()).grad
+        assert gradient is not None
+        gradient[0, 0] = math.inf
+        return sums
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Learner, "learn_from", overflowing)
+        learner.update(batches(40), step=2, rate=0.01)
+
+
+def test_a_gradient_too_large_for_fp16_changes_no_bit_and_halves_the_scale(
+    fp16: Learner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fp16.update(batches(40), step=1, rate=0.01)
+    before = tensors(fp16)
+    overflow(fp16, monkeypatch)
+    assert all(torch.equal(x, before[name]) for name, x in tensors(fp16).items())
+    assert fp16.scaler.get_scale() == 32768
+    assert fp16.skips.counts() == [0, 0]  # which is the scaler's business, and no sign of divergence
+    fp16.update(batches(40), step=3, rate=0.01)
+    assert not all(torch.equal(x, before[name]) for name, x in tensors(fp16).items())
+
+
+def test_A17_the_scaler_is_restored_with_its_scale_and_its_count(
+    fp16: Learner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fp16.update(batches(40), step=1, rate=0.01)
+    overflow(fp16, monkeypatch)
+    fp16.update(batches(40), step=3, rate=0.01)
+    again = learner_in(Precision.fp16)
+    again.model.load_state_dict(fp16.model.state_dict())
+    again.restore(copy.deepcopy(fp16.remembered()), copy.deepcopy(fp16.state()))
+    assert (again.scaler.get_scale(), again.scaler.state_dict()["_growth_tracker"]) == (32768, 1)
+    for learner in (fp16, again):
+        learner.update(batches(40), step=4, rate=0.01)
+    assert all(torch.equal(x, tensors(fp16)[name]) for name, x in tensors(again).items())
+
+
+# tf32
+
+
+def test_B15_tf32_on_a_device_that_lacks_it_names_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(EnvironmentFault) as refused:
+        choose_dtype(Precision.tf32, CPU)
+    assert str(refused.value) == (
+        "train.precision=tf32: needs a GPU; a CPU has fp32 and bf16. Use train.precision=fp32"
+    )
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
+    monkeypatch.setattr(torch.cuda, "is_tf32_supported", lambda: False)
+    with pytest.raises(EnvironmentFault, match=r"train\.precision=tf32: this GPU does not have it\. Use .*=fp32"):
+        choose_dtype(Precision.tf32, CUDA)
+    monkeypatch.setattr(torch.cuda, "is_tf32_supported", lambda: True)
+    assert choose_dtype(Precision.tf32, CUDA) is torch.float32  # what autocast is told: nothing
+
+
+@pytest.mark.parametrize("precision", list(Precision))
+def test_only_tf32_lets_a_gpu_round_the_factors_of_float32_products(
+    monkeypatch: pytest.MonkeyPatch, precision: Precision
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", told.append)
+    set_float32_products(precision, CUDA)
+    set_float32_products(precision, CPU)
+    assert told == ["high" if precision is Precision.tf32 else "highest"]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_tf32_rounds_to_ten_bits_and_fp32_does_not() -> None:
+    torch.manual_seed(0)
+    a, b = (torch.randn(256, 256, device=CUDA) for _ in range(2))
+    exact, errors = a.double() @ b.double(), {}
+    for precision in (Precision.tf32, Precision.fp32):
+        set_float32_products(precision, CUDA)
+        errors[precision] = ((a @ b).double() - exact).abs().max().item() / exact.abs().max().item()
+    assert errors[Precision.fp32] < 1e-6
+    assert 1e-5 < errors[Precision.tf32] < 2e-3

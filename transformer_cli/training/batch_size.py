@@ -1,0 +1,108 @@
+"""train.tokens_per_batch=auto: as many tokens as the memory is large enough for, but no more than there is use for."""
+
+import gc
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from transformer_cli.data.prepare import Prepared
+from transformer_cli.logs import LOGGER
+from transformer_cli.schema import AUTO, TrainConfig
+from transformer_cli.training.checkpoints import Checkpoint
+from transformer_cli.training.learner import is_out_of_memory
+from transformer_cli.training.ranks import Ranks
+from transformer_cli.training.resuming import environment
+from transformer_cli.training.trial import Trial, available_memory, batch_of, worst_shapes
+
+SMALLEST = 256
+ROOM = 1.25  # a batch so many times as large must fit too: evaluation and what is left in pieces need memory as well
+ON_CPU = 2048  # larger ones are no faster there
+CPU_SHARE = 1 / 8  # of the memory that is free, for the logits and their gradient
+LOOKED_AT = 100  # updates, for how many tokens there are in one
+
+
+def settled(
+    config: TrainConfig, prepared: Prepared, device: torch.device, ranks: Ranks, checkpoint: Checkpoint | None
+) -> TrainConfig:
+    """`config` with a number for train.tokens_per_batch, the same on every rank.
+
+    A run that goes on from `checkpoint` on the same device keeps its number, so that dropout stays what it was.
+    """
+    if config.train.tokens_per_batch != AUTO:
+        return config
+    before = _before(checkpoint, environment(device, ranks)) if checkpoint is not None else None
+    told = ranks.share("tokens_per_batch", str(before or "") if ranks.is_first else None)
+    start = time.perf_counter()
+    number = int(told) if told else ranks.least(chosen(config, prepared, device, ranks.world_size))
+    how = "as before" if told else f"found in {time.perf_counter() - start:.1f} s"
+    LOGGER.info("train.tokens_per_batch=auto: %d, %s", number, how)
+    return with_number(config, number)
+
+
+def with_number(config: TrainConfig, number: int) -> TrainConfig:
+    return replace(config, train=replace(config.train, tokens_per_batch=number))
+
+
+def _before(checkpoint: Checkpoint, now: dict[str, Any]) -> int | None:
+    then = checkpoint.state.get("environment", {})
+    return then.get("tokens_per_batch") if then.get("device") == now["device"] else None
+
+
+def chosen(config: TrainConfig, prepared: Prepared, device: torch.device, world_size: int) -> int:
+    """For this device by itself."""
+    if device.type == "cuda":
+        trial = Trial(with_number(config, SMALLEST), prepared, device)
+        trial.warm_up()
+        return largest(trial, useful(trial, world_size))
+    affordable = int(CPU_SHARE * available_memory() / (2 * 4 * len(prepared.tokenizers.target)))
+    return min(max(SMALLEST, min(ON_CPU, affordable)), -(-config.train.tokens_per_update // world_size))
+
+
+def useful(trial: Trial, world_size: int) -> int:
+    """Tokens of the longer side in a rank's share of an update."""
+    updates = [trial.plan.update(n) for n in range(min(LOOKED_AT, trial.plan.updates_per_epoch))]
+    sides = (trial.corpus.source_lengths, trial.corpus.target_lengths)
+    most = max(int(side[update].sum(dtype=np.int64)) for update in updates for side in sides)
+    return -(-most // world_size)
+
+
+def largest(trial: Trial, most: int) -> int:
+    """The largest number up to `most` that fits with room to spare: doubling, and then halving the gap to a sixteenth.
+
+    SMALLEST where nothing fits: training will cut batches, and say so.
+    """
+    fitting, size = 0, min(SMALLEST, most)
+    while fits(trial, size):
+        if size == most:
+            return most
+        fitting, size = size, min(2 * size, most)
+    too_large = size
+    while too_large - fitting > max(1, fitting // 16):
+        size = (fitting + too_large) // 2
+        fitting, too_large = (size, too_large) if fits(trial, size) else (fitting, size)
+    return max(fitting, min(SMALLEST, most))
+
+
+def fits(trial: Trial, tokens: int) -> bool:
+    """Whether the memory is large enough for the worst batches of so many tokens and room, and for all gradients."""
+    longest = int(max(trial.corpus.source_lengths.max(), trial.corpus.target_lengths.max()))
+    learner = trial.learner
+    try:
+        for shape in worst_shapes(longest, int(ROOM * tokens)):
+            batch = batch_of(shape, trial.corpus, trial.tokenizers)
+            for _ in range(2):  # the second beside the gradients of the first
+                learner.learn_from(batch, seed=0, n_tokens=batch.n_target_tokens)
+        return True
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+    finally:
+        learner.optimizer.zero_grad(set_to_none=True)
+    # Not in the handler: the exception keeps every tensor of what failed alive.
+    gc.collect()
+    if trial.device.type == "cuda":
+        torch.cuda.empty_cache()
+    return False
