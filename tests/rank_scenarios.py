@@ -20,12 +20,15 @@ from typing import Any
 import torch
 import torch._dynamo  # the first optimizer imports it: better once than in every fork
 import torch.distributed as dist
+from torch import Tensor
 
 from tests.toy_run import CPU, MODEL, config, metrics, prepared
 from transformer_cli.data.batching import Batch
 from transformer_cli.errors import TfmError
 from transformer_cli.evaluation.metrics import Score
 from transformer_cli.schema import TrainConfig
+from transformer_cli.training import gradients
+from transformer_cli.training.gradients import GradientSum
 from transformer_cli.training.learner import Learner
 from transformer_cli.training.loop import assist, train
 from transformer_cli.training.ranks import Ranks, join_ranks
@@ -77,6 +80,25 @@ def forget_memory(n_rows: int, *, on_rank: int) -> None:
     Learner.learn_from = small  # type: ignore[method-assign]
 
 
+def out_of_memory_late(*, on_rank: int) -> Trouble:
+    """Let one rank run out of memory once in update 5, when others already add what it has computed."""
+    now, begin = 0, GradientSum._begin
+
+    def failing(self: GradientSum, tensor: Tensor) -> None:
+        nonlocal now
+        if self.n_begun == 2 and now == 5:
+            now = 0
+            raise torch.OutOfMemoryError("no memory left in this test")
+        begin(self, tensor)
+
+    def happen(step: int, rank: int) -> None:
+        nonlocal now
+        now = step if rank == on_rank else 0
+        GradientSum._begin = failing  # type: ignore[method-assign]
+
+    return happen
+
+
 def one_rank(folder: Path, settings: TrainConfig, trouble: Trouble) -> dict[str, Any]:
     """Train as the rank that the environment names, and tell what came of it."""
     rank, seen = int(os.environ["RANK"]), []
@@ -87,7 +109,7 @@ def one_rank(folder: Path, settings: TrainConfig, trouble: Trouble) -> dict[str,
         return update(self, *args, **kwargs)
 
     def noting(self: Learner, batch: Batch, **kwargs: Any) -> Any:
-        seen.append(batch.target_out_T.tolist())
+        seen.append([target for _, target in batch.pairs()])
         return learn_from(self, batch, **kwargs)
 
     Learner.update = updating  # type: ignore[method-assign]
@@ -113,9 +135,18 @@ def work(folder: Path, settings: TrainConfig, ranks: Ranks) -> None:
 
 
 def together(
-    folder: Path, n_ranks: int, settings: TrainConfig, trouble: Trouble = lambda step, rank: None
+    folder: Path,
+    n_ranks: int,
+    settings: TrainConfig,
+    trouble: Trouble = lambda step, rank: None,
+    *,
+    overlapping: bool = False,
 ) -> dict[str, Any]:
-    """The outcome of each rank, None for one that was killed; the losses by step, and the steps that were saved."""
+    """The outcome of each rank, None for one that was killed; the losses by step, and the steps that were saved.
+
+    `overlapping`: add the gradients up while they are being computed, as on GPUs.
+    """
+    gradients.OVERLAPPING = {"cpu"} if overlapping else {"cuda"}
     with agent() as port:
         outcomes = gather(fork_ranks(folder, n_ranks, settings, trouble, port=port))
     assert (folder / "metrics.jsonl").exists(), [rank and rank.get("error") for rank in outcomes]
@@ -202,6 +233,12 @@ def main(folder: Path) -> None:
     impatient = config(tokens_per_batch=8, rank_timeout=3.0)
     exact = config(tokens_per_batch=8, model=replace(MODEL, dropout=0.0))
     outcome: dict[str, Any] = {}
+    gradients.PIECE_BYTES = 4000  # as many pieces as a large model has
+    long = config(tokens_per_batch=8, max_steps=100, eval_every=50, save_every=50)
+    whole = config(tokens_per_batch=100)
+    for n_ranks in (1, 2):
+        outcome[f"{n_ranks} ranks for long"] = together(folder / f"long{n_ranks}", n_ranks, long, overlapping=True)
+        outcome[f"{n_ranks} ranks for a batch"] = together(folder / f"batch{n_ranks}", n_ranks, whole, overlapping=True)
     for n_ranks in (1, 2, 4):
         outcome[f"{n_ranks} ranks"] = together(folder / str(n_ranks), n_ranks, settings)
     asked = in_trouble(5, 1, send(signal.SIGTERM))
@@ -222,6 +259,8 @@ def main(folder: Path) -> None:
     outcome["too small"] = together(folder / "small", 2, settings, small)
     tight = in_trouble(5, 1, lambda: forget_memory(1, on_rank=1))
     outcome["tight"] = together(folder / "tight", 2, exact, tight)
+    wide = config(tokens_per_batch=20, model=replace(MODEL, dropout=0.0))
+    outcome["late"] = together(folder / "late", 2, wide, out_of_memory_late(on_rank=1), overlapping=True)
     outcome["roomy"] = together(folder / "roomy", 1, exact)
     print(json.dumps(outcome))
 

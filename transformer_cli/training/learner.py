@@ -5,7 +5,7 @@ Shapes: K target tokens that are real, V vocabulary.
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from transformer_cli.errors import EnvironmentFault
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.transformer import MODELS, Transformer, build_model
 from transformer_cli.schema import Precision, TrainConfig
+from transformer_cli.training.gradients import GradientSum
 from transformer_cli.training.loss import smoothed_nll
 from transformer_cli.training.optimizers import (
     OPTIMIZERS,
@@ -70,6 +71,7 @@ class Learner:
             target_pad_id=tokenizers.target.pad_id,
         ).to(device)  # after drawing the weights on the CPU: the same ones for every device
         self.model.train()
+        self.gradients = GradientSum(self._parameters(), self.ranks)
         self.optimizer: Optimizer = build_optimizer(self.model, config.optimizer)
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.dtype is torch.float16)
         self.skips = Skips(device, most=config.train.max_skipped)
@@ -84,10 +86,7 @@ class Learner:
         Raises what `Ranks.agree` raises, and EnvironmentFault when the memory is too small for one sentence.
         """
         n_tokens = sum(batch.n_target_tokens for batch in batches)
-        sums = self._backward(batches, step=step, n_tokens=n_tokens)
-        self.ranks.agree(step)
-        self.ranks.add_up([*self._gradients(), sums], step)
-        loss, nll = sums / n_tokens
+        loss, nll = self._backward(batches, step=step, n_tokens=n_tokens) / n_tokens
         grad_norm = self._clip()
         set_rate(self.optimizer, rate)
         finite = loss.isfinite() & (grad_norm.isfinite() | self._may_scale_less())
@@ -100,29 +99,40 @@ class Learner:
         return UpdateStats(loss, nll, grad_norm, finite, n_tokens, n_cells)
 
     def _backward(self, batches: Sequence[Batch], *, step: int, n_tokens: int) -> Tensor:
-        """Leave this rank's share of the gradient in the parameters; return its sums of the loss and the NLL.
+        """Leave the gradient of all ranks in the parameters of each; return the sums of the loss and the NLL.
 
         A batch that is too large for the memory is cut in two, and the whole share computed again: what was left of it
-        in the gradients is of no use. Every batch has its number, which its dropout is drawn from, on whatever rank.
+        in the gradients is of no use. If others have already added it to theirs, they too compute theirs again; then
+        nobody begins to add up before all are done.
+        Every batch has its number, which its dropout is drawn from, on whatever rank.
         """
         first, stride = self.ranks.rank, self.ranks.world_size
         numbered: Share = [((i,), batch) for i, batch in enumerate(batches)]
-        share = numbered[first::stride]
-        sums = None
-        while sums is None:
-            self.optimizer.zero_grad(set_to_none=True)
-            sums, share = self._pass(share, step=step, n_tokens=n_tokens)
-        for parameter in self._parameters():
-            if parameter.grad is None:  # more ranks than batches
-                parameter.grad = torch.zeros_like(parameter)
-        return sums
+        share, is_early = numbered[first::stride], True
+        while True:
+            sums, share = self._pass(share, step=step, n_tokens=n_tokens, is_early=is_early)
+            if sums is None and not self.gradients.n_begun:
+                continue
+            totals = torch.zeros(2, device=self.device) if sums is None else sums
+            self.gradients.begin_rest(totals, step)
+            are_well = self.ranks.agree(step, is_well=sums is not None)
+            self.gradients.finish(totals, step)
+            if are_well:
+                return totals
+            is_early = False
 
-    def _pass(self, share: Share, *, step: int, n_tokens: int) -> tuple[Tensor | None, Share]:
-        """Sums over the share; or None, and the share with the batch cut in two that the memory was too small for."""
+    def _pass(self, share: Share, *, step: int, n_tokens: int, is_early: bool) -> tuple[Tensor | None, Share]:
+        """Sums over the share; or None, and the share with the batch cut in two that the memory was too small for.
+
+        `is_early`: begin to add up the gradient during the last batch.
+        """
         sums = torch.zeros(2, device=self.device)
+        self.gradients.clear()
         for at, (number, batch) in enumerate(share):
+            is_last = at == len(share) - 1
             try:
-                sums += self.learn_from(batch, seed=stable_seed(self.seed, step, *number), n_tokens=n_tokens)
+                with self.gradients.as_it_comes(step) if is_last and is_early else nullcontext():
+                    sums += self.learn_from(batch, seed=stable_seed(self.seed, step, *number), n_tokens=n_tokens)
                 continue
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):

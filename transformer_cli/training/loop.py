@@ -7,7 +7,7 @@ update its sentences from (seed, step).
 import json
 import math
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +16,8 @@ from typing import Any, NoReturn
 import torch
 
 from transformer_cli.config import to_plain
-from transformer_cli.data.batching import BatchPlan, micro_batches
+from transformer_cli.data.batching import Batch, BatchPlan, micro_batches
+from transformer_cli.data.cache import Array
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.decoding.exact import check as check_exact
 from transformer_cli.errors import (
@@ -115,6 +116,8 @@ class Run:
             seed=config.seed,
         )
         self.progress, self.interval = Progress(), Interval(device)
+        if ranks.is_first:
+            warn_of_uneven_shares(self.batches(self.plan.update(0)), ranks.world_size, config.train.tokens_per_batch)
         self.n_skipped = 0  # updates, as far as they were noticed
 
     def resume(self) -> None:
@@ -144,11 +147,15 @@ class Run:
                 self.stop()
             self.look_back()
 
+    def batches(self, indices: Array) -> list[Batch]:
+        corpus, max_tokens = self.prepared.train, self.config.train.tokens_per_batch
+        return micro_batches(corpus, indices, self.prepared.tokenizers, max_tokens=max_tokens)
+
     def update(self) -> None:
         """One update with the next sentences of the plan."""
-        step, corpus, settings = self.progress.step + 1, self.prepared.train, self.config.train
+        step, corpus = self.progress.step + 1, self.prepared.train
         indices = self.plan.update(step - 1)
-        batches = micro_batches(corpus, indices, self.prepared.tokenizers, max_tokens=settings.tokens_per_batch)
+        batches = self.batches(indices)
         stats = self.learner.update(batches, step=step, rate=self.schedule(step))
         self.progress.step = step
         self.progress.n_tokens += stats.n_tokens
@@ -219,6 +226,21 @@ class Run:
         return DivergedError(
             f"step {step}: the loss or a weight is not a finite number ({self.learner.skips.counts()[0]} in a row),"
             f" at learning rate {self.schedule(step):.3g}{hint}. Lower schedule.{key}, or set train.clip_norm"
+        )
+
+
+def warn_of_uneven_shares(batches: Sequence[Batch], n_ranks: int, max_tokens: int) -> None:
+    """Say which `train.tokens_per_batch` would give every rank as much to do as the others.
+
+    It cannot be chosen for the user: how an update is cut decides its dropout, which does not depend on the ranks.
+    """
+    n_even = -(-len(batches) // n_ranks) * n_ranks
+    if n_even > len(batches):
+        n_tokens = max(sum(len(one.source_S) for one in batches), sum(one.n_target_tokens for one in batches))
+        LOGGER.warning(
+            "train.tokens_per_batch=%d: an update is %d batches for %d ranks, some of which wait for others."
+            " train.tokens_per_batch=%d makes %d, and other dropout",
+            *(max_tokens, len(batches), n_ranks, n_tokens / (n_even - 0.5), n_even),  # no update is exactly as large
         )
 
 
