@@ -348,6 +348,7 @@ class TrainSettings:
     patience: int | None = None  # evaluations without a new best before training stops
     samples: int = 3  # dev translations shown in TensorBoard and the log
     precision: Precision = Precision.auto
+    recompute: bool = False  # each layer's forward pass in the backward pass again: less memory, a third more time
 
     def __post_init__(self) -> None:
         for key in ("tokens_per_update", "tokens_per_batch", "max_steps", "log_every", "eval_every", "save_every"):

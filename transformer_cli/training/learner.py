@@ -71,6 +71,7 @@ class Learner:
             target_pad_id=tokenizers.target.pad_id,
         ).to(device)  # after drawing the weights on the CPU: the same ones for every device
         self.model.train()
+        self.model.encoder.recomputes = self.model.decoder.recomputes = self.settings.recompute
         self.gradients = GradientSum(self._parameters(), self.ranks)
         self.optimizer: Optimizer = build_optimizer(self.model, config.optimizer)
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.dtype is torch.float16)

@@ -40,6 +40,8 @@ CHANGEABLE = (
     "train.samples",
     "train.max_skipped",
     "train.rank_timeout",
+    "train.recompute",
+    "train.sharding",
 )
 # These schedules end at train.max_steps, so that changing it would change every step before.
 ENDS_AT_MAX_STEPS = ("cosine", "linear")
