@@ -1,6 +1,6 @@
 """Several ranks as forked processes, so that torch is imported once: each scenario's outcome as JSON on stdout.
 
-Run by test_ranks.py as `python -m tests.rank_scenarios FOLDER`. The store through which the ranks meet is kept by a
+Run by test_ranks.py and test_sharding.py as `python -m tests.rank_scenarios GROUP FOLDER`. The store through which the ranks meet is kept by a
 process of its own, as torchrun's agent keeps it: its server is a thread, and a rank forked beside a running thread may
 wait forever for a lock that this thread held at that instant.
 """
@@ -26,7 +26,7 @@ from tests.toy_run import CPU, MODEL, config, metrics, prepared
 from transformer_cli.data.batching import Batch
 from transformer_cli.errors import TfmError
 from transformer_cli.evaluation.metrics import Score
-from transformer_cli.schema import TrainConfig
+from transformer_cli.schema import Sharding, TrainConfig
 from transformer_cli.training import gradients
 from transformer_cli.training.gradients import GradientSum
 from transformer_cli.training.learner import Learner
@@ -228,7 +228,8 @@ def stopped(process: int) -> bool:
     return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
 
 
-def main(folder: Path) -> None:
+def replicas(folder: Path) -> dict[str, Any]:
+    """Every rank holds the whole model."""
     settings = config(tokens_per_batch=8)
     impatient = config(tokens_per_batch=8, rank_timeout=3.0)
     exact = config(tokens_per_batch=8, model=replace(MODEL, dropout=0.0))
@@ -262,8 +263,37 @@ def main(folder: Path) -> None:
     wide = config(tokens_per_batch=20, model=replace(MODEL, dropout=0.0))
     outcome["late"] = together(folder / "late", 2, wide, out_of_memory_late(on_rank=1), overlapping=True)
     outcome["roomy"] = together(folder / "roomy", 1, exact)
-    print(json.dumps(outcome))
+    return outcome
+
+
+def shards(folder: Path) -> dict[str, Any]:
+    """Each rank holds a part of it."""
+    import torch.distributed.fsdp  # takes a second: not in every fork
+
+    settings = config(tokens_per_batch=8)
+    outcome: dict[str, Any] = {"1 ranks": together(folder / "1", 1, settings)}
+    for recompute in (False, True):
+        sharded = config(tokens_per_batch=8, sharding=Sharding.full, recompute=recompute)
+        outcome[f"sharded, recompute={recompute}"] = together(folder / f"sharded{recompute}", 2, sharded)
+    sharded = config(tokens_per_batch=8, sharding=Sharding.full, clip_norm=0.5)
+    clipped = config(tokens_per_batch=8, clip_norm=0.5)
+    outcome["clipped"] = together(folder / "clipped", 1, clipped)
+    outcome["sharded and clipped"] = together(folder / "sharded and clipped", 2, sharded)
+    sharded = config(tokens_per_batch=8, sharding=Sharding.full)
+    for name, before, n_before, after, n_after in (
+        ("sharded to whole", sharded, 2, settings, 1),
+        ("whole to sharded", settings, 1, sharded, 2),
+        ("2 shards to 3", sharded, 2, sharded, 3),
+    ):
+        asked = in_trouble(5, n_before - 1, send(signal.SIGTERM))
+        first = together(folder / name, n_before, before, asked)
+        second = together(folder / name, n_after, after)
+        outcome[name] = {"first": first, "second": second}
+    outcome["lost shard"] = together(folder / "lost shard", 3, sharded, in_trouble(5, 1, send(signal.SIGKILL)))
+    small = in_trouble(5, 1, lambda: forget_memory(0, on_rank=1))
+    outcome["small shard"] = together(folder / "small shard", 2, sharded, small)
+    return outcome
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    print(json.dumps({"replicas": replicas, "shards": shards}[sys.argv[1]](Path(sys.argv[2]))))

@@ -16,8 +16,9 @@ import pytest
 from tests.conftest import ROOT
 from tests.toy_run import prepared, tokenizers
 from transformer_cli.data.batching import Batch, micro_batches
-from transformer_cli.errors import EnvironmentFault
-from transformer_cli.training.ranks import join_ranks
+from transformer_cli.errors import ConfigError, EnvironmentFault
+from transformer_cli.training.loop import warn_of_uneven_shares
+from transformer_cli.training.ranks import Ranks, join_ranks
 from transformer_cli.training.signals import StopRequest
 
 STEPS = [str(step) for step in range(1, 13)]
@@ -25,7 +26,11 @@ STEPS = [str(step) for step in range(1, 13)]
 
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    command = [sys.executable, "-m", "tests.rank_scenarios", str(tmp_path_factory.mktemp("ranks"))]
+    return scenarios("replicas", tmp_path_factory.mktemp("ranks"))
+
+
+def scenarios(group: str, folder: Path) -> dict[str, Any]:
+    command = [sys.executable, "-m", "tests.rank_scenarios", group, str(folder)]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
     assert result.returncode == 0, result.stderr
     told: dict[str, Any] = json.loads(result.stdout.strip().split("\n")[-1])
@@ -143,8 +148,6 @@ def test_a_rank_that_has_no_batch_in_an_update_helps_the_others(outcome: dict[st
 def test_ranks_that_would_wait_for_others_are_told_how_to_cut_evenly(
     caplog: pytest.LogCaptureFixture, n_ranks: int, n_even: int | None
 ) -> None:
-    from transformer_cli.training.loop import warn_of_uneven_shares
-
     def cut(max_tokens: int) -> list[Batch]:
         corpus = prepared(1000).train
         return micro_batches(corpus, np.arange(len(corpus)), tokenizers(), max_tokens=max_tokens)
@@ -204,8 +207,6 @@ def test_B16_wrong_variables_and_a_taken_port_are_one_line(
 
 def test_ranks_with_different_configs_are_refused(tmp_path: Path) -> None:
     from transformer_cli.commands.train import _require_same
-    from transformer_cli.errors import ConfigError
-    from transformer_cli.training.ranks import Ranks
 
     class Second(Ranks):
         def share(self, key: str, text: str | None) -> str:

@@ -320,6 +320,11 @@ class Precision(Enum):
     fp16 = "fp16"
 
 
+class Sharding(Enum):
+    none = "none"  # every rank holds the whole model
+    full = "full"  # each holds a part of every layer, of its gradient and of the optimizer's memory
+
+
 class Device(Enum):
     auto = "auto"  # the first GPU when there is one
     cpu = "cpu"
@@ -348,6 +353,7 @@ class TrainSettings:
     patience: int | None = None  # evaluations without a new best before training stops
     samples: int = 3  # dev translations shown in TensorBoard and the log
     precision: Precision = Precision.auto
+    sharding: Sharding = Sharding.none
     recompute: bool = False  # each layer's forward pass in the backward pass again: less memory, a third more time
 
     def __post_init__(self) -> None:

@@ -50,7 +50,6 @@ class Stack(nn.Module):
         x_LD = self.positions(x_LD, sentences) if self.positions is not None else x_LD
         return self.dropout(x_LD), rotation
 
-
     def through(self, layer: nn.Module, *args: Any) -> Tensor:
         recomputes = self.recomputes and torch.is_grad_enabled()
         y_LD: Tensor = checkpoint(layer, *args, use_reentrant=False) if recomputes else layer(*args)

@@ -5,8 +5,9 @@ Shapes: K target tokens that are real, V vocabulary.
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -56,6 +57,9 @@ class Learner:
     With several `ranks` each works on its share of an update's batches, and all take the same step.
     """
 
+    is_sharded = False
+    whole_model: Transformer  # `model`, or what the first rank has gathered of it
+
     def __init__(
         self, config: TrainConfig, tokenizers: Tokenizers, device: torch.device, ranks: Ranks | None = None
     ) -> None:
@@ -63,20 +67,28 @@ class Learner:
         self.ranks = ranks or Ranks(StopRequest())
         self.dtype = choose_dtype(config.train.precision, device)
         torch.manual_seed(stable_seed(config.seed))
-        self.model: Transformer = build_model(
+        model = build_model(
             config.model,
             source_vocab_size=len(tokenizers.source),
             target_vocab_size=len(tokenizers.target),
             source_pad_id=tokenizers.source.pad_id,
             target_pad_id=tokenizers.target.pad_id,
-        ).to(device)  # after drawing the weights on the CPU: the same ones for every device
+        )
+        self.model = self._placed(model)  # after drawing the weights on the CPU: the same ones for every device
         self.model.train()
         self.model.encoder.recomputes = self.model.decoder.recomputes = self.settings.recompute
-        self.gradients = GradientSum(self._parameters(), self.ranks)
         self.optimizer: Optimizer = build_optimizer(self.model, config.optimizer)
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.dtype is torch.float16)
         self.skips = Skips(device, most=config.train.max_skipped)
         self.n_splits = 0  # of batches that were too large for the memory
+
+    @cached_property
+    def gradients(self) -> GradientSum:
+        return GradientSum(self._parameters(), self.ranks)
+
+    def _placed(self, model: Transformer) -> Transformer:
+        self.whole_model = model.to(self.device)
+        return model
 
     def autocast(self) -> AbstractContextManager[Any]:
         return torch.autocast(self.device.type, self.dtype, enabled=self.dtype is not torch.float32)
@@ -143,7 +155,7 @@ class Learner:
             return None, [*share[:at], *halves, *share[at + 1 :]]
         return sums, share
 
-    def learn_from(self, batch: Batch, *, seed: int, n_tokens: int) -> Tensor:
+    def learn_from(self, batch: Batch, *, seed: int, n_tokens: float) -> Tensor:
         """Add the gradient of one batch, a part of an update of `n_tokens`; return its loss and NLL, summed."""
         torch.manual_seed(seed)
         with self.autocast():
@@ -182,6 +194,14 @@ class Learner:
             clip_grads_with_norm_(self._parameters(), self.settings.clip_norm, norm)
         return norm
 
+    def gather(self) -> None:
+        """Make whole what is to be evaluated or saved. All ranks call this."""
+
+    @contextmanager
+    def whole(self) -> Iterator[Transformer]:
+        """`whole_model`, on the device."""
+        yield self.whole_model
+
     def is_sound(self) -> bool:
         """Whether all weights are numbers, and none so large that no loss would be."""
         return bool(get_total_norm(self.model.parameters()).isfinite())
@@ -195,9 +215,25 @@ class Learner:
         """The optimizer's tensors, by parameter name."""
         return optimizer_tensors(self.optimizer, self.model.named_parameters())
 
-    def restore(self, optimizer: Mapping[str, Tensor], state: dict[str, Any]) -> None:
-        """Go on with what the optimizer remembered and with the rest of a checkpoint's `state`, but for the weights."""
-        load_optimizer_tensors(self.optimizer, self.model.named_parameters(), optimizer)
+    def take(
+        self, weights: Mapping[str, Tensor] | None, optimizer: Mapping[str, Tensor], shapes: Mapping[str, list[int]]
+    ) -> None:
+        """Let all ranks have the first rank's weights, and its optimizer's tensors, whose `shapes` they know.
+
+        `weights` are None where the model has them already; the other ranks pass nothing.
+        """
+        mine = self.model.state_dict()
+        if weights is not None:
+            self.model.load_state_dict(weights)
+        tensors = {
+            name: optimizer[name].to(self.device) if name in optimizer else torch.empty(shape, device=self.device)
+            for name, shape in shapes.items()
+        }
+        self.ranks.spread([*mine.values(), *tensors.values()])
+        load_optimizer_tensors(self.optimizer, self.model.named_parameters(), tensors)
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on with a checkpoint's `state`, which is beside the tensors."""
         if state["scaler"]:  # empty, where the run was in another precision until now
             self.scaler.load_state_dict(state["scaler"])
         self.skips.restore(state.get("skipped", (0, 0)))

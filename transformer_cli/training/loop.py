@@ -19,6 +19,7 @@ from transformer_cli.config import to_plain
 from transformer_cli.data.batching import Batch, BatchPlan, micro_batches
 from transformer_cli.data.cache import Array
 from transformer_cli.data.prepare import Prepared
+from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.exact import check as check_exact
 from transformer_cli.errors import (
     CheckpointError,
@@ -33,7 +34,7 @@ from transformer_cli.errors import (
 from transformer_cli.files import faults, write_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import MALFORMED, MODEL_FILE, ModelFile, read_model, write_model
-from transformer_cli.schema import TrainConfig
+from transformer_cli.schema import Sharding, TrainConfig
 from transformer_cli.training.averaging import average
 from transformer_cli.training.checkpoints import Checkpoint, CheckpointStore
 from transformer_cli.training.incident import write_incident
@@ -87,7 +88,7 @@ def train(
         if result is not None:
             LOGGER.info("%s: already finished at step %d; raise train.max_steps to go on", run_dir, result.step)
             return result
-        require_room(store, config.train, run.learner.model)
+        require_room(store, config.train, run.learner.whole_model)
         write_config(config, run_dir)  # not before: a start that is refused changes nothing
         with run.at_work():
             run.learn()
@@ -102,12 +103,20 @@ def assist(config: TrainConfig, prepared: Prepared, *, device: torch.device, ran
         run.learn()
 
 
+def make_learner(config: TrainConfig, tokenizers: Tokenizers, device: torch.device, ranks: Ranks) -> Learner:
+    if config.train.sharding is Sharding.none:
+        return Learner(config, tokenizers, device, ranks)
+    from transformer_cli.training.sharding import ShardedLearner  # imports half of torch
+
+    return ShardedLearner(config, tokenizers, device, ranks)
+
+
 class Run:
     """One training run as every rank knows it: what is learnt, and what comes next. The disk is the first rank's."""
 
     def __init__(self, config: TrainConfig, prepared: Prepared, device: torch.device, ranks: Ranks) -> None:
         self.config, self.prepared, self.ranks = config, prepared, ranks
-        self.learner = Learner(config, prepared.tokenizers, device, ranks)
+        self.learner = make_learner(config, prepared.tokenizers, device, ranks)
         self.schedule = build_schedule(config.schedule, d_model=config.model.d_model, max_steps=config.train.max_steps)
         self.plan = BatchPlan(
             prepared.train.source_lengths,
@@ -144,6 +153,7 @@ class Run:
             if progress.is_due(settings.log_every, settings):
                 self.log()
             if self.ranks.stop_signal:
+                self.learner.gather()
                 self.stop()
             self.look_back()
 
@@ -180,6 +190,8 @@ class Run:
         """Evaluate and save, each if it is due."""
         settings, progress = self.config.train, self.progress
         is_one_of_the_best = False
+        if progress.is_due(settings.eval_every, settings) or progress.is_due(settings.save_every, settings):
+            self.learner.gather()
         if progress.is_due(settings.eval_every, settings):
             is_one_of_the_best = progress.rank(self.rank(), settings)
         is_last = progress.is_over(settings)
@@ -256,7 +268,7 @@ class FirstRun(Run):
         self.environment = environment(device, ranks)
         self.validator = Validator(config, prepared, device)
         if config.decode.exact:
-            check_exact(self.learner.model, device)  # not at the first evaluation, hours later
+            check_exact(self.learner.whole_model, device)  # not at the first evaluation, hours later
         self.scores: DevScores | None = None  # of this step
         self.recorder: Recorder
         self.saver: Saver
@@ -311,7 +323,9 @@ class FirstRun(Run):
         self.saver.check()
         n_tokens = self.progress.n_tokens
         super().update()
-        if not self.saver.has_memory:  # only now has the optimizer something to remember
+        if (
+            not self.saver.has_memory and not self.learner.is_sharded
+        ):  # only now has the optimizer something to remember
             self.saver.reserve(self.learner.model.state_dict(), self.learner.remembered())
         self.recorder.advance(self.progress.n_tokens - n_tokens)
 
@@ -325,12 +339,13 @@ class FirstRun(Run):
 
     def evaluate(self) -> str | None:
         """Dev scores at this step, in all the places where somebody may look for them."""
-        step, model, failed = self.progress.step, self.learner.model, sorted(self.saver.failed_steps)
+        step, failed = self.progress.step, sorted(self.saver.failed_steps)
         try:
             if not self.learner.is_sound():
                 raise CheckpointError(UNSOUND)
-            with self.recorder.paused():
+            with self.recorder.paused(), self.learner.whole() as model:
                 scores = self.validator.score(model, self.learner.autocast, self.refuse_to_go_on)
+                pictures = self.validator.attention(model)
         except StopNow:
             return json.dumps(None)
         except CheckpointError as error:  # the model gives no numbers
@@ -348,7 +363,7 @@ class FirstRun(Run):
         for i, (source, reference, translation) in enumerate(self.validator.examples(scores)):
             LOGGER.info("  source %s, reference %s, translation %s", *map(quoted, (source, reference, translation)))
             self.recorder.text(step, f"sample/{i + 1}", f"{source}\n\n{reference}\n\n**{translation}**")
-        for name, layers_BHTS in self.validator.attention(model).items():
+        for name, layers_BHTS in pictures.items():
             self.recorder.picture(step, f"attention/{name}", attention_picture(layers_BHTS))
         return json.dumps([scores.rank(self.config.train.best_metric), failed])
 
@@ -407,6 +422,8 @@ class FirstRun(Run):
         raise self.divergence(step, f"; {self._newest()}. {kept[0].upper()}{kept[1:]}")
 
     def _keep_incident(self, step: int) -> Path:
+        if self.learner.is_sharded:
+            raise EnvironmentFault("train.sharding=full")
         indices = self.plan.update(step - 1)
         with faults(self.run_dir, "keep the incident"):
             return write_incident(
@@ -422,9 +439,10 @@ class FirstRun(Run):
         steps = progress.saved[-self.config.train.average_last :]
         if len(steps) > 1:
             weights = average(self.store.load_model(step).weights for step in steps)
-            self.learner.model.load_state_dict(weights)
+            self.learner.whole_model.load_state_dict(weights)
             try:
-                scores = self.validator.score(self.learner.model, self.learner.autocast, self.refuse_if_signalled)
+                with self.learner.whole() as model:
+                    scores = self.validator.score(model, self.learner.autocast, self.refuse_if_signalled)
             except StopNow:
                 raise Stopped(self.ranks.request.signal, f"{self.run_dir}: {self._newest()}") from None
             outcome["average"] = {"steps": steps, **scores.as_dict()}
@@ -445,7 +463,7 @@ class FirstRun(Run):
     def _save_alone(self) -> None:
         """Another rank is gone. What was learnt until then is whole here; but a GPU may still be adding up."""
         self.saver.join()
-        is_whole = self.learner.device.type == "cpu"
+        is_whole = self.learner.device.type == "cpu" and not self.learner.is_sharded
         if is_whole and self.progress.step and self.progress.step not in self.store.steps():
             try:
                 self.save(counts=False, in_doubt=True)
@@ -462,7 +480,7 @@ class FirstRun(Run):
         return ModelFile(
             config=self.config.model,
             tokenizers=self.prepared.tokenizers,
-            weights=self.learner.model.state_dict(),
+            weights=self.learner.whole_model.state_dict(),
             source_lang=self.config.data.source_lang,
             target_lang=self.config.data.target_lang,
             step=self.progress.step,

@@ -56,7 +56,17 @@ def optimizer_tensors(optimizer: Optimizer, parameters: Iterable[tuple[str, nn.P
 def load_optimizer_tensors(
     optimizer: Optimizer, parameters: Iterable[tuple[str, nn.Parameter]], tensors: Mapping[str, Tensor]
 ) -> None:
-    """The inverse of `optimizer_tensors`. Raises CheckpointError when they belong to another model."""
+    """The inverse of `optimizer_tensors`. Raises as `check_optimizer_tensors` does."""
+    by_name = dict(parameters)
+    check_optimizer_tensors(by_name.items(), tensors)
+    for full_name, value in tensors.items():
+        key, _, name = full_name.partition("/")
+        parameter = by_name[name]
+        optimizer.state[parameter][key] = value.to(parameter.device, copy=True)
+
+
+def check_optimizer_tensors(parameters: Iterable[tuple[str, nn.Parameter]], tensors: Mapping[str, Tensor]) -> None:
+    """Raises CheckpointError when the optimizer's tensors belong to another model."""
     by_name = dict(parameters)
     like = {f"{key}/{name}": by_name[name] if key != "step" else _STEP for name in by_name for key in REMEMBERED}
     for full_name in sorted(like.keys() | tensors.keys()) if tensors else ():  # there are none before the first update
@@ -66,10 +76,6 @@ def load_optimizer_tensors(
                 f"optimizer state {quoted(full_name)}: {found}, but this model asks for {wanted}."
                 " Resume with the config that the run was started with"
             )
-    for full_name, value in tensors.items():
-        key, _, name = full_name.partition("/")
-        parameter = by_name[name]
-        optimizer.state[parameter][key] = value.to(parameter.device, copy=True)
 
 
 def _kind(tensor: Tensor | None) -> str:

@@ -195,6 +195,10 @@ class Ranks:
         did = f"does not answer, at step {step}" if is_gone else f"has not reached step {step} for {waited_s:.0f} s"
         return self._missing(f"{named} {did}", speaker=min({*range(self.world_size)} - {*(silent or late)}))
 
+    def missing(self, step: int, what: str) -> TfmError:
+        """Why a collective failed that this class has not begun."""
+        return self._who_is_missing(step, what, waited_s=0.0)
+
     def _missing(self, what: str, *, speaker: int) -> LostRankError:
         error = LostRankError(f"{what}. Look at its own log, and run the same command again")
         error.speaker, error.speaks = speaker, self.rank == speaker
