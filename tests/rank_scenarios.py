@@ -1,10 +1,11 @@
 """Several ranks as forked processes, so that torch is imported once: each scenario's outcome as JSON on stdout.
 
-Run by test_ranks.py and test_sharding.py as `python -m tests.rank_scenarios GROUP FOLDER`. The store through which the ranks meet is kept by a
-process of its own, as torchrun's agent keeps it: its server is a thread, and a rank forked beside a running thread may
-wait forever for a lock that this thread held at that instant.
+Run by test_ranks.py and test_sharding.py as `python -m tests.rank_scenarios GROUP FOLDER`. The store through which the
+ranks meet is kept by a process of its own, as torchrun's agent keeps it: its server is a thread, and a rank forked
+beside a running thread may wait forever for a lock that this thread held at that instant.
 """
 
+import importlib
 import json
 import os
 import signal
@@ -268,8 +269,7 @@ def replicas(folder: Path) -> dict[str, Any]:
 
 def shards(folder: Path) -> dict[str, Any]:
     """Each rank holds a part of it."""
-    import torch.distributed.fsdp  # takes a second: not in every fork
-
+    importlib.import_module("torch.distributed.fsdp")  # takes a second: once, and not in every fork
     settings = config(tokens_per_batch=8)
     outcome: dict[str, Any] = {"1 ranks": together(folder / "1", 1, settings)}
     for recompute in (False, True):

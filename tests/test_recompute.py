@@ -30,7 +30,8 @@ def test_the_loss_and_the_gradient_are_the_same_to_the_bit_with_dropout_on(chang
     sums = [one.learn_from(batch(), seed=1, n_tokens=100) for one in (plain, again)]
     assert torch.equal(*sums)
     for (name, expected), found in zip(plain.model.named_parameters(), again.model.parameters(), strict=True):
-        assert expected.grad is not None and found.grad is not None
+        assert expected.grad is not None
+        assert found.grad is not None
         assert torch.equal(expected.grad, found.grad), name
 
 
