@@ -1,10 +1,11 @@
 """Several ranks as forked processes, so that torch is imported once: each scenario's outcome as JSON on stdout.
 
-Run by test_ranks.py as `python -m tests.rank_scenarios FOLDER`. The store through which the ranks meet is kept by a
-process of its own, as torchrun's agent keeps it: its server is a thread, and a rank forked beside a running thread may
-wait forever for a lock that this thread held at that instant.
+Run by test_ranks.py and test_sharding.py as `python -m tests.rank_scenarios GROUP FOLDER`. The store through which the
+ranks meet is kept by a process of its own, as torchrun's agent keeps it: its server is a thread, and a rank forked
+beside a running thread may wait forever for a lock that this thread held at that instant.
 """
 
+import importlib
 import json
 import os
 import signal
@@ -20,13 +21,15 @@ from typing import Any
 import torch
 import torch._dynamo  # the first optimizer imports it: better once than in every fork
 import torch.distributed as dist
+from torch import Tensor
 
 from tests.toy_run import CPU, MODEL, config, metrics, prepared
 from transformer_cli.data.batching import Batch
 from transformer_cli.errors import TfmError
 from transformer_cli.evaluation.metrics import Score
-from transformer_cli.schema import TrainConfig
-from transformer_cli.training import batch_size
+from transformer_cli.schema import Sharding, TrainConfig
+from transformer_cli.training import batch_size, gradients
+from transformer_cli.training.gradients import GradientSum
 from transformer_cli.training.learner import Learner
 from transformer_cli.training.loop import assist, train
 from transformer_cli.training.ranks import Ranks, join_ranks
@@ -78,6 +81,25 @@ def forget_memory(n_rows: int, *, on_rank: int) -> None:
     Learner.learn_from = small  # type: ignore[method-assign]
 
 
+def out_of_memory_late(*, on_rank: int) -> Trouble:
+    """Let one rank run out of memory once in update 5, when others already add what it has computed."""
+    now, begin = 0, GradientSum._begin
+
+    def failing(self: GradientSum, tensor: Tensor) -> None:
+        nonlocal now
+        if self.n_begun == 2 and now == 5:
+            now = 0
+            raise torch.OutOfMemoryError("no memory left in this test")
+        begin(self, tensor)
+
+    def happen(step: int, rank: int) -> None:
+        nonlocal now
+        now = step if rank == on_rank else 0
+        GradientSum._begin = failing  # type: ignore[method-assign]
+
+    return happen
+
+
 def one_rank(folder: Path, settings: TrainConfig, trouble: Trouble) -> dict[str, Any]:
     """Train as the rank that the environment names, and tell what came of it."""
     rank, seen = int(os.environ["RANK"]), []
@@ -88,7 +110,7 @@ def one_rank(folder: Path, settings: TrainConfig, trouble: Trouble) -> dict[str,
         return update(self, *args, **kwargs)
 
     def noting(self: Learner, batch: Batch, **kwargs: Any) -> Any:
-        seen.append(batch.target_out_T.tolist())
+        seen.append([target for _, target in batch.pairs()])
         return learn_from(self, batch, **kwargs)
 
     Learner.update = updating  # type: ignore[method-assign]
@@ -114,9 +136,18 @@ def work(folder: Path, settings: TrainConfig, ranks: Ranks) -> None:
 
 
 def together(
-    folder: Path, n_ranks: int, settings: TrainConfig, trouble: Trouble = lambda step, rank: None
+    folder: Path,
+    n_ranks: int,
+    settings: TrainConfig,
+    trouble: Trouble = lambda step, rank: None,
+    *,
+    overlapping: bool = False,
 ) -> dict[str, Any]:
-    """The outcome of each rank, None for one that was killed; the losses by step, and the steps that were saved."""
+    """The outcome of each rank, None for one that was killed; the losses by step, and the steps that were saved.
+
+    `overlapping`: add the gradients up while they are being computed, as on GPUs.
+    """
+    gradients.OVERLAPPING = {"cpu"} if overlapping else {"cuda"}
     with agent() as port:
         outcomes = gather(fork_ranks(folder, n_ranks, settings, trouble, port=port))
     assert (folder / "metrics.jsonl").exists(), [rank and rank.get("error") for rank in outcomes]
@@ -198,11 +229,18 @@ def stopped(process: int) -> bool:
     return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
 
 
-def main(folder: Path) -> None:
+def replicas(folder: Path) -> dict[str, Any]:
+    """Every rank holds the whole model."""
     settings = config(tokens_per_batch=8)
     impatient = config(tokens_per_batch=8, rank_timeout=3.0)
     exact = config(tokens_per_batch=8, model=replace(MODEL, dropout=0.0))
     outcome: dict[str, Any] = {}
+    gradients.PIECE_BYTES = 4000  # as many pieces as a large model has
+    long = config(tokens_per_batch=8, max_steps=100, eval_every=50, save_every=50)
+    whole = config(tokens_per_batch=100)
+    for n_ranks in (1, 2):
+        outcome[f"{n_ranks} ranks for long"] = together(folder / f"long{n_ranks}", n_ranks, long, overlapping=True)
+        outcome[f"{n_ranks} ranks for a batch"] = together(folder / f"batch{n_ranks}", n_ranks, whole, overlapping=True)
     for n_ranks in (1, 2, 4):
         outcome[f"{n_ranks} ranks"] = together(folder / str(n_ranks), n_ranks, settings)
     asked = in_trouble(5, 1, send(signal.SIGTERM))
@@ -223,11 +261,41 @@ def main(folder: Path) -> None:
     outcome["too small"] = together(folder / "small", 2, settings, small)
     tight = in_trouble(5, 1, lambda: forget_memory(1, on_rank=1))
     outcome["tight"] = together(folder / "tight", 2, exact, tight)
+    wide = config(tokens_per_batch=20, model=replace(MODEL, dropout=0.0))
+    outcome["late"] = together(folder / "late", 2, wide, out_of_memory_late(on_rank=1), overlapping=True)
     outcome["roomy"] = together(folder / "roomy", 1, exact)
     batch_size.chosen = lambda *_: 12 + 8 * int(os.environ["RANK"])  # a device of each rank's own
     outcome["auto"] = together(folder / "auto", 2, config(tokens_per_batch="auto", max_steps=4))
-    print(json.dumps(outcome))
+    return outcome
+
+
+def shards(folder: Path) -> dict[str, Any]:
+    """Each rank holds a part of it."""
+    importlib.import_module("torch.distributed.fsdp")  # takes a second: once, and not in every fork
+    settings = config(tokens_per_batch=8)
+    outcome: dict[str, Any] = {"1 ranks": together(folder / "1", 1, settings)}
+    for recompute in (False, True):
+        sharded = config(tokens_per_batch=8, sharding=Sharding.full, recompute=recompute)
+        outcome[f"sharded, recompute={recompute}"] = together(folder / f"sharded{recompute}", 2, sharded)
+    sharded = config(tokens_per_batch=8, sharding=Sharding.full, clip_norm=0.5)
+    clipped = config(tokens_per_batch=8, clip_norm=0.5)
+    outcome["clipped"] = together(folder / "clipped", 1, clipped)
+    outcome["sharded and clipped"] = together(folder / "sharded and clipped", 2, sharded)
+    sharded = config(tokens_per_batch=8, sharding=Sharding.full)
+    for name, before, n_before, after, n_after in (
+        ("sharded to whole", sharded, 2, settings, 1),
+        ("whole to sharded", settings, 1, sharded, 2),
+        ("2 shards to 3", sharded, 2, sharded, 3),
+    ):
+        asked = in_trouble(5, n_before - 1, send(signal.SIGTERM))
+        first = together(folder / name, n_before, before, asked)
+        second = together(folder / name, n_after, after)
+        outcome[name] = {"first": first, "second": second}
+    outcome["lost shard"] = together(folder / "lost shard", 3, sharded, in_trouble(5, 1, send(signal.SIGKILL)))
+    small = in_trouble(5, 1, lambda: forget_memory(0, on_rank=1))
+    outcome["small shard"] = together(folder / "small shard", 2, sharded, small)
+    return outcome
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    print(json.dumps({"replicas": replicas, "shards": shards}[sys.argv[1]](Path(sys.argv[2]))))

@@ -1,7 +1,7 @@
 """Batches: every pair once an epoch, in an order that only seed and step decide, up to so many tokens."""
 
 from dataclasses import fields
-from itertools import groupby, pairwise
+from itertools import groupby
 
 import numpy as np
 import pytest
@@ -144,15 +144,27 @@ def test_the_batches_hold_the_sentences_and_keep_to_the_budget(
     assert sorted(pair for batch in batches for pair in checked(batch, tokenizers)) == pairs
     for batch in batches:
         assert max(len(batch.source_S), batch.n_target_tokens) <= max_tokens or batch.n_pairs == 1
-    assert all(neighbours(one, other) > max_tokens for one, other in pairwise(batches)), (
-        "these would have gone together"
-    )
+    assert len(batches) == n_filled([pair for batch in batches for pair in batch.pairs()], max_tokens)
 
 
-def neighbours(one: Batch, other: Batch) -> int:
-    """Tokens of the larger side of a batch and the first pair of the next one."""
-    _, source_length, target_length = other.runs[0]
-    return max(len(one.source_S) + source_length, one.n_target_tokens + target_length)
+def n_filled(pairs: list[tuple[list[int], list[int]]], max_tokens: int) -> int:
+    """How many batches these pairs make when each takes all that it has room for."""
+    n, source, target = 1, 0, 0
+    for pair in pairs:
+        source, target = source + len(pair[0]), target + len(pair[1])
+        if max(source, target) > max_tokens and (source, target) != (len(pair[0]), len(pair[1])):
+            n, source, target = n + 1, len(pair[0]), len(pair[1])
+    return n
+
+
+@pytest.mark.parametrize("max_tokens", [100, 300, 1000, 2000, 4000])
+def test_batches_are_so_equally_large_that_smaller_ones_would_be_more(
+    corpus: EncodedCorpus, tokenizers: Tokenizers, max_tokens: int
+) -> None:
+    batches = micro_batches(corpus, np.arange(300), tokenizers, max_tokens=max_tokens)
+    largest = max(max(len(batch.source_S), batch.n_target_tokens) for batch in batches)
+    pairs = [pair for batch in batches for pair in batch.pairs()]
+    assert n_filled(pairs, int(0.98 * largest) - 2) > len(batches) > 1
 
 
 def checked(batch: Batch, tokenizers: Tokenizers) -> list[tuple[list[int], list[int]]]:

@@ -95,7 +95,7 @@ def test_muon_leaves_biases_to_adamw() -> None:
 
 @pytest.mark.parametrize("tying", list(Tying))
 def test_muon_takes_every_matrix_between_the_layers_and_no_embedding(tying: Tying) -> None:
-    settings = replace(config(model=replace(MODEL, tie_embeddings=tying)), optimizer=OptimizerConfig(name="muon"))
+    settings = config(model=replace(MODEL, tie_embeddings=tying), optimizer="muon")
     learner = Learner(settings, tokenizers(), CPU)
     names = {parameter: name for name, parameter in learner.model.named_parameters()}
     by_muon, *by_adamw = learner.optimizer.param_groups

@@ -6,14 +6,19 @@ import re
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.conftest import ROOT
-from transformer_cli.errors import EnvironmentFault
-from transformer_cli.training.ranks import join_ranks
+from tests.toy_run import prepared, tokenizers
+from transformer_cli.data.batching import Batch, micro_batches
+from transformer_cli.errors import ConfigError, EnvironmentFault
+from transformer_cli.training.loop import warn_of_uneven_shares
+from transformer_cli.training.ranks import Ranks, join_ranks
 from transformer_cli.training.signals import StopRequest
 
 STEPS = [str(step) for step in range(1, 13)]
@@ -21,7 +26,11 @@ STEPS = [str(step) for step in range(1, 13)]
 
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    command = [sys.executable, "-m", "tests.rank_scenarios", str(tmp_path_factory.mktemp("ranks"))]
+    return scenarios("replicas", tmp_path_factory.mktemp("ranks"))
+
+
+def scenarios(group: str, folder: Path) -> dict[str, Any]:
+    command = [sys.executable, "-m", "tests.rank_scenarios", group, str(folder)]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
     assert result.returncode == 0, result.stderr
     told: dict[str, Any] = json.loads(result.stdout.strip().split("\n")[-1])
@@ -117,6 +126,57 @@ def test_B9_one_rank_that_runs_out_of_memory_tries_again_while_the_others_wait(o
     assert tight["losses"] == pytest.approx(roomy["losses"], rel=1e-5)
 
 
+def test_B9_a_rank_without_memory_whose_gradient_is_already_being_added_up_lets_all_try_again(
+    outcome: dict[str, Any],
+) -> None:
+    late, roomy = outcome["late"], outcome["roomy"]
+    assert codes(late) == [0, 0]
+    # Dropout is off in both: the same sentences in the same updates, however they are cut, teach the same.
+    assert late["losses"] == pytest.approx(roomy["losses"], rel=1e-5)
+    first, second = (rank["seen"] for rank in late["ranks"])
+    assert repeated(first) == 1, "the first rank did not compute its share again, once"
+    assert not repeated(second), "the second rank did not cut a batch in two"
+
+
+def test_a_rank_that_has_no_batch_in_an_update_helps_the_others(outcome: dict[str, Any]) -> None:
+    alone, ranked = outcome["1 ranks for a batch"], outcome["2 ranks for a batch"]
+    assert [len(rank["seen"]) for rank in ranked["ranks"]] == [12, 0]
+    assert ranked["losses"] == pytest.approx(alone["losses"], rel=1e-5)
+
+
+@pytest.mark.parametrize(("n_ranks", "n_even"), [(1, None), (2, None), (4, None), (8, 8), (3, 6)])
+def test_ranks_that_would_wait_for_others_are_told_how_to_cut_evenly(
+    caplog: pytest.LogCaptureFixture, n_ranks: int, n_even: int | None
+) -> None:
+    def cut(max_tokens: int) -> list[Batch]:
+        corpus = prepared(1000).train
+        return micro_batches(corpus, np.arange(len(corpus)), tokenizers(), max_tokens=max_tokens)
+
+    assert len(cut(1700)) == 4
+    warn_of_uneven_shares(cut(1700), n_ranks, 1700)
+    if n_even is None:
+        assert not caplog.messages
+    else:
+        (advice,) = re.findall(r"some of which wait for others\. train\.tokens_per_batch=(\d+) makes", caplog.text)
+        assert len(cut(int(advice))) == n_even
+
+
+def repeated(seen: list[Any]) -> int:
+    """Batches that come right after having come once."""
+    return sum(seen[i : i + n] == seen[i + n : i + 2 * n] for n in range(1, 9) for i in range(len(seen) - 2 * n + 1))
+
+
+@pytest.mark.parametrize("n_ranks", [2])
+def test_two_ranks_have_the_loss_curve_of_one(
+    outcome: dict[str, Any], figures: Callable[[str, str], None], n_ranks: int
+) -> None:
+    alone, ranked = (outcome[f"{n} ranks for long"]["losses"] for n in (1, n_ranks))
+    assert list(alone) == list(ranked) == [str(step) for step in range(1, 101)]
+    differences = [abs(ranked[step] - alone[step]) / alone[step] for step in alone]
+    figures("2 ranks against 1", f"the losses of 100 updates differ by at most {max(differences):.1e}")
+    assert max(differences) <= 1e-5
+
+
 @pytest.mark.parametrize(
     ("variables", "what"),
     [
@@ -172,8 +232,6 @@ def test_the_rank_that_keeps_the_store_leaves_last() -> None:
 
 def test_ranks_with_different_configs_are_refused(tmp_path: Path) -> None:
     from transformer_cli.commands.train import _require_same
-    from transformer_cli.errors import ConfigError
-    from transformer_cli.training.ranks import Ranks
 
     class Second(Ranks):
         def share(self, key: str, text: str | None) -> str:

@@ -10,16 +10,16 @@ from transformer_cli.cli import COMMANDS, _parser
 from transformer_cli.config import check_overrides, choices_of, load_config
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = [ROOT / "README.md", *sorted((ROOT / "benchmarks").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "benchmarks").glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def printed_commands() -> list[str]:
-    """Every `tfm ...` line in a code block of a page, without comments, pipes and redirections."""
+    """Every `tfm ...` in a code block of a page, also under torchrun, without comments, pipes and redirections."""
     found = []
     for page in PAGES:
         for block in re.findall(r"^```\w*\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
-            for line in block.split("\n"):
-                words = re.split(r"\s#|[<>|]", line.removeprefix("$ "))[0].strip()
+            for line in block.replace("\\\n", " ").split("\n"):
+                words = re.split(r"\s#|[<>|]", re.sub(r"^\$ |^.*--no-python ", "", line))[0].strip()
                 if words.startswith("tfm "):
                     found.append(words)
     return sorted(set(found))

@@ -23,6 +23,7 @@ from transformer_cli.schema import (
     DecodeConfig,
     ModelConfig,
     Norm,
+    OptimizerConfig,
     ScheduleConfig,
     SearchKind,
     TokenizerConfig,
@@ -73,7 +74,12 @@ def prepared(n_train: int = 60, n_dev: int = 6) -> Prepared:
 
 
 def config(
-    *, model: ModelConfig = MODEL, seed: int = 1, schedule: ScheduleConfig | None = None, **train: Any
+    *,
+    model: ModelConfig = MODEL,
+    seed: int = 1,
+    schedule: ScheduleConfig | None = None,
+    optimizer: str = "adam",
+    **train: Any,
 ) -> TrainConfig:
     """Eight updates to an epoch, each of several micro-batches."""
     settings: dict[str, Any] = {
@@ -92,6 +98,7 @@ def config(
         model=model,
         data=DataConfig(source_lang="en", target_lang="xx", max_length=20),
         schedule=schedule or ScheduleConfig(name="constant", lr=0.01, warmup_steps=1),
+        optimizer=OptimizerConfig(name=optimizer),
         train=TrainSettings(**{**settings, **train}),
         decode=DecodeConfig(search=SearchKind.greedy, beam_size=1, max_extra_length=5),
     )

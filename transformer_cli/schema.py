@@ -336,6 +336,11 @@ class Precision(Enum):
     fp16 = "fp16"
 
 
+class Sharding(Enum):
+    none = "none"  # every rank holds the whole model
+    full = "full"  # each holds a part of every layer, of its gradient and of the optimizer's memory
+
+
 class Device(Enum):
     auto = "auto"  # the first GPU when there is one
     cpu = "cpu"
@@ -363,14 +368,14 @@ class TrainSettings:
     keep_last: int = 5
     keep_best: int = 1
     average_last: int = 5  # checkpoints averaged at the end; the average ships only if it is no worse on dev
-    ema: float | None = (
-        None  # decay of a moving average of the weights, as 0.999; it ships only if it is no worse on dev
-    )
+    ema: float | None = None  # decay of a moving average of the weights; it ships only if it is no worse on dev
     best_metric: Metric = Metric.bleu
     patience: int | None = None  # evaluations without a new best before training stops
     samples: int = 3  # dev translations shown in TensorBoard and the log
     precision: Precision = Precision.auto
     profile: bool = False  # trace a few updates, and tell what they spend their time on
+    sharding: Sharding = Sharding.none
+    recompute: bool = False  # forward passes again in the backward pass: less memory, a third more time
 
     def __post_init__(self) -> None:
         if self.tokens_per_batch != AUTO:
@@ -417,6 +422,8 @@ class TrainConfig:
             _check_name("name", self.name)
         if self.name == "latest":
             raise ConfigError("name=latest: is the link to the newest run. Choose another name")
+        if self.train.sharding is Sharding.full:
+            self._refuse_what_needs_the_whole_model()
         if self.data.max_length > self.train.tokens_per_update:
             raise ConfigError(
                 f"data.max_length={self.data.max_length}: more than train.tokens_per_update="
@@ -434,6 +441,15 @@ class TrainConfig:
                 " data.max_length or decode.max_source_length + decode.max_extra_length + 1 allow."
                 f" Raise model.max_positions to {longest}"
             )
+
+    def _refuse_what_needs_the_whole_model(self) -> None:
+        for setting, is_set, instead in (
+            (f"train.ema={self.train.ema}", self.train.ema is not None, "train.ema=null"),
+            ("optimizer=muon", self.optimizer.name == "muon", "another optimizer"),
+            ("train.tokens_per_batch=auto", self.train.tokens_per_batch == AUTO, "a number"),
+        ):
+            if is_set:
+                raise ConfigError(f"{setting}: needs the whole model, which train.sharding=full divides. Set {instead}")
 
 
 @dataclass

@@ -56,7 +56,7 @@ def translations(model: ModelFile) -> dict[str, str]:
 
 
 def losses_after(run_dir: Path, ids: Tokenizers) -> dict[str, float]:
-    """Step → loss of the steps that a run goes on for: without dropout, whose random numbers are no part of a format."""
+    """Step → loss of the steps that a run goes on for; no dropout, whose random numbers are no part of a format."""
     longer = settings(joint=True, norm=Norm.pre, max_steps=LAST_STEP + N_MORE)
     longer = replace(longer, model=replace(longer.model, dropout=0.0))
     train(longer, corpus(ids), run_dir, device=CPU)

@@ -142,7 +142,7 @@ def _shuffled(n: int, random: np.random.Philox) -> Array:
 def micro_batches(corpus: EncodedCorpus, indices: Array, tokenizers: Tokenizers, *, max_tokens: int) -> list[Batch]:
     """The sentences at `indices` as batches of at most `max_tokens` tokens a side, or a single pair.
 
-    Sentences of like length come together.
+    Sentences of like length come together. There are as few batches as can be, and they are nearly equally large.
     """
     source_lengths, target_lengths = corpus.source_lengths[indices], corpus.target_lengths[indices]
     order = np.lexsort((target_lengths, source_lengths))
@@ -150,17 +150,35 @@ def micro_batches(corpus: EncodedCorpus, indices: Array, tokenizers: Tokenizers,
     return [_batch(corpus, indices[order[rows]], tokenizers) for rows in _cuts(ends, max_tokens)]
 
 
-def _cuts(ends: Sequence[Array], max_tokens: int) -> Iterator[slice]:
-    """Slices of consecutive rows with at most `max_tokens` tokens a side; `ends` counts those up to each row's end."""
-    start, n_rows = 0, len(ends[0])
+def _cuts(ends: Sequence[Array], max_tokens: int) -> list[slice]:
+    """As few slices of consecutive rows as have at most `max_tokens` tokens a side, or a single row.
+
+    `ends` counts each side's tokens up to each row's end. The largest slice is within 1 % of the least possible: ranks
+    that share the slices wait little for each other.
+    """
+    cuts = _filled(ends, max_tokens)
+    low, high = max(int(side[-1]) for side in ends) // len(cuts), max_tokens
+    while high - low > 1 + high // 100:
+        limit = (low + high) // 2
+        tried = _filled(ends, limit)
+        if len(tried) > len(cuts):
+            low = limit
+        else:
+            high, cuts = limit, tried
+    return cuts
+
+
+def _filled(ends: Sequence[Array], limit: int) -> list[slice]:
+    """Slices that are each filled up to the limit before the next one begins."""
+    cuts, start, n_rows = [], 0, len(ends[0])
     while start < n_rows:
         before = [side[start - 1] if start else 0 for side in ends]
         most = min(
-            int(np.searchsorted(side, first + max_tokens, side="right"))
-            for side, first in zip(ends, before, strict=True)
+            int(np.searchsorted(side, first + limit, side="right")) for side, first in zip(ends, before, strict=True)
         )
-        yield slice(start, max(start + 1, most))
-        start = max(start + 1, most)
+        cuts.append(slice(start, max(start + 1, most)))
+        start = cuts[-1].stop
+    return cuts
 
 
 def _batch(corpus: EncodedCorpus, indices: Array, tokenizers: Tokenizers) -> Batch:

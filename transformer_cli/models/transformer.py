@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.attention import CrossAttention, SelfAttention
@@ -41,12 +42,18 @@ class Stack(nn.Module):
         self.rotary = RotaryPositions(config.key_width) if config.positions is Positions.rotary else None
         self.dropout = Dropout(config.dropout)
         self.norm = make_norm(config.d_model, config.norm_kind) if config.norm is Norm.pre else nn.Identity()
+        self.recomputes = False  # what the layers computed, in the backward pass, rather than hold it until then
 
     def enter(self, x_LD: Tensor, sentences: Sentences) -> tuple[Tensor, Rotation | None]:
         """Embeddings that know their position; or how far each position turns."""
         rotation = self.rotary(x_LD, sentences) if self.rotary is not None else None
         x_LD = self.positions(x_LD, sentences) if self.positions is not None else x_LD
         return self.dropout(x_LD), rotation
+
+    def through(self, layer: nn.Module, *args: Any) -> Tensor:
+        recomputes = self.recomputes and torch.is_grad_enabled()
+        y_LD: Tensor = checkpoint(layer, *args, use_reentrant=False) if recomputes else layer(*args)
+        return y_LD
 
 
 class Encoder(Stack):
@@ -59,7 +66,7 @@ class Encoder(Stack):
     def forward(self, x_SD: Tensor, source: Sentences) -> Tensor:
         x_SD, rotation = self.enter(x_SD, source)
         for layer in self.layers:
-            x_SD = layer(x_SD, source, rotation)
+            x_SD = self.through(layer, x_SD, source, rotation)
         memory_SD: Tensor = self.norm(x_SD)
         return memory_SD
 
@@ -109,7 +116,7 @@ class Decoder(Stack):
     def forward(self, x_TD: Tensor, target: Sentences, memory_SD: Tensor, source: Sentences) -> Tensor:
         x_TD, rotation = self.enter(x_TD, target)
         for layer in self.layers:
-            x_TD = layer(x_TD, target, memory_SD, source, rotation)
+            x_TD = self.through(layer, x_TD, target, memory_SD, source, rotation)
         y_TD: Tensor = self.norm(x_TD)
         return y_TD
 

@@ -11,8 +11,9 @@ Shapes: K target tokens that are real, V vocabulary.
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -28,6 +29,7 @@ from transformer_cli.models.transformer import MODELS, Transformer, build_model
 from transformer_cli.schema import Precision, TrainConfig
 from transformer_cli.training.ema import PREFIX as EMA
 from transformer_cli.training.ema import Ema
+from transformer_cli.training.gradients import GradientSum
 from transformer_cli.training.loss import smoothed_nll
 from transformer_cli.training.optimizers import (
     OPTIMIZERS,
@@ -63,6 +65,9 @@ class Learner:
     With several `ranks` each works on its share of an update's batches, and all take the same step.
     """
 
+    is_sharded = False
+    whole_model: Transformer  # `model`, or what the first rank has gathered of it
+
     def __init__(
         self, config: TrainConfig, tokenizers: Tokenizers, device: torch.device, ranks: Ranks | None = None
     ) -> None:
@@ -71,19 +76,29 @@ class Learner:
         self.dtype = choose_dtype(config.train.precision, device)
         set_float32_products(config.train.precision, device)
         torch.manual_seed(stable_seed(config.seed))
-        self.model: Transformer = build_model(
+        model = build_model(
             config.model,
             source_vocab_size=len(tokenizers.source),
             target_vocab_size=len(tokenizers.target),
             source_pad_id=tokenizers.source.pad_id,
             target_pad_id=tokenizers.target.pad_id,
-        ).to(device)  # after drawing the weights on the CPU: the same ones for every device
+        )
+        self.model = self._placed(model)  # after drawing the weights on the CPU: the same ones for every device
         self.model.train()
+        self.model.encoder.recomputes = self.model.decoder.recomputes = self.settings.recompute
         self.optimizer: Optimizer = build_optimizer(self.model, config.optimizer)
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.dtype is torch.float16)
         self.skips = Skips(device, most=config.train.max_skipped)
         self.ema = Ema(self.model, config.train.ema) if config.train.ema is not None else None
         self.n_splits = 0  # of batches that were too large for the memory
+
+    @cached_property
+    def gradients(self) -> GradientSum:
+        return GradientSum(self._parameters(), self.ranks)
+
+    def _placed(self, model: Transformer) -> Transformer:
+        self.whole_model = model.to(self.device)
+        return model
 
     def autocast(self) -> AbstractContextManager[Any]:
         return torch.autocast(self.device.type, self.dtype, enabled=self.dtype is not torch.float32)
@@ -94,10 +109,7 @@ class Learner:
         Raises what `Ranks.agree` raises, and EnvironmentFault when the memory is too small for one sentence.
         """
         n_tokens = sum(batch.n_target_tokens for batch in batches)
-        sums = self._backward(batches, step=step, n_tokens=n_tokens)
-        self.ranks.agree(step)
-        self.ranks.add_up([*self._gradients(), sums], step)
-        loss, nll = sums / n_tokens
+        loss, nll = self._backward(batches, step=step, n_tokens=n_tokens) / n_tokens
         grad_norm = self._clip()
         set_rate(self.optimizer, rate)
         finite = loss.isfinite() & (grad_norm.isfinite() | self._may_scale_less())
@@ -112,29 +124,40 @@ class Learner:
         return UpdateStats(loss, nll, grad_norm, finite, n_tokens, n_cells)
 
     def _backward(self, batches: Sequence[Batch], *, step: int, n_tokens: int) -> Tensor:
-        """Leave this rank's share of the gradient in the parameters; return its sums of the loss and the NLL.
+        """Leave the gradient of all ranks in the parameters of each; return the sums of the loss and the NLL.
 
         A batch that is too large for the memory is cut in two, and the whole share computed again: what was left of it
-        in the gradients is of no use. Every batch has its number, which its dropout is drawn from, on whatever rank.
+        in the gradients is of no use. If others have already added it to theirs, they too compute theirs again; then
+        nobody begins to add up before all are done.
+        Every batch has its number, which its dropout is drawn from, on whatever rank.
         """
         first, stride = self.ranks.rank, self.ranks.world_size
         numbered: Share = [((i,), batch) for i, batch in enumerate(batches)]
-        share = numbered[first::stride]
-        sums = None
-        while sums is None:
-            self.optimizer.zero_grad(set_to_none=True)
-            sums, share = self._pass(share, step=step, n_tokens=n_tokens)
-        for parameter in self._parameters():
-            if parameter.grad is None:  # more ranks than batches
-                parameter.grad = torch.zeros_like(parameter)
-        return sums
+        share, is_early = numbered[first::stride], True
+        while True:
+            sums, share = self._pass(share, step=step, n_tokens=n_tokens, is_early=is_early)
+            if sums is None and not self.gradients.n_begun:
+                continue
+            totals = torch.zeros(2, device=self.device) if sums is None else sums
+            self.gradients.begin_rest(totals, step)
+            are_well = self.ranks.agree(step, is_well=sums is not None)
+            self.gradients.finish(totals, step)
+            if are_well:
+                return totals
+            is_early = False
 
-    def _pass(self, share: Share, *, step: int, n_tokens: int) -> tuple[Tensor | None, Share]:
-        """Sums over the share; or None, and the share with the batch cut in two that the memory was too small for."""
+    def _pass(self, share: Share, *, step: int, n_tokens: int, is_early: bool) -> tuple[Tensor | None, Share]:
+        """Sums over the share; or None, and the share with the batch cut in two that the memory was too small for.
+
+        `is_early`: begin to add up the gradient during the last batch.
+        """
         sums = torch.zeros(2, device=self.device)
+        self.gradients.clear()
         for at, (number, batch) in enumerate(share):
+            is_last = at == len(share) - 1
             try:
-                sums += self.learn_from(batch, seed=stable_seed(self.seed, step, *number), n_tokens=n_tokens)
+                with self.gradients.as_it_comes(step) if is_last and is_early else nullcontext():
+                    sums += self.learn_from(batch, seed=stable_seed(self.seed, step, *number), n_tokens=n_tokens)
                 continue
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
@@ -144,7 +167,7 @@ class Learner:
             return None, [*share[:at], *halves, *share[at + 1 :]]
         return sums, share
 
-    def learn_from(self, batch: Batch, *, seed: int, n_tokens: int) -> Tensor:
+    def learn_from(self, batch: Batch, *, seed: int, n_tokens: float) -> Tensor:
         """Add the gradient of one batch, a part of an update of `n_tokens`; return its loss and NLL, summed."""
         torch.manual_seed(seed)
         with self.autocast():
@@ -183,6 +206,14 @@ class Learner:
             clip_grads_with_norm_(self._parameters(), self.settings.clip_norm, norm)
         return norm
 
+    def gather(self) -> None:
+        """Make whole what is to be evaluated or saved. All ranks call this."""
+
+    @contextmanager
+    def whole(self) -> Iterator[Transformer]:
+        """`whole_model`, on the device."""
+        yield self.whole_model
+
     def is_sound(self) -> bool:
         """Whether all weights are numbers, and none so large that no loss would be."""
         return bool(get_total_norm(self.model.parameters()).isfinite())
@@ -197,13 +228,29 @@ class Learner:
         averaged = self.ema.tensors() if self.ema is not None else {}
         return optimizer_tensors(self.optimizer, self.model.named_parameters()) | averaged
 
-    def restore(self, remembered: Mapping[str, Tensor], state: dict[str, Any]) -> None:
-        """Go on with what was `remembered` and the rest of a checkpoint's `state`; its weights are there already."""
-        averaged = {name: tensor for name, tensor in remembered.items() if name.startswith(EMA)}
-        optimizer = {name: tensor for name, tensor in remembered.items() if name not in averaged}
+    def take(
+        self, weights: Mapping[str, Tensor] | None, remembered: Mapping[str, Tensor], shapes: Mapping[str, list[int]]
+    ) -> None:
+        """Let all ranks have the first rank's weights, and what it remembers, whose `shapes` they know.
+
+        `weights` are None where the model has them already; the other ranks pass nothing.
+        """
+        mine = self.model.state_dict()
+        if weights is not None:
+            self.model.load_state_dict(weights)
+        tensors = {
+            name: remembered[name].to(self.device) if name in remembered else torch.empty(shape, device=self.device)
+            for name, shape in shapes.items()
+        }
+        self.ranks.spread([*mine.values(), *tensors.values()])
+        averaged = {name: tensor for name, tensor in tensors.items() if name.startswith(EMA)}
+        optimizer = {name: tensor for name, tensor in tensors.items() if name not in averaged}
         load_optimizer_tensors(self.optimizer, self.model.named_parameters(), optimizer)
         if self.ema is not None:
             self.ema.restore(averaged)
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on with a checkpoint's `state`, which is beside the tensors."""
         if state["scaler"]:  # empty, where the run was in another precision until now
             self.scaler.load_state_dict(state["scaler"])
         self.skips.restore(state.get("skipped", (0, 0)))

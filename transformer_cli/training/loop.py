@@ -7,7 +7,7 @@ update its sentences from (seed, step).
 import json
 import math
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,8 +17,10 @@ import torch
 from torch import Tensor
 
 from transformer_cli.config import to_plain
-from transformer_cli.data.batching import BatchPlan, micro_batches
+from transformer_cli.data.batching import Batch, BatchPlan, micro_batches
+from transformer_cli.data.cache import Array
 from transformer_cli.data.prepare import Prepared
+from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.exact import check as check_exact
 from transformer_cli.errors import (
     CheckpointError,
@@ -33,7 +35,7 @@ from transformer_cli.errors import (
 from transformer_cli.files import faults, write_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import MALFORMED, MODEL_FILE, ModelFile, read_model, write_model
-from transformer_cli.schema import TrainConfig
+from transformer_cli.schema import Sharding, TrainConfig
 from transformer_cli.training.averaging import average
 from transformer_cli.training.batch_size import settled
 from transformer_cli.training.checkpoints import Checkpoint, CheckpointStore
@@ -101,7 +103,7 @@ def train(
         if result is not None:
             LOGGER.info("%s: already finished at step %d; raise train.max_steps to go on", run_dir, result.step)
             return result
-        require_room(store, config.train, run.learner.model)
+        require_room(store, config.train, run.learner.whole_model)
         write_config(config, run_dir)  # not before: a start that is refused changes nothing
         with run.at_work():
             run.learn()
@@ -116,12 +118,20 @@ def assist(config: TrainConfig, prepared: Prepared, *, device: torch.device, ran
         run.learn()
 
 
+def make_learner(config: TrainConfig, tokenizers: Tokenizers, device: torch.device, ranks: Ranks) -> Learner:
+    if config.train.sharding is Sharding.none:
+        return Learner(config, tokenizers, device, ranks)
+    from transformer_cli.training.sharding import ShardedLearner  # imports half of torch
+
+    return ShardedLearner(config, tokenizers, device, ranks)
+
+
 class Run:
     """One training run as every rank knows it: what is learnt, and what comes next. The disk is the first rank's."""
 
     def __init__(self, config: TrainConfig, prepared: Prepared, device: torch.device, ranks: Ranks) -> None:
         self.config, self.prepared, self.ranks = config, prepared, ranks
-        self.learner = Learner(config, prepared.tokenizers, device, ranks)
+        self.learner = make_learner(config, prepared.tokenizers, device, ranks)
         self.schedule = build_schedule(config.schedule, d_model=config.model.d_model, max_steps=config.train.max_steps)
         self.plan = BatchPlan(
             prepared.train.source_lengths,
@@ -130,6 +140,8 @@ class Run:
             seed=config.seed,
         )
         self.progress, self.interval = Progress(), Interval(device)
+        if ranks.is_first:
+            warn_of_uneven_shares(self.batches(self.plan.update(0)), ranks.world_size, config.train.tokens_per_batch)
         self.n_skipped = 0  # updates, as far as they were noticed
 
     def resume(self, checkpoint: Checkpoint | None) -> None:
@@ -156,14 +168,19 @@ class Run:
             if progress.is_due(settings.log_every, settings):
                 self.log()
             if self.ranks.stop_signal:
+                self.learner.gather()
                 self.stop()
             self.look_back()
 
+    def batches(self, indices: Array) -> list[Batch]:
+        corpus, max_tokens = self.prepared.train, self.config.train.tokens_per_batch
+        return micro_batches(corpus, indices, self.prepared.tokenizers, max_tokens=max_tokens)
+
     def update(self) -> None:
         """One update with the next sentences of the plan."""
-        step, corpus, settings = self.progress.step + 1, self.prepared.train, self.config.train
+        step, corpus = self.progress.step + 1, self.prepared.train
         indices = self.plan.update(step - 1)
-        batches = micro_batches(corpus, indices, self.prepared.tokenizers, max_tokens=settings.tokens_per_batch)
+        batches = self.batches(indices)
         stats = self.learner.update(batches, step=step, rate=self.schedule(step))
         self.progress.step = step
         self.progress.n_tokens += stats.n_tokens
@@ -188,6 +205,8 @@ class Run:
         """Evaluate and save, each if it is due."""
         settings, progress = self.config.train, self.progress
         is_one_of_the_best = False
+        if progress.is_due(settings.eval_every, settings) or progress.is_due(settings.save_every, settings):
+            self.learner.gather()
         if progress.is_due(settings.eval_every, settings):
             is_one_of_the_best = progress.rank(self.rank(), settings)
         is_last = progress.is_over(settings)
@@ -237,6 +256,21 @@ class Run:
         )
 
 
+def warn_of_uneven_shares(batches: Sequence[Batch], n_ranks: int, max_tokens: int) -> None:
+    """Say which `train.tokens_per_batch` would give every rank as much to do as the others.
+
+    It cannot be chosen for the user: how an update is cut decides its dropout, which does not depend on the ranks.
+    """
+    n_even = -(-len(batches) // n_ranks) * n_ranks
+    if n_even > len(batches):
+        n_tokens = max(sum(len(one.source_S) for one in batches), sum(one.n_target_tokens for one in batches))
+        LOGGER.warning(
+            "train.tokens_per_batch=%d: an update is %d batches for %d ranks, some of which wait for others."
+            " train.tokens_per_batch=%d makes %d, and other dropout",
+            *(max_tokens, len(batches), n_ranks, n_tokens / (n_even - 0.5), n_even),  # no update is exactly as large
+        )
+
+
 class FirstRun(Run):
     """What the first rank does beside: it reads, evaluates, writes and speaks."""
 
@@ -249,7 +283,7 @@ class FirstRun(Run):
         self.environment = {**environment(device, ranks), "tokens_per_batch": config.train.tokens_per_batch}
         self.validator = Validator(config, prepared, device)
         if config.decode.exact:
-            check_exact(self.learner.model, device)  # not at the first evaluation, hours later
+            check_exact(self.learner.whole_model, device)  # not at the first evaluation, hours later
         self.scores: DevScores | None = None  # of this step
         self.recorder: Recorder
         self.saver: Saver
@@ -307,7 +341,8 @@ class FirstRun(Run):
         super().update()
         with self.recorder.paused():
             self.trace.advance(self.progress.step)
-        if not self.saver.has_memory:  # only now has the optimizer something to remember
+        # Only now has the optimizer something to remember.
+        if not self.saver.has_memory and not self.learner.is_sharded:
             self.saver.reserve(self.learner.model.state_dict(), self.learner.remembered())
         self.recorder.advance(self.progress.n_tokens - n_tokens)
 
@@ -321,13 +356,14 @@ class FirstRun(Run):
 
     def evaluate(self) -> str | None:
         """Dev scores at this step, in all the places where somebody may look for them."""
-        step, model, failed = self.progress.step, self.learner.model, sorted(self.saver.failed_steps)
+        step, failed = self.progress.step, sorted(self.saver.failed_steps)
         try:
             if not self.learner.is_sound():
                 raise CheckpointError(UNSOUND)
-            with self.recorder.paused():
+            with self.recorder.paused(), self.learner.whole() as model:
                 scores = self.validator.score(model, self.learner.autocast, self.refuse_to_go_on)
                 averaged = self._score_ema()
+                pictures = self.validator.attention(model)
         except StopNow:
             return json.dumps(None)
         except CheckpointError as error:  # the model gives no numbers
@@ -347,7 +383,7 @@ class FirstRun(Run):
         for i, (source, reference, translation) in enumerate(self.validator.examples(scores)):
             LOGGER.info("  source %s, reference %s, translation %s", *map(quoted, (source, reference, translation)))
             self.recorder.text(step, f"sample/{i + 1}", f"{source}\n\n{reference}\n\n**{translation}**")
-        for name, layers_BHTS in self.validator.attention(model).items():
+        for name, layers_BHTS in pictures.items():
             self.recorder.picture(step, f"attention/{name}", attention_picture(layers_BHTS))
         return json.dumps([scores.rank(self.config.train.best_metric), failed])
 
@@ -415,6 +451,8 @@ class FirstRun(Run):
         raise self.divergence(step, f"; {self._newest()}. {kept[0].upper()}{kept[1:]}")
 
     def _keep_incident(self, step: int) -> Path:
+        if self.learner.is_sharded:
+            raise EnvironmentFault("train.sharding=full")
         indices = self.plan.update(step - 1)
         with faults(self.run_dir, "keep the incident"):
             return write_incident(
@@ -429,9 +467,10 @@ class FirstRun(Run):
         rank = best.rank
         outcome: dict[str, Any] = {"best": {"step": best.step, **shipped.scores}}
         for candidate in self._averages():
-            self.learner.model.load_state_dict(candidate.weights)
+            self.learner.whole_model.load_state_dict(candidate.weights)
             try:
-                scores = self.validator.score(self.learner.model, self.learner.autocast, self.refuse_if_signalled)
+                with self.learner.whole() as model:
+                    scores = self.validator.score(model, self.learner.autocast, self.refuse_if_signalled)
             except StopNow:
                 raise Stopped(self.ranks.request.signal, f"{self.run_dir}: {self._newest()}") from None
             outcome[candidate.name] = {**candidate.told, **scores.as_dict()}
@@ -463,7 +502,7 @@ class FirstRun(Run):
     def _save_alone(self) -> None:
         """Another rank is gone. What was learnt until then is whole here; but a GPU may still be adding up."""
         self.saver.join()
-        is_whole = self.learner.device.type == "cpu"
+        is_whole = self.learner.device.type == "cpu" and not self.learner.is_sharded
         if is_whole and self.progress.step and self.progress.step not in self.store.steps():
             try:
                 self.save(counts=False, in_doubt=True)
@@ -480,7 +519,7 @@ class FirstRun(Run):
         return ModelFile(
             config=self.config.model,
             tokenizers=self.prepared.tokenizers,
-            weights=self.learner.model.state_dict(),
+            weights=self.learner.whole_model.state_dict(),
             source_lang=self.config.data.source_lang,
             target_lang=self.config.data.target_lang,
             step=self.progress.step,

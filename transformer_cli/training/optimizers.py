@@ -97,18 +97,25 @@ def optimizer_tensors(optimizer: Optimizer, parameters: Iterable[tuple[str, nn.P
 def load_optimizer_tensors(
     optimizer: Optimizer, parameters: Iterable[tuple[str, nn.Parameter]], tensors: Mapping[str, Tensor]
 ) -> None:
-    """The inverse of `optimizer_tensors`. Raises CheckpointError when they belong to another model."""
+    """The inverse of `optimizer_tensors`. Raises as `check_optimizer_tensors` does."""
     by_name = dict(parameters)
-    like: dict[str, Tensor] = {}
-    keys = {parameter: _remembered(group) for group in optimizer.param_groups for parameter in group["params"]}
-    for name, parameter in by_name.items():
-        like |= {f"{key}/{name}": parameter if key != "step" else _STEP for key in keys[parameter]}
-    if tensors:  # there are none before the first update
-        refuse_unlike(like, tensors)
+    check_optimizer_tensors(optimizer, by_name.items(), tensors)
     for full_name, value in tensors.items():
         key, _, name = full_name.partition("/")
         parameter = by_name[name]
         optimizer.state[parameter][key] = value.to(parameter.device, copy=True)
+
+
+def check_optimizer_tensors(
+    optimizer: Optimizer, parameters: Iterable[tuple[str, nn.Parameter]], tensors: Mapping[str, Tensor]
+) -> None:
+    """Raise CheckpointError if `tensors` belong to another model or optimizer."""
+    like: dict[str, Tensor] = {}
+    keys = {parameter: _remembered(group) for group in optimizer.param_groups for parameter in group["params"]}
+    for name, parameter in parameters:
+        like |= {f"{key}/{name}": parameter if key != "step" else _STEP for key in keys[parameter]}
+    if tensors:  # there are none before the first update
+        refuse_unlike(like, tensors)
 
 
 def refuse_unlike(like: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> None:

@@ -63,26 +63,32 @@ class Ranks:
             torch.cuda.set_device(device)
         return device
 
-    def agree(self, step: int) -> None:
+    def agree(self, step: int, *, is_well: bool = True) -> bool:
         """Wait until every rank has come to `step`; from there on `stop_signal` is the same on all of them.
 
+        Returns whether all say that they are well.
         Raises LostRankError naming the rank that does not come, ElsewhereError for one that has met a fault.
         """
         self.stop_signal = self.request.signal
-        if self._store is not None:
-            self._say(f"at/{self.rank}", str(step))
-            signum = torch.tensor(self.stop_signal)
-            self._together(lambda: dist.all_reduce(signum, dist.ReduceOp.MAX, async_op=True), step)
-            self.stop_signal = int(signum)
-
-    def add_up(self, tensors: Sequence[Tensor], step: int) -> None:
-        """Replace each tensor, float32 and on this rank's device, by its sum over the ranks. Raises as `agree` does."""
         if self._store is None:
-            return
-        flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
-        self._together(lambda: dist.all_reduce(flat, async_op=True), step, on_gpu=flat.is_cuda)
-        for tensor, total in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
-            tensor.copy_(total.view_as(tensor))
+            return is_well
+        self._say(f"at/{self.rank}", str(step))
+        told = torch.tensor([self.stop_signal, not is_well])
+        self._together(lambda: [dist.all_reduce(told, dist.ReduceOp.MAX, async_op=True)], step)
+        self.stop_signal = int(told[0])
+        return not told[1]
+
+    def begin_sum(self, tensor: Tensor, step: int) -> dist.Work:
+        """Begin to replace `tensor`, on this rank's device, by its sum over the ranks. Raises as `agree` does."""
+        try:
+            work: dist.Work = dist.all_reduce(tensor, async_op=True)
+        except RuntimeError as error:
+            raise self._who_is_missing(step, str(error), waited_s=0.0) from error
+        return work
+
+    def wait(self, works: Sequence[dist.Work], step: int, *, on_gpu: bool) -> None:
+        """Wait for sums that have been begun. Raises as `agree` does."""
+        self._together(lambda: works, step, on_gpu=on_gpu)
 
     def least(self, number: int) -> int:
         """The smallest of the numbers that the ranks give. Raises as `agree` does."""
@@ -95,7 +101,10 @@ class Ranks:
     def spread(self, tensors: Sequence[Tensor]) -> None:
         """Overwrite the tensors with the first rank's."""
         for tensor in tensors if self._store is not None else ():
-            self._together(partial(dist.broadcast, tensor, src=0, async_op=True), 0, on_gpu=tensor.is_cuda)
+            self._together(partial(self._broadcast, tensor), 0, on_gpu=tensor.is_cuda)
+
+    def _broadcast(self, tensor: Tensor) -> list[dist.Work]:
+        return [dist.broadcast(tensor, src=0, async_op=True)]
 
     def share(self, key: str, text: str | None, *, is_patient: bool = False) -> str:
         """The text that the first rank gives under `key`; the others pass None and wait for it as long as it takes.
@@ -159,8 +168,8 @@ class Ranks:
                 raise self._missing("rank 0 does not answer", speaker=1)
             time.sleep(0.05)
 
-    def _together(self, start_work: Callable[[], dist.Work], step: int, *, on_gpu: bool = False) -> None:
-        """Wait for a collective, looking up now and then, because a rank that is gone is not noticed by all others.
+    def _together(self, begin: Callable[[], Sequence[dist.Work]], step: int, *, on_gpu: bool = False) -> None:
+        """Wait for collectives, looking up now and then, because a rank that is gone is not noticed by all others.
 
         Between GPUs it is the device that waits; `agree` has just found all ranks alive.
         """
@@ -168,15 +177,16 @@ class Ranks:
         start = looked_up = time.monotonic()
         pause_s = 1e-5
         try:
-            work = start_work()
-            while not on_gpu and not work.is_completed():
+            works = begin()
+            while not on_gpu and not all(work.is_completed() for work in works):
                 time.sleep(pause_s)
                 pause_s = min(2 * pause_s, 0.005)
                 if time.monotonic() - looked_up > BEAT_S:
                     looked_up = time.monotonic()
                     if looked_up - start > self.timeout_s or self._store.check(["loss"]):
                         raise self._who_is_missing(step, "no answer", waited_s=looked_up - start)
-            work.wait()
+            for work in works:
+                work.wait()
         except RuntimeError as error:
             raise self._who_is_missing(step, str(error), waited_s=time.monotonic() - start) from error
 
@@ -202,6 +212,10 @@ class Ranks:
         is_gone = silent and waited_s < self.timeout_s
         did = f"does not answer, at step {step}" if is_gone else f"has not reached step {step} for {waited_s:.0f} s"
         return self._missing(f"{named} {did}", speaker=min({*range(self.world_size)} - {*(silent or late)}))
+
+    def missing(self, step: int, what: str) -> TfmError:
+        """Why a collective failed that this class has not begun."""
+        return self._who_is_missing(step, what, waited_s=0.0)
 
     def _missing(self, what: str, *, speaker: int) -> LostRankError:
         error = LostRankError(f"{what}. Look at its own log, and run the same command again")
@@ -257,15 +271,18 @@ def join_ranks(request: StopRequest, *, device_type: str, timeout_s: float) -> I
             " Start all of them with torchrun, on a free --master-port and with the same --nnodes and --nproc-per-node"
         ) from error
     ranks = Ranks(request, rank=rank, world_size=world_size, store=store, timeout_s=timeout_s)
+    end = dist.destroy_process_group
     try:
         yield ranks
         ranks.part()
-    except TfmError as error:
-        ranks.leave(error)
-        raise
-    except Exception as error:  # a bug; the others need not find out by themselves
-        ranks.leave(EnvironmentFault(f"rank {rank}: {error!r}. Look at its own log"))
+    except Exception as error:
+        if device_type == "cuda":  # whose pending work would be waited for, although a rank that it needs may be gone
+            end = dist.distributed_c10d._abort_process_group
+        if not isinstance(error, TfmError):  # a bug; the others need not find out by themselves
+            ranks.leave(EnvironmentFault(f"rank {rank}: {error!r}. Look at its own log"))
+        else:
+            ranks.leave(error)
         raise
     finally:
         with suppress(RuntimeError, AssertionError):  # it may have been closed to wake the others up
-            dist.destroy_process_group()
+            end()

@@ -56,17 +56,13 @@ def share_checkpoint(checkpoint: Checkpoint | None, learner: Learner, ranks: Ran
         shapes = {} if checkpoint is None else {name: list(x.shape) for name, x in checkpoint.optimizer.items()}
         header = json.dumps([None if checkpoint is None else checkpoint.state, shapes])
     state, shapes = json.loads(ranks.share("checkpoint", header))
-    weights = learner.model.state_dict()
-    if state is None:
-        ranks.spread(list(weights.values()))
-        return None
     if checkpoint is None:
-        optimizer = {name: torch.empty(shape, device=learner.device) for name, shape in shapes.items()}
+        learner.take(None, {}, shapes)
     else:
-        learner.model.load_state_dict(checkpoint.model.weights)
-        optimizer = {name: tensor.to(learner.device) for name, tensor in checkpoint.optimizer.items()}
-    ranks.spread([*weights.values(), *(optimizer[name] for name in shapes)])
-    learner.restore(optimizer, state)
+        learner.take(checkpoint.model.weights, checkpoint.optimizer, shapes)
+    if state is None:
+        return None
+    learner.restore(state)
     return dict(state)
 
 

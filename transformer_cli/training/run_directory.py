@@ -42,6 +42,8 @@ CHANGEABLE = (
     "train.max_skipped",
     "train.rank_timeout",
     "train.profile",
+    "train.recompute",
+    "train.sharding",
 )
 # These schedules end at train.max_steps, so that changing it would change every step before.
 ENDS_AT_MAX_STEPS = ("cosine", "linear", "wsd")

@@ -1,0 +1,169 @@
+"""Ranks that hold a part of the model each, for a model that does not fit: FSDP2, or `fully_shard` of torch.
+
+Weights, gradients and the optimizer's moments are cut along the first dimension of each tensor. A layer is put together
+when it is needed and given up afterwards, so forward and backward passes are collectives: all ranks make equally many,
+and a batch that is too large for one of them cannot be cut and tried again.
+"""
+
+import copy
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+
+from transformer_cli.data.batching import Batch
+from transformer_cli.data.tokenizer import Tokenizers
+from transformer_cli.errors import ConfigError, EnvironmentFault
+from transformer_cli.models.transformer import Transformer
+from transformer_cli.schema import TrainConfig
+from transformer_cli.training.learner import Learner, is_out_of_memory, stable_seed
+from transformer_cli.training.optimizers import check_optimizer_tensors, optimizer_tensors
+from transformer_cli.training.ranks import Ranks
+
+
+class ShardedLearner(Learner):
+    """A learner that holds its rank's part. What is whole, the first rank has, as of the last `gather`, in its memory.
+
+    Every method but `whole` and `remembered` is for all ranks at once. Raises EnvironmentFault for float16, whose
+    scaler would have to look at all parts, and ConfigError where there is nobody to share the model with.
+    """
+
+    is_sharded = True
+
+    def __init__(self, config: TrainConfig, tokenizers: Tokenizers, device: torch.device, ranks: Ranks) -> None:
+        if ranks.world_size == 1:
+            raise ConfigError(
+                "train.sharding=full: needs several ranks. Start them with torchrun, or set train.sharding=none"
+            )
+        super().__init__(config, tokenizers, device, ranks)
+        if self.scaler.is_enabled():
+            raise EnvironmentFault("train.sharding=full: does not train in fp16. Set train.precision=fp32 or bf16")
+        self._remembered: dict[str, Tensor] = {}
+        self._is_sound = True
+        self._step = 0
+
+    def _placed(self, model: Transformer) -> Transformer:
+        """Layer by layer, so that no device ever holds the whole model."""
+        self.whole_model = copy.deepcopy(model) if self.ranks.is_first else model
+        mesh = init_device_mesh(self.device.type, (self.ranks.world_size,))
+        for part in (*model.encoder.layers, *model.decoder.layers, model):
+            sharded = fully_shard(part, mesh=mesh)
+            sharded.set_gradient_divide_factor(1.0)  # the loss is divided by the target tokens of all ranks
+            sharded.set_force_sum_reduction_for_comms(True)  # gloo has no other
+        register_fsdp_forward_method(model, "predict")
+        return model
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        on = self.dtype is not torch.float32
+        return torch.autocast(self.device.type, self.dtype, enabled=on, cache_enabled=False)  # it would hold all layers
+
+    def _backward(self, batches: Sequence[Batch], *, step: int, n_tokens: int) -> Tensor:
+        """As every rank does; one that has no batch in a round takes part with the first batch, and learns nothing."""
+        self.ranks.agree(step)
+        self._step = step
+        self.optimizer.zero_grad(set_to_none=True)
+        sums, n_ranks = torch.zeros(2, device=self.device), self.ranks.world_size
+        n_rounds = -(-len(batches) // n_ranks)
+        assert isinstance(self.model, FSDPModule)
+        for n in range(n_rounds):
+            self.model.set_requires_gradient_sync(n == n_rounds - 1)
+            number = n * n_ranks + self.ranks.rank
+            has_one = number < len(batches)
+            batch, divisor = (batches[number], float(n_tokens)) if has_one else (batches[0], math.inf)
+            with self._collective(batch):
+                taught = self.learn_from(batch, seed=stable_seed(self.seed, step, number), n_tokens=divisor)
+            sums += taught if has_one else 0
+        self.ranks.wait([self.ranks.begin_sum(sums, step)], step, on_gpu=sums.is_cuda)
+        return sums
+
+    @contextmanager
+    def _collective(self, batch: Batch | None = None) -> Iterator[None]:
+        """Say what a failure means: that the memory is too small for `batch`, or else that a rank is missing."""
+        try:
+            yield
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise self.ranks.missing(self._step, str(error)) from error
+            what = "" if batch is None else f" with a batch of {batch.n_pairs} pairs ({batch.n_tokens:,} tokens)"
+            raise EnvironmentFault(
+                f"step {self._step}: out of memory{what}, which is not cut in two with train.sharding=full."
+                " Lower train.tokens_per_batch, or set train.recompute=true"
+            ) from error
+
+    def _clip(self) -> Tensor:
+        norm = get_total_norm(self._gradients())
+        if self.settings.clip_norm is not None:
+            clip_grads_with_norm_(self._parameters(), self.settings.clip_norm, norm)
+        return _whole(norm)
+
+    def gather(self) -> None:
+        with self._collective():
+            self._is_sound = bool(_whole(get_total_norm(self.model.parameters())).isfinite())
+            weights = self._on_first(self.model.state_dict())
+            self._remembered = self._on_first(optimizer_tensors(self.optimizer, self.model.named_parameters()))
+        if self.ranks.is_first:
+            self.whole_model.load_state_dict(weights)
+
+    def _on_first(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The whole tensors, one after another, in the memory of the first rank; nothing on the others."""
+        kept = {}
+        for name, tensor in tensors.items():
+            whole = _whole(tensor)
+            if self.ranks.is_first:
+                kept[name] = whole.detach().to("cpu", copy=True)
+        return kept
+
+    def is_sound(self) -> bool:
+        return self._is_sound
+
+    @contextmanager
+    def whole(self) -> Iterator[Transformer]:
+        try:
+            yield self.whole_model.to(self.device)
+        finally:
+            self.whole_model.to("cpu")
+
+    def remembered(self) -> dict[str, Tensor]:
+        return self._remembered
+
+    def take(
+        self, weights: Mapping[str, Tensor] | None, remembered: Mapping[str, Tensor], shapes: Mapping[str, list[int]]
+    ) -> None:
+        whole: dict[str, Tensor] = {}
+        if self.ranks.is_first:
+            if weights is not None:
+                self.whole_model.load_state_dict(weights)
+            check_optimizer_tensors(self.optimizer, self.model.named_parameters(), remembered)
+            whole = self.whole_model.state_dict()
+        parameters = dict(self.model.named_parameters())
+        with self._collective():
+            for name, part in self.model.state_dict().items():
+                part.copy_(self._cut(whole.get(name), like=part))
+            for full_name, shape in shapes.items():
+                key, _, name = full_name.partition("/")
+                tensor, parameter = remembered.get(full_name), parameters[name]
+                if shape == list(parameter.shape):
+                    value = self._cut(tensor, like=parameter)
+                else:  # a count
+                    value = self._received(tensor, shape)
+                    self.ranks.spread([value])
+                self.optimizer.state[parameter][key] = value
+
+    def _cut(self, whole: Tensor | None, *, like: Tensor) -> Tensor:
+        """This rank's part of a tensor that the first rank has."""
+        assert isinstance(like, DTensor)
+        return distribute_tensor(self._received(whole, like.shape), like.device_mesh, like.placements)
+
+    def _received(self, whole: Tensor | None, shape: Sequence[int]) -> Tensor:
+        return torch.empty(shape, device=self.device) if whole is None else whole.to(self.device, copy=True)
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
