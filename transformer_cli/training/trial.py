@@ -175,10 +175,10 @@ def worst_shapes(longest: int, max_tokens: int) -> list[Shape]:
 def batch_of(shape: Shape, corpus: EncodedCorpus, tokenizers: Tokenizers) -> Batch:
     """A batch of `shape` without padding, of the corpus's own tokens and made by the code that makes every batch."""
 
-    def side(ids: Array, eos_id: int) -> Array:
+    def side(ids: Array, eos_id: int) -> list[Array]:
         filled = np.resize(ids[: shape.tokens], shape.tokens)
         filled[shape.length - 1 :: shape.length] = eos_id
-        return filled.reshape(shape.rows, shape.length)
+        return list(filled.reshape(shape.rows, shape.length))
 
     full = EncodedCorpus.of(
         side(corpus.source_ids, tokenizers.source.eos_id), side(corpus.target_ids, tokenizers.target.eos_id)
