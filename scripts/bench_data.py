@@ -1,10 +1,13 @@
 """Measures the data path at scale, each size in a process of its own; benchmarks/data.md holds what it printed.
 
 python scripts/bench_data.py plan 100000000   the plan of an epoch: memory, and the time to find a step
+python scripts/bench_data.py prepare 1000000  a preparation: time, and memory of this process and of those it starts
 """
 
 import json
+import os
 import sys
+import threading
 import tempfile
 import time
 from pathlib import Path
@@ -13,12 +16,40 @@ import numpy as np
 
 from transformer_cli.data.batching import BatchPlan
 from transformer_cli.data.cache import EncodedCorpus
+from transformer_cli.data.prepare import prepare
+from transformer_cli.schema import DataConfig, TokenizerConfig
 
 
-def peak_gib() -> float:
-    """The most that this process has had in memory so far, the pages of mapped files included."""
-    status = Path("/proc/self/status").read_text(encoding="ascii")
+def peak_gib(process: str = "self") -> float:
+    """The most that a process has had in memory so far, the pages of mapped files included."""
+    status = Path(f"/proc/{process}/status").read_text(encoding="ascii")
     return int(status.split("VmHWM:")[1].split()[0]) / 2**20
+
+
+class Children:
+    """The most memory that each process started by this one has had, in GiB; looked at ten times a second."""
+
+    def __init__(self) -> None:
+        self.peaks: dict[str, float] = {}
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+
+    def __enter__(self) -> "Children":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._over.wait(0.1):
+            for tasks in Path("/proc/self/task").glob("*/children"):
+                for child in tasks.read_text(encoding="ascii").split():
+                    try:
+                        self.peaks[child] = peak_gib(child)
+                    except (OSError, IndexError):  # it has ended
+                        continue
 
 
 def write_offsets(path: Path, n_pairs: int, random: np.random.Generator) -> None:
@@ -61,5 +92,50 @@ def plan(n_pairs: int) -> dict[str, float]:
     }
 
 
+def write_text(folder: Path, n_pairs: int, random: np.random.Generator) -> None:
+    """Pairs of 1 to 60 made-up words, 13 on average, drawn as words are: the n-th of 50,000 about 1/n times."""
+    letters = np.array(list("etaoinshrdlucmfwyp"))
+    for language in ("en", "de"):
+        words = ["".join(random.choice(letters, n)) for n in random.integers(2, 9, 50_000)]
+        with (folder / f"corpus.{language}").open("w", encoding="ascii") as file:
+            for start in range(0, n_pairs, 100_000):
+                lengths = (random.gamma(2.0, 6.0, min(100_000, n_pairs - start)) + 1).astype(int).clip(max=60)
+                ranks = (len(words) ** random.random(lengths.sum())).astype(int) - 1
+                rest = iter(ranks.tolist())
+                file.writelines(" ".join(words[next(rest)] for _ in range(n)) + "\n" for n in lengths.tolist())
+
+
+def preparation(n_pairs: int) -> dict[str, float]:
+    """Preparation of `n_pairs`, with a vocabulary of 8,000 trained on 100,000 lines."""
+    with tempfile.TemporaryDirectory() as name:
+        if os.fork() == 0:  # what making the text takes is not to be measured
+            write_text(Path(name), n_pairs, np.random.default_rng(1))
+            os._exit(0)
+        os.wait()
+        config = DataConfig(
+            source_lang="en",
+            target_lang="de",
+            root=name,
+            train="corpus",
+            cache=name,
+            tokenizer=TokenizerConfig(max_sentences=100_000),
+        )
+        start = time.perf_counter()
+        with Children() as children:
+            prepared = prepare(config)
+        seconds = time.perf_counter() - start
+        size = sum(Path(name, f"corpus.{language}").stat().st_size for language in ("en", "de"))
+    return {
+        "n_pairs": n_pairs,
+        "text_mib": size // 2**20,
+        "n_kept": len(prepared.train),
+        "seconds": round(seconds, 1),
+        "pairs_per_s": round(n_pairs / seconds),
+        "peak_gib": round(peak_gib(), 3),
+        "children": len(children.peaks),
+        "peak_of_children_gib": round(max(children.peaks.values(), default=0.0), 3),
+    }
+
+
 if __name__ == "__main__":
-    print(json.dumps({"plan": plan}[sys.argv[1]](int(sys.argv[2]))))
+    print(json.dumps({"plan": plan, "prepare": preparation}[sys.argv[1]](int(sys.argv[2]))))

@@ -70,9 +70,14 @@ class CorpusWriter:
             self._files = files.pop_all()  # kept open, unless one of them could not be opened
 
     def append(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> None:
-        assert len(sources) == len(targets)
-        self._source.append(sources)
-        self._target.append(targets)
+        """Add one list of ids for each sentence of a side."""
+        self.write(*(_flat(side) for side in (sources, targets)))
+
+    def write(self, sources: tuple[Array, Array], targets: tuple[Array, Array]) -> None:
+        """Add the ids of a side, one sentence after another, and the sentences' lengths."""
+        assert len(sources[1]) == len(targets[1])
+        self._source.write(*sources)
+        self._target.write(*targets)
 
     def __enter__(self) -> "CorpusWriter":
         return self
@@ -89,12 +94,16 @@ class _SideWriter:
         self._n_ids = 0
         self._offsets.write(np.zeros(1, _OFFSET_TYPE).tobytes())
 
-    def append(self, sentences: Sequence[Sequence[int]]) -> None:
-        ends = self._n_ids + np.cumsum([len(sentence) for sentence in sentences], dtype=_OFFSET_TYPE)
-        ids = np.fromiter(chain.from_iterable(sentences), self._type)
+    def write(self, ids: Array, lengths: Array) -> None:
+        ends = self._n_ids + np.cumsum(lengths, dtype=_OFFSET_TYPE)
         self._n_ids += len(ids)
-        self._ids.write(ids.tobytes())
+        self._ids.write(ids.astype(self._type).tobytes())
         self._offsets.write(ends.tobytes())
+
+
+def _flat(sentences: Sequence[Sequence[int]]) -> tuple[Array, Array]:
+    lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
+    return np.fromiter(chain.from_iterable(sentences), np.int64, lengths.sum()), lengths
 
 
 def _id_type(vocab_size: int) -> np.dtype[Any]:
