@@ -7,8 +7,8 @@ python scripts/bench_data.py prepare 1000000  a preparation: time, and memory of
 import json
 import os
 import sys
-import threading
 import tempfile
+import threading
 import time
 from pathlib import Path
 

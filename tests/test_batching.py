@@ -15,7 +15,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transformer_cli.data import batching
 from transformer_cli.data.batching import Batch, BatchPlan, micro_batches
 from transformer_cli.data.cache import CorpusWriter, EncodedCorpus
 from transformer_cli.data.tokenizer import Tokenizers, train_tokenizer
@@ -152,26 +151,6 @@ def test_windows_hold_other_sentences_in_every_epoch_and_from_all_over_the_corpu
     assert 50 < len(set(first) & set(again)) < 200  # 100, if they are drawn at random
     assert np.histogram(first, bins=10, range=(0, 10_000))[0].min() > 50
     assert len(set(np.diff(sorted(first)))) > 20  # an affine shuffle would leave regular gaps
-
-
-@given(n=st.integers(1, 3000), seed=seeds)
-def test_the_shuffle_that_is_found_place_by_place_is_a_permutation(n: int, seed: int) -> None:
-    def shuffled(positions: list[int]) -> list[int]:
-        random = np.random.Philox(key=np.array([seed, 0], np.uint64))
-        return batching._permuted(np.array(positions), n, random).tolist()
-
-    every = shuffled(list(range(n)))
-    assert sorted(every) == list(range(n))
-    assert shuffled([n // 2]) == [every[n // 2]]
-
-
-def test_the_shuffle_that_is_found_place_by_place_is_even() -> None:
-    hits = np.zeros((20, 20))
-    for seed in range(4000):
-        random = np.random.Philox(key=np.array([seed, 0], np.uint64))
-        hits[np.arange(20), batching._permuted(np.arange(20), 20, random)] += 1
-    # χ² of 400 cells with 361 degrees of freedom: 361 ± 27 for an even shuffle; 5 σ are allowed.
-    assert ((hits - 200) ** 2 / 200).sum() < 361 + 5 * 27
 
 
 @pytest.mark.parametrize("n_pairs", [1_000_000, pytest.param(100_000_000, marks=pytest.mark.nightly)])

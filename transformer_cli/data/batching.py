@@ -3,7 +3,6 @@
 Shapes: S source and T target tokens of all pairs of a batch.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,12 +12,12 @@ import torch
 from torch import Tensor
 
 from transformer_cli.data.cache import Array, EncodedCorpus
+from transformer_cli.data.shuffling import Mix, Part, permuted, shuffled
 from transformer_cli.data.tokenizer import Tokenizers
 
 _GROUPS_PER_UPDATE = 8  # mixed lengths in an update, and still long runs of one length
 _TOKENS_PER_GROUP = 1024  # at least
 _PAIRS_PER_WINDOW = 1 << 17  # at most: sentences are sorted by length inside shuffled windows of this size
-_ROUNDS = 4  # of the network that shuffles
 
 
 class Run(NamedTuple):
@@ -92,8 +91,9 @@ class BatchPlan:
     An epoch is a shuffle of all sentences, cut into windows. A window is sorted by length and cut at equal numbers of
     target tokens into groups of like length, and an update is a handful of its groups drawn at random. Each window is
     made without the others: a step is found at once wherever it is, and memory does not grow with the corpus.
-    Every epoch has the same number of updates and every sentence exactly once. An update is as near to
-    `tokens_per_update` as equal parts of the corpus come, and no smaller than a sentence.
+    Every epoch has the same number of updates and every sentence exactly once, or those of each of `parts` as often as
+    it says. An update is as near to `tokens_per_update` as equal parts of the corpus come, and no smaller than a
+    sentence.
     """
 
     def __init__(
@@ -103,18 +103,23 @@ class BatchPlan:
         *,
         tokens_per_update: int,
         seed: int,
+        parts: Sequence[Part] = (),
         pairs_per_window: int = _PAIRS_PER_WINDOW,
     ) -> None:
         assert len(source_lengths) == len(target_lengths) > 0
+        assert sum(part.n_pairs for part in parts) in (0, len(target_lengths))
         self._source_lengths, self._target_lengths, self._seed = source_lengths, target_lengths, seed
+        self._mix = Mix(parts, seed) if parts else None
         longest, total = int(target_lengths.max()), int(target_lengths.sum(dtype=np.int64))
+        self._n_pairs = len(target_lengths)  # of an epoch, as all below
+        if self._mix is not None:
+            self._n_pairs, total = self._mix.n_pairs, self._mix.total(target_lengths)
         assert 0 < longest <= tokens_per_update, f"a target of {longest} tokens in updates of {tokens_per_update}"
         # Parts of the epoch that are as large as the longest sentence are no more than there are sentences.
         self.updates_per_epoch = max(1, min(round(total / tokens_per_update), total // longest))
         tokens_in_update = total // self.updates_per_epoch
         group = max(longest, _TOKENS_PER_GROUP)
         self._groups_per_update = max(1, min(_GROUPS_PER_UPDATE, tokens_in_update // group))
-        self._n_pairs = len(target_lengths)
         self._n_windows = min(self.updates_per_epoch, -(-self._n_pairs // pairs_per_window))
         self._made = (-1, -1)  # epoch and window of the two arrays below
         self._order = self._bounds = np.empty(0, np.int64)
@@ -136,15 +141,17 @@ class BatchPlan:
         """The window's sentences, group after group, and where each group starts."""
         updates = self._first_update(window), self._first_update(window + 1)
         pairs = [update * self._n_pairs // self.updates_per_epoch for update in updates]
-        members = np.sort(_permuted(np.arange(*pairs), self._n_pairs, self._random(epoch, 0, 1)))
+        members = np.sort(permuted(np.arange(*pairs), self._n_pairs, self._random(epoch, 0, 1)))
+        if self._mix is not None:
+            members = self._mix.sentences(members, epoch)
         random = self._random(epoch, window, 0)
-        order = members[_shuffled(len(members), random)]
+        order = members[shuffled(len(members), random)]
         order = order[np.lexsort((self._target_lengths[order], self._source_lengths[order]))]
 
         n_groups = self._groups_per_update * (updates[1] - updates[0])
         sizes = _equal_parts(self._target_lengths[order], n_groups)
         # Put the groups in random order; inside a group the order stays.
-        place = _shuffled(n_groups, random)
+        place = shuffled(n_groups, random)
         rank = np.repeat(np.argsort(place), sizes)
         return order[np.argsort(rank, kind="stable")], np.concatenate(([0], np.cumsum(sizes[place])))
 
@@ -152,41 +159,6 @@ class BatchPlan:
         """A stream of raw bits, another one for each of the arguments."""
         key, counter = np.array([self._seed, epoch], np.uint64), np.array([0, 0, purpose, window], np.uint64)
         return np.random.Philox(key=key, counter=counter)
-
-
-def _shuffled(n: int, random: np.random.Philox) -> Array:
-    """A permutation of 0..n-1 made of raw bits, which NumPy promises never to change, unlike its own shuffles."""
-    return np.argsort(random.random_raw(n), kind="stable")
-
-
-def _permuted(positions: Array, n: int, random: np.random.Philox) -> Array:
-    """What a shuffle of 0..n-1 has at `positions`, without the rest of it.
-
-    A Feistel network over the numbers of two digits to the base √n, rounded up; what comes out beyond n goes through
-    it again (cycle walking, Black and Rogaway 2002).
-    """
-    base = np.uint64(math.isqrt(n - 1) + 1)
-    keys = random.random_raw(_ROUNDS)
-
-    def once(values: Array) -> Array:
-        high: Array = values // base
-        low: Array = values % base
-        for key in keys:
-            high, low = low, (high + _mixed(low ^ key) % base) % base
-        return high * base + low
-
-    values = once(positions.astype(np.uint64))
-    while (beyond := np.flatnonzero(values >= n)).size:
-        values[beyond] = once(values[beyond])
-    return values.astype(np.int64)
-
-
-def _mixed(values: Array) -> Array:
-    """Each of `values` with its bits stirred, as SplitMix64 does it (Steele, Lea and Flood 2014)."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed: Array = values ^ (values >> np.uint64(31))
-    return mixed
 
 
 def _equal_parts(lengths: Array, n: int) -> Array:

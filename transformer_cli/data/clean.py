@@ -74,6 +74,12 @@ class CleanText:
     def each(self) -> Iterator[tuple[str, str]]:
         return compress(self.text.each(), self.kept)
 
+    def shares(self, chosen: npt.NDArray[np.bool_]) -> list[int]:
+        """How many of the `chosen` pairs each corpus has that the text is made of; one value for each pair."""
+        of_text = self.kept.copy()
+        of_text[of_text] = chosen
+        return [int(part.sum()) for part in np.split(of_text, np.cumsum(self.text.sizes)[:-1])]
+
 
 def clean(
     text: ParallelText | KeptText, *, drop_duplicates: bool, held_out: frozenset[str] = frozenset()

@@ -55,6 +55,11 @@ class ParallelText:
     def each(self) -> Iterator[tuple[str, str]]:
         return zip(self.sources, self.targets, strict=True)
 
+    @property
+    def sizes(self) -> list[int]:
+        """Pairs of each corpus that it is made of."""
+        return [len(self)]
+
     def pick(self, indices: Iterable[int]) -> "ParallelText":
         """The pairs at `indices`, in their order."""
         indices = list(indices)
@@ -129,6 +134,11 @@ class KeptText:
     def n_bad(self) -> int:
         return sum(len(_bad(unit)) for unit in self.units)
 
+    @property
+    def sizes(self) -> list[int]:
+        """Pairs of each corpus that it is made of."""
+        return [len(unit[0]) - len(_bad(unit)) for unit in self.units]
+
     def each(self) -> Iterator[tuple[str, str]]:
         """The pairs in their order. Raises DataError for lines that are no pair."""
         for unit in self.units:
@@ -142,6 +152,18 @@ def input_files(config: DataConfig, split: Split) -> list[Path]:
         return []
     units = _parse(spec, config, key=f"data.{split}")
     return list(dict.fromkeys(place.path for unit in units for place in unit))
+
+
+def check_weights(config: DataConfig) -> None:
+    """Raise ConfigError if `data.weights` does not have one for each corpus that the training split names."""
+    if not config.weights:
+        return
+    n_corpora = len(_parse(config.train, config, key="data.train")) if config.train is not None else 1
+    if len(config.weights) != n_corpora:
+        raise ConfigError(
+            f"data.weights={config.weights}: {len(config.weights)} weights, but data.train names {n_corpora} corpora."
+            " Give a weight to each pair of files and each table"
+        )
 
 
 # ---- Which files

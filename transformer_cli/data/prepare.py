@@ -24,6 +24,7 @@ from transformer_cli.data.corpus import (
     GENERATORS,
     ParallelText,
     Split,
+    check_weights,
     input_files,
     load_splits,
     load_text,
@@ -32,6 +33,7 @@ from transformer_cli.data.corpus import (
 from transformer_cli.data.download import fetch
 from transformer_cli.data.encoding import Encoded, encoded
 from transformer_cli.data.lines import open_text
+from transformer_cli.data.shuffling import Part, mixed
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, sampled, train_tokenizer
 from transformer_cli.environment import folder_named
 from transformer_cli.logs import LOGGER
@@ -40,6 +42,8 @@ from transformer_cli.schema import DataConfig
 _FORMAT = 2  # to be raised when the same key would give other files
 _PAIRS_PER_PROCESS = 50_000  # at least, to be worth its start
 _SPLITS: tuple[Split, ...] = ("train", "dev", "test")
+_PARTS = "parts.json"
+_WHILE_TRAINING = ("weights", "temperature")  # options that say how often what is prepared is seen
 _ELSEWHERE = ("name", "root", "cache", "downloads")  # options that say where files are, not what is made of them
 
 
@@ -53,6 +57,7 @@ class Prepared:
     test: ParallelText | None
     fingerprint: str  # SHA-256 of all of the above, whatever files it came from
     report: CleaningReport
+    parts: list[Part] = field(default_factory=list)  # of `train`, where its corpora are not each seen once an epoch
     inputs: dict[str, str] = field(default_factory=dict)  # what it was made from, with the SHA-256 of each
 
 
@@ -65,10 +70,13 @@ def prepare(config: DataConfig, *, progress: bool = False) -> Prepared:
     if config.builtin is not None:
         GENERATORS.check(config.builtin)
     fetch(config, progress=progress)
+    check_weights(config)
     inputs = _inputs(config)
     folder = folder_named(config.cache) / config.name / f"prepared-{_key(config, inputs)[:12]}"
     ensure_folder(folder, lambda empty: _build(empty, config, progress=progress))
     prepared = _open(folder)
+    if _is_mixed(config):
+        prepared = replace(prepared, parts=_parts(folder, prepared.train, config))
     sides = {"source": prepared.tokenizers.source, "target": prepared.tokenizers.target}
     named = {f"data.{split}: {name}": sha256 for split, files in inputs.items() for name, sha256 in files}
     return replace(prepared, inputs=named | {f"{side} tokenizer": sides[side].sha256 for side in sides})
@@ -84,7 +92,9 @@ def _inputs(config: DataConfig) -> dict[Split, list[list[str]]]:
 
 def _key(config: DataConfig, inputs: dict[Split, list[list[str]]]) -> str:
     """SHA-256 of the input files' bytes and of every option that changes what is made of them."""
-    options = {name: value for name, value in asdict(config).items() if name not in _ELSEWHERE}
+    options = {name: value for name, value in asdict(config).items() if name not in (*_ELSEWHERE, *_WHILE_TRAINING)}
+    if _is_mixed(config):
+        options[_PARTS] = True
     everything = json.dumps([_FORMAT, options, list(inputs.values())], default=_enum_name, sort_keys=True)
     return hashlib.sha256(everything.encode()).hexdigest()
 
@@ -107,10 +117,13 @@ def _build(folder: Path, config: DataConfig, *, progress: bool) -> None:
         n_left = report.n_read - report.n_bad
         report.require_pairs()
         tokenizers = _train_tokenizers(train, config)
+        kept: list[Array] = []
         with CorpusWriter(folder, **_vocab_sizes(tokenizers)) as writer:
-            for sources, targets in _encoded(train, tokenizers, config, report, progress=progress):
+            for sources, targets in _encoded(train, tokenizers, config, report, progress=progress, kept=kept):
                 writer.write((sources.ids, sources.lengths), (targets.ids, targets.lengths))
     report.require_pairs()
+    if _is_mixed(config):
+        _write_json(folder / _PARTS, train.shares(np.concatenate(kept)))
     (folder / "source.model").write_bytes(tokenizers.source.model_bytes)
     (folder / "target.model").write_bytes(tokenizers.target.model_bytes)
     _write_json(folder / "report.json", asdict(report))
@@ -147,9 +160,18 @@ def _at(text: CleanText, side: int, indices: Array) -> Iterator[str]:
 
 
 def _encoded(
-    text: CleanText, tokenizers: Tokenizers, config: DataConfig, report: CleaningReport, *, progress: bool
+    text: CleanText,
+    tokenizers: Tokenizers,
+    config: DataConfig,
+    report: CleaningReport,
+    *,
+    progress: bool,
+    kept: list[Array],
 ) -> Iterator[tuple[Encoded, Encoded]]:
-    """Chunks of the pairs that are neither too long nor too uneven, as ids that end with EOS."""
+    """Chunks of the pairs that are neither too long nor too uneven, as ids that end with EOS.
+
+    `kept` gets a mask of each chunk.
+    """
     off = None if progress else True  # None: on if stderr is a terminal
     n_processes = min(len(os.sched_getaffinity(0)), len(text) // _PAIRS_PER_PROCESS)
     with tqdm(total=len(text), desc="encoding", unit=" pairs", unit_scale=True, disable=off) as bar:
@@ -162,8 +184,21 @@ def _encoded(
                 report=report,
             )
             report.max_length = config.max_length
+            kept.append(keep)
             yield sources.pick(keep, tokenizers.source.eos_id), targets.pick(keep, tokenizers.target.eos_id)
             bar.update(len(keep))
+
+
+def _is_mixed(config: DataConfig) -> bool:
+    return bool(config.weights) or config.temperature != 1
+
+
+def _parts(folder: Path, corpus: EncodedCorpus, config: DataConfig) -> list[Part]:
+    """The corpora that the training text is made of, and how often an epoch goes through each."""
+    sizes: list[int] = json.loads((folder / _PARTS).read_bytes())
+    ends = corpus.target_offsets[np.cumsum([0, *sizes])]
+    times = mixed(np.diff(ends).tolist(), config.weights or [1.0] * len(sizes), config.temperature)
+    return [Part(*part) for part in zip(sizes, times, strict=True)]
 
 
 def _open(folder: Path) -> Prepared:

@@ -113,6 +113,7 @@ class Run:
             prepared.train.target_lengths,
             tokens_per_update=config.train.tokens_per_update,
             seed=config.seed,
+            parts=prepared.parts,
         )
         self.progress, self.interval = Progress(), Interval(device)
         self.n_skipped = 0  # updates, as far as they were noticed

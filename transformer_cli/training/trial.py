@@ -95,6 +95,7 @@ class Trial:
             self.corpus.target_lengths,
             tokens_per_update=config.train.tokens_per_update,
             seed=config.seed,
+            parts=prepared.parts,
         )
         self.seconds_per_token = 0.0  # of the last update
         self.is_finite = True
