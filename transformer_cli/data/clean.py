@@ -13,7 +13,7 @@ import numpy.typing as npt
 from transformer_cli.data.corpus import KeptText, ParallelText
 from transformer_cli.errors import DataError
 
-_HASHES_AT_A_TIME = 1 << 22
+_HASHES_AT_A_TIME = 1 << 20
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 
 
@@ -86,7 +86,7 @@ def clean(
 ) -> tuple[CleanText, CleaningReport]:
     """The pairs that have two sides, a source not in `held_out` and, with `drop_duplicates`, did not come before.
 
-    Takes 9 bytes a pair while it works: of pairs that came before, only 64 bits are remembered, which of 100 million
+    Takes 12 bytes a pair while it works: of pairs that came before, only 64 bits are remembered, which of 100 million
     different pairs takes two for the same once in 4,000 corpora.
     """
     report = CleaningReport(n_bad=text.n_bad)
@@ -109,7 +109,7 @@ def clean(
     if drop_duplicates:
         came_before = _came_before(np.frombuffer(hashes, np.uint64))
         report.n_duplicate = int(came_before.sum())
-        mask[np.flatnonzero(mask)[came_before]] = False
+        mask[mask] = ~came_before
     report.n_control = int(mask[with_control].sum())
     return CleanText(text, mask), report
 
@@ -117,9 +117,10 @@ def clean(
 def _came_before(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
     """True where the same value stands before it; part by part, so that sorting takes little memory."""
     found = np.zeros(len(hashes), np.bool_)
-    n_parts = 1 + len(hashes) // _HASHES_AT_A_TIME
+    n_parts = min(255, 1 + len(hashes) // _HASHES_AT_A_TIME)
+    one_byte = hashes.view(np.uint8)[::8]  # of each
     for part in range(n_parts):
-        rows = np.flatnonzero(hashes % n_parts == part) if n_parts > 1 else np.arange(len(hashes))
+        rows = np.flatnonzero(one_byte % n_parts == part)
         rows = rows[np.argsort(hashes[rows], kind="stable")]
         found[rows[1:][hashes[rows[1:]] == hashes[rows[:-1]]]] = True
     return found
