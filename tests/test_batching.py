@@ -1,7 +1,13 @@
 """Batches: every pair once an epoch, in an order that only seed and step decide, up to so many tokens."""
 
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
 from dataclasses import fields
-from itertools import groupby
+from itertools import groupby, pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +21,7 @@ from transformer_cli.data.tokenizer import Tokenizers, train_tokenizer
 from transformer_cli.schema import TokenizerConfig
 
 VOCAB_SIZE = 40
+ROOT = Path(__file__).parent.parent
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +49,12 @@ lengths = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1
 seeds = st.integers(0, 2**31 - 1)
 
 
-def plan(pairs: list[tuple[int, int]], *, tokens_per_update: int, seed: int = 1) -> BatchPlan:
+windows = st.sampled_from([1, 7, 50, 1 << 17])  # pairs in each, at most
+
+
+def plan(pairs: list[tuple[int, int]], *, tokens_per_update: int, seed: int = 1, window: int = 1 << 17) -> BatchPlan:
     source, target = np.array(pairs, np.int32).T
-    return BatchPlan(source, target, tokens_per_update=tokens_per_update, seed=seed)
+    return BatchPlan(source, target, tokens_per_update=tokens_per_update, seed=seed, pairs_per_window=window)
 
 
 def epoch(of: BatchPlan, n: int = 0) -> list[list[int]]:
@@ -56,9 +66,11 @@ def epoch(of: BatchPlan, n: int = 0) -> list[list[int]]:
 
 
 @settings(deadline=None)
-@given(pairs=lengths, budget=st.integers(40, 2000), seed=seeds, n=st.integers(0, 5))
-def test_every_pair_comes_exactly_once_an_epoch(pairs: list[tuple[int, int]], budget: int, seed: int, n: int) -> None:
-    updates = epoch(plan(pairs, tokens_per_update=budget, seed=seed), n)
+@given(pairs=lengths, budget=st.integers(40, 2000), seed=seeds, n=st.integers(0, 5), window=windows)
+def test_every_pair_comes_exactly_once_an_epoch(
+    pairs: list[tuple[int, int]], budget: int, seed: int, n: int, window: int
+) -> None:
+    updates = epoch(plan(pairs, tokens_per_update=budget, seed=seed, window=window), n)
     assert all(updates)
     assert sorted(index for update in updates for index in update) == list(range(len(pairs)))
 
@@ -93,11 +105,13 @@ def test_there_are_no_more_updates_than_parts_with_room_for_the_longest_sentence
 
 
 @settings(deadline=None)
-@given(pairs=lengths, seed=seeds, steps=st.lists(st.integers(0, 200), max_size=8))
-def test_an_update_depends_on_seed_and_step_alone(pairs: list[tuple[int, int]], seed: int, steps: list[int]) -> None:
-    asked_before = plan(pairs, tokens_per_update=100, seed=seed)
+@given(pairs=lengths, seed=seeds, steps=st.lists(st.integers(0, 200), max_size=8), window=windows)
+def test_an_update_depends_on_seed_and_step_alone(
+    pairs: list[tuple[int, int]], seed: int, steps: list[int], window: int
+) -> None:
+    asked_before = plan(pairs, tokens_per_update=100, seed=seed, window=window)
     for step in steps:
-        fresh = plan(pairs, tokens_per_update=100, seed=seed)
+        fresh = plan(pairs, tokens_per_update=100, seed=seed, window=window)
         assert asked_before.update(step).tolist() == fresh.update(step).tolist()
 
 
@@ -116,6 +130,42 @@ def test_an_update_mixes_short_and_long_sentences() -> None:
     # An update of one length each would range from 1 to 40; mixed ones stay nearer to the corpus's mean.
     assert min(means) > 4
     assert max(means) < 37
+
+
+def test_in_a_corpus_of_many_windows_updates_stay_near_their_size() -> None:
+    random = np.random.default_rng(0)
+    pairs = [(int(n), int(n)) for n in random.gamma(2.0, 12.0, 40_000).clip(1, 200)]
+    batches = plan(pairs, tokens_per_update=4000, window=4000)
+    tokens = np.array([sum(pairs[i][1] for i in update) for update in epoch(batches)])
+    assert abs(batches.updates_per_epoch - sum(n for _, n in pairs) / 4000) < 1
+    # 4,000 lengths that differ by 17 make 24 each, and a window 96,000 ± 1,075 tokens.
+    assert tokens.min() > 0.9 * 4000
+    assert tokens.max() < 1.1 * 4000
+
+
+def test_windows_hold_other_sentences_in_every_epoch_and_from_all_over_the_corpus() -> None:
+    batches = plan([(5, 10)] * 10_000, tokens_per_update=100, window=1000)
+    first, again = (
+        [index for step in range(n * 1000, n * 1000 + 100) for index in batches.update(step)] for n in (0, 1)
+    )
+    assert 50 < len(set(first) & set(again)) < 200  # 100, if they are drawn at random
+    assert np.histogram(first, bins=10, range=(0, 10_000))[0].min() > 50
+    assert len(set(np.diff(sorted(first)))) > 20  # an affine shuffle would leave regular gaps
+
+
+@pytest.mark.parametrize("n_pairs", [1_000_000, pytest.param(100_000_000, marks=pytest.mark.nightly)])
+def test_a_step_of_a_huge_corpus_is_found_within_a_second_in_little_memory(
+    figures: Callable[[str, str], None], n_pairs: int
+) -> None:
+    command = [sys.executable, "scripts/bench_data.py", "plan", str(n_pairs)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    found = json.loads(subprocess.run(command, check=True, capture_output=True, cwd=ROOT, env=environment).stdout)
+    assert found["n_pairs"] == n_pairs
+    assert found["pairs_in_update"] > 500
+    assert found["peak_gib"] < 2
+    assert found["seek_s"] < 1
+    seen = f"{found['peak_gib']:.2f} GiB of a process, any step found in {found['seek_s']:.2f} s"
+    figures(f"plan of {n_pairs:,} pairs", seen)
 
 
 @pytest.mark.parametrize("n_pairs", [1, 2, 3])

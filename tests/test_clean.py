@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from transformer_cli.data import clean as cleaning
 from transformer_cli.data.clean import CleaningReport, clean, keep_mask
 from transformer_cli.data.corpus import ParallelText
 from transformer_cli.errors import DataError
@@ -17,16 +18,35 @@ def text(*pairs: tuple[str, str], n_bad: int = 0) -> ParallelText:
 def test_C10_pairs_blank_on_a_side_are_dropped_and_counted() -> None:
     blanks = [("", "x"), ("x", " "), ("\t", "\u00a0"), ("\u3000", "x")]
     kept, report = clean(text(("a", "b"), *blanks, ("c", "d")), drop_duplicates=True)
-    assert (kept.sources, kept.targets) == (["a", "c"], ["b", "d"])
+    assert list(kept.each()) == [("a", "b"), ("c", "d")]
     assert report.lines() == ["2 of 6 training pairs kept", "4 dropped: blank on one side or both"]
 
 
 def test_repeated_pairs_are_dropped_but_not_other_translations_of_a_sentence() -> None:
     pairs = text(("a", "b"), ("a", "c"), ("a", "b"), ("d", "b"), ("a", "b"))
     kept, report = clean(pairs, drop_duplicates=True)
-    assert list(zip(kept.sources, kept.targets, strict=True)) == [("a", "b"), ("a", "c"), ("d", "b")]
+    assert list(kept.each()) == [("a", "b"), ("a", "c"), ("d", "b")]
     assert (report.n_duplicate, report.n_kept) == (2, 3)
     assert len(clean(pairs, drop_duplicates=False)[0]) == 5
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab c"), st.sampled_from("xy z"))), st.integers(1, 5))
+def test_what_is_kept_is_the_first_of_each_pair_however_they_are_parted(
+    pairs: list[tuple[str, str]], at_a_time: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cleaning, "_HASHES_AT_A_TIME", at_a_time)
+        kept, report = clean(text(*pairs), drop_duplicates=True)
+    filled = [pair for pair in pairs if " " not in pair]
+    assert list(kept.each()) == list(dict.fromkeys(filled))
+    assert report.n_duplicate == len(filled) - len(set(filled))
+
+
+def test_pairs_of_held_out_sources_are_left_out_and_not_counted() -> None:
+    pairs = text(("a", "x"), (" a ", "y"), ("a", ""), ("b", ""), ("c", "z"))
+    kept, report = clean(pairs, drop_duplicates=True, held_out=frozenset("a"))
+    assert list(kept.each()) == [("c", "z")]
+    assert (report.n_read, report.n_blank, report.n_kept) == (2, 1, 1)
 
 
 def test_C5_pairs_that_were_not_utf8_are_in_the_report() -> None:

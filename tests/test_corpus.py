@@ -5,6 +5,7 @@ import hashlib
 import io
 import logging
 import re
+import shutil
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from transformer_cli.config import load_config
-from transformer_cli.data.corpus import ParallelText, hold_out, input_files, load_splits, load_text
+from transformer_cli.data.corpus import ParallelText, Splits, hold_out, input_files, load_splits, load_text
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.logs import LOGGER
 from transformer_cli.schema import DataConfig, Download, OnBad
@@ -296,26 +297,45 @@ def test_C5_skipping_is_offered_where_lines_can_be_skipped(folder: Folder) -> No
 # ---- Held-out text
 
 
+def parted(text: ParallelText, n: int, seed: int, **options: Any) -> tuple[ParallelText, ParallelText]:
+    """Training and held-out pairs."""
+    held = hold_out(text, n, seed, **options)
+    assert held.n_before == len(text)
+    return text.pick(i for i, source in enumerate(text.sources) if source.strip() not in held.sources), held.text
+
+
+def splits_of(config: DataConfig, folder: Folder) -> Splits:
+    spool = folder.path / "spool"
+    spool.mkdir()
+    try:
+        splits = load_splits(config, spool)
+        pairs = [(source, target) for source, target in splits.train.each() if source.strip() not in splits.held_out]
+        splits.train = ParallelText([source for source, _ in pairs], [target for _, target in pairs])
+    finally:
+        shutil.rmtree(spool)
+    return splits
+
+
 def numbered(n: int) -> ParallelText:
     return ParallelText([f"source {i}" for i in range(n)], [f"target {i}" for i in range(n)])
 
 
 def test_held_out_pairs_are_at_most_the_asked_number_and_five_percent() -> None:
     for n, asked, expected in ((4, 1000, 1), (40, 1000, 2), (1000, 1000, 50), (1000, 7, 7)):
-        train, held = hold_out(numbered(n), asked, 1)
+        train, held = parted(numbered(n), asked, 1)
         assert (len(train), len(held)) == (n - expected, expected)
         assert sorted(train.sources + held.sources) == sorted(numbered(n).sources)
 
 
 def test_holding_out_is_a_function_of_seed_and_split() -> None:
-    assert hold_out(numbered(500), 20, 1) == hold_out(numbered(500), 20, 1)
-    assert hold_out(numbered(500), 20, 1) != hold_out(numbered(500), 20, 2)
-    assert hold_out(numbered(500), 20, 1, split="dev") != hold_out(numbered(500), 20, 1, split="test")
+    assert parted(numbered(500), 20, 1) == parted(numbered(500), 20, 1)
+    assert parted(numbered(500), 20, 1) != parted(numbered(500), 20, 2)
+    assert parted(numbered(500), 20, 1, split="dev") != parted(numbered(500), 20, 1, split="test")
 
 
 def test_what_is_held_out_hardly_changes_with_the_corpus() -> None:
     def held(text: ParallelText, n: int) -> set[str]:
-        return set(hold_out(text, n, 1)[1].sources)
+        return set(parted(text, n, 1)[1].sources)
 
     text, backwards = numbered(1000), range(999, -1, -1)
     assert held(text.pick(backwards), 20) == held(text, 20)
@@ -326,7 +346,7 @@ def test_what_is_held_out_hardly_changes_with_the_corpus() -> None:
 
 def test_no_held_out_source_sentence_stays_in_training() -> None:
     many = ParallelText([f"source {i % 20}{' ' * (i % 2)}" for i in range(200)], [f"target {i}" for i in range(200)])
-    train, held = hold_out(many, 5, 1)
+    train, held = parted(many, 5, 1)
     assert len(held) == 5
     assert not {source.strip() for source in held.sources} & {source.strip() for source in train.sources}
     assert len(train) == 200 - 5 * 10
@@ -334,22 +354,23 @@ def test_no_held_out_source_sentence_stays_in_training() -> None:
 
 def test_what_was_held_out_is_counted(folder: Folder) -> None:
     folder.write(a__en="".join(f"source {i % 20}\n" for i in range(200)), a__de="x\n" * 200)
-    assert load_splits(folder.config("a", test="a", holdout=5)).notes == [
+    splits = splits_of(folder.config("a", test="a", holdout=5), folder)
+    assert list(splits.notes(len(splits.train))) == [
         "5 pairs held out of the training text as dev; 45 others of the same source sentences left out"
     ]
 
 
 def test_blank_pairs_are_never_held_out() -> None:
     text = ParallelText(["", "a", "b", "c", "d", " "] * 10, ["x", "", "y", "z", "v", "w"] * 10)
-    _, held = hold_out(text, 1000, 1)
+    _, held = parted(text, 1000, 1)
     assert all(source.strip() and target.strip() for source, target in zip(held.sources, held.targets, strict=True))
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_C21_a_tiny_corpus_is_its_own_dev_text(folder: Folder, n: int) -> None:
     folder.write(a__en="".join(f"source {i}\n" for i in range(n)), a__de="".join(f"target {i}\n" for i in range(n)))
-    splits = load_splits(folder.config("a"))
-    assert splits.dev is splits.train
+    splits = splits_of(folder.config("a"), folder)
+    assert splits.dev == splits.train
     assert splits.train == numbered(n)
     assert splits.test is None
 
@@ -357,10 +378,10 @@ def test_C21_a_tiny_corpus_is_its_own_dev_text(folder: Folder, n: int) -> None:
 def test_only_splits_that_are_not_named_are_held_out(folder: Folder) -> None:
     folder.write(a__en="".join(f"source {i}\n" for i in range(100)), a__de="".join(f"target {i}\n" for i in range(100)))
     folder.write(b__en="dev\n", b__de="Dev\n")
-    splits = load_splits(folder.config("a", dev="b", test="b"))
+    splits = splits_of(folder.config("a", dev="b", test="b"), folder)
     assert splits.train == numbered(100)
     assert splits.dev == splits.test == ParallelText(["dev"], ["Dev"])
-    splits = load_splits(folder.config("a"))
+    splits = splits_of(folder.config("a"), folder)
     assert splits.test is not None
     assert [len(part) for part in (splits.train, splits.dev, splits.test)] == [91, 5, 4]
 

@@ -256,9 +256,7 @@ def test_no_batch_of_any_corpus_is_larger_than_the_worst_shapes(
     lengths: list[tuple[int, int]], max_tokens: int
 ) -> None:
     sides = [np.array(side) for side in zip(*lengths, strict=True)]
-    offsets = [np.concatenate([[0], np.cumsum(side)]) for side in sides]
-    ids = [np.full(side.sum(), 5) for side in sides]
-    corpus = EncodedCorpus(ids[0], offsets[0], ids[1], offsets[1])
+    corpus = EncodedCorpus.of(*([np.full(length, 5) for length in side] for side in sides))
     longest = int(max(side.max() for side in sides))
     most = max(shape.tokens for shape in worst_shapes(longest, max_tokens))
     for batch in micro_batches(corpus, np.arange(len(lengths)), toy_run.tokenizers(), max_tokens=max_tokens):

@@ -197,6 +197,33 @@ def test_C21_one_pair_is_enough(config: DataConfig, tmp_path: Path) -> None:
     assert prepared.test is None
 
 
+def test_corpora_are_mixed_by_weight_and_share_what_is_prepared(config: DataConfig, tmp_path: Path) -> None:
+    write(tmp_path, "more.en", ["", *SOURCES[:2], *(f"one {line}" for line in SOURCES[:10]), "cat " * 300])
+    write(tmp_path, "more.fr", ["x", *TARGETS[:2], *(f"un {line}" for line in TARGETS[:10]), "chat " * 300])
+    config = replace(config, train=["train.en", "train.fr", "more.en", "more.fr"])
+    assert prepare(config).parts == []
+    plain = files(config)
+    mixed = replace(config, name="mixed", weights=[1.0, 3.0])
+    assert prepare(mixed).parts == [(40, 1.0), (10, 3.0)]
+    assert {name for name, content in files(mixed).items() if plain.get(name) != content} == {
+        "parts.json",
+        "manifest.json",
+    }
+    again = prepare(replace(mixed, weights=[], temperature=5.0))
+    assert len(prepared_folders(mixed)) == 1
+    assert [part.n_pairs for part in again.parts] == [40, 10]
+    assert again.parts[0].times < 1 < again.parts[1].times
+
+
+@pytest.mark.parametrize("weights", [[1.0], [1.0, 2.0, 3.0]])
+def test_weights_are_as_many_as_the_corpora(config: DataConfig, weights: list[float]) -> None:
+    twice = replace(config, train=["train.en", "train.fr", "train.en", "train.fr"], weights=weights)
+    with pytest.raises(
+        ConfigError, match=rf"^data\.weights=.*: {len(weights)} weights, but data\.train names 2 corpora\. Give"
+    ):
+        prepare(twice)
+
+
 # ---- The key, and using what is there
 
 

@@ -169,6 +169,7 @@ class DataConfig:
       a tab-separated file, source<TAB>target:           corpus.tsv or corpus.tsv.gz
       a prefix to which the languages are added:         corpus  (corpus.en and corpus.de, or with .gz)
     `archive.tgz::path/inside` names a member of an archive, which is read without unpacking it.
+    In `train`, two files or a table are a corpus: `weights` and `temperature` say how often each is seen.
     """
 
     name: str = "files"  # what the cache and the run directory call this corpus
@@ -180,6 +181,8 @@ class DataConfig:
     train: Any = None
     dev: Any = None  # unset: held out from the training text
     test: Any = None
+    weights: list[float] = field(default_factory=list)  # times an epoch goes through each corpus of `train`; none: once
+    temperature: float = 1.0  # the corpora's shares are as weight × tokens^(1 / temperature); high: equal shares
     seed: int = 1  # of what is held out and of the tokenizer's sample: runs with another `seed` share their data
     holdout: int = 1000  # pairs held out as dev, and again as test, where none is named (at most 5 % each)
     cache: str = "data"  # folder for downloads and encoded corpora
@@ -195,6 +198,9 @@ class DataConfig:
         for key in ("train", "dev", "test", "root"):
             if self.builtin is not None and getattr(self, key) is not None:
                 raise ConfigError(f"data.{key}: data={self.name} is built in and reads no files. Add data=files")
+        for weight in self.weights:
+            _check("data.weights", weight, 0.001, 1000)
+        _check("data.temperature", self.temperature, 0.1, 1000)
         _check("data.seed", self.seed, 0, 2**31 - 1)
         _check("data.holdout", self.holdout, 1)
         _check("data.max_length", self.max_length, 2, 100_000)

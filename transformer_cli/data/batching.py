@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from transformer_cli.data.cache import Array, EncodedCorpus
+from transformer_cli.data.shuffling import Mix, Part, permuted, shuffled
 from transformer_cli.data.tokenizer import Tokenizers
 
 _GROUPS_PER_UPDATE = 8  # mixed lengths in an update, and still long runs of one length
 _TOKENS_PER_GROUP = 1024  # at least
-_UPDATES_PER_WINDOW = 100  # sentences are sorted by length inside shuffled windows of this size
+_PAIRS_PER_WINDOW = 1 << 17  # at most: sentences are sorted by length inside shuffled windows of this size
 
 
 class Run(NamedTuple):
@@ -87,56 +88,88 @@ class Batch:
 class BatchPlan:
     """The sentences of every update, a pure function of (seed, step): there is no state to save or restore.
 
-    An epoch is a shuffle of all sentences, sorted by length inside large windows, and cut at equal numbers of target
-    tokens into groups of like length; an update is a handful of groups drawn at random. As the cuts fall at fixed
-    fractions of the epoch's tokens, every epoch has the same number of updates and every sentence exactly once.
-    An update is as near to `tokens_per_update` as equal parts of the corpus come, and no smaller than a sentence.
+    An epoch is a shuffle of all sentences, cut into windows. A window is sorted by length and cut at equal numbers of
+    target tokens into groups of like length, and an update is a handful of its groups drawn at random. Each window is
+    made without the others: a step is found at once wherever it is, and memory does not grow with the corpus.
+    Every epoch has the same number of updates and every sentence exactly once, or those of each of `parts` as often as
+    it says. An update is as near to `tokens_per_update` as equal parts of the corpus come, and no smaller than a
+    sentence.
     """
 
-    def __init__(self, source_lengths: Array, target_lengths: Array, *, tokens_per_update: int, seed: int) -> None:
+    def __init__(
+        self,
+        source_lengths: Array,
+        target_lengths: Array,
+        *,
+        tokens_per_update: int,
+        seed: int,
+        parts: Sequence[Part] = (),
+        pairs_per_window: int = _PAIRS_PER_WINDOW,
+    ) -> None:
         assert len(source_lengths) == len(target_lengths) > 0
+        assert sum(part.n_pairs for part in parts) in (0, len(target_lengths))
         self._source_lengths, self._target_lengths, self._seed = source_lengths, target_lengths, seed
+        self._mix = Mix(parts, seed) if parts else None
         longest, total = int(target_lengths.max()), int(target_lengths.sum(dtype=np.int64))
+        self._n_pairs = len(target_lengths)  # of an epoch, as all below
+        if self._mix is not None:
+            self._n_pairs, total = self._mix.n_pairs, self._mix.total(target_lengths)
         assert 0 < longest <= tokens_per_update, f"a target of {longest} tokens in updates of {tokens_per_update}"
-        # A part of the epoch that is as large as the longest sentence cannot come out empty.
+        # Parts of the epoch that are as large as the longest sentence are no more than there are sentences.
         self.updates_per_epoch = max(1, min(round(total / tokens_per_update), total // longest))
         tokens_in_update = total // self.updates_per_epoch
         group = max(longest, _TOKENS_PER_GROUP)
         self._groups_per_update = max(1, min(_GROUPS_PER_UPDATE, tokens_in_update // group))
-        self._n_groups = self._groups_per_update * self.updates_per_epoch
-        self._total = total
-        self._epoch = -1  # of the two arrays below
+        self._n_windows = min(self.updates_per_epoch, -(-self._n_pairs // pairs_per_window))
+        self._made = (-1, -1)  # epoch and window of the two arrays below
         self._order = self._bounds = np.empty(0, np.int64)
 
     def update(self, step: int) -> Array:
         """Indices of the sentences of update `step`, counted from 0 over the whole run."""
         epoch, position = divmod(step, self.updates_per_epoch)
-        if epoch != self._epoch:
-            self._order, self._bounds = self._plan(epoch)
-            self._epoch = epoch
-        first = position * self._groups_per_update
+        window = ((position + 1) * self._n_windows - 1) // self.updates_per_epoch
+        if (epoch, window) != self._made:
+            self._order, self._bounds = self._window(epoch, window)
+            self._made = epoch, window
+        first = (position - self._first_update(window)) * self._groups_per_update
         return self._order[self._bounds[first] : self._bounds[first + self._groups_per_update]]
 
-    def _plan(self, epoch: int) -> tuple[Array, Array]:
-        """The epoch's sentences, group after group, and where each group starts."""
-        random = np.random.Philox(key=np.array([self._seed, epoch], np.uint64))
-        order = _shuffled(len(self._target_lengths), random)
-        n_windows = -(-self.updates_per_epoch // _UPDATES_PER_WINDOW)
-        window = np.arange(len(order)) * n_windows // len(order)
-        order = order[np.lexsort((self._target_lengths[order], self._source_lengths[order], window))]
+    def _first_update(self, window: int) -> int:
+        return window * self.updates_per_epoch // self._n_windows
 
-        lengths = self._target_lengths[order].astype(np.int64)
-        group = (np.cumsum(lengths) - lengths) * self._n_groups // self._total
+    def _window(self, epoch: int, window: int) -> tuple[Array, Array]:
+        """The window's sentences, group after group, and where each group starts."""
+        updates = self._first_update(window), self._first_update(window + 1)
+        pairs = [update * self._n_pairs // self.updates_per_epoch for update in updates]
+        members = np.sort(permuted(np.arange(*pairs), self._n_pairs, self._random(epoch, 0, 1)))
+        if self._mix is not None:
+            members = self._mix.sentences(members, epoch)
+        random = self._random(epoch, window, 0)
+        order = members[shuffled(len(members), random)]
+        order = order[np.lexsort((self._target_lengths[order], self._source_lengths[order]))]
+
+        n_groups = self._groups_per_update * (updates[1] - updates[0])
+        sizes = _equal_parts(self._target_lengths[order], n_groups)
         # Put the groups in random order; inside a group the order stays.
-        rank = np.argsort(_shuffled(self._n_groups, random))
-        order = order[np.argsort(rank[group], kind="stable")]
-        sizes = np.bincount(rank[group], minlength=self._n_groups)
-        return order, np.concatenate(([0], np.cumsum(sizes)))
+        place = shuffled(n_groups, random)
+        rank = np.repeat(np.argsort(place), sizes)
+        return order[np.argsort(rank, kind="stable")], np.concatenate(([0], np.cumsum(sizes[place])))
+
+    def _random(self, epoch: int, window: int, purpose: int) -> np.random.Philox:
+        """A stream of raw bits, another one for each of the arguments."""
+        key, counter = np.array([self._seed, epoch], np.uint64), np.array([0, 0, purpose, window], np.uint64)
+        return np.random.Philox(key=key, counter=counter)
 
 
-def _shuffled(n: int, random: np.random.Philox) -> Array:
-    """A permutation of 0..n-1 made of raw bits, which NumPy promises never to change, unlike its own shuffles."""
-    return np.argsort(random.random_raw(n), kind="stable")
+def _equal_parts(lengths: Array, n: int) -> Array:
+    """How many sentences, one after another, go into each of `n` parts of nearly equal tokens; none is empty."""
+    lengths = lengths.astype(np.int64)
+    part = (np.cumsum(lengths) - lengths) * n // lengths.sum()
+    numbers = np.arange(n)
+    starts = np.searchsorted(part, numbers)
+    starts = np.maximum.accumulate(starts - numbers) + numbers  # only very uneven lengths need these two lines
+    starts = np.minimum(starts, len(lengths) - n + numbers)
+    return np.diff(np.append(starts, len(lengths)))
 
 
 def micro_batches(corpus: EncodedCorpus, indices: Array, tokenizers: Tokenizers, *, max_tokens: int) -> list[Batch]:

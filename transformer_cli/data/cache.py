@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
@@ -28,16 +27,22 @@ Array = NDArray[Any]
 
 MANIFEST = "manifest.json"
 _OFFSET_TYPE = np.dtype("<i8")
+_LENGTHS_AT_A_TIME = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
 class EncodedCorpus:
-    """Parallel sentences as ids, each ending with EOS. Sentence i of a side is ids[offsets[i] : offsets[i + 1]]."""
+    """Parallel sentences as ids, each ending with EOS.
+
+    Sentence i of a side is ids[offsets[i] : offsets[i + 1]], which are lengths[i] ids.
+    """
 
     source_ids: Array
     source_offsets: Array
+    source_lengths: Array
     target_ids: Array
     target_offsets: Array
+    target_lengths: Array
 
     @classmethod
     def of(cls, sources: Sequence[Any], targets: Sequence[Any]) -> "EncodedCorpus":
@@ -54,14 +59,6 @@ class EncodedCorpus:
     def __len__(self) -> int:
         return len(self.source_offsets) - 1
 
-    @cached_property
-    def source_lengths(self) -> Array:
-        return np.diff(self.source_offsets).astype(np.int32)
-
-    @cached_property
-    def target_lengths(self) -> Array:
-        return np.diff(self.target_offsets).astype(np.int32)
-
 
 class CorpusWriter:
     """Appends encoded sentences to the files of an EncodedCorpus in `folder`; memory does not grow with the corpus."""
@@ -73,9 +70,14 @@ class CorpusWriter:
             self._files = files.pop_all()  # kept open, unless one of them could not be opened
 
     def append(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> None:
-        assert len(sources) == len(targets)
-        self._source.append(sources)
-        self._target.append(targets)
+        """Add one list of ids for each sentence of a side."""
+        self.write(*(_flat(side) for side in (sources, targets)))
+
+    def write(self, sources: tuple[Array, Array], targets: tuple[Array, Array]) -> None:
+        """Add the ids of a side, one sentence after another, and the sentences' lengths."""
+        assert len(sources[1]) == len(targets[1])
+        self._source.write(*sources)
+        self._target.write(*targets)
 
     def __enter__(self) -> "CorpusWriter":
         return self
@@ -92,27 +94,43 @@ class _SideWriter:
         self._n_ids = 0
         self._offsets.write(np.zeros(1, _OFFSET_TYPE).tobytes())
 
-    def append(self, sentences: Sequence[Sequence[int]]) -> None:
-        ends = self._n_ids + np.cumsum([len(sentence) for sentence in sentences], dtype=_OFFSET_TYPE)
-        ids = np.fromiter(chain.from_iterable(sentences), self._type)
+    def write(self, ids: Array, lengths: Array) -> None:
+        ends = self._n_ids + np.cumsum(lengths, dtype=_OFFSET_TYPE)
         self._n_ids += len(ids)
-        self._ids.write(ids.tobytes())
+        self._ids.write(ids.astype(self._type).tobytes())
         self._offsets.write(ends.tobytes())
+
+
+def _flat(sentences: Sequence[Sequence[int]]) -> tuple[Array, Array]:
+    lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
+    return np.fromiter(chain.from_iterable(sentences), np.int64, lengths.sum()), lengths
 
 
 def _id_type(vocab_size: int) -> np.dtype[Any]:
     return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
 
 
-def _joined(sentences: Sequence[Any]) -> tuple[Array, Array]:
+def _joined(sentences: Sequence[Any]) -> tuple[Array, Array, Array]:
     ids = np.concatenate([np.asarray(sentence, np.int64) for sentence in sentences])
-    return ids, np.cumsum([0, *map(len, sentences)])
+    offsets = np.cumsum([0, *map(len, sentences)])
+    return ids, offsets, np.diff(offsets).astype(np.int32)
 
 
-def _open_side(stem: Path, vocab_size: int) -> tuple[Array, Array]:
+def _open_side(stem: Path, vocab_size: int) -> tuple[Array, Array, Array]:
     ids = np.memmap(stem.with_suffix(".ids"), _id_type(vocab_size), "r")
     offsets = np.memmap(stem.with_suffix(".offsets"), _OFFSET_TYPE, "r")
-    return ids.view(np.ndarray), offsets.view(np.ndarray)  # plain arrays: indexing a memmap object is slow
+    # Plain arrays: indexing a memmap object is slow.
+    return ids.view(np.ndarray), offsets.view(np.ndarray), _lengths(stem.with_suffix(".offsets"), len(offsets) - 1)
+
+
+def _lengths(path: Path, n: int) -> Array:
+    """Of `n` sentences, in memory: half the size of their offsets, which are read in passing and not mapped."""
+    lengths = np.empty(n, np.int32)
+    for start in range(0, n, _LENGTHS_AT_A_TIME):
+        count = min(_LENGTHS_AT_A_TIME, n - start)
+        offsets = np.fromfile(path, _OFFSET_TYPE, count + 1, offset=start * _OFFSET_TYPE.itemsize)
+        lengths[start : start + count] = np.diff(offsets)
+    return lengths
 
 
 def ensure_folder(folder: Path, build: Callable[[Path], None]) -> None:

@@ -1,6 +1,7 @@
 """Parallel text as a config names it: files, tab-separated files, members of archives, or a generator of our own.
 
-Files are unpacked and decoded block by block; their lines are then held in memory, all of a split at once.
+Files are unpacked and decoded block by block. Dev and test text is then held in memory; training text lies unpacked
+in a folder, and is gone through as often as it is needed.
 """
 
 import hashlib
@@ -15,7 +16,7 @@ from typing import Literal
 
 from transformer_cli.data import archive, demo
 from transformer_cli.data.download import downloads_folder
-from transformer_cli.data.lines import Lines, read_lines, read_stream, shown
+from transformer_cli.data.lines import ByteSource, Lines, open_text, read_stream, shown
 from transformer_cli.environment import folder_named
 from transformer_cli.errors import ConfigError, DataError, quoted
 from transformer_cli.logs import LOGGER
@@ -23,6 +24,7 @@ from transformer_cli.registry import Registry
 from transformer_cli.schema import DataConfig, OnBad
 
 Split = Literal["train", "dev", "test"]
+_HELD_OUT: tuple[Split, ...] = ("dev", "test")
 
 MAX_HELD_OUT = 0.05  # of the pairs, in each of dev and test
 MANY_COPIES = 0.3  # share of pairs whose sides are equal, above which the files look like the same text twice
@@ -49,6 +51,14 @@ class ParallelText:
 
     def __len__(self) -> int:
         return len(self.sources)
+
+    def each(self) -> Iterator[tuple[str, str]]:
+        return zip(self.sources, self.targets, strict=True)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Pairs of each corpus that it is made of."""
+        return [len(self)]
 
     def pick(self, indices: Iterable[int]) -> "ParallelText":
         """The pairs at `indices`, in their order."""
@@ -97,13 +107,42 @@ def load_text(config: DataConfig, split: Split) -> ParallelText | None:
         if split == "train":
             raise ConfigError("data.train: not set. Name two text files, as in data.train=[corpus.en,corpus.de]")
         return None
-    units = _parse(spec, config, key=f"data.{split}")
-    texts = _read_all([place for unit in units for place in unit], skip_bad=config.on_bad is OnBad.skip)
-    text = ParallelText()
-    for unit in units:
-        _append(text, _tab_separated(texts[unit[0]]) if len(unit) == 1 else _aligned(texts[unit[0]], texts[unit[1]]))
-    _warn_of_copies(text, key=f"data.{split}")
-    return text
+    return _in_memory(_read(spec, config, split))
+
+
+def _in_memory(text: "ParallelText | KeptText") -> ParallelText:
+    pairs = list(text.each())
+    return ParallelText([source for source, _ in pairs], [target for _, target in pairs], text.n_bad)
+
+
+def stream_text(config: DataConfig, spool: Path) -> "ParallelText | KeptText":
+    """What `load_text` gives of the training split, without holding it in memory: it is kept in the folder `spool`."""
+    if config.builtin is not None or config.train is None:
+        text = load_text(config, "train")
+        assert text is not None
+        return text
+    return _read(config.train, config, "train", spool)
+
+
+@dataclass(frozen=True)
+class KeptText:
+    """Parallel text in files of our own: a tab-separated one, or source and target, for each that the config names."""
+
+    units: list[tuple[Lines, ...]]
+
+    @property
+    def n_bad(self) -> int:
+        return sum(len(_bad(unit)) for unit in self.units)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Pairs of each corpus that it is made of."""
+        return [len(unit[0]) - len(_bad(unit)) for unit in self.units]
+
+    def each(self) -> Iterator[tuple[str, str]]:
+        """The pairs in their order. Raises DataError for lines that are no pair."""
+        for unit in self.units:
+            yield from _tab_separated(*unit) if len(unit) == 1 else _aligned(*unit)
 
 
 def input_files(config: DataConfig, split: Split) -> list[Path]:
@@ -113,6 +152,18 @@ def input_files(config: DataConfig, split: Split) -> list[Path]:
         return []
     units = _parse(spec, config, key=f"data.{split}")
     return list(dict.fromkeys(place.path for unit in units for place in unit))
+
+
+def check_weights(config: DataConfig) -> None:
+    """Raise ConfigError if `data.weights` does not have one for each corpus that the training split names."""
+    if not config.weights:
+        return
+    n_corpora = len(_parse(config.train, config, key="data.train")) if config.train is not None else 1
+    if len(config.weights) != n_corpora:
+        raise ConfigError(
+            f"data.weights={config.weights}: {len(config.weights)} weights, but data.train names {n_corpora} corpora."
+            " Give a weight to each pair of files and each table"
+        )
 
 
 # ---- Which files
@@ -193,21 +244,50 @@ def _find(name: str, config: DataConfig, *, key: str) -> Place:
 # ---- What is in them
 
 
-def _read_all(places: Sequence[Place], *, skip_bad: bool) -> dict[Place, Lines]:
+def _read(spec: object, config: DataConfig, split: Split, spool: Path | None = None) -> KeptText:
+    """The files that a split names; their lines are kept in the folder `spool` if there is one."""
+    key = f"data.{split}"
+    units = _parse(spec, config, key=key)
+    places = list(dict.fromkeys(place for unit in units for place in unit))
+    kept_in = {place: spool / f"{number}.txt" for number, place in enumerate(places)} if spool is not None else {}
+    texts = _read_all(places, kept_in, skip_bad=config.on_bad is OnBad.skip)
+    text = KeptText([tuple(texts[place] for place in unit) for unit in units])
+    n_pairs = n_copies = 0
+    for source, target in text.each():
+        n_pairs += 1
+        n_copies += source == target != ""
+    for unit in text.units:
+        _report_bad(unit)
+    if n_copies > MANY_COPIES * n_pairs:
+        share = f"{n_copies / n_pairs:.0%}"
+        LOGGER.warning("%s: source and target are equal in %s of the pairs; is one file named twice?", key, share)
+    return text
+
+
+def _read_all(places: Sequence[Place], kept_in: dict[Place, Path], *, skip_bad: bool) -> dict[Place, Lines]:
     """The sentences of every file; each archive is gone through once."""
     texts: dict[Place, Lines] = {}
     members: dict[Path, dict[str, Place]] = {}
+
+    def read(place: Place, stream: ByteSource) -> None:
+        kept = kept_in.get(place)
+        after_block = (
+            (lambda lines: _sentences(place, lines).keep_in(kept)) if kept and not place.is_marked_up else None
+        )
+        hint = _skip_hint(place)
+        lines = read_stream(stream, str(place), skip_bad=skip_bad, skip_hint=hint, after_block=after_block)
+        _report_lines(place, lines)
+        texts[place] = lines if after_block else _sentences(place, lines)
+
     for place in places:
         if place.member:
             members.setdefault(place.path, {})[place.member] = place
         else:
-            lines = read_lines(place.path, skip_bad=skip_bad, skip_hint=_skip_hint(place))
-            texts[place] = _sentences(place, lines)
+            with open_text(place.path) as stream:
+                read(place, stream)
     for path, wanted in members.items():
         for name, stream in archive.open_members(path, wanted):
-            place = wanted[name]
-            lines = read_stream(stream, str(place), skip_bad=skip_bad, skip_hint=_skip_hint(place))
-            texts[place] = _sentences(place, lines)
+            read(wanted[name], stream)
     return texts
 
 
@@ -215,30 +295,33 @@ def _skip_hint(place: Place) -> str:
     return "" if place.is_marked_up or place.is_tagged else ", or drop such pairs with data.on_bad=skip"
 
 
-def _sentences(place: Place, lines: Lines) -> Lines:
-    """The sentences among the lines of a file, by the format that its name tells."""
+def _report_lines(place: Place, lines: Lines) -> None:
+    """Say what is odd about all the lines of a file. Raises DataError where what is bad cannot be skipped."""
     if lines.n_crlf:
         LOGGER.info("%s: %s lines end in \\r\\n; the \\r was left out", place, f"{lines.n_crlf:,}")
     for fault in lines.bad.values() if place.is_marked_up or place.is_tagged else ():
         raise DataError(f"{fault}. Convert the file to UTF-8: lines between markup cannot be skipped")
+
+
+def _sentences(place: Place, lines: Lines) -> Lines:
+    """`lines` with only the sentences among its texts, by the format that the file's name tells."""
     if place.is_marked_up:
-        return _segments(lines)
-    if place.is_tagged:
-        return Lines(lines.name, [text.strip(" ") for text in lines.texts if not text.startswith("<")])
+        lines.texts = _segments(lines)
+    elif place.is_tagged:
+        lines.texts = [text.strip(" ") for text in lines.texts if not text.startswith("<")]
     return lines
 
 
-def _segments(lines: Lines) -> Lines:
+def _segments(lines: Lines) -> list[str]:
     """The <seg> elements of WMT's .sgm and IWSLT's .xml, neither of which is always well-formed."""
     found = re.findall(r"<seg\b[^>]*>(.*?)</seg>", "\n".join(lines.texts), flags=re.DOTALL | re.IGNORECASE)
     if not found:
         raise DataError(f"{lines.name}: has no <seg> elements. Is it the right file?")
-    return Lines(lines.name, [html.unescape(re.sub(r"[ \t\n]+", " ", text).strip(" ")) for text in found])
+    return [html.unescape(re.sub(r"[ \t\n]+", " ", text).strip(" ")) for text in found]
 
 
-def _tab_separated(lines: Lines) -> ParallelText:
-    text = ParallelText()
-    for index, line in enumerate(lines.texts):
+def _tab_separated(lines: Lines) -> Iterator[tuple[str, str]]:
+    for index, line in enumerate(lines.each()):
         if index in lines.bad:
             continue
         line = line or "\t"  # an empty line is an empty pair, as it is in two files
@@ -248,109 +331,131 @@ def _tab_separated(lines: Lines) -> ParallelText:
                 f" {quoted(line)}. Correct the line"
             )
         source, target = line.split("\t")
-        text.sources.append(source)
-        text.targets.append(target)
-    _report_bad([lines], n_pairs=len(lines.bad))
-    text.n_bad = len(lines.bad)
-    return text
+        yield source, target
 
 
-def _aligned(sources: Lines, targets: Lines) -> ParallelText:
+def _aligned(sources: Lines, targets: Lines) -> Iterator[tuple[str, str]]:
     if len(sources) != len(targets):
         raise DataError(
             f"{targets.name}: has {len(targets):,} lines, {sources.name} {len(sources):,}."
             " Make line i of one the translation of line i of the other"
         )
-    if sources.name == targets.name:
-        LOGGER.warning("%s: is both source and target; a model of it learns to copy", sources.name)
-    bad = sources.bad.keys() | targets.bad.keys()
-    if not bad:
-        return ParallelText(sources.texts, targets.texts)
-    _report_bad([sources, targets], n_pairs=len(bad))
-    text = ParallelText(sources.texts, targets.texts).pick(i for i in range(len(sources)) if i not in bad)
-    text.n_bad = len(bad)
-    return text
+    bad = _bad((sources, targets))
+    for index, pair in enumerate(zip(sources.each(), targets.each(), strict=True)):
+        if index not in bad:
+            yield pair
 
 
-def _report_bad(files: list[Lines], *, n_pairs: int) -> None:
+def _bad(unit: Sequence[Lines]) -> set[int]:
+    return {index for lines in unit for index in lines.bad}
+
+
+def _report_bad(unit: Sequence[Lines]) -> None:
     """Say how many pairs were dropped for lines that are not UTF-8, and name the first ten."""
-    faults = [fault for lines in files for fault in lines.bad.values()]
+    if len(unit) > 1 and unit[0].name == unit[1].name:
+        LOGGER.warning("%s: is both source and target; a model of it learns to copy", unit[0].name)
+    faults = [fault for lines in unit for fault in lines.bad.values()]
     if faults:
         first = "; ".join(faults[:10]) + ("; …" if len(faults) > 10 else "")
-        LOGGER.warning("%s pairs dropped, their lines are not UTF-8: %s", f"{n_pairs:,}", first)
-
-
-def _append(text: ParallelText, more: ParallelText) -> None:
-    text.sources += more.sources
-    text.targets += more.targets
-    text.n_bad += more.n_bad
-
-
-def _warn_of_copies(text: ParallelText, *, key: str) -> None:
-    copies = sum(source == target for source, target in zip(text.sources, text.targets, strict=True) if source)
-    if copies > MANY_COPIES * len(text):
-        share = f"{copies / len(text):.0%}"
-        LOGGER.warning("%s: source and target are equal in %s of the pairs; is one file named twice?", key, share)
+        LOGGER.warning("%s pairs dropped, their lines are not UTF-8: %s", f"{len(_bad(unit)):,}", first)
 
 
 # ---- Dev and test text where none is named
 
 
 @dataclass
-class Splits:
-    """All the text of a corpus. `train` is not cleaned yet; `notes` say what was held out of it.
+class HeldOut:
+    """Pairs that were taken out of the training text, and how many pairs that leaves no use for."""
 
-    Where there is too little to hold any out, `dev` is `train` itself.
+    text: ParallelText = field(default_factory=ParallelText)
+    sources: frozenset[str] = frozenset()  # stripped; no training pair may have one of them
+    n_before: int = 0  # pairs that there were to take them from
+
+
+@dataclass
+class Splits:
+    """All the text of a corpus. `train` is not cleaned yet, and still has the pairs whose source is in `held_out`.
+
+    Where there is too little to hold any out, `dev` is the training text itself.
     """
 
-    train: ParallelText
+    train: "ParallelText | KeptText"
     dev: ParallelText
     test: ParallelText | None
-    notes: list[str] = field(default_factory=list)
+    held: dict[Split, HeldOut] = field(default_factory=dict)
+
+    @property
+    def held_out(self) -> frozenset[str]:
+        return frozenset().union(*(held.sources for held in self.held.values()))
+
+    def notes(self, n_left: int) -> Iterator[str]:
+        """What was held out, when `n_left` pairs of the training text are left."""
+        counts = [*(held.n_before for held in self.held.values()), n_left]
+        for (split, held), n_after in zip(self.held.items(), counts[1:], strict=True):
+            if len(held.text):
+                others = f"{held.n_before - n_after - len(held.text):,} others of the same source sentences left out"
+                yield f"{len(held.text):,} pairs held out of the training text as {split}; {others}"
 
 
-def load_splits(config: DataConfig) -> Splits:
-    """Load the named splits, and hold out from the training text those that are not named."""
-    everything, dev, test = (load_text(config, split) for split in ("train", "dev", "test"))
-    assert everything is not None
-    train, notes = everything, []
-    if dev is None:
-        train, dev = hold_out(everything, config.holdout, config.seed, split="dev")
-        notes += _note(everything, train, dev, "dev")
-        dev = dev if len(dev) else train
-    if test is None:
-        before = train
-        train, test = hold_out(before, config.holdout, config.seed, split="test")
-        notes += _note(before, train, test, "test")
-    return Splits(train, dev, test if len(test) else None, notes)
+def load_splits(config: DataConfig, spool: Path) -> Splits:
+    """Load the named splits, and hold out from the training text those that are not named.
+
+    The training text is kept in files in the folder `spool`.
+    """
+    train = stream_text(config, spool)
+    named = {split: load_text(config, split) for split in _HELD_OUT}
+    splits = Splits(train, dev=ParallelText(), test=None)
+    for split, text in named.items():
+        if text is None:
+            held = hold_out(train, config.holdout, config.seed, split=split, without=splits.held_out)
+            splits.held[split] = held
+            named[split] = held.text if len(held.text) else None
+    dev, splits.test = named["dev"], named["test"]
+    splits.dev = dev if dev is not None else _in_memory(train)
+    return splits
 
 
-def _note(before: ParallelText, kept: ParallelText, held: ParallelText, split: Split) -> list[str]:
-    others = f"{len(before) - len(kept) - len(held):,} others of the same source sentences left out"
-    return [f"{len(held):,} pairs held out of the training text as {split}; {others}"] if len(held) else []
-
-
-def hold_out(text: ParallelText, n: int, seed: int, *, split: str = "dev") -> tuple[ParallelText, ParallelText]:
-    """Part `text` in training and held-out pairs: `n` of them, at most 5 %, at least one.
+def hold_out(
+    text: "ParallelText | KeptText",
+    n: int,
+    seed: int,
+    *,
+    split: Split = "dev",
+    without: frozenset[str] = frozenset(),
+) -> HeldOut:
+    """Choose held-out pairs of the training text: `n` of them, at most 5 %, at least one.
 
     A held-out source sentence is in no training pair: its other translations are dropped. Blank pairs are not held
-    out. Nothing is held out of fewer than four different sources. Whether a source comes before another depends on
-    the two, `seed` and `split` alone, so that little changes when the corpus grows or is filtered.
+    out, nor those whose source is in `without`. Nothing is held out of fewer than four different sources. Whether a
+    source comes before another depends on the two, `seed` and `split` alone, so that little changes when the corpus
+    grows or is filtered.
     """
-    first_with: dict[str, int] = {}
-    for index, (source, target) in enumerate(zip(text.sources, text.targets, strict=True)):
-        if source.strip() and target.strip():
-            first_with.setdefault(source.strip(), index)
-    if len(first_with) < 4:
-        return text, ParallelText()
-    n_held = min(n, max(1, int(MAX_HELD_OUT * len(text))), len(first_with) // 2)
-
-    def rank(source: str) -> bytes:
-        return hashlib.blake2b(f"{seed} {split}\n{source}".encode()).digest()
-
-    held = set(heapq.nsmallest(n_held, first_with, key=rank))
-    kept = [index for index, source in enumerate(text.sources) if source.strip() not in held]
-    return text.pick(kept), text.pick(sorted(first_with[source] for source in held))
+    n_pairs = 0
+    different: set[str] = set()  # more than twice `n` need not be told apart
+    found: dict[str, tuple[int, str, str]] = {}  # the n sources of lowest rank so far, with the first pair of each
+    ranks: list[tuple[int, str]] = []  # of these, negative: the highest comes first
+    for source, target in text.each():
+        key = source.strip()
+        if key in without:
+            continue
+        n_pairs += 1
+        if not key or not target.strip():
+            continue
+        if len(different) < 2 * n + 4:
+            different.add(key)
+        rank = -int.from_bytes(hashlib.blake2b(f"{seed} {split}\n{key}".encode()).digest())
+        if (len(ranks) < n or rank > ranks[0][0]) and key not in found:
+            found[key] = (n_pairs, source, target)
+            heapq.heappush(ranks, (rank, key))
+            if len(ranks) > n:
+                del found[heapq.heappop(ranks)[1]]
+    if len(different) < 4:
+        return HeldOut(n_before=n_pairs)
+    n_held = min(n, max(1, int(MAX_HELD_OUT * n_pairs)), len(different) // 2)
+    chosen = [key for _, key in heapq.nlargest(n_held, ranks)]
+    pairs = sorted(found[key] for key in chosen)
+    held = ParallelText([source for _, source, _ in pairs], [target for _, _, target in pairs])
+    return HeldOut(held, frozenset(chosen), n_pairs)
 
 
 def text_sha256(text: ParallelText) -> str:

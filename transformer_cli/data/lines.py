@@ -7,7 +7,7 @@ such split shifts every pair of a corpus after it.
 import re
 import stat
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,15 +48,33 @@ class ByteSource(Protocol):
 
 @dataclass
 class Lines:
-    """The lines of one file. A line that is not UTF-8 is an empty text and has its fault in `bad`, by index from 0."""
+    """The lines of one file. A line that is not UTF-8 is an empty text and has its fault in `bad`, by index from 0.
+
+    Where there are many, `keep_in` puts those read so far in a file, and `texts` starts again.
+    """
 
     name: str
     texts: list[str] = field(default_factory=list)
     bad: dict[int, str] = field(default_factory=dict)
     n_crlf: int = 0  # lines whose end was \r\n
+    n_read: int = 0  # lines of the file, although not all may be texts
+    n_kept: int = 0
+    kept: Path | None = None
 
     def __len__(self) -> int:
-        return len(self.texts)
+        return self.n_kept + len(self.texts)
+
+    def keep_in(self, path: Path) -> None:
+        with path.open("ab") as file:
+            file.writelines(f"{text}\n".encode() for text in self.texts)
+        self.kept, self.n_kept, self.texts = path, len(self), []
+
+    def each(self) -> Iterator[str]:
+        """The texts in their order, those in the file first."""
+        if self.kept is not None:
+            with self.kept.open("rb") as file:  # which ends a line at b"\n" only
+                yield from (line[:-1].decode() for line in file)
+        yield from self.texts
 
 
 def split_lines(data: bytes) -> list[bytes]:
@@ -151,16 +169,29 @@ class Gunzip:
         return unpacked
 
 
-def read_stream(stream: ByteSource, name: str, *, skip_bad: bool = False, skip_hint: str = "") -> Lines:
-    """All lines of a stream, as `read_lines` gives them; `name` is what errors call it."""
-    lines = Lines(name)
+def read_stream(
+    stream: ByteSource,
+    name: str,
+    *,
+    skip_bad: bool = False,
+    skip_hint: str = "",
+    after_block: Callable[[Lines], None] | None = None,
+) -> Lines:
+    """All lines of a stream, as `read_lines` gives them; `name` is what errors call it.
+
+    `after_block` is given the lines again and again as they grow, and may put away the texts read so far.
+    """
+    lines, is_first = Lines(name), True
     for block in _blocks(stream, name):
-        if not lines.texts:
+        if is_first:
             _refuse_other_formats(block[:_HEAD_BYTES], name)
             block = block.removeprefix(_BOM)
+        is_first = is_first and not block
         if block:
             _decode_block(block, lines, skip_bad=skip_bad, skip_hint=skip_hint)
-    if not lines.texts:
+        if after_block is not None:
+            after_block(lines)
+    if is_first:
         raise DataError(f"{name}: is empty. Put one sentence on each line")
     return lines
 
@@ -191,10 +222,11 @@ def _decode_block(block: bytes, lines: Lines, *, skip_bad: bool, skip_hint: str)
         lines.n_crlf += sum(text.endswith("\r") for text in texts)
         texts = [text.removesuffix("\r") for text in texts]
     lines.texts += texts
+    lines.n_read += len(texts)
 
 
 def _decode_one_by_one(block: bytes, lines: Lines, *, skip_bad: bool, skip_hint: str) -> Iterator[str]:
-    for index, line in enumerate(block.split(b"\n"), start=len(lines.texts)):
+    for index, line in enumerate(block.split(b"\n"), start=lines.n_read):
         try:
             yield line.decode("utf-8")
         except UnicodeDecodeError as error:

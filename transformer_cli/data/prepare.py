@@ -1,41 +1,49 @@
 """Raw text to what training reads: cleaned, tokenized, encoded, and kept under a key of all that it was made from.
 
-Preparing holds the whole text of a corpus in memory, and SentencePiece its own copy of the sample that it is trained
-on. Ids are written as they are made, chunk by chunk, and training maps their files: neither grows with the corpus.
+Memory hardly grows with the corpus. Its text lies unpacked beside the files that are made of it, until they are; in
+memory are some bytes a pair, dev and test, and the sample that SentencePiece is trained on. Ids are written as they are
+made, chunk by chunk, and training maps their files.
 """
 
 import hashlib
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
-from itertools import compress
+from itertools import chain, compress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from tqdm import tqdm
 
-from transformer_cli.data.cache import MANIFEST, CorpusWriter, EncodedCorpus, ensure_folder, file_sha256
-from transformer_cli.data.clean import CleaningReport, clean, keep_mask
+from transformer_cli.data.cache import MANIFEST, Array, CorpusWriter, EncodedCorpus, ensure_folder, file_sha256
+from transformer_cli.data.clean import CleaningReport, CleanText, clean, keep_mask
 from transformer_cli.data.corpus import (
     GENERATORS,
     ParallelText,
     Split,
+    check_weights,
     input_files,
     load_splits,
     load_text,
     text_sha256,
 )
 from transformer_cli.data.download import fetch
+from transformer_cli.data.encoding import Encoded, encoded
 from transformer_cli.data.lines import open_text
-from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
+from transformer_cli.data.shuffling import Part, mixed
+from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, sampled, train_tokenizer
 from transformer_cli.environment import folder_named
 from transformer_cli.logs import LOGGER
 from transformer_cli.schema import DataConfig
 
 _FORMAT = 2  # to be raised when the same key would give other files
-_CHUNK = 10_000  # pairs encoded at a time
+_PAIRS_PER_PROCESS = 50_000  # at least, to be worth its start
 _SPLITS: tuple[Split, ...] = ("train", "dev", "test")
+_PARTS = "parts.json"
+_WHILE_TRAINING = ("weights", "temperature")  # options that say how often what is prepared is seen
 _ELSEWHERE = ("name", "root", "cache", "downloads")  # options that say where files are, not what is made of them
 
 
@@ -49,6 +57,7 @@ class Prepared:
     test: ParallelText | None
     fingerprint: str  # SHA-256 of all of the above, whatever files it came from
     report: CleaningReport
+    parts: list[Part] = field(default_factory=list)  # of `train`, where its corpora are not each seen once an epoch
     inputs: dict[str, str] = field(default_factory=dict)  # what it was made from, with the SHA-256 of each
 
 
@@ -61,10 +70,13 @@ def prepare(config: DataConfig, *, progress: bool = False) -> Prepared:
     if config.builtin is not None:
         GENERATORS.check(config.builtin)
     fetch(config, progress=progress)
+    check_weights(config)
     inputs = _inputs(config)
     folder = folder_named(config.cache) / config.name / f"prepared-{_key(config, inputs)[:12]}"
     ensure_folder(folder, lambda empty: _build(empty, config, progress=progress))
     prepared = _open(folder)
+    if _is_mixed(config):
+        prepared = replace(prepared, parts=_parts(folder, prepared.train, config))
     sides = {"source": prepared.tokenizers.source, "target": prepared.tokenizers.target}
     named = {f"data.{split}: {name}": sha256 for split, files in inputs.items() for name, sha256 in files}
     return replace(prepared, inputs=named | {f"{side} tokenizer": sides[side].sha256 for side in sides})
@@ -80,7 +92,9 @@ def _inputs(config: DataConfig) -> dict[Split, list[list[str]]]:
 
 def _key(config: DataConfig, inputs: dict[Split, list[list[str]]]) -> str:
     """SHA-256 of the input files' bytes and of every option that changes what is made of them."""
-    options = {name: value for name, value in asdict(config).items() if name not in _ELSEWHERE}
+    options = {name: value for name, value in asdict(config).items() if name not in (*_ELSEWHERE, *_WHILE_TRAINING)}
+    if _is_mixed(config):
+        options[_PARTS] = True
     everything = json.dumps([_FORMAT, options, list(inputs.values())], default=_enum_name, sort_keys=True)
     return hashlib.sha256(everything.encode()).hexdigest()
 
@@ -97,58 +111,94 @@ def _enum_name(value: object) -> str:
 
 def _build(folder: Path, config: DataConfig, *, progress: bool) -> None:
     """Fill `folder` with the files that `_open` reads."""
-    splits = load_splits(config)
-    train, report = clean(splits.train, drop_duplicates=config.drop_duplicates)
+    with TemporaryDirectory(dir=folder) as spool:
+        splits = load_splits(config, Path(spool))
+        train, report = clean(splits.train, drop_duplicates=config.drop_duplicates, held_out=splits.held_out)
+        n_left = report.n_read - report.n_bad
+        report.require_pairs()
+        tokenizers = _train_tokenizers(train, config)
+        kept: list[Array] = []
+        with CorpusWriter(folder, **_vocab_sizes(tokenizers)) as writer:
+            for sources, targets in _encoded(train, tokenizers, config, report, progress=progress, kept=kept):
+                writer.write((sources.ids, sources.lengths), (targets.ids, targets.lengths))
     report.require_pairs()
-    tokenizers = _train_tokenizers(train, config)
+    if _is_mixed(config):
+        _write_json(folder / _PARTS, train.shares(np.concatenate(kept)))
     (folder / "source.model").write_bytes(tokenizers.source.model_bytes)
     (folder / "target.model").write_bytes(tokenizers.target.model_bytes)
-    with CorpusWriter(folder, **_vocab_sizes(tokenizers)) as writer:
-        for sources, targets in _encoded(train, tokenizers, config, report, progress=progress):
-            writer.append(sources, targets)
-    report.require_pairs()
     _write_json(folder / "report.json", asdict(report))
     _write_text(folder / "dev.json", splits.dev)
     if splits.test is not None:
         _write_text(folder / "test.json", splits.test)
     # Not said before: of text that cannot be prepared, there is only the error to tell.
-    if splits.dev is splits.train:
+    if "dev" in splits.held and not splits.held["dev"].sources:
         LOGGER.warning("data.train: too few pairs to hold any out; dev is the training text itself")
-    for line in [*splits.notes, *report.lines()]:
+    for line in [*splits.notes(n_left), *report.lines()]:
         LOGGER.info("%s", line)
 
 
-def _train_tokenizers(text: ParallelText, config: DataConfig) -> Tokenizers:
+def _train_tokenizers(text: CleanText, config: DataConfig) -> Tokenizers:
+    """Tokenizers of the sentences, of which no more are held in memory than they are trained on."""
+
+    def train(sides: Sequence[int]) -> Tokenizer:
+        n = len(text)
+        chosen = np.array(sampled(n * len(sides), config.tokenizer, seed=config.seed))
+        lines = [_at(text, side, chosen[chosen // n == place] % n) for place, side in enumerate(sides)]
+        return train_tokenizer(chain.from_iterable(lines), config.tokenizer, seed=config.seed)
+
     if config.tokenizer.joint:
-        joint = train_tokenizer([*text.sources, *text.targets], config.tokenizer, seed=config.seed)
+        joint = train((0, 1))
         return Tokenizers(joint, joint)
-    sides = (text.sources, text.targets)
-    source, target = (train_tokenizer(side, config.tokenizer, seed=config.seed) for side in sides)
-    return Tokenizers(source, target)
+    return Tokenizers(train((0,)), train((1,)))
+
+
+def _at(text: CleanText, side: int, indices: Array) -> Iterator[str]:
+    """The sentences of a side at `indices`, which are in order."""
+    is_chosen = np.zeros(len(text), np.bool_)
+    is_chosen[indices] = True
+    return (pair[side] for pair in compress(text.each(), is_chosen))
 
 
 def _encoded(
-    text: ParallelText, tokenizers: Tokenizers, config: DataConfig, report: CleaningReport, *, progress: bool
-) -> Iterator[tuple[list[list[int]], list[list[int]]]]:
-    """Chunks of the pairs that are neither too long nor too uneven, as ids that end with EOS."""
+    text: CleanText,
+    tokenizers: Tokenizers,
+    config: DataConfig,
+    report: CleaningReport,
+    *,
+    progress: bool,
+    kept: list[Array],
+) -> Iterator[tuple[Encoded, Encoded]]:
+    """Chunks of the pairs that are neither too long nor too uneven, as ids that end with EOS.
+
+    `kept` gets a mask of each chunk.
+    """
     off = None if progress else True  # None: on if stderr is a terminal
+    n_processes = min(len(os.sched_getaffinity(0)), len(text) // _PAIRS_PER_PROCESS)
     with tqdm(total=len(text), desc="encoding", unit=" pairs", unit_scale=True, disable=off) as bar:
-        for start in range(0, len(text), _CHUNK):
-            sources = tokenizers.source.encode(text.sources[start : start + _CHUNK])
-            targets = tokenizers.target.encode(text.targets[start : start + _CHUNK])
+        for sources, targets in encoded(text.each(), tokenizers, n_processes=n_processes):
             keep = keep_mask(
-                np.array([len(sentence) for sentence in sources]),
-                np.array([len(sentence) for sentence in targets]),
+                sources.lengths,
+                targets.lengths,
                 config.max_length - 1,  # EOS is one of the max_length tokens
                 config.max_ratio,
                 report=report,
             )
             report.max_length = config.max_length
-            yield (
-                [[*sentence, tokenizers.source.eos_id] for sentence in compress(sources, keep)],
-                [[*sentence, tokenizers.target.eos_id] for sentence in compress(targets, keep)],
-            )
-            bar.update(len(sources))
+            kept.append(keep)
+            yield sources.pick(keep, tokenizers.source.eos_id), targets.pick(keep, tokenizers.target.eos_id)
+            bar.update(len(keep))
+
+
+def _is_mixed(config: DataConfig) -> bool:
+    return bool(config.weights) or config.temperature != 1
+
+
+def _parts(folder: Path, corpus: EncodedCorpus, config: DataConfig) -> list[Part]:
+    """The corpora that the training text is made of, and how often an epoch goes through each."""
+    sizes: list[int] = json.loads((folder / _PARTS).read_bytes())
+    ends = corpus.target_offsets[np.cumsum([0, *sizes])]
+    times = mixed(np.diff(ends).tolist(), config.weights or [1.0] * len(sizes), config.temperature)
+    return [Part(*part) for part in zip(sizes, times, strict=True)]
 
 
 def _open(folder: Path) -> Prepared:

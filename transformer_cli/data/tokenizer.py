@@ -50,9 +50,12 @@ class Tokenizer:
     def __len__(self) -> int:
         return len(self._model)
 
-    def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        """Ids of each line, without BOS and EOS: none for white space alone; a written `</s>` is plain text."""
-        ids: list[list[int]] = self._model.encode([normalize(line) for line in lines])
+    def encode(self, lines: Sequence[str], *, n_threads: int | None = None) -> list[list[int]]:
+        """Ids of each line, without BOS and EOS: none for white space alone; a written `</s>` is plain text.
+
+        SentencePiece uses as many threads as there are cores, unless `n_threads` says less.
+        """
+        ids: list[list[int]] = self._model.encode([normalize(line) for line in lines], num_threads=n_threads)
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -90,15 +93,20 @@ def train_tokenizer(sentences: Iterable[str], config: TokenizerConfig, *, seed: 
     Raises ConfigError when the text has too few pieces for the vocabulary size, or too many characters.
     """
     lines = list(sentences)
-    if len(lines) > config.max_sentences:
-        chosen = sorted(random.Random(seed).sample(range(len(lines)), config.max_sentences))
-        lines = [lines[i] for i in chosen]
+    lines = [lines[i] for i in sampled(len(lines), config, seed=seed)]
     if not any(_training_parts(lines)):
         raise DataError("data.train: no text to train a tokenizer on. Check the training files")
     try:
         return Tokenizer(_train(lines, config, exact_size=True))
     except RuntimeError as error:
         raise _size_error(lines, config, str(error)) from error
+
+
+def sampled(n_lines: int, config: TokenizerConfig, *, seed: int) -> Sequence[int]:
+    """Which of so many lines a tokenizer is trained on, in their order."""
+    if n_lines <= config.max_sentences:
+        return range(n_lines)
+    return sorted(random.Random(seed).sample(range(n_lines), config.max_sentences))
 
 
 def _train(lines: Sequence[str], config: TokenizerConfig, *, exact_size: bool) -> bytes:

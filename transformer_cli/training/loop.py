@@ -138,6 +138,7 @@ class Run:
             prepared.train.target_lengths,
             tokens_per_update=config.train.tokens_per_update,
             seed=config.seed,
+            parts=prepared.parts,
         )
         self.progress, self.interval = Progress(), Interval(device)
         if ranks.is_first:

@@ -95,6 +95,7 @@ class Trial:
             self.corpus.target_lengths,
             tokens_per_update=config.train.tokens_per_update,
             seed=config.seed,
+            parts=prepared.parts,
         )
         self.seconds_per_token = 0.0  # of the last update
         self.is_finite = True
@@ -173,18 +174,14 @@ def worst_shapes(longest: int, max_tokens: int) -> list[Shape]:
 
 def batch_of(shape: Shape, corpus: EncodedCorpus, tokenizers: Tokenizers) -> Batch:
     """A batch of `shape` without padding, of the corpus's own tokens and made by the code that makes every batch."""
-    offsets = np.arange(shape.rows + 1) * shape.length
 
-    def side(ids: Array, eos_id: int) -> Array:
+    def side(ids: Array, eos_id: int) -> list[Array]:
         filled = np.resize(ids[: shape.tokens], shape.tokens)
         filled[shape.length - 1 :: shape.length] = eos_id
-        return filled
+        return list(filled.reshape(shape.rows, shape.length))
 
-    full = EncodedCorpus(
-        side(corpus.source_ids, tokenizers.source.eos_id),
-        offsets,
-        side(corpus.target_ids, tokenizers.target.eos_id),
-        offsets,
+    full = EncodedCorpus.of(
+        side(corpus.source_ids, tokenizers.source.eos_id), side(corpus.target_ids, tokenizers.target.eos_id)
     )
     (batch,) = micro_batches(full, np.arange(shape.rows), tokenizers, max_tokens=shape.tokens)
     return batch

@@ -1,0 +1,101 @@
+"""Text to ids on all cores: chunks of pairs go out to processes, and their ids come back in order."""
+
+import signal
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import chain, islice
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+
+import numpy as np
+
+from transformer_cli.data.cache import Array
+from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
+from transformer_cli.errors import EnvironmentFault
+
+_CHUNK = 10_000  # pairs encoded at a time
+
+Pairs = list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Sentences of one side, one after another without EOS, and the length of each."""
+
+    ids: Array
+    lengths: Array
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, lines: list[str], *, n_threads: int | None) -> "Encoded":
+        sentences = tokenizer.encode(lines, n_threads=n_threads)
+        lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
+        return cls(np.fromiter(chain.from_iterable(sentences), np.int32, lengths.sum()), lengths)
+
+    def pick(self, keep: Array, eos_id: int) -> "Encoded":
+        """The sentences where `keep` is true, each with EOS at its end."""
+        kept = self.ids[np.repeat(keep, self.lengths)]
+        lengths = self.lengths[keep]
+        return Encoded(np.insert(kept, np.cumsum(lengths), eos_id), lengths + 1)
+
+
+def encoded(
+    pairs: Iterable[tuple[str, str]], tokenizers: Tokenizers, *, n_processes: int
+) -> Iterator[tuple[Encoded, Encoded]]:
+    """Both sides of chunks of `pairs`, in order, the same whatever the number of processes. Raises EnvironmentFault.
+
+    One process is this one, in which SentencePiece uses threads; the Python around it then has one core.
+    """
+    rest = iter(pairs)
+    chunks = iter(lambda: list(islice(rest, _CHUNK)), [])
+    if n_processes <= 1:
+        yield from (_encode(chunk, tokenizers, n_threads=None) for chunk in chunks)
+        return
+    with ExitStack() as cleanup:
+        workers = [_start(tokenizers, cleanup) for _ in range(n_processes)]
+        n_sent = n_received = 0
+        try:
+            # A worker is sent a chunk when it has handed back the last one: neither ever waits for the other to read.
+            for chunk in chunks:
+                if n_sent - n_received == n_processes:
+                    yield workers[n_received % n_processes].recv()
+                    n_received += 1
+                workers[n_sent % n_processes].send(chunk)
+                n_sent += 1
+            while n_received < n_sent:
+                yield workers[n_received % n_processes].recv()
+                n_received += 1
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            raise EnvironmentFault("data: a process that encodes text was killed. Free memory and run again") from None
+
+
+def _start(tokenizers: Tokenizers, cleanup: ExitStack) -> Connection:
+    """A process that encodes what it is sent, until this end of the connection is closed or this process dies."""
+    context = get_context("spawn")  # a fork would copy threads' locks as they happen to be
+    ours, theirs = context.Pipe()
+    models = (tokenizers.source.model_bytes, tokenizers.target.model_bytes)
+    process = context.Process(target=_work, args=(theirs, *models), name="encode", daemon=True)
+    process.start()
+    theirs.close()
+    cleanup.callback(process.join)
+    cleanup.callback(ours.close)  # before that
+    return ours
+
+
+def _work(connection: Connection, source_model: bytes, target_model: bytes) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C reaches every process; this one ends with the first
+    source = Tokenizer(source_model)
+    tokenizers = Tokenizers(source, source if source_model == target_model else Tokenizer(target_model))
+    while True:
+        try:
+            pairs: Pairs = connection.recv()
+            connection.send(_encode(pairs, tokenizers, n_threads=1))
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            return
+
+
+def _encode(pairs: Pairs, tokenizers: Tokenizers, *, n_threads: int | None) -> tuple[Encoded, Encoded]:
+    return (
+        Encoded.of(tokenizers.source, [source for source, _ in pairs], n_threads=n_threads),
+        Encoded.of(tokenizers.target, [target for _, target in pairs], n_threads=n_threads),
+    )
