@@ -95,7 +95,7 @@ class Ranks:
         if self._store is None:
             return number
         least = torch.tensor(number)
-        self._together(lambda: dist.all_reduce(least, dist.ReduceOp.MIN, async_op=True), 0)
+        self._together(lambda: [dist.all_reduce(least, dist.ReduceOp.MIN, async_op=True)], 0)
         return int(least)
 
     def spread(self, tensors: Sequence[Tensor]) -> None:
