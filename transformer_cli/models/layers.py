@@ -6,6 +6,7 @@ A tensor that begins with S, T or L holds sentences padded, [B, L, …], or pack
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -28,10 +29,7 @@ def make_norm(d_model: int, kind: NormKind) -> nn.Module:
 
 
 class Dropout(nn.Module):
-    """Zero with probability `p`, and the rest scaled up to keep the mean (section 5.4).
-
-    On CPU, comparing uniform numbers is quicker than drawing from a Bernoulli distribution, as torch's own does.
-    """
+    """Zero with probability `p`, and the rest scaled up to keep the mean (section 5.4)."""
 
     def __init__(self, p: float) -> None:
         super().__init__()
@@ -40,9 +38,22 @@ class Dropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.p == 0:
             return x
-        if x.is_cpu:
-            return x * torch.rand_like(x).ge_(self.p).mul_(1 / (1 - self.p))
-        return F.dropout(x, self.p)
+        return x * kept(x, self.p) if x.is_cpu else F.dropout(x, self.p)
+
+
+def kept(x: Tensor, p: float) -> Tensor:
+    """What dropout multiplies `x` with on a CPU: 0 with probability `p`, to 16 bits, and otherwise what keeps the mean.
+
+    Torch draws its random numbers one by one, of 32 bits each, and its mask would take a tenth of an update. Here
+    torch's generator only seeds one of numpy's, which is quicker, and each of its numbers serves four elements.
+    """
+    n_values = 1 << 16
+    n_dropped = round(p * n_values)
+    bits = np.random.SFC64(int(torch.randint(2**62, ()))).random_raw(-(-x.numel() // 4))
+    is_kept = bits.view(np.uint16)[: x.numel()] >= n_dropped
+    found = np.empty(x.numel(), np.float32)
+    np.multiply(is_kept, np.float32(n_values / (n_values - n_dropped)), out=found)
+    return torch.from_numpy(found).view_as(x).to(x.dtype)
 
 
 class Residual(nn.Module):
