@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+ROWS = 128  # of the vocabulary's width: 4 MB of 8,000 types
+
 
 def smoothed_nll(logits_KV: Tensor, targets_K: Tensor, *, smoothing: float) -> tuple[Tensor, Tensor]:
     """The loss that is trained on and the plain negative log-likelihood, both in nats, summed over the K tokens.
@@ -24,26 +26,27 @@ class _SmoothedNll(torch.autograd.Function):
     """Computes the gradient along with the loss, in place.
 
     [K, V] is the largest tensor of all. Left to autograd, the logits, their log-softmax and two gradients of the same
-    size would be held and moved; this way there is one.
+    size would be held and moved; this way there is one, and on a CPU a few rows of it at a time stay in the cache.
     """
 
     @staticmethod
     def forward(ctx: Any, logits_KV: Tensor, targets_K: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-        half = logits_KV.dtype in (torch.float16, torch.bfloat16)  # too coarse for a sum over the vocabulary
-        z_KV, targets_K1 = logits_KV.float() if half else logits_KV, targets_K.unsqueeze(1)
-        target_K1, mean_K1 = z_KV.gather(1, targets_K1), z_KV.mean(dim=1, keepdim=True)
-        largest_K1 = z_KV.amax(dim=1, keepdim=True)
-        exp_KV = z_KV.sub_(largest_K1).exp_()
-        sum_K1 = exp_KV.sum(dim=1, keepdim=True)
-        lse_K1 = largest_K1 + sum_K1.log()
-        nll, uniform = (lse_K1 - target_K1).sum(), (lse_K1 - mean_K1).sum()
-
-        # Softmax minus the wanted distribution.
-        grad_KV = exp_KV.mul_(1 / sum_K1).sub_(smoothing / z_KV.size(1))
-        grad_KV.scatter_add_(1, targets_K1, torch.full_like(target_K1, smoothing - 1))
-        # In float16 smoothing / V is next to nothing: there the gradient is rounded only after it has been scaled.
+        n_vocab = logits_KV.size(1)
+        # float16 has too few small numbers for a gradient that is not yet scaled.
+        grad_KV = logits_KV.float() if logits_KV.dtype is torch.float16 else logits_KV
+        nll, uniform = logits_KV.new_zeros(2, dtype=torch.promote_types(logits_KV.dtype, torch.float32))
+        rows = max(1, len(logits_KV) if logits_KV.is_cuda else ROWS)
+        for z_RV, targets_R in zip(torch.split(grad_KV, rows), torch.split(targets_K, rows), strict=True):
+            targets_R1 = targets_R.unsqueeze(1)
+            log_p_RV = z_RV.log_softmax(dim=1, dtype=nll.dtype)
+            nll -= log_p_RV.gather(1, targets_R1).sum()
+            uniform -= log_p_RV.sum() / n_vocab
+            # Softmax minus the wanted distribution.
+            p_RV = log_p_RV.exp_().sub_(smoothing / n_vocab)
+            p_RV.scatter_add_(1, targets_R1, torch.full_like(targets_R1, smoothing - 1, dtype=p_RV.dtype))
+            z_RV.copy_(p_RV)
         ctx.dtype = logits_KV.dtype
-        ctx.save_for_backward(grad_KV if ctx.dtype is torch.float16 else grad_KV.to(ctx.dtype))
+        ctx.save_for_backward(grad_KV)
         ctx.mark_non_differentiable(nll)
         return (1 - smoothing) * nll + smoothing * uniform, nll
 
