@@ -102,6 +102,13 @@ COMMANDS = {
         "transformer_cli.commands.doctor:run",
         {"--json": Flag("json", "print JSON", bool), "--device": _DEVICE},
     ),
+    "bench": Command(
+        "measure speed on this machine, beside rivals: machine, train, loss, attention or data",
+        "tfm bench train model=base data=multi30k_en_de",
+        "transformer_cli.commands.bench:run",
+        {"--json": Flag("json", "print JSON", bool), "--device": _DEVICE},
+        argument=Flag("subject", "machine, train, loss, attention or data"),
+    ),
     "replay": Command(
         "run the update again that ended a diverged run",
         "tfm replay runs/NAME/incidents/step-00001204",

@@ -23,6 +23,7 @@ from transformer_cli.environment import VARIABLE, folder_named
 from transformer_cli.errors import ConfigError, quoted
 from transformer_cli.registry import did_you_mean
 from transformer_cli.schema import (
+    BenchConfig,
     DoctorConfig,
     EvaluateConfig,
     PrepareConfig,
@@ -37,6 +38,7 @@ SCHEMAS: dict[str, type] = {
     "evaluate": EvaluateConfig,
     "prepare": PrepareConfig,
     "doctor": DoctorConfig,
+    "bench": BenchConfig,
     "replay": ReplayConfig,
 }
 MAX_YAML_BYTES = 1_000_000

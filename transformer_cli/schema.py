@@ -465,6 +465,36 @@ class DoctorConfig(TrainConfig):
     json: bool = False
 
 
+class BenchSubject(Enum):
+    machine = "machine"  # what its processor, memory and launches allow
+    train = "train"  # whole updates, beside rivals
+    loss = "loss"
+    attention = "attention"
+    data = "data"  # making batches
+
+
+class Lengths(Enum):
+    corpus = "corpus"  # the sentences of `data`
+    wmt = "wmt"  # random sentences as long as those of WMT 14 en-de; no corpus is read
+
+
+@dataclass
+class BenchConfig(TrainConfig):
+    """`tfm bench`: the config of the run that is measured, and how."""
+
+    subject: BenchSubject = MISSING
+    rounds: int = 5  # of each contestant, in turn
+    n_updates: int = 1  # in a round
+    lengths: Lengths = Lengths.corpus
+    rivals: bool = True
+    json: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check("rounds", self.rounds, 1, 1000)
+        _check("n_updates", self.n_updates, 1, 1000)
+
+
 @dataclass
 class PrepareConfig:
     """`tfm prepare`."""

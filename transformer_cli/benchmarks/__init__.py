@@ -1,0 +1,1 @@
+"""What tfm costs beside what the machine can do and beside rivals, measured in one process."""

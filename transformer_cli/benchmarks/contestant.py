@@ -1,0 +1,74 @@
+"""A contestant in a process of its own, as it would be used: with its own settings, memory and threads.
+
+The parent writes a line for each round, and gets a line of JSON back: what was done and how long it took.
+"""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from transformer_cli.errors import EnvironmentFault
+
+
+@dataclass(frozen=True)
+class Round:
+    """What a contestant did."""
+
+    n_target_tokens: int
+    n_source_tokens: int
+    n_cells: int  # that were computed for them, both sides
+    seconds: float
+    peak_bytes: int  # of memory, since it was started
+
+
+class Contestant:
+    """The parent's end. `module` reads the parameters, makes ready, and hands `serve` what makes a round."""
+
+    def __init__(self, name: str, module: str, parameters: Mapping[str, Any], environment: Mapping[str, str]) -> None:
+        self.name = name
+        command = [sys.executable, "-m", module, json.dumps(parameters)]
+        self._process = subprocess.Popen(
+            command, env=dict(environment), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def round(self) -> Round:
+        """Raises EnvironmentFault when the contestant has ended."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.write("go\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            status = self._process.wait()
+            raise EnvironmentFault(f"{self.name}: ended with status {status}. Its own words are above")
+        return Round(**json.loads(line))
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+def peak_bytes(device: torch.device) -> int:
+    """What this process has held at most: of the GPU's memory, or of this machine's."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def serve(make_round: Callable[[], Round]) -> None:
+    """The contestant's end: answer until stdin ends."""
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a library prints is no answer
+    for _ in sys.stdin:
+        out.write(json.dumps(asdict(make_round())) + "\n")
+        out.flush()

@@ -1,0 +1,55 @@
+"""What contestants learn from: the corpus of a config, or random sentences as long as those of WMT."""
+
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+
+from transformer_cli.data.cache import EncodedCorpus
+from transformer_cli.data.prepare import prepare
+from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
+from transformer_cli.schema import BenchConfig, Lengths
+
+N_PAIRS = 200_000
+# Of the natural logarithm of a length. The mean of 29.3 tokens a sentence is that of WMT 14 en-de as MLPerf's training
+# logs give it; how far lengths are spread, and how much those of the two sides have in common, is our assumption.
+MEAN, DEVIATION, COMMON = np.log(29.3) - 0.5 * 0.6**2, 0.6, 0.95
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """As much of a tokenizer as learning asks for."""
+
+    size: int
+    pad_id: int = 0
+    unk_id: int = 1
+    bos_id: int = 2
+    eos_id: int = 3
+
+    def __len__(self) -> int:
+        return self.size
+
+
+def material(config: BenchConfig) -> tuple[EncodedCorpus, Tokenizers]:
+    """The training sentences of `config`, and the vocabularies of the two sides."""
+    if config.lengths is Lengths.corpus:
+        prepared = prepare(config.data)
+        return prepared.train, prepared.tokenizers
+    vocabulary = cast(Tokenizer, Vocabulary(config.data.tokenizer.vocab_size))
+    corpus = random_sentences(len(vocabulary), longest=config.data.max_length, seed=config.data.seed)
+    return corpus, Tokenizers(vocabulary, vocabulary)
+
+
+def random_sentences(vocab_size: int, *, longest: int, seed: int) -> EncodedCorpus:
+    """Pairs of log-normal lengths, at most `longest` tokens a side with EOS; nothing can be learnt from them."""
+    random = np.random.default_rng(seed)
+    common, *own = random.standard_normal((3, N_PAIRS))
+    sides = []
+    for noise in own:
+        normal = COMMON * common + np.sqrt(1 - COMMON**2) * noise
+        lengths = np.clip(np.exp(MEAN + DEVIATION * normal).round().astype(np.int64), 2, longest)
+        offsets = np.concatenate(([0], np.cumsum(lengths)))
+        ids = random.integers(4, vocab_size, offsets[-1], dtype=np.int32)
+        ids[offsets[1:] - 1] = Vocabulary.eos_id
+        sides += [ids, offsets]
+    return EncodedCorpus(*sides)

@@ -1,0 +1,67 @@
+"""The matrix products of an update, and how quickly this machine makes them when it does nothing else.
+
+Shapes: M rows, K in, N out; D width, F feed-forward, V vocabulary.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from transformer_cli.benchmarks.timing import best
+from transformer_cli.models.transformer import Transformer
+
+
+@dataclass(frozen=True, order=True)
+class Projection:
+    """A linear layer, and on how many rows it works."""
+
+    m: int
+    k: int
+    n: int
+
+    @property
+    def flops(self) -> int:
+        """Of its three products: forward, gradient of the input, gradient of the weight."""
+        return 6 * self.m * self.k * self.n
+
+    def __str__(self) -> str:
+        return f"{self.m:,} × {self.k:,} × {self.n:,}"
+
+
+def projections(model: Transformer, *, n_source: int, n_target: int) -> Counter[Projection]:
+    """Those of a forward pass over so many tokens a side; attention's own products, a few percent, do not count."""
+    found: Counter[Projection] = Counter()
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear):
+            on_source = name.startswith("encoder.") or name.endswith("to_kv")
+            found[Projection(n_source if on_source else n_target, module.in_features, module.out_features)] += 1
+    vocab_size, d_model = model.target_embedding.weight.shape
+    found[Projection(n_target, d_model, vocab_size)] += 1
+    return found
+
+
+def flops(found: Counter[Projection]) -> int:
+    return sum(count * projection.flops for projection, count in found.items())
+
+
+def seconds_alone(projection: Projection, *, dtype: torch.dtype, device: torch.device) -> float:
+    """Of its three products, each by itself, at its best."""
+    x_MK, w_NK, grad_MN = (
+        torch.randn(shape, dtype=dtype, device=device)
+        for shape in ((projection.m, projection.k), (projection.n, projection.k), (projection.m, projection.n))
+    )
+    return (
+        best(lambda: F.linear(x_MK, w_NK), device)
+        + best(lambda: grad_MN @ w_NK, device)
+        + best(lambda: grad_MN.T @ x_MK, device)
+    )
+
+
+def peak_rate(dtype: torch.dtype, device: torch.device) -> float:
+    """FLOP/s of a large square product, of random numbers: zeros would be quicker."""
+    size = 8192 if device.type == "cuda" else 2048
+    a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    return 2 * size**3 / best(lambda: a @ b, device)
