@@ -273,9 +273,7 @@ def test_B14_a_gpu_that_is_not_there_is_said(folder: Path, monkeypatch: pytest.M
 def test_B15_a_precision_that_a_cpu_lacks_is_named_with_one_that_it_has(folder: Path) -> None:
     command = [*TRAIN, "data.train=['kö.en','kö.de']"]
     refused([*command, "train.precision=fp16"], folder, code=5, says=["train.precision=fp16: ", "train.precision=fp32"])
-    # There is no key to ask for TF32 with: float32 means float32.
-    refused([*command, "train.precision=tf32"], folder, code=2, says=["train.precision: ", "tf32", "fp32"])
-    refused([*command, "train.tf32=true"], folder, code=2, says=["train.tf32: unknown key"])
+    refused([*command, "train.precision=tf32"], folder, code=5, says=["train.precision=tf32: ", "train.precision=fp32"])
     assert run([*command, "train.precision=bf16"], folder).code == 0
 
 

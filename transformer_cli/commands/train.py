@@ -9,7 +9,7 @@ from transformer_cli.config import to_plain
 from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.errors import ConfigError
 from transformer_cli.logs import LOGGER, is_first_rank
-from transformer_cli.models.device import choose_device
+from transformer_cli.models.device import choose_device, keep_freed_memory
 from transformer_cli.schema import TrainConfig
 from transformer_cli.training.learner import check_parts
 from transformer_cli.training.loop import TrainResult, assist, train
@@ -26,6 +26,7 @@ def run(config: TrainConfig) -> float | None:
     # Before the data: a missing GPU or a misspelt name should not cost an hour of preparation.
     device = choose_device(config.device)
     check_parts(config, device)
+    keep_freed_memory()
     with (
         stop_signals(speaks=is_first_rank()) as request,
         join_ranks(request, device_type=device.type, timeout_s=config.train.rank_timeout) as ranks,
