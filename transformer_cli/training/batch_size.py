@@ -63,7 +63,7 @@ def chosen(config: TrainConfig, prepared: Prepared, device: torch.device, world_
 
 def useful(trial: Trial, world_size: int) -> int:
     """Tokens of the longer side in a rank's share of an update."""
-    updates = [trial.plan.update(n) for n in range(min(LOOKED_AT, trial.plan.updates_per_epoch))]
+    updates = [trial.feed.plan.update(n) for n in range(min(LOOKED_AT, trial.feed.plan.updates_per_epoch))]
     sides = (trial.corpus.source_lengths, trial.corpus.target_lengths)
     most = max(int(side[update].sum(dtype=np.int64)) for update in updates for side in sides)
     return -(-most // world_size)
