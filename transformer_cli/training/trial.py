@@ -183,7 +183,7 @@ def batch_of(shape: Shape, corpus: EncodedCorpus, tokenizers: Tokenizers) -> Bat
 
 def _check_worst_shapes(trial: Trial, meter: "_Meter", section: Section) -> bool:
     """False if the largest batches do not fit into memory."""
-    longest = int(max(trial.corpus.source_lengths.max(), trial.corpus.target_lengths.max()))
+    longest = trial.feed.longest
     max_tokens = trial.config.train.tokens_per_batch
     shapes = worst_shapes(longest, max_tokens)
     largest = max(shape.tokens for shape in shapes)
