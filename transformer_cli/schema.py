@@ -183,6 +183,7 @@ class DataConfig:
     test: Any = None
     weights: list[float] = field(default_factory=list)  # times an epoch goes through each corpus of `train`; none: once
     temperature: float = 1.0  # the corpora's shares are as weight × tokens^(1 / temperature); high: equal shares
+    subword_dropout: float = 0.0  # training sentences in other pieces each epoch: merges left out; unigram: the alpha
     seed: int = 1  # of what is held out and of the tokenizer's sample: runs with another `seed` share their data
     holdout: int = 1000  # pairs held out as dev, and again as test, where none is named (at most 5 % each)
     cache: str = "data"  # folder for downloads and encoded corpora
@@ -201,6 +202,7 @@ class DataConfig:
         for weight in self.weights:
             _check("data.weights", weight, 0.001, 1000)
         _check("data.temperature", self.temperature, 0.1, 1000)
+        _check("data.subword_dropout", self.subword_dropout, 0, 1)
         _check("data.seed", self.seed, 0, 2**31 - 1)
         _check("data.holdout", self.holdout, 1)
         _check("data.max_length", self.max_length, 2, 100_000)

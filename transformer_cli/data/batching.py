@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from transformer_cli.data.cache import Array, EncodedCorpus
+from transformer_cli.data.cache import Array, EncodedCorpus, gathered
 from transformer_cli.data.shuffling import Mix, Part, permuted, shuffled
 from transformer_cli.data.tokenizer import Tokenizers
 
@@ -57,6 +57,12 @@ class Batch:
             return (tensor.pin_memory() if device.type == "cuda" else tensor).to(device, non_blocking=True)
 
         return Batch(move(self.source_S), move(self.target_in_T), move(self.target_out_T), self.runs)
+
+    def pinned(self) -> "Batch":
+        """This batch in memory that a GPU copies from by itself."""
+        return Batch(
+            self.source_S.pin_memory(), self.target_in_T.pin_memory(), self.target_out_T.pin_memory(), self.runs
+        )
 
     def halves(self) -> tuple["Batch", "Batch"]:
         """The first half of the pairs, and the others."""
@@ -121,18 +127,19 @@ class BatchPlan:
         group = max(longest, _TOKENS_PER_GROUP)
         self._groups_per_update = max(1, min(_GROUPS_PER_UPDATE, tokens_in_update // group))
         self._n_windows = min(self.updates_per_epoch, -(-self._n_pairs // pairs_per_window))
-        self._made = (-1, -1)  # epoch and window of the two arrays below
-        self._order = self._bounds = np.empty(0, np.int64)
+        nothing = np.empty(0, np.int64)
+        self._made = ((-1, -1), nothing, nothing)  # the last window; one attribute, since threads may share a plan
 
     def update(self, step: int) -> Array:
         """Indices of the sentences of update `step`, counted from 0 over the whole run."""
         epoch, position = divmod(step, self.updates_per_epoch)
         window = ((position + 1) * self._n_windows - 1) // self.updates_per_epoch
-        if (epoch, window) != self._made:
-            self._order, self._bounds = self._window(epoch, window)
-            self._made = epoch, window
+        made, order, bounds = self._made
+        if (epoch, window) != made:
+            order, bounds = self._window(epoch, window)
+            self._made = (epoch, window), order, bounds
         first = (position - self._first_update(window)) * self._groups_per_update
-        return self._order[self._bounds[first] : self._bounds[first + self._groups_per_update]]
+        return order[bounds[first] : bounds[first + self._groups_per_update]]
 
     def _first_update(self, window: int) -> int:
         return window * self.updates_per_epoch // self._n_windows
@@ -216,22 +223,16 @@ def _filled(ends: Sequence[Array], limit: int) -> list[slice]:
 
 def _batch(corpus: EncodedCorpus, indices: Array, tokenizers: Tokenizers) -> Batch:
     source_lengths, target_lengths = corpus.source_lengths[indices], corpus.target_lengths[indices]
-    target_T = _joined(corpus.target_ids, corpus.target_offsets[indices], target_lengths)
+    source_S = gathered(corpus.source_ids, corpus.source_offsets[indices], source_lengths).astype(np.int64)
+    target_T = gathered(corpus.target_ids, corpus.target_offsets[indices], target_lengths).astype(np.int64)
     target_in_T = np.roll(target_T, 1)
     target_in_T[np.cumsum(target_lengths) - target_lengths] = tokenizers.target.bos_id
     return Batch(
-        source_S=torch.from_numpy(_joined(corpus.source_ids, corpus.source_offsets[indices], source_lengths)),
+        source_S=torch.from_numpy(source_S),
         target_in_T=torch.from_numpy(target_in_T),
         target_out_T=torch.from_numpy(target_T),
         runs=_runs(source_lengths, target_lengths),
     )
-
-
-def _joined(ids: Array, starts: Array, lengths: Array) -> Array:
-    """The sentences that begin at `starts`, one after another."""
-    skipped = starts - (np.cumsum(lengths) - lengths)  # between where a token is and where it goes
-    found: Array = ids[np.arange(lengths.sum()) + np.repeat(skipped, lengths)].astype(np.int64)
-    return found
 
 
 def _runs(source_lengths: Array, target_lengths: Array) -> list[Run]:

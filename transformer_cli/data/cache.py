@@ -56,6 +56,12 @@ class EncodedCorpus:
         target = _open_side(folder / "target", target_vocab_size)
         return cls(*source, *target)
 
+    def pick(self, indices: Array) -> "EncodedCorpus":
+        """The sentences at `indices`, in memory."""
+        source = _picked(self.source_ids, self.source_offsets, self.source_lengths, indices)
+        target = _picked(self.target_ids, self.target_offsets, self.target_lengths, indices)
+        return EncodedCorpus(*source, *target)
+
     def __len__(self) -> int:
         return len(self.source_offsets) - 1
 
@@ -114,6 +120,18 @@ def _joined(sentences: Sequence[Any]) -> tuple[Array, Array, Array]:
     ids = np.concatenate([np.asarray(sentence, np.int64) for sentence in sentences])
     offsets = np.cumsum([0, *map(len, sentences)])
     return ids, offsets, np.diff(offsets).astype(np.int32)
+
+
+def gathered(ids: Array, starts: Array, lengths: Array) -> Array:
+    """The sentences that begin at `starts`, one after another."""
+    skipped = starts - (np.cumsum(lengths) - lengths)  # between where a token is and where it goes
+    found: Array = ids[np.arange(lengths.sum()) + np.repeat(skipped, lengths)]
+    return found
+
+
+def _picked(ids: Array, offsets: Array, lengths: Array, indices: Array) -> tuple[Array, Array, Array]:
+    lengths = lengths[indices]
+    return gathered(ids, offsets[indices], lengths), np.concatenate(([0], np.cumsum(lengths))), lengths
 
 
 def _open_side(stem: Path, vocab_size: int) -> tuple[Array, Array, Array]:

@@ -43,7 +43,7 @@ _FORMAT = 2  # to be raised when the same key would give other files
 _PAIRS_PER_PROCESS = 50_000  # at least, to be worth its start
 _SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 _PARTS = "parts.json"
-_WHILE_TRAINING = ("weights", "temperature")  # options that say how often what is prepared is seen
+_WHILE_TRAINING = ("weights", "temperature", "subword_dropout")  # options that say how what is prepared is seen
 _ELSEWHERE = ("name", "root", "cache", "downloads")  # options that say where files are, not what is made of them
 
 

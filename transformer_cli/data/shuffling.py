@@ -81,7 +81,7 @@ def permuted(positions: Array, n: int, random: np.random.Philox) -> Array:
         high: Array = values // base
         low: Array = values % base
         for key in keys:
-            high, low = low, (high + _mixed(low ^ key) % base) % base
+            high, low = low, (high + stirred(low ^ key) % base) % base
         return high * base + low
 
     values = once(positions.astype(np.uint64))
@@ -90,7 +90,7 @@ def permuted(positions: Array, n: int, random: np.random.Philox) -> Array:
     return values.astype(np.int64)
 
 
-def _mixed(values: Array) -> Array:
+def stirred(values: Array) -> Array:
     """Each of `values` with its bits stirred, as SplitMix64 does it (Steele, Lea and Flood 2014)."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -9,6 +9,7 @@ import hashlib
 import io
 import random
 import re
+import threading
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _MARKS = dict.fromkeys(map(ord, "\0\u2581\u2585"), " ")
 _CONTROL_TEXT = re.compile("<(pad|unk|s|/s)>")
 _LONGEST_PART = 4000  # characters
+_SEEDING = threading.Lock()  # SentencePiece has one seed for all threads
 
 
 class Tokenizer:
@@ -57,6 +59,27 @@ class Tokenizer:
         """
         ids: list[list[int]] = self._model.encode([normalize(line) for line in lines], num_threads=n_threads)
         return ids
+
+    def sample(self, sentences: Sequence[Sequence[int]], seeds: Sequence[int], *, alpha: float) -> list[list[int]]:
+        """Other pieces of the same text, drawn with a seed below 2**31 for each sentence; no BOS or EOS, in or out.
+
+        bpe: each merge that comes up is left out with probability `alpha`, which 1 makes single characters of
+        (BPE-dropout, Provilkov et al. 2020; SentencePiece does not offer a merge again that it has left out).
+        unigram: a segmentation is drawn by its probability to the power of `alpha` (Kudo 2018).
+        A sentence with something unknown in it stays as it is: its text is lost.
+        """
+        texts: list[str] = self._model.decode(list(sentences))
+        drawn: list[list[int]] = []
+        with _SEEDING:
+            for text, seed in zip(texts, seeds, strict=True):
+                sentencepiece.set_random_generator_seed(seed)
+                drawn.append(self._model.encode(text, enable_sampling=True, alpha=alpha, nbest_size=-1))
+        # Text that cannot be told from its pieces, as a written mark of SentencePiece's own, stays as it is, too.
+        said: list[str] = self._model.decode(drawn)
+        return [
+            new if old_text == new_text and self.unk_id not in old else list(old)
+            for old, new, old_text, new_text in zip(sentences, drawn, texts, said, strict=True)
+        ]
 
     def decode(self, ids: Sequence[int]) -> str:
         """One line of text whatever the ids: padding, BOS and EOS are left out, line ends become spaces."""

@@ -5,7 +5,6 @@ import time
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 
 from transformer_cli.data.prepare import Prepared
@@ -63,9 +62,8 @@ def chosen(config: TrainConfig, prepared: Prepared, device: torch.device, world_
 
 def useful(trial: Trial, world_size: int) -> int:
     """Tokens of the longer side in a rank's share of an update."""
-    updates = [trial.plan.update(n) for n in range(min(LOOKED_AT, trial.plan.updates_per_epoch))]
-    sides = (trial.corpus.source_lengths, trial.corpus.target_lengths)
-    most = max(int(side[update].sum(dtype=np.int64)) for update in updates for side in sides)
+    updates = [trial.feed.pairs(1 + n) for n in range(min(LOOKED_AT, trial.feed.plan.updates_per_epoch))]
+    most = max(len(ids) for pairs in updates for ids in (pairs.source_ids, pairs.target_ids))
     return -(-most // world_size)
 
 
@@ -88,7 +86,7 @@ def largest(trial: Trial, most: int) -> int:
 
 def fits(trial: Trial, tokens: int) -> bool:
     """Whether the memory is large enough for the worst batches of so many tokens and room, and for all gradients."""
-    longest = int(max(trial.corpus.source_lengths.max(), trial.corpus.target_lengths.max()))
+    longest = trial.feed.longest
     learner = trial.learner
     try:
         for shape in worst_shapes(longest, int(ROOM * tokens)):

@@ -17,7 +17,6 @@ import torch
 from transformer_cli.config import from_plain, to_plain
 from transformer_cli.data.batching import Batch, micro_batches
 from transformer_cli.data.cache import Array, EncodedCorpus
-from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import CheckpointError, ConfigError
 from transformer_cli.files import sync_folder, write_new
@@ -92,15 +91,14 @@ def write_incident(
     learner: Learner,
     model: ModelFile,
     config: TrainConfig,
-    prepared: Prepared,
+    tokenizers: Tokenizers,
     *,
     step: int,
-    indices: Array,
+    pairs: EncodedCorpus,
 ) -> Path:
-    """Keep the update of `step`, whose pairs are `indices` of the corpus, in a folder of the run. Raises OSError."""
+    """Keep the update of `step`, which consists of `pairs`, in a folder of the run. Raises OSError."""
     folder = run_dir / INCIDENTS / f"step-{step:08d}"
-    pairs = _pick(prepared.train, indices)
-    findings = diagnose(learner, pairs, prepared.tokenizers, step=step)
+    findings = diagnose(learner, pairs, tokenizers, step=step)
     content = {
         "format": FORMAT,
         "step": step,
@@ -143,12 +141,6 @@ def read_incident(folder: Path) -> Incident:
         ) from error
     except (ConfigError, *MALFORMED) as error:
         raise CheckpointError(f"{file}: not an incident that tfm has kept ({error!r}). Restore it") from error
-
-
-def _pick(corpus: EncodedCorpus, indices: Array) -> EncodedCorpus:
-    sources = [corpus.source_ids[corpus.source_offsets[i] : corpus.source_offsets[i + 1]] for i in indices]
-    targets = [corpus.target_ids[corpus.target_offsets[i] : corpus.target_offsets[i + 1]] for i in indices]
-    return EncodedCorpus.of(sources, targets)
 
 
 def _sentences(ids: Array, offsets: Array) -> list[list[int]]:

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from transformer_cli.config import to_plain
-from transformer_cli.data.batching import Batch, BatchPlan, micro_batches
-from transformer_cli.data.cache import Array
+from transformer_cli.data.batching import Batch
+from transformer_cli.data.feed import Feed
+from transformer_cli.data.prefetch import Prefetcher
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.exact import check as check_exact
@@ -133,16 +134,11 @@ class Run:
         self.config, self.prepared, self.ranks = config, prepared, ranks
         self.learner = make_learner(config, prepared.tokenizers, device, ranks)
         self.schedule = build_schedule(config.schedule, d_model=config.model.d_model, max_steps=config.train.max_steps)
-        self.plan = BatchPlan(
-            prepared.train.source_lengths,
-            prepared.train.target_lengths,
-            tokens_per_update=config.train.tokens_per_update,
-            seed=config.seed,
-            parts=prepared.parts,
-        )
+        self.feed = Feed(config, prepared)
+        self.ahead: Prefetcher[list[Batch]]
         self.progress, self.interval = Progress(), Interval(device)
         if ranks.is_first:
-            warn_of_uneven_shares(self.batches(self.plan.update(0)), ranks.world_size, config.train.tokens_per_batch)
+            warn_of_uneven_shares(self.feed.batches(1), ranks.world_size, config.train.tokens_per_batch)
         self.n_skipped = 0  # updates, as far as they were noticed
 
     def resume(self, checkpoint: Checkpoint | None) -> None:
@@ -163,29 +159,30 @@ class Run:
         self.ranks.request.is_training = True
         if progress.step and progress.is_due(settings.eval_every, settings) and progress.evaluated != progress.step:
             self.look_back()  # the run was stopped before it came to that
-        while not progress.is_over(settings):
-            self.update()
-            self.watch()
-            if progress.is_due(settings.log_every, settings):
-                self.log()
-            if self.ranks.stop_signal:
-                self.learner.gather()
-                self.stop()
-            self.look_back()
+        with Prefetcher(self.batches, progress.step + 1) as self.ahead:
+            while not progress.is_over(settings):
+                self.update()
+                self.watch()
+                if progress.is_due(settings.log_every, settings):
+                    self.log()
+                if self.ranks.stop_signal:
+                    self.learner.gather()
+                    self.stop()
+                self.look_back()
 
-    def batches(self, indices: Array) -> list[Batch]:
-        corpus, max_tokens = self.prepared.train, self.config.train.tokens_per_batch
-        return micro_batches(corpus, indices, self.prepared.tokenizers, max_tokens=max_tokens)
+    def batches(self, step: int) -> list[Batch]:
+        """Those of an update, all ranks' alike, made in a thread of their own while another update is learnt."""
+        batches = self.feed.batches(step)
+        return [batch.pinned() for batch in batches] if self.learner.device.type == "cuda" else batches
 
     def update(self) -> None:
         """One update with the next sentences of the plan."""
-        step, corpus = self.progress.step + 1, self.prepared.train
-        indices = self.plan.update(step - 1)
-        batches = self.batches(indices)
+        step = self.progress.step + 1
+        batches = self.ahead.take(step)
         stats = self.learner.update(batches, step=step, rate=self.schedule(step))
         self.progress.step = step
         self.progress.n_tokens += stats.n_tokens
-        self.interval.add(stats, n_real=stats.n_tokens + int(corpus.source_lengths[indices].sum()))
+        self.interval.add(stats, n_real=sum(batch.n_tokens for batch in batches))
 
     def watch(self) -> None:
         """Tell of updates that were skipped because their loss is no number; raise DivergedError after too many."""
@@ -454,10 +451,10 @@ class FirstRun(Run):
     def _keep_incident(self, step: int) -> Path:
         if self.learner.is_sharded:
             raise EnvironmentFault("train.sharding=full")
-        indices = self.plan.update(step - 1)
+        pairs, tokenizers = self.feed.pairs(step), self.prepared.tokenizers
         with faults(self.run_dir, "keep the incident"):
             return write_incident(
-                self.run_dir, self.learner, self._model_file(), self.config, self.prepared, step=step, indices=indices
+                self.run_dir, self.learner, self._model_file(), self.config, tokenizers, step=step, pairs=pairs
             )
 
     def ship(self) -> TrainResult:

@@ -19,8 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from transformer_cli.data.batching import Batch, BatchPlan, micro_batches
+from transformer_cli.data.batching import Batch, micro_batches
 from transformer_cli.data.cache import Array, EncodedCorpus
+from transformer_cli.data.feed import Feed
 from transformer_cli.data.findings import Section, gigabytes
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizers
@@ -90,13 +91,7 @@ class Trial:
         self.config, self.corpus, self.tokenizers, self.device = config, prepared.train, prepared.tokenizers, device
         self.learner = Learner(config, prepared.tokenizers, device)
         self.schedule = build_schedule(config.schedule, d_model=config.model.d_model, max_steps=config.train.max_steps)
-        self.plan = BatchPlan(
-            self.corpus.source_lengths,
-            self.corpus.target_lengths,
-            tokens_per_update=config.train.tokens_per_update,
-            seed=config.seed,
-            parts=prepared.parts,
-        )
+        self.feed = Feed(config, prepared)
         self.seconds_per_token = 0.0  # of the last update
         self.is_finite = True
 
@@ -111,10 +106,6 @@ class Trial:
     @property
     def n_parameters(self) -> int:
         return sum(parameter.numel() for parameter in self.learner.model.parameters())
-
-    def batches(self, step: int) -> list[Batch]:
-        indices = self.plan.update(step - 1)
-        return micro_batches(self.corpus, indices, self.tokenizers, max_tokens=self.config.train.tokens_per_batch)
 
     def run(self, batches: Sequence[Batch], *, step: int = 1) -> float:
         """One update; the seconds that it took, to the end. OutOfMemoryError where training would cut batches."""
@@ -134,7 +125,7 @@ class Trial:
     def warm_up(self) -> None:
         """Updates of a few sentences: the optimizer takes its memory, and one sees how fast this is."""
         for n_sentences in (FEW_SENTENCES, FEW_SENTENCES, 8 * FEW_SENTENCES):  # the first pays for all that is loaded
-            few = self.plan.update(0)[:n_sentences]
+            few = self.feed.plan.update(0)[:n_sentences]
             batches = micro_batches(self.corpus, few, self.tokenizers, max_tokens=self.config.train.tokens_per_batch)
             if _n_tokens(batches) * self.seconds_per_token < WORST_SECONDS:
                 self.run(batches)
@@ -192,7 +183,7 @@ def batch_of(shape: Shape, corpus: EncodedCorpus, tokenizers: Tokenizers) -> Bat
 
 def _check_worst_shapes(trial: Trial, meter: "_Meter", section: Section) -> bool:
     """False if the largest batches do not fit into memory."""
-    longest = int(max(trial.corpus.source_lengths.max(), trial.corpus.target_lengths.max()))
+    longest = trial.feed.longest
     max_tokens = trial.config.train.tokens_per_batch
     shapes = worst_shapes(longest, max_tokens)
     largest = max(shape.tokens for shape in shapes)
@@ -301,7 +292,7 @@ def available_memory() -> int:
 
 def _estimate(trial: Trial, section: Section) -> None:
     """How long the run takes, from a few of its updates."""
-    settings, plan = trial.config.train, trial.plan
+    settings, plan = trial.config.train, trial.feed.plan
     seconds, timed = _seconds_per_update(trial)
     total, epochs = seconds * settings.max_steps, settings.max_steps / plan.updates_per_epoch
     tokens = int(trial.corpus.target_lengths.sum(dtype=np.int64)) / plan.updates_per_epoch
@@ -326,13 +317,13 @@ def _estimate(trial: Trial, section: Section) -> None:
 
 def _seconds_per_update(trial: Trial) -> tuple[float, str]:
     """Seconds of an update, and what they were taken from: as many as time allows, or else a part of one."""
-    batches = trial.batches(1)
+    batches = trial.feed.batches(1)
     predicted = _n_tokens(batches) * trial.seconds_per_token
     if predicted <= TIMED_SECONDS:
         n_updates, start = 0, time.perf_counter()
         while n_updates < TIMED_UPDATES and time.perf_counter() - start < TIMED_SECONDS:
             n_updates += 1
-            trial.run(trial.batches(n_updates), step=n_updates)
+            trial.run(trial.feed.batches(n_updates), step=n_updates)
         return (time.perf_counter() - start) / n_updates, f"{n_updates} timed"
     n_affordable = int(len(batches) * TIMED_SECONDS / predicted)
     if n_affordable == 0:

@@ -1,0 +1,69 @@
+"""What each update of a run learns from."""
+
+from importlib.metadata import version
+
+import numpy as np
+
+from transformer_cli.data.batching import Batch, BatchPlan, micro_batches
+from transformer_cli.data.cache import Array, EncodedCorpus
+from transformer_cli.data.prepare import Prepared
+from transformer_cli.data.subwords import resegmented, sentence_seeds
+from transformer_cli.errors import EnvironmentFault
+from transformer_cli.schema import TrainConfig
+
+_TRIED = 100  # sentences
+
+
+class Feed:
+    """The sentences of every update as pairs and as batches: a pure function of the step, counted from 1.
+
+    With `data.subword_dropout` the pieces of a pair depend on the seed, the epoch and its place in the corpus. The plan
+    goes by the lengths that are stored, so that an update has some more tokens then; a batch has no more than it may.
+    Threads may share a feed. Raises EnvironmentFault for a SentencePiece that cannot draw the same pieces again.
+    """
+
+    def __init__(self, config: TrainConfig, prepared: Prepared) -> None:
+        self._corpus, self._tokenizers, self._seed = prepared.train, prepared.tokenizers, config.seed
+        self._dropout, self._max_length = config.data.subword_dropout, config.data.max_length
+        self._max_tokens = config.train.tokens_per_batch
+        self.plan = BatchPlan(
+            self._corpus.source_lengths,
+            self._corpus.target_lengths,
+            tokens_per_update=config.train.tokens_per_update,
+            seed=config.seed,
+            parts=prepared.parts,
+        )
+        if self._dropout:
+            self._require_seeds()
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest sentence that there can be."""
+        if self._dropout:
+            return self._max_length
+        return int(max(self._corpus.source_lengths.max(), self._corpus.target_lengths.max()))
+
+    def pairs(self, step: int) -> EncodedCorpus:
+        """Those of an update, in memory."""
+        return self._pairs(self.plan.update(step - 1), epoch=(step - 1) // self.plan.updates_per_epoch)
+
+    def batches(self, step: int) -> list[Batch]:
+        """Those of an update."""
+        pairs = self.pairs(step)
+        return micro_batches(pairs, np.arange(len(pairs)), self._tokenizers, max_tokens=self._max_tokens)
+
+    def _require_seeds(self) -> None:
+        few = np.arange(min(len(self._corpus), _TRIED))
+        first, again = (self._pairs(few, epoch=0) for _ in range(2))
+        if not np.array_equal(first.source_ids, again.source_ids):
+            raise EnvironmentFault(
+                f"data.subword_dropout={self._dropout}: SentencePiece {version('sentencepiece')} draws other pieces"
+                " with the same seed. Install 0.2.3 or later, or set data.subword_dropout=0"
+            )
+
+    def _pairs(self, indices: Array, *, epoch: int) -> EncodedCorpus:
+        pairs = self._corpus.pick(indices)
+        if not self._dropout:
+            return pairs
+        seeds = sentence_seeds(indices, seed=self._seed, epoch=epoch)
+        return resegmented(pairs, self._tokenizers, seeds, dropout=self._dropout, max_length=self._max_length)

@@ -1,0 +1,39 @@
+"""Other segmentations of the training sentences: another one of every sentence in every epoch."""
+
+from itertools import pairwise
+
+import numpy as np
+
+from transformer_cli.data.cache import Array, EncodedCorpus
+from transformer_cli.data.shuffling import stirred
+from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
+
+
+def resegmented(
+    pairs: EncodedCorpus, tokenizers: Tokenizers, seeds: Array, *, dropout: float, max_length: int
+) -> EncodedCorpus:
+    """The same text in other pieces, each sentence's drawn with its own of the `seeds`, two for a pair.
+
+    A sentence that would be longer than `max_length` stays as it is.
+    """
+    source = _side(tokenizers.source, pairs.source_ids, pairs.source_offsets, seeds[0], dropout, max_length)
+    target = _side(tokenizers.target, pairs.target_ids, pairs.target_offsets, seeds[1], dropout, max_length)
+    return EncodedCorpus.of(source, target)
+
+
+def sentence_seeds(indices: Array, *, seed: int, epoch: int) -> Array:
+    """Two numbers below 2**31 for each pair of the corpus, source and target: a function of these alone."""
+    sides = 2 * epoch + np.arange(2, dtype=np.uint64)
+    keys = stirred(sides + stirred(np.array([seed], np.uint64)))
+    drawn: Array = stirred(keys[:, None] + indices.astype(np.uint64)) >> np.uint64(33)
+    return drawn
+
+
+def _side(
+    tokenizer: Tokenizer, ids: Array, offsets: Array, seeds: Array, dropout: float, max_length: int
+) -> list[list[int]]:
+    flat, bounds = ids.tolist(), offsets.tolist()
+    stored = [flat[start : end - 1] for start, end in pairwise(bounds)]  # without EOS
+    drawn = tokenizer.sample(stored, seeds.tolist(), alpha=dropout)
+    kept = (new if len(new) < max_length else old for old, new in zip(stored, drawn, strict=True))
+    return [[*sentence, tokenizer.eos_id] for sentence in kept]
