@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.toy_run import CPU, MODEL, config, prepared, tokenizers
 from transformer_cli.data.batching import Batch, micro_batches
@@ -19,6 +20,7 @@ from transformer_cli.schema import Compile, Positions, Precision, Sharding
 from transformer_cli.training import fused
 from transformer_cli.training.fused import FusedLoss, make_fused
 from transformer_cli.training.learner import Learner
+from transformer_cli.training.progress import Interval
 
 LONGEST = 20
 # What importing the compiler says of itself.
@@ -248,6 +250,52 @@ def test_a_gpu_gets_large_products_and_no_plans_for_every_batch(monkeypatch: pyt
         assert isinstance(found, FusedLoss)
         assert (model.multiple_of, model.decoder.projects_at_once) == (64, not recompute)
     assert switched == [False, False]
+
+
+class Asked(TorchDispatchMode):
+    """The operations for whose result a CPU would wait for a GPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        if name in {"_local_scalar_dense", "nonzero", "is_nonzero", "equal"}:
+            self.names.add(name)
+        return func(*args, **(kwargs or {}))
+
+
+@OF_TORCH
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "muon"])
+def test_an_update_waits_for_nothing(optimizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    uncompiled(monkeypatch)
+    model = replace(MODEL, dropout=0.0)
+    settings = config(model=model, compile=Compile.default, optimizer=optimizer, ema=0.9, clip_norm=1.0)
+    one, interval = Learner(settings, tokenizers(), CPU), Interval(CPU)
+    one.expect(batches(), longest=LONGEST)
+    one.update(batches(), step=1, rate=0.01)
+    with Asked() as asked:
+        interval.add(one.update(batches(), step=2, rate=0.02), n_real=1)
+    assert not asked.names
+    with Asked() as asked:
+        interval.means()
+    assert asked.names == {"_local_scalar_dense"}
+
+
+@pytest.mark.gpu
+@OF_TORCH
+@pytest.mark.parametrize("compile", [Compile.none, Compile.default, Compile.graphs])
+def test_on_a_gpu_updates_are_those_of_a_cpu(compile: Compile) -> None:
+    wide = {"d_model": 128, "n_heads": 2, "dropout": 0.0}  # heads that the kernel takes
+    settings = config(model=replace(MODEL, **wide), compile=compile, precision=Precision.bf16)
+    on_gpu, plain = Learner(settings, tokenizers(), torch.device("cuda")), learner(**wide)
+    assert isinstance(on_gpu.fused, FusedLoss)
+    on_gpu.expect(batches(), longest=LONGEST)
+    for step in range(1, 9):
+        four = batches(seed=step)  # two of them in an update, so that gradients are added up
+        losses = [one.update(four[:2], step=step, rate=0.001).loss.item() for one in (on_gpu, plain)]
+        assert losses[0] == pytest.approx(losses[1], rel=0.02)
 
 
 def test_pictures_of_attention_are_the_same_where_all_layers_are_projected_at_once() -> None:

@@ -137,15 +137,15 @@ def filled(batch: Batch, sizes: Sizes) -> Tensor:
     n_pairs = [run.n_pairs for run in batch.runs]
     memory = torch.empty(2 * sizes.source + 3 * sizes.target + 2 * (sizes.n_pairs + 1), dtype=torch.int32)
     into = Filled.of(memory, sizes)
-    _fill(into.source_S, batch.source_S, int(batch.source_S[-1]))
-    _fill(into.target_in_T, batch.target_in_T, int(batch.target_in_T[-1]))
+    _fill(into.source_S, batch.source_S, batch.source_S[-1])
+    _fill(into.target_in_T, batch.target_in_T, batch.target_in_T[-1])
     _fill(into.target_out_T, batch.target_out_T, NOBODY)
     _place(into.source, np.repeat([run.source_length for run in batch.runs], n_pairs), n_in_tail)
     _place(into.target, np.repeat([run.target_length for run in batch.runs], n_pairs), n_in_tail)
     return memory
 
 
-def _fill(into: Tensor, tokens: Tensor, rest: int) -> None:
+def _fill(into: Tensor, tokens: Tensor, rest: Tensor | int) -> None:
     into[: len(tokens)] = tokens
     into[len(tokens) :] = rest
 
