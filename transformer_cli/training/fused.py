@@ -29,14 +29,12 @@ Loss = Callable[..., tuple[Tensor, Tensor]]
 def make_fused(
     config: TrainConfig, model: Transformer, device: torch.device, dtype: torch.dtype, *, is_sharded: bool
 ) -> "FusedLoss | None":
-    """None where a batch is better taken as it is: on a CPU, or where something stands against it.
+    """None where something stands against it.
 
     Raises EnvironmentFault for a train.compile that was asked for and cannot be.
     """
     wanted, on_gpu = config.train.compile, device.type == "cuda"
     is_asked_for = wanted in (Compile.default, Compile.graphs)
-    if not on_gpu and not is_asked_for:
-        return None
     reason = "train.sharding=full" if is_sharded else obstacle(config.model, device, dtype)
     if reason is None and wanted is Compile.graphs and not on_gpu:
         reason = "a CPU"

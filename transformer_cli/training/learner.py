@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -26,10 +26,9 @@ from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.transformer import MODELS, Transformer, build_model
-from transformer_cli.schema import Precision, TrainConfig
+from transformer_cli.schema import Compile, Precision, TrainConfig
 from transformer_cli.training.ema import PREFIX as EMA
 from transformer_cli.training.ema import Ema
-from transformer_cli.training.fused import make_fused
 from transformer_cli.training.gradients import GradientSum
 from transformer_cli.training.loss import smoothed_nll
 from transformer_cli.training.optimizers import (
@@ -43,6 +42,9 @@ from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.schedules import SCHEDULES
 from transformer_cli.training.signals import StopRequest
 from transformer_cli.training.validation import predict
+
+if TYPE_CHECKING:
+    from transformer_cli.training.fused import FusedLoss
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,11 @@ class Learner:
         self.skips = Skips(device, most=config.train.max_skipped)
         self.ema = Ema(self.model, config.train.ema) if config.train.ema is not None else None
         self.n_splits = 0  # of batches that were too large for the memory
-        self.fused = make_fused(config, self.model, device, self.dtype, is_sharded=self.is_sharded)
+        self.fused: FusedLoss | None = None  # on a CPU, a batch is better taken as it is
+        if device.type == "cuda" or config.train.compile in (Compile.default, Compile.graphs):
+            from transformer_cli.training.fused import make_fused  # imports torch's compiler
+
+            self.fused = make_fused(config, self.model, device, self.dtype, is_sharded=self.is_sharded)
 
     def expect(self, batches: Iterable[Batch], *, longest: int) -> None:
         """Prepare for batches like these, of sentences of at most `longest` tokens: what is compiled, is now."""
