@@ -101,7 +101,10 @@ def apart(x_LD: Tensor, packed: Packed) -> list[Tensor]:
 def test_packed_sentences_look_at_themselves_as_each_does_alone(causal: bool, rotary: bool) -> None:
     torch.manual_seed(0)
     attention = with_random_biases(SelfAttention(8, 2, d_k=4, d_v=6, dropout=0.0, bias=True))
-    x_SD, positions = torch.randn(sum(SOURCE.sizes), 8, dtype=torch.float64), RotaryPositions(4)
+    x_SD, positions = (
+        torch.randn(sum(n * length for n, length in SOURCE.runs), 8, dtype=torch.float64),
+        RotaryPositions(4),
+    )
 
     def looking(x_SD: Tensor, sentences: Packed | Padded) -> Tensor:
         return attention(x_SD, sentences, causal=causal, rotation=positions(x_SD, sentences) if rotary else None)
@@ -113,7 +116,9 @@ def test_packed_sentences_look_at_themselves_as_each_does_alone(causal: bool, ro
 def test_packed_targets_look_at_their_own_sources() -> None:
     torch.manual_seed(0)
     attention = with_random_biases(CrossAttention(8, 2, d_k=4, d_v=6, dropout=0.0, bias=True))
-    x_TD, memory_SD = (torch.randn(sum(side.sizes), 8, dtype=torch.float64) for side in (TARGET, SOURCE))
+    x_TD, memory_SD = (
+        torch.randn(sum(n * length for n, length in side.runs), 8, dtype=torch.float64) for side in (TARGET, SOURCE)
+    )
     alone = [
         attention(x_1TD, Padded(x_1TD.size(1)), memory_1SD, Padded(memory_1SD.size(1)))[0]
         for x_1TD, memory_1SD in zip(apart(x_TD, TARGET), apart(memory_SD, SOURCE), strict=True)

@@ -349,6 +349,13 @@ class Sharding(Enum):
     full = "full"  # each holds a part of every layer, of its gradient and of the optimizer's memory
 
 
+class Compile(Enum):
+    auto = "auto"  # default on a GPU, none on a CPU; none too where that does not work, which is said
+    none = "none"
+    default = "default"
+    graphs = "graphs"  # and the GPU repeats what it was told once: for small updates
+
+
 class Device(Enum):
     auto = "auto"  # the first GPU when there is one
     cpu = "cpu"
@@ -384,6 +391,7 @@ class TrainSettings:
     profile: bool = False  # trace a few updates, and tell what they spend their time on
     sharding: Sharding = Sharding.none
     recompute: bool = False  # forward passes again in the backward pass: less memory, a third more time
+    compile: Compile = Compile.auto  # forward and backward pass to kernels of their own; moves dropout
 
     def __post_init__(self) -> None:
         if self.tokens_per_batch != AUTO:

@@ -5,12 +5,16 @@ begins with S, T or L holds sentences padded, [B, L, …], or packed, [L, …].
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_cli.models.embeddings import Rotation
 from transformer_cli.models.sentences import Padded, Sentences
+
+KeysAndValues = tuple[Tensor, Tensor]
 
 
 def attention_weights(
@@ -93,22 +97,48 @@ class CrossAttention(Attention):
         initialise(self.to_q, [n_heads * d_k])
         initialise(self.to_kv, self.widths)
 
-    def forward(self, x_TD: Tensor, target: Sentences, memory_SD: Tensor, source: Sentences) -> Tensor:
-        return self.look_up(x_TD, target, *self.project_memory(memory_SD), source)
+    def forward(
+        self,
+        x_TD: Tensor,
+        target: Sentences,
+        memory_SD: Tensor,
+        source: Sentences,
+        projected: KeysAndValues | None = None,
+    ) -> Tensor:
+        """`projected` is what `project_memory` finds, where it is at hand."""
+        return self.look_up(x_TD, target, *(projected or self.project_memory(memory_SD)), source)
 
     def look_up(self, x_TD: Tensor, target: Sentences, k_SHE: Tensor, v_SHE: Tensor, source: Sentences) -> Tensor:
         """`forward` with the memory's keys and values at hand, as they are during a search."""
         return self.attend(target, source, self.split_heads(self.to_q(x_TD)), k_SHE, v_SHE)
 
-    def project_memory(self, memory_SD: Tensor) -> tuple[Tensor, Tensor]:
-        k_SHE, v_SHE = map(self.split_heads, torch.split(self.to_kv(memory_SD), self.widths, dim=-1))
+    def project_memory(self, memory_SD: Tensor) -> KeysAndValues:
+        return self._divided(self.to_kv(memory_SD))
+
+    def _divided(self, kv_SD: Tensor) -> KeysAndValues:
+        k_SHE, v_SHE = map(self.split_heads, torch.split(kv_SD, self.widths, dim=-1))
         return k_SHE, v_SHE
 
-    def weights(self, x_BTD: Tensor, target: Padded, memory_BSD: Tensor, source: Padded) -> Tensor:
+    def weights(
+        self,
+        x_BTD: Tensor,
+        target: Padded,
+        memory_BSD: Tensor,
+        source: Padded,
+        projected: KeysAndValues | None = None,
+    ) -> Tensor:
         """What `forward` multiplies the values with, [B, H, T, S]."""
         k_BSHE, _ = self.project_memory(memory_BSD)
         q_BTHE = self.split_heads(self.to_q(x_BTD))
         return attention_weights(q_BTHE.transpose(1, 2), k_BSHE.transpose(1, 2), source.mask_B11L)
+
+
+def project_for_all(layers: Sequence[CrossAttention], memory_SD: Tensor) -> list[KeysAndValues]:
+    """What each of them finds by `project_memory`, from one matrix product."""
+    weight_YDD = torch.cat([layer.to_kv.weight for layer in layers])
+    bias_YD = torch.cat([layer.to_kv.bias for layer in layers]) if layers[0].to_kv.bias is not None else None
+    kv_YSD = F.linear(memory_SD, weight_YDD, bias_YD).chunk(len(layers), dim=-1)
+    return [layer._divided(kv_SD) for layer, kv_SD in zip(layers, kv_YSD, strict=True)]
 
 
 @torch.no_grad()

@@ -33,16 +33,24 @@ class TokenEmbedding(nn.Module):
     def forward(self, ids_L: Tensor) -> Tensor:
         return F.embedding(ids_L, self.weight, padding_idx=self.pad_id) * self.scale
 
-    def logits(self, x_LD: Tensor) -> Tensor:
-        return F.linear(x_LD, self.weight)
+    def logits(self, x_LD: Tensor, *, multiple_of: int = 1) -> Tensor:
+        """`multiple_of` is how many columns a matrix product likes; those that are added for it are left out again."""
+        n_added = -len(self.weight) % multiple_of
+        if not n_added:
+            return F.linear(x_LD, self.weight)
+        return F.linear(x_LD, F.pad(self.weight, (0, 0, 0, n_added)))[..., : len(self.weight)]
 
 
-@lru_cache(maxsize=16)
 def waves(length: int, width: int, *, interleaved: bool, dtype: torch.dtype, device: torch.device) -> Tensor:
     """The table of section 3.5, [length, width]: sines and cosines of position / 10000^(2i / width).
 
     Interleaved as printed in the paper (sin, cos, sin, cos, …), or all sines and then all cosines.
     """
+    return _waves(length, width, interleaved, dtype, device)
+
+
+@lru_cache(maxsize=16)
+def _waves(length: int, width: int, interleaved: bool, dtype: torch.dtype, device: torch.device) -> Tensor:
     with torch.inference_mode(False):  # a table first needed by a search also serves the training after it
         exponent_D = torch.arange(0, width, 2, dtype=torch.float64) / width
         angle_LD = torch.outer(torch.arange(length, dtype=torch.float64), 10_000**-exponent_D)

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_cli.models.attention import CrossAttention, SelfAttention, initialise
+from transformer_cli.models.attention import CrossAttention, KeysAndValues, SelfAttention, initialise
 from transformer_cli.models.embeddings import Rotation
 from transformer_cli.models.sentences import Padded, Sentences
 from transformer_cli.schema import Activation, NormKind
@@ -38,7 +38,8 @@ class Dropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.p == 0:
             return x
-        return x * kept(x, self.p) if x.is_cpu else F.dropout(x, self.p)
+        by_numpy = x.is_cpu and not torch.compiler.is_compiling()
+        return x * kept(x, self.p) if by_numpy else F.dropout(x, self.p)
 
 
 def kept(x: Tensor, p: float) -> Tensor:
@@ -132,13 +133,21 @@ class DecoderLayer(nn.Module):
         self.feed_forward, self.around_feed_forward = feed_forward, residual()
 
     def forward(
-        self, x_TD: Tensor, target: Sentences, memory_SD: Tensor, source: Sentences, rotation: Rotation | None
+        self,
+        x_TD: Tensor,
+        target: Sentences,
+        memory_SD: Tensor,
+        source: Sentences,
+        rotation: Rotation | None,
+        projected: KeysAndValues | None = None,
     ) -> Tensor:
         # Padding stands at the end of a target, so nothing real can look at it and causality is mask enough.
         x_TD = self.around_self_attention(
             x_TD, lambda x: self.self_attention(x, target, causal=True, rotation=rotation)
         )
-        x_TD = self.around_cross_attention(x_TD, lambda x: self.cross_attention(x, target, memory_SD, source))
+        x_TD = self.around_cross_attention(
+            x_TD, lambda x: self.cross_attention(x, target, memory_SD, source, projected)
+        )
         x_TD = self.around_feed_forward(x_TD, self.feed_forward)
         return x_TD
 

@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+Runs = Sequence[tuple[int, int]]  # neighbours of one length: sentences, and tokens of each
+
 
 class Sentences(ABC):
     """Of one side."""
@@ -65,11 +67,10 @@ class Padded(Sentences):
 class Packed(Sentences):
     """Sentences one after another without padding, [K, …]: what training has.
 
-    `runs` are neighbours of one length, as (sentences, tokens of each): attention takes each run at once. The runs of
-    source and target are those of the same pairs.
+    Attention takes each of the `runs` at once. Those of source and target are of the same pairs.
     """
 
-    runs: Sequence[tuple[int, int]]
+    runs: Runs
     device: torch.device
 
     @property
@@ -81,18 +82,26 @@ class Packed(Sentences):
         each = [torch.arange(length).repeat(n_sentences) for n_sentences, length in self.runs]
         return torch.cat(each).to(self.device, non_blocking=True)
 
-    @cached_property
-    def sizes(self) -> list[int]:
-        """Rows of each run."""
-        return [n_sentences * length for n_sentences, length in self.runs]
-
     def attend(
         self, keys: "Packed", q_KHE: Tensor, k_KHE: Tensor, v_KHE: Tensor, *, dropout: float, causal: bool
     ) -> Tensor:
-        parts = (torch.split(x, sentences.sizes) for x, sentences in ((q_KHE, self), (k_KHE, keys), (v_KHE, keys)))
-        found = []
-        for (n_sentences, _), *run in zip(self.runs, *parts, strict=True):
-            q_NHTE, k_NHSE, v_NHSE = (x.unflatten(0, (n_sentences, -1)).transpose(1, 2) for x in run)
-            y_NHTE = F.scaled_dot_product_attention(q_NHTE, k_NHSE, v_NHSE, None, dropout, is_causal=causal)
-            found.append(y_NHTE.transpose(1, 2).flatten(0, 1))
-        return torch.cat(found)
+        return attend_runs(q_KHE, k_KHE, v_KHE, self.runs, keys.runs, dropout=dropout, causal=causal)
+
+
+def attend_runs(
+    q_THE: Tensor, k_SHE: Tensor, v_SHE: Tensor, runs: Runs, key_runs: Runs, *, dropout: float, causal: bool
+) -> Tensor:
+    """Attention of packed sentences, one run after another."""
+    each = zip(split_runs(q_THE, runs), split_runs(k_SHE, key_runs), split_runs(v_SHE, key_runs), strict=True)
+    return join_runs([F.scaled_dot_product_attention(*run, None, dropout, is_causal=causal) for run in each])
+
+
+def split_runs(x_LHE: Tensor, runs: Runs) -> list[Tensor]:
+    """Each run, [N, H, L, E]."""
+    parts = torch.split(x_LHE, [n_sentences * length for n_sentences, length in runs])
+    return [torch.unflatten(part, 0, (n, -1)).transpose(1, 2) for part, (n, _) in zip(parts, runs, strict=True)]
+
+
+def join_runs(runs: Sequence[Tensor]) -> Tensor:
+    """The inverse of `split_runs`."""
+    return torch.cat([run_NHLE.transpose(1, 2).flatten(0, 1) for run_NHLE in runs])

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from transformer_cli.errors import ConfigError
-from transformer_cli.models.attention import CrossAttention, SelfAttention
+from transformer_cli.models.attention import CrossAttention, KeysAndValues, SelfAttention, project_for_all
 from transformer_cli.models.embeddings import (
     LearnedPositions,
     RotaryPositions,
@@ -112,11 +112,15 @@ class Decoder(Stack):
         super().__init__(config)
         layers = nn.ModuleList(make_decoder_layer(config) for _ in range(config.n_decoder_layers))
         self.layers = cast(Sequence[DecoderLayer], layers)  # torch's list does not tell what it holds
+        self.projects_at_once = False  # the source for all layers: one large product rather than many small ones
 
     def forward(self, x_TD: Tensor, target: Sentences, memory_SD: Tensor, source: Sentences) -> Tensor:
         x_TD, rotation = self.enter(x_TD, target)
-        for layer in self.layers:
-            x_TD = self.through(layer, x_TD, target, memory_SD, source, rotation)
+        projected: Sequence[KeysAndValues | None] = [None] * len(self.layers)
+        if self.projects_at_once:
+            projected = project_for_all([layer.cross_attention for layer in self.layers], memory_SD)
+        for layer, its_own in zip(self.layers, projected, strict=True):
+            x_TD = self.through(layer, x_TD, target, memory_SD, source, rotation, its_own)
         y_TD: Tensor = self.norm(x_TD)
         return y_TD
 
@@ -179,6 +183,7 @@ class Transformer(nn.Module):
         )
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
+        self.multiple_of = 1  # columns that the product with the vocabulary is made of
 
     @property
     def target_embedding(self) -> TokenEmbedding:
@@ -195,7 +200,8 @@ class Transformer(nn.Module):
     def predict(self, source_S: Tensor, source: Sentences, target_in_T: Tensor, target: Sentences) -> Tensor:
         """Logits of the token after each of `target_in_T`, [T, V] of packed sentences, [B, T, V] of padded ones."""
         memory_SD = self.encoder(self.source_embedding(source_S), source)
-        return self._logits(self.decoder(self.target_embedding(target_in_T), target, memory_SD, source))
+        y_TD = self.decoder(self.target_embedding(target_in_T), target, memory_SD, source)
+        return self._logits(y_TD, multiple_of=self.multiple_of)
 
     @torch.no_grad()
     def start(self, source_BS: Tensor, *, beam_size: int, max_length: int) -> DecoderCache:
@@ -234,8 +240,9 @@ class Transformer(nn.Module):
                 hook.remove()
         return weights
 
-    def _logits(self, y: Tensor) -> Tensor:
-        return (self.target_embedding if self.own_output is None else self.own_output).logits(y)
+    def _logits(self, y: Tensor, *, multiple_of: int = 1) -> Tensor:
+        output = self.target_embedding if self.own_output is None else self.own_output
+        return output.logits(y, multiple_of=multiple_of)
 
     def _padded(self, source_BS: Tensor, source_mask_BS: Tensor | None = None) -> Padded:
         mask_BS = source_BS != self.source_pad_id if source_mask_BS is None else source_mask_BS

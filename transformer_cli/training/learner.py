@@ -10,11 +10,11 @@ Shapes: K target tokens that are real, V vocabulary.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +26,7 @@ from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.transformer import MODELS, Transformer, build_model
-from transformer_cli.schema import Precision, TrainConfig
+from transformer_cli.schema import Compile, Precision, TrainConfig
 from transformer_cli.training.ema import PREFIX as EMA
 from transformer_cli.training.ema import Ema
 from transformer_cli.training.gradients import GradientSum
@@ -42,6 +42,9 @@ from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.schedules import SCHEDULES
 from transformer_cli.training.signals import StopRequest
 from transformer_cli.training.validation import predict
+
+if TYPE_CHECKING:
+    from transformer_cli.training.fused import FusedLoss
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,16 @@ class Learner:
         self.skips = Skips(device, most=config.train.max_skipped)
         self.ema = Ema(self.model, config.train.ema) if config.train.ema is not None else None
         self.n_splits = 0  # of batches that were too large for the memory
+        self.fused: FusedLoss | None = None  # on a CPU, a batch is better taken as it is
+        if device.type == "cuda" or config.train.compile in (Compile.default, Compile.graphs):
+            from transformer_cli.training.fused import make_fused  # imports torch's compiler
+
+            self.fused = make_fused(config, self.model, device, self.dtype, is_sharded=self.is_sharded)
+
+    def expect(self, batches: Iterable[Batch], *, longest: int) -> None:
+        """Prepare for batches like these, of sentences of at most `longest` tokens: what is compiled, is now."""
+        if self.fused is not None:
+            self.fused.expect(batches, longest=longest)
 
     @cached_property
     def gradients(self) -> GradientSum:
@@ -120,7 +133,7 @@ class Learner:
         self.scaler.update()
         if self.ema is not None:
             self.ema.update(step, changed=~self.skips.last & grad_norm.isfinite())
-        n_cells = sum(batch.n_tokens for batch in batches)
+        n_cells = sum(batch.n_tokens if self.fused is None else self.fused.n_cells(batch) for batch in batches)
         return UpdateStats(loss, nll, grad_norm, finite, n_tokens, n_cells)
 
     def _backward(self, batches: Sequence[Batch], *, step: int, n_tokens: int) -> Tensor:
@@ -170,11 +183,22 @@ class Learner:
     def learn_from(self, batch: Batch, *, seed: int, n_tokens: float) -> Tensor:
         """Add the gradient of one batch, a part of an update of `n_tokens`; return its loss and NLL, summed."""
         torch.manual_seed(seed)
+        try:
+            loss, nll = self._losses(batch)
+            self.scaler.scale(loss / n_tokens).backward()  # type: ignore[no-untyped-call]
+            return torch.stack((loss.detach(), nll))
+        except RuntimeError as error:
+            if self.fused is None or not self.fused.has_failed(error):
+                raise
+            self.fused.give_up(error)
+        return self.learn_from(batch, seed=seed, n_tokens=n_tokens)
+
+    def _losses(self, batch: Batch) -> tuple[Tensor, Tensor]:
         with self.autocast():
+            if self.fused is not None:
+                return self.fused(batch)
             logits_KV, targets_K = predict(self.model, batch, self.device)
-        loss, nll = smoothed_nll(logits_KV, targets_K, smoothing=self.settings.label_smoothing)
-        self.scaler.scale(loss / n_tokens).backward()  # type: ignore[no-untyped-call]
-        return torch.stack((loss.detach(), nll))
+        return smoothed_nll(logits_KV, targets_K, smoothing=self.settings.label_smoothing)
 
     def _halves(self, batch: Batch, step: int) -> tuple[Batch, Batch]:
         """Raises EnvironmentFault for a single sentence."""

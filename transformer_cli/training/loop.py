@@ -62,6 +62,7 @@ from transformer_cli.training.validation import DevScores, Rank, Validator, show
 from transformer_cli.training.writers import Recorder, log_file
 
 RESULT_FILE = "result.json"
+LOOKED_AT = 50  # updates, for how large their batches are
 UNSOUND = "the loss or a weight is not a finite number"
 _OF_THIS_MACHINE = ("root", "cache")  # keys of the data config that a shared model file should not tell
 
@@ -137,6 +138,11 @@ class Run:
         self.feed = Feed(config, prepared)
         self.ahead: Prefetcher[list[Batch]]
         self.progress, self.interval = Progress(), Interval(device)
+        sides = prepared.train.source_lengths, prepared.train.target_lengths
+        self.learner.expect(
+            (batch for n in range(LOOKED_AT) for batch in self.batches(self.plan.update(n))),
+            longest=int(max(side.max() for side in sides)),
+        )
         if ranks.is_first:
             warn_of_uneven_shares(self.feed.batches(1), ranks.world_size, config.train.tokens_per_batch)
         self.n_skipped = 0  # updates, as far as they were noticed

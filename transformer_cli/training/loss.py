@@ -22,6 +22,22 @@ def smoothed_nll(logits_KV: Tensor, targets_K: Tensor, *, smoothing: float) -> t
     return apply(logits_KV, targets_K, smoothing)
 
 
+def smoothed_nll_of_learnt(logits_KV: Tensor, targets_K: Tensor, *, smoothing: float) -> tuple[Tensor, Tensor]:
+    """`smoothed_nll` for a compiler, which makes one kernel of it and one of its gradient: neither holds [K, V].
+
+    Targets below 0 are nobody's: they count nothing. Nothing is written in place.
+    """
+    is_learnt_K = targets_K >= 0
+    z_KV = logits_KV.to(torch.promote_types(logits_KV.dtype, torch.float32))
+    lse_K = z_KV.logsumexp(dim=1)
+    # Not `gather`: the gradient of that is a tensor of zeros, and one number in each row.
+    is_target_KV = torch.arange(z_KV.size(1), device=z_KV.device) == targets_K.unsqueeze(1)
+    nll_K = torch.where(is_learnt_K, lse_K - torch.where(is_target_KV, z_KV, 0.0).sum(dim=1), 0.0)
+    uniform_K = torch.where(is_learnt_K, lse_K - z_KV.mean(dim=1), 0.0)
+    nll, uniform = nll_K.sum(), uniform_K.sum()
+    return (1 - smoothing) * nll + smoothing * uniform, nll.detach()
+
+
 class _SmoothedNll(torch.autograd.Function):
     """Computes the gradient along with the loss, in place.
 

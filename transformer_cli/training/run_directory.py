@@ -43,6 +43,7 @@ CHANGEABLE = (
     "train.rank_timeout",
     "train.profile",
     "train.recompute",
+    "train.compile",
     "train.sharding",
 )
 # These schedules end at train.max_steps, so that changing it would change every step before.

@@ -1,0 +1,91 @@
+"""Batches padded to constant sizes: everything of them is there, and the tail is sentences that nobody learns from."""
+
+import numpy as np
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transformer_cli.data.batching import Batch, Run
+from transformer_cli.data.buffers import MOST_SIZES, NOBODY, Filled, Side, Sizes, chosen, constant_sizes, filled
+
+LONGEST = 40
+runs = st.lists(
+    st.builds(Run, st.integers(1, 20), st.integers(1, LONGEST), st.integers(1, LONGEST)), min_size=1, max_size=12
+)
+
+
+def batch(of: list[Run]) -> Batch:
+    """Of ids that tell where they stand."""
+    n_source, n_target = (sum(run.n_pairs * run[side] for run in of) for side in (1, 2))
+    target_T = torch.arange(n_target) + 10
+    return Batch(torch.arange(n_source) + 10, target_T.roll(1), target_T, of)
+
+
+def lengths(side: Side) -> list[int]:
+    return side.starts.diff().tolist()
+
+
+@settings(deadline=None)
+@given(of=runs, longest=st.integers(1, 300))
+def test_a_buffer_holds_the_batch_and_a_tail_of_whole_sentences(of: list[Run], longest: int) -> None:
+    one = batch(of)
+    sizes = Sizes.around([Sizes.of(one)], longest=longest)
+    found = Filled.of(filled(one, sizes), sizes)
+    pairs = [(run.source_length, run.target_length) for run in of for _ in range(run.n_pairs)]
+    for tokens, real, side, number in (
+        (found.source_S, one.source_S, found.source, 0),
+        (found.target_in_T, one.target_in_T, found.target, 1),
+        (found.target_out_T, one.target_out_T, found.target, 1),
+    ):
+        assert tokens[: len(real)].tolist() == real.tolist()
+        assert lengths(side)[: len(pairs)] == [pair[number] for pair in pairs]
+        assert side.starts[0] == 0
+        assert side.starts[-1] == len(tokens) == len(side.positions)  # every token is in a sentence
+        assert max(lengths(side)) <= sizes.longest
+        assert side.positions.tolist() == [n for length in lengths(side) for n in range(length)]
+    assert set(found.target_out_T[len(one.target_out_T) :].tolist()) <= {NOBODY}
+    assert found.source_S.min() >= 0  # ids that an embedding has
+    assert found.target_in_T.min() >= 0
+    assert len(lengths(found.source)) == len(lengths(found.target)) == sizes.n_pairs
+    assert all(
+        (source == 0) == (target == 0)
+        for source, target in zip(*map(lengths, (found.source, found.target)), strict=True)
+    )
+
+
+@settings(deadline=None)
+@given(many=st.lists(runs, min_size=1, max_size=20), other=runs)
+def test_every_batch_finds_a_size_and_those_expected_a_constant_one(many: list[list[Run]], other: list[Run]) -> None:
+    expected = [batch(of) for of in many]
+    constant = constant_sizes(map(Sizes.of, expected), longest=LONGEST)
+    assert len(constant) <= MOST_SIZES + 1
+    for one in [*expected, batch(other)]:
+        assert chosen(one, constant).hold(Sizes.of(one))
+    for one in expected:
+        assert any(sizes.hold(Sizes.of(one)) for sizes in constant)
+
+
+def test_a_batch_that_was_cut_in_two_takes_less_room() -> None:
+    whole = batch([Run(200, 20, 20)])
+    constant = constant_sizes([Sizes.of(whole)], longest=LONGEST)
+    half, _ = whole.halves()
+    quarter, _ = half.halves()
+    n_tokens = [chosen(one, constant).n_tokens for one in (whole, half, quarter)]
+    assert n_tokens == sorted(n_tokens, reverse=True)
+    assert n_tokens[2] < 0.5 * n_tokens[0]
+
+
+def test_updates_of_like_size_fill_one_size_of_buffers() -> None:
+    random = np.random.default_rng(0)
+    expected = [Sizes(*random.integers(24_800, 25_200, 2).tolist(), 850, 60) for _ in range(50)]
+    constant = constant_sizes(expected, longest=128)
+    assert len(constant) == 2  # with the one for what is larger than expected
+    assert sum(sizes.n_tokens for sizes in expected) > 0.98 * len(expected) * constant[0].n_tokens
+
+
+def test_updates_of_unlike_size_get_several() -> None:
+    expected = [Sizes(source, 25_000, 850, 60) for source in range(20_000, 31_000, 200)]
+    constant = constant_sizes(expected, longest=128)
+    assert len(constant) == MOST_SIZES + 1
+    n_cells = sum(next(one for one in constant if one.hold(sizes)).n_tokens for sizes in expected)
+    assert sum(sizes.n_tokens for sizes in expected) > 0.96 * n_cells

@@ -1,0 +1,314 @@
+"""Forward pass and loss as one function: the same numbers as without, from one graph, or none where there is no way."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.toy_run import CPU, MODEL, config, prepared, tokenizers
+from transformer_cli.data.batching import Batch, micro_batches
+from transformer_cli.errors import EnvironmentFault
+from transformer_cli.models.joined import Joined
+from transformer_cli.schema import Compile, Positions, Precision, Sharding
+from transformer_cli.training import fused
+from transformer_cli.training.fused import FusedLoss, make_fused
+from transformer_cli.training.learner import Learner
+from transformer_cli.training.progress import Interval
+
+LONGEST = 20
+# What importing the compiler says of itself.
+OF_TORCH = pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
+
+
+def learner(compile: Compile = Compile.none, *, recompute: bool = False, **model: Any) -> Learner:
+    settings = config(model=replace(MODEL, **{"dropout": 0.0, **model}), compile=compile, recompute=recompute)
+    return Learner(settings, tokenizers(), CPU)
+
+
+def batches(n: int = 4, *, seed: int = 0, n_pairs: int = 60) -> list[Batch]:
+    """Of the same number of pairs, and of other lengths each."""
+    corpus, random = prepared(400).train, np.random.default_rng(seed)
+    chosen = [np.sort(random.choice(len(corpus), n_pairs, replace=False)) for _ in range(n)]
+    return [micro_batches(corpus, indices, tokenizers(), max_tokens=10_000)[0] for indices in chosen]
+
+
+def gradients(one: Learner) -> dict[str, Tensor]:
+    return {name: parameter.grad for name, parameter in one.model.named_parameters() if parameter.grad is not None}
+
+
+def assert_same(found: Learner, expected: Learner, batch: Batch) -> None:
+    """Loss, NLL and gradients, to 1e-6 of the largest of each tensor."""
+    for one in (found, expected):
+        one.gradients.clear()
+    sums = [one.learn_from(batch, seed=1, n_tokens=100) for one in (found, expected)]
+    torch.testing.assert_close(*sums, rtol=1e-6, atol=0)
+    wanted = gradients(expected)
+    assert list(gradients(found)) == list(wanted)
+    for name, gradient in gradients(found).items():
+        torch.testing.assert_close(gradient, wanted[name], rtol=0, atol=1e-6 * wanted[name].abs().max().item())
+
+
+def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the function that would be compiled run as it is written."""
+    monkeypatch.setattr(torch, "compile", lambda function, **kwargs: function)
+
+
+def traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the graph be made, and run as it is."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+
+
+@OF_TORCH
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"positions": Positions.learned, "max_positions": 262},
+        {"positions": Positions.rotary, "n_decoder_layers": 2, "n_encoder_layers": 2},
+    ],
+)
+def test_padding_a_batch_changes_neither_loss_nor_gradient(
+    changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uncompiled(monkeypatch)
+    padded, plain = learner(Compile.default, **changes), learner(**changes)
+    padded.expect(batches(), longest=260)  # of other batches
+    for batch in batches():
+        assert padded.fused is not None
+        assert padded.fused.n_cells(batch) > batch.n_tokens
+        assert_same(padded, plain, batch)
+
+
+@OF_TORCH
+@pytest.mark.parametrize("tie", ["three_way", "decoder", "none"])
+def test_what_a_gpu_likes_changes_neither_loss_nor_gradient(tie: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    uncompiled(monkeypatch)
+    changes = {"n_decoder_layers": 3, "tie_embeddings": type(MODEL.tie_embeddings)[tie]}
+    like_a_gpu, plain = learner(Compile.default, **changes), learner(**changes)
+    like_a_gpu.model.multiple_of, like_a_gpu.model.decoder.projects_at_once = 64, True
+    assert len(tokenizers().target) % 64
+    like_a_gpu.expect(batches(), longest=LONGEST)
+    assert_same(like_a_gpu, plain, batches(1)[0])
+    shapes = [{name: x.shape for name, x in one.model.state_dict().items()} for one in (like_a_gpu, plain)]
+    assert shapes[0] == shapes[1]  # a checkpoint knows nothing of it
+
+
+def test_without_a_compiler_joined_sentences_learn_what_packed_ones_do() -> None:
+    joined, plain = learner(), learner()
+    joined.fused = FusedLoss(joined.model, Compile.none, CPU, smoothing=0.1)
+    joined.expect(batches(), longest=LONGEST)
+    (batch,) = batches(1)
+    assert joined.fused.n_cells(batch) == batch.n_tokens
+    assert_same(joined, plain, batch)
+
+
+@OF_TORCH
+@pytest.mark.parametrize("recompute", [False, True])
+def test_batches_of_other_lengths_go_through_one_graph(recompute: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    traced(monkeypatch)
+    compiled, plain = learner(Compile.default, recompute=recompute), learner()
+    compiled.expect(batches(), longest=LONGEST)
+    first, *others = batches()
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    assert_same(compiled, plain, first)
+    with torch.compiler.set_stance("fail_on_recompile"):
+        for step, batch in enumerate(others, 1):
+            assert_same(compiled, plain, batch)
+            for one in (compiled, plain):
+                one.update([batch], step=step, rate=0.001 * step)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+    assert not torch._dynamo.utils.counters["graph_break"]
+
+
+@OF_TORCH
+@pytest.mark.slow
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_compiled_kernels_learn_what_plain_ones_learn(dropout: float, figures: Callable[[str, str], None]) -> None:
+    """With dropout, which masks are others: what both have in common is that they depend on the seed alone."""
+    torch._dynamo.reset()
+    compiled, other = (learner(Compile.default, dropout=dropout) for _ in range(2))
+    plain = other if dropout else learner()
+    for one in (compiled, other):
+        one.expect(batches(), longest=LONGEST)
+    losses = []
+    for step, batch in enumerate(batches(6, seed=1), 1):
+        found, expected = (one.update([batch], step=step, rate=0.01).loss.item() for one in (compiled, plain))
+        assert found == pytest.approx(expected, rel=1e-5)
+        losses.append(found)
+    assert losses[-1] < losses[0]
+    if dropout:
+        (batch,) = batches(1)
+        sums = [compiled.learn_from(batch, seed=seed, n_tokens=100) for seed in (1, 2, 1)]
+        assert torch.equal(sums[0], sums[2])
+        assert not torch.equal(sums[0], sums[1])
+    else:
+        figures("loss after 6 compiled updates", f"{abs(found / expected - 1):.0e} from that of plain ones")
+
+
+class Broken:
+    """A compiler that is not installed."""
+
+    def __call__(self, graph: Any, inputs: Any) -> Any:
+        raise RuntimeError("No working C++ compiler found\nin any of the usual places")
+
+
+def broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch._dynamo.reset()
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=Broken()))
+
+
+@OF_TORCH
+def test_under_auto_a_compiler_that_fails_is_told_of_and_done_without(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken(monkeypatch)
+    without, plain = learner(), learner()
+    without.fused = FusedLoss(without.model, Compile.auto, CPU, smoothing=0.1)
+    without.expect(batches(), longest=LONGEST)
+    caplog.clear()
+    for batch in batches(2):
+        assert_same(without, plain, batch)
+    (warning,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert warning.getMessage().startswith("train.compile=auto: nothing is compiled, as the compiler fails (")
+    assert "No working C++ compiler found" in warning.getMessage()
+    assert "\n" not in warning.getMessage()
+
+
+@OF_TORCH
+def test_a_compiler_that_was_asked_for_and_fails_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken(monkeypatch)
+    asked = learner(Compile.default)
+    asked.expect(batches(), longest=LONGEST)
+    wanted = r"train\.compile=default: the compiler fails \(.*No working C\+\+ compiler found.*train\.compile=none"
+    with pytest.raises(EnvironmentFault, match=wanted):
+        asked.learn_from(batches(1)[0], seed=1, n_tokens=100)
+
+
+@OF_TORCH
+def test_a_batch_too_large_for_the_memory_is_not_the_compilers_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_large(*args: Any, **kwargs: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(torch, "compile", lambda function, **kwargs: too_large)
+    one = learner(Compile.default)
+    one.expect(batches(), longest=LONGEST)
+    with pytest.raises(torch.OutOfMemoryError):
+        one.learn_from(batches(1)[0], seed=1, n_tokens=100)
+
+
+@pytest.mark.parametrize(
+    ("compile", "changes", "reason"),
+    [
+        (Compile.default, {"attention_dropout": 0.1}, r"model\.attention_dropout=0\.1"),
+        (Compile.graphs, {}, "a CPU"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(compile: Compile, changes: dict[str, float], reason: str) -> None:
+    wanted = rf"train\.compile={compile.name}: does not go with {reason}\. Set train\.compile=none"
+    with pytest.raises(EnvironmentFault, match=wanted):
+        learner(compile, **changes)
+
+
+def test_a_model_in_parts_is_not_compiled() -> None:
+    settings = config(compile=Compile.default, sharding=Sharding.full)
+    with pytest.raises(EnvironmentFault, match=r"does not go with train\.sharding=full"):
+        make_fused(settings, learner().whole_model, CPU, torch.float32, is_sharded=True)
+
+
+def test_on_a_cpu_nothing_is_compiled_unless_asked_for() -> None:
+    assert learner(Compile.auto).fused is None
+    assert learner(Compile.none).fused is None
+
+
+def test_a_gpu_that_cannot_join_sentences_is_told_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(fused, "obstacle", lambda *args: "attention in float32")
+    found = make_fused(
+        config(precision=Precision.fp32), learner().whole_model, torch.device("cuda"), torch.float32, is_sharded=False
+    )
+    assert found is None
+    assert "(attention in float32)" in caplog.records[-1].getMessage()
+
+
+def test_a_gpu_gets_large_products_and_no_plans_for_every_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused, "obstacle", lambda *args: None)
+    switched: list[bool] = []
+    monkeypatch.setattr(torch.backends.cuda, "enable_cudnn_sdp", switched.append)
+    for recompute in (False, True):
+        model = learner().whole_model
+        found = make_fused(config(recompute=recompute), model, torch.device("cuda"), torch.bfloat16, is_sharded=False)
+        assert isinstance(found, FusedLoss)
+        assert (model.multiple_of, model.decoder.projects_at_once) == (64, not recompute)
+    assert switched == [False, False]
+
+
+class Asked(TorchDispatchMode):
+    """The operations for whose result a CPU would wait for a GPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        if name in {"_local_scalar_dense", "nonzero", "is_nonzero", "equal"}:
+            self.names.add(name)
+        return func(*args, **(kwargs or {}))
+
+
+@OF_TORCH
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "muon"])
+def test_an_update_waits_for_nothing(optimizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    uncompiled(monkeypatch)
+    model = replace(MODEL, dropout=0.0)
+    settings = config(model=model, compile=Compile.default, optimizer=optimizer, ema=0.9, clip_norm=1.0)
+    one, interval = Learner(settings, tokenizers(), CPU), Interval(CPU)
+    one.expect(batches(), longest=LONGEST)
+    one.update(batches(), step=1, rate=0.01)
+    with Asked() as asked:
+        interval.add(one.update(batches(), step=2, rate=0.02), n_real=1)
+    assert not asked.names
+    with Asked() as asked:
+        interval.means()
+    assert asked.names == {"_local_scalar_dense"}
+
+
+@pytest.mark.gpu
+@OF_TORCH
+@pytest.mark.parametrize("compile", [Compile.none, Compile.default, Compile.graphs])
+def test_on_a_gpu_updates_are_those_of_a_cpu(compile: Compile) -> None:
+    wide = {"d_model": 128, "n_heads": 2, "dropout": 0.0}  # heads that the kernel takes
+    settings = config(model=replace(MODEL, **wide), compile=compile, precision=Precision.bf16)
+    on_gpu, plain = Learner(settings, tokenizers(), torch.device("cuda")), learner(**wide)
+    assert isinstance(on_gpu.fused, FusedLoss)
+    on_gpu.expect(batches(), longest=LONGEST)
+    for step in range(1, 9):
+        four = batches(seed=step)  # two of them in an update, so that gradients are added up
+        losses = [one.update(four[:2], step=step, rate=0.001).loss.item() for one in (on_gpu, plain)]
+        assert losses[0] == pytest.approx(losses[1], rel=0.02)
+
+
+def test_pictures_of_attention_are_the_same_where_all_layers_are_projected_at_once() -> None:
+    one = learner(n_decoder_layers=2)
+    source_BS, target_BT = torch.tensor([[5, 6, 7]]), torch.tensor([[8, 9]])
+    expected = one.model.attention_weights(source_BS, target_BT)
+    one.model.decoder.projects_at_once = True
+    found = one.model.attention_weights(source_BS, target_BT)
+    assert [len(weights) for weights in found.values()] == [1, 2, 2]
+    for name, weights in expected.items():
+        torch.testing.assert_close(found[name], weights)
+
+
+def test_joined_sentences_are_what_the_graph_is_given() -> None:
+    """No list of lengths, which every batch has another of."""
+    assert set(Joined.__dataclass_fields__) == {"positions_L", "starts_N", "limit"}
