@@ -8,10 +8,10 @@ import math
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_cli.models.embeddings import Rotation
+from transformer_cli.models.linear import Linear, project
 from transformer_cli.models.sentences import Padded, Sentences
 
 KeysAndValues = tuple[Tensor, Tensor]
@@ -35,7 +35,7 @@ class Attention(nn.Module):
     def __init__(self, d_model: int, n_heads: int, *, d_k: int, d_v: int, dropout: float, bias: bool) -> None:
         super().__init__()
         self.n_heads, self.dropout = n_heads, dropout
-        self.to_out = nn.Linear(n_heads * d_v, d_model, bias=bias)
+        self.to_out = Linear(n_heads * d_v, d_model, bias=bias)
         initialise(self.to_out)
 
     def attend(
@@ -55,7 +55,7 @@ class SelfAttention(Attention):
     def __init__(self, d_model: int, n_heads: int, *, d_k: int, d_v: int, dropout: float, bias: bool) -> None:
         super().__init__(d_model, n_heads, d_k=d_k, d_v=d_v, dropout=dropout, bias=bias)
         self.widths = [n_heads * d_k, n_heads * d_k, n_heads * d_v]
-        self.to_qkv = nn.Linear(d_model, sum(self.widths), bias=bias)
+        self.to_qkv = Linear(d_model, sum(self.widths), bias=bias)
         initialise(self.to_qkv, self.widths)
 
     def forward(
@@ -92,8 +92,8 @@ class CrossAttention(Attention):
     def __init__(self, d_model: int, n_heads: int, *, d_k: int, d_v: int, dropout: float, bias: bool) -> None:
         super().__init__(d_model, n_heads, d_k=d_k, d_v=d_v, dropout=dropout, bias=bias)
         self.widths = [n_heads * d_k, n_heads * d_v]
-        self.to_q = nn.Linear(d_model, n_heads * d_k, bias=bias)
-        self.to_kv = nn.Linear(d_model, sum(self.widths), bias=bias)
+        self.to_q = Linear(d_model, n_heads * d_k, bias=bias)
+        self.to_kv = Linear(d_model, sum(self.widths), bias=bias)
         initialise(self.to_q, [n_heads * d_k])
         initialise(self.to_kv, self.widths)
 
@@ -137,7 +137,7 @@ def project_for_all(layers: Sequence[CrossAttention], memory_SD: Tensor) -> list
     """What each of them finds by `project_memory`, from one matrix product."""
     weight_YDD = torch.cat([layer.to_kv.weight for layer in layers])
     bias_YD = torch.cat([layer.to_kv.bias for layer in layers]) if layers[0].to_kv.bias is not None else None
-    kv_YSD = F.linear(memory_SD, weight_YDD, bias_YD).chunk(len(layers), dim=-1)
+    kv_YSD = project(memory_SD, weight_YDD, bias_YD).chunk(len(layers), dim=-1)
     return [layer._divided(kv_SD) for layer, kv_SD in zip(layers, kv_YSD, strict=True)]
 
 

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_cli.errors import ConfigError
+from transformer_cli.models.linear import project
 from transformer_cli.models.sentences import Sentences
 
 
@@ -37,8 +38,8 @@ class TokenEmbedding(nn.Module):
         """`multiple_of` is how many columns a matrix product likes; those that are added for it are left out again."""
         n_added = -len(self.weight) % multiple_of
         if not n_added:
-            return F.linear(x_LD, self.weight)
-        return F.linear(x_LD, F.pad(self.weight, (0, 0, 0, n_added)))[..., : len(self.weight)]
+            return project(x_LD, self.weight)
+        return project(x_LD, F.pad(self.weight, (0, 0, 0, n_added)))[..., : len(self.weight)]
 
 
 def waves(length: int, width: int, *, interleaved: bool, dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from transformer_cli.models.attention import CrossAttention, KeysAndValues, SelfAttention, initialise
 from transformer_cli.models.embeddings import Rotation
+from transformer_cli.models.linear import Linear
 from transformer_cli.models.sentences import Padded, Sentences
 from transformer_cli.schema import Activation, NormKind
 
@@ -49,7 +50,7 @@ def kept(x: Tensor, p: float) -> Tensor:
     torch's generator only seeds one of numpy's, which is quicker, and each of its numbers serves four elements.
     """
     n_values = 1 << 16
-    n_dropped = round(p * n_values)
+    n_dropped = min(round(p * n_values), n_values - 1)
     bits = np.random.SFC64(int(torch.randint(2**62, ()))).random_raw(-(-x.numel() // 4))
     is_kept = bits.view(np.uint16)[: x.numel()] >= n_dropped
     found = np.empty(x.numel(), np.float32)
@@ -84,8 +85,8 @@ class FeedForward(nn.Module):
     def __init__(self, d_model: int, d_ff: int, *, activation: Activation, dropout: float, bias: bool) -> None:
         super().__init__()
         self.gated, self.activate = activation is Activation.swiglu, ACTIVATIONS[activation]
-        self.to_hidden = nn.Linear(d_model, 2 * d_ff if self.gated else d_ff, bias=bias)
-        self.to_out = nn.Linear(d_ff, d_model, bias=bias)
+        self.to_hidden = Linear(d_model, 2 * d_ff if self.gated else d_ff, bias=bias)
+        self.to_out = Linear(d_ff, d_model, bias=bias)
         self.dropout = Dropout(dropout)
         initialise(self.to_hidden)
         initialise(self.to_out)

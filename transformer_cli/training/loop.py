@@ -138,11 +138,8 @@ class Run:
         self.feed = Feed(config, prepared)
         self.ahead: Prefetcher[list[Batch]]
         self.progress, self.interval = Progress(), Interval(device)
-        sides = prepared.train.source_lengths, prepared.train.target_lengths
-        self.learner.expect(
-            (batch for n in range(LOOKED_AT) for batch in self.batches(self.plan.update(n))),
-            longest=int(max(side.max() for side in sides)),
-        )
+        expected = (batch for step in range(1, LOOKED_AT + 1) for batch in self.feed.batches(step))
+        self.learner.expect(expected, longest=self.feed.longest)
         if ranks.is_first:
             warn_of_uneven_shares(self.feed.batches(1), ranks.world_size, config.train.tokens_per_batch)
         self.n_skipped = 0  # updates, as far as they were noticed

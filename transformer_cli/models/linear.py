@@ -1,0 +1,67 @@
+"""The projections, and the products of matrices that they are made of.
+
+Shapes: L rows of all sentences (or B, L: padded), K columns in, N columns out.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class Linear(nn.Linear):
+    """y = x Wᵀ + b, by `project`."""
+
+    def forward(self, x_LK: Tensor) -> Tensor:
+        return project(x_LK, self.weight, self.bias)
+
+
+def project(x_LK: Tensor, weight_NK: Tensor, bias_N: Tensor | None = None) -> Tensor:
+    """`F.linear`; in training, by whichever of torch's two libraries for CPUs is quicker on this one."""
+    is_plain = (
+        x_LK.dtype is torch.float32 and not torch.is_autocast_enabled("cpu") and not torch.compiler.is_compiling()
+    )
+    if x_LK.is_cpu and is_plain and torch.is_grad_enabled() and prefers_onednn():
+        by_onednn: Callable[..., Tensor] = _ByOneDnn.apply
+        return by_onednn(x_LK, weight_NK, bias_N)
+    return F.linear(x_LK, weight_NK, bias_N)
+
+
+@cache
+def prefers_onednn() -> bool:
+    """Whether this CPU is one of AMD's, on which MKL, torch's default, is slower (benchmarks/training.md)."""
+    if not hasattr(torch.ops.mkldnn, "_linear_pointwise"):  # a torch without oneDNN
+        return False
+    try:
+        return "AuthenticAMD" in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:  # not Linux
+        return False
+
+
+class _ByOneDnn(torch.autograd.Function):
+    """The gradient of the weight is left to MKL, which is quicker at it there too."""
+
+    @staticmethod
+    def forward(ctx: Any, x_LK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x_LK, weight_NK)
+        return _product(x_LK, weight_NK, bias_N)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        x_LK, weight_NK = ctx.saved_tensors
+        grad_LN = grads[0].reshape(-1, len(weight_NK))
+        of_x, of_weight, of_bias = ctx.needs_input_grad
+        return (
+            _product(grad_LN, weight_NK.T, None).view_as(x_LK) if of_x else None,
+            grad_LN.T @ x_LK.reshape(-1, x_LK.size(-1)) if of_weight else None,
+            grad_LN.sum(0) if of_bias else None,
+        )
+
+
+def _product(x_LK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor:
+    y_LN: Tensor = torch.ops.mkldnn._linear_pointwise(x_LK, weight_NK, bias_N, "none", [], "")
+    return y_LN
