@@ -20,7 +20,7 @@ from transformer_cli.training.learner import Learner, choose_dtype
 N_CHECKED = {"cpu": 256, "cuda": 4096}  # target tokens: float64 takes its time
 FLOOR = 0.01  # of the whole gradient: a part that is smaller, as that of a key's bias, is nothing but rounding
 
-# How far off rounding may take a gradient; a mask or a token too many takes it further.
+# How far off rounding may take a parameter's gradient. At base, post-LN, it was 1.4e-6 in fp32 and 0.066 in bf16.
 TOLERANCES = {torch.float32: 1e-4, torch.float16: 0.02, torch.bfloat16: 0.1}
 TF32_TOLERANCE = 0.02
 
@@ -45,8 +45,10 @@ def check_model(learner: Learner, batch: Batch, config: BenchConfig, tokenizers:
 
     wanted, expected = expected_of(learner.whole_model, batch, config, tokenizers)
     most = tolerance(config.train.precision, learner.device)
-    check("the loss", abs(loss - wanted) / wanted, most / 10)
-    for name, error in gradient_errors(ours, expected).items():
+    check("the loss", abs(loss - wanted) / wanted, most / 20)  # sums round less than what they are of
+    whole, errors = gradient_errors(ours, expected)
+    check("the gradient", whole, most / 2)
+    for name, error in errors.items():
         check(f"the gradient of {name}", error, most)
 
 
@@ -89,11 +91,12 @@ def padded(rows: Iterable[Sequence[int]], pad_id: int, device: torch.device) -> 
     return pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=pad_id).to(device)
 
 
-def gradient_errors(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> dict[str, float]:
-    """Of each parameter, relative to its expected gradient, or to FLOOR of the whole one. They must be the same."""
+def gradient_errors(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> tuple[float, dict[str, float]]:
+    """Relative: of the whole; and of each parameter, where FLOOR of the whole is the least that counts."""
     assert found.keys() == expected.keys(), "gradients of other parameters"
-    whole = torch.stack([gradient.norm() for gradient in expected.values()]).norm()
-    return {
-        name: float((found[name] - gradient).norm() / torch.maximum(gradient.norm(), FLOOR * whole))
-        for name, gradient in expected.items()
-    }
+    off = {name: (found[name] - gradient).norm() for name, gradient in expected.items()}
+    norms = {name: gradient.norm() for name, gradient in expected.items()}
+    whole = torch.stack(list(norms.values())).norm()
+    least = FLOOR * whole
+    errors = {name: float(error / torch.maximum(norms[name], least)) for name, error in off.items()}
+    return float(torch.stack(list(off.values())).norm() / whole), errors

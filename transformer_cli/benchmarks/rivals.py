@@ -56,18 +56,25 @@ class PlainTransformer(nn.Module):
             config.data.max_length, model.d_model, interleaved=True, dtype=torch.float32, device=torch.device("cpu")
         )
         self.register_buffer("positions_LD", table_LD, persistent=False)
+        layer: dict[str, Any] = {
+            "d_model": model.d_model,
+            "nhead": model.n_heads,
+            "dim_feedforward": model.d_ff,
+            "dropout": model.dropout,
+            "batch_first": True,
+            "norm_first": model.norm is Norm.pre,
+        }
+        # nn.Transformer by itself ends each stack in a norm, which the paper does not have.
+        norms = [nn.LayerNorm(model.d_model) if model.norm is Norm.pre else None for _ in range(2)]
         self.transformer = nn.Transformer(
             model.d_model,
             model.n_heads,
-            model.n_encoder_layers,
-            model.n_decoder_layers,
-            model.d_ff,
-            model.dropout,
             batch_first=True,
-            norm_first=model.norm is Norm.pre,
+            custom_encoder=nn.TransformerEncoder(
+                nn.TransformerEncoderLayer(**layer), model.n_encoder_layers, norms[0], enable_nested_tensor=False
+            ),
+            custom_decoder=nn.TransformerDecoder(nn.TransformerDecoderLayer(**layer), model.n_decoder_layers, norms[1]),
         )
-        if model.norm is Norm.post:  # what torch adds at the end of a stack, the paper does not have
-            self.transformer.encoder.norm = self.transformer.decoder.norm = None
         for module in self.transformer.modules():
             if isinstance(module, nn.MultiheadAttention):
                 module.dropout = model.attention_dropout

@@ -27,6 +27,10 @@ class Spread:
     def shown(self, pattern: str = ",.0f") -> str:
         return f"{self.median:{pattern}} ({self.low:{pattern}}–{self.high:{pattern}})"
 
+    def shown_briefly(self) -> str:
+        """With half the distance between the quartiles, as a part of the median."""
+        return f"{self.median:,.0f} ± {(self.high - self.low) / 2 / self.median:.0%}"
+
 
 def ratio(of: Sequence[float], to: Sequence[float]) -> Spread:
     """How many times as large `of` is as `to`, round by round."""

@@ -19,7 +19,7 @@ from transformer_cli.training.learner import choose_dtype
 
 OURS = "tfm"
 COMPILED = "nn.Transformer"
-COLUMNS = ("", "target tokens/s", "tfm is faster by", "ms an update", "filled", "of a large product", "peak memory")
+COLUMNS = ("", "target tokens/s", "tfm is faster by", "ms an update", "filled", "of matmul", "memory")
 
 
 def bench_train(config: BenchConfig, device: torch.device) -> Measured:
@@ -100,7 +100,7 @@ def summary(config: BenchConfig, rounds: dict[str, list[Round]], ceiling: Ceilin
         useful = ratio([ceiling.flops(one) / one.seconds for one in of], ceiling.rates)
         faster = ratio(rates[OURS], rates[name])
         filled = sum(one.n_source_tokens + one.n_target_tokens for one in of) / sum(one.n_cells for one in of)
-        row = [name, Spread.of(rates[name]).shown(), "" if name == OURS else faster.shown(".2f")]
+        row = [name, Spread.of(rates[name]).shown_briefly(), "" if name == OURS else faster.shown(".2f")]
         row += [f"{Spread.of([1e3 * one.seconds / config.n_updates for one in of]).median:,.1f}", f"{filled:.1%}"]
         found.rows.append([*row, f"{useful.median:.1%}", gigabytes(of[-1].peak_bytes)])
         found.figures[name] = [asdict(one) for one in of]
@@ -112,9 +112,9 @@ def summary(config: BenchConfig, rounds: dict[str, list[Round]], ceiling: Ceilin
     found.ratios["matrix products alone to the update"] = shares
     found.figures["large product, FLOP/s"] = ceiling.rates
     found.notes = [
-        f"A large product makes {peak_rates.shown()} GFLOP/s. The matrix products of our update by themselves take"
-        f" {shares.shown('.0%')} of it. Only real tokens count.",
+        f"A large matrix product makes {peak_rates.shown()} GFLOP/s, of which the products of real tokens are so many"
+        f" percent. Those of our update, made by themselves, take {shares.shown('.0%')} of its time.",
         f"Rounds: {len(rounds[OURS])} of {config.n_updates} updates each, in turn, after one that is not counted. The"
-        " median and, in brackets, the quartiles; ratios are taken round by round.",
+        " median; in brackets the quartiles, after ± half their distance. Ratios are taken round by round.",
     ]
     return found
