@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.conftest import ROOT
 from transformer_cli.benchmarks import ours, rivals
 from transformer_cli.benchmarks.contestant import Contestant, Round
 from transformer_cli.benchmarks.material import random_sentences
@@ -330,6 +331,20 @@ def test_a_contestant_that_is_closed_is_gone(contestant: Callable[[str], Contest
     assert working._process.returncode is not None
     with pytest.raises(ProcessLookupError):
         os.kill(working._process.pid, 0)
+
+
+def test_the_memory_of_a_contestant_is_its_own(tmp_path: Path) -> None:
+    program = """
+import torch
+from transformer_cli.benchmarks.contestant import peak_bytes
+print('{"n_target_tokens": 1, "n_source_tokens": 1, "n_cells": 2, "seconds": 1, "peak_bytes": %d}'
+      % peak_bytes(torch.device("cpu")), flush=True)
+"""
+    (tmp_path / "modest.py").write_text(program, encoding="utf-8")
+    mine = torch.ones(2**30, dtype=torch.uint8)
+    modest = Contestant("x", "modest", {}, os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"})
+    assert 10**8 < modest.round().peak_bytes < len(mine)
+    modest.close()
 
 
 # ---- The command

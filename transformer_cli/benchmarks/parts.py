@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from transformer_cli.benchmarks.reference import check, tolerance
 from transformer_cli.benchmarks.report import Measured
@@ -18,7 +19,7 @@ from transformer_cli.schema import BenchConfig
 from transformer_cli.training.learner import choose_dtype
 from transformer_cli.training.loss import smoothed_nll
 
-OURS = "tfm"
+OURS, COMPILED, IN_PARTS = "tfm", "F.cross_entropy, compiled", "F.cross_entropy, compiled, in 4 parts"
 COLUMNS = ("", "ms, forward and backward", "tfm is faster by", "largest error of a gradient")
 
 Way = Callable[[], Tensor]  # to a loss, summed; the leaves hold the gradients after it
@@ -42,12 +43,14 @@ def bench_loss(config: BenchConfig, device: torch.device) -> Measured:
         with torch.autocast(device.type, dtype, enabled=dtype is not torch.float32):
             return F.linear(x_KD, weight_VD)
 
-    def cross_entropy(logits_KV: Tensor) -> Tensor:
+    def plain(x_KD: Tensor, targets_K: Tensor) -> Tensor:
+        with torch.autocast(device.type, dtype, enabled=dtype is not torch.float32):
+            logits_KV = F.linear(x_KD, weight_VD)
         return F.cross_entropy(logits_KV.float(), targets_K, label_smoothing=smoothing, reduction="sum")
 
     ways: dict[str, Way] = {
         OURS: lambda: smoothed_nll(logits(), targets_K, smoothing=smoothing)[0],
-        "F.cross_entropy": lambda: cross_entropy(logits()),
+        "F.cross_entropy": lambda: plain(x_KD, targets_K),
     }
     linear_cross_entropy = getattr(F, "linear_cross_entropy", None)  # torch 2.13 and later
     if linear_cross_entropy is not None:
@@ -55,8 +58,14 @@ def bench_loss(config: BenchConfig, device: torch.device) -> Measured:
             x_KD.to(dtype), weight_VD.to(dtype), targets_K, label_smoothing=smoothing, reduction="sum"
         )
     if device.type == "cuda":
-        compiled = torch.compile(cross_entropy)
-        ways["F.cross_entropy, compiled"] = lambda: compiled(logits())
+        compiled = torch.compile(plain)
+        ways[COMPILED] = lambda: compiled(x_KD, targets_K)
+        ways[IN_PARTS] = lambda: torch.stack(  # whose logits are computed again on the way back
+            [
+                checkpoint(compiled, x, targets, use_reentrant=False)
+                for x, targets in zip(x_KD.chunk(4), targets_K.chunk(4), strict=True)
+            ]
+        ).sum()
     exact = [x.detach().double().requires_grad_() for x in (x_KD, weight_VD)]
     loss = F.cross_entropy(F.linear(*exact), targets_K, label_smoothing=smoothing, reduction="sum")
     loss.backward()  # type: ignore[no-untyped-call]
