@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd import DeviceType
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from transformer_cli.benchmarks.machine import bench_machine
@@ -32,7 +33,7 @@ from transformer_cli.training.learner import choose_dtype
 from transformer_cli.training.loss import smoothed_nll
 
 HAS_COMPILE = "compile" in {field.name for field in fields(TrainSettings)}
-MODES = ("none", "default", "graphs") if HAS_COMPILE else ("as it is",)
+MODES = ("none", "auto") if HAS_COMPILE else ("as it is",)
 # An update of 25,000 tokens on average is sometimes a little larger, and must still be one batch.
 FULL = "train.tokens_per_update=25000 train.tokens_per_batch=28000 data.tokenizer.vocab_size=37000 data.max_length=128"
 TOY = """
@@ -61,7 +62,7 @@ class Bench:
     def config(self, model: str = "base", *overrides: str, mode: str | None = None) -> BenchConfig:
         size = (TOY if self.is_toy else FULL).split()
         rounds = ["rounds=1"] if self.is_toy else ["rounds=4", "n_updates=8"]
-        compiled = [f"train.compile={mode}"] if mode in ("none", "default", "graphs") else []
+        compiled = [f"train.compile={mode}"] if HAS_COMPILE and mode is not None else []
         words = ["subject=train", f"model={model}", "lengths=wmt", *rounds, *size, *compiled, *overrides]
         loaded: BenchConfig = load_config("bench", [*words, f"device={self.device.type}"])
         return loaded
@@ -131,7 +132,7 @@ class Bench:
         ways["padded, mask"] = lambda: padded(mask)
 
         def learn(way: Callable[[], Tensor]) -> None:
-            torch.autograd.grad(way().sum(), (q, k, v))
+            torch.autograd.grad(way().square().sum(), (q, k, v))
 
         taken = in_turn({name: lambda way=way: learn(way) for name, way in ways.items()}, rounds=5, device=self.device)
         return ", ".join(f"{name} {1e3 * Spread.of(times).median:.3f} ms" for name, times in taken.items())
@@ -200,20 +201,22 @@ class Bench:
         activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
         with torch.profiler.profile(activities=activities) as profile:
             contestant.round()
-        on_gpu = [event for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA]
-        return sum(not event.name.startswith(("Memcpy", "Memset")) for event in on_gpu)
+        on_gpu = [event for event in profile.events() if event.device_type == DeviceType.CUDA]
+        kernels = [event for event in on_gpu if not getattr(event, "is_user_annotation", False)]
+        return sum(not event.name.startswith(("Memcpy", "Memset")) for event in kernels)
 
     def whole_step(self) -> str:
         """(7) A whole update captured as a graph: is its loss that of the eager one?"""
         if not self.on_gpu:
             return NO_GPU
-        config = self.config("base", "model.dropout=0", mode="none" if HAS_COMPILE else None)
+        config = self.config("base", "model.dropout=0", mode="none")
         eager, graphed = Step(config, self.device), Step(config, self.device)
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(3):
-                eager(), graphed()
+                eager()
+                graphed()
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
@@ -256,7 +259,7 @@ class Step:
 def main() -> int:
     parser = argparse.ArgumentParser(description="What a GPU should be asked.")
     parser.add_argument("--toy", action="store_true", help="toy size")
-    parser.add_argument("--minutes", type=float, default=8.0, help="nothing is begun after so many")
+    parser.add_argument("--minutes", type=float, default=6.0, help="nothing is begun after so many (6)")
     options = parser.parse_args()
     bench = Bench(is_toy=options.toy, minutes=options.minutes)
     if bench.is_toy:
@@ -265,6 +268,8 @@ def main() -> int:
     bench.section("machine", lambda: bench.show(bench_machine(bench.config(), bench.device)))
     bench.loss = bench.section("loss", lambda: bench.show(bench_loss(bench.config(), bench.device)))
     bench.section("attention", lambda: bench.show(bench_attention(bench.config(), bench.device)))
+    for model in ("base", "big"):
+        bench.section(f"train {model}", lambda model=model: bench.show(bench_train(bench.config(model), bench.device)))
     questions = {
         "1 products at our shapes": bench.products,
         "2 packed or padded attention": bench.attention,
@@ -274,12 +279,8 @@ def main() -> int:
         "6 kernels of an update": bench.kernels,
         "7 a whole update as a graph": bench.whole_step,
     }
-    answers = Measured("questions", ("question", "answer"))
-    for title, ask in questions.items():
-        answers.rows.append([title, bench.section(title, ask) or "failed"])
-    for model in ("base", "big"):
-        bench.section(f"train {model}", lambda model=model: bench.show(bench_train(bench.config(model), bench.device)))
-    print("\n" + "\n".join(f"{title}: {answer}" for title, answer in answers.rows))
+    answers = {title: bench.section(title, ask) for title, ask in questions.items()}
+    print("\n" + "\n".join(f"{title}: {answer or 'failed, or no time'}" for title, answer in answers.items()))
     if bench.failed:
         print(f"\nfailed or left out: {', '.join(bench.failed)}", file=sys.stderr)
     return 1 if bench.failed else 0

@@ -416,6 +416,7 @@ def test_the_start_is_told_with_its_parts(tmp_path: Path, capsys: pytest.Capture
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler uses what torch deprecates
 @pytest.mark.parametrize("net", ["nn.Transformer"])
 def test_a_compiled_rival_has_the_same_loss(net: str) -> None:
     toy = config("model.dropout=0")
