@@ -141,7 +141,7 @@ class Marks:
 
 
 def main() -> None:
-    """What `tfm train` calls, in its order."""
+    """What `tfm train` calls, in its order: only as a program does this import from the rooms above."""
     parameters = json.loads(sys.argv[1])
     marks = Marks(parameters["started"])
     marks.mark("Python")
