@@ -12,6 +12,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "transformer_cli"
 ORDER = [
     "cli",
     "commands",
+    "benchmarks",
     "training",
     "evaluation",
     "decoding",

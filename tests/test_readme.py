@@ -39,6 +39,10 @@ def test_every_printed_command_line_composes(line: str) -> None:
             for option, flag in COMMANDS[command].flags.items()
             if (value := getattr(parsed, option.strip("-").replace("-", "_"))) is not None
         }
+        argument = COMMANDS[command].argument
+        if argument and (bare := [word for word in parsed.overrides if "=" not in word]):
+            flags[argument.key] = bare[0]
+            parsed.overrides.remove(bare[0])
         load_config(command, parsed.overrides, flags=flags)
 
 

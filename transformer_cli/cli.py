@@ -103,11 +103,11 @@ COMMANDS = {
         {"--json": Flag("json", "print JSON", bool), "--device": _DEVICE},
     ),
     "bench": Command(
-        "measure speed on this machine, beside rivals: machine, train, loss, attention or data",
+        "measure speed on this machine, beside rivals",
         "tfm bench train model=base data=multi30k_en_de",
         "transformer_cli.commands.bench:run",
         {"--json": Flag("json", "print JSON", bool), "--device": _DEVICE},
-        argument=Flag("subject", "machine, train, loss, attention or data"),
+        argument=Flag("subject", "machine, train, loss, attention, data or start"),
     ),
     "replay": Command(
         "run the update again that ended a diverged run",

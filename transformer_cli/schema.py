@@ -481,6 +481,7 @@ class BenchSubject(Enum):
     loss = "loss"
     attention = "attention"
     data = "data"  # making batches
+    start = "start"  # of `tfm train`, to its first update
 
 
 class Lengths(Enum):
@@ -503,6 +504,12 @@ class BenchConfig(TrainConfig):
         super().__post_init__()
         _check("rounds", self.rounds, 1, 1000)
         _check("n_updates", self.n_updates, 1, 1000)
+        if self.train.tokens_per_batch == AUTO:
+            raise ConfigError("train.tokens_per_batch=auto: a benchmark tells of a size that is known. Give a number")
+        if self.train.sharding is not Sharding.none:
+            raise ConfigError(
+                f"train.sharding={self.train.sharding.name}: a benchmark has one process. Set train.sharding=none"
+            )
 
 
 @dataclass

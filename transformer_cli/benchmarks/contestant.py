@@ -1,6 +1,7 @@
 """A contestant in a process of its own, as it would be used: with its own settings, memory and threads.
 
-The parent writes a line for each round, and gets a line of JSON back: what was done and how long it took.
+The parent writes a line for each round, and gets a line of JSON back: what was done and how long it took, or why it
+cannot be done.
 """
 
 import json
@@ -10,11 +11,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from transformer_cli.errors import EnvironmentFault
+from transformer_cli.errors import EnvironmentFault, TfmError
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Round:
 
 
 class Contestant:
-    """The parent's end. `module` reads the parameters, makes ready, and hands `serve` what makes a round."""
+    """The parent's end. `module` reads the parameters and hands `serve` what makes ready for rounds."""
 
     def __init__(self, name: str, module: str, parameters: Mapping[str, Any], environment: Mapping[str, str]) -> None:
         self.name = name
@@ -39,7 +41,7 @@ class Contestant:
         )
 
     def round(self) -> Round:
-        """Raises EnvironmentFault when the contestant has ended."""
+        """Raises EnvironmentFault when the contestant has ended, and the TfmError that it has met."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
@@ -47,13 +49,20 @@ class Contestant:
             self._process.stdin.flush()
             line = self._process.stdout.readline()
         except BrokenPipeError:
-            line = ""
+            line = self._process.stdout.readline()  # what it said before it went
         if not line:
             status = self._process.wait()
-            raise EnvironmentFault(f"{self.name}: ended with status {status}. Its own words are above")
-        return Round(**json.loads(line))
+            raise EnvironmentFault(
+                f"{self.name}: ended with status {status}. What it wrote is above; rivals=false leaves the others out"
+            )
+        answer = json.loads(line)
+        if "fault" in answer:
+            kinds = {kind.__name__: kind for kind in TfmError.__subclasses__()}
+            raise kinds.get(answer["fault"], EnvironmentFault)(f"{self.name}: {answer['message']}")
+        return Round(**answer)
 
     def close(self) -> None:
+        """End its process, whatever it is at."""
         self._process.kill()
         self._process.communicate()
 
@@ -62,13 +71,26 @@ def peak_bytes(device: torch.device) -> int:
     """What this process has held at most: of the GPU's memory, or of this machine's."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    try:
+        status = Path("/proc/self/status").read_text(encoding="utf-8")
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    # Not getrusage: what it tells on Linux is no less than what the parent had when it started this process.
+    return 1024 * int(status.partition("VmHWM:")[2].split(maxsplit=1)[0])
 
 
-def serve(make_round: Callable[[], Round]) -> None:
-    """The contestant's end: answer until stdin ends."""
+def serve(make_ready: Callable[[], Callable[[], Round]]) -> None:
+    """The contestant's end: make ready, and answer until stdin ends or a TfmError is met."""
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a library prints is no answer
-    for _ in sys.stdin:
-        out.write(json.dumps(asdict(make_round())) + "\n")
+
+    def answer(content: Mapping[str, Any]) -> None:
+        out.write(json.dumps(content) + "\n")
         out.flush()
+
+    try:
+        make_round = make_ready()
+        for _ in sys.stdin:
+            answer(asdict(make_round()))
+    except TfmError as error:
+        answer({"fault": type(error).__name__, "message": str(error)})

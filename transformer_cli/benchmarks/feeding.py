@@ -1,30 +1,37 @@
 """Making batches: target tokens a second, which must be many times what training takes."""
 
+import time
+from itertools import count
+
 import torch
 
 from transformer_cli.benchmarks.ours import Trainer
 from transformer_cli.benchmarks.report import Measured
-from transformer_cli.benchmarks.timing import Spread, in_turn, ratio
+from transformer_cli.benchmarks.timing import Spread, finish, ratio
 from transformer_cli.schema import BenchConfig
 
 N_MADE = 20  # updates' batches in a round
 
 
 def bench_data(config: BenchConfig, device: torch.device) -> Measured:
-    """Batches made one after another, beside whole updates, in turn."""
-    trainer = Trainer(config, device)
-    done: dict[str, list[int]] = {"batches": [], "updates": []}
+    """Batches made one after another, beside whole updates, in turn; the first round is not counted."""
+    trainer, steps = Trainer(config, device), count()
 
-    def make() -> None:
-        done["batches"].append(sum(batch.n_target_tokens for _ in range(N_MADE) for batch in trainer.next_batches()))
+    def make() -> int:
+        return sum(batch.n_target_tokens for _ in range(N_MADE) for batch in trainer.batches(next(steps)))
 
-    def learn() -> None:
-        done["updates"].append(trainer.round().n_target_tokens)
+    def learn() -> int:
+        return trainer.round().n_target_tokens
 
-    taken = in_turn({"batches": make, "updates": learn}, rounds=config.rounds, device=device)
-    rates = {
-        name: [n / seconds for n, seconds in zip(done[name][1:], times, strict=True)] for name, times in taken.items()
-    }
+    rates: dict[str, list[float]] = {"batches": [], "updates": []}
+    for number in range(config.rounds + 1):
+        for name, work in (("batches", make), ("updates", learn)):
+            finish(device)
+            start = time.perf_counter()
+            n_tokens = work()
+            finish(device)
+            if number:
+                rates[name].append(n_tokens / (time.perf_counter() - start))
     found = Measured("data", ("", "target tokens/s"))
     found.rows = [[name, Spread.of(values).shown()] for name, values in rates.items()]
     found.figures = dict(rates)

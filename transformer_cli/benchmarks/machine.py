@@ -14,7 +14,7 @@ N_LAUNCHES = 1000
 
 def bench_machine(config: BenchConfig, device: torch.device) -> Measured:
     """Matrix products, large and at the shapes of the model; copying; and what it takes to start an operation."""
-    found = Measured("machine", ("", "", ""))
+    found = Measured("machine", ("", "of what", "how fast"))
     for dtype in dtypes(device):
         rate = peak_rate(dtype, device) / 1e9
         found.rows.append(["large product", str(dtype).removeprefix("torch."), f"{rate:,.0f} GFLOP/s"])

@@ -6,7 +6,9 @@ from typing import cast
 import numpy as np
 
 from transformer_cli.data.cache import EncodedCorpus
-from transformer_cli.data.prepare import prepare
+from transformer_cli.data.clean import CleaningReport
+from transformer_cli.data.corpus import ParallelText
+from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.schema import BenchConfig, Lengths
 
@@ -30,14 +32,20 @@ class Vocabulary:
         return self.size
 
 
-def material(config: BenchConfig) -> tuple[EncodedCorpus, Tokenizers]:
-    """The training sentences of `config`, and the vocabularies of the two sides."""
+def material(config: BenchConfig) -> Prepared:
+    """The corpus of `config`; or random sentences, and as much of a vocabulary as they need."""
     if config.lengths is Lengths.corpus:
-        prepared = prepare(config.data)
-        return prepared.train, prepared.tokenizers
+        return prepare(config.data)
     vocabulary = cast(Tokenizer, Vocabulary(config.data.tokenizer.vocab_size))
-    corpus = random_sentences(len(vocabulary), longest=config.data.max_length, seed=config.data.seed)
-    return corpus, Tokenizers(vocabulary, vocabulary)
+    nothing = ParallelText([], [])
+    return Prepared(
+        tokenizers=Tokenizers(vocabulary, vocabulary),
+        train=random_sentences(len(vocabulary), longest=config.data.max_length, seed=config.data.seed),
+        dev=nothing,
+        test=None,
+        fingerprint="random",
+        report=CleaningReport(),
+    )
 
 
 def random_sentences(vocab_size: int, *, longest: int, seed: int) -> EncodedCorpus:
@@ -51,5 +59,5 @@ def random_sentences(vocab_size: int, *, longest: int, seed: int) -> EncodedCorp
         offsets = np.concatenate(([0], np.cumsum(lengths)))
         ids = random.integers(4, vocab_size, offsets[-1], dtype=np.int32)
         ids[offsets[1:] - 1] = Vocabulary.eos_id
-        sides += [ids, offsets]
+        sides += [ids, offsets, lengths]
     return EncodedCorpus(*sides)

@@ -62,6 +62,6 @@ def seconds_alone(projection: Projection, *, dtype: torch.dtype, device: torch.d
 
 def peak_rate(dtype: torch.dtype, device: torch.device) -> float:
     """FLOP/s of a large square product, of random numbers: zeros would be quicker."""
-    size = 8192 if device.type == "cuda" else 2048
+    size = 8192 if device.type == "cuda" else 1024
     a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     return 2 * size**3 / best(lambda: a @ b, device)

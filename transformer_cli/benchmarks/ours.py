@@ -1,66 +1,64 @@
 """tfm as a contestant: the updates of a run, by the code that `tfm train` runs.
 
-python -m transformer_cli.benchmarks.ours '{"config": …, "n_updates": 1}'
+python -m transformer_cli.benchmarks.ours '{"config": …}'
 """
 
 import json
 import sys
 import time
+from collections.abc import Callable
 
 import torch
 
 from transformer_cli.benchmarks.contestant import Round, peak_bytes, serve
 from transformer_cli.benchmarks.material import material
+from transformer_cli.benchmarks.reference import check_model
 from transformer_cli.benchmarks.timing import finish
 from transformer_cli.config import from_plain
-from transformer_cli.data.batching import Batch, BatchPlan, micro_batches
+from transformer_cli.data.batching import Batch
 from transformer_cli.models.device import choose_device, keep_freed_memory
 from transformer_cli.schema import BenchConfig
-from transformer_cli.training.learner import Learner
-from transformer_cli.training.schedules import build_schedule
+from transformer_cli.training.loop import Run
+from transformer_cli.training.ranks import Ranks
+from transformer_cli.training.signals import StopRequest
 
 
 class Trainer:
-    """One update after another."""
+    """One update after another; what evaluates, logs and saves is left out."""
 
     def __init__(self, config: BenchConfig, device: torch.device) -> None:
         self.config, self.device = config, device
-        self.corpus, self.tokenizers = material(config)
-        self.learner = Learner(config, self.tokenizers, device)
-        self.schedule = build_schedule(config.schedule, d_model=config.model.d_model, max_steps=config.train.max_steps)
-        self.plan = BatchPlan(
-            self.corpus.source_lengths,
-            self.corpus.target_lengths,
-            tokens_per_update=config.train.tokens_per_update,
-            seed=config.seed,
-        )
-        self.step = 0
+        self.prepared = material(config)
+        self.run = Run(config, self.prepared, device, Ranks(StopRequest()))
 
-    def next_batches(self) -> list[Batch]:
-        """Those of the next update."""
-        self.step += 1
-        indices = self.plan.update(self.step - 1)
-        return micro_batches(self.corpus, indices, self.tokenizers, max_tokens=self.config.train.tokens_per_batch)
+    def batches(self, step: int) -> list[Batch]:
+        """Those of an update, counted from 0."""
+        return self.run.batches(self.run.plan.update(step))
 
     def round(self) -> Round:
-        n_target = n_source = n_cells = 0
+        before = self._counts()
         start = time.perf_counter()
         for _ in range(self.config.n_updates):
-            batches = self.next_batches()
-            stats = self.learner.update(batches, step=self.step, rate=self.schedule(self.step))
-            n_target += stats.n_tokens
-            n_source += sum(batch.n_tokens - batch.n_target_tokens for batch in batches)
-            n_cells += stats.n_cells
+            self.run.update()
+            self.run.watch()
         finish(self.device)
-        return Round(n_target, n_source, n_cells, time.perf_counter() - start, peak_bytes(self.device))
+        seconds = time.perf_counter() - start
+        n_target, n_real, n_cells = (now - then for now, then in zip(self._counts(), before, strict=True))
+        return Round(n_target, n_real - n_target, n_cells, seconds, peak_bytes(self.device))
+
+    def _counts(self) -> tuple[int, int, int]:
+        """Target tokens, tokens of both sides, and cells that were computed for them."""
+        return self.run.progress.n_tokens, self.run.interval.n_real, self.run.interval.n_cells
 
 
-def main() -> None:
+def make_ready() -> Callable[[], Round]:
     config: BenchConfig = from_plain(BenchConfig, json.loads(sys.argv[1])["config"])
     device = choose_device(config.device)
     keep_freed_memory()
-    serve(Trainer(config, device).round)
+    trainer = Trainer(config, device)
+    check_model(trainer.run.learner, trainer.batches(0)[0], config, trainer.prepared.tokenizers)
+    return trainer.round
 
 
 if __name__ == "__main__":
-    main()
+    serve(make_ready)

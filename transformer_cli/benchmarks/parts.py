@@ -8,16 +8,19 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
+from transformer_cli.benchmarks.reference import check, tolerance
 from transformer_cli.benchmarks.report import Measured
 from transformer_cli.benchmarks.timing import Spread, in_turn, ratio
 from transformer_cli.models.attention import attention_weights
+from transformer_cli.models.sentences import Packed
 from transformer_cli.schema import BenchConfig
 from transformer_cli.training.learner import choose_dtype
 from transformer_cli.training.loss import smoothed_nll
 
-OURS = "tfm"
-COLUMNS = ("", "ms, forward and backward", "tfm is faster by", "largest error of a gradient, relative")
+OURS, COMPILED, IN_PARTS = "tfm", "F.cross_entropy, compiled", "F.cross_entropy, compiled, in 4 parts"
+COLUMNS = ("", "ms, forward and backward", "tfm is faster by", "largest error of a gradient")
 
 Way = Callable[[], Tensor]  # to a loss, summed; the leaves hold the gradients after it
 
@@ -40,51 +43,84 @@ def bench_loss(config: BenchConfig, device: torch.device) -> Measured:
         with torch.autocast(device.type, dtype, enabled=dtype is not torch.float32):
             return F.linear(x_KD, weight_VD)
 
-    def cross_entropy(logits_KV: Tensor) -> Tensor:
+    def plain(x_KD: Tensor, targets_K: Tensor) -> Tensor:
+        with torch.autocast(device.type, dtype, enabled=dtype is not torch.float32):
+            logits_KV = F.linear(x_KD, weight_VD)
         return F.cross_entropy(logits_KV.float(), targets_K, label_smoothing=smoothing, reduction="sum")
 
     ways: dict[str, Way] = {
         OURS: lambda: smoothed_nll(logits(), targets_K, smoothing=smoothing)[0],
-        "F.cross_entropy": lambda: cross_entropy(logits()),
+        "F.cross_entropy": lambda: plain(x_KD, targets_K),
     }
     linear_cross_entropy = getattr(F, "linear_cross_entropy", None)  # torch 2.13 and later
     if linear_cross_entropy is not None:
         ways["F.linear_cross_entropy"] = lambda: linear_cross_entropy(
-            x_KD, weight_VD, targets_K, label_smoothing=smoothing, reduction="sum"
+            x_KD.to(dtype), weight_VD.to(dtype), targets_K, label_smoothing=smoothing, reduction="sum"
         )
     if device.type == "cuda":
-        compiled = torch.compile(cross_entropy)
-        ways["F.cross_entropy, compiled"] = lambda: compiled(logits())
+        compiled = torch.compile(plain)
+        ways[COMPILED] = lambda: compiled(x_KD, targets_K)
+        ways[IN_PARTS] = lambda: torch.stack(  # whose logits are computed again on the way back
+            [
+                checkpoint(compiled, x, targets, use_reentrant=False)
+                for x, targets in zip(x_KD.chunk(4), targets_K.chunk(4), strict=True)
+            ]
+        ).sum()
     exact = [x.detach().double().requires_grad_() for x in (x_KD, weight_VD)]
     loss = F.cross_entropy(F.linear(*exact), targets_K, label_smoothing=smoothing, reduction="sum")
     loss.backward()  # type: ignore[no-untyped-call]
-    return compare("loss", ways, [x_KD, weight_VD], [gradient(x) for x in exact], config.rounds, device)
+    return compare("loss", ways, [x_KD, weight_VD], [gradient(x) for x in exact], config, device)
 
 
 def bench_attention(config: BenchConfig, device: torch.device) -> Measured:
-    """One self-attention of sentences of one length, as many as make a batch, at three lengths."""
+    """One self-attention of sentences of one length, as many as make a batch, at three lengths.
+
+    There is no padding in it, which favours those that would have to compute it.
+    """
     dtype = choose_dtype(config.train.precision, device)
     n_tokens = min(config.train.tokens_per_batch, config.train.tokens_per_update)
     found = Measured("attention", COLUMNS)
     for length in (15, 30, 100):
-        shape = (max(1, n_tokens // length), config.model.n_heads, length, config.model.key_width)
+        n, n_heads = max(1, n_tokens // length), config.model.n_heads
         generator = torch.Generator().manual_seed(config.seed)
-        qkv = [torch.randn(shape, generator=generator).to(device, dtype).requires_grad_() for _ in range(3)]
-        mask_N11L = torch.ones(shape[0], 1, 1, length, dtype=torch.bool, device=device)
-        ways: dict[str, Way] = {
-            OURS: lambda qkv=qkv: F.scaled_dot_product_attention(*qkv).square().sum(),  # type: ignore[misc]
-            "with a mask": lambda qkv=qkv, mask=mask_N11L: (  # type: ignore[misc]
-                F.scaled_dot_product_attention(qkv[0], qkv[1], qkv[2], mask).square().sum()
-            ),
-            "written out": lambda qkv=qkv: (attention_weights(*qkv[:2]) @ qkv[2]).square().sum(),  # type: ignore[misc]
-        }
-        exact = [x.detach().double().requires_grad_() for x in qkv]
-        (attention_weights(*exact[:2]) @ exact[2]).square().sum().backward()  # type: ignore[no-untyped-call]
-        part = compare("attention", ways, qkv, [gradient(x) for x in exact], config.rounds, device)
+        shape = (n * length, n_heads, config.model.key_width)
+        qkv_KHE = [torch.randn(shape, generator=generator).to(device, dtype).requires_grad_() for _ in range(3)]
+        exact = [x.detach().double().requires_grad_() for x in qkv_KHE]
+        written_out(exact, length).square().sum().backward()  # type: ignore[no-untyped-call]
+        ways = attention_ways(qkv_KHE, length)
+        part = compare("attention", ways, qkv_KHE, [gradient(x) for x in exact], config, device)
         found.rows += [[f"{row[0]}, {length} tokens", *row[1:]] for row in part.rows]
         found.ratios |= {f"{name}, {length} tokens": value for name, value in part.ratios.items()}
         found.figures |= {f"{name}, {length} tokens": value for name, value in part.figures.items()}
     return found
+
+
+def attention_ways(qkv_KHE: list[Tensor], length: int) -> dict[str, Way]:
+    """As training has it, and as padded sentences have it."""
+    q_KHE, k_KHE, v_KHE = qkv_KHE
+    packed = Packed([(len(qkv_KHE[0]) // length, length)], qkv_KHE[0].device)
+    mask_N11L = torch.ones(packed.runs[0][0], 1, 1, length, dtype=torch.bool, device=qkv_KHE[0].device)
+
+    def with_mask() -> Tensor:
+        q_NHLE, k_NHLE, v_NHLE = (sentences(x, length) for x in qkv_KHE)
+        return F.scaled_dot_product_attention(q_NHLE, k_NHLE, v_NHLE, mask_N11L).square().sum()
+
+    return {
+        OURS: lambda: packed.attend(packed, q_KHE, k_KHE, v_KHE, dropout=0.0, causal=False).square().sum(),
+        "with a mask": with_mask,
+        "written out": lambda: written_out(qkv_KHE, length).square().sum(),
+    }
+
+
+def written_out(qkv_KHE: list[Tensor], length: int) -> Tensor:
+    q_NHLE, k_NHLE, v_NHLE = (sentences(x, length) for x in qkv_KHE)
+    return attention_weights(q_NHLE, k_NHLE) @ v_NHLE
+
+
+def sentences(x_KHE: Tensor, length: int) -> Tensor:
+    """[N, H, L, E], of one length."""
+    n_tokens, n_heads, width = x_KHE.shape
+    return x_KHE.view(n_tokens // length, length, n_heads, width).transpose(1, 2)
 
 
 def compare(
@@ -92,10 +128,10 @@ def compare(
     ways: dict[str, Way],
     leaves: list[Tensor],
     expected: list[Tensor],
-    rounds: int,
+    config: BenchConfig,
     device: torch.device,
 ) -> Measured:
-    """Each way in turn; how far its gradients are from those of float64 is measured first."""
+    """Each way in turn, and how far its gradients are from those of float64. Raises EnvironmentFault if ours are."""
 
     def run(way: Way) -> None:
         for leaf in leaves:
@@ -107,13 +143,14 @@ def compare(
         run(way)
         pairs = zip(leaves, expected, strict=True)
         errors[name] = max(float((gradient(x) - wanted).abs().max() / wanted.abs().max()) for x, wanted in pairs)
-    taken = in_turn({name: lambda way=way: run(way) for name, way in ways.items()}, rounds=rounds, device=device)  # type: ignore[misc]
+    check(f"the gradient of {subject}", errors[OURS], tolerance(config.train.precision, device))
+    taken = in_turn({name: lambda way=way: run(way) for name, way in ways.items()}, rounds=config.rounds, device=device)  # type: ignore[misc]
     found = Measured(subject, COLUMNS)
     for name, times in taken.items():
         faster = ratio(times, taken[OURS])
         if name != OURS:
             found.ratios[f"tfm to {name}"] = faster
-        milliseconds = Spread.of([1e3 * time for time in times]).shown(",.1f")
+        milliseconds = Spread.of([1e3 * time for time in times]).shown(",.2f")
         found.rows.append([name, milliseconds, "" if name == OURS else faster.shown(".2f"), f"{errors[name]:.1e}"])
         found.figures[name] = times
     return found

@@ -1,17 +1,19 @@
 """What was measured: a table for people, plain data for programs, and the ratios that a later run is held against."""
 
-import json
 import os
 import platform
 import subprocess
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from transformer_cli.benchmarks.timing import Spread
+
+WIDTH = 120  # of the terminal that a report is written for
 
 
 @dataclass
@@ -25,23 +27,29 @@ class Measured:
     figures: dict[str, Any] = field(default_factory=dict)
     ratios: dict[str, Spread] = field(default_factory=dict)
 
-    def show(self, device: torch.device, *, as_json: bool) -> None:
-        """To stdout."""
-        if as_json:
-            print(json.dumps(self.as_dict(device), indent=2))
-            return
-        print(f"tfm bench {self.subject}: {', '.join(f'{key} {value}' for key, value in machine(device).items())}\n")
-        print(f"| {' | '.join(self.columns)} |\n|{'---|' * len(self.columns)}")
-        for row in self.rows:
-            print(f"| {' | '.join(row)} |")
-        for note in self.notes:
-            print(f"\n{note}", end="")
-        print()
+    def table(self) -> str:
+        """Names to the left, figures to the right; Markdown, so that it can go into a page as it is."""
+        lines = [list(self.columns), *self.rows]
+        widths = [max(3, *(len(line[n]) for line in lines)) for n in range(len(self.columns))]
+        shown = [[line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])] for line in lines]
+        rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+        return "\n".join(f"| {' | '.join(line)} |" for line in (shown[0], rule, *shown[1:]))
 
-    def as_dict(self, device: torch.device) -> dict[str, Any]:
-        """Ready for JSON."""
-        ratios = {name: [ratio.low, ratio.median, ratio.high] for name, ratio in self.ratios.items()}
-        return {"subject": self.subject, "machine": machine(device), "figures": self.figures, "ratios": ratios}
+    def text(self, device: torch.device) -> str:
+        """For people."""
+        told = f"tfm bench {self.subject}: {', '.join(f'{key} {value}' for key, value in machine(device).items())}"
+        parts = [told, self.table(), *self.notes]
+        return "\n\n".join(part if "\n" in part else textwrap.fill(part, WIDTH) for part in parts)
+
+    def as_dict(self, device: torch.device, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """For programs: ready for JSON."""
+        return {
+            "subject": self.subject,
+            "machine": machine(device),
+            "settings": dict(settings),
+            "ratios": {name: asdict(ratio) for name, ratio in self.ratios.items()},
+            "figures": self.figures,
+        }
 
 
 def machine(device: torch.device) -> dict[str, str]:

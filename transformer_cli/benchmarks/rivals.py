@@ -1,10 +1,11 @@
 """Training loops as a user of other modules would write them, over the same sentences: sorted, and padded.
 
-python -m transformer_cli.benchmarks.rivals '{"config": …, "name": "nn.Transformer"}'
+python -m transformer_cli.benchmarks.rivals '{"config": …, "net": "nn.Transformer", "compiled": false}'
 
 Shapes: B batch, S source, T target, L either length, D width, V vocabulary.
 """
 
+import importlib.util
 import json
 import sys
 import time
@@ -16,7 +17,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
 
 from transformer_cli.benchmarks.contestant import Round, peak_bytes, serve
 from transformer_cli.benchmarks.material import material
@@ -28,33 +28,59 @@ from transformer_cli.errors import ConfigError
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.embeddings import waves
 from transformer_cli.registry import Registry
-from transformer_cli.schema import Activation, BenchConfig, ModelConfig, Norm
-from transformer_cli.training.learner import choose_dtype
+from transformer_cli.schema import BenchConfig, Norm
+from transformer_cli.training.learner import choose_dtype, set_float32_products
 
-# Model config and vocabulary → what turns source, its mask and target into logits_BTV.
-Net = Callable[[ModelConfig, Tokenizer], nn.Module]
+# Config and vocabulary → what turns source, its mask and target into logits_BTV.
+Net = Callable[[BenchConfig, Tokenizer], nn.Module]
 RIVALS: Registry[Net] = Registry("rival")
+# Keys in which the rivals have no choice.
+FIXED = (
+    *("model.activation", "model.bias", "model.tie_embeddings", "model.norm_kind", "model.positions", "model.d_k"),
+    *("model.d_v", "model.scale_embeddings", "optimizer.name", "train.clip_norm", "train.ema", "train.recompute"),
+)
 
 
 @RIVALS.register("nn.Transformer")
 class PlainTransformer(nn.Module):
-    """Torch's own module as its documentation says to use it."""
+    """Torch's own module as its documentation says to use it, with dropout where the paper has it."""
 
-    def __init__(self, config: ModelConfig, vocabulary: Tokenizer) -> None:
+    positions_LD: Tensor
+
+    def __init__(self, config: BenchConfig, vocabulary: Tokenizer) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(len(vocabulary), config.d_model, padding_idx=vocabulary.pad_id)
-        self.dropout, self.scale = nn.Dropout(config.dropout), config.d_model**0.5
-        self.transformer = nn.Transformer(
-            config.d_model,
-            config.n_heads,
-            config.n_encoder_layers,
-            config.n_decoder_layers,
-            config.d_ff,
-            config.dropout,
-            batch_first=True,
-            norm_first=config.norm is Norm.pre,
+        model = config.model
+        self.embedding = nn.Embedding(len(vocabulary), model.d_model, padding_idx=vocabulary.pad_id)
+        self.dropout, self.scale = nn.Dropout(model.dropout), model.d_model**0.5
+        table_LD = waves(
+            config.data.max_length, model.d_model, interleaved=True, dtype=torch.float32, device=torch.device("cpu")
         )
-        nn.init.normal_(self.embedding.weight, std=config.d_model**-0.5)
+        self.register_buffer("positions_LD", table_LD, persistent=False)
+        layer: dict[str, Any] = {
+            "d_model": model.d_model,
+            "nhead": model.n_heads,
+            "dim_feedforward": model.d_ff,
+            "dropout": model.dropout,
+            "batch_first": True,
+            "norm_first": model.norm is Norm.pre,
+        }
+        # nn.Transformer by itself ends each stack in a norm, which the paper does not have.
+        norms = [nn.LayerNorm(model.d_model) if model.norm is Norm.pre else None for _ in range(2)]
+        self.transformer = nn.Transformer(
+            model.d_model,
+            model.n_heads,
+            batch_first=True,
+            custom_encoder=nn.TransformerEncoder(
+                nn.TransformerEncoderLayer(**layer), model.n_encoder_layers, norms[0], enable_nested_tensor=False
+            ),
+            custom_decoder=nn.TransformerDecoder(nn.TransformerDecoderLayer(**layer), model.n_decoder_layers, norms[1]),
+        )
+        for module in self.transformer.modules():
+            if isinstance(module, nn.MultiheadAttention):
+                module.dropout = model.attention_dropout
+            if isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
+                module.dropout.p = model.activation_dropout  # the one inside the feed-forward layer
+        nn.init.normal_(self.embedding.weight, std=model.d_model**-0.5)
 
     def forward(self, source_BS: Tensor, mask_BS: Tensor, target_BT: Tensor) -> Tensor:
         y_BTD = self.transformer(
@@ -69,42 +95,42 @@ class PlainTransformer(nn.Module):
 
     def embed(self, ids_BL: Tensor) -> Tensor:
         x_BLD = self.embedding(ids_BL) * self.scale
-        table_LD = waves(1024, x_BLD.size(-1), interleaved=True, dtype=x_BLD.dtype, device=x_BLD.device)
-        y_BLD: Tensor = self.dropout(x_BLD + table_LD[: x_BLD.size(1)])
+        y_BLD: Tensor = self.dropout(x_BLD + self.positions_LD[: ids_BL.size(1)])
         return y_BLD
 
 
 @RIVALS.register("Hugging Face Marian")
 class HuggingFaceMarian(nn.Module):
-    """The translation model of `transformers`, with its fast attention."""
+    """The translation model of `transformers`, with its fast attention. Its norms are where the paper has them."""
 
-    def __init__(self, config: ModelConfig, vocabulary: Tokenizer) -> None:
+    def __init__(self, config: BenchConfig, vocabulary: Tokenizer) -> None:
         super().__init__()
         from transformers import MarianConfig, MarianMTModel
 
+        model = config.model
         options: dict[str, Any] = {
             "vocab_size": len(vocabulary),
-            "d_model": config.d_model,
-            "encoder_layers": config.n_encoder_layers,
-            "decoder_layers": config.n_decoder_layers,
-            "encoder_attention_heads": config.n_heads,
-            "decoder_attention_heads": config.n_heads,
-            "encoder_ffn_dim": config.d_ff,
-            "decoder_ffn_dim": config.d_ff,
-            "dropout": config.dropout,
-            "attention_dropout": 0.0,
-            "activation_dropout": 0.0,
+            "d_model": model.d_model,
+            "encoder_layers": model.n_encoder_layers,
+            "decoder_layers": model.n_decoder_layers,
+            "encoder_attention_heads": model.n_heads,
+            "decoder_attention_heads": model.n_heads,
+            "encoder_ffn_dim": model.d_ff,
+            "decoder_ffn_dim": model.d_ff,
+            "dropout": model.dropout,
+            "attention_dropout": model.attention_dropout,
+            "activation_dropout": model.activation_dropout,
             "activation_function": "relu",
             "scale_embedding": True,
-            "max_position_embeddings": 1024,
+            "max_position_embeddings": config.data.max_length,
             "pad_token_id": vocabulary.pad_id,
             "bos_token_id": vocabulary.bos_id,
             "eos_token_id": vocabulary.eos_id,
             "decoder_start_token_id": vocabulary.bos_id,
             "forced_eos_token_id": None,
             "use_cache": False,
+            "attn_implementation": "sdpa",
         }
-        options["attn_implementation"] = "sdpa"
         self.model = MarianMTModel(MarianConfig(**options))
 
     def forward(self, source_BS: Tensor, mask_BS: Tensor, target_BT: Tensor) -> Tensor:
@@ -114,61 +140,89 @@ class HuggingFaceMarian(nn.Module):
         return logits_BTV
 
 
-def refuse_unlike(config: ModelConfig) -> None:
-    """Raises ConfigError for a model that the rivals do not have."""
-    if config.activation is not Activation.relu or not config.bias:
+def refuse_unlike(config: BenchConfig) -> None:
+    """Raises ConfigError for a run that the rivals cannot make, or where one of them is not installed."""
+    usual = BenchConfig(subject=config.subject)
+    for key in FIXED:
+        group, name = key.split(".")
+        value, theirs = (getattr(getattr(one, group), name) for one in (config, usual))
+        if value != theirs:
+            shown, wanted = (str(getattr(one, "name", one)).lower() for one in (value, theirs))
+            raise ConfigError(f"{key}={shown}: the rivals have {wanted}. Choose that, or rivals=false")
+    if importlib.util.find_spec("transformers") is None:
         raise ConfigError(
-            f"model.activation={config.activation.name}, model.bias={config.bias}: the rivals have relu and biases."
-            " Choose those, or rivals=false"
+            "rivals=true: the package transformers is not installed. `pip install transformers`, or set rivals=false"
         )
 
 
 class Rival:
     """A net with Adam and torch's label-smoothed cross entropy."""
 
-    def __init__(self, name: str, config: BenchConfig, device: torch.device) -> None:
+    def __init__(self, net: str, config: BenchConfig, device: torch.device, *, compiled: bool = False) -> None:
         torch.manual_seed(config.seed)
         self.config, self.device = config, device
         self.dtype = choose_dtype(config.train.precision, device)
-        self.corpus, tokenizers = material(config)
-        self.vocabulary = tokenizers.target
-        self.net = RIVALS[name](config.model, self.vocabulary).to(device).train()
+        set_float32_products(config.train.precision, device)
+        prepared = material(config)
+        self.corpus, self.vocabulary = prepared.train, prepared.tokenizers.target
+        self.net = RIVALS[net](config, self.vocabulary).to(device).train()
+        # Lengths change from batch to batch: compiled once, for any length.
+        self.loss = torch.compile(self._loss, dynamic=True) if compiled else self._loss
         self.optimizer = torch.optim.Adam(self.net.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
-        self.batches = cycle(sorted_batches(self.corpus, tokens=config.train.tokens_per_update, seed=config.seed))
+        self.scaler = torch.amp.GradScaler(device.type, enabled=self.dtype is torch.float16)
+        settings = config.train
+        self.n_batches = -(-settings.tokens_per_update // settings.tokens_per_batch)  # in an update
+        tokens = settings.tokens_per_update // self.n_batches
+        self.batches = cycle(sorted_batches(self.corpus, tokens=tokens, seed=config.seed))
 
     def round(self) -> Round:
         n_target = n_source = n_cells = 0
         start = time.perf_counter()
         for _ in range(self.config.n_updates):
-            indices = next(self.batches)
-            n_cells += self.update(indices)
-            n_target += int(self.corpus.target_lengths[indices].sum())
-            n_source += int(self.corpus.source_lengths[indices].sum())
+            batches = [next(self.batches) for _ in range(self.n_batches)]
+            n_cells += self.update(batches)
+            n_target += sum(int(self.corpus.target_lengths[indices].sum()) for indices in batches)
+            n_source += sum(int(self.corpus.source_lengths[indices].sum()) for indices in batches)
         finish(self.device)
         return Round(n_target, n_source, n_cells, time.perf_counter() - start, peak_bytes(self.device))
 
-    def update(self, indices: Array) -> int:
-        """Learn from some sentences; the cells of the padded batch."""
-        pad_id = self.vocabulary.pad_id
-        source_BS = self._padded(self.corpus.source_ids, self.corpus.source_offsets, indices)
-        target_BT = self._padded(self.corpus.target_ids, self.corpus.target_offsets, indices)
-        target_in_BT = F.pad(target_BT[:, :-1], (1, 0), value=self.vocabulary.bos_id)
+    def update(self, batches: list[Array]) -> int:
+        """Learn from some sentences; the cells of the padded batches."""
+        n_tokens = sum(int(self.corpus.target_lengths[indices].sum()) for indices in batches)
+        n_cells = 0
         self.optimizer.zero_grad(set_to_none=True)
+        for indices in batches:
+            source_BS = self._padded(self.corpus.source_ids, self.corpus.source_offsets, indices)
+            target_BT = self._padded(self.corpus.target_ids, self.corpus.target_offsets, indices)
+            self.scaler.scale(self.loss(source_BS, target_BT) / n_tokens).backward()  # type: ignore[no-untyped-call]
+            n_cells += source_BS.numel() + target_BT.numel()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        return n_cells
+
+    def _loss(self, source_BS: Tensor, target_BT: Tensor) -> Tensor:
+        """Summed over the tokens."""
+        pad_id = self.vocabulary.pad_id
+        target_in_BT = F.pad(target_BT[:, :-1], (1, 0), value=self.vocabulary.bos_id)
         with torch.autocast(self.device.type, self.dtype, enabled=self.dtype is not torch.float32):
             logits_BTV = self.net(source_BS, source_BS != pad_id, target_in_BT)
-            loss = F.cross_entropy(
+            return F.cross_entropy(
                 logits_BTV.flatten(0, 1),
                 target_BT.flatten(),
                 ignore_index=pad_id,
                 label_smoothing=self.config.train.label_smoothing,
+                reduction="sum",
             )
-        loss.backward()  # type: ignore[no-untyped-call]
-        self.optimizer.step()
-        return source_BS.numel() + target_BT.numel()
 
     def _padded(self, ids: Array, offsets: Array, indices: Array) -> Tensor:
-        rows = [torch.from_numpy(ids[offsets[i] : offsets[i + 1]].astype(np.int64)) for i in indices]
-        return pad_sequence(rows, batch_first=True, padding_value=self.vocabulary.pad_id).to(self.device)
+        """On the device; a GPU does not wait for it."""
+        starts, ends = offsets[indices], offsets[indices + 1]
+        places_BL = starts[:, None] + np.arange((ends - starts).max())
+        is_real_BL = places_BL < ends[:, None]
+        found_BL = np.full(places_BL.shape, self.vocabulary.pad_id, np.int64)
+        found_BL[is_real_BL] = ids[places_BL[is_real_BL]]
+        found = torch.from_numpy(found_BL)
+        return (found.pin_memory() if self.device.type == "cuda" else found).to(self.device, non_blocking=True)
 
 
 def sorted_batches(corpus: EncodedCorpus, *, tokens: int, seed: int) -> list[Array]:
@@ -179,11 +233,11 @@ def sorted_batches(corpus: EncodedCorpus, *, tokens: int, seed: int) -> list[Arr
     return [batches[i] for i in np.random.default_rng(seed).permutation(len(batches))]
 
 
-def main() -> None:
+def make_ready() -> Callable[[], Round]:
     parameters = json.loads(sys.argv[1])
     config: BenchConfig = from_plain(BenchConfig, parameters["config"])
-    serve(Rival(parameters["name"], config, choose_device(config.device)).round)
+    return Rival(parameters["net"], config, choose_device(config.device), compiled=parameters["compiled"]).round
 
 
 if __name__ == "__main__":
-    main()
+    serve(make_ready)

@@ -18,14 +18,15 @@ from transformer_cli.schema import BenchConfig
 from transformer_cli.training.learner import choose_dtype
 
 OURS = "tfm"
-COLUMNS = ("", "target tokens/s", "tfm is faster by", "ms an update", "cells that are tokens", "useful GFLOP/s", "peak")
+COMPILED = "nn.Transformer"
+COLUMNS = ("", "target tokens/s", "tfm is faster by", "ms an update", "filled", "of matmul", "memory")
 
 
 def bench_train(config: BenchConfig, device: torch.device) -> Measured:
     """Rounds of each contestant in turn, in a process of its own; the first round is not counted."""
     if config.rivals:
-        refuse_unlike(config.model)
-    contestants = enter(config)
+        refuse_unlike(config)
+    contestants = enter(config, device)
     try:
         for contestant in contestants:
             contestant.round()
@@ -43,15 +44,17 @@ def bench_train(config: BenchConfig, device: torch.device) -> Measured:
     return summary(config, rounds, ceiling)
 
 
-def enter(config: BenchConfig) -> list[Contestant]:
-    """Ours with the settings of `tfm`, the others with none."""
+def enter(config: BenchConfig, device: torch.device) -> list[Contestant]:
+    """Ours with the settings of `tfm`, the others with none. On a GPU torch's module comes compiled, too."""
     plain = to_plain(config)
     usual = {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}
-    ours = Contestant(OURS, "transformer_cli.benchmarks.ours", {"config": plain}, os.environ)
-    if not config.rivals:
-        return [ours]
-    module = "transformer_cli.benchmarks.rivals"
-    return [ours, *(Contestant(name, module, {"config": plain, "name": name}, usual) for name in RIVALS.names())]
+    contestants = [Contestant(OURS, "transformer_cli.benchmarks.ours", {"config": plain}, os.environ)]
+    for net in RIVALS.names() if config.rivals else []:
+        for compiled in (False, True) if device.type == "cuda" and net == COMPILED else (False,):
+            parameters = {"config": plain, "net": net, "compiled": compiled}
+            name = f"{net}, compiled" if compiled else net
+            contestants.append(Contestant(name, "transformer_cli.benchmarks.rivals", parameters, usual))
+    return contestants
 
 
 class Ceiling:
@@ -93,36 +96,25 @@ def skeleton(config: BenchConfig, *, vocab_size: int) -> Transformer:
 def summary(config: BenchConfig, rounds: dict[str, list[Round]], ceiling: Ceiling) -> Measured:
     found = Measured("train", COLUMNS)
     rates = {name: [one.n_target_tokens / one.seconds for one in of] for name, of in rounds.items()}
-    useful = {name: [ceiling.flops(one) / one.seconds / 1e9 for one in of] for name, of in rounds.items()}
     for name, of in rounds.items():
-        milliseconds = Spread.of([1e3 * one.seconds / config.n_updates for one in of])
+        useful = ratio([ceiling.flops(one) / one.seconds for one in of], ceiling.rates)
+        faster = ratio(rates[OURS], rates[name])
         filled = sum(one.n_source_tokens + one.n_target_tokens for one in of) / sum(one.n_cells for one in of)
-        faster = "" if name == OURS else ratio(rates[OURS], rates[name]).shown(".2f")
-        peak = gigabytes(of[-1].peak_bytes)
-        found.rows.append(
-            [
-                name,
-                Spread.of(rates[name]).shown(),
-                faster,
-                milliseconds.shown(),
-                f"{filled:.1%}",
-                Spread.of(useful[name]).shown(),
-                peak,
-            ]
-        )
+        row = [name, Spread.of(rates[name]).shown_briefly(), "" if name == OURS else faster.shown(".2f")]
+        row += [f"{Spread.of([1e3 * one.seconds / config.n_updates for one in of]).median:,.1f}", f"{filled:.1%}"]
+        found.rows.append([*row, f"{useful.median:.1%}", gigabytes(of[-1].peak_bytes)])
         found.figures[name] = [asdict(one) for one in of]
-        if name != OURS:
-            found.ratios[f"tfm to {name}"] = ratio(rates[OURS], rates[name])
+        if name == OURS:
+            found.ratios["useful FLOP/s to a large product"] = useful
+        else:
+            found.ratios[f"tfm to {name}"] = faster
     shares, peak_rates = Spread.of(ceiling.shares), Spread.of([rate / 1e9 for rate in ceiling.rates])
     found.ratios["matrix products alone to the update"] = shares
-    found.ratios["useful FLOP/s to a large product"] = Spread.of(
-        [1e9 * one / rate for one, rate in zip(useful[OURS], ceiling.rates, strict=True)]
-    )
+    found.figures["large product, FLOP/s"] = ceiling.rates
     found.notes = [
-        f"The matrix products of our update by themselves take {shares.shown('.0%')} of it.",
-        f"A large product makes {peak_rates.shown()} GFLOP/s;"
-        f" our useful ones are {found.ratios['useful FLOP/s to a large product'].shown('.0%')} of that.",
-        f"{len(rounds[OURS])} rounds of {config.n_updates} updates each, in turn, after one that is not counted;"
-        " the median and, in brackets, the quartiles.",
+        f"A large matrix product makes {peak_rates.shown()} GFLOP/s, of which the products of real tokens are so many"
+        f" percent. Those of our update, made by themselves, take {shares.shown('.0%')} of its time.",
+        f"Rounds: {len(rounds[OURS])} of {config.n_updates} updates each, in turn, after one that is not counted. The"
+        " median; in brackets the quartiles, after ± half their distance. Ratios are taken round by round.",
     ]
     return found

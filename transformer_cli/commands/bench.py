@@ -1,5 +1,6 @@
 """`tfm bench`: what this machine can do, what tfm makes of it, and what others make of it."""
 
+import json
 from collections.abc import Callable
 
 import torch
@@ -8,10 +9,12 @@ from transformer_cli.benchmarks.feeding import bench_data
 from transformer_cli.benchmarks.machine import bench_machine
 from transformer_cli.benchmarks.parts import bench_attention, bench_loss
 from transformer_cli.benchmarks.report import Measured
+from transformer_cli.benchmarks.startup import bench_start
 from transformer_cli.benchmarks.training import bench_train
+from transformer_cli.config import to_plain
 from transformer_cli.models.device import choose_device, keep_freed_memory
 from transformer_cli.schema import BenchConfig, BenchSubject
-from transformer_cli.training.learner import check_parts
+from transformer_cli.training.learner import check_parts, set_float32_products
 
 BENCHES: dict[BenchSubject, Callable[[BenchConfig, torch.device], Measured]] = {
     BenchSubject.machine: bench_machine,
@@ -19,6 +22,7 @@ BENCHES: dict[BenchSubject, Callable[[BenchConfig, torch.device], Measured]] = {
     BenchSubject.loss: bench_loss,
     BenchSubject.attention: bench_attention,
     BenchSubject.data: bench_data,
+    BenchSubject.start: bench_start,
 }
 
 
@@ -27,4 +31,9 @@ def run(config: BenchConfig) -> None:
     device = choose_device(config.device)
     check_parts(config, device)
     keep_freed_memory()
-    BENCHES[config.subject](config, device).show(device, as_json=config.json)
+    set_float32_products(config.train.precision, device)
+    measured = BENCHES[config.subject](config, device)
+    if config.json:
+        print(json.dumps(measured.as_dict(device, to_plain(config)), indent=2))
+    else:
+        print(measured.text(device))

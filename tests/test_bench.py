@@ -1,0 +1,431 @@
+"""`tfm bench`: what it counts, what it refuses to time, and that rivals and we do the same."""
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tests.conftest import ROOT
+from transformer_cli.benchmarks import ours, rivals
+from transformer_cli.benchmarks.contestant import Contestant, Round
+from transformer_cli.benchmarks.material import random_sentences
+from transformer_cli.benchmarks.matmuls import flops, projections
+from transformer_cli.benchmarks.reference import check, check_model, gradient_errors
+from transformer_cli.benchmarks.report import WIDTH
+from transformer_cli.benchmarks.rivals import Rival, refuse_unlike, sorted_batches
+from transformer_cli.benchmarks.startup import overrides_of
+from transformer_cli.benchmarks.timing import Spread, in_turn, ratio
+from transformer_cli.benchmarks.training import Ceiling, skeleton, summary
+from transformer_cli.cli import main
+from transformer_cli.commands.bench import BENCHES
+from transformer_cli.config import load_config, to_plain
+from transformer_cli.errors import ConfigError, EnvironmentFault
+from transformer_cli.models.sentences import Packed
+from transformer_cli.models.transformer import Transformer
+from transformer_cli.schema import BenchConfig, BenchSubject, TrainConfig
+from transformer_cli.training import learner as learning
+
+CPU = torch.device("cpu")
+_WRITTEN = """
+    lengths=wmt rounds=1 rivals=false device=cpu data.max_length=60 data.tokenizer.vocab_size=50
+    model.d_model=16 model.d_ff=32 model.n_heads=2 model.n_encoder_layers=1 model.n_decoder_layers=1
+    train.tokens_per_update=600 train.tokens_per_batch=300
+"""
+TOY = _WRITTEN.split()
+
+
+@pytest.fixture(autouse=True)
+def _few_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transformer_cli.benchmarks.material.N_PAIRS", 500)
+
+
+@cache
+def config(*overrides: str) -> BenchConfig:
+    loaded: BenchConfig = load_config("bench", ["subject=train", *TOY, *overrides])
+    return loaded
+
+
+# ---- Counting
+
+
+def test_the_spread_is_the_median_and_the_quartiles() -> None:
+    assert Spread.of([5, 1, 4, 2, 3]) == Spread(2, 3, 4)
+    assert Spread(1, 2.5, 4).shown(".1f") == "2.5 (1.0–4.0)"
+    assert Spread(950, 1000, 1150).shown_briefly() == "1,000 ± 10%"
+
+
+def test_a_ratio_is_taken_round_by_round() -> None:
+    # A machine that is ten times as slow in the second round changes nothing.
+    assert ratio([2, 0.2, 3], [1, 0.1, 1]) == Spread(2, 2, 2.5)
+
+
+def test_what_is_short_is_called_several_times_in_a_round() -> None:
+    calls = []
+    taken = in_turn({"short": lambda: calls.append(1)}, rounds=3, device=CPU)
+    assert len(taken["short"]) == 3
+    assert max(taken["short"]) < 0.01
+    assert len(calls) > 1000
+
+
+def test_the_products_of_base_are_those_counted_by_hand() -> None:
+    base: BenchConfig = load_config("bench", ["subject=train", "model=base", "data.tokenizer.vocab_size=37000"])
+    found = flops(projections(skeleton(base, vocab_size=37_000), n_source=1, n_target=1))
+    d, ff = 512, 2048
+    per_source = 6 * (4 * d * d + 2 * d * ff) + 6 * 2 * d * d  # the encoder, and keys and values of it
+    per_target = 6 * (4 * d * d + 2 * d * d + 2 * d * ff) + d * 37_000
+    assert found == 6 * (per_source + per_target)  # two operations each, and twice as many on the way back
+    assert found == pytest.approx(380.6e6, rel=0.01)  # with attention's own products at 29 tokens a side
+
+
+def test_source_and_target_tokens_count_where_they_are() -> None:
+    model = skeleton(config(), vocab_size=50)
+    d, ff = 16, 32
+    assert flops(projections(model, n_source=1, n_target=0)) == 6 * (4 * d * d + 2 * d * ff + 2 * d * d)
+    assert flops(projections(model, n_source=0, n_target=1)) == 6 * (6 * d * d + 2 * d * ff + d * 50)
+
+
+def test_a_summary_counts_only_real_tokens() -> None:
+    toy = config("n_updates=2")
+    done = Round(n_target_tokens=1000, n_source_tokens=800, n_cells=3600, seconds=0.5, peak_bytes=10**9)
+    ceiling = Ceiling(toy, done, CPU)
+    ceiling.shares, ceiling.rates = [0.5], [1e9]
+    twice_as_slow = replace(done, seconds=1.0)
+    found = summary(toy, {"tfm": [done], "other": [twice_as_slow]}, ceiling)
+    assert found.ratios["tfm to other"] == Spread(2, 2, 2)
+    useful = found.ratios["useful FLOP/s to a large product"].median
+    assert useful == pytest.approx(ceiling.flops(done) / 0.5 / 1e9)
+    name, rate, faster, milliseconds, filled, _, memory = found.rows[1]
+    assert (name, rate, faster) == ("other", "1,000 ± 0%", "2.00 (2.00–2.00)")
+    assert (milliseconds, filled, memory) == ("500.0", "50.0%", "1.0 GB")
+
+
+def test_the_tables_fit_a_terminal() -> None:
+    toy = config()
+    done = Round(25_000_000, 25_000_000, 51_000_000, 24.0, 10**11)
+    ceiling = Ceiling(toy, replace(done, n_target_tokens=10, n_source_tokens=10), CPU)
+    ceiling.shares, ceiling.rates = [0.5], [790e12]
+    found = summary(toy, {"tfm": [done], "nn.Transformer, compiled": [done]}, ceiling)
+    assert max(map(len, found.text(CPU).split("\n"))) <= WIDTH
+
+
+# ---- Nothing that is wrong is timed
+
+
+@pytest.fixture
+def trainer() -> ours.Trainer:
+    return ours.Trainer(config(), CPU)
+
+
+def check_of(trainer: ours.Trainer) -> None:
+    check_model(trainer.run.learner, trainer.batches(0)[0], trainer.config, trainer.prepared.tokenizers)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_a_right_model_passes(precision: str, norm: str) -> None:
+    trainer = ours.Trainer(config(f"train.precision={precision}", f"norm={norm}", "model.dropout=0.5"), CPU)
+    before = {name: tensor.clone() for name, tensor in trainer.run.learner.model.state_dict().items()}
+    check_of(trainer)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in trainer.run.learner.model.state_dict().items())
+    assert trainer.run.learner.model.training
+
+
+def sees_the_future(monkeypatch: pytest.MonkeyPatch) -> None:
+    attend = Packed.attend
+
+    def wrong(self: Packed, *args: Any, dropout: float, causal: bool) -> Tensor:
+        return attend(self, *args, dropout=dropout, causal=False)
+
+    monkeypatch.setattr(Packed, "attend", wrong)
+
+
+def sees_its_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+    attend = Packed.attend
+
+    def wrong(self: Packed, keys: Packed, *args: Tensor, dropout: float, causal: bool) -> Tensor:
+        joined = [Packed([(1, sum(one.sizes))], one.device) for one in (self, keys)]
+        return attend(joined[0], joined[1], *args, dropout=dropout, causal=causal)
+
+    monkeypatch.setattr(Packed, "attend", wrong)
+
+
+def does_not_know_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Packed, "positions", property(lambda self: torch.zeros(sum(self.sizes), dtype=torch.int64)))
+
+
+def smooths_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = learning.smoothed_nll
+    monkeypatch.setattr(learning, "smoothed_nll", lambda *args, smoothing: right(*args, smoothing=2 * smoothing))
+
+
+def loses_a_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = learning.predict
+
+    def wrong(model: Transformer, *args: Any) -> tuple[Tensor, Tensor]:
+        model.decoder.layers[0].cross_attention.to_q.weight.register_hook(torch.zeros_like)
+        return right(model, *args)
+
+    monkeypatch.setattr(learning, "predict", wrong)
+
+
+WRONG = [sees_the_future, sees_its_neighbours, does_not_know_where_it_is, smooths_too_much, loses_a_gradient]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("make_wrong", WRONG)
+def test_a_wrong_model_is_not_timed(
+    make_wrong: Callable[[pytest.MonkeyPatch], None], precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = ours.Trainer(config(f"train.precision={precision}"), CPU)
+    make_wrong(monkeypatch)
+    with pytest.raises(EnvironmentFault, match=r"is .* off the plain computation in float64"):
+        check_of(trainer)
+
+
+def test_the_error_of_a_gradient_is_that_of_its_worst_part() -> None:
+    expected = {"large": torch.tensor([3.0, 4.0]), "small": torch.tensor([0.5])}
+    found = {"large": torch.tensor([3.0, 4.5]), "small": torch.tensor([0.4])}
+    whole, errors = gradient_errors(found, expected)
+    assert whole == pytest.approx((0.5**2 + 0.1**2) ** 0.5 / 25.25**0.5)
+    assert errors == {"large": pytest.approx(0.1), "small": pytest.approx(0.2)}
+    check("x", errors["large"], 0.11)
+    with pytest.raises(EnvironmentFault, match="nan"):
+        check("x", float("nan"), 0.1)
+
+
+@pytest.mark.parametrize("part", ["loss", "attention"])
+def test_a_wrong_part_is_not_timed(
+    part: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from transformer_cli.benchmarks import parts
+
+    right = parts.smoothed_nll
+    monkeypatch.setattr(parts, "smoothed_nll", lambda *args, smoothing: right(*args, smoothing=0.5))
+    sees_its_neighbours(monkeypatch)
+    assert main(["bench", part, *TOY]) == 5
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith(f"tfm: error: the gradient of {part} is ")
+    assert captured.err.count("\n") == 1
+
+
+# ---- Rivals
+
+
+def test_every_sentence_is_in_one_batch_of_the_rivals() -> None:
+    corpus = random_sentences(50, longest=60, seed=1)
+    batches = sorted_batches(corpus, tokens=300, seed=1)
+    assert sorted(np.concatenate(batches).tolist()) == list(range(len(corpus)))
+    assert max(int(corpus.target_lengths[batch].sum()) for batch in batches) < 300 + 60
+
+
+def test_random_sentences_end_and_are_as_long_as_those_of_wmt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transformer_cli.benchmarks.material.N_PAIRS", 50_000)
+    corpus = random_sentences(1000, longest=256, seed=1)
+    assert corpus.target_lengths.mean() == pytest.approx(29.3, rel=0.02)
+    assert (corpus.target_ids[corpus.target_offsets[1:] - 1] == 3).all()
+    assert np.array_equal(np.diff(corpus.source_offsets), corpus.source_lengths)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("net", ["nn.Transformer", "Hugging Face Marian"])
+def test_rivals_have_the_same_parameters_and_tokens(net: str, norm: str) -> None:
+    if net == "Hugging Face Marian":
+        pytest.importorskip("transformers")
+        if norm == "pre":
+            pytest.skip("it has none")
+    toy = config(f"norm={norm}")
+    trainer, rival = ours.Trainer(toy, CPU), Rival(net, toy, CPU)
+    theirs, mine = (
+        sum(p.numel() for p in model.parameters() if p.requires_grad)
+        for model in (rival.net, trainer.run.learner.model)
+    )
+    assert theirs == mine
+    rounds = [one.round() for one in (trainer, trainer, rival, rival)]
+    for one in rounds:
+        assert 450 < one.n_target_tokens < 750
+        assert one.n_target_tokens + one.n_source_tokens <= one.n_cells
+    assert all(p.grad is not None for p in rival.net.parameters() if p.requires_grad)
+
+
+@pytest.mark.parametrize("net", ["nn.Transformer", "Hugging Face Marian"])
+def test_rivals_drop_out_what_we_do(net: str) -> None:
+    if net == "Hugging Face Marian":
+        pytest.importorskip("transformers")
+    corpus = random_sentences(50, longest=60, seed=1)
+    source_BS, target_BT = (
+        torch.from_numpy(ids[: offsets[1]].astype(np.int64)).unsqueeze(0)
+        for ids, offsets in (
+            (corpus.source_ids, corpus.source_offsets),
+            (corpus.target_ids, corpus.target_offsets),
+        )
+    )
+    # Nothing at all, in training, when the sub-layers' dropout is none: not attention's weights, not inside the FFN.
+    rival = Rival(net, config("model.dropout=0"), CPU)
+    assert rival._loss(source_BS, target_BT) == rival._loss(source_BS, target_BT)
+    rival = Rival(net, config("model.dropout=0.5"), CPU)
+    assert rival._loss(source_BS, target_BT) != rival._loss(source_BS, target_BT)
+
+
+def test_padding_changes_no_loss_of_a_rival() -> None:
+    rival = Rival("nn.Transformer", config("model.dropout=0"), CPU)
+    source_BS, target_BT = torch.tensor([[7, 8, 9, 3]]), torch.tensor([[5, 6, 3]])
+    alone = rival._loss(source_BS, target_BT)
+    padded = rival._loss(torch.nn.functional.pad(source_BS, (0, 3)), torch.nn.functional.pad(target_BT, (0, 2)))
+    assert padded.item() == pytest.approx(alone.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "override", ["model.bias=false", "model.activation=gelu", "optimizer=muon", "train.ema=0.9", "train.clip_norm=1"]
+)
+def test_rivals_are_not_compared_with_what_they_do_not_have(override: str) -> None:
+    with pytest.raises(ConfigError, match=r"the rivals have .*rivals=false"):
+        refuse_unlike(config(override))
+
+
+def test_a_rival_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rivals.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"transformers is not installed.*rivals=false"):
+        refuse_unlike(config())
+
+
+# ---- Contestants
+
+
+@pytest.fixture
+def contestant(tmp_path: Path) -> Callable[[str], Contestant]:
+    """A process that runs a program after it has read its first line."""
+
+    def made(program: str) -> Contestant:
+        (tmp_path / "contestant.py").write_text(f"import sys\nsys.stdin.readline()\n{program}\n", encoding="utf-8")
+        return Contestant("x", "contestant", {}, os.environ | {"PYTHONPATH": str(tmp_path)})
+
+    return made
+
+
+def test_a_contestant_that_dies_is_named(contestant: Callable[[str], Contestant]) -> None:
+    dying = contestant("sys.exit(9)")
+    with pytest.raises(EnvironmentFault, match="x: ended with status 9"):
+        dying.round()
+    dying.close()
+
+
+def test_the_fault_of_a_contestant_is_ours(contestant: Callable[[str], Contestant]) -> None:
+    faulty = contestant('print(\'{"fault": "ConfigError", "message": "a=1: no"}\')')
+    with pytest.raises(ConfigError, match="x: a=1: no"):
+        faulty.round()
+    faulty.close()
+
+
+def test_a_contestant_that_is_closed_is_gone(contestant: Callable[[str], Contestant]) -> None:
+    working = contestant("import time; time.sleep(60)")
+    working.close()
+    assert working._process.returncode is not None
+    with pytest.raises(ProcessLookupError):
+        os.kill(working._process.pid, 0)
+
+
+def test_the_memory_of_a_contestant_is_its_own(tmp_path: Path) -> None:
+    program = """
+import torch
+from transformer_cli.benchmarks.contestant import peak_bytes
+print('{"n_target_tokens": 1, "n_source_tokens": 1, "n_cells": 2, "seconds": 1, "peak_bytes": %d}'
+      % peak_bytes(torch.device("cpu")), flush=True)
+"""
+    (tmp_path / "modest.py").write_text(program, encoding="utf-8")
+    mine = torch.ones(2**30, dtype=torch.uint8)
+    modest = Contestant("x", "modest", {}, os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"})
+    assert 10**8 < modest.round().peak_bytes < len(mine)
+    modest.close()
+
+
+# ---- The command
+
+
+@pytest.mark.parametrize("subject", ["machine", "loss", "attention", "data", "train"])
+def test_each_subject_prints_a_table(subject: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", subject, *TOY]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"tfm bench {subject}: ")
+    lines = text.split("\n")
+    assert max(map(len, lines)) <= WIDTH
+    table = [line for line in lines if line.startswith("|")]
+    assert len(table) > 2
+    assert len({len(line) for line in table}) == 1
+
+
+def test_json_tells_all(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "loss", "--json", *TOY]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert list(told) == ["subject", "machine", "settings", "ratios", "figures"]
+    assert told["subject"] == "loss"
+    assert told["machine"]["torch"] == torch.__version__
+    assert told["machine"]["commit"]
+    assert told["settings"]["model"]["d_model"] == 16
+    assert set(told["ratios"]["tfm to F.cross_entropy"]) == {"low", "median", "high"}
+    assert len(told["figures"]["tfm"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nonsense"], "subject: Invalid value 'nonsense', expected one of [machine, train,"),
+        ([], "subject: not set"),
+        (["train", "rounds=0"], "rounds=0: out of range"),
+        (["train", "n_updates=0"], "n_updates=0: out of range"),
+        (["train", "train.tokens_per_batch=auto"], "train.tokens_per_batch=auto: "),
+        (["train", "train.sharding=full"], "train.sharding=full: "),
+        (["train", "model.bias=false"], "model.bias=false: the rivals have true"),
+    ],
+)
+def test_bad_input_is_one_line(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", *words]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith(f"tfm: error: {message}")
+    assert captured.err.count("\n") == 1
+
+
+def test_the_start_that_is_timed_is_that_of_this_config() -> None:
+    wanted = config(
+        "data.train=[a b.en,c.de]", "data.root=null", "data=files", "data.source_lang=en", "data.target_lang=de"
+    )
+    overrides = overrides_of(wanted)
+    found = load_config("train", overrides)
+    plain = to_plain(wanted)
+    assert to_plain(found) == {key: plain[key] for key in to_plain(TrainConfig(data=wanted.data))}
+    assert overrides_of(load_config("bench", ["subject=start"])) == []
+
+
+@pytest.mark.slow
+def test_the_start_is_told_with_its_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["bench", "start", "rounds=1", "device=cpu", f"data.cache={tmp_path}", "--json"]
+    assert main(words) == 0
+    figures = json.loads(capsys.readouterr().out)["figures"]
+    (whole,), (parts,) = figures["whole"], figures["parts"]
+    assert parts["the first update"] > 0
+    assert sum(parts.values()) == pytest.approx(whole, rel=0.5)  # on a machine that others use too
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler uses what torch deprecates
+@pytest.mark.parametrize("net", ["nn.Transformer"])
+def test_a_compiled_rival_has_the_same_loss(net: str) -> None:
+    toy = config("model.dropout=0")
+    plain, compiled = Rival(net, toy, CPU), Rival(net, toy, CPU, compiled=True)
+    source_BS, target_BT = torch.tensor([[7, 8, 9, 3], [7, 3, 0, 0]]), torch.tensor([[5, 6, 3], [6, 3, 0]])
+    assert compiled.loss(source_BS, target_BT).item() == pytest.approx(
+        plain.loss(source_BS, target_BT).item(), rel=1e-4
+    )
+
+
+def test_every_subject_has_a_bench() -> None:
+    assert set(BENCHES) == set(BenchSubject)
