@@ -236,7 +236,7 @@ class Step:
 
     def __init__(self, config: BenchConfig, device: torch.device) -> None:
         trainer = Trainer(config, device)
-        learner, (batch, *_) = trainer.run.learner, trainer.batches(0)
+        learner, (batch, *_) = trainer.run.learner, trainer.batches(1)
         self.model, self.autocast = learner.whole_model, learner.autocast
         self.smoothing, self.n_tokens = config.train.label_smoothing, batch.n_target_tokens
         self.source = Packed([(run.n_pairs, run.source_length) for run in batch.runs], device)

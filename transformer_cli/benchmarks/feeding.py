@@ -15,7 +15,7 @@ N_MADE = 20  # updates' batches in a round
 
 def bench_data(config: BenchConfig, device: torch.device) -> Measured:
     """Batches made one after another, beside whole updates, in turn; the first round is not counted."""
-    trainer, steps = Trainer(config, device), count()
+    trainer, steps = Trainer(config, device), count(1)
 
     def make() -> int:
         return sum(batch.n_target_tokens for _ in range(N_MADE) for batch in trainer.batches(next(steps)))

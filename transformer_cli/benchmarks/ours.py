@@ -16,6 +16,7 @@ from transformer_cli.benchmarks.reference import check_model
 from transformer_cli.benchmarks.timing import finish
 from transformer_cli.config import from_plain
 from transformer_cli.data.batching import Batch
+from transformer_cli.data.prefetch import Prefetcher
 from transformer_cli.models.device import choose_device, keep_freed_memory
 from transformer_cli.schema import BenchConfig
 from transformer_cli.training.loop import Run
@@ -30,10 +31,11 @@ class Trainer:
         self.config, self.device = config, device
         self.prepared = material(config)
         self.run = Run(config, self.prepared, device, Ranks(StopRequest()))
+        self.run.ahead = Prefetcher(self.batches, 1)
 
     def batches(self, step: int) -> list[Batch]:
-        """Those of an update, counted from 0."""
-        return self.run.batches(self.run.plan.update(step))
+        """Those of an update, counted from 1."""
+        return self.run.batches(step)
 
     def round(self) -> Round:
         before = self._counts()
@@ -56,7 +58,7 @@ def make_ready() -> Callable[[], Round]:
     device = choose_device(config.device)
     keep_freed_memory()
     trainer = Trainer(config, device)
-    check_model(trainer.run.learner, trainer.batches(0)[0], config, trainer.prepared.tokenizers)
+    check_model(trainer.run.learner, trainer.batches(1)[0], config, trainer.prepared.tokenizers)
     return trainer.round
 
 
