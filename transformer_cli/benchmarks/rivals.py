@@ -9,6 +9,7 @@ import importlib.util
 import json
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from itertools import cycle
 from typing import Any
@@ -43,7 +44,7 @@ FIXED = (
 
 @RIVALS.register("nn.Transformer")
 class PlainTransformer(nn.Module):
-    """Torch's own module as its documentation says to use it, with dropout where the paper has it."""
+    """Torch's own module as its documentation says to use it; it has dropout in more places than the paper."""
 
     positions_LD: Tensor
 
@@ -56,30 +57,18 @@ class PlainTransformer(nn.Module):
             config.data.max_length, model.d_model, interleaved=True, dtype=torch.float32, device=torch.device("cpu")
         )
         self.register_buffer("positions_LD", table_LD, persistent=False)
-        layer: dict[str, Any] = {
-            "d_model": model.d_model,
-            "nhead": model.n_heads,
-            "dim_feedforward": model.d_ff,
-            "dropout": model.dropout,
-            "batch_first": True,
-            "norm_first": model.norm is Norm.pre,
-        }
-        # nn.Transformer by itself ends each stack in a norm, which the paper does not have.
-        norms = [nn.LayerNorm(model.d_model) if model.norm is Norm.pre else None for _ in range(2)]
-        self.transformer = nn.Transformer(
-            model.d_model,
-            model.n_heads,
-            batch_first=True,
-            custom_encoder=nn.TransformerEncoder(
-                nn.TransformerEncoderLayer(**layer), model.n_encoder_layers, norms[0], enable_nested_tensor=False
-            ),
-            custom_decoder=nn.TransformerDecoder(nn.TransformerDecoderLayer(**layer), model.n_decoder_layers, norms[1]),
-        )
-        for module in self.transformer.modules():
-            if isinstance(module, nn.MultiheadAttention):
-                module.dropout = model.attention_dropout
-            if isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
-                module.dropout.p = model.activation_dropout  # the one inside the feed-forward layer
+        with warnings.catch_warnings():  # of nested tensors, which only matter without gradients
+            warnings.simplefilter("ignore")
+            self.transformer = nn.Transformer(
+                model.d_model,
+                model.n_heads,
+                model.n_encoder_layers,
+                model.n_decoder_layers,
+                model.d_ff,
+                model.dropout,
+                batch_first=True,
+                norm_first=model.norm is Norm.pre,
+            )
         nn.init.normal_(self.embedding.weight, std=model.d_model**-0.5)
 
     def forward(self, source_BS: Tensor, mask_BS: Tensor, target_BT: Tensor) -> Tensor:
@@ -97,6 +86,22 @@ class PlainTransformer(nn.Module):
         x_BLD = self.embedding(ids_BL) * self.scale
         y_BLD: Tensor = self.dropout(x_BLD + self.positions_LD[: ids_BL.size(1)])
         return y_BLD
+
+
+@RIVALS.register("nn.Transformer, our dropout")
+class MatchedTransformer(PlainTransformer):
+    """The same with dropout and norms only where ours are."""
+
+    def __init__(self, config: BenchConfig, vocabulary: Tokenizer) -> None:
+        super().__init__(config, vocabulary)
+        model = config.model
+        for module in self.transformer.modules():
+            if isinstance(module, nn.MultiheadAttention):
+                module.dropout = model.attention_dropout
+            if isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
+                module.dropout.p = model.activation_dropout  # the one inside the feed-forward layer
+        if model.norm is Norm.post:
+            self.transformer.encoder.norm = self.transformer.decoder.norm = None
 
 
 @RIVALS.register("Hugging Face Marian")
