@@ -37,7 +37,7 @@ def measured(command: str) -> dict[str, dict[str, float]]:
 
 def losses(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """A line for each ratio on file that is too low now, or is no longer measured."""
-    found = []
+    found = [f"{name}: not on file. Run scripts/bench_regress --update" for name in now if name not in before]
     for name, then in before.items():
         if name not in now:
             found.append(f"{name}: no longer measured. Run scripts/bench_regress --update if that is meant")
@@ -52,7 +52,7 @@ def losses(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--update", action="store_true", help="write what is measured into benchmarks/ratios.json")
-    parser.add_argument("--only", help="one measurement by name")
+    parser.add_argument("--only", choices=MEASUREMENTS, help="one measurement by name")
     options = parser.parse_args()
     chosen = {options.only: MEASUREMENTS[options.only]} if options.only else MEASUREMENTS
     now = {

@@ -11,7 +11,7 @@ import torch
 from tests.toy_run import CPU, config, metrics, prepared, run, run_until, sha256
 from transformer_cli.config import load_config
 from transformer_cli.data.batching import Batch
-from transformer_cli.errors import ConfigError
+from transformer_cli.errors import ConfigError, EnvironmentFault
 from transformer_cli.training import batch_size, resuming
 from transformer_cli.training.batch_size import ON_CPU, ROOM, SMALLEST, chosen, fits, largest, useful
 from transformer_cli.training.checkpoints import CheckpointStore
@@ -147,6 +147,17 @@ def test_the_word_is_a_value_of_the_key_and_no_other_word_is() -> None:
             load_config("train", [f"train.tokens_per_batch={value}"])
     with pytest.raises(ConfigError, match=r"train\.tokens_per_batch=0: out of range"):
         load_config("train", ["train.tokens_per_batch=0"])
+
+
+def test_a_model_that_does_not_fit_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forget(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    monkeypatch.setattr(batch_size, "Trial", forget)
+    with pytest.raises(
+        EnvironmentFault, match=r"^train\.tokens_per_batch=auto: the model and its optimizer do not fit"
+    ):
+        chosen(config(), prepared(), torch.device("cuda"), 1)
 
 
 @pytest.mark.gpu

@@ -215,6 +215,16 @@ def test_corpora_are_mixed_by_weight_and_share_what_is_prepared(config: DataConf
     assert again.parts[0].times < 1 < again.parts[1].times
 
 
+def test_weights_that_leave_an_epoch_without_pairs_are_refused(
+    config: DataConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    twice = replace(config, train=["train.en", "train.fr", "train.en", "train.fr"], drop_duplicates=False)
+    with pytest.raises(ConfigError, match=r"^data\.weights=\[0\.001, 0\.001\]: leave an epoch without a pair\. Raise"):
+        prepare(replace(twice, weights=[0.001, 0.001]))
+    prepare(replace(twice, weights=[1.0, 0.001]))
+    assert "data.weights: an epoch has none of the 40 pairs of corpus 2" in caplog.text
+
+
 @pytest.mark.parametrize("weights", [[1.0], [1.0, 2.0, 3.0]])
 def test_weights_are_as_many_as_the_corpora(config: DataConfig, weights: list[float]) -> None:
     twice = replace(config, train=["train.en", "train.fr", "train.en", "train.fr"], weights=weights)

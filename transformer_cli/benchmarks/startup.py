@@ -155,8 +155,9 @@ def main() -> None:
 
     marks.mark("importing torch")
     import transformer_cli.commands.train  # noqa: F401
+    from transformer_cli.data.prefetch import Prefetcher
     from transformer_cli.data.prepare import prepare
-    from transformer_cli.models.device import choose_device
+    from transformer_cli.models.device import choose_device, keep_freed_memory
     from transformer_cli.training.checkpoints import CheckpointStore
     from transformer_cli.training.learner import check_parts
     from transformer_cli.training.loop import FirstRun
@@ -170,13 +171,14 @@ def main() -> None:
     with open_run(config) as run_dir:
         marks.mark("the run's folder")
         prepared = prepare(config.data)
+        keep_freed_memory()
         marks.mark("opening the prepared data")
         torch.optim.Adam([torch.zeros(1, requires_grad=True)])
         marks.mark("the first optimizer of torch")
         run = FirstRun(config, prepared, device, Ranks(StopRequest()), CheckpointStore(run_dir))
         marks.mark("building model and optimizer")
         run.resume(None)
-        with run.at_work():
+        with run.at_work(), Prefetcher(run.batches, 1) as run.ahead:
             marks.mark("opening the run's files")
             run.update()
             run.watch()

@@ -13,7 +13,7 @@ from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.data.text_checks import check_text
 from transformer_cli.data.tokenizer_checks import check_tokenizer
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.device import choose_device
+from transformer_cli.models.device import choose_device, keep_freed_memory
 from transformer_cli.schema import DoctorConfig, TrainConfig
 from transformer_cli.training.batch_size import settled
 from transformer_cli.training.learner import check_parts
@@ -30,8 +30,9 @@ def run(config: DoctorConfig) -> None:
 
     start = time.perf_counter()
     prepared = prepare(config.data, progress=True)
-    training = settled(training, prepared, device, Ranks(StopRequest()), None)
     opened = time.perf_counter()
+    keep_freed_memory()
+    training = settled(training, prepared, device, Ranks(StopRequest()), None)
     report = examine(training, prepared, device)
     report.figures["seconds"] = {"prepare": opened - start, "checks": time.perf_counter() - opened}
     show(report, training, as_json=config.json)

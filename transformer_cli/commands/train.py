@@ -26,7 +26,6 @@ def run(config: TrainConfig) -> float | None:
     # Before the data: a missing GPU or a misspelt name should not cost an hour of preparation.
     device = choose_device(config.device)
     check_parts(config, device)
-    keep_freed_memory()
     with (
         stop_signals(speaks=is_first_rank()) as request,
         join_ranks(request, device_type=device.type, timeout_s=config.train.rank_timeout) as ranks,
@@ -36,12 +35,14 @@ def run(config: TrainConfig) -> float | None:
         if not ranks.is_first:
             ranks.share("the run directory is ours", None)
             prepared = prepare(config.data)
+            keep_freed_memory()
             _require_same("prepared data", prepared.fingerprint, ranks)
             assist(config, prepared, device=device, ranks=ranks)
             return None
         with open_run(config) as run_dir:
             ranks.share("the run directory is ours", "")
             prepared = prepare(config.data, progress=True)
+            keep_freed_memory()  # not what preparing took
             _require_same("prepared data", prepared.fingerprint, ranks)
             result = train(config, prepared, run_dir, device=device, ranks=ranks)
         request.note_end()

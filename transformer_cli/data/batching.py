@@ -123,9 +123,9 @@ class BatchPlan:
         assert 0 < longest <= tokens_per_update, f"a target of {longest} tokens in updates of {tokens_per_update}"
         # Parts of the epoch that are as large as the longest sentence are no more than there are sentences.
         self.updates_per_epoch = max(1, min(round(total / tokens_per_update), total // longest))
-        tokens_in_update = total // self.updates_per_epoch
+        self.tokens_per_update = total / self.updates_per_epoch
         group = max(longest, _TOKENS_PER_GROUP)
-        self._groups_per_update = max(1, min(_GROUPS_PER_UPDATE, tokens_in_update // group))
+        self._groups_per_update = max(1, min(_GROUPS_PER_UPDATE, int(self.tokens_per_update) // group))
         self._n_windows = min(self.updates_per_epoch, -(-self._n_pairs // pairs_per_window))
         nothing = np.empty(0, np.int64)
         self._made = ((-1, -1), nothing, nothing)  # the last window; one attribute, since threads may share a plan

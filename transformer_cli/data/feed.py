@@ -1,5 +1,6 @@
 """What each update of a run learns from."""
 
+from collections.abc import Iterator
 from importlib.metadata import version
 
 import numpy as np
@@ -12,6 +13,7 @@ from transformer_cli.errors import EnvironmentFault
 from transformer_cli.schema import TrainConfig
 
 _TRIED = 100  # sentences
+_LOOKED_AT = 50  # updates
 
 
 class Feed:
@@ -51,6 +53,10 @@ class Feed:
         """Those of an update."""
         pairs = self.pairs(step)
         return micro_batches(pairs, np.arange(len(pairs)), self._tokenizers, max_tokens=self._max_tokens)
+
+    def expected(self) -> Iterator[Batch]:
+        """Some, for whoever wants to know what they are like."""
+        return (batch for step in range(1, _LOOKED_AT + 1) for batch in self.batches(step))
 
     def _require_seeds(self) -> None:
         few = np.arange(min(len(self._corpus), _TRIED))

@@ -36,6 +36,7 @@ from transformer_cli.data.lines import open_text
 from transformer_cli.data.shuffling import Part, mixed
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, sampled, train_tokenizer
 from transformer_cli.environment import folder_named
+from transformer_cli.errors import ConfigError
 from transformer_cli.logs import LOGGER
 from transformer_cli.schema import DataConfig
 
@@ -198,6 +199,12 @@ def _parts(folder: Path, corpus: EncodedCorpus, config: DataConfig) -> list[Part
     sizes: list[int] = json.loads((folder / _PARTS).read_bytes())
     ends = corpus.target_offsets[np.cumsum([0, *sizes])]
     times = mixed(np.diff(ends).tolist(), config.weights or [1.0] * len(sizes), config.temperature)
+    counts = [round(size * often) for size, often in zip(sizes, times, strict=True)]
+    if not any(counts):
+        raise ConfigError(f"data.weights={config.weights}: leave an epoch without a pair. Raise them")
+    for number, (size, count) in enumerate(zip(sizes, counts, strict=True), 1):
+        if size and not count:
+            LOGGER.warning("data.weights: an epoch has none of the %s pairs of corpus %d", f"{size:,}", number)
     return [Part(*part) for part in zip(sizes, times, strict=True)]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from transformer_cli.data.prepare import Prepared
+from transformer_cli.errors import EnvironmentFault
 from transformer_cli.logs import LOGGER
 from transformer_cli.schema import AUTO, TrainConfig
 from transformer_cli.training.checkpoints import Checkpoint
@@ -53,11 +54,25 @@ def _before(checkpoint: Checkpoint, now: dict[str, Any]) -> int | None:
 def chosen(config: TrainConfig, prepared: Prepared, device: torch.device, world_size: int) -> int:
     """For this device by itself."""
     if device.type == "cuda":
-        trial = Trial(with_number(config, SMALLEST), prepared, device)
-        trial.warm_up()
+        trial = _begun(with_number(config, SMALLEST), prepared, device)
         return largest(trial, useful(trial, world_size))
     affordable = int(CPU_SHARE * available_memory() / (2 * 4 * len(prepared.tokenizers.target)))
     return min(max(SMALLEST, min(ON_CPU, affordable)), -(-config.train.tokens_per_update // world_size))
+
+
+def _begun(config: TrainConfig, prepared: Prepared, device: torch.device) -> Trial:
+    """A trial after its first update. Raises EnvironmentFault where not even that fits."""
+    try:
+        trial = Trial(config, prepared, device)
+        trial.warm_up()
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise EnvironmentFault(
+            "train.tokens_per_batch=auto: the model and its optimizer do not fit into the memory of this device."
+            " Choose a smaller model, or a device with more memory"
+        ) from error
+    return trial
 
 
 def useful(trial: Trial, world_size: int) -> int:

@@ -62,7 +62,6 @@ from transformer_cli.training.validation import DevScores, Rank, Validator, show
 from transformer_cli.training.writers import Recorder, log_file
 
 RESULT_FILE = "result.json"
-LOOKED_AT = 50  # updates, for how large their batches are
 UNSOUND = "the loss or a weight is not a finite number"
 _OF_THIS_MACHINE = ("root", "cache")  # keys of the data config that a shared model file should not tell
 
@@ -138,8 +137,7 @@ class Run:
         self.feed = Feed(config, prepared)
         self.ahead: Prefetcher[list[Batch]]
         self.progress, self.interval = Progress(), Interval(device)
-        expected = (batch for step in range(1, LOOKED_AT + 1) for batch in self.feed.batches(step))
-        self.learner.expect(expected, longest=self.feed.longest)
+        self.learner.expect(self.feed.expected(), longest=self.feed.longest)
         if ranks.is_first:
             warn_of_uneven_shares(self.feed.batches(1), ranks.world_size, config.train.tokens_per_batch)
         self.n_skipped = 0  # updates, as far as they were noticed

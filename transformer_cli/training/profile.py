@@ -60,7 +60,10 @@ class Trace:
             profiler.stop()
 
     def _tell(self, profiler: profile) -> None:
-        """Called by torch when the last update is traced."""
+        """Called by torch when the last update is traced, or when the run ends before."""
+        n_traced = self._n_updates - WAIT - WARM_UP
+        if n_traced < 1:
+            return
         file = self._folder / f"step-{self._step:08d}{SUFFIX}"
         try:
             self._write(profiler, file)
@@ -70,7 +73,7 @@ class Trace:
         LOGGER.info(
             "%s: open it in https://ui.perfetto.dev, or with tensorboard --logdir %s", file, self._folder.parent
         )
-        for line in costliest(profiler, n_updates=self._n_updates - WAIT - WARM_UP, on_gpu=self._on_gpu):
+        for line in costliest(profiler, n_updates=n_traced, on_gpu=self._on_gpu):
             LOGGER.info("%s", line)
 
     def _write(self, profiler: profile, file: Path) -> None:

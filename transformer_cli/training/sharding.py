@@ -23,6 +23,7 @@ from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import ConfigError, EnvironmentFault
 from transformer_cli.models.transformer import Transformer
 from transformer_cli.schema import TrainConfig
+from transformer_cli.training.ema import PREFIX as EMA
 from transformer_cli.training.learner import Learner, is_out_of_memory, stable_seed
 from transformer_cli.training.optimizers import check_optimizer_tensors, optimizer_tensors
 from transformer_cli.training.ranks import Ranks
@@ -136,6 +137,9 @@ class ShardedLearner(Learner):
     def take(
         self, weights: Mapping[str, Tensor] | None, remembered: Mapping[str, Tensor], shapes: Mapping[str, list[int]]
     ) -> None:
+        # A moving average, which a run without shards may have kept, has nobody to go on with it here.
+        remembered = {name: tensor for name, tensor in remembered.items() if not name.startswith(EMA)}
+        shapes = {name: shape for name, shape in shapes.items() if not name.startswith(EMA)}
         whole: dict[str, Tensor] = {}
         if self.ranks.is_first:
             if weights is not None:

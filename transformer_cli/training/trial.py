@@ -92,6 +92,7 @@ class Trial:
         self.learner = Learner(config, prepared.tokenizers, device)
         self.schedule = build_schedule(config.schedule, d_model=config.model.d_model, max_steps=config.train.max_steps)
         self.feed = Feed(config, prepared)
+        self.learner.expect(self.feed.expected(), longest=self.feed.longest)
         self.seconds_per_token = 0.0  # of the last update
         self.is_finite = True
 
@@ -295,7 +296,7 @@ def _estimate(trial: Trial, section: Section) -> None:
     settings, plan = trial.config.train, trial.feed.plan
     seconds, timed = _seconds_per_update(trial)
     total, epochs = seconds * settings.max_steps, settings.max_steps / plan.updates_per_epoch
-    tokens = int(trial.corpus.target_lengths.sum(dtype=np.int64)) / plan.updates_per_epoch
+    tokens = plan.tokens_per_update
     section.figures |= {
         "seconds_per_update": seconds,
         "timed": timed,
