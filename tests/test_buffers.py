@@ -5,7 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transformer_cli.data.batching import Batch, Run
+from transformer_cli.benchmarks.material import random_sentences
+from transformer_cli.data.batching import Batch, BatchPlan, Run
 from transformer_cli.data.buffers import MOST_SIZES, NOBODY, Filled, Side, Sizes, chosen, constant_sizes, filled
 
 LONGEST = 40
@@ -89,3 +90,19 @@ def test_updates_of_unlike_size_get_several() -> None:
     assert len(constant) == MOST_SIZES + 1
     n_cells = sum(next(one for one in constant if one.hold(sizes)).n_tokens for sizes in expected)
     assert sum(sizes.n_tokens for sizes in expected) > 0.96 * n_cells
+
+
+def test_large_updates_fill_buffers_of_one_size_to_98_percent() -> None:
+    corpus = random_sentences(8000, longest=256, seed=1)  # as long as those of WMT
+    plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, tokens_per_update=25_000, seed=1)
+    taken = []
+    for step in range(150):
+        update = plan.update(step)
+        sides = corpus.source_lengths[update], corpus.target_lengths[update]
+        source, target = (int(side.sum()) for side in sides)
+        taken.append(Sizes(source, target, len(update), max(int(side.max()) for side in sides)))
+    expected, later = taken[:50], taken[50:]
+    first, _ = constant_sizes(expected, longest=256)
+    held = [sizes for sizes in later if first.hold(sizes)]
+    assert len(held) >= 98
+    assert sum(sizes.n_tokens for sizes in held) / (len(held) * first.n_tokens) >= 0.98

@@ -17,6 +17,7 @@ from transformer_cli.data.tokenizer import Tokenizers
 
 _GROUPS_PER_UPDATE = 8  # mixed lengths in an update, and still long runs of one length
 _TOKENS_PER_GROUP = 1024  # at least
+_GROUPED_BELOW = 16_384  # target tokens of an update
 _PAIRS_PER_WINDOW = 1 << 17  # at most: sentences are sorted by length inside shuffled windows of this size
 
 
@@ -95,7 +96,9 @@ class BatchPlan:
     """The sentences of every update, a pure function of (seed, step): there is no state to save or restore.
 
     An epoch is a shuffle of all sentences, cut into windows. A window is sorted by length and cut at equal numbers of
-    target tokens into groups of like length, and an update is a handful of its groups drawn at random. Each window is
+    target tokens into groups of like length, and an update is a handful of its groups drawn at random. Large updates
+    are cut from the shuffle itself: they have sentences of like length anyway, and all of them nearly as many source
+    tokens, as a GPU's buffers of constant size would have it. Each window is
     made without the others: a step is found at once wherever it is, and memory does not grow with the corpus.
     Every epoch has the same number of updates and every sentence exactly once, or those of each of `parts` as often as
     it says. An update is as near to `tokens_per_update` as equal parts of the corpus come, and no smaller than a
@@ -125,7 +128,10 @@ class BatchPlan:
         self.updates_per_epoch = max(1, min(round(total / tokens_per_update), total // longest))
         self.tokens_per_update = total / self.updates_per_epoch
         group = max(longest, _TOKENS_PER_GROUP)
-        self._groups_per_update = max(1, min(_GROUPS_PER_UPDATE, int(self.tokens_per_update) // group))
+        self._is_grouped = self.tokens_per_update < _GROUPED_BELOW
+        self._groups_per_update = 1
+        if self._is_grouped:
+            self._groups_per_update = max(1, min(_GROUPS_PER_UPDATE, int(self.tokens_per_update) // group))
         self._n_windows = min(self.updates_per_epoch, -(-self._n_pairs // pairs_per_window))
         nothing = np.empty(0, np.int64)
         self._made = ((-1, -1), nothing, nothing)  # the last window; one attribute, since threads may share a plan
@@ -153,7 +159,8 @@ class BatchPlan:
             members = self._mix.sentences(members, epoch)
         random = self._random(epoch, window, 0)
         order = members[shuffled(len(members), random)]
-        order = order[np.lexsort((self._target_lengths[order], self._source_lengths[order]))]
+        if self._is_grouped:
+            order = order[np.lexsort((self._target_lengths[order], self._source_lengths[order]))]
 
         n_groups = self._groups_per_update * (updates[1] - updates[0])
         sizes = _equal_parts(self._target_lengths[order], n_groups)
