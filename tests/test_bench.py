@@ -2,9 +2,10 @@
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.conftest import ROOT
-from transformer_cli.benchmarks import ours, rivals
+from transformer_cli.benchmarks import machine, matmuls, ours, rivals
 from transformer_cli.benchmarks.contestant import Contestant, Round
 from transformer_cli.benchmarks.material import random_sentences
 from transformer_cli.benchmarks.matmuls import flops, projections
@@ -22,7 +24,7 @@ from transformer_cli.benchmarks.reference import check, check_model, gradient_er
 from transformer_cli.benchmarks.report import WIDTH
 from transformer_cli.benchmarks.rivals import Rival, refuse_unlike, sorted_batches
 from transformer_cli.benchmarks.startup import overrides_of
-from transformer_cli.benchmarks.timing import Spread, in_turn, ratio
+from transformer_cli.benchmarks.timing import Spread, best, in_turn, ratio
 from transformer_cli.benchmarks.training import Ceiling, skeleton, summary
 from transformer_cli.cli import main
 from transformer_cli.commands.bench import BENCHES
@@ -34,6 +36,7 @@ from transformer_cli.schema import BenchConfig, BenchSubject, TrainConfig
 from transformer_cli.training import learner as learning
 
 CPU = torch.device("cpu")
+MATCHED = "nn.Transformer, our dropout"
 _WRITTEN = """
     lengths=wmt rounds=1 rivals=false device=cpu data.max_length=60 data.tokenizer.vocab_size=50
     model.d_model=16 model.d_ff=32 model.n_heads=2 model.n_encoder_layers=1 model.n_decoder_layers=1
@@ -43,8 +46,10 @@ TOY = _WRITTEN.split()
 
 
 @pytest.fixture(autouse=True)
-def _few_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
+def _briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("transformer_cli.benchmarks.material.N_PAIRS", 500)
+    for module in (machine, matmuls):
+        monkeypatch.setattr(module, "best", partial(best, budget_s=0.0))
 
 
 @cache
@@ -120,8 +125,16 @@ def test_the_tables_fit_a_terminal() -> None:
 
 
 @pytest.fixture
-def trainer() -> ours.Trainer:
-    return ours.Trainer(config(), CPU)
+def trained() -> Iterator[Callable[..., ours.Trainer]]:
+    """Makes a trainer with some overrides; in the end its thread ends, too."""
+    with ExitStack() as stack:
+
+        def made(*overrides: str) -> ours.Trainer:
+            trainer = ours.Trainer(config(*overrides), CPU)
+            stack.callback(trainer.run.ahead.close)
+            return trainer
+
+        yield made
 
 
 def check_of(trainer: ours.Trainer) -> None:
@@ -130,8 +143,8 @@ def check_of(trainer: ours.Trainer) -> None:
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_a_right_model_passes(precision: str, norm: str) -> None:
-    trainer = ours.Trainer(config(f"train.precision={precision}", f"norm={norm}", "model.dropout=0.5"), CPU)
+def test_a_right_model_passes(precision: str, norm: str, trained: Callable[..., ours.Trainer]) -> None:
+    trainer = trained(f"train.precision={precision}", f"norm={norm}", "model.dropout=0.5")
     before = {name: tensor.clone() for name, tensor in trainer.run.learner.model.state_dict().items()}
     check_of(trainer)
     assert all(torch.equal(tensor, before[name]) for name, tensor in trainer.run.learner.model.state_dict().items())
@@ -147,18 +160,22 @@ def sees_the_future(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Packed, "attend", wrong)
 
 
+def n_rows(packed: Packed) -> int:
+    return sum(n_sentences * length for n_sentences, length in packed.runs)
+
+
 def sees_its_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
     attend = Packed.attend
 
     def wrong(self: Packed, keys: Packed, *args: Tensor, dropout: float, causal: bool) -> Tensor:
-        joined = [Packed([(1, sum(one.sizes))], one.device) for one in (self, keys)]
+        joined = [Packed([(1, n_rows(one))], one.device) for one in (self, keys)]
         return attend(joined[0], joined[1], *args, dropout=dropout, causal=causal)
 
     monkeypatch.setattr(Packed, "attend", wrong)
 
 
 def does_not_know_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Packed, "positions", property(lambda self: torch.zeros(sum(self.sizes), dtype=torch.int64)))
+    monkeypatch.setattr(Packed, "positions", property(lambda self: torch.zeros(n_rows(self), dtype=torch.int64)))
 
 
 def smooths_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,9 +199,12 @@ WRONG = [sees_the_future, sees_its_neighbours, does_not_know_where_it_is, smooth
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("make_wrong", WRONG)
 def test_a_wrong_model_is_not_timed(
-    make_wrong: Callable[[pytest.MonkeyPatch], None], precision: str, monkeypatch: pytest.MonkeyPatch
+    make_wrong: Callable[[pytest.MonkeyPatch], None],
+    precision: str,
+    trained: Callable[..., ours.Trainer],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    trainer = ours.Trainer(config(f"train.precision={precision}"), CPU)
+    trainer = trained(f"train.precision={precision}")
     make_wrong(monkeypatch)
     with pytest.raises(EnvironmentFault, match=r"is .* off the plain computation in float64"):
         check_of(trainer)
@@ -236,14 +256,14 @@ def test_random_sentences_end_and_are_as_long_as_those_of_wmt(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-@pytest.mark.parametrize("net", ["nn.Transformer", "Hugging Face Marian"])
-def test_rivals_have_the_same_parameters_and_tokens(net: str, norm: str) -> None:
+@pytest.mark.parametrize("net", [MATCHED, "Hugging Face Marian"])
+def test_rivals_have_the_same_parameters_and_tokens(net: str, norm: str, trained: Callable[..., ours.Trainer]) -> None:
     if net == "Hugging Face Marian":
         pytest.importorskip("transformers")
         if norm == "pre":
             pytest.skip("it has none")
-    toy = config(f"norm={norm}")
-    trainer, rival = ours.Trainer(toy, CPU), Rival(net, toy, CPU)
+    trainer = trained(f"norm={norm}")
+    rival = Rival(net, trainer.config, CPU)
     theirs, mine = (
         sum(p.numel() for p in model.parameters() if p.requires_grad)
         for model in (rival.net, trainer.run.learner.model)
@@ -256,27 +276,38 @@ def test_rivals_have_the_same_parameters_and_tokens(net: str, norm: str) -> None
     assert all(p.grad is not None for p in rival.net.parameters() if p.requires_grad)
 
 
-@pytest.mark.parametrize("net", ["nn.Transformer", "Hugging Face Marian"])
-def test_rivals_drop_out_what_we_do(net: str) -> None:
+class Drawn(TorchDispatchMode):
+    """Counts the masks of dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.n = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.n += func.overloadpacket.__name__ == "bernoulli_"
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    ("net", "places"),
+    [
+        (MATCHED, 2 + 2 + 3),  # both embeddings, and each sub-layer of an encoder's and of a decoder's layer
+        ("Hugging Face Marian", 2 + 2 + 3),
+        ("nn.Transformer", 2 + 2 + 3 + 3 + 2),  # also the weights of each attention, and inside each feed-forward layer
+    ],
+)
+def test_rivals_drop_out_what_the_paper_does_and_torchs_own_more(net: str, places: int) -> None:
     if net == "Hugging Face Marian":
         pytest.importorskip("transformers")
-    corpus = random_sentences(50, longest=60, seed=1)
-    source_BS, target_BT = (
-        torch.from_numpy(ids[: offsets[1]].astype(np.int64)).unsqueeze(0)
-        for ids, offsets in (
-            (corpus.source_ids, corpus.source_offsets),
-            (corpus.target_ids, corpus.target_offsets),
-        )
-    )
-    # Nothing at all, in training, when the sub-layers' dropout is none: not attention's weights, not inside the FFN.
+    source_BS, target_BT = torch.tensor([[7, 8, 9, 3]]), torch.tensor([[5, 6, 3]])
+    with Drawn() as drawn:
+        Rival(net, config("model.dropout=0.5"), CPU)._loss(source_BS, target_BT)
+    assert drawn.n == places
+
+
+@pytest.mark.parametrize("net", ["nn.Transformer", MATCHED])
+def test_padding_changes_no_loss_of_a_rival(net: str) -> None:
     rival = Rival(net, config("model.dropout=0"), CPU)
-    assert rival._loss(source_BS, target_BT) == rival._loss(source_BS, target_BT)
-    rival = Rival(net, config("model.dropout=0.5"), CPU)
-    assert rival._loss(source_BS, target_BT) != rival._loss(source_BS, target_BT)
-
-
-def test_padding_changes_no_loss_of_a_rival() -> None:
-    rival = Rival("nn.Transformer", config("model.dropout=0"), CPU)
     source_BS, target_BT = torch.tensor([[7, 8, 9, 3]]), torch.tensor([[5, 6, 3]])
     alone = rival._loss(source_BS, target_BT)
     padded = rival._loss(torch.nn.functional.pad(source_BS, (0, 3)), torch.nn.functional.pad(target_BT, (0, 2)))
@@ -417,10 +448,9 @@ def test_the_start_is_told_with_its_parts(tmp_path: Path, capsys: pytest.Capture
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler uses what torch deprecates
-@pytest.mark.parametrize("net", ["nn.Transformer"])
-def test_a_compiled_rival_has_the_same_loss(net: str) -> None:
+def test_a_compiled_rival_has_the_same_loss() -> None:
     toy = config("model.dropout=0")
-    plain, compiled = Rival(net, toy, CPU), Rival(net, toy, CPU, compiled=True)
+    plain, compiled = (Rival("nn.Transformer", toy, CPU, compiled=compiled) for compiled in (False, True))
     source_BS, target_BT = torch.tensor([[7, 8, 9, 3], [7, 3, 0, 0]]), torch.tensor([[5, 6, 3], [6, 3, 0]])
     assert compiled.loss(source_BS, target_BT).item() == pytest.approx(
         plain.loss(source_BS, target_BT).item(), rel=1e-4

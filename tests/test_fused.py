@@ -284,6 +284,7 @@ def test_an_update_waits_for_nothing(optimizer: str, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @OF_TORCH
 @pytest.mark.parametrize("compile", [Compile.none, Compile.default, Compile.graphs])
 def test_on_a_gpu_updates_are_those_of_a_cpu(compile: Compile) -> None:

@@ -49,6 +49,7 @@ def test_joined_sentences_attend_as_packed_ones_do(keys: list[tuple[int, int]], 
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize(("keys", "causal"), [(TARGET, False), (TARGET, True), (SOURCE, False)])
 def test_on_a_gpu_joined_sentences_attend_as_on_a_cpu(keys: list[tuple[int, int]], causal: bool) -> None:
     x = [one.bfloat16() for one in drawn(TARGET, keys)]
