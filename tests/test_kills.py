@@ -5,6 +5,7 @@ Rows A1 to A4, A12 and A26. Trainers are forked from a process that has imported
 
 import hashlib
 import importlib.util
+import math
 import os
 import random
 import re
@@ -271,6 +272,7 @@ def test_the_check_fails_for_a_program_that_is_written_wrongly(
 # ---- The order in which the system is asked (A12)
 
 CALLS = "openat,creat,mkdir,mkdirat,write,writev,pwrite64,fsync,fdatasync,rename,renameat,renameat2,symlink,symlinkat"
+CALLS += ",unlink,unlinkat"
 TRACED = """
 import os, sys
 from pathlib import Path
@@ -333,6 +335,9 @@ def disorder(calls: list[Call], folder: str) -> tuple[int, list[str]]:
             for path in {path for call in before if "write" in call.name for path in call.paths}
             if path == source or path.startswith(f"{source}/")
         }
+        for unlink in before:  # what has gone before the rename need not last
+            if unlink.name.startswith("unlink") and written.get(unlink.paths[-1], math.inf) <= unlink.began:
+                del written[unlink.paths[-1]]
         makers = ("openat", "creat", "mkdir", "symlink")
         made = [call for call in before if call.name.startswith(makers) and "O_RDONLY" not in call.text]
         filled = [call.ended for call in made if os.path.dirname(call.paths[-1]) == source]

@@ -24,14 +24,15 @@ def bench_data(config: BenchConfig, device: torch.device) -> Measured:
         return trainer.round().n_target_tokens
 
     rates: dict[str, list[float]] = {"batches": [], "updates": []}
-    for number in range(config.rounds + 1):
-        for name, work in (("batches", make), ("updates", learn)):
-            finish(device)
-            start = time.perf_counter()
-            n_tokens = work()
-            finish(device)
-            if number:
-                rates[name].append(n_tokens / (time.perf_counter() - start))
+    with trainer.run.ahead:
+        for number in range(config.rounds + 1):
+            for name, work in (("batches", make), ("updates", learn)):
+                finish(device)
+                start = time.perf_counter()
+                n_tokens = work()
+                finish(device)
+                if number:
+                    rates[name].append(n_tokens / (time.perf_counter() - start))
     found = Measured("data", ("", "target tokens/s"))
     found.rows = [[name, Spread.of(values).shown()] for name, values in rates.items()]
     found.figures = dict(rates)
