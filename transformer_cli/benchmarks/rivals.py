@@ -88,7 +88,7 @@ class PlainTransformer(nn.Module):
         return y_BLD
 
 
-@RIVALS.register("nn.Transformer, our dropout")
+@RIVALS.register("nn.Transformer lean")
 class MatchedTransformer(PlainTransformer):
     """The same with dropout and norms only where ours are."""
 
