@@ -175,8 +175,7 @@ class Run:
 
     def batches(self, step: int) -> list[Batch]:
         """Those of an update, all ranks' alike, made in a thread of their own while another update is learnt."""
-        batches = self.feed.batches(step)
-        return [batch.pinned() for batch in batches] if self.learner.device.type == "cuda" else batches
+        return self.learner.ready(self.feed.batches(step))
 
     def update(self) -> None:
         """One update with the next sentences of the plan."""
