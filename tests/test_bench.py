@@ -151,14 +151,15 @@ def sees_its_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
     attend = Packed.attend
 
     def wrong(self: Packed, keys: Packed, *args: Tensor, dropout: float, causal: bool) -> Tensor:
-        joined = [Packed([(1, sum(one.sizes))], one.device) for one in (self, keys)]
+        joined = [Packed([(1, sum(n * length for n, length in one.runs))], one.device) for one in (self, keys)]
         return attend(joined[0], joined[1], *args, dropout=dropout, causal=causal)
 
     monkeypatch.setattr(Packed, "attend", wrong)
 
 
 def does_not_know_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Packed, "positions", property(lambda self: torch.zeros(sum(self.sizes), dtype=torch.int64)))
+    right = Packed.__dict__["positions"]
+    monkeypatch.setattr(Packed, "positions", property(lambda self: torch.zeros_like(right.func(self))))
 
 
 def smooths_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
