@@ -9,7 +9,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -28,12 +28,12 @@ from transformer_cli.benchmarks.timing import Spread, best, in_turn
 from transformer_cli.benchmarks.training import bench_train, skeleton
 from transformer_cli.config import load_config
 from transformer_cli.models.sentences import Packed
-from transformer_cli.schema import BenchConfig, TrainSettings
+from transformer_cli.schema import BenchConfig
 from transformer_cli.training.learner import choose_dtype
 from transformer_cli.training.loss import smoothed_nll
 
-HAS_COMPILE = "compile" in {field.name for field in fields(TrainSettings)}
-MODES = ("none", "auto") if HAS_COMPILE else ("as it is",)
+MODES = ("none", "auto")  # of train.compile
+RIVAL = "nn.Transformer, our dropout"
 # An update of 25,000 tokens on average is sometimes a little larger, and must still be one batch.
 FULL = "train.tokens_per_update=25000 train.tokens_per_batch=28000 data.tokenizer.vocab_size=37000 data.max_length=128"
 TOY = """
@@ -62,7 +62,7 @@ class Bench:
     def config(self, model: str = "base", *overrides: str, mode: str | None = None) -> BenchConfig:
         size = (TOY if self.is_toy else FULL).split()
         rounds = ["rounds=1"] if self.is_toy else ["rounds=4", "n_updates=8"]
-        compiled = [f"train.compile={mode}"] if HAS_COMPILE and mode is not None else []
+        compiled = [f"train.compile={mode}"] if mode is not None else []
         words = ["subject=train", f"model={model}", "lengths=wmt", *rounds, *size, *compiled, *overrides]
         loaded: BenchConfig = load_config("bench", [*words, f"device={self.device.type}"])
         return loaded
@@ -177,7 +177,7 @@ class Bench:
                     done = trainer.round()
                     rates[name].append(done.n_target_tokens / done.seconds)
             told = ", ".join(f"{name} {Spread.of(values).shown_briefly()} tokens/s" for name, values in rates.items())
-            found.append(f"{mode}: {told}" if HAS_COMPILE else told)
+            found.append(f"{mode}: {told}")
         return "; ".join(found)
 
     def kernels(self) -> str:
@@ -189,10 +189,8 @@ class Bench:
             f"tfm, {mode}": lambda mode=mode: Trainer(replace(self.config(mode=mode), n_updates=1), self.device)
             for mode in MODES
         }
-        for name, is_compiled in (("nn.Transformer", False), ("nn.Transformer, compiled", True)):
-            makers[name] = lambda is_compiled=is_compiled: Rival(
-                "nn.Transformer", base, self.device, compiled=is_compiled
-            )
+        makers[RIVAL] = lambda: Rival(RIVAL, base, self.device)
+        makers[f"{RIVAL}, compiled"] = lambda: Rival(RIVAL, base, self.device, compiled=True)
         return ", ".join(f"{name} {self.kernels_of(make()):,}" for name, make in makers.items())
 
     def kernels_of(self, contestant: Trainer | Rival) -> int:

@@ -178,6 +178,7 @@ def sees_its_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def does_not_know_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+
     monkeypatch.setattr(Packed, "positions", property(lambda self: torch.zeros(n_rows(self), dtype=torch.int64)))
 
 
@@ -238,6 +239,69 @@ def test_a_wrong_part_is_not_timed(
     assert captured.out == ""
     assert captured.err.startswith(f"tfm: error: the gradient of {part} is ")
     assert captured.err.count("\n") == 1
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, where: Any, name: str, calls: set[str]) -> None:
+    right = getattr(where, name)
+
+    def counting(*args: Any, **kwargs: Any) -> Any:
+        calls.add(name)
+        return right(*args, **kwargs)
+
+    monkeypatch.setattr(where, name, counting)
+
+
+OF_TORCH = pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
+
+
+@OF_TORCH
+@pytest.mark.parametrize(
+    ("compile", "expected"),
+    [
+        ("none", {"project", "smoothed_nll", "Packed"}),
+        ("default", {"project", "smoothed_nll_of_learnt", "Joined", "compile"}),
+    ],
+)
+def test_parts_are_those_that_training_has(
+    compile: str, expected: set[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from transformer_cli.benchmarks import parts
+    from transformer_cli.models import embeddings, joined
+
+    calls: set[str] = set()
+    monkeypatch.setattr(torch, "compile", lambda function, **kwargs: function)
+    counted(monkeypatch, torch, "compile", calls)
+    counted(monkeypatch, embeddings, "project", calls)
+    for name in ("smoothed_nll", "smoothed_nll_of_learnt", "Packed"):
+        counted(monkeypatch, parts, name, calls)
+    counted(monkeypatch, joined, "Joined", calls)
+    for part in ("loss", "attention"):
+        assert main(["bench", part, *TOY, f"train.compile={compile}"]) == 0
+    assert "| tfm " in capsys.readouterr().out
+    assert calls == expected
+
+
+@OF_TORCH
+def test_what_is_compiled_is_what_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a few tokens, which training would not compile for."""
+    n_calls = 0
+
+    def compiling(function: Callable[..., Any], **kwargs: Any) -> Callable[..., Any]:
+        def compiled(*args: Any) -> Any:
+            nonlocal n_calls
+            n_calls += 1
+            return function(*args)
+
+        return compiled
+
+    monkeypatch.setattr(torch, "compile", compiling)
+    monkeypatch.setattr("transformer_cli.benchmarks.reference.N_CHECKED", {"cpu": 400})
+    large = ("train.tokens_per_update=1200", "train.tokens_per_batch=1200")
+    trainer = ours.Trainer(config("train.compile=default", *large), CPU)
+    constant = trainer.run.learner.compiled_sizes
+    check_of(trainer)
+    assert n_calls == 1
+    assert trainer.run.learner.compiled_sizes == constant
 
 
 # ---- Rivals

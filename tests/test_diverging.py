@@ -5,22 +5,24 @@ import logging
 import math
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from tests.test_stopping import stop_at
-from tests.toy_run import CPU, MODEL, config, metrics, prepared, run, run_until, sha256, tokenizers
+from tests.toy_run import CPU, MODEL, config, metrics, model_file, prepared, run, run_until, sha256, tokenizers
 from transformer_cli.cli import main
 from transformer_cli.data.batching import BatchPlan, micro_batches
 from transformer_cli.errors import CheckpointError, DivergedError
-from transformer_cli.schema import Precision, TrainConfig
+from transformer_cli.schema import Compile, Precision, TrainConfig
 from transformer_cli.training import learner as learning
 from transformer_cli.training.checkpoints import CheckpointStore
-from transformer_cli.training.incident import read_incident
+from transformer_cli.training.incident import read_incident, write_incident
 from transformer_cli.training.learner import Learner, Skips
 from transformer_cli.training.validation import Validator
 
@@ -281,3 +283,27 @@ def test_a_second_incident_at_the_same_step_takes_the_place_of_the_first(
         run(incident.parent.parent, config(max_skipped=2))
     assert "resuming from step 4" in caplog.text
     assert sha256(incident / "incident.json") == before
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
+def test_an_incident_of_a_compiled_run_is_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def compiling(function: Callable[..., Any], **kwargs: Any) -> Callable[..., Any]:
+        """Kernels that are told from others: the loss is three times as large."""
+        return lambda *args: tuple(3 * x for x in function(*args))
+
+    monkeypatch.setattr(torch, "compile", compiling)
+    settings = config(compile=Compile.default, tokens_per_batch=200)
+    learner, pairs = Learner(settings, tokenizers(), CPU), prepared().train.pick(np.arange(60))
+    batches = micro_batches(pairs, np.arange(len(pairs)), tokenizers(), max_tokens=200)
+    learner.expect(batches, longest=20)
+    model = replace(model_file(), weights=learner.model.state_dict())
+    folder = write_incident(tmp_path, learner, model, settings, tokenizers(), step=3, pairs=pairs)
+    kept = read_incident(folder)
+    assert [finding.state() for finding in kept.replay(CPU)] == kept.recorded
+
+    content = json.loads((folder / "incident.json").read_bytes())
+    del content["compiled_sizes"]  # as one of an older tfm
+    (folder / "incident.json").write_text(json.dumps(content))
+    older = [finding.state() for finding in read_incident(folder).replay(CPU)]
+    assert older != kept.recorded
+    assert len(older) == len(kept.recorded)

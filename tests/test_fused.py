@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.toy_run import CPU, MODEL, config, prepared, tokenizers
 from transformer_cli.data.batching import Batch, micro_batches
+from transformer_cli.data.buffers import Buffered, Sizes
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.models.joined import Joined
 from transformer_cli.schema import Compile, Positions, Precision, Sharding
@@ -126,6 +127,69 @@ def test_batches_of_other_lengths_go_through_one_graph(recompute: bool, monkeypa
                 one.update([batch], step=step, rate=0.001 * step)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
     assert not torch._dynamo.utils.counters["graph_break"]
+
+
+@OF_TORCH
+def test_a_batch_that_fits_no_constant_size_is_not_compiled_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the compiler would stop after so many of them, and a resumed run would count anew."""
+    compiled_for: list[Sizes] = []
+
+    def compiling(function: Callable[..., Any], **kwargs: Any) -> Callable[..., Any]:
+        def compiled(memory: Tensor, sizes: Sizes) -> Any:
+            compiled_for.append(sizes)
+            return function(memory, sizes)
+
+        return compiled
+
+    monkeypatch.setattr(torch, "compile", compiling)
+    one, plain = learner(Compile.default), learner()
+    one.expect(batches(), longest=LONGEST)
+    (fitting,), (large,), (small,) = (batches(1, n_pairs=n) for n in (60, 300, 20))
+    for batch in (large, small):
+        assert_same(one, plain, batch)
+        assert one.fused is not None
+        assert one.fused.n_cells(batch) == batch.n_tokens
+    assert compiled_for == []
+    assert_same(one, plain, fitting)
+    assert set(compiled_for) <= set(one.compiled_sizes)
+    assert compiled_for
+
+
+@OF_TORCH
+def test_what_is_ready_is_not_filled_again_unless_the_compiler_has_failed_since(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    uncompiled(monkeypatch)
+    one, plain = learner(), learner()
+    one.fused = FusedLoss(one.model, Compile.auto, CPU, smoothing=0.1)
+    one.expect(batches(), longest=LONGEST)
+    filled, calls = fused.filled, 0
+
+    def counted(batch: Batch, sizes: Sizes) -> Tensor:
+        nonlocal calls
+        calls += 1
+        return filled(batch, sizes)
+
+    monkeypatch.setattr(fused, "filled", counted)
+    first, second = one.ready(batches(2))
+    assert calls == 2
+    assert_same(one, plain, first)
+    assert calls == 2
+    assert_same(one, plain, second.halves()[0])  # which was in no buffer
+    assert calls == 3
+    one.fused.give_up(RuntimeError("of the compiler"))
+    assert_same(one, plain, second)
+    assert calls == 4
+
+
+def test_a_rank_readies_its_own_share() -> None:
+    one = learner()
+    one.fused = FusedLoss(one.model, Compile.none, CPU, smoothing=0.1)
+    one.ranks.rank, one.ranks.world_size = 1, 3
+    given = batches(5)
+    found = one.ready(given)
+    assert [isinstance(batch, Buffered) for batch in found] == [False, True, False, False, True]
+    assert [batch.runs for batch in found] == [batch.runs for batch in given]
 
 
 @OF_TORCH

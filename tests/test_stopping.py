@@ -10,17 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests.toy_run import CPU, MODEL, config, metrics, prepared, run, sha256, tree
 from transformer_cli.errors import CheckpointError, ConfigError, DataError, EnvironmentFault, LockedError, Stopped
-from transformer_cli.schema import TrainConfig
+from transformer_cli.models.transformer import Transformer
+from transformer_cli.schema import Compile, TrainConfig
 from transformer_cli.training import resuming, run_directory
 from transformer_cli.training.checkpoints import CheckpointStore
+from transformer_cli.training.fused import FusedLoss
 from transformer_cli.training.learner import Learner
 from transformer_cli.training.loop import train
 from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.run_directory import open_run
-from transformer_cli.training.signals import stop_signals
+from transformer_cli.training.signals import StopRequest, stop_signals
 from transformer_cli.training.validation import Validator
 
 
@@ -336,6 +339,55 @@ def test_A19_another_environment_is_a_warning(
     (warning,) = (text for text in warnings if "last bits may differ" in text)
     assert warning.startswith("torch was 2.")
     assert "is 99.0: " in warning
+
+
+def last_bits(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [message for message in caplog.messages if "last bits may differ" in message]
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
+def test_A19_other_products_and_other_kernels_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(torch, "compile", lambda function, **kwargs: function)
+    monkeypatch.setattr(resuming, "prefers_onednn", lambda: True)
+    run(tmp_path, config(max_steps=2, eval_every=2))
+    monkeypatch.setattr(resuming, "prefers_onednn", lambda: False)
+    run(tmp_path, config(max_steps=4, compile=Compile.default))
+    (told,) = last_bits(caplog)
+    assert told.startswith("products was oneDNN, is MKL; compiled was False, is True: ")
+    environment = CheckpointStore(tmp_path).load(4).state["environment"]
+    assert (environment["products"], environment["compiled"]) == ("MKL", True)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
+def test_A19_a_compiler_that_fails_on_the_way_is_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU, where nobody asks for it."""
+    from torch._dynamo.exc import TorchDynamoException
+
+    def failing(function: Callable[..., Any], **kwargs: Any) -> Callable[..., Any]:
+        def fail(*args: Any) -> Any:
+            raise TorchDynamoException("no compiler")
+
+        return fail
+
+    def may_compile(config: TrainConfig, model: Transformer, *args: Any, **kwargs: Any) -> FusedLoss:
+        return FusedLoss(model, Compile.auto, CPU, smoothing=0.1)
+
+    monkeypatch.setattr(torch, "compile", failing)
+    monkeypatch.setattr("transformer_cli.training.learner.may_fuse", lambda *args: True)
+    monkeypatch.setattr("transformer_cli.training.fused.make_fused", may_compile)
+    large = config(max_steps=2, eval_every=2, tokens_per_update=300, tokens_per_batch=300)  # enough to compile for
+    run(tmp_path, large)
+    assert CheckpointStore(tmp_path).load(2).state["environment"]["compiled"] is False
+
+
+def test_A19_what_an_older_checkpoint_does_not_tell_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    now = resuming.environment(CPU, Ranks(StopRequest()))
+    older = {key: value for key, value in now.items() if key != "products"}
+    resuming.warn_of_other_environment({"environment": older}, {**now, "compiled": True})
+    resuming.warn_of_other_environment({}, {**now, "compiled": True})
+    assert last_bits(caplog) == []
 
 
 def test_A22_a_finished_run_says_what_to_raise(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

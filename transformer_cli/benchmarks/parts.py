@@ -14,44 +14,79 @@ from transformer_cli.benchmarks.reference import check, tolerances
 from transformer_cli.benchmarks.report import Measured
 from transformer_cli.benchmarks.timing import Spread, in_turn, ratio
 from transformer_cli.models.attention import attention_weights
-from transformer_cli.models.sentences import Packed
-from transformer_cli.schema import BenchConfig
-from transformer_cli.training.learner import choose_dtype
-from transformer_cli.training.loss import smoothed_nll
+from transformer_cli.models.embeddings import TokenEmbedding
+from transformer_cli.models.sentences import Packed, Sentences
+from transformer_cli.schema import BenchConfig, Compile
+from transformer_cli.training.learner import choose_dtype, may_fuse
+from transformer_cli.training.loss import smoothed_nll, smoothed_nll_of_learnt
 
 OURS, COMPILED, IN_PARTS = "tfm", "F.cross_entropy, compiled", "F.cross_entropy, compiled, in 4 parts"
-COLUMNS = ("", "ms, forward and backward", "tfm is faster by", "largest error of a gradient")
+HEADINGS = ("", "ms, forward and backward", "tfm is faster by", "largest error of a gradient")
 
 Way = Callable[[], Tensor]  # to a loss, summed; the leaves hold the gradients after it
 
 
 def bench_loss(config: BenchConfig, device: torch.device) -> Measured:
     """From the decoder's last layer to the gradient of what went in, output projection included."""
-    dtype = choose_dtype(config.train.precision, device)
     n_tokens = min(config.train.tokens_per_batch, config.train.tokens_per_update)
-    vocab_size, d_model, smoothing = (
-        config.data.tokenizer.vocab_size,
-        config.model.d_model,
-        config.train.label_smoothing,
-    )
-    generator = torch.Generator().manual_seed(config.seed)
-    x_KD = torch.randn(n_tokens, d_model, generator=generator).to(device).requires_grad_()
-    weight_VD = (torch.randn(vocab_size, d_model, generator=generator) * d_model**-0.5).to(device).requires_grad_()
-    targets_K = torch.randint(vocab_size, (n_tokens,), generator=generator).to(device)
+    vocab_size, d_model = config.data.tokenizer.vocab_size, config.model.d_model
+    torch.manual_seed(config.seed)
+    output = TokenEmbedding(vocab_size, d_model, pad_id=0, scaled=False).to(device)
+    x_KD = torch.randn(n_tokens, d_model).to(device).requires_grad_()
+    targets_K = torch.randint(vocab_size, (n_tokens,)).to(device)
+    leaves: list[Tensor] = [x_KD, output.weight]
+    exact = [x.detach().double().requires_grad_() for x in leaves]
+    smoothing = config.train.label_smoothing
+    loss = F.cross_entropy(F.linear(*exact), targets_K, label_smoothing=smoothing, reduction="sum")
+    loss.backward()  # type: ignore[no-untyped-call]
+    trained = trained_loss(output, config, device)
+    ways = {OURS: lambda: trained(x_KD, targets_K), **rival_losses(x_KD, output.weight, targets_K, config, device)}
+    return compare("loss", ways, leaves, [gradient(x) for x in exact], config, device)
 
-    def logits() -> Tensor:
+
+def trained_loss(
+    output: TokenEmbedding, config: BenchConfig, device: torch.device
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """What training computes of x_KD and targets_K."""
+    dtype, smoothing = choose_dtype(config.train.precision, device), config.train.label_smoothing
+    takes_all = takes_all_at_once(config, device)
+    is_compiled = takes_all and config.train.compile is not Compile.none
+    of_logits = smoothed_nll_of_learnt if is_compiled else smoothed_nll
+    multiple_of = 1
+    if takes_all and device.type == "cuda":
+        from transformer_cli.training.fused import COLUMNS  # as in `takes_all_at_once`
+
+        multiple_of = COLUMNS
+
+    def loss(x_KD: Tensor, targets_K: Tensor) -> Tensor:
         with torch.autocast(device.type, dtype, enabled=dtype is not torch.float32):
-            return F.linear(x_KD, weight_VD)
+            logits_KV = output.logits(x_KD, multiple_of=multiple_of)
+        return of_logits(logits_KV, targets_K, smoothing=smoothing)[0]
+
+    return torch.compile(loss, dynamic=False) if is_compiled else loss
+
+
+def takes_all_at_once(config: BenchConfig, device: torch.device) -> bool:
+    """Whether training gives attention all sentences at once here. Raises what `can_fuse` raises."""
+    if not may_fuse(config, device):
+        return False
+    from transformer_cli.training.fused import can_fuse  # imports torch's compiler
+
+    return can_fuse(config, device, choose_dtype(config.train.precision, device))
+
+
+def rival_losses(
+    x_KD: Tensor, weight_VD: Tensor, targets_K: Tensor, config: BenchConfig, device: torch.device
+) -> dict[str, Way]:
+    """As torch has it."""
+    dtype, smoothing = choose_dtype(config.train.precision, device), config.train.label_smoothing
 
     def plain(x_KD: Tensor, targets_K: Tensor) -> Tensor:
         with torch.autocast(device.type, dtype, enabled=dtype is not torch.float32):
             logits_KV = F.linear(x_KD, weight_VD)
         return F.cross_entropy(logits_KV.float(), targets_K, label_smoothing=smoothing, reduction="sum")
 
-    ways: dict[str, Way] = {
-        OURS: lambda: smoothed_nll(logits(), targets_K, smoothing=smoothing)[0],
-        "F.cross_entropy": lambda: plain(x_KD, targets_K),
-    }
+    ways: dict[str, Way] = {"F.cross_entropy": lambda: plain(x_KD, targets_K)}
     linear_cross_entropy = getattr(F, "linear_cross_entropy", None)  # torch 2.13 and later
     if linear_cross_entropy is not None:
         ways["F.linear_cross_entropy"] = lambda: linear_cross_entropy(
@@ -66,10 +101,7 @@ def bench_loss(config: BenchConfig, device: torch.device) -> Measured:
                 for x, targets in zip(x_KD.chunk(4), targets_K.chunk(4), strict=True)
             ]
         ).sum()
-    exact = [x.detach().double().requires_grad_() for x in (x_KD, weight_VD)]
-    loss = F.cross_entropy(F.linear(*exact), targets_K, label_smoothing=smoothing, reduction="sum")
-    loss.backward()  # type: ignore[no-untyped-call]
-    return compare("loss", ways, [x_KD, weight_VD], [gradient(x) for x in exact], config, device)
+    return ways
 
 
 def bench_attention(config: BenchConfig, device: torch.device) -> Measured:
@@ -79,7 +111,7 @@ def bench_attention(config: BenchConfig, device: torch.device) -> Measured:
     """
     dtype = choose_dtype(config.train.precision, device)
     n_tokens = min(config.train.tokens_per_batch, config.train.tokens_per_update)
-    found = Measured("attention", COLUMNS)
+    found = Measured("attention", HEADINGS)
     for length in (15, 30, 100):
         n, n_heads = max(1, n_tokens // length), config.model.n_heads
         generator = torch.Generator().manual_seed(config.seed)
@@ -87,7 +119,7 @@ def bench_attention(config: BenchConfig, device: torch.device) -> Measured:
         qkv_KHE = [torch.randn(shape, generator=generator).to(device, dtype).requires_grad_() for _ in range(3)]
         exact = [x.detach().double().requires_grad_() for x in qkv_KHE]
         written_out(exact, length).square().sum().backward()  # type: ignore[no-untyped-call]
-        ways = attention_ways(qkv_KHE, length)
+        ways = attention_ways(qkv_KHE, length, config, device)
         part = compare("attention", ways, qkv_KHE, [gradient(x) for x in exact], config, device)
         found.rows += [[f"{row[0]}, {length} tokens", *row[1:]] for row in part.rows]
         found.ratios |= {f"{name}, {length} tokens": value for name, value in part.ratios.items()}
@@ -95,21 +127,34 @@ def bench_attention(config: BenchConfig, device: torch.device) -> Measured:
     return found
 
 
-def attention_ways(qkv_KHE: list[Tensor], length: int) -> dict[str, Way]:
+def attention_ways(qkv_KHE: list[Tensor], length: int, config: BenchConfig, device: torch.device) -> dict[str, Way]:
     """As training has it, and as padded sentences have it."""
     q_KHE, k_KHE, v_KHE = qkv_KHE
-    packed = Packed([(len(qkv_KHE[0]) // length, length)], qkv_KHE[0].device)
-    mask_N11L = torch.ones(packed.runs[0][0], 1, 1, length, dtype=torch.bool, device=qkv_KHE[0].device)
+    n = len(q_KHE) // length
+    trained = trained_sentences(n, length, config, device)
+    mask_N11L = torch.ones(n, 1, 1, length, dtype=torch.bool, device=device)
 
     def with_mask() -> Tensor:
         q_NHLE, k_NHLE, v_NHLE = (sentences(x, length) for x in qkv_KHE)
         return F.scaled_dot_product_attention(q_NHLE, k_NHLE, v_NHLE, mask_N11L).square().sum()
 
     return {
-        OURS: lambda: packed.attend(packed, q_KHE, k_KHE, v_KHE, dropout=0.0, causal=False).square().sum(),
+        OURS: lambda: trained.attend(trained, q_KHE, k_KHE, v_KHE, dropout=0.0, causal=False).square().sum(),
         "with a mask": with_mask,
         "written out": lambda: written_out(qkv_KHE, length).square().sum(),
     }
+
+
+def trained_sentences(n: int, length: int, config: BenchConfig, device: torch.device) -> Sentences:
+    """`n` of one length, as training has them."""
+    if not takes_all_at_once(config, device):
+        return Packed([(n, length)], device)
+    from transformer_cli.models.joined import Joined  # imports torch's compiler
+    from transformer_cli.training.fused import in_tiles
+
+    starts_N = torch.arange(0, n * length + 1, length, dtype=torch.int32, device=device)
+    positions_K = torch.arange(length, dtype=torch.int32, device=device).repeat(n)
+    return Joined(positions_K, starts_N, in_tiles(max(length, config.data.max_length)))
 
 
 def written_out(qkv_KHE: list[Tensor], length: int) -> Tensor:
@@ -145,7 +190,7 @@ def compare(
         errors[name] = max(float((gradient(x) - wanted).abs().max() / wanted.abs().max()) for x, wanted in pairs)
     check(f"the gradient of {subject}", errors[OURS], tolerances(config.train.precision, device)[1])
     taken = in_turn({name: lambda way=way: run(way) for name, way in ways.items()}, rounds=config.rounds, device=device)  # type: ignore[misc]
-    found = Measured(subject, COLUMNS)
+    found = Measured(subject, HEADINGS)
     for name, times in taken.items():
         faster = ratio(times, taken[OURS])
         if name != OURS:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from transformer_cli.data.batching import Batch
+from transformer_cli.data.buffers import Sizes
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.models.transformer import Transformer, build_model
@@ -41,7 +42,12 @@ def check_model(learner: Learner, batch: Batch, config: BenchConfig, tokenizers:
         batch = batch.halves()[1]
     learner.model.eval()
     learner.gradients.clear()
+    constant = learner.compiled_sizes
+    if learner.fused is not None and constant:  # or so few tokens would not be compiled for
+        learner.fused.prepare([Sizes.around([Sizes.of(batch)], longest=constant[-1].longest)])
     loss, _ = learner.learn_from(batch, seed=0, n_tokens=batch.n_target_tokens).tolist()
+    if learner.fused is not None and learner.compiled_sizes:  # the compiler has not failed
+        learner.fused.prepare(constant)
     learner.model.train()
     scale = learner.scaler.get_scale()
     ours = {name: p.grad.double() / scale for name, p in learner.model.named_parameters() if p.grad is not None}

@@ -91,12 +91,13 @@ def constant_sizes(expected: Iterable[Sizes], *, longest: int) -> list[Sizes]:
 
 
 def chosen(batch: Batch, among: list[Sizes]) -> Sizes:
-    """The first of the constant sizes that hold `batch`, or its own where it is too large, or much too small."""
+    """The first of the constant sizes that hold `batch`, or exactly its own where it is too large, or much too small.
+
+    No other constant ones: they would depend on what came before, and a run that is resumed begins anew.
+    """
     taken = Sizes.of(batch)
     fitting = next((sizes for sizes in among if sizes.hold(taken)), None)
-    if fitting is not None and 2 * taken.n_tokens > fitting.n_tokens:
-        return fitting
-    return Sizes.around([taken], longest=max(sizes.longest for sizes in among))
+    return fitting if fitting is not None and 2 * taken.n_tokens > fitting.n_tokens else taken
 
 
 def _up(n: int) -> int:
@@ -128,6 +129,14 @@ class Filled:
         lengths = [sizes.source] * 2 + [sizes.target] * 3 + [n, n]
         source_S, positions_S, in_T, out_T, positions_T, starts_source, starts_target = torch.split(memory, lengths)
         return cls(source_S, in_T, out_T, Side(positions_S, starts_source), Side(positions_T, starts_target))
+
+
+@dataclass(frozen=True)
+class Buffered(Batch):
+    """A batch that has been written into a buffer; halves of it have none."""
+
+    sizes: Sizes
+    memory: Tensor  # as `filled` returns it, and pinned for a GPU
 
 
 def filled(batch: Batch, sizes: Sizes) -> Tensor:

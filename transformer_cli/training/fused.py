@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from transformer_cli.data.batching import Batch
-from transformer_cli.data.buffers import Filled, Sizes, chosen, constant_sizes, filled
+from transformer_cli.data.buffers import Buffered, Filled, Sizes, chosen, constant_sizes, filled
 from transformer_cli.errors import EnvironmentFault, quoted
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.embeddings import LearnedPositions, waves
@@ -29,58 +29,81 @@ Loss = Callable[..., tuple[Tensor, Tensor]]
 def make_fused(
     config: TrainConfig, model: Transformer, device: torch.device, dtype: torch.dtype, *, is_sharded: bool
 ) -> "FusedLoss | None":
-    """None where something stands against it.
+    """None where something stands against it. Raises what `can_fuse` raises."""
+    if not can_fuse(config, device, dtype, is_sharded=is_sharded):
+        return None
+    if device.type == "cuda":
+        torch.backends.cuda.enable_cudnn_sdp(False)  # for the whole process: it plans anew for every batch
+        model.multiple_of = COLUMNS
+        model.decoder.projects_at_once = not config.train.recompute  # whose layers hold as little as can be
+    return FusedLoss(model, config.train.compile, device, smoothing=config.train.label_smoothing)
+
+
+def can_fuse(config: TrainConfig, device: torch.device, dtype: torch.dtype, *, is_sharded: bool = False) -> bool:
+    """Whether nothing stands against it; or what does is told.
 
     Raises EnvironmentFault for a train.compile that was asked for and cannot be.
     """
-    wanted, on_gpu = config.train.compile, device.type == "cuda"
-    is_asked_for = wanted in (Compile.default, Compile.graphs)
+    wanted = config.train.compile
     reason = "train.sharding=full" if is_sharded else obstacle(config.model, device, dtype)
-    if reason is None and wanted is Compile.graphs and not on_gpu:
+    if reason is None and wanted is Compile.graphs and device.type != "cuda":
         reason = "a CPU"
-    if reason is not None and is_asked_for:
+    if reason is not None and wanted in (Compile.default, Compile.graphs):
         raise EnvironmentFault(f"train.compile={wanted.name}: does not go with {reason}. Set train.compile=none")
     if reason is not None:
         LOGGER.info(
             "train.compile=%s: nothing is compiled, and attention takes one length at a time (%s)", wanted.name, reason
         )
-        return None
-    if on_gpu:
-        torch.backends.cuda.enable_cudnn_sdp(False)  # for the whole process: it plans anew for every batch
-        model.multiple_of = COLUMNS
-        model.decoder.projects_at_once = not config.train.recompute  # whose layers hold as little as can be
-    return FusedLoss(model, wanted, device, smoothing=config.train.label_smoothing)
+    return reason is None
+
+
+def in_tiles(longest: int) -> int:
+    """The tokens that attention reserves for sentences of up to `longest`: its tiles are not smaller."""
+    return -(-longest // TILE) * TILE
 
 
 class FusedLoss:
     """The loss of a batch and its plain NLL, summed over the target tokens. Attention takes all sentences at once.
 
-    Once `expect` has been told of the batches to come, they are padded to a few constant sizes and compiled for.
+    Once it is known which batches are to come, they are padded to a few constant sizes, and compiled for. A batch that
+    fits none of them is taken as it is, and never compiled for: a compiler gives up after so many sizes.
     """
 
     def __init__(self, model: Transformer, compile: Compile, device: torch.device, *, smoothing: float) -> None:
         self.model, self.compile, self.device, self.smoothing = model, compile, device, smoothing
         self.sizes: list[Sizes] = []  # that are compiled for
-        self._compiled: Loss | None = None
+        self._compiled: Loss
 
     def expect(self, batches: Iterable[Batch], *, longest: int) -> None:
-        """These batches are like those to come, and `longest` are the tokens of the longest sentence of all."""
+        """Prepare for batches like these; `longest` are the tokens of the longest sentence of all."""
         if self.compile is Compile.none:
             return
-        # Tiles of the kernel are not smaller; of learned positions there may be no more.
-        limit = longest if isinstance(self.model.encoder.positions, LearnedPositions) else -(-longest // TILE) * TILE
-        self.sizes = constant_sizes(map(Sizes.of, batches), longest=limit)
-        torch.compiler.assume_constant_result(waves)  # type: ignore[no-untyped-call]
-        one = partial(_losses, self.model, loss=smoothed_nll_of_learnt, smoothing=self.smoothing)
-        self._compiled = torch.compile(one, dynamic=False, mode=MODES.get(self.compile))
+        # Of learned positions there may be no more.
+        limit = longest if isinstance(self.model.encoder.positions, LearnedPositions) else in_tiles(longest)
+        self.prepare(constant_sizes(map(Sizes.of, batches), longest=limit))
+
+    def prepare(self, sizes: list[Sizes]) -> None:
+        """Compile for these, each of them when its first batch comes."""
+        self.sizes = sizes
+        if sizes:
+            torch.compiler.assume_constant_result(waves)  # type: ignore[no-untyped-call]
+            one = partial(_losses, self.model, loss=smoothed_nll_of_learnt, smoothing=self.smoothing)
+            self._compiled = torch.compile(one, dynamic=False, mode=MODES.get(self.compile))
+
+    def ready(self, batch: Batch) -> Buffered:
+        """`batch` in its buffer; any thread may do that."""
+        sizes = chosen(batch, self.sizes)
+        memory = filled(batch, sizes)
+        memory = memory.pin_memory() if self.device.type == "cuda" else memory
+        return Buffered(batch.source_S, batch.target_in_T, batch.target_out_T, batch.runs, sizes, memory)
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Within autocast."""
-        sizes = self._sizes_for(batch)
-        memory = filled(batch, sizes)
-        if self.device.type == "cuda":
-            memory = memory.pin_memory().to(self.device, non_blocking=True)
-        if self._compiled is None:
+        sizes = chosen(batch, self.sizes)
+        if not isinstance(batch, Buffered) or batch.sizes != sizes:  # made ready before a compiler gave up
+            batch = self.ready(batch)
+        memory = batch.memory.to(self.device, non_blocking=True)
+        if sizes not in self.sizes:
             return _losses(self.model, memory, sizes, loss=smoothed_nll, smoothing=self.smoothing)
         if self.compile is Compile.graphs:
             self._begin_replay()
@@ -95,10 +118,7 @@ class FusedLoss:
 
     def n_cells(self, batch: Batch) -> int:
         """Tokens of both sides that are computed for `batch`."""
-        return self._sizes_for(batch).n_tokens
-
-    def _sizes_for(self, batch: Batch) -> Sizes:
-        return Sizes.of(batch) if self._compiled is None else chosen(batch, self.sizes)
+        return chosen(batch, self.sizes).n_tokens
 
     def give_up(self, error: Exception) -> None:
         """Go on without the compiler, which has failed with `error`.
@@ -113,11 +133,11 @@ class FusedLoss:
                 " See that a C++ compiler and, for a GPU, Triton are installed, or set train.compile=none"
             ) from error
         LOGGER.warning("train.compile=auto: nothing is compiled, as the compiler fails (%s)", what)
-        self._compiled = None
+        self.sizes = []
 
     def has_failed(self, error: BaseException) -> bool:
         """Whether it is the compiler's doing."""
-        if self._compiled is None:
+        if not self.sizes:
             return False
         from torch._dynamo.exc import TorchDynamoException  # a second to import, and there by now
 

@@ -16,6 +16,7 @@ import torch
 
 from transformer_cli.config import from_plain, to_plain
 from transformer_cli.data.batching import Batch, micro_batches
+from transformer_cli.data.buffers import Sizes
 from transformer_cli.data.cache import Array, EncodedCorpus
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import CheckpointError, ConfigError
@@ -52,11 +53,14 @@ class Incident:
     model: ModelFile
     pairs: EncodedCorpus
     scaler: dict[str, Any]
+    compiled_sizes: list[Sizes]
     recorded: list[dict[str, Any]]  # `Finding.state` of each batch
 
     def replay(self, device: torch.device) -> list[Finding]:
         """The update again, on `device`."""
         learner = Learner(self.config, self.model.tokenizers, device)
+        if learner.fused is not None:
+            learner.fused.prepare(self.compiled_sizes)
         learner.model.load_state_dict(self.model.weights)
         if self.scaler:
             learner.scaler.load_state_dict(self.scaler)
@@ -104,6 +108,7 @@ def write_incident(
         "step": step,
         "config": to_plain(config),
         "scaler": learner.scaler.state_dict(),
+        "compiled_sizes": learner.compiled_sizes,
         "source_ids": _sentences(pairs.source_ids, pairs.source_offsets),
         "target_ids": _sentences(pairs.target_ids, pairs.target_offsets),
         "batches": [{**finding.state(), "pairs": finding.pairs} for finding in findings],
@@ -133,6 +138,7 @@ def read_incident(folder: Path) -> Incident:
             model=model,
             pairs=EncodedCorpus.of(sources, targets),
             scaler=dict(content["scaler"]),
+            compiled_sizes=[Sizes(*map(int, sizes)) for sizes in content.get("compiled_sizes", [])],  # older ones: none
             recorded=[{key: batch[key] for key in ("loss", "grad_norms")} for batch in content["batches"]],
         )
     except OSError as error:

@@ -22,6 +22,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
 
 from transformer_cli.data.batching import Batch
+from transformer_cli.data.buffers import Sizes
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.logs import LOGGER
@@ -94,16 +95,36 @@ class Learner:
         self.skips = Skips(device, most=config.train.max_skipped)
         self.ema = Ema(self.model, config.train.ema) if config.train.ema is not None else None
         self.n_splits = 0  # of batches that were too large for the memory
-        self.fused: FusedLoss | None = None  # on a CPU, a batch is better taken as it is
-        if device.type == "cuda" or config.train.compile in (Compile.default, Compile.graphs):
+        self.fused: FusedLoss | None = None
+        if may_fuse(config, device):
             from transformer_cli.training.fused import make_fused  # imports torch's compiler
 
             self.fused = make_fused(config, self.model, device, self.dtype, is_sharded=self.is_sharded)
 
     def expect(self, batches: Iterable[Batch], *, longest: int) -> None:
-        """Prepare for batches like these, of sentences of at most `longest` tokens: what is compiled, is now."""
+        """Choose what is compiled for: batches like these, of sentences of at most `longest` tokens.
+
+        Each size is compiled for when the first batch of it is learnt from.
+        """
         if self.fused is not None:
             self.fused.expect(batches, longest=longest)
+
+    @property
+    def compiled_sizes(self) -> list[Sizes]:
+        """What is compiled for, or will be: none where nothing is, also since a compiler has failed."""
+        return self.fused.sizes if self.fused is not None else []
+
+    def ready(self, batches: Sequence[Batch]) -> list[Batch]:
+        """These of an update, those of this rank's share ready for the device; any thread may do that."""
+        return [
+            self._ready(batch) if i % self.ranks.world_size == self.ranks.rank else batch
+            for i, batch in enumerate(batches)
+        ]
+
+    def _ready(self, batch: Batch) -> Batch:
+        if self.fused is not None:
+            return self.fused.ready(batch)
+        return batch.pinned() if self.device.type == "cuda" else batch
 
     @cached_property
     def gradients(self) -> GradientSum:
@@ -358,6 +379,11 @@ def choose_dtype(wanted: Precision, device: torch.device) -> torch.dtype:
     if wanted is Precision.auto:
         wanted = (Precision.bf16 if has_bf16 else Precision.fp16) if on_gpu else Precision.fp32
     return {Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}.get(wanted, torch.float32)
+
+
+def may_fuse(config: TrainConfig, device: torch.device) -> bool:
+    """Whether to try it: on a CPU, unless somebody asks for it, a batch is better taken as it is."""
+    return device.type == "cuda" or config.train.compile in (Compile.default, Compile.graphs)
 
 
 def set_float32_products(precision: Precision, device: torch.device) -> None:

@@ -173,8 +173,7 @@ class Run:
 
     def batches(self, step: int) -> list[Batch]:
         """Those of an update, all ranks' alike, made in a thread of their own while another update is learnt."""
-        batches = self.feed.batches(step)
-        return [batch.pinned() for batch in batches] if self.learner.device.type == "cuda" else batches
+        return self.learner.ready(self.feed.batches(step))
 
     def update(self) -> None:
         """One update with the next sentences of the plan."""
@@ -279,7 +278,6 @@ class FirstRun(Run):
         super().__init__(config, prepared, device, ranks)
         self.store, self.run_dir = store, store.run_dir
         self.plain_config = to_plain(config)
-        self.environment = {**environment(device, ranks), "tokens_per_batch": config.train.tokens_per_batch}
         self.validator = Validator(config, prepared, device)
         if config.decode.exact:
             check_exact(self.learner.whole_model, device)  # not at the first evaluation, hours later
@@ -287,6 +285,15 @@ class FirstRun(Run):
         self.recorder: Recorder
         self.saver: Saver
         self.trace: Trace
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """What the last bits depend on beside config and data, as it is now: a compiler may fail on the way."""
+        chosen = {
+            "tokens_per_batch": self.config.train.tokens_per_batch,
+            "compiled": bool(self.learner.compiled_sizes),
+        }
+        return {**environment(self.learner.device, self.ranks), **chosen}
 
     def resume(self, checkpoint: Checkpoint | None) -> None:
         if checkpoint is None:

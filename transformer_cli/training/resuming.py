@@ -13,6 +13,7 @@ from transformer_cli.data.prepare import Prepared
 from transformer_cli.errors import CheckpointError, DataError, EnvironmentFault
 from transformer_cli.files import faults
 from transformer_cli.logs import LOGGER
+from transformer_cli.models.linear import prefers_onednn
 from transformer_cli.schema import TrainSettings
 from transformer_cli.training.checkpoints import CHECKPOINTS, Checkpoint, CheckpointStore, Damage
 from transformer_cli.training.learner import Learner
@@ -100,16 +101,15 @@ def tell_changes(rows: list[tuple[str, str, str]], what: str) -> None:
 
 def environment(device: torch.device, ranks: Ranks) -> dict[str, Any]:
     """What a run's last bits depend on beside its config and its data."""
-    on_gpu = device.type == "cuda"
-    return {
-        "torch": torch.__version__,
-        "device": torch.cuda.get_device_name(device) if on_gpu else platform.machine(),
-        "threads": 0 if on_gpu else torch.get_num_threads(),
-        "ranks": ranks.world_size,
-    }
+    shared = {"torch": torch.__version__, "ranks": ranks.world_size}
+    if device.type == "cuda":
+        return {**shared, "device": torch.cuda.get_device_name(device), "threads": 0}
+    products = "oneDNN" if prefers_onednn() else "MKL"
+    return {**shared, "device": platform.machine(), "threads": torch.get_num_threads(), "products": products}
 
 
 def warn_of_other_environment(state: dict[str, Any], now: dict[str, Any]) -> None:
+    """What an older checkpoint does not tell of is taken to be as it was."""
     before = state.get("environment", now)
     changed = [f"{key} was {before[key]}, is {now[key]}" for key in now if before.get(key, now[key]) != now[key]]
     if changed:
