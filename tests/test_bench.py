@@ -178,7 +178,6 @@ def sees_its_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def does_not_know_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-
     monkeypatch.setattr(Packed, "positions", property(lambda self: torch.zeros(n_rows(self), dtype=torch.int64)))
 
 
