@@ -156,6 +156,30 @@ def test_a_batch_that_fits_no_constant_size_is_not_compiled_for(monkeypatch: pyt
 
 
 @OF_TORCH
+@pytest.mark.slow
+def test_every_run_of_a_process_is_compiled_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the runs of a sweep are."""
+    torch._dynamo.reset()
+    n_graphs = 0
+
+    def counting(graph: Any, inputs: Any) -> Any:
+        nonlocal n_graphs
+        n_graphs += 1
+        return graph.forward
+
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=counting))
+    (batch,) = batches(1)
+    for d_model in (16, 24, 32):
+        one = learner(Compile.default, d_model=d_model)
+        assert one.fused is not None
+        for n_more in range(3):
+            size = Sizes.around([Sizes.of(batch)], longest=128)
+            one.fused.prepare([size._replace(n_pairs=size.n_pairs + n_more)])
+            one.learn_from(batch, seed=1, n_tokens=100)
+    assert n_graphs == 9
+
+
+@OF_TORCH
 def test_what_is_ready_is_not_filled_again_unless_the_compiler_has_failed_since(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

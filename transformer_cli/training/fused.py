@@ -21,6 +21,7 @@ from transformer_cli.training.loss import smoothed_nll, smoothed_nll_of_learnt
 
 COLUMNS = 64  # of the vocabulary: the fast products of 16 bits want rows of 128 bytes
 TILE = 128  # queries, or keys, that attention takes at once
+MOST_GRAPHS = 256  # in a process, where torch goes on without the compiler after 8 and only says so in a log
 MODES = {Compile.graphs: "reduce-overhead"}
 
 Loss = Callable[..., tuple[Tensor, Tensor]]
@@ -86,6 +87,7 @@ class FusedLoss:
         """Compile for these, each of them when its first batch comes."""
         self.sizes = sizes
         if sizes:
+            torch._dynamo.config.recompile_limit = MOST_GRAPHS  # each run has but a few; those of a sweep are many
             torch.compiler.assume_constant_result(waves)  # type: ignore[no-untyped-call]
             one = partial(_losses, self.model, loss=smoothed_nll_of_learnt, smoothing=self.smoothing)
             self._compiled = torch.compile(one, dynamic=False, mode=MODES.get(self.compile))
