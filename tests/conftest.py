@@ -17,8 +17,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def pytest_configure() -> None:
-    """Shells start what runs in the background with SIGINT ignored; some tests send it."""
+    """Shells start what runs in the background with SIGINT ignored, and nohup does SIGHUP; some tests send them."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")
