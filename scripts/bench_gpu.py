@@ -33,7 +33,7 @@ from transformer_cli.training.learner import choose_dtype
 from transformer_cli.training.loss import smoothed_nll
 
 MODES = ("none", "auto")  # of train.compile
-RIVAL = "nn.Transformer, our dropout"
+RIVAL = "nn.Transformer lean"
 # An update of 25,000 tokens on average is sometimes a little larger, and must still be one batch.
 FULL = "train.tokens_per_update=25000 train.tokens_per_batch=28000 data.tokenizer.vocab_size=37000 data.max_length=128"
 TOY = """

@@ -25,7 +25,7 @@ from transformer_cli.benchmarks.report import WIDTH
 from transformer_cli.benchmarks.rivals import Rival, refuse_unlike, sorted_batches
 from transformer_cli.benchmarks.startup import overrides_of
 from transformer_cli.benchmarks.timing import Spread, best, in_turn, ratio
-from transformer_cli.benchmarks.training import IN_RANKS, Ceiling, in_ranks, skeleton, summary
+from transformer_cli.benchmarks.training import Ceiling, skeleton, summary
 from transformer_cli.cli import main
 from transformer_cli.commands.bench import BENCHES
 from transformer_cli.config import load_config, to_plain
@@ -103,15 +103,12 @@ def test_a_summary_counts_only_real_tokens() -> None:
     ceiling = Ceiling(toy, done, CPU)
     ceiling.shares, ceiling.rates = [0.5], [1e9]
     twice_as_slow = replace(done, seconds=1.0)
-    in_ranks = replace(done, seconds=0.25)
-    found = summary(toy, {"tfm": [done], IN_RANKS: [in_ranks], "other": [twice_as_slow]}, ceiling)
+    found = summary(toy, {"tfm": [done], "other": [twice_as_slow]}, ceiling)
     assert found.ratios["tfm to other"] == Spread(2, 2, 2)
-    assert found.ratios[f"{IN_RANKS} to other"] == Spread(4, 4, 4)
-    assert found.ratios[f"{IN_RANKS}, to tfm"] == Spread(2, 2, 2)
     useful = found.ratios["useful FLOP/s to a large product"].median
     assert useful == pytest.approx(ceiling.flops(done) / 0.5 / 1e9)
-    name, rate, faster, by_ranks, milliseconds, filled, _, memory = found.rows[2]
-    assert (name, rate, faster, by_ranks) == ("other", "1,000 ± 0%", "2.00 (2.00–2.00)", "4.00")
+    name, rate, faster, milliseconds, filled, _, memory = found.rows[1]
+    assert (name, rate, faster) == ("other", "1,000 ± 0%", "2.00 (2.00–2.00)")
     assert (milliseconds, filled, memory) == ("500.0", "50.0%", "1.0 GB")
 
 
@@ -120,7 +117,7 @@ def test_the_tables_fit_a_terminal() -> None:
     done = Round(25_000_000, 25_000_000, 51_000_000, 24.0, 10**11)
     ceiling = Ceiling(toy, replace(done, n_target_tokens=10, n_source_tokens=10), CPU)
     ceiling.shares, ceiling.rates = [0.5], [790e12]
-    found = summary(toy, {"tfm": [done], IN_RANKS: [done], "nn.Transformer lean compiled": [done]}, ceiling)
+    found = summary(toy, {"tfm": [done], "nn.Transformer, compiled": [done]}, ceiling)
     assert max(map(len, found.text(CPU).split("\n"))) <= WIDTH
 
 
@@ -442,19 +439,6 @@ print('{"n_target_tokens": 1, "n_source_tokens": 1, "n_cells": 2, "seconds": 1, 
     modest = Contestant("x", "modest", {}, os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"})
     assert 10**8 < modest.round().peak_bytes < len(mine)
     modest.close()
-
-
-def test_ranks_make_the_rounds_of_one_process() -> None:
-    toy = config("train.tokens_per_batch=300", "train.tokens_per_update=300")
-    alone = Contestant("tfm", "transformer_cli.benchmarks.ours", {"config": to_plain(toy)}, os.environ)
-    both = [in_ranks(toy, 2), alone]
-    try:
-        in_two, in_one = ([one.round().n_target_tokens for _ in range(2)] for one in both)
-    finally:
-        for one in both:
-            one.close()
-    assert in_two == in_one
-    assert all(process.returncode is not None for process in both[0]._others)
 
 
 # ---- The command

@@ -1,4 +1,4 @@
-"""A contestant in processes of its own, as it would be used: with its own settings, memory and threads.
+"""A contestant in a process of its own, as it would be used: with its own settings, memory and threads.
 
 The parent writes a line for each round, and gets a line of JSON back: what was done and how long it took, or why it
 cannot be done.
@@ -7,7 +7,6 @@ cannot be done.
 import json
 import os
 import resource
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -32,32 +31,14 @@ class Round:
 
 
 class Contestant:
-    """The parent's end. `module` reads the parameters and hands `serve` what makes ready for rounds.
+    """The parent's end. `module` reads the parameters and hands `serve` what makes ready for rounds."""
 
-    With `n_ranks` there are so many processes, with torchrun's variables; the first one answers.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        module: str,
-        parameters: Mapping[str, Any],
-        environment: Mapping[str, str],
-        *,
-        n_ranks: int = 1,
-    ) -> None:
+    def __init__(self, name: str, module: str, parameters: Mapping[str, Any], environment: Mapping[str, str]) -> None:
         self.name = name
         command = [sys.executable, "-m", module, json.dumps(parameters)]
-        meeting = {"WORLD_SIZE": str(n_ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-        places = [meeting | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(n_ranks)]
-        places = places if n_ranks > 1 else [{}]
         self._process = subprocess.Popen(
-            command, env={**environment, **places[0]}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command, env=dict(environment), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-        self._others = [
-            subprocess.Popen(command, env={**environment, **place}, stdin=subprocess.DEVNULL, text=True)
-            for place in places[1:]
-        ]
 
     def round(self) -> Round:
         """Raises EnvironmentFault when the contestant has ended, and the TfmError that it has met."""
@@ -81,17 +62,9 @@ class Contestant:
         return Round(**answer)
 
     def close(self) -> None:
-        """End its processes, whatever they are at."""
-        for process in [self._process, *self._others]:
-            process.kill()
-            process.communicate()
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
+        """End its process, whatever it is at."""
+        self._process.kill()
+        self._process.communicate()
 
 
 def peak_bytes(device: torch.device) -> int:

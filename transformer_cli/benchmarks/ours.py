@@ -7,8 +7,6 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from itertools import count
-from typing import NoReturn
 
 import torch
 
@@ -22,17 +20,17 @@ from transformer_cli.data.prefetch import Prefetcher
 from transformer_cli.models.device import choose_device, keep_freed_memory
 from transformer_cli.schema import BenchConfig
 from transformer_cli.training.loop import Run
-from transformer_cli.training.ranks import Ranks, join_ranks
+from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.signals import StopRequest
 
 
 class Trainer:
     """One update after another; what evaluates, logs and saves is left out."""
 
-    def __init__(self, config: BenchConfig, device: torch.device, ranks: Ranks | None = None) -> None:
+    def __init__(self, config: BenchConfig, device: torch.device) -> None:
         self.config, self.device = config, device
         self.prepared = material(config)
-        self.run = Run(config, self.prepared, device, ranks or Ranks(StopRequest()))
+        self.run = Run(config, self.prepared, device, Ranks(StopRequest()))
         self.run.ahead = Prefetcher(self.batches, 1)
 
     def batches(self, step: int) -> list[Batch]:
@@ -55,37 +53,14 @@ class Trainer:
         return self.run.progress.n_tokens, self.run.interval.n_real, self.run.interval.n_cells
 
 
-def main() -> None:
-    """As one of several ranks if torchrun's variables say so: the first one answers, the others keep up."""
+def make_ready() -> Callable[[], Round]:
     config: BenchConfig = from_plain(BenchConfig, json.loads(sys.argv[1])["config"])
     device = choose_device(config.device)
     keep_freed_memory()
-    timeout_s = config.train.rank_timeout
-    with join_ranks(StopRequest(), device_type=device.type, timeout_s=timeout_s) as ranks:
-        if ranks.is_first:
-            serve(lambda: make_ready(config, device, ranks))
-        else:
-            keep_up(Trainer(config, device, ranks), ranks)
-
-
-def make_ready(config: BenchConfig, device: torch.device, ranks: Ranks) -> Callable[[], Round]:
-    trainer, numbers = Trainer(config, device, ranks), count()
+    trainer = Trainer(config, device)
     check_model(trainer.run.learner, trainer.batches(1)[0], config, trainer.prepared.tokenizers)
-
-    def make_round() -> Round:
-        ranks.share(f"round/{next(numbers)}", "begins")
-        return trainer.round()
-
-    return make_round
-
-
-def keep_up(trainer: Trainer, ranks: Ranks) -> NoReturn:
-    """A round whenever the first rank makes one, until this process is ended: the others are idle in between."""
-    for number in count():
-        ranks.share(f"round/{number}", None)
-        trainer.round()
-    raise AssertionError
+    return trainer.round
 
 
 if __name__ == "__main__":
-    main()
+    serve(make_ready)

@@ -1,7 +1,7 @@
 """Whole updates: target tokens a second, beside rivals and beside the update's own matrix products."""
 
 import os
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import torch
 
@@ -18,9 +18,8 @@ from transformer_cli.schema import BenchConfig
 from transformer_cli.training.learner import choose_dtype
 
 OURS = "tfm"
-IN_RANKS = "tfm, a rank a core"
 COMPILED = "nn.Transformer lean"
-COLUMNS = ("", "tokens/s", "tfm is faster by", "in ranks", "ms/update", "filled", "matmul", "memory")
+COLUMNS = ("", "target tokens/s", "tfm is faster by", "ms an update", "filled", "of matmul", "memory")
 
 
 def bench_train(config: BenchConfig, device: torch.device) -> Measured:
@@ -50,22 +49,12 @@ def enter(config: BenchConfig, device: torch.device) -> list[Contestant]:
     plain = to_plain(config)
     usual = {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}
     contestants = [Contestant(OURS, "transformer_cli.benchmarks.ours", {"config": plain}, os.environ)]
-    if device.type == "cpu" and torch.get_num_threads() > 1:
-        contestants.append(in_ranks(config, torch.get_num_threads()))
     for net in RIVALS.names() if config.rivals else []:
         for compiled in (False, True) if device.type == "cuda" and net == COMPILED else (False,):
             parameters = {"config": plain, "net": net, "compiled": compiled}
-            name = f"{net} compiled" if compiled else net
+            name = f"{net}, compiled" if compiled else net
             contestants.append(Contestant(name, "transformer_cli.benchmarks.rivals", parameters, usual))
     return contestants
-
-
-def in_ranks(config: BenchConfig, n_ranks: int) -> Contestant:
-    """Ours as torchrun starts it on a CPU, each rank with one thread and its share of every update."""
-    share = replace(config.train, tokens_per_batch=-(-config.train.tokens_per_batch // n_ranks))
-    parameters = {"config": to_plain(replace(config, train=share))}
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    return Contestant(IN_RANKS, "transformer_cli.benchmarks.ours", parameters, environment, n_ranks=n_ranks)
 
 
 class Ceiling:
@@ -109,21 +98,16 @@ def summary(config: BenchConfig, rounds: dict[str, list[Round]], ceiling: Ceilin
     rates = {name: [one.n_target_tokens / one.seconds for one in of] for name, of in rounds.items()}
     for name, of in rounds.items():
         useful = ratio([ceiling.flops(one) / one.seconds for one in of], ceiling.rates)
-        faster = {who: ratio(rates[who], rates[name]) for who in (OURS, IN_RANKS) if who in rates}
-        by = ["", ""]
-        if name not in faster:
-            by = [faster[OURS].shown(".2f"), f"{faster[IN_RANKS].median:.2f}" if IN_RANKS in faster else ""]
+        faster = ratio(rates[OURS], rates[name])
         filled = sum(one.n_source_tokens + one.n_target_tokens for one in of) / sum(one.n_cells for one in of)
-        row = [name, Spread.of(rates[name]).shown_briefly(), *by]
+        row = [name, Spread.of(rates[name]).shown_briefly(), "" if name == OURS else faster.shown(".2f")]
         row += [f"{Spread.of([1e3 * one.seconds / config.n_updates for one in of]).median:,.1f}", f"{filled:.1%}"]
         found.rows.append([*row, f"{useful.median:.1%}", gigabytes(of[-1].peak_bytes)])
         found.figures[name] = [asdict(one) for one in of]
         if name == OURS:
             found.ratios["useful FLOP/s to a large product"] = useful
-        elif name == IN_RANKS:
-            found.ratios[f"{IN_RANKS}, to {OURS}"] = ratio(rates[name], rates[OURS])
         else:
-            found.ratios |= {f"{who} to {name}": spread for who, spread in faster.items()}
+            found.ratios[f"tfm to {name}"] = faster
     shares, peak_rates = Spread.of(ceiling.shares), Spread.of([rate / 1e9 for rate in ceiling.rates])
     found.ratios["matrix products alone to the update"] = shares
     found.figures["large product, FLOP/s"] = ceiling.rates
@@ -131,7 +115,6 @@ def summary(config: BenchConfig, rounds: dict[str, list[Round]], ceiling: Ceilin
         f"A large matrix product makes {peak_rates.shown()} GFLOP/s, of which the products of real tokens are so many"
         f" percent. Those of our update, made by themselves, take {shares.shown('.0%')} of its time.",
         f"Rounds: {len(rounds[OURS])} of {config.n_updates} updates each, in turn, after one that is not counted. The"
-        " median; in brackets the quartiles, after ± half their distance. Ratios are taken round by round."
-        " Tokens are target tokens; the memory of ranks is that of one of them.",
+        " median; in brackets the quartiles, after ± half their distance. Ratios are taken round by round.",
     ]
     return found
