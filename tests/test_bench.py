@@ -278,7 +278,9 @@ def test_parts_are_those_that_training_has(
 
 
 @OF_TORCH
-def test_what_is_compiled_is_what_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_compiled_is_what_is_checked(
+    monkeypatch: pytest.MonkeyPatch, trained: Callable[..., ours.Trainer]
+) -> None:
     """Of a few tokens, which training would not compile for."""
     n_calls = 0
 
@@ -293,7 +295,7 @@ def test_what_is_compiled_is_what_is_checked(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(torch, "compile", compiling)
     monkeypatch.setattr("transformer_cli.benchmarks.reference.N_CHECKED", {"cpu": 400})
     large = ("train.tokens_per_update=1200", "train.tokens_per_batch=1200")
-    trainer = ours.Trainer(config("train.compile=default", *large), CPU)
+    trainer = trained("train.compile=default", *large)
     constant = trainer.run.learner.compiled_sizes
     check_of(trainer)
     assert n_calls == 1
