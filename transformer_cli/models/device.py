@@ -25,8 +25,8 @@ _NEVER = 2**31 - 1
 def keep_freed_memory() -> None:
     """Let this process keep what tensors on the CPU have freed, for the next ones.
 
-    glibc returns blocks of more than a few megabytes to the system at once, which then has to clear the pages of the
-    next ones: a third of the time of everything but matrix products (benchmarks/training.md). Other C libraries have no
+    glibc returns blocks of many megabytes to the system at once, which then has to clear the pages of the next ones: a
+    tensor as large as the logits took four times as long to make (scripts/bench_choices.py). Other C libraries have no
     such setting, and nothing happens.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

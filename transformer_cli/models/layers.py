@@ -46,7 +46,7 @@ class Dropout(nn.Module):
 def kept(x: Tensor, p: float) -> Tensor:
     """What dropout multiplies `x` with on a CPU: 0 with probability `p`, to 16 bits, and otherwise what keeps the mean.
 
-    Torch draws its random numbers one by one, of 32 bits each, and its mask would take a tenth of an update. Here
+    Torch draws its random numbers one by one, of 32 bits each, and takes four times as long. Here
     torch's generator only seeds one of numpy's, which is quicker, and each of its numbers serves four elements.
     """
     n_values = 1 << 16

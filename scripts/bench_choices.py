@@ -1,0 +1,86 @@
+"""What training on a CPU chooses, beside what torch would do by itself, in turn: the table of benchmarks/training.md.
+
+python scripts/bench_choices.py
+"""
+
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+
+from transformer_cli.models.device import keep_freed_memory
+from transformer_cli.models.layers import kept
+from transformer_cli.models.linear import prefers_onednn, project
+
+ROUNDS = 15
+SHAPES = [
+    (4096, 256, 768),
+    (4096, 256, 1024),
+    (4096, 1024, 256),
+    (4096, 512, 2048),
+    (4096, 2048, 512),
+    (4096, 512, 8000),
+]
+
+
+def in_turn(ours: Callable[[], object], theirs: Callable[[], object]) -> tuple[float, float, float]:
+    """Milliseconds of each, and how many times as long the second takes: medians over the rounds after the first."""
+    times: list[list[float]] = [[], []]
+    for _ in range(ROUNDS + 1):
+        for found, work in zip(times, (ours, theirs), strict=True):
+            start = time.perf_counter()
+            work()
+            found.append(1e3 * (time.perf_counter() - start))
+    first, second = (found[1:] for found in times)
+    return statistics.median(first), statistics.median(second), statistics.median(map(float.__truediv__, second, first))
+
+
+def products(m: int, k: int, n: int) -> tuple[Callable[[], object], Callable[[], object]]:
+    """A projection and the gradient of its input, as training makes them and as F.linear does."""
+    x, weight, grad = torch.randn(m, k, requires_grad=True), torch.randn(n, k), torch.randn(m, n)
+    return (
+        lambda: torch.autograd.grad(project(x, weight), x, grad),
+        lambda: torch.autograd.grad(F.linear(x, weight), x, grad),
+    )
+
+
+def churn() -> None:
+    """Tensors as large as logits that are made and freed: prints the milliseconds of each."""
+    if "keep" in sys.argv:
+        keep_freed_memory()
+    x = torch.randn(4096, 8000)
+    times = []
+    for _ in range(40):
+        start = time.perf_counter()
+        _ = x + 1
+        times.append(1e3 * (time.perf_counter() - start))
+    print(statistics.median(times))
+
+
+def churned(*arguments: str) -> float:
+    """In a process of its own, since what it has freed stays with a process."""
+    command = [sys.executable, __file__, "churn", *arguments]
+    return float(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+
+
+def main() -> None:
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, oneDNN preferred: {prefers_onednn()}\n")
+    print("| ms | tfm | torch by itself | ratio |\n|---|---:|---:|---:|")
+    rows = {f"projection and gradient of its input, {m} × {k} × {n}": products(m, k, n) for m, k, n in SHAPES}
+    x = torch.randn(4096, 1024)
+    rows["dropout, 4096 × 1024"] = lambda: x * kept(x, 0.1), lambda: F.dropout(x, 0.1)
+    for name, ways in rows.items():
+        ours, theirs, ratio = in_turn(*ways)
+        print(f"| {name} | {ours:.2f} | {theirs:.2f} | {ratio:.2f} |")
+    pairs = [(churned("keep"), churned()) for _ in range(5)]
+    ours, theirs = (statistics.median(side) for side in zip(*pairs, strict=True))
+    ratio = statistics.median(theirs / ours for ours, theirs in pairs)
+    print(f"| a sum in new memory, 4096 × 8000 | {ours:.2f} | {theirs:.2f} | {ratio:.2f} |")
+
+
+if __name__ == "__main__":
+    churn() if "churn" in sys.argv else main()
