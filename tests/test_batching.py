@@ -15,6 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.toy_run import append
 from transformer_cli.data.batching import Batch, BatchPlan, micro_batches
 from transformer_cli.data.cache import CorpusWriter, EncodedCorpus
 from transformer_cli.data.tokenizer import Tokenizers, train_tokenizer
@@ -41,7 +42,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory, tokenizers: Tokenizers) -> 
         return [[*random.integers(4, VOCAB_SIZE, random.integers(1, 30)).tolist(), eos_id] for _ in range(300)]
 
     with CorpusWriter(folder, source_vocab_size=VOCAB_SIZE, target_vocab_size=VOCAB_SIZE) as writer:
-        writer.append(side(tokenizers.source.eos_id), side(tokenizers.target.eos_id))
+        append(writer, side(tokenizers.source.eos_id), side(tokenizers.target.eos_id))
     return EncodedCorpus.open(folder, source_vocab_size=VOCAB_SIZE, target_vocab_size=VOCAB_SIZE)
 
 

@@ -16,7 +16,7 @@ import pytest
 from tests.contract import PROGRAM, Ran, environment, error_line, refused, run, tree, untouched
 from tests.golden.make import FOLDER
 from tests.test_corpus_faults import CORPUS, TRAIN, write
-from tests.toy_run import sentences, tokenizers
+from tests.toy_run import append, sentences, tokenizers
 from transformer_cli.cli import main
 from transformer_cli.data.batching import BatchPlan, micro_batches
 from transformer_cli.data.cache import CorpusWriter, EncodedCorpus
@@ -245,7 +245,7 @@ def test_B10_training_holds_no_text_in_memory_but_some_bytes_a_pair(
         for _ in range(10):
             pairs = [rng.integers(4, 25, longest).tolist() for _ in range(n_pairs // 100)]
             for _ in range(10):
-                writer.append(pairs, pairs)
+                append(writer, pairs, pairs)
     on_disk = sum(path.stat().st_size for path in tmp_path.glob("*.ids"))
     tracemalloc.start()  # NumPy tells it of its arrays; pages of mapped files are the system's, to take back at will
     corpus = EncodedCorpus.open(tmp_path, **sizes)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.toy_run import append
 from transformer_cli.data import cache
 from transformer_cli.data import prepare as preparation
 from transformer_cli.data.prepare import Prepared, prepare
@@ -117,9 +118,10 @@ def test_every_training_pair_is_there_in_order_and_ends_with_eos(config: DataCon
 def test_a_big_vocabulary_takes_four_bytes_an_id(tmp_path: Path) -> None:
     ids = [[0, 65_535, 65_536, 3], [999_999, 3]]
     with cache.CorpusWriter(tmp_path, source_vocab_size=65_536, target_vocab_size=1_000_000) as writer:
-        writer.append([[65_535, 3]] * 2, ids)
-        writer.append([], [])
-        writer.append([[7]], [[8]])
+        append(writer, [[65_535, 3]] * 2, ids)
+        nothing = np.empty(0, np.int64)
+        writer.write((nothing, nothing), (nothing, nothing))
+        append(writer, [[7]], [[8]])
     corpus = cache.EncodedCorpus.open(tmp_path, source_vocab_size=65_536, target_vocab_size=1_000_000)
     assert ids_of(corpus) == ([[65_535, 3], [65_535, 3], [7]], [*ids, [8]])
     assert (corpus.source_ids.itemsize, corpus.target_ids.itemsize) == (2, 4)

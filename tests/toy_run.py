@@ -3,6 +3,7 @@
 import hashlib
 import json
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from transformer_cli.data.cache import EncodedCorpus
+from transformer_cli.data.cache import CorpusWriter, EncodedCorpus
 from transformer_cli.data.clean import CleaningReport
 from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.prepare import Prepared
@@ -170,3 +171,9 @@ def metrics(folder: Path) -> list[dict[str, Any]]:
 
 def sha256(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def append(writer: CorpusWriter, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> None:
+    """Write one list of ids for each sentence of a side."""
+    pairs = EncodedCorpus.of(sources, targets)
+    writer.write((pairs.source_ids, pairs.source_lengths), (pairs.target_ids, pairs.target_lengths))

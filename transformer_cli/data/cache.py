@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -75,10 +74,6 @@ class CorpusWriter:
             self._target = _SideWriter(folder / "target", target_vocab_size, files)
             self._files = files.pop_all()  # kept open, unless one of them could not be opened
 
-    def append(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> None:
-        """Add one list of ids for each sentence of a side."""
-        self.write(*(_flat(side) for side in (sources, targets)))
-
     def write(self, sources: tuple[Array, Array], targets: tuple[Array, Array]) -> None:
         """Add the ids of a side, one sentence after another, and the sentences' lengths."""
         assert len(sources[1]) == len(targets[1])
@@ -105,11 +100,6 @@ class _SideWriter:
         self._n_ids += len(ids)
         self._ids.write(ids.astype(self._type).tobytes())
         self._offsets.write(ends.tobytes())
-
-
-def _flat(sentences: Sequence[Sequence[int]]) -> tuple[Array, Array]:
-    lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
-    return np.fromiter(chain.from_iterable(sentences), np.int64, lengths.sum()), lengths
 
 
 def _id_type(vocab_size: int) -> np.dtype[Any]:
