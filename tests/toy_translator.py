@@ -8,6 +8,7 @@ import torch
 
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
 from transformer_cli.decoding.translator import Translated, Translator
+from transformer_cli.models.ensemble import AnyModel
 from transformer_cli.models.transformer import Transformer, build_model
 from transformer_cli.schema import (
     Activation,
@@ -88,7 +89,7 @@ def random_model(
 
 
 def translator_of(
-    tokenizer: Tokenizer, *, model: Transformer | None = None, seed: int = 1, device: str = "cpu", **options: object
+    tokenizer: Tokenizer, *, model: AnyModel | None = None, seed: int = 1, device: str = "cpu", **options: object
 ) -> Translator:
     config = DecodeConfig(**{"max_extra_length": 6, **options})
     model = random_model(tokenizer) if model is None else model

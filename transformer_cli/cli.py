@@ -50,7 +50,11 @@ class Command:
         return loaded
 
 
-_CHECKPOINT = Flag("checkpoint", "model file, checkpoint or run directory (default: the newest run)")
+_CHECKPOINT = Flag(
+    "checkpoint",
+    "model file, checkpoint or run directory (default: the newest run); repeat for an ensemble",
+    repeated=True,
+)
 _BEAM = Flag("decode.beam_size", "hypotheses kept by beam search (default: 4)", int)
 _DEVICE = Flag("device", "auto, cpu or cuda")
 

@@ -31,6 +31,14 @@ def _check_name(key: str, value: str) -> None:
         raise ConfigError(f"{key}={value!r}: becomes part of a file name. Use letters, digits and . _ + - only")
 
 
+def _model_names(value: Any) -> str | list[str] | None:
+    """`checkpoint`: one name or a list of several. A folder may be called 2026."""
+    names = [str(name) if type(name) is int else name for name in (value if isinstance(value, list) else [value])]
+    if value is not None and not (names and all(isinstance(name, str) for name in names)):
+        raise ConfigError(f"checkpoint={value}: no name of a model. Give a path, or several as [a,b]")
+    return names[0] if len(names) == 1 else names
+
+
 class Norm(Enum):
     pre = "pre"  # normalise before each sub-layer: deep stacks train without warm-up
     post = "post"  # normalise after the residual sum, as in the paper
@@ -531,7 +539,7 @@ class ReplayConfig:
 class TranslateConfig:
     """`tfm translate`."""
 
-    checkpoint: str | None = None  # model file, checkpoint or run directory; unset: the newest run
+    checkpoint: Any = None  # model file, checkpoint or run directory; unset: the newest run; a list: an ensemble
     runs: str = "runs"
     input: str | None = None  # file; unset: standard input
     output: str | None = None  # file, written whole or not at all; unset: standard output
@@ -542,6 +550,7 @@ class TranslateConfig:
     decode: DecodeConfig = field(default_factory=DecodeConfig)
 
     def __post_init__(self) -> None:
+        self.checkpoint = _model_names(self.checkpoint)
         _check("seed", self.seed, 0, 2**31 - 1)
 
 
@@ -549,7 +558,7 @@ class TranslateConfig:
 class EvaluateConfig:
     """`tfm evaluate`."""
 
-    checkpoint: str | None = None
+    checkpoint: Any = None  # as for `tfm translate`
     runs: str = "runs"
     source: str | None = None  # own test set: file to translate
     reference: Any = None  # own test set: its reference translation, or a list of several
@@ -561,6 +570,7 @@ class EvaluateConfig:
     decode: DecodeConfig = field(default_factory=DecodeConfig)
 
     def __post_init__(self) -> None:
+        self.checkpoint = _model_names(self.checkpoint)
         _check("seed", self.seed, 0, 2**31 - 1)
         if self.source is not None and self.data is not None:
             raise ConfigError(

@@ -23,7 +23,8 @@ from transformer_cli.evaluation.report import as_dict, text_lines
 from transformer_cli.files import faults, write_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
-from transformer_cli.models.file import ModelFile, locate_model, read_model
+from transformer_cli.models.ensemble import build_all, read_models
+from transformer_cli.models.file import ModelFile, locate_models, read_model
 from transformer_cli.schema import DataConfig, DecodeConfig, EvaluateConfig
 from transformer_cli.training.run_directory import read_config, run_of
 
@@ -45,24 +46,24 @@ def run(config: EvaluateConfig) -> None:
     if sys.stdout is None:
         raise EnvironmentFault("standard output: closed. Open it, for the scores to be printed")
     device = choose_device(config.device)
-    path = locate_model(config.checkpoint, config.runs)
-    model = read_model(path)
-    test = own_files(config) if config.source is not None else corpus_test_set(config, model, path)
-    saved_as = output_file(config) or default_file(path, model, test)
-    report(path, model, test, config.decode, device, seed=config.seed, saved_as=saved_as, as_json=config.json)
+    paths = locate_models(config.checkpoint, config.runs)
+    models = read_models(paths)
+    test = own_files(config) if config.source is not None else corpus_test_set(config, models, paths[0])
+    saved_as = output_file(config) or default_file(paths[0], models, test)
+    report(paths, models, test, config.decode, device, seed=config.seed, saved_as=saved_as, as_json=config.json)
 
 
 def report_test_set(
     path: Path, test: ParallelText, decode: DecodeConfig, *, name: str, device: torch.device, seed: int
 ) -> None:
     """What `tfm train` does at its end: the same scores, of the model file that it shipped."""
-    model, test_set = read_model(path), TestSet(name, test.sources, [test.targets])
-    report(path, model, test_set, decode, device, seed=seed, saved_as=default_file(path, model, test_set))
+    models, test_set = [read_model(path)], TestSet(name, test.sources, [test.targets])
+    report([path], models, test_set, decode, device, seed=seed, saved_as=default_file(path, models, test_set))
 
 
 def report(
-    path: Path,
-    model: ModelFile,
+    paths: Sequence[Path],
+    models: Sequence[ModelFile],
     test: TestSet,
     decode: DecodeConfig,
     device: torch.device,
@@ -73,23 +74,25 @@ def report(
 ) -> None:
     """Translate, save the translations, and print the scores to stdout."""
     check_line_counts(test.sources, test.references)
-    hypotheses = translate(model, test, decode, device, seed=seed)
+    hypotheses = translate(models, test, decode, device, seed=seed)
     if saved_as is not None:
         with faults(saved_as, "save the translations"):
             write_whole(saved_as, "".join(f"{line}\n" for line in hypotheses).encode())
-    scores = all_scores(hypotheses, test.references, model)
+    scores, names = all_scores(hypotheses, test.references, models[0]), ", ".join(map(str, paths))
     if as_json:
-        facts = {"model": str(path), "test_set": test.name, "lines": len(hypotheses), "hypotheses": str(saved_as)}
+        facts = {"model": names, "test_set": test.name, "lines": len(hypotheses), "hypotheses": str(saved_as)}
         print(json.dumps(as_dict(scores, **facts), indent=2))
         return
-    print(f"{test.name}, {len(hypotheses):,} lines, {path}")
+    print(f"{test.name}, {len(hypotheses):,} lines, {names}")
     print("\n".join(text_lines(scores)), flush=True)  # before we speak as if they had arrived
     if saved_as is not None:
         LOGGER.info("translations: %s", saved_as)
 
 
-def translate(model: ModelFile, test: TestSet, decode: DecodeConfig, device: torch.device, *, seed: int) -> list[str]:
-    translator = Translator(model.build(device), model.tokenizers, decode, device=device, seed=seed)
+def translate(
+    models: Sequence[ModelFile], test: TestSet, decode: DecodeConfig, device: torch.device, *, seed: int
+) -> list[str]:
+    translator = Translator(build_all(models, device), models[0].tokenizers, decode, device=device, seed=seed)
     with tqdm(
         total=len(test.sources), unit="line", desc="translate", disable=None, leave=False, file=sys.stderr
     ) as bar:
@@ -121,10 +124,11 @@ def output_file(config: EvaluateConfig) -> Path | None:
     return file
 
 
-def default_file(path: Path, model: ModelFile, test: TestSet) -> Path | None:
-    """In the run directory of the model, else beside it; nowhere, with a warning, where that cannot be written."""
+def default_file(path: Path, models: Sequence[ModelFile], test: TestSet) -> Path | None:
+    """In the run directory of the (first) model, else beside it; nowhere, with a warning, if that cannot be written."""
     folder = run_of(path) or path.parent
-    file = folder / f"hypotheses.{test.name}.{model.target_lang}"
+    made_by = f"ensemble-of-{len(models)}." if len(models) > 1 else ""
+    file = folder / f"hypotheses.{test.name}.{made_by}{models[0].target_lang}"
     if os.access(folder, os.W_OK | os.X_OK):
         return file
     LOGGER.warning("%s cannot be written, so the translations are not saved; --hypotheses names another place", file)
@@ -149,23 +153,24 @@ def reference_files(config: EvaluateConfig) -> list[str]:
     return [config.reference] if isinstance(config.reference, str) else [str(file) for file in config.reference]
 
 
-def corpus_test_set(config: EvaluateConfig, model: ModelFile, path: Path) -> TestSet:
-    """The test set of `data=`, or of the corpus that the model was trained on."""
+def corpus_test_set(config: EvaluateConfig, models: Sequence[ModelFile], path: Path) -> TestSet:
+    """The test set of `data=`, or of the corpus that the (first) model was trained on."""
     if config.data is not None:
-        return named_test_set(config.data, model)
+        return named_test_set(config.data, models)
     try:
-        return named_test_set(own_corpus(model, path), model)
+        return named_test_set(own_corpus(models[0], path), models)
     except DataError as error:
         raise DataError(f"{error}, or give --source and --reference (this is the corpus of the model's run)") from error
 
 
-def named_test_set(data: DataConfig, model: ModelFile) -> TestSet:
+def named_test_set(data: DataConfig, models: Sequence[ModelFile]) -> TestSet:
+    model = models[0]
     if (data.source_lang, data.target_lang) != (model.source_lang, model.target_lang):
         raise ConfigError(
             f"data={data.name}: {data.source_lang} → {data.target_lang}, but the model translates"
             f" {model.source_lang} → {model.target_lang}. Choose another corpus or another --checkpoint"
         )
-    text = load_test(data, model)
+    text = load_test(data, models)
     return TestSet(f"{data.name}.test", text.sources, [text.targets])
 
 
@@ -183,14 +188,14 @@ def own_corpus(model: ModelFile, path: Path) -> DataConfig:
     raise ConfigError(f"{path}: was trained on `{name}`, which is not here. Add data=NAME, or --source and --reference")
 
 
-def load_test(data: DataConfig, model: ModelFile) -> ParallelText:
+def load_test(data: DataConfig, models: Sequence[ModelFile]) -> ParallelText:
     """The test set as raw text; from the prepared corpus where it was held out of the training text."""
     if data.test is not None or data.builtin is not None:
         fetch(data, progress=True)
         text = load_text(data, "test")
     else:
         prepared = prepare(data, progress=True)
-        if prepared.fingerprint != model.fingerprint:
+        if any(prepared.fingerprint != model.fingerprint for model in models):
             raise DataError(
                 f"data={data.name}: is not the text that the model was trained on, so that what is held out of it may"
                 " have been learnt. Restore it"

@@ -16,7 +16,8 @@ from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
 from transformer_cli.files import writing_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
-from transformer_cli.models.file import locate_model, read_model
+from transformer_cli.models.ensemble import build_all, read_models
+from transformer_cli.models.file import locate_models
 from transformer_cli.schema import TranslateConfig
 
 READ_BYTES = 1 << 20  # translated together: enough to sort by length, small enough to see progress
@@ -27,8 +28,9 @@ def run(config: TranslateConfig) -> None:
     """Translate `config.input` or stdin to `config.output` or stdout. Raises TfmError."""
     check_paths(config)
     device = choose_device(config.device)
-    model = read_model(locate_model(config.checkpoint, config.runs))
-    translator = Translator(model.build(device), model.tokenizers, config.decode, device=device, seed=config.seed)
+    models = read_models(locate_models(config.checkpoint, config.runs))
+    model = models[0]
+    translator = Translator(build_all(models, device), model.tokenizers, config.decode, device=device, seed=config.seed)
     with open_input(config.input) as source, open_output(config.output) as sink:
         if config.input is None and source.isatty():
             LOGGER.info("%s → %s: type a line, Ctrl-D ends", model.source_lang, model.target_lang)

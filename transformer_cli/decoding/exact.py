@@ -14,13 +14,15 @@ Shapes: B sentences, S source, R rows, V vocabulary.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from transformer_cli.errors import ConfigError
-from transformer_cli.models.transformer import DecoderCache, Transformer
+from transformer_cli.models.ensemble import AnyModel, Ensemble, EnsembleCache
+from transformer_cli.models.transformer import DecoderCache
 
 BUCKET_TOKENS = 16  # lengths are rounded up to a multiple of this
 # With a multiple of 32 rows every element of a tensor is in a full vector: what is left over is rounded in another way.
@@ -40,26 +42,27 @@ def places(bucket: int) -> int:
     return PLACES if bucket <= LONGEST_TOGETHER else 1
 
 
-def check(model: Transformer, device: torch.device) -> None:
+def check(model: AnyModel, device: torch.device) -> None:
     """Raises ConfigError where scores may depend on the neighbours after all."""
     if device.type != "cpu":
         raise ConfigError(
             f"decode.exact=true: not proved on device={device.type}. Choose device=cpu, or leave decode.exact out"
         )
-    attention = model.decoder.layers[0].self_attention
-    for key, width in zip(("d_k", "d_v"), attention.widths[1:], strict=True):
-        if width % ALIGNED:
-            raise ConfigError(
-                f"decode.exact=true: not proved for a model whose model.n_heads × model.{key} is {width},"
-                f" no multiple of {ALIGNED}. Leave decode.exact out, or train such a model"
-            )
+    for member in model.members if isinstance(model, Ensemble) else [model]:
+        attention = member.decoder.layers[0].self_attention
+        for key, width in zip(("d_k", "d_v"), attention.widths[1:], strict=True):
+            if width % ALIGNED:
+                raise ConfigError(
+                    f"decode.exact=true: not proved for a model whose model.n_heads × model.{key} is {width},"
+                    f" no multiple of {ALIGNED}. Leave decode.exact out, or train such a model"
+                )
 
 
 @dataclass
 class FixedCache:
     """A cache that never shrinks: places that are given up keep what is in them."""
 
-    cache: DecoderCache
+    cache: DecoderCache | EnsembleCache
     n_sentences: int
     n_rows: int
 
@@ -73,7 +76,7 @@ def filled(which: Tensor, n: int) -> Tensor:
     return torch.cat([which, torch.arange(len(which), n, device=which.device)])
 
 
-def fixed(step: Callable[[Tensor, DecoderCache], Tensor]) -> Callable[[Tensor, FixedCache], Tensor]:
+def fixed(step: Callable[[Tensor, Any], Tensor]) -> Callable[[Tensor, FixedCache], Tensor]:
     """`step` on all rows of the cache, of which the caller knows the first R."""
 
     def step_all(ids_R: Tensor, cache: FixedCache) -> Tensor:

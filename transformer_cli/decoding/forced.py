@@ -12,7 +12,7 @@ from torch import Tensor
 
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import CheckpointError
-from transformer_cli.models.transformer import Transformer
+from transformer_cli.models.ensemble import AnyModel
 
 ROWS = 256  # of logits at a time: few enough for a processor's cache
 
@@ -33,7 +33,7 @@ class ReadBack:
 
 @torch.inference_mode()
 def read_back(
-    model: Transformer,
+    model: AnyModel,
     pairs: Sequence[Pair],
     tokenizers: Tokenizers,
     *,
@@ -74,7 +74,7 @@ def _batches(pairs: Sequence[Pair], *, max_cells: int) -> Iterator[list[int]]:
 
 
 def _read(
-    model: Transformer, pairs: Sequence[Pair], tokenizers: Tokenizers, device: torch.device, *, with_attention: bool
+    model: AnyModel, pairs: Sequence[Pair], tokenizers: Tokenizers, device: torch.device, *, with_attention: bool
 ) -> list[ReadBack]:
     source, target = tokenizers.source, tokenizers.target
     source_BS = _padded([[*ids, source.eos_id] for ids, _ in pairs], source.pad_id).to(device)

@@ -16,7 +16,7 @@ from transformer_cli.decoding.exact import FixedCache, bucket_length, check, fix
 from transformer_cli.decoding.long_lines import split_line
 from transformer_cli.decoding.search import SEARCHES, ControlIds, Hypothesis, Task, rows_per_sentence
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.transformer import Transformer
+from transformer_cli.models.ensemble import AnyModel
 from transformer_cli.schema import DecodeConfig, LongLines
 
 N_NAMED = 10  # line numbers in a warning; the rest are counted
@@ -59,7 +59,7 @@ class Translator:
 
     def __init__(
         self,
-        model: Transformer,
+        model: AnyModel,
         tokenizers: Tokenizers,
         config: DecodeConfig,
         *,

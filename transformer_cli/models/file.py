@@ -290,6 +290,12 @@ def _refuse(path: Path, what: str) -> NoReturn:
     raise CheckpointError(f"{path}: {what}. Copy the model again, or choose another with --checkpoint")
 
 
+def locate_models(checkpoint: str | list[str] | None, runs: str) -> list[Path]:
+    """The model file of each that `--checkpoint` names: several are an ensemble."""
+    names = checkpoint if isinstance(checkpoint, list) else [checkpoint]
+    return [locate_model(name, runs) for name in names]
+
+
 def locate_model(checkpoint: str | None, runs: str) -> Path:
     """What `--checkpoint` means: a model file, or that of a checkpoint or run directory; unset, of the newest run.
 
