@@ -63,6 +63,7 @@ class ModelFile:
     fingerprint: str = ""
     data: dict[str, Any] = field(default_factory=dict)
     scores: dict[str, Any] = field(default_factory=dict)
+    averaged: list[str] = field(default_factory=list)  # the models whose mean this one is
 
     def build(self, device: torch.device) -> Transformer:
         """The model, ready to translate."""
@@ -111,6 +112,8 @@ def model_pieces(model: ModelFile) -> list[Piece]:
         "fingerprint": model.fingerprint,
         "data": model.data,
     }
+    if model.averaged:
+        metadata["averaged"] = model.averaged
     tensors = dict(model.weights) | {name: _as_tensor(tokenizer.model_bytes) for name, tokenizer in tokenizers.items()}
     header, *data = serialise(tensors, {_METADATA: json.dumps(metadata, allow_nan=False)})
     return [bytes(header).replace(_NO_HASH.encode(), sha256([header, *data]).encode()), *data]
@@ -168,6 +171,7 @@ def unpack_model(content: bytes, path: Path) -> ModelFile:
             fingerprint=str(metadata.get("fingerprint", "")),
             data=dict(metadata["data"]),
             scores=dict(metadata["scores"]),
+            averaged=[str(name) for name in metadata.get("averaged", [])],
         )
         _check_shapes(model, path)
     except ConfigError as error:
