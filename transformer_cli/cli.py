@@ -95,6 +95,30 @@ COMMANDS = {
             "--device": _DEVICE,
         },
     ),
+    "score": Command(
+        "say how likely a model finds translations that are given",
+        "tfm score --source news.en --translation news.de",
+        "transformer_cli.commands.score:run",
+        {
+            "--checkpoint": _CHECKPOINT,
+            "--source": Flag("source", "file (default: standard input, with lines of source, tab, translation)"),
+            "--translation": Flag("translation", "file whose line n translates line n of --source"),
+            "--json": Flag("json", "print an object a line, with the score of each token", bool),
+            "--strict": Flag("strict", "stop at a line that is not UTF-8", bool),
+            "--device": _DEVICE,
+        },
+    ),
+    "average": Command(
+        "average the weights of several models, or of a run's last checkpoints",
+        "tfm average --last 5 --output average.safetensors",
+        "transformer_cli.commands.average:run",
+        {
+            "--checkpoint": Flag("checkpoint", "model to average; repeat for several", repeated=True),
+            "--last": Flag("last", "average the last N checkpoints of a run (default: the newest run)", int),
+            "--output": Flag("output", "file for the model, written whole or not at all"),
+            "--overwrite": Flag("overwrite", "replace --output if it exists", bool),
+        },
+    ),
     "prepare": Command(
         "download, verify, clean, train the tokenizer and encode, without training",
         "tfm prepare data=multi30k_en_de",

@@ -23,11 +23,13 @@ from transformer_cli.environment import VARIABLE, folder_named
 from transformer_cli.errors import ConfigError, quoted
 from transformer_cli.registry import did_you_mean
 from transformer_cli.schema import (
+    AverageConfig,
     BenchConfig,
     DoctorConfig,
     EvaluateConfig,
     PrepareConfig,
     ReplayConfig,
+    ScoreConfig,
     TrainConfig,
     TranslateConfig,
 )
@@ -40,6 +42,8 @@ SCHEMAS: dict[str, type] = {
     "doctor": DoctorConfig,
     "bench": BenchConfig,
     "replay": ReplayConfig,
+    "score": ScoreConfig,
+    "average": AverageConfig,
 }
 MAX_YAML_BYTES = 1_000_000
 RENAMED_SETTINGS = {"max_batch_cells": "tokens_per_batch"}  # of `train`, in files that older versions wrote

@@ -579,3 +579,38 @@ class EvaluateConfig:
         if (self.source is None) != (self.reference is None):
             given, lacking = ("source", "reference") if self.reference is None else ("reference", "source")
             raise ConfigError(f"--{lacking}: not given, but --{given} is. A score needs a text and its translation")
+
+
+@dataclass
+class ScoreConfig:
+    """`tfm score`."""
+
+    checkpoint: Any = None  # as for `tfm translate`
+    runs: str = "runs"
+    source: str | None = None  # file; unset: standard input has lines of source, tab, translation
+    translation: str | None = None  # file: line n translates line n of `source`
+    json: bool = False
+    strict: bool = False  # stop at a line that is not UTF-8 instead of replacing its bytes
+    device: Device = Device.auto
+    decode: DecodeConfig = field(default_factory=DecodeConfig)  # its length_penalty, batch_tokens, max_source_length
+
+    def __post_init__(self) -> None:
+        self.checkpoint = _model_names(self.checkpoint)
+        if (self.source is None) != (self.translation is None):
+            given, lacking = ("source", "translation") if self.translation is None else ("translation", "source")
+            raise ConfigError(f"--{lacking}: not given, but --{given} is. Give both files, or neither")
+
+
+@dataclass
+class AverageConfig:
+    """`tfm average`."""
+
+    checkpoint: Any = None  # model files, checkpoints or run directories; unset: the newest run
+    runs: str = "runs"
+    last: int | None = None  # average so many of a run's checkpoints, the newest
+    output: str | None = None  # file for the model, written whole or not at all
+    overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        self.checkpoint = _model_names(self.checkpoint)
+        _check("last", self.last, 2)

@@ -1,0 +1,202 @@
+"""`tfm score`: how likely a model finds translations that are given, one line out for each pair, in order."""
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+
+import torch
+from tqdm import tqdm
+
+from transformer_cli.commands.translate import decode_line, open_input, read_chunks
+from transformer_cli.data.lines import BLOCK_BYTES, open_text, shown, split_lines
+from transformer_cli.decoding.forced import read_back
+from transformer_cli.decoding.search import length_penalty
+from transformer_cli.decoding.translator import named
+from transformer_cli.errors import DataError, EnvironmentFault
+from transformer_cli.logs import LOGGER
+from transformer_cli.models.device import choose_device
+from transformer_cli.models.ensemble import AnyModel, build_all, read_models
+from transformer_cli.models.file import ModelFile, locate_models
+from transformer_cli.schema import DecodeConfig, Positions, ScoreConfig, TranslateConfig
+
+PAIRS = 4096  # scored together: enough to sort by length, small enough to see progress
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Texts, and whether bytes of them had to be replaced."""
+
+    source: str
+    source_was_bad: bool
+    translation: str
+    translation_was_bad: bool = False
+
+    @property
+    def was_bad(self) -> bool:
+        return self.source_was_bad or self.translation_was_bad
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A translation as the model reads it. A blank line of a blank line costs nothing, as in `tfm translate`."""
+
+    pieces: list[str]  # and the end, where there is anything
+    log_probs: list[float]  # natural logarithms, of each piece
+
+    @property
+    def log_prob(self) -> float:
+        return math.fsum(self.log_probs)
+
+    def record(self, line: int, config: DecodeConfig) -> dict[str, object]:
+        """`score` is what `tfm translate --n-best` prints of it."""
+        penalty = length_penalty(len(self.pieces), config.length_penalty)
+        return {
+            "line": line,
+            "score": round(self.log_prob / penalty, 4),
+            "log_prob": round(self.log_prob, 4),
+            "n_tokens": len(self.pieces),
+            "tokens": [[piece, round(p, 4)] for piece, p in zip(self.pieces, self.log_probs, strict=True)],
+        }
+
+
+def run(config: ScoreConfig) -> None:
+    """Score --translation as that of --source, or `source<TAB>translation` from stdin. Raises TfmError."""
+    if sys.stdout is None:
+        raise EnvironmentFault("standard output: closed. Open it, for the scores to be printed")
+    device = choose_device(config.device)
+    files = None if config.source is None else read_files(config)
+    models = read_models(locate_models(config.checkpoint, config.runs))
+    score = partial(score_pairs, build_all(models, device), models, config.decode, device)
+    if files is not None:
+        score_all(score, from_files(*files, config), config, n_pairs=len(files[0]))
+        return
+    with open_input(None) as stream:
+        if stream.isatty():
+            LOGGER.info("type a source, a tab and its translation; Ctrl-D ends")
+        score_all(score, from_stream(stream, config), config)
+
+
+def read_files(config: ScoreConfig) -> tuple[list[bytes], list[bytes]]:
+    """The lines of both files. Raises DataError, with both counts where they differ."""
+    source, translation = Path(str(config.source)), Path(str(config.translation))
+    sources, translations = _lines(source), _lines(translation)
+    if len(sources) != len(translations):
+        raise DataError(
+            f"{shown(translation)}: has {len(translations):,} lines, {shown(source)} {len(sources):,}, so nothing is"
+            " scored. Make line n of one the translation of line n of the other"
+        )
+    return sources, translations
+
+
+def _lines(path: Path) -> list[bytes]:
+    with open_text(path) as stream:
+        return split_lines(b"".join(iter(partial(stream.read, BLOCK_BYTES), b"")))
+
+
+def from_files(sources: list[bytes], translations: list[bytes], config: ScoreConfig) -> Iterator[list[Pair]]:
+    by_source, by_translation = (
+        partial(decode_line, config=TranslateConfig(input=name, strict=config.strict))
+        for name in (config.source, config.translation)
+    )
+    for start in range(0, len(sources), PAIRS):
+        numbers = range(start, min(start + PAIRS, len(sources)))
+        yield [Pair(*by_source(sources[i], i), *by_translation(translations[i], i)) for i in numbers]
+
+
+def from_stream(stream: BinaryIO, config: ScoreConfig) -> Iterator[list[Pair]]:
+    """What has arrived, before it waits for more. Raises DataError for a line that is no pair."""
+    decode = partial(decode_line, config=TranslateConfig(strict=config.strict))
+    n_before = 0
+    for raw in read_chunks(stream):
+        lines = [decode(line, n_before + i) for i, line in enumerate(split_lines(raw))]
+        yield [_pair(text, was_bad, n_before + i + 1) for i, (text, was_bad) in enumerate(lines)]
+        n_before += len(lines)
+
+
+def _pair(text: str, was_bad: bool, line: int) -> Pair:
+    sides = text.split("\t")
+    if len(sides) != 2 and text.strip():
+        raise DataError(
+            f"standard input:{line}: has {len(sides) - 1} tabs, not one. Write source<TAB>translation,"
+            " or give --source and --translation"
+        )
+    return Pair(sides[0], was_bad, sides[-1] if len(sides) == 2 else "")
+
+
+def score_pairs(
+    model: AnyModel,
+    files: Sequence[ModelFile],
+    config: DecodeConfig,
+    device: torch.device,
+    pairs: Sequence[Pair],
+    *,
+    first_line: int,
+) -> list[Scored]:
+    """One for each of `pairs`; the first is that of `first_line`. Raises DataError for one that no model can read."""
+    tokenizers = files[0].tokenizers
+    sources = tokenizers.source.encode([pair.source for pair in pairs])
+    targets = tokenizers.target.encode([pair.translation for pair in pairs])
+    longest = [max(map(len, ids)) for ids in zip(sources, targets, strict=True)]
+    for file in files:
+        _refuse_beyond_table(file, longest, first_line)
+    if too_long := [first_line + i for i, n in enumerate(longest) if n > config.max_source_length]:
+        LOGGER.warning(
+            "%s: longer than decode.max_source_length=%d tokens, scored whole;"
+            " `tfm translate` would split or cut a source like that",
+            named(too_long),
+            config.max_source_length,
+        )
+    real = [i for i, n in enumerate(longest) if n]  # a blank line of a blank line never meets the model
+    ids = [(sources[i], targets[i]) for i in real]
+    read = read_back(model, ids, tokenizers, device=device, batch_tokens=config.batch_tokens)
+    scored = [Scored([], [])] * len(pairs)
+    for i, back in zip(real, read, strict=True):
+        scored[i] = Scored(tokenizers.target.pieces([*targets[i], tokenizers.target.eos_id]), back.log_probs)
+    return scored
+
+
+def _refuse_beyond_table(file: ModelFile, longest: Sequence[int], first_line: int) -> None:
+    if file.config.positions is not Positions.learned:
+        return
+    for i, n in enumerate(longest):
+        if n + 1 > file.config.max_positions:
+            raise DataError(
+                f"line {first_line + i}: {n + 1:,} tokens with its end, but the model has model.max_positions="
+                f"{file.config.max_positions}. Shorten the line, or leave it out"
+            )
+
+
+def score_all(
+    score: Callable[..., list[Scored]], chunks: Iterable[list[Pair]], config: ScoreConfig, *, n_pairs: int | None = None
+) -> None:
+    """Print each chunk when it is scored, and in the end the sum on stderr."""
+    n_lines, n_bad, n_tokens, total = 0, 0, 0, 0.0
+    quiet = True if n_pairs is None else None  # None: drawn on a terminal only
+    with tqdm(total=n_pairs, unit="pair", disable=quiet, desc="score", leave=False, file=sys.stderr) as bar:
+        for pairs in chunks:
+            scored = score(pairs, first_line=n_lines + 1)
+            for line, one in enumerate(scored, start=n_lines + 1):
+                print(json.dumps(one.record(line, config.decode)) if config.json else f"{one.log_prob:.4f}")
+            sys.stdout.flush()
+            n_lines += len(pairs)
+            n_bad += sum(pair.was_bad for pair in pairs)
+            n_tokens += sum(len(one.pieces) for one in scored)
+            total += math.fsum(one.log_prob for one in scored)
+            bar.update(len(pairs))
+    if n_bad:
+        LOGGER.warning(
+            "%d of %d pairs were not UTF-8; their bad bytes became U+FFFD (--strict stops instead)", n_bad, n_lines
+        )
+    if n_tokens:
+        LOGGER.info(
+            "%s pairs, %s tokens with their ends: log-probability %.2f, perplexity %.4g per token",
+            f"{n_lines:,}",
+            f"{n_tokens:,}",
+            total,
+            math.exp(min(-total / n_tokens, 100)),
+        )
