@@ -221,6 +221,7 @@ class SearchKind(Enum):
     greedy = "greedy"
     beam = "beam"
     sample = "sample"
+    mbr = "mbr"  # of many samples the one that is most like the others
 
 
 class LongLines(Enum):
@@ -240,6 +241,7 @@ class DecodeConfig:
     temperature: float = 1.0  # sampling only
     top_k: int | None = None  # sampling only: keep the k likeliest tokens
     top_p: float | None = None  # sampling only: keep the likeliest tokens that hold this probability
+    n_samples: int = 32  # mbr only: drawn for each sentence
     max_source_length: int = 256  # tokens; longer lines are split or cut, and named in a warning
     long_lines: LongLines = LongLines.split
     batch_tokens: int = 4096  # source cells (rows × longest) × beam in one batch
@@ -253,6 +255,7 @@ class DecodeConfig:
         _check("decode.temperature", self.temperature, 1e-3, 1e3)
         _check("decode.top_k", self.top_k, 1)
         _check("decode.top_p", self.top_p, 1e-6, 1)
+        _check("decode.n_samples", self.n_samples, 2, 1000)
         _check("decode.max_source_length", self.max_source_length, 2, 100_000)
         _check("decode.batch_tokens", self.batch_tokens, 1)
         if self.search is not SearchKind.beam and self.beam_size != 1:
@@ -260,13 +263,18 @@ class DecodeConfig:
                 f"decode.beam_size={self.beam_size}: needs decode.search=beam, not {self.search.name}."
                 " Choose decode=beam, or leave the beam out"
             )
-        if self.search is not SearchKind.sample and (self.top_k or self.top_p or self.temperature != 1):
+        draws = self.search in (SearchKind.sample, SearchKind.mbr)
+        if not draws and (self.top_k or self.top_p or self.temperature != 1):
             raise ConfigError(
                 f"decode.search={self.search.name}: decode.temperature, decode.top_k and decode.top_p need sampling."
                 " Choose decode=sample, or leave them out"
             )
+        if self.search is SearchKind.mbr and self.n_best > self.n_samples:
+            raise ConfigError(
+                f"decode.n_best={self.n_best}: more than decode.n_samples={self.n_samples}. Raise decode.n_samples"
+            )
         most = self.beam_size if self.search is SearchKind.beam else 1
-        if self.search is not SearchKind.sample and self.n_best > most:
+        if not draws and self.n_best > most:
             raise ConfigError(
                 f"decode.n_best={self.n_best}: more than decode.beam_size={most}."
                 f" Raise decode.beam_size to {self.n_best}"

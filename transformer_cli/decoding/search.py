@@ -82,6 +82,8 @@ SEARCHES: Registry[Search] = Registry("search")
 
 def rows_per_sentence(config: DecodeConfig) -> int:
     """N: how many hypotheses of a sentence a search follows at once."""
+    if config.search is SearchKind.mbr:
+        return config.n_samples
     return config.n_best if config.search is SearchKind.sample else config.beam_size
 
 

@@ -14,10 +14,11 @@ import torch
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.exact import FixedCache, bucket_length, check, fixed, one_thread, places
 from transformer_cli.decoding.long_lines import split_line
+from transformer_cli.decoding.mbr import consensus
 from transformer_cli.decoding.search import SEARCHES, ControlIds, Hypothesis, Task, rows_per_sentence
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.ensemble import AnyModel
-from transformer_cli.schema import DecodeConfig, LongLines
+from transformer_cli.schema import DecodeConfig, LongLines, SearchKind
 
 N_NAMED = 10  # line numbers in a warning; the rest are counted
 WHAT_BECOMES = {
@@ -71,7 +72,8 @@ class Translator:
         self.model, self.tokenizers, self.config, self.device, self.seed = model, tokenizers, config, device, seed
         target = tokenizers.target
         self.control = ControlIds(pad=target.pad_id, bos=target.bos_id, eos=target.eos_id)
-        self.search = SEARCHES[config.search.name]
+        is_mbr = config.search is SearchKind.mbr
+        self.search = consensus(target.decode) if is_mbr else SEARCHES[config.search.name]
 
     @torch.inference_mode()
     def translate(
