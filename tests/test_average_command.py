@@ -33,13 +33,13 @@ def metadata(file: Path) -> dict[str, object]:
 def test_every_weight_is_the_mean_and_the_file_says_of_what(folder: Path) -> None:
     ran = run([*THREE, "--output", "mean"], folder)
     assert (ran.code, ran.out) == (0, b""), ran.err
-    assert ran.err.endswith(b"mean: the average of 3 models (a, step 1, b, step 2, c, step 3)\n")
+    assert ran.err.endswith(b"mean: the average of 3 models (step 1 of a, step 2 of b, step 3 of c)\n")
     mean = read_model(folder / "mean")
     assert mean.weights.keys() == A.weights.keys()
     for name, weight in mean.weights.items():
         expected = torch.stack([model.weights[name].double() for model in (A, B, C)]).mean(dim=0).float()
         assert torch.equal(weight, expected)
-    assert metadata(folder / "mean")["averaged"] == mean.averaged == ["a, step 1", "b, step 2", "c, step 3"]
+    assert metadata(folder / "mean")["averaged"] == mean.averaged == ["step 1 of a", "step 2 of b", "step 3 of c"]
     assert (mean.step, mean.config, mean.scores) == (3, A.config, {}), "nobody has measured it"
     assert "averaged" not in metadata(folder / "a")
 
@@ -58,7 +58,7 @@ def test_the_last_checkpoints_of_a_run_are_averaged(tmp_path: Path) -> None:
         command = ["average", *arguments, "--last", "2", "--output", "mean", "--overwrite"]
         assert run(command, tmp_path).code == 0
         mean = read_model(tmp_path / "mean")
-        assert mean.averaged == [f"r, step {part.step}" for part in parts]
+        assert mean.averaged == [f"step {part.step} of r" for part in parts]
         assert mean.fingerprint == parts[0].fingerprint != ""
         for name, weight in mean.weights.items():
             assert torch.equal(

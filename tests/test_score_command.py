@@ -194,3 +194,12 @@ def test_half_of_the_files_or_a_missing_model_is_refused(folder: Path) -> None:
     refused([*SCORE, "--source", "en"], folder, code=2, says=["--translation: not given, but --source is"])
     refused([*SCORE, "--translation", "en"], folder, code=2, says=["--source: not given, but --translation is"])
     refused(["score", "--checkpoint", "none"], folder, code=4, says=["none: no such file"], stdin=b"a\tb\n")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_D17_a_full_disk_is_said(folder: Path) -> None:
+    ran = run([*SCORE, *FILES], folder, stdout="/dev/full")
+    assert ran.code == 5
+    assert ran.err.decode().endswith(
+        "tfm: error: standard output: No space left on device. Free some space and run the same command again\n"
+    )

@@ -96,7 +96,7 @@ def averaged(sources: Mapping[Path, Load]) -> ModelFile:
         fingerprint=first.fingerprint if len({model.fingerprint for model in models}) == 1 else "",
         data=first.data if all(model.data == first.data for model in models) else {},
         scores={},  # nobody has measured it
-        averaged=[f"{_name(path)}, step {model.step}" for path, model in zip(sources, models, strict=True)],
+        averaged=[f"step {model.step} of {_name(path)}" for path, model in zip(sources, models, strict=True)],
     )
 
 

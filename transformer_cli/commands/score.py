@@ -181,7 +181,8 @@ def score_all(
         for pairs in chunks:
             scored = score(pairs, first_line=n_lines + 1)
             for line, one in enumerate(scored, start=n_lines + 1):
-                print(json.dumps(one.record(line, config.decode)) if config.json else f"{one.log_prob:.4f}")
+                record = one.record(line, config.decode)
+                print(json.dumps(record, ensure_ascii=False) if config.json else f"{one.log_prob:.4f}")
             sys.stdout.flush()
             n_lines += len(pairs)
             n_bad += sum(pair.was_bad for pair in pairs)
