@@ -13,6 +13,7 @@ from sacrebleu.metrics.chrf import CHRF
 from tests.toy_translator import random_model, sentences, texts, toy_tokenizer, translator_of
 from transformer_cli.config import load_config
 from transformer_cli.decoding.mbr import chrf_of_all, mean_chrf
+from transformer_cli.decoding.search import Hypothesis, Task
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.ensemble import Ensemble
 from transformer_cli.schema import DecodeConfig, SearchKind
@@ -85,6 +86,23 @@ def test_D8_the_choice_depends_on_seed_and_line_and_on_no_batch() -> None:
     one = translator_of(IDS, model=model, **MBR).translate(lines)
     assert texts(translator_of(IDS, model=model, batch_tokens=1, **MBR).translate(lines)) == texts(one)
     assert texts(translator_of(IDS, model=model, seed=2, **MBR).translate(lines)) != texts(one)
+
+
+def test_equal_samples_are_no_reason_to_draw_again() -> None:
+    model = random_model(IDS, gain=4)  # which is sure of what it says, and so says it again
+    translator, lines = translator_of(IDS, model=model, top_k=2, **MBR), sentences(12, seed=7)
+    n_asked, search = [], translator.search
+
+    def counting(task: Task[Any]) -> list[list[Hypothesis]]:
+        n_asked.append(len(task.max_lengths_B))
+        return search(task)
+
+    translator.search = counting
+    results = translator.translate(lines)
+    assert sum(n_asked) == len(lines)
+    drawn = translator_of(IDS, model=model, top_k=2, n_best=8, **MBR).translate(lines)
+    assert len(results) == len(drawn)
+    assert any(len({text for text, _ in result.hypotheses}) < 8 for result in drawn), "some came twice"
 
 
 def test_an_ensemble_may_choose_too() -> None:

@@ -37,7 +37,8 @@ def consensus(decode: Callable[[Sequence[int]], str]) -> Search:
 
 def _ranked(hypotheses: Sequence[Hypothesis], decode: Callable[[Sequence[int]], str]) -> list[Hypothesis]:
     likeness = mean_chrf([decode(hypothesis.ids) for hypothesis in hypotheses])
-    scored = [replace(one, score=value) for one, value in zip(hypotheses, likeness, strict=True)]
+    # Equal samples make a ranking by likelihood a close call, which matters to nobody here.
+    scored = [replace(one, score=value, is_close=False) for one, value in zip(hypotheses, likeness, strict=True)]
     return sorted(scored, key=lambda hypothesis: -hypothesis.score)
 
 
