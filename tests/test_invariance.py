@@ -35,8 +35,10 @@ from tests.toy_translator import (
 from transformer_cli.data.lines import split_lines
 from transformer_cli.data.prepare import prepare
 from transformer_cli.data.tokenizer import Tokenizer
-from transformer_cli.decoding import exact, search
-from transformer_cli.decoding.search import Hypothesis, Move, SearchState, Task
+from transformer_cli.decoding import exact, largest, search, stepping, terms
+from transformer_cli.decoding.beam import Beam, Candidates
+from transformer_cli.decoding.search import Hypothesis, Task
+from transformer_cli.decoding.stepping import Move, SearchState
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.file import read_model
@@ -131,8 +133,8 @@ def stop_with_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
         move, done = real(*args, **kwargs)
         return move, [any(done)] * len(done)
 
-    real = search.settle
-    monkeypatch.setattr(search, "settle", settle)
+    real = stepping.settle
+    monkeypatch.setattr(stepping, "settle", settle)
 
 
 def number_samples_by_place(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,6 +179,11 @@ def test_D9_a_leak_is_noticed(
     assert any(logic_differences(translator, LINES))
 
 
+def let_rounding_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (largest, stepping, terms):
+        monkeypatch.setattr(module, "CLOSE", 0.0)
+
+
 def coarse_model(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> Transformer:
     """Its logits are whole numbers, so that many are equal whatever a kernel's last bit says."""
     model = random_model(tokenizer, dtype=torch.float64)
@@ -187,7 +194,7 @@ def coarse_model(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> Trans
 
 @pytest.mark.parametrize("options", [GREEDY, BEAM], ids=["greedy", "beam"])
 def test_D10_ties_are_decided_alike_in_any_company(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "CLOSE", 0.0)  # by the rule, not by asking for each sentence alone
+    let_rounding_decide(monkeypatch)  # by the rule, not by asking for each sentence alone
     tokenizer = toy_tokenizer()
     translator = translator_of(tokenizer, model=coarse_model(tokenizer, monkeypatch), **options, **ROOM)
     assert list(logic_differences(translator, LINES)) == []
@@ -196,15 +203,17 @@ def test_D10_ties_are_decided_alike_in_any_company(options: dict[str, Any], monk
 def test_D10_a_rule_for_ties_that_asks_the_neighbours_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """In company, of equal tokens the higher id goes first."""
 
-    def turned(state: SearchState, log_p_RV: Tensor, *, exact: bool) -> tuple[tuple[Tensor, ...], Tensor | None]:
+    def turned(
+        beam: Beam, state: SearchState, log_p_RV: Tensor, wanted_RV: None, *, exact: bool
+    ) -> tuple[Candidates, Tensor | None, Tensor]:
         if len(state.place_B) == 1:
-            return real(state, log_p_RV, exact=exact)
-        (log_prob_BC1, ids_BC1, beam_BC1), is_unsure = real(state, log_p_RV.flip(1), exact=exact)
-        return (log_prob_BC1, log_p_RV.size(1) - 1 - ids_BC1, beam_BC1), is_unsure
+            return real(beam, state, log_p_RV, wanted_RV, exact=exact)
+        found, is_unsure, is_close_B = real(beam, state, log_p_RV.flip(1), wanted_RV, exact=exact)
+        return replace(found, ids_BM=log_p_RV.size(1) - 1 - found.ids_BM), is_unsure, is_close_B
 
-    real = search.likeliest_continuations
-    monkeypatch.setattr(search, "likeliest_continuations", turned)
-    monkeypatch.setattr(search, "CLOSE", 0.0)
+    real = Beam._candidates
+    monkeypatch.setattr(Beam, "_candidates", turned)
+    let_rounding_decide(monkeypatch)
     tokenizer = toy_tokenizer()
     model = coarse_model(tokenizer, monkeypatch)
     assert any(logic_differences(translator_of(tokenizer, model=model, **BEAM, **ROOM), LINES))
@@ -235,7 +244,7 @@ def test_D8_close_calls_are_made_alone(options: dict[str, Any], monkeypatch: pyt
         return [difference for other in found for difference in differences(lines, found[0], other, tolerance=1e-3)]
 
     assert turned() == []
-    monkeypatch.setattr(search, "CLOSE", 0.0)
+    let_rounding_decide(monkeypatch)
     assert turned(), "without it rounding decides, and differs"
 
 
