@@ -97,22 +97,20 @@ class Beam:
         log_prob_BP = torch.cat([state.ended_log_prob_BK, log_prob_BC], dim=1)
         at_BP = torch.cat([state.ended_at_BK, beam_BC + (length * self.beam_size + first)], dim=1)
 
-        bound_B = self.scoring.best_possible(log_prob_BN.amax(dim=1), self.divisor_B[state.place_B])
+        bound_B = self.scoring.best_possible(log_prob_BN.amax(dim=1), self.divisor_B.index_select(0, state.place_B))
         worst_B = sorted_BP[:, n_ended - 1]
-        is_close_B = (
-            is_close_B
-            | is_close(going.worth_BM[:, -2], going.worth_BM[:, -1])  # who goes on
-            | (is_close(found.worth_BM[:, -2], found.worth_BM[:, -1]) & ends_BC1[:, -2:].any(dim=1))  # who ends
-            | is_close(worst_B, sorted_BP[:, n_ended])  # which of those are kept
-            | is_close(bound_B, worst_B)  # whether to look further
-        )
+        # Who goes on, which finished ones are kept, whether to look further, and who ends.
+        one_XB = torch.stack([going.worth_BM[:, -2], worst_B, bound_B, found.worth_BM[:, -2]])
+        other_XB = torch.stack([going.worth_BM[:, -1], sorted_BP[:, n_ended], worst_B, found.worth_BM[:, -1]])
+        is_close_XB = is_close(one_XB, other_XB)
+        is_close_XB[3] &= ends_BC1[:, -2:].any(dim=1)
         new = SearchState(
             place_B=state.place_B,
             live_log_prob_BN=log_prob_BN,
             ended_log_prob_BK=log_prob_BP.gather(1, best_BK),
             ended_score_BK=sorted_BP[:, :n_ended],
             ended_at_BK=at_BP.gather(1, best_BK),
-            is_close_B=is_close_B,
+            is_close_B=is_close_B | is_close_XB.any(dim=0),
         )
         return Move(new, going.ids_BM[:, :-1], bound_B <= worst_B, going.beam_BM[:, :-1], is_unsure)
 
@@ -154,11 +152,8 @@ class Beam:
         log_prob_BM = ordered_BM if wanted_RV is None else log_prob_BM.gather(1, order_BM)
         beam_BM = order_BM.div(ids_RM.size(1), rounding_mode="floor")
         found = Candidates(ordered_BM, log_prob_BM, ids_BM.gather(1, order_BM), beam_BM)
-        is_unsure = (
-            None
-            if exact
-            else (ordered_BM[:, :-1] == ordered_BM[:, 1:]).logical_and_(ordered_BM[:, 1:] > -math.inf).any()
-        )
+        # Between infinities there is no difference.
+        is_unsure = None if exact else (ordered_BM[:, :-1] - ordered_BM[:, 1:] == 0).any()
         if self.terms is None:
             return found, is_unsure, state.is_close_B
         order_BM, is_close_B = self.terms.order(found.worth_BM, found.ids_BM, found.beam_BM, n_candidates)

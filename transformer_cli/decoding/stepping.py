@@ -101,6 +101,7 @@ def run(
     max_lengths, places = task.max_lengths_B.tolist(), list(range(n_sentences))
     follows: list[Follower] = [Rules(task), *followers, *([] if scoring.coverage is None else [scoring.coverage])]
     ids_R = torch.full((n_sentences * n_live,), control.bos, device=device)
+    row_B1 = torch.arange(0, len(ids_R), n_live, device=device)[:, None]  # the first of each sentence
     said: list[Said] = []
     left: list[Left] = []
     while places:
@@ -123,17 +124,14 @@ def run(
             live_score_BN = scoring(state.live_log_prob_BN, len(said))
             left.append(Left(state.select(over_B), len(said), live_score_BN[over_B]))
             state, places = state.select(stay_B), [places[b] for b in going]
-            rows_BN = torch.arange(len(done) * n_live, device=device).view(-1, n_live)
-            if beam_BN is not None:
-                rows_BN = rows_BN.gather(1, beam_BN)
             if places:
-                task.cache.reorder(rows_BN[stay_B].flatten(), stay_B)  # [B, N] -> [R]
-                ids_BN = ids_BN[stay_B]
+                kept_BN = torch.arange(n_live, device=device) if beam_BN is None else beam_BN[stay_B]
+                task.cache.reorder((row_B1[stay_B] + kept_BN).flatten(), stay_B)  # [B, N] -> [R]
+                row_B1, ids_BN = row_B1[: len(places)], ids_BN[stay_B]
                 for follower in follows:
                     follower.select(stay_B)
         elif beam_BN is not None:
-            first_B1 = torch.arange(0, len(ids_R), n_live, device=device)[:, None]
-            task.cache.reorder((first_B1 + beam_BN).flatten())  # [B, N] -> [R]
+            task.cache.reorder((row_B1 + beam_BN).flatten())  # [B, N] -> [R]
         ids_R = ids_BN.flatten()  # [B, N] -> [R]
     return rank(task, said, left)
 
