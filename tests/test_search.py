@@ -12,8 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from transformer_cli.decoding import search
-from transformer_cli.decoding.search import SEARCHES, ControlIds, Hypothesis, Task, length_penalty, rows_per_sentence
+from transformer_cli.decoding import following, largest
+from transformer_cli.decoding.scoring import length_penalty
+from transformer_cli.decoding.search import SEARCHES, ControlIds, Hypothesis, Task, rows_per_sentence
 from transformer_cli.errors import CheckpointError
 from transformer_cli.schema import DecodeConfig, SearchKind
 
@@ -204,7 +205,7 @@ def test_D10_greedy_takes_the_lowest_of_equal_tokens() -> None:
 
 def test_the_lowest_of_the_largest_are_chosen_among_equals() -> None:
     x_RV = torch.tensor([[3.0, 5.0, 3.0, 3.0, 1.0], [0.0, 0.0, 0.0, 0.0, 0.0], [-math.inf, 2.0, 1.0, 2.0, -math.inf]])
-    chosen = [sorted(row) for row in search.lowest_of_the_largest(x_RV, 3).tolist()]
+    chosen = [sorted(row) for row in largest.lowest_of_the_largest(x_RV, 3).tolist()]
     assert chosen == [[0, 1, 2], [0, 1, 2], [1, 2, 3]]
 
 
@@ -368,7 +369,7 @@ def test_top_k_and_top_p_leave_only_the_likeliest() -> None:
 def test_top_p_reaches_as_far_into_a_large_vocabulary_as_it_must() -> None:
     p_RV = torch.stack([torch.arange(1, 6001), torch.ones(6000)]).double()
     p_RV[1, 7] = 1e6  # the first row needs thousands of tokens, the second one
-    kept_RV = search.keep_top_p(p_RV, 0.7499) > 0
+    kept_RV = following.keep_top_p(p_RV, 0.7499) > 0
     # 3001 to 6000 hold 13,501,500 of 18,003,000, which is 0.74996; without 3001 it is 0.74979.
     assert kept_RV[0].nonzero().flatten().tolist() == list(range(3000, 6000))
     assert kept_RV[1].nonzero().flatten().tolist() == [7]
@@ -377,7 +378,7 @@ def test_top_p_reaches_as_far_into_a_large_vocabulary_as_it_must() -> None:
 def test_a_draw_never_falls_on_what_is_impossible() -> None:
     p_RV = torch.tensor([[0.0, 0.5, 0.0, 0.5, 0.0]]).expand(4, -1)
     draw_R1 = torch.tensor([[0.0], [0.49], [0.5], [1 - 2**-24]], dtype=torch.float64)
-    assert search.draw(p_RV, draw_R1).tolist() == [1, 1, 3, 3]
+    assert following.draw(p_RV, draw_R1).tolist() == [1, 1, 3, 3]
 
 
 def test_samples_repeat_with_their_seed_and_change_with_another() -> None:

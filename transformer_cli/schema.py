@@ -215,6 +215,12 @@ class SearchKind(Enum):
     sample = "sample"
 
 
+class LengthNormalization(Enum):
+    gnmt = "gnmt"  # ((5 + n) / 6)^decode.length_penalty for n tokens
+    average = "average"  # n
+    none = "none"  # 1
+
+
 class LongLines(Enum):
     split = "split"  # at sentence ends, translated one by one and joined again
     cut = "cut"
@@ -226,9 +232,16 @@ class DecodeConfig:
 
     search: SearchKind = SearchKind.beam
     beam_size: int = 4
-    length_penalty: float = 0.6  # α of ((5 + n) / 6)^α, Wu et al. 2016, equation 14
+    length_normalization: LengthNormalization = LengthNormalization.gnmt  # what a log-probability is divided by
+    length_penalty: float = 0.6  # α of gnmt (Wu et al. 2016, equation 14)
+    coverage_penalty: float = 0.0  # β of the same equation: how much it costs not to look at a source token
     max_extra_length: int = 50  # a translation has at most source length + this many tokens, both with their end
+    max_length: int | None = None  # and at most this many, its end counted
+    min_length: int = 0  # tokens that come before the end
+    no_repeat_ngram: int | None = None  # so many tokens in a row are not said twice
     n_best: int = 1
+    diversity_groups: int = 1  # beam only: parts of the beam that look for different translations
+    diversity_strength: float = 0.5  # what a token's log-probability loses for each hypothesis of an earlier group
     temperature: float = 1.0  # sampling only
     top_k: int | None = None  # sampling only: keep the k likeliest tokens
     top_p: float | None = None  # sampling only: keep the likeliest tokens that hold this probability
@@ -241,7 +254,13 @@ class DecodeConfig:
         _check("decode.beam_size", self.beam_size, 1, 1000)
         _check("decode.length_penalty", self.length_penalty, 0, 10)
         _check("decode.max_extra_length", self.max_extra_length, 0, 100_000)
+        _check("decode.coverage_penalty", self.coverage_penalty, 0, 10)
+        _check("decode.max_length", self.max_length, 1, 100_000)
+        _check("decode.min_length", self.min_length, 0, 100_000)
+        _check("decode.no_repeat_ngram", self.no_repeat_ngram, 1, 1000)
         _check("decode.n_best", self.n_best, 1, 1000)
+        _check("decode.diversity_groups", self.diversity_groups, 1, 1000)
+        _check("decode.diversity_strength", self.diversity_strength, 0, 100)
         _check("decode.temperature", self.temperature, 1e-3, 1e3)
         _check("decode.top_k", self.top_k, 1)
         _check("decode.top_p", self.top_p, 1e-6, 1)
@@ -262,6 +281,30 @@ class DecodeConfig:
             raise ConfigError(
                 f"decode.n_best={self.n_best}: more than decode.beam_size={most}."
                 f" Raise decode.beam_size to {self.n_best}"
+            )
+        self._refuse_what_says_nothing_together()
+
+    def _refuse_what_says_nothing_together(self) -> None:
+        if self.length_normalization is not LengthNormalization.gnmt and self.length_penalty != 0.6:
+            raise ConfigError(
+                f"decode.length_penalty={self.length_penalty}: needs decode.length_normalization=gnmt, not"
+                f" {self.length_normalization.name}. Leave one of them out"
+            )
+        if self.max_length is not None and self.min_length >= self.max_length:
+            raise ConfigError(
+                f"decode.min_length={self.min_length}: leaves no room for an end in decode.max_length="
+                f"{self.max_length}. Raise decode.max_length to {self.min_length + 1}"
+            )
+        if self.diversity_groups > 1 and self.beam_size % self.diversity_groups:
+            # Which also says that there is a beam.
+            raise ConfigError(
+                f"decode.diversity_groups={self.diversity_groups}: does not divide decode.beam_size={self.beam_size}."
+                f" Set decode.beam_size={self.diversity_groups * -(-self.beam_size // self.diversity_groups)}"
+            )
+        if self.diversity_groups == 1 and self.diversity_strength != 0.5:
+            raise ConfigError(
+                f"decode.diversity_strength={self.diversity_strength}: does nothing in one group."
+                " Set decode.diversity_groups, or leave it out"
             )
 
 

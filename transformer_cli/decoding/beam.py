@@ -1,0 +1,217 @@
+"""Beam search, alone and in groups that differ (Vijayakumar et al. 2016).
+
+Shapes: B sentences, N hypotheses of each that go on, K finished ones that are kept, C candidates, P = K + C, M any
+number, V vocabulary, R = B × N rows (row b·N + n is hypothesis n of sentence b).
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from transformer_cli.decoding.following import greedy_search
+from transformer_cli.decoding.largest import is_close, largest, lowest_of_the_largest
+from transformer_cli.decoding.scoring import Scoring
+from transformer_cli.decoding.stepping import Move, SearchState, run
+from transformer_cli.decoding.task import Hypothesis, Task
+from transformer_cli.decoding.terms import Terms
+
+
+@dataclass
+class Candidates:
+    """Continuations of each sentence's hypotheses, in the order in which they are taken."""
+
+    worth_BM: Tensor  # what they are ordered by
+    log_prob_BM: Tensor
+    ids_BM: Tensor
+    beam_BM: Tensor
+
+    def take(self, order_BM: Tensor) -> "Candidates":
+        worth_BM = log_prob_BM = self.log_prob_BM.gather(1, order_BM)
+        if self.worth_BM is not self.log_prob_BM:
+            worth_BM = self.worth_BM.gather(1, order_BM)
+        return Candidates(worth_BM, log_prob_BM, self.ids_BM.gather(1, order_BM), self.beam_BM.gather(1, order_BM))
+
+
+def beam_search(task: Task[Any]) -> list[list[Hypothesis]]:
+    """Follow the N likeliest beginnings of each sentence, and keep the best that finish.
+
+    As in tensor2tensor, the 2N likeliest continuations are looked at in each step: those that end are finished, the
+    first N others go on, and a beam of one is greedy search. With groups, each is such a search of its part of the
+    beam, see `Groups`; where terms are demanded, `Terms` says which continuations come first.
+    """
+    config, n_groups = task.config, task.config.diversity_groups
+    if config.beam_size == 1 and not task.has_terms:
+        return greedy_search(task)
+    assert n_groups == 1 or not task.has_terms
+    scoring, terms = Scoring(task), Terms(task) if task.has_terms else None
+    n_kept = -(-config.n_best // n_groups)  # of each group
+    state = SearchState.start(task, n_live=config.beam_size, n_ended=n_groups * n_kept)
+    state.live_log_prob_BN.view(-1, n_groups, config.beam_size // n_groups)[..., 1:] = -math.inf  # equals are one
+    beam = Beam(task, scoring, terms)
+    advance = beam if n_groups == 1 else Groups(beam, n_groups, config.diversity_strength)
+    return run(task, state, advance, scoring, [] if terms is None else [terms])
+
+
+class Beam:
+    """One step of beam search."""
+
+    def __init__(self, task: Task[Any], scoring: Scoring, terms: Terms | None) -> None:
+        device = task.max_lengths_B.device
+        self.beam_size, self.eos_id, self.scoring, self.terms = task.config.beam_size, task.control.eos, scoring, terms
+        divisor_T = torch.tensor(scoring.divisors, dtype=torch.float64, device=device)
+        self.divisor_B = divisor_T[task.max_lengths_B]  # of the longest hypothesis that a sentence may have
+        self.index_M = torch.arange(4 * self.beam_size + 2, device=device)
+
+    def __call__(
+        self,
+        state: SearchState,
+        log_p_RV: Tensor,
+        length: int,
+        *,
+        exact: bool,
+        wanted_RV: Tensor | None = None,
+        first: int = 0,
+    ) -> Move:
+        """`state` may be a part of the beam, from hypothesis `first`; `wanted_RV` is what its choices go by."""
+        n_live, n_ended = state.live_log_prob_BN.size(1), state.ended_score_BK.size(1)
+        found, is_unsure, is_close_B = self._candidates(state, log_p_RV, wanted_RV, exact=exact)
+        ends_BC1 = found.ids_BM == self.eos_id
+
+        # The first N that do not end go on; one more is looked at, to see how close they are.
+        index_C1, behind_C1 = self.index_M[: 2 * n_live + 1], self.index_M[2 * n_live + 1 : 4 * n_live + 2]
+        next_BN1 = torch.where(ends_BC1, behind_C1, index_C1).topk(n_live + 1, largest=False).indices
+        going = found.take(next_BN1)
+        log_prob_BN = going.log_prob_BM[:, :-1]
+
+        # Those that end compete with the finished ones, which stand first and so win at equal scores.
+        beam_BC = found.beam_BM[:, :-1]
+        log_prob_BC = found.log_prob_BM.masked_fill(~ends_BC1, -math.inf)[:, :-1]
+        score_BC = self.scoring(log_prob_BC, length, beam_BC)
+        if self.terms is not None:
+            score_BC = score_BC - self.terms.behind(beam_BC)
+        sorted_BP, order_BP = torch.cat([state.ended_score_BK, score_BC], dim=1).sort(descending=True, stable=True)
+        best_BK = order_BP[:, :n_ended]
+        log_prob_BP = torch.cat([state.ended_log_prob_BK, log_prob_BC], dim=1)
+        at_BP = torch.cat([state.ended_at_BK, beam_BC + (length * self.beam_size + first)], dim=1)
+
+        bound_B = self.scoring.best_possible(log_prob_BN.amax(dim=1), self.divisor_B.index_select(0, state.place_B))
+        worst_B = sorted_BP[:, n_ended - 1]
+        # Who goes on, which finished ones are kept, whether to look further, and who ends.
+        one_XB = torch.stack([going.worth_BM[:, -2], worst_B, bound_B, found.worth_BM[:, -2]])
+        other_XB = torch.stack([going.worth_BM[:, -1], sorted_BP[:, n_ended], worst_B, found.worth_BM[:, -1]])
+        is_close_XB = is_close(one_XB, other_XB)
+        is_close_XB[3] &= ends_BC1[:, -2:].any(dim=1)
+        new = SearchState(
+            place_B=state.place_B,
+            live_log_prob_BN=log_prob_BN,
+            ended_log_prob_BK=log_prob_BP.gather(1, best_BK),
+            ended_score_BK=sorted_BP[:, :n_ended],
+            ended_at_BK=at_BP.gather(1, best_BK),
+            is_close_B=is_close_B | is_close_XB.any(dim=0),
+        )
+        return Move(new, going.ids_BM[:, :-1], bound_B <= worst_B, going.beam_BM[:, :-1], is_unsure)
+
+    def _candidates(
+        self, state: SearchState, log_p_RV: Tensor, wanted_RV: Tensor | None, *, exact: bool
+    ) -> tuple[Candidates, Tensor | None, Tensor]:
+        """The C + 1 = 2N + 1 that come first; whether some are equal, and not yet ordered by `exact`; close calls.
+
+        A row's C + 1 likeliest tokens are enough: if the last of them came before the C-th candidate of its sentence,
+        that one and the next would be equal.
+        """
+        n_live, n_vocab = state.live_log_prob_BN.size(1), log_p_RV.size(1)
+        n_candidates = 2 * n_live + 1
+        before_R1 = state.live_log_prob_BN.reshape(-1, 1)  # [B, N] -> [R, 1]
+        asked_RV = log_p_RV if wanted_RV is None else wanted_RV
+        n_row = min(n_candidates, n_vocab)
+        if exact:
+            ids_RM = lowest_of_the_largest(before_R1 + asked_RV, n_row)
+            wanted_RM = asked_RV.gather(1, ids_RM)
+        else:
+            wanted_RM, ids_RM = largest(asked_RV, n_row)
+        if self.terms is not None:
+            wanted_RM, ids_RM = self.terms.add(wanted_RM, ids_RM, log_p_RV)
+
+        n_sentences = len(state.place_B)
+        log_prob_BM = worth_BM = (before_R1 + wanted_RM).view(n_sentences, -1)  # [R, M] -> [B, N·M]
+        if wanted_RV is not None:
+            log_prob_BM = (before_R1 + log_p_RV.gather(1, ids_RM)).view(n_sentences, -1)
+        ids_BM = ids_RM.view(n_sentences, -1)
+        n_sorted = worth_BM.size(1) if self.terms is not None else n_candidates
+        if exact:
+            beam_M = torch.arange(n_live, device=ids_RM.device).repeat_interleave(ids_RM.size(1))
+            by_rule_BM = (ids_BM * n_live + beam_M).argsort(dim=1)
+            by_worth_BM = worth_BM.gather(1, by_rule_BM).argsort(dim=1, descending=True, stable=True)
+            order_BM = by_rule_BM.gather(1, by_worth_BM)[:, :n_sorted]
+            ordered_BM = worth_BM.gather(1, order_BM)
+        else:
+            ordered_BM, order_BM = worth_BM.topk(n_sorted)
+        log_prob_BM = ordered_BM if wanted_RV is None else log_prob_BM.gather(1, order_BM)
+        beam_BM = order_BM.div(ids_RM.size(1), rounding_mode="floor")
+        found = Candidates(ordered_BM, log_prob_BM, ids_BM.gather(1, order_BM), beam_BM)
+        # Between infinities there is no difference.
+        is_unsure = None if exact else (ordered_BM[:, :-1] - ordered_BM[:, 1:] == 0).any()
+        if self.terms is None:
+            return found, is_unsure, state.is_close_B
+        order_BM, is_close_B = self.terms.order(found.worth_BM, found.ids_BM, found.beam_BM, n_candidates)
+        return found.take(order_BM), is_unsure, state.is_close_B | is_close_B
+
+
+class Groups:
+    """Groups of the beam that differ (Vijayakumar et al. 2016): each step is taken by one group after the other.
+
+    To a group a token is worth `strength` less for each hypothesis of an earlier group that says it in the same step
+    (the paper's Hamming diversity). That is forgotten in the next step, and never part of a score. A group that is done
+    says nothing more. Without strength all groups find the same, which is what a beam of their size finds.
+    """
+
+    def __init__(self, beam: Beam, n_groups: int, strength: float) -> None:
+        self.beam, self.n_groups, self.strength = beam, n_groups, strength
+
+    def __call__(self, state: SearchState, log_p_RV: Tensor, length: int, *, exact: bool) -> Move:
+        n_sentences, n_live = state.live_log_prob_BN.shape
+        size, n_kept = n_live // self.n_groups, state.ended_score_BK.size(1) // self.n_groups
+        log_p_BNV = log_p_RV.view(n_sentences, n_live, -1)  # [R, V] -> [B, N, V]
+        cost_BV = log_p_RV.new_zeros(n_sentences, log_p_RV.size(1))
+        moves: list[Move] = []
+        for first in range(0, n_live, size):
+            live, ended = slice(first, first + size), slice(first // size * n_kept, (first // size + 1) * n_kept)
+            part = replace(
+                state,
+                live_log_prob_BN=state.live_log_prob_BN[:, live],
+                ended_log_prob_BK=state.ended_log_prob_BK[:, ended],
+                ended_score_BK=state.ended_score_BK[:, ended],
+                ended_at_BK=state.ended_at_BK[:, ended],
+            )
+            own_BNV = log_p_BNV[:, live]
+            wanted_RV = (own_BNV - cost_BV[:, None]).flatten(0, 1) if moves else None  # [B, N, V] -> [R, V]
+            move = self.beam(part, own_BNV.flatten(0, 1), length, exact=exact, wanted_RV=wanted_RV, first=first)
+            log_prob_BN = move.state.live_log_prob_BN.masked_fill(move.done_B[:, None], -math.inf)
+            move.state.live_log_prob_BN = log_prob_BN
+            cost_BV.scatter_add_(1, move.ids_BN, (log_prob_BN > -math.inf).to(cost_BV.dtype) * self.strength)
+            moves.append(move)
+        return self._together(moves)
+
+    def _together(self, moves: list[Move]) -> Move:
+        states = [move.state for move in moves]
+        state = replace(
+            states[0],
+            live_log_prob_BN=torch.cat([part.live_log_prob_BN for part in states], dim=1),
+            ended_log_prob_BK=torch.cat([part.ended_log_prob_BK for part in states], dim=1),
+            ended_score_BK=torch.cat([part.ended_score_BK for part in states], dim=1),
+            ended_at_BK=torch.cat([part.ended_at_BK for part in states], dim=1),
+            is_close_B=torch.stack([part.is_close_B for part in states]).any(dim=0),
+        )
+        size = moves[0].ids_BN.size(1)
+        beams = [move.beam_BN + g * size for g, move in enumerate(moves) if move.beam_BN is not None]
+        unsure = [move.is_unsure for move in moves if move.is_unsure is not None]
+        return Move(
+            state,
+            torch.cat([move.ids_BN for move in moves], dim=1),
+            torch.stack([move.done_B for move in moves]).all(dim=0),
+            torch.cat(beams, dim=1),
+            torch.stack(unsure).any() if unsure else None,
+        )
