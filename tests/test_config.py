@@ -220,6 +220,18 @@ def test_E3_an_unknown_choice_lists_the_choices() -> None:
         (["decode=greedy", "decode.beam_size=4"], ["decode.beam_size=4", "decode.search=beam"]),
         (["decode.top_k=5"], ["decode.top_k", "decode=sample"]),
         (
+            ["decode.length_normalization=average", "decode.length_penalty=1"],
+            ["decode.length_penalty=1.0", "decode.length_normalization=gnmt, not average", "Leave one of them out"],
+        ),
+        (["decode.min_length=9", "decode.max_length=9"], ["decode.min_length=9", "Raise decode.max_length to 10"]),
+        (["decode.diversity_groups=3"], ["decode.diversity_groups=3", "decode.beam_size=4", "Set decode.beam_size=6"]),
+        (["decode.diversity_strength=1"], ["decode.diversity_strength=1", "Set decode.diversity_groups"]),
+        (["decode.coverage_penalty=-1"], ["decode.coverage_penalty=-1.0: out of range", "at least 0 and at most 10"]),
+        (["decode.no_repeat_ngram=0"], ["decode.no_repeat_ngram=0: out of range", "at least 1"]),
+        (["decode.max_length=0"], ["decode.max_length=0: out of range", "at least 1"]),
+        (["decode.min_length=-1"], ["decode.min_length=-1: out of range", "at least 0"]),
+        (["decode.length_normalization=mean"], ["decode.length_normalization", "mean", "gnmt", "average", "none"]),
+        (
             ["model.positions=learned", "model.max_positions=100"],
             ["model.max_positions=100", "model.max_positions to 307"],
         ),

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 
 from tests.toy_run import CPU, MODEL, config, metrics, prepared, run, sha256, tree
+from transformer_cli.config import read_yaml
 from transformer_cli.errors import CheckpointError, ConfigError, DataError, EnvironmentFault, LockedError, Stopped
 from transformer_cli.models.transformer import Transformer
 from transformer_cli.schema import Compile, TrainConfig
@@ -25,6 +27,12 @@ from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.run_directory import open_run
 from transformer_cli.training.signals import StopRequest, stop_signals
 from transformer_cli.training.validation import Validator
+
+# Of `decode`, in the config.yaml of a run that was started before searches had more.
+OLD_DECODE_KEYS = (
+    *("search", "beam_size", "length_penalty", "max_extra_length", "n_best", "temperature", "top_k", "top_p"),
+    *("max_source_length", "long_lines", "batch_tokens", "exact"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -282,6 +290,17 @@ def opened(runs: Path, **changes: Any) -> None:
         setattr(settings, key, value)
     with open_run(settings) as folder:
         train(settings, prepared(), folder, device=CPU)
+
+
+def test_a_run_goes_on_that_was_started_when_searches_had_fewer_options(tmp_path: Path) -> None:
+    opened(tmp_path)
+    file = tmp_path / "toy/config.yaml"
+    plain = read_yaml(file)
+    plain["decode"] = {key: plain["decode"][key] for key in OLD_DECODE_KEYS}
+    file.write_text(yaml.safe_dump(plain), encoding="utf-8")
+    opened(tmp_path)
+    with pytest.raises(ConfigError, match=r"holds another run: decode\.min_length was 0, is 3\."):
+        opened(tmp_path, decode=replace(config().decode, min_length=3))
 
 
 def test_A20_another_config_is_refused_after_a_table_and_can_be_forced(

@@ -122,42 +122,45 @@ class Beam:
         A row's C + 1 likeliest tokens are enough: if the last of them came before the C-th candidate of its sentence,
         that one and the next would be equal.
         """
-        n_live, n_vocab = state.live_log_prob_BN.size(1), log_p_RV.size(1)
-        n_candidates = 2 * n_live + 1
+        n_sentences, n_live = state.live_log_prob_BN.shape
+        n_candidates, n_row = 2 * n_live + 1, min(2 * n_live + 1, log_p_RV.size(1))
         before_R1 = state.live_log_prob_BN.reshape(-1, 1)  # [B, N] -> [R, 1]
         asked_RV = log_p_RV if wanted_RV is None else wanted_RV
-        n_row = min(n_candidates, n_vocab)
         if exact:
             ids_RM = lowest_of_the_largest(before_R1 + asked_RV, n_row)
-            wanted_RM = asked_RV.gather(1, ids_RM)
+            asked_RM = asked_RV.gather(1, ids_RM)
         else:
-            wanted_RM, ids_RM = largest(asked_RV, n_row)
+            asked_RM, ids_RM = largest(asked_RV, n_row)
         if self.terms is not None:
-            wanted_RM, ids_RM = self.terms.add(wanted_RM, ids_RM, log_p_RV)
+            asked_RM, ids_RM = self.terms.add(asked_RM, ids_RM, log_p_RV)
 
-        n_sentences = len(state.place_B)
-        log_prob_BM = worth_BM = (before_R1 + wanted_RM).view(n_sentences, -1)  # [R, M] -> [B, N·M]
-        if wanted_RV is not None:
-            log_prob_BM = (before_R1 + log_p_RV.gather(1, ids_RM)).view(n_sentences, -1)
-        ids_BM = ids_RM.view(n_sentences, -1)
-        n_sorted = worth_BM.size(1) if self.terms is not None else n_candidates
+        worth_BM, ids_BM = (x_RM.view(n_sentences, -1) for x_RM in (before_R1 + asked_RM, ids_RM))  # [R, M] -> [B, N·M]
+        n_sorted = n_candidates if self.terms is None else worth_BM.size(1)
         if exact:
-            beam_M = torch.arange(n_live, device=ids_RM.device).repeat_interleave(ids_RM.size(1))
-            by_rule_BM = (ids_BM * n_live + beam_M).argsort(dim=1)
-            by_worth_BM = worth_BM.gather(1, by_rule_BM).argsort(dim=1, descending=True, stable=True)
-            order_BM = by_rule_BM.gather(1, by_worth_BM)[:, :n_sorted]
-            ordered_BM = worth_BM.gather(1, order_BM)
+            order_BM = by_rule(worth_BM, ids_BM, n_live)[:, :n_sorted]
+            sorted_BM = worth_BM.gather(1, order_BM)
         else:
-            ordered_BM, order_BM = worth_BM.topk(n_sorted)
-        log_prob_BM = ordered_BM if wanted_RV is None else log_prob_BM.gather(1, order_BM)
+            sorted_BM, order_BM = worth_BM.topk(n_sorted)
+        log_prob_BM = sorted_BM
+        if wanted_RV is not None:
+            log_prob_RM = before_R1 + log_p_RV.gather(1, ids_RM)
+            log_prob_BM = log_prob_RM.view(n_sentences, -1).gather(1, order_BM)  # [R, M] -> [B, N·M]
         beam_BM = order_BM.div(ids_RM.size(1), rounding_mode="floor")
-        found = Candidates(ordered_BM, log_prob_BM, ids_BM.gather(1, order_BM), beam_BM)
+        found = Candidates(sorted_BM, log_prob_BM, ids_BM.gather(1, order_BM), beam_BM)
         # Between infinities there is no difference.
-        is_unsure = None if exact else (ordered_BM[:, :-1] - ordered_BM[:, 1:] == 0).any()
+        is_unsure = None if exact else (sorted_BM[:, :-1] - sorted_BM[:, 1:] == 0).any()
         if self.terms is None:
             return found, is_unsure, state.is_close_B
         order_BM, is_close_B = self.terms.order(found.worth_BM, found.ids_BM, found.beam_BM, n_candidates)
         return found.take(order_BM), is_unsure, state.is_close_B | is_close_B
+
+
+def by_rule(worth_BM: Tensor, ids_BM: Tensor, n_live: int) -> Tensor:
+    """The order of candidates, as many of each hypothesis: the best, the lower token, the earlier hypothesis first."""
+    beam_M = torch.arange(n_live, device=ids_BM.device).repeat_interleave(ids_BM.size(1) // n_live)
+    by_token_BM = (ids_BM * n_live + beam_M).argsort(dim=1)
+    by_worth_BM = worth_BM.gather(1, by_token_BM).argsort(dim=1, descending=True, stable=True)
+    return by_token_BM.gather(1, by_worth_BM)
 
 
 class Groups:

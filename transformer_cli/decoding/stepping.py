@@ -5,7 +5,7 @@ V vocabulary, R = B × N rows (row b·N + n is hypothesis n of sentence b).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import Any, Protocol
@@ -158,37 +158,43 @@ def rank(task: Task[Any], said: Sequence[Said], left: Sequence[Left]) -> list[li
     """The hypotheses of each sentence: the finished ones, then those that were cut, each kind by its score."""
     found: list[list[Hypothesis]] = [[] for _ in range(len(task.max_lengths_B))]
     close_places: set[int] = set()
-    record = Record(said)
+    record, n_best = Record(said), task.config.n_best
     for part in left:
-        places, n_live = part.state.place_B.cpu().numpy(), part.live_score_BN.size(1)
-        close_places.update(places[part.state.is_close_B.cpu().numpy()].tolist())
-        at_BK = part.state.ended_at_BK.cpu().numpy()
-        live_BN = np.broadcast_to(np.arange(n_live), part.live_score_BN.shape)
-        n_text_BK = at_BK // n_live - 1
-        ended = (n_text_BK, at_BK % n_live, part.state.ended_log_prob_BK, part.state.ended_score_BK)
-        live = (np.full_like(live_BN, part.n_tokens), live_BN, part.state.live_log_prob_BN, part.live_score_BN)
-        for finished, (n_text_BM, last_BM, log_prob_BM, score_BM) in ((True, ended), (False, live)):
-            ids_BMT = record.trace(places, n_text_BM, last_BM)
-            columns = (n_text_BM, ids_BMT, log_prob_BM, score_BM)
-            for place, *row in zip(places.tolist(), *(column.tolist() for column in columns), strict=True):
-                kind = [
-                    Hypothesis(ids[:n_text], score, log_prob, finished)
-                    for n_text, ids, log_prob, score in zip(*row, strict=True)
-                    if log_prob > -math.inf
-                ]
-                found[place] += sorted(kind, key=lambda hypothesis: -hypothesis.score)
-    n_best = task.config.n_best
-    for place, hypotheses in enumerate(found):
+        places_B = part.state.place_B.cpu().numpy()
+        close_places.update(places_B[part.state.is_close_B.cpu().numpy()].tolist())
+        for hypotheses_B in hypotheses(record, places_B, part):
+            for place, of_one_kind in zip(places_B.tolist(), hypotheses_B, strict=True):
+                found[place] += sorted(of_one_kind, key=lambda hypothesis: -hypothesis.score)
+    for place, ranked in enumerate(found):
         if task.config.diversity_groups > 1:
-            hypotheses = different(hypotheses)
+            ranked = different(ranked)
         if task.has_terms:
-            hypotheses = [with_unmet(hypothesis, task.demands[place]) for hypothesis in hypotheses]
-        rivals = pairwise(hypotheses[: n_best + 1])
+            ranked = [with_unmet(hypothesis, task.demands[place]) for hypothesis in ranked]
         is_close = place in close_places or any(
-            one.finished == other.finished and one.score - other.score < CLOSE for one, other in rivals
+            one.finished == other.finished and one.score - other.score < CLOSE
+            for one, other in pairwise(ranked[: n_best + 1])
         )
-        found[place] = [replace(hypothesis, is_close=is_close) for hypothesis in hypotheses[:n_best]]
+        found[place] = [replace(hypothesis, is_close=is_close) for hypothesis in ranked[:n_best]]
     return found
+
+
+def hypotheses(record: "Record", places_B: Array, part: Left) -> Iterator[list[list[Hypothesis]]]:
+    """Of each sentence those that are finished; then of each those that are cut here."""
+    n_live = part.live_score_BN.size(1)
+    at_BK = part.state.ended_at_BK.cpu().numpy()
+    live_BN = np.broadcast_to(np.arange(n_live), part.live_score_BN.shape)
+    ended = (at_BK // n_live - 1, at_BK % n_live, part.state.ended_log_prob_BK, part.state.ended_score_BK)
+    live = (np.full_like(live_BN, part.n_tokens), live_BN, part.state.live_log_prob_BN, part.live_score_BN)
+    for finished, (n_text_BM, last_BM, log_prob_BM, score_BM) in ((True, ended), (False, live)):
+        columns = (record.trace(places_B, n_text_BM, last_BM), n_text_BM, score_BM, log_prob_BM)
+        yield [
+            [
+                Hypothesis(ids[:n_text], score, log_prob, finished)
+                for ids, n_text, score, log_prob in zip(*row, strict=True)
+                if log_prob > -math.inf
+            ]
+            for row in zip(*(column.tolist() for column in columns), strict=True)
+        ]
 
 
 def different(hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:

@@ -2,9 +2,9 @@
 
 Each hypothesis knows how many tokens of its terms it has: those of the terms it contains, and those of the one that it
 has begun. Hypotheses with as many form a bank. A step takes the best continuation of every bank, then the second best
-of every bank, and so on; the first place is kept for the fullest bank, so that it grows by a token in each step. Terms
-are therefore met wherever they have room: their tokens, and one for the end. That holds unless a rule (`rules.py`)
-bans them: with `no_repeat_ngram` a term may be what would be said again.
+of every bank, and so on. Two come before all: the best end of what lacks no term, and the best of the fullest bank,
+which so grows by a token in each step. Terms are therefore met wherever they have room, for their tokens and an end,
+unless a rule (`rules.py`) bans them: with `no_repeat_ngram` a term may be what would be said again.
 
 A term is met where it stands in one piece, also across others: "a b" and "b c" are in "a b c". One that is demanded
 twice must stand at two places, which may overlap. A finished hypothesis that lacks a term ranks behind all that lack
@@ -121,19 +121,21 @@ class Terms:
         bank_BX = (met_BXJ * self.size_BJ[:, None]).sum(dim=2) + begun_BXJ.amax(dim=2)
         has_terms_B1 = self.wanted_BJ.any(dim=1, keepdim=True)
         is_end_BX = ids_BX == self.eos_id
-        bank_BX = bank_BX + (is_end_BX & has_terms_B1 & ~is_open_BXJ.any(dim=2))  # a good end has a bank of its own
+        is_good_end_BX = is_end_BX & has_terms_B1 & ~is_open_BXJ.any(dim=2)
+        bank_BX = bank_BX + is_good_end_BX  # which is one of its own
 
         n_all, device = worth_BX.size(1), worth_BX.device
         index_X = torch.arange(n_all, device=device)
         sorted_BX, by_bank_BX = bank_BX.sort(dim=1, stable=True)
         in_bank_BX = index_X - torch.searchsorted(sorted_BX, sorted_BX)
-        key_BX = torch.zeros_like(bank_BX).scatter_(1, by_bank_BX, in_bank_BX) * n_all + index_X
+        rank_BX = torch.zeros_like(bank_BX).scatter_(1, by_bank_BX, in_bank_BX)
         is_dead_BX = worth_BX == -math.inf
-        key_BX = key_BX + is_dead_BX * n_all**2
+        key_BX = rank_BX * n_all + index_X + is_dead_BX * n_all**2
         goes_on_BX = has_terms_B1 & ~is_end_BX & ~is_dead_BX
         fullest_BX = torch.where(goes_on_BX, bank_BX, -1)
         best_B1 = (fullest_BX == fullest_BX.amax(dim=1, keepdim=True)).long().argmax(dim=1, keepdim=True)
         key_BX.scatter_(1, best_B1, -1)
+        key_BX = key_BX.masked_fill(is_good_end_BX & (rank_BX == 0) & ~is_dead_BX, -2)
         order_Bn = key_BX.topk(n, largest=False).indices
 
         is_taken_BX = torch.zeros_like(is_end_BX).scatter_(1, order_Bn[:, :-1], True)

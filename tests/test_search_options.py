@@ -1,0 +1,369 @@
+"""What can be asked of a search, each option held against all sentences that there are, filtered by its rule.
+
+Shapes: B models, M prefixes, N hypotheses of a model that go on, S source, R = B × N rows, V vocabulary.
+"""
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.test_search import CONTROL, PREFIXES, WORDS, TableCache, Tables, greedy, random_tables, sampling
+from transformer_cli.decoding.largest import CHUNK, FEW, largest
+from transformer_cli.decoding.search import SEARCHES, Demands, Hypothesis, Task, longest_translation, rows_per_sentence
+from transformer_cli.decoding.terms import automaton, unmet
+from transformer_cli.schema import DecodeConfig, LengthNormalization
+
+NO_DEMANDS = Demands()
+LONGEST = 4  # tokens; an end after at most three words, of which there are four: 85 finished sentences
+EVERY = 170  # a beam that loses none of the beginnings: 4^3 of them, with five continuations each
+
+
+@dataclass
+class AttendingTables(Tables):
+    """Tables that also say where a model looks after each prefix."""
+
+    attention_BMS: Tensor
+
+    def step(self, ids_R: Tensor, cache: TableCache) -> Tensor:
+        logits_RV = super().step(ids_R, cache)
+        attention_RS = self.attention_BMS[cache.owner_R, cache.node_R]
+        cache.attention_BNS = attention_RS.view(len(cache.sentence_B), -1, attention_RS.size(1))  # type: ignore[attr-defined]
+        return logits_RV
+
+
+def attending_tables(n_models: int, *, seed: int, source_lengths: list[int]) -> AttendingTables:
+    tables = random_tables(n_models, seed=seed)
+    generator = torch.Generator().manual_seed(seed + 1)
+    logits_BMS = 2 * torch.randn((n_models, PREFIXES, max(source_lengths)), generator=generator, dtype=torch.float64)
+    is_padding_BS = torch.arange(max(source_lengths)) >= torch.tensor(source_lengths)[:, None]
+    return AttendingTables(tables.logits_BMV, logits_BMS.masked_fill(is_padding_BS[:, None], -math.inf).softmax(dim=-1))
+
+
+def run(
+    tables: Tables,
+    config: DecodeConfig,
+    max_lengths: list[int],
+    *,
+    demands: list[Demands] | None = None,
+    source_lengths: list[int] | None = None,
+    numbers: list[int] | None = None,
+) -> list[list[Hypothesis]]:
+    numbers = list(range(len(max_lengths))) if numbers is None else numbers
+    task: Task[Any] = Task(
+        tables.step,
+        tables.start(rows_per_sentence(config)),
+        CONTROL,
+        torch.tensor(max_lengths),
+        config,
+        seeds=[(1, b) for b in numbers],
+        demands=demands or [],
+        source_lengths_B=None if source_lengths is None else torch.tensor(source_lengths),
+    )
+    return SEARCHES[config.search.name](task)
+
+
+def every_hypothesis(tables: Tables, b: int, config: DecodeConfig, max_length: int) -> Iterator[Hypothesis]:
+    """All that a model can say, scored as Wu et al. 2016, equation 14, write it down."""
+    log_p = tables.logits_BMV[b].log_softmax(dim=-1).tolist()
+    for n_words in range(max_length + 1):
+        for words in itertools.product(WORDS, repeat=n_words):
+            for finished in (True, False):
+                said = [*words, *([CONTROL.eos] if finished else [])]
+                if (len(said) > max_length) if finished else (len(said) != max_length):
+                    continue
+                nodes = [torch.tensor(0)]
+                for token in said[:-1]:
+                    nodes.append(tables.child(nodes[-1], torch.tensor(token)))
+                log_prob = sum(log_p[int(node)][token] for node, token in zip(nodes, said, strict=True))
+                score = log_prob
+                if config.length_normalization is LengthNormalization.gnmt:
+                    score /= ((5 + len(said)) / 6) ** config.length_penalty
+                elif config.length_normalization is LengthNormalization.average:
+                    score /= len(said)
+                if isinstance(tables, AttendingTables):
+                    sums_S = sum(tables.attention_BMS[b, int(node)] for node in nodes)
+                    assert isinstance(sums_S, Tensor)
+                    score += config.coverage_penalty * sum(math.log(min(x, 1)) for x in sums_S.tolist() if x > 0)
+                yield Hypothesis(list(words), score, log_prob, finished)
+
+
+def is_allowed(hypothesis: Hypothesis, config: DecodeConfig, demanded: Demands) -> bool:
+    ids, n, n_forced = hypothesis.ids, config.no_repeat_ngram, len(demanded.prefix)
+    if tuple(ids[:n_forced]) != demanded.prefix[: len(ids)] or (hypothesis.finished and len(ids) < n_forced):
+        return False
+    if hypothesis.finished and len(ids) < config.min_length:
+        return False
+    for end in range(max(n or 0, n_forced + 1), len(ids) + 1) if n else ():
+        earlier = [ids[i : i + n] for i in range(end - n)]
+        if ids[end - n : end] in earlier:
+            return False
+    return True
+
+
+def lacking(ids: list[int], terms: tuple[tuple[int, ...], ...]) -> int:
+    """How many terms are missing, each as often as it is."""
+    text = "".join(map(str, ids))
+    counts = Counter("".join(map(str, term)) for term in terms)
+    return sum(max(0, n - sum(text.startswith(term, i) for i in range(len(text)))) for term, n in counts.items())
+
+
+TERMS = [(), ((1,),), ((0, 1),), ((4, 4), (4,)), ((6,), (6,)), ((1, 0), (0, 4)), ((1, 4, 6),), ((0,), (1,), (4,))]
+PREFIXES_ASKED = [(), (1,), (4, 4), (), (6, 0, 6)]
+OPTIONS: list[tuple[dict[str, Any], str]] = [
+    ({"length_normalization": LengthNormalization.average}, ""),
+    ({"length_normalization": LengthNormalization.none}, ""),
+    ({"coverage_penalty": 0.3}, ""),
+    ({"coverage_penalty": 2.0, "length_normalization": LengthNormalization.average}, ""),
+    ({"no_repeat_ngram": 1}, ""),
+    ({"no_repeat_ngram": 2}, ""),
+    ({"min_length": 2}, ""),
+    ({"no_repeat_ngram": 1, "min_length": 3}, "prefix"),
+    ({}, "prefix"),
+    ({}, "terms"),
+    ({"length_normalization": LengthNormalization.average, "min_length": 2}, "prefix terms"),
+    ({"no_repeat_ngram": 2, "coverage_penalty": 0.3}, "terms"),
+]
+
+
+def asked(what: str, n: int) -> list[Demands]:
+    return [
+        Demands(
+            prefix=PREFIXES_ASKED[b % len(PREFIXES_ASKED)] if "prefix" in what else (),
+            terms=TERMS[b % len(TERMS)] if "terms" in what else (),
+        )
+        for b in range(n)
+    ]
+
+
+@pytest.mark.parametrize(("options", "what"), OPTIONS, ids=str)
+@pytest.mark.parametrize("n_models", [8, pytest.param(200, marks=pytest.mark.nightly)])
+def test_an_option_finds_what_trying_every_sentence_finds(n_models: int, options: dict[str, Any], what: str) -> None:
+    source_lengths = [2 + b % 3 for b in range(n_models)]
+    tables = attending_tables(n_models, seed=n_models, source_lengths=source_lengths)
+    config, demands = DecodeConfig(beam_size=EVERY, n_best=3, **options), asked(what, n_models)
+    found = run(tables, config, [LONGEST] * n_models, demands=demands, source_lengths=source_lengths)
+    for b, demanded in enumerate(demands):
+        expected = sorted(
+            (h for h in every_hypothesis(tables, b, config, LONGEST) if is_allowed(h, config, demanded)),
+            key=lambda h: (not h.finished, lacking(h.ids, demanded.terms) > 0 and h.finished, -h.score),
+        )[:3]
+        assert [(h.ids, h.finished) for h in found[b]] == [(h.ids, h.finished) for h in expected]
+        assert [len(h.unmet) for h in found[b]] == [lacking(h.ids, demanded.terms) for h in expected]
+        assert [h.log_prob for h in found[b]] == pytest.approx([h.log_prob for h in expected], abs=1e-9)
+        assert [h.score for h in found[b]] == pytest.approx([h.score for h in expected], abs=1e-9)
+
+
+EVERYTHING: dict[str, Any] = {"coverage_penalty": 0.3, "no_repeat_ngram": 2, "min_length": 1}
+
+
+@pytest.mark.parametrize(
+    ("config", "what"),
+    [
+        (DecodeConfig(n_best=4), "prefix terms"),
+        (DecodeConfig(n_best=4, **EVERYTHING), "prefix terms"),
+        (DecodeConfig(beam_size=6, n_best=4, diversity_groups=3, **EVERYTHING), "prefix"),
+        (DecodeConfig(search=greedy().search, beam_size=1, **EVERYTHING), "prefix"),
+        (sampling(3, **EVERYTHING), "prefix"),
+    ],
+    ids=["terms", "all", "groups", "greedy", "sample"],
+)
+def test_no_demand_of_a_neighbour_matters(config: DecodeConfig, what: str) -> None:
+    max_lengths, source_lengths = [3 + b % 5 for b in range(12)], [2 + b % 3 for b in range(12)]
+    tables = attending_tables(12, seed=5, source_lengths=source_lengths)
+    demands = [NO_DEMANDS if b % 3 == 0 else demanded for b, demanded in enumerate(asked(what, 12))]
+    together = run(tables, config, max_lengths, demands=demands, source_lengths=source_lengths)
+    for b, demanded in enumerate(demands):
+        alone = run(
+            AttendingTables(tables.logits_BMV[[b]], tables.attention_BMS[[b], :, : source_lengths[b]]),
+            config,
+            [max_lengths[b]],
+            demands=[demanded] if demanded != NO_DEMANDS else None,
+            source_lengths=[source_lengths[b]],
+            numbers=[b],
+        )[0]
+        assert [(h.ids, h.log_prob, h.finished, h.unmet) for h in alone] == [
+            (h.ids, h.log_prob, h.finished, h.unmet) for h in together[b]
+        ]
+        assert [h.score for h in alone] == pytest.approx([h.score for h in together[b]], abs=1e-9)
+
+
+@pytest.mark.parametrize("options", [{}, *(options for options, what in OPTIONS if not what)], ids=str)
+def test_D11_a_beam_of_one_is_greedy_search_with_every_option(options: dict[str, Any]) -> None:
+    source_lengths = [2 + b % 3 for b in range(20)]
+    tables = attending_tables(20, seed=6, source_lengths=source_lengths)
+    by_greedy, by_beam = (
+        run(tables, config, [7] * 20, demands=asked("prefix", 20), source_lengths=source_lengths)
+        for config in (
+            DecodeConfig(search=greedy().search, beam_size=1, **options),
+            DecodeConfig(beam_size=1, **options),
+        )
+    )
+    assert by_greedy == by_beam
+    for row, demanded in zip(by_greedy, asked("prefix", 20), strict=True):
+        assert tuple(row[0].ids[: len(demanded.prefix)]) == demanded.prefix
+
+
+@pytest.mark.parametrize("beam_size", [1, 2, 4])
+def test_every_term_is_met_that_has_room(beam_size: int) -> None:
+    demands = asked("terms", 40)
+    rooms = [sum(map(len, demanded.terms)) + 1 for demanded in demands]
+    tables = random_tables(40, seed=beam_size)
+    tables.logits_BMV[..., CONTROL.eos] += 4  # which would rather say nothing
+    for room, demanded, row in zip(
+        rooms, demands, run(tables, DecodeConfig(beam_size=beam_size), rooms, demands=demands), strict=True
+    ):
+        assert row[0].finished, room
+        assert lacking(row[0].ids, demanded.terms) == 0
+        assert row[0].unmet == ()
+
+
+def test_a_term_without_room_is_named_and_the_rest_is_met() -> None:
+    demands = [Demands(terms=((0, 1, 4, 6), (6,), (6,)))]
+    ((best,),) = run(random_tables(1, seed=1), DecodeConfig(), [3], demands=demands)
+    assert lacking(best.ids, demands[0].terms) == len(best.unmet) > 0
+    assert 0 in best.unmet
+
+
+@pytest.mark.parametrize(
+    ("ids", "terms", "expected"),
+    [
+        ([1, 2, 3], [(1, 2), (2, 3)], ()),
+        ([1, 1], [(1, 1), (1, 1)], (1,)),
+        ([1, 1, 1], [(1, 1), (1, 1)], ()),
+        ([1, 9, 2], [(1, 2), (9,)], (0,)),  # half begun and abandoned
+        ([1, 1, 2], [(1, 2)], ()),  # begun again
+        ([], [(7,)], (0,)),
+    ],
+)
+def test_what_it_is_to_meet_a_term(ids: list[int], terms: list[tuple[int, ...]], expected: tuple[int, ...]) -> None:
+    assert unmet(ids, Demands(terms=tuple(terms))) == expected
+    # The automaton that a search goes by counts the same.
+    different = list(dict.fromkeys(terms))
+    known, state, times = automaton(different), 0, [0] * len(different)
+    for token in ids:
+        state = known.next_QA[state][known.tokens.index(token)] if token in known.tokens else 0
+        times = [n + said for n, said in zip(times, known.said_QJ[state], strict=True)]
+    assert sum(max(0, terms.count(term) - n) for term, n in zip(different, times, strict=True)) == len(expected)
+
+
+def test_a_hypothesis_with_nothing_left_to_say_ends() -> None:
+    config = DecodeConfig(n_best=4, no_repeat_ngram=1, min_length=6)
+    for row in run(random_tables(5, seed=3), config, [9] * 5):
+        assert [(sorted(h.ids), h.finished) for h in row] == [(list(WORDS), True)] * 4
+
+
+def test_a_prefix_may_say_what_the_rules_forbid_and_counts_in_them_afterwards() -> None:
+    demands = [Demands(prefix=(1, 1, 1))]
+    config = DecodeConfig(beam_size=EVERY, n_best=20, no_repeat_ngram=1)
+    for hypothesis in run(random_tables(1, seed=4), config, [6], demands=demands)[0]:
+        assert hypothesis.ids[:3] == [1, 1, 1]
+        assert sorted(set(hypothesis.ids[3:])) == sorted(hypothesis.ids[3:])
+        assert 1 not in hypothesis.ids[3:]
+
+
+def unhurried_groups(tables: Tables, b: int, config: DecodeConfig, max_length: int) -> list[Hypothesis]:
+    """Diverse beam search in plain Python: it sorts every candidate by the rule."""
+    log_p = tables.logits_BMV[b].log_softmax(dim=-1).tolist()
+    n_groups, size = config.diversity_groups, config.beam_size // config.diversity_groups
+    n_kept = -(-config.n_best // n_groups)
+    live: list[list[tuple[float, list[int], int]]] = [[(0.0, [], 0)] for _ in range(n_groups)]
+    finished: list[list[Hypothesis]] = [[] for _ in range(n_groups)]
+    for n_tokens in range(1, max_length + 1):
+        heard: Counter[int] = Counter()
+        for g in range(n_groups):
+            ordered = sorted(
+                (-(log_prob + log_p[node][v] - config.diversity_strength * heard[v]), v, beam)
+                for beam, (log_prob, _, node) in enumerate(live[g])
+                for v in (*WORDS, CONTROL.eos)
+            )
+            going = []
+            for _, v, beam in ordered[: 2 * size]:
+                before, ids, node = live[g][beam]
+                log_prob = before + log_p[node][v]
+                if v == CONTROL.eos:
+                    score = log_prob / ((5 + n_tokens) / 6) ** config.length_penalty
+                    finished[g].append(Hypothesis(ids, score, log_prob, finished=True))
+                else:
+                    going.append((log_prob, [*ids, v], int(tables.child(torch.tensor(node), torch.tensor(v)))))
+            live[g], finished[g] = going[:size], sorted(finished[g], key=lambda h: -h.score)[:n_kept]
+            best = max((one[0] for one in live[g]), default=-math.inf)
+            bound = best / ((5 + max_length) / 6) ** config.length_penalty
+            if len(finished[g]) == n_kept and bound <= finished[g][-1].score:
+                live[g] = []
+            heard.update(one[1][-1] for one in live[g])
+        if not any(live):
+            break
+    cut = [
+        Hypothesis(ids, log_prob / ((5 + n_tokens) / 6) ** config.length_penalty, log_prob, finished=False)
+        for group in live
+        for log_prob, ids, _ in group
+    ]
+    found: list[Hypothesis] = []
+    for kind in ([h for group in finished for h in group], cut):
+        for hypothesis in sorted(kind, key=lambda h: -h.score):
+            if all((h.ids, h.finished) != (hypothesis.ids, hypothesis.finished) for h in found):
+                found.append(hypothesis)
+    return found[: config.n_best]
+
+
+@pytest.mark.parametrize(
+    ("n_groups", "size", "n_best", "strength"), [(2, 1, 2, 0.5), (2, 2, 3, 0.7), (3, 2, 3, 3.0), (4, 1, 4, 0.0)]
+)
+def test_groups_differ_as_diverse_beam_search_says(n_groups: int, size: int, n_best: int, strength: float) -> None:
+    config = DecodeConfig(
+        beam_size=n_groups * size, n_best=n_best, diversity_groups=n_groups, diversity_strength=strength
+    )
+    tables, max_lengths = random_tables(20, seed=n_groups), [3 + b % 4 for b in range(20)]
+    for b, row in enumerate(run(tables, config, max_lengths)):
+        expected = unhurried_groups(tables, b, config, max_lengths[b])
+        assert [(h.ids, h.finished) for h in row] == [(h.ids, h.finished) for h in expected]
+        assert [h.score for h in row] == pytest.approx([h.score for h in expected], abs=1e-9)
+
+
+def test_groups_without_strength_find_what_one_of_their_size_finds() -> None:
+    tables = random_tables(20, seed=9)
+    grouped = DecodeConfig(beam_size=6, n_best=6, diversity_groups=3, diversity_strength=0.0)
+    alone = run(tables, DecodeConfig(beam_size=2, n_best=2), [6] * 20)
+    assert [row[:2] for row in run(tables, grouped, [6] * 20)] == alone
+
+
+def test_strong_groups_begin_with_different_words() -> None:
+    tables = random_tables(20, seed=10)
+    config = DecodeConfig(beam_size=4, n_best=4, min_length=6, diversity_groups=4, diversity_strength=50.0)
+    for row in run(tables, config, [6] * 20):
+        assert sorted(h.ids[0] for h in row) == list(WORDS)
+
+
+@pytest.mark.parametrize("n_vocab", [2 * FEW, 8 * CHUNK + 3, CHUNK * 40 + 7])
+@pytest.mark.parametrize("distinct", [5, 10**6])
+def test_the_largest_are_those_that_a_sort_finds(n_vocab: int, distinct: int) -> None:
+    generator = torch.Generator().manual_seed(n_vocab)
+    x_RV = torch.randint(distinct, (FEW // n_vocab + 2, n_vocab), generator=generator).float()
+    x_RV[0, ::2] = -math.inf
+    values_R9, ids_R9 = largest(x_RV, 9)
+    assert values_R9.equal(x_RV.sort(dim=1, descending=True).values[:, :9])
+    assert values_R9.equal(x_RV.gather(1, ids_R9))
+    assert all(len(set(row)) == 9 for row in ids_R9.tolist())
+
+
+@pytest.mark.parametrize(
+    ("options", "n_source_tokens", "expected"),
+    [({}, 7, 57), ({"max_length": 20}, 7, 20), ({"max_length": 90}, 7, 57), ({"min_length": 80}, 7, 81)],
+)
+def test_how_long_a_translation_may_be(options: dict[str, int], n_source_tokens: int, expected: int) -> None:
+    assert longest_translation(DecodeConfig(**options), n_source_tokens) == expected
+
+
+@pytest.mark.parametrize(
+    "demanded", [Demands(prefix=(0, 1, 4)), Demands(terms=((),)), Demands(terms=((CONTROL.eos,),))], ids=str
+)
+def test_demands_that_no_caller_may_make_are_refused(demanded: Demands) -> None:
+    with pytest.raises(AssertionError):
+        run(random_tables(1, seed=1), DecodeConfig(), [2], demands=[demanded])
