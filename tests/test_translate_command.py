@@ -1,13 +1,14 @@
 """`tfm translate` as a stream: line counts for any bytes, files that are whole or absent, and what is refused."""
 
 import io
+import json
 import os
 import random
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 from hypothesis import given, settings
@@ -15,10 +16,20 @@ from hypothesis import strategies as st
 
 from tests.toy_translator import GREEDY, sentences, toy_tokenizer, translator_of
 from transformer_cli.commands import translate
-from transformer_cli.commands.translate import BOM, check_paths, decode_line, open_output, read_chunks, translate_stream
-from transformer_cli.decoding.translator import Translated, Translator
+from transformer_cli.commands.translate import (
+    BOM,
+    Answering,
+    check_paths,
+    decode_line,
+    open_output,
+    read_chunks,
+    translate_stream,
+)
+from transformer_cli.data.lines import split_lines
+from transformer_cli.decoding.terminology import Term, Terminology
+from transformer_cli.decoding.translator import Candidate, Translated, Translator, Wishes, written_ids
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
-from transformer_cli.schema import TranslateConfig
+from transformer_cli.schema import OutputFormat, TranslateConfig
 
 
 class Echo:
@@ -27,15 +38,20 @@ class Echo:
     def __init__(self) -> None:
         self.calls: list[int] = []
 
-    def translate(self, lines: list[str], *, first_line: int = 1) -> list[Translated]:
+    def translate(self, lines: list[str], *, first_line: int = 1, prefixes: None = None) -> list[Translated]:
         self.calls.append(len(lines))
-        return [Translated(hypotheses=[(line, 0.0)]) for line in lines]
+        return [Translated([Candidate(line, 0.0)]) for line in lines]
 
 
 def translated(data: bytes, config: TranslateConfig | None = None, *, translator: Translator | None = None) -> bytes:
-    sink, source = io.BytesIO(), io.BufferedReader(io.BytesIO(data))  # type: ignore[arg-type]
-    translate_stream(translator or Echo(), source, sink, config or TranslateConfig())  # type: ignore[arg-type]
+    sink = io.BytesIO()
+    stream(data, sink, config or TranslateConfig(), translator=translator)
     return sink.getvalue()
+
+
+def stream(data: bytes, sink: BinaryIO, config: TranslateConfig, *, translator: Translator | None = None) -> None:
+    source = io.BufferedReader(io.BytesIO(data))  # type: ignore[arg-type]
+    translate_stream(Answering(translator or Echo(), sink, config), source, config)  # type: ignore[arg-type]
 
 
 def line_count(data: bytes) -> int:
@@ -126,6 +142,51 @@ def test_D7_and_so_does_a_model(n_examples: int, options: dict[str, Any]) -> Non
         half = len(lines) // 2
         parts = joined(lines[:half]), joined(lines[half:])
         assert [line for part in parts for line in out_lines(part, translator)] == found
+
+    check()
+
+
+@pytest.mark.parametrize("n_examples", [20, pytest.param(500, marks=pytest.mark.nightly)])
+def test_D7_and_so_does_all_that_can_be_asked_for(n_examples: int) -> None:
+    """JSON lines with prefixes, terms and second tries: a line for a line, in order, whatever stands beside it."""
+    terms = [Term("cat", ("milk",), 1), Term("her chair", ("it was",), 2), Term("woman", ("a " * 60 + "a",), 3)]
+    wishes = Wishes(terminology=Terminology(terms, name="terms"), retry=True, read_back=True)
+    config = TranslateConfig(output_format=OutputFormat.jsonl)
+    translator = translator_of(toy_tokenizer(), max_source_length=20, beam_size=2, n_best=2, wishes=wishes)
+    text = st.sampled_from([line.encode() for line in sentences(50, seed=1)])
+    beginning = st.sampled_from(["", "the cat", "prett", "it"])
+
+    def records(lines: list[bytes], beginnings: list[str]) -> list[dict[str, Any]]:
+        sink, data = io.BytesIO(), joined(lines)
+        texts = [decode_line(line, n, config)[0] for n, line in enumerate(split_lines(data))]
+        prefixes = [
+            written_ids(text if room else "", toy_tokenizer()) or ()
+            for text, room in zip(beginnings, translator.room(texts), strict=True)
+        ]
+        answering = Answering(translator, sink, config, prefixes=prefixes)
+        translate_stream(answering, io.BufferedReader(io.BytesIO(data)), config)  # type: ignore[arg-type]
+        found = [json.loads(line) for line in sink.getvalue().split(b"\n")[:-1]]
+        assert [record.pop("line") for record in found] == list(range(1, len(lines) + 1))
+        for record, text, prefix in zip(found, texts, prefixes, strict=True):
+            assert record["source"] == text
+            assert record["translation"].startswith(toy_tokenizer().decode(prefix))
+        return found
+
+    def told(record: dict[str, Any]) -> dict[str, Any]:
+        """Without numbers, which rounding moves."""
+        return {key: value for key, value in record.items() if isinstance(value, str | bool)}
+
+    @settings(max_examples=n_examples, deadline=None, database=None)
+    @given(st.lists(st.tuples(ANY_LINE | text, beginning), max_size=6), st.randoms(use_true_random=False))
+    def check(pairs: list[tuple[bytes, str]], chooser: random.Random) -> None:
+        order = chooser.sample(range(len(pairs)), k=len(pairs))
+        lines, beginnings = [line for line, _ in pairs], [prefix for _, prefix in pairs]
+        found = records(lines, beginnings)
+        shuffled = records([lines[i] for i in order], [beginnings[i] for i in order])
+        assert list(map(told, shuffled)) == [told(found[i]) for i in order]
+        for record, other in zip(shuffled, (found[i] for i in order), strict=True):
+            assert record["score"] == pytest.approx(other["score"], abs=2e-4)
+            assert record["unmet_terms"] == other["unmet_terms"]
 
     check()
 
@@ -221,9 +282,8 @@ def test_D17_an_output_that_can_not_be_written_is_refused_before_the_model_is_lo
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_D17_a_full_disk_names_the_line() -> None:
-    source = io.BufferedReader(io.BytesIO(b"a\nb\n"))  # type: ignore[arg-type]
     with open("/dev/full", "wb", buffering=0) as full, pytest.raises(EnvironmentFault, match=r"output: .* at line 1"):
-        translate_stream(Echo(), source, full, TranslateConfig())  # type: ignore[arg-type]
+        stream(b"a\nb\n", full, TranslateConfig())
 
 
 def test_a_missing_input_is_refused_before_the_model_is_loaded(tmp_path: Path) -> None:

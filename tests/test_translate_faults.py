@@ -1,10 +1,12 @@
 """Fault rows D, `tfm translate` and `tfm evaluate`, as the commands meet them. The model copies letters, badly."""
 
+import json
 import os
 import pty
 import resource
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -20,6 +22,7 @@ from tests.toy_run import sentences
 from transformer_cli.models.file import read_model
 
 OPTIONS = ["--checkpoint", "model.safetensors", "--device", "cpu", "decode=greedy"]
+BEAM = ["translate", *OPTIONS[:-1]]
 TRANSLATE, EVALUATE = ["translate", *OPTIONS], ["evaluate", *OPTIONS]
 
 
@@ -35,12 +38,14 @@ def folder(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def started(folder: Path, *arguments: str, **streams: object) -> Iterator["subprocess.Popen[bytes]"]:
+def started(
+    folder: Path, *arguments: str, env: dict[str, str] | None = None, **streams: object
+) -> Iterator["subprocess.Popen[bytes]"]:
     """A translator in a process of its own, which is killed in the end."""
     command = [sys.executable, "-c", PROGRAM, *arguments]
     if streams.pop("on_terminal", False):
         command = ["setsid", "--ctty", *command]
-    with subprocess.Popen(command, cwd=folder, env=environment(), **streams) as process:  # type: ignore[call-overload]
+    with subprocess.Popen(command, cwd=folder, env=env or environment(), **streams) as process:  # type: ignore[call-overload]
         try:
             yield process
         finally:
@@ -90,27 +95,76 @@ def test_D13_a_reader_that_has_gone_ends_the_command_quietly_and_at_once(folder:
         assert process.stderr.read() == b""
 
 
-@pytest.mark.skipif(shutil.which("setsid") is None, reason="needs setsid")
-@pytest.mark.parametrize(("key", "code"), [(b"\x04", 0), (b"\x03", 130)], ids=["Ctrl-D", "Ctrl-C"])
-def test_D14_at_a_terminal_each_line_is_answered_until_a_key_ends_it(folder: Path, key: bytes, code: int) -> None:
+GREETING = (
+    b"en \xe2\x86\x92 xx with model.safetensors. Type a line to see its translation; Ctrl-C drops it, Ctrl-D leaves\n"
+)
+ON_TERMINAL = pytest.mark.skipif(shutil.which("setsid") is None, reason="needs setsid")
+
+
+@ON_TERMINAL
+@pytest.mark.parametrize("key", [b"\x04", b"\x03"], ids=["Ctrl-D", "Ctrl-C"])
+def test_D14_at_a_terminal_each_line_is_answered_until_a_key_ends_it(folder: Path, key: bytes) -> None:
     ours, theirs = pty.openpty()
     pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with started(folder, *TRANSLATE, stdin=theirs, on_terminal=True, **pipe) as process:
         os.close(theirs)
         assert process.stdout
         assert process.stderr
-        assert process.stderr.readline() == b"en \xe2\x86\x92 xx: type a line, Ctrl-D ends\n"
-        for line in (b"a b c\n", b"d e f\n"):
+        assert process.stderr.readline() == GREETING
+        answers = run(TRANSLATE, folder, stdin=b"a b c\nd e f\n").out.split(b"\n")[:2]
+        for line, answer in zip((b"a b c\n", b"d e f\n"), answers, strict=True):
             os.write(ours, line)
-            answer = process.stdout.readline()
-            assert answer == run(TRANSLATE, folder, stdin=line).out
-        os.write(ours, key)
-        assert process.wait(timeout=10) == code
+            assert process.stdout.readline() == answer + b"\n"
+            time.sleep(0.3)  # until it waits again: a line that has arrived would be dropped with what is typed
+            os.write(ours, b"dropped\x03")
+            time.sleep(0.3)
+        os.write(ours, key)  # the second Ctrl-C in a row, or the first Ctrl-D
+        assert process.wait(timeout=30) == 0
         assert process.stdout.read() == b""
-        said = process.stderr.read()
-        assert said == b"" if code == 0 else said.startswith(b"tfm: error: interrupted")
-        assert said.count(b"\n") == (code != 0)
+        said = process.stderr.read().split(b"\n")
+        assert [line for line in said if line and not line.startswith(b"tfm: warning: this translation: ")] == []
     os.close(ours)
+
+
+@ON_TERMINAL
+@pytest.mark.parametrize("state", ["state", "shut"])
+def test_D14_at_a_terminal_lines_are_called_back_from_a_history(folder: Path, state: str) -> None:
+    """In `shut`, a file, none can be kept: one warning says so, and all else goes on."""
+    (folder / "shut").write_bytes(b"")
+    history = folder / "state" / "tfm" / "history"
+    (answer,) = run(TRANSLATE, folder, stdin=b"a b c\n").out.decode().split("\n")[:1]
+    for n, keys in enumerate((b"a b c\n", b"\x1b[A\n")):  # typed; in the next conversation, called back with Up
+        if n and state == "shut":
+            break
+        ours, theirs = pty.openpty()
+        own = environment({"XDG_STATE_HOME": str(folder / state), "TERM": "dumb" if n == 0 else "xterm"})
+        with started(folder, *TRANSLATE, stdin=theirs, stdout=theirs, stderr=theirs, on_terminal=True, env=own):
+            os.close(theirs)
+            seen = seen_until(ours, "en> ")
+            assert ("what is typed is not kept" in seen) is (state == "shut")
+            os.write(ours, keys)
+            seen = seen_until(ours, "en> ", after=answer)
+            assert "a b c" in seen
+            os.write(ours, b"\x04")
+            seen_until(ours, None)
+        os.close(ours)
+    assert (history.read_bytes().split(b"\n")[0] == b"a b c") if state == "state" else not history.exists()
+    assert state == "shut" or stat.S_IMODE(history.stat().st_mode) == 0o600
+
+
+def seen_until(terminal: int, text: str | None, *, after: str = "") -> str:
+    """What a terminal shows, up to `text` behind `after`; None: up to its end."""
+    seen = ""
+    while text is None or text not in seen[seen.find(after) :] or after not in seen:
+        try:
+            more = os.read(terminal, 4096)
+        except OSError:  # nobody is left at the other end
+            more = b""
+        if not more:
+            assert text is None, seen
+            break
+        seen += more.decode(errors="replace")
+    return seen
 
 
 def test_D15_a_killed_command_leaves_no_output_and_the_same_one_makes_it_whole(folder: Path) -> None:
@@ -124,11 +178,16 @@ def test_D15_a_killed_command_leaves_no_output_and_the_same_one_makes_it_whole(f
         while not any(path.stat().st_size for path in folder.glob(".out.*")):
             assert process.poll() is None
             time.sleep(0.01)
+        (theirs,) = folder.glob(".out.*")
+        assert run([*TRANSLATE, "--input", "text", "--output", "out"], folder).code == 0
+        assert theirs.exists(), "somebody is still writing it"
+        (folder / "out").unlink()
         process.send_signal(signal.SIGKILL)
         process.wait()
     untouched(before, folder, new=[".out.*"])
     assert run([*TRANSLATE, "--input", "text", "--output", "out"], folder).code == 0
     assert (folder / "out").read_bytes() == run([*TRANSLATE, "--input", "text"], folder).out
+    untouched(before, folder, new=["out"])
 
 
 def test_D16_no_file_is_written_over_unasked(folder: Path) -> None:
@@ -225,3 +284,143 @@ def test_D20_texts_of_different_length_get_no_score(folder: Path) -> None:
     refused([*own, "two"], folder, code=3, says=["two: ", *says])
     refused([*own, "text", "--reference", "two"], folder, code=3, says=["two: ", *says])
     refused([*own, "missing"], folder, code=3, says=["missing: no such file"])
+
+
+# ---- Prefixes, terms and what a program reads
+
+
+@pytest.mark.parametrize(
+    ("prefix", "stdin", "says"),
+    [
+        (b"a\n", b"a b\nc d\n", "prefixes: has 1 lines, standard input 2, so nothing is translated"),
+        (b"a\n\nb\n", b"a b\nc d\n", "prefixes: has 3 lines, standard input 2, so nothing is translated"),
+        (b"a\n" + b"b a " * 40, b"a b\nc d\n", "prefixes:2: 80 tokens, where the translation of line 2 may have "),
+        (b"a\nb\n", b"a b\n \n", "prefixes:2: 'b' begins the translation of a blank line"),
+        ("a\n☃\n".encode(), b"a b\nc d\n", "prefixes:2: '☃' cannot be written with the pieces of this model"),
+        (b"a\n\xff\n", b"a b\nc d\n", "prefixes:2: "),
+        (None, b"a b\n", "prefixes: no such file. Check --prefix"),
+    ],
+    ids=["fewer", "more", "too long", "blank line", "no piece", "no text", "missing"],
+)
+def test_a_prefix_that_cannot_begin_its_line_is_named_before_anything_is_translated(
+    folder: Path, prefix: bytes | None, stdin: bytes, says: str
+) -> None:
+    if prefix is not None:
+        (folder / "prefixes").write_bytes(prefix)
+    command = [*TRANSLATE, "--prefix", "prefixes"]
+    refused(command, folder, code=3, says=[says], stdin=stdin)
+    refused([*command, "--output", "out"], folder, code=3, says=[says], stdin=stdin)
+
+
+def test_a_translation_begins_with_its_prefix(folder: Path) -> None:
+    (folder / "prefixes").write_bytes(b"a b\n\nc\n\n\nd e\n")
+    ran = run([*TRANSLATE, "--prefix", "prefixes", "--input", "text"], folder)
+    assert ran.code == 0, ran.err
+    plain, forced = run([*TRANSLATE, "--input", "text"], folder).out.split(b"\n"), ran.out.split(b"\n")
+    assert [forced[0][:3], forced[2][:1], forced[5][:3]] == [b"a b", b"c", b"d e"]
+    assert [forced[n] for n in (1, 3, 4)] == [plain[n] for n in (1, 3, 4)]
+
+
+@pytest.mark.parametrize(
+    ("terms", "says"),
+    [
+        (b"a\tb\nno tab\n", "terms:2: 0 tabs in 'no tab'"),
+        (b"a\t\n", "terms:1: no target phrase in 'a\\t'"),
+        ("a\tb\nb\t☃\n".encode(), "terms:2: '☃' cannot be written with the pieces of this model"),
+        (None, "terms: no such file. Check --terms"),
+    ],
+    ids=["no tab", "no target", "no piece", "missing"],
+)
+def test_a_line_of_a_terminology_that_is_wrong_is_named(folder: Path, terms: bytes | None, says: str) -> None:
+    if terms is not None:
+        (folder / "terms").write_bytes(terms)
+    refused([*BEAM, "--terms", "terms"], folder, code=3, says=[says], stdin=b"a\n")
+
+
+def test_terms_need_a_beam(folder: Path) -> None:
+    (folder / "terms").write_bytes(b"a\tb\n")
+    says = ["decode.search=greedy: cannot look for translations with terms. Choose decode.search=beam"]
+    refused([*TRANSLATE, "--terms", "terms"], folder, code=2, says=says, stdin=b"a\n")
+    says = ["decode.diversity_groups=2: cannot look for translations with terms"]
+    refused([*BEAM, "decode.diversity_groups=2", "--terms", "terms"], folder, code=2, says=says, stdin=b"a\n")
+
+
+def test_a_term_that_has_no_room_is_told_and_disturbs_nothing(folder: Path) -> None:
+    lines = (folder / "text").read_text(encoding="utf-8").split("\n")[:-1]
+    plain = run([*BEAM, "--input", "text"], folder)
+    word = lines[2].split()[0]
+    in_lines = [n for n, line in enumerate(lines, start=1) if word in line.split()]
+    (folder / "terms").write_text(f"{word}\t{'a ' * 300}\nnowhere\ta\n", encoding="utf-8")
+    command = [*BEAM, "--input", "text", "--terms", "terms"]
+    ran = run(command, folder)
+    assert (ran.code, ran.out) == (0, plain.out)
+    *told, summary = [line for line in ran.err.decode().split("\n") if line]
+    assert told == [line for line in told if line.startswith("tfm: warning: line ")]
+    assert [int(line.split()[3].rstrip(":")) for line in told] == in_lines
+    assert all(f"'{word}' has no room or no place in its translation as 'a a " in line for line in told)
+    assert f"{len(in_lines)} unmet_terms" in summary
+    records = [json.loads(line) for line in run([*command, "--output-format", "jsonl"], folder).out.split(b"\n")[:-1]]
+    assert [record["line"] for record in records if record["unmet_terms"]] == in_lines
+    assert [record["translation"] for record in records] == plain.out.decode().split("\n")[:-1]
+
+
+def test_a_program_reads_one_object_for_each_line(folder: Path) -> None:
+    stdin = b"a b c\n\n\xff b\xe2\x80\xa8\n" + b"d " * 300 + b"\n"
+    command = [*TRANSLATE[:-1], "--beam", "3", "--n-best", "2", "--output-format", "jsonl", "--token-scores"]
+    ran = run(command, folder, stdin=stdin)
+    assert ran.code == 0, ran.err
+    lines = ran.out.decode().split("\n")[:-1]
+    assert b"".join(ran.out.splitlines()) == ran.out.replace(b"\n", b"")
+    assert len(ran.out.decode().splitlines()) == 4, "whatever a reader takes for the end of a line"
+    records = [json.loads(line) for line in lines]
+    assert [record["line"] for record in records] == [1, 2, 3, 4]
+    assert [record["source"][:5] for record in records] == ["a b c", "", "\ufffd b\u2028", "d d d"]
+    assert [record["bad_bytes"] for record in records] == [False, False, True, False]
+    assert [record["split"] for record in records] == [False, False, False, True]
+    assert [len(record["alternatives"]) for record in records] == [1, 0, 1, 1]
+    text = run([*command[:-3], "--n-best", "2"], folder, stdin=stdin).out.decode().split("\n")
+    told = [
+        f"{record['line'] - 1} ||| {one['translation']} ||| {one['score']:.4f}"
+        for record in records
+        for one in (record, *record["alternatives"])
+    ]
+    assert told == text[:-1]
+    for record in records:
+        assert sum(log_prob for _, log_prob in record["tokens"]) == pytest.approx(record["log_prob"], abs=0.05)
+        assert len(record["tokens"]) == record["n_tokens"]
+
+
+def test_alignments_are_written_whole_and_beside_the_translation(folder: Path) -> None:
+    stdin = b"a b c\n\nd e\n"
+    ran = run([*TRANSLATE, "--alignments", "links"], folder, stdin=stdin)
+    assert (ran.code, ran.out) == (0, run(TRANSLATE, folder, stdin=stdin).out)
+    links = (folder / "links").read_text().split("\n")
+    assert len(links) == 4
+    assert links[1] == ""
+    for line, source, translation in zip(links, stdin.split(b"\n"), ran.out.split(b"\n"), strict=True):
+        pairs = [tuple(map(int, link.split("-"))) for link in line.split()]
+        assert [j for _, j in pairs] == list(range(len(translation.split())))
+        assert all(0 <= i < len(source.split()) for i, _ in pairs)
+    refused([*TRANSLATE, "--alignments", "links"], folder, code=2, says=["links: exists already. Add --overwrite"])
+    refused([*TRANSLATE, "--input", "text", "--alignments", "text", "--overwrite"], folder, code=2,
+            says=["text: both --input and --alignments"])  # fmt: skip
+    refused([*TRANSLATE, "--output", "new", "--alignments", "./new"], folder, code=2,
+            says=["new: both --output and --alignments"])  # fmt: skip
+    refused([*TRANSLATE, "--alignments", "no/links"], folder, code=5, says=["no: no such folder"])
+
+
+def test_token_scores_need_a_place(folder: Path) -> None:
+    refused([*TRANSLATE, "--token-scores"], folder, code=2, says=["token_scores=true: output_format=text"])
+
+
+def test_a_second_try_is_told(folder: Path) -> None:
+    stdin = b"".join(f"{line}\n".encode() for line in sentences(40, seed=9))
+    command = [*TRANSLATE, "decode.max_extra_length=0", "--output-format", "jsonl"]
+    first = [json.loads(line) for line in run(command, folder, stdin=stdin).out.split(b"\n")[:-1]]
+    ran = run([*command, "--on-issue", "retry"], folder, stdin=stdin)
+    records = [json.loads(line) for line in ran.out.split(b"\n")[:-1]]
+    flaws = ("hit_length_limit", "repeats_itself", "copied", "empty")
+    assert [record["retried"] for record in records] == [any(record[flaw] for flaw in flaws) for record in first]
+    n_retried, n_replaced = (sum(record[key] for record in records) for key in ("retried", "replaced"))
+    assert n_retried > 0
+    assert f"{n_retried} lines were translated again, {n_replaced} of them better\n".encode() in ran.err

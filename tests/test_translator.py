@@ -4,7 +4,10 @@ import logging
 import random
 import re
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -22,12 +25,23 @@ from tests.toy_translator import (
     toy_tokenizer,
     translator_of,
 )
-from transformer_cli.data.tokenizer import Tokenizer
+from transformer_cli.data.tokenizer import Tokenizer, train_tokenizer
 from transformer_cli.decoding import long_lines, translator
-from transformer_cli.decoding.search import Hypothesis, Task
-from transformer_cli.decoding.translator import Piece, Translated, Translator, batches, named
+from transformer_cli.decoding.search import Demands, Hypothesis, Task
+from transformer_cli.decoding.terminology import Term, Terminology
+from transformer_cli.decoding.translator import (
+    Candidate,
+    Piece,
+    Translated,
+    Translator,
+    Wishes,
+    batches,
+    named,
+    written_ids,
+)
+from transformer_cli.errors import DataError
 from transformer_cli.models.transformer import DecoderCache
-from transformer_cli.schema import LongLines
+from transformer_cli.schema import LongLines, TokenizerConfig
 
 BLANK = ["", " ", "\t", "\u00a0", "\u3000", " \t\u2003\r"]
 ODD = [
@@ -77,7 +91,7 @@ def test_D2_blank_lines_stay_blank_and_never_meet_the_model(
     blank = translator_of(tokenizer, n_best=3)
     monkeypatch.setattr(blank.model, "start", None)  # calling it would raise
     done: list[int] = []
-    assert blank.translate(BLANK, on_progress=done.append) == [Translated([("", 0.0)])] * len(BLANK)
+    assert blank.translate(BLANK, on_progress=done.append) == [Translated([Candidate("", 0.0)])] * len(BLANK)
     assert sum(done) == len(BLANK)
 
 
@@ -324,3 +338,144 @@ def test_D8_real_text_is_translated_alike_in_any_batch(
     model = random_model(tokenizer)
     expected = texts(translator_of(tokenizer, model=model, **options).translate(lines))
     assert texts(translator_of(tokenizer, model=model, batch_tokens=300, **options).translate(lines)) == expected
+
+
+# ---- Prefixes, terms, second tries and what is read back
+
+
+def test_a_translation_begins_with_its_prefix(tokenizer: Tokenizer) -> None:
+    lines = [*sentences(8, seed=21), "", "the cat . the milk . the chair . the woman ."]
+    wanted = ["the cat", "", "a pretty", "the c", "it was in", "prett", "woman", "", "", "chair"]
+    for options in (GREEDY, {}, SAMPLE, {"exact": True}):
+        given = translator_of(tokenizer, max_source_length=8, **options)
+        prefixes = [written_ids(text, tokenizer) for text in wanted]
+        assert None not in prefixes
+        results = given.translate(lines, prefixes=prefixes)  # type: ignore[arg-type]
+        assert all(result.text.startswith(text) for result, text in zip(results, wanted, strict=True))
+        assert results[8].text == ""
+        assert results[9].split
+        alone = given.translate([lines[4]], first_line=5, prefixes=prefixes[4:5])  # type: ignore[arg-type]
+        assert alone[0].text == results[4].text
+
+
+def test_a_prefix_has_room_for_all_but_the_end(tokenizer: Tokenizer) -> None:
+    given = translator_of(tokenizer, max_source_length=5, max_extra_length=3)
+    lengths = asked_lengths(given)
+    lines = ["the cat", "", "the cat . it was in her chair ."]
+    given.translate(lines)
+    room = given.room(lines)
+    assert room[1] == 0
+    assert room[0] + 1 in lengths[0]
+    assert room[2] == len(given._encode(lines)[2].pieces[0].ids) + 3
+
+
+def told_by(search: Callable[[int, Demands, int], list[int]], watched: Translator) -> list[list[tuple[int, ...]]]:
+    """Let `search` answer, given a sentence's number, demands and longest length; fills with the terms demanded."""
+    asked: list[list[tuple[int, ...]]] = []
+
+    def answer(task: Task[DecoderCache]) -> list[list[Hypothesis]]:
+        found = []
+        for b, longest in enumerate(task.max_lengths_B.tolist()):
+            demands = task.demands[b] if task.demands else Demands()
+            ids = search(b, demands, longest)
+            found.append([Hypothesis(ids[:longest], -1.0, -2.0, finished=len(ids) < longest)])
+            asked.append(list(demands.terms))
+        return found
+
+    watched.search = answer
+    return asked
+
+
+def test_only_lines_that_lack_their_terms_are_translated_again(
+    tokenizer: Tokenizer, warnings: pytest.LogCaptureFixture
+) -> None:
+    terms = [Term("cat", ("milk",), 1), Term("chair", ("woman", "sat"), 2), Term("was", ("a " * 30 + "b",), 3)]
+    given = translator_of(tokenizer, wishes=Wishes(terminology=Terminology(terms, name="terms")), batch_tokens=1)
+    (sat,), (milk,) = tokenizer.encode(["it sat"]), tokenizer.encode(["milk"])
+
+    def search(b: int, demands: Demands, longest: int) -> list[int]:
+        return [*sat, *(i for term in demands.terms for i in term if len(term) < longest)]
+
+    asked = told_by(search, given)
+    results = given.translate(["her chair", "the cat", "the cat was", "and it"], first_line=11)
+    assert texts(results) == ["it sat", "it sat milk", "it sat milk", "it sat"]
+    assert [[term.source for term in result.unmet] for result in results] == [[], [], ["was"], []]
+    assert sorted(map(len, asked)) == [0, 0, 0, 0, 1, 1, 2], "and one again without what cannot be met"
+    assert asked.count([tuple(milk)]) == 2
+    (warning,) = warnings.messages
+    assert warning.startswith("line 13: 'was' has no room or no place in its translation as 'a a ")
+
+
+def test_a_term_that_costs_the_end_is_given_up(tokenizer: Tokenizer, warnings: pytest.LogCaptureFixture) -> None:
+    terms = [Term("cat", ("milk",), 1)]
+    given = translator_of(tokenizer, wishes=Wishes(terminology=Terminology(terms, name="terms")))
+    (milk,) = tokenizer.encode(["milk"])
+    told_by(lambda b, demands, longest: milk * longest if demands.terms else milk[:0], given)
+    (result,) = given.translate(["the cat"])
+    assert (result.text, result.hit_limit, result.unmet) == ("", False, (terms[0],))
+    assert len(warnings.messages) == 1
+
+
+def test_a_term_that_the_vocabulary_cannot_write_is_named() -> None:
+    text = [*sentences(200, seed=0), MARKS]
+    narrow = train_tokenizer(text, TokenizerConfig(vocab_size=40, byte_fallback=False), seed=1)
+    with pytest.raises(DataError, match=r"words\.tsv:7: '🙂' cannot be written with the pieces of this model"):
+        translator_of(narrow, wishes=Wishes(terminology=Terminology([Term("cat", ("🙂",), 7)], name="words.tsv")))
+
+
+def test_a_real_search_holds_each_term_or_tells(tokenizer: Tokenizer) -> None:
+    terms = [Term("cat", ("pretty milk",), 1), Term("chair", ("woman",), 2), Term("in", ("a" * 200,), 3)]
+    lines = sentences(30, seed=22)
+    plain = translator_of(tokenizer).translate(lines)
+    given = translator_of(tokenizer, wishes=Wishes(terminology=Terminology(terms, name="terms")))
+    results = given.translate(lines)
+    n_terms = 0
+    for line, before, result in zip(lines, plain, results, strict=True):
+        in_line = [term for term in terms if term.source in line.split()]
+        n_terms += len(in_line)
+        for term in in_line:
+            assert (term in result.unmet) is not (term.targets[0] in result.text)
+        if not in_line:
+            assert result == before
+    assert n_terms > 20
+    order = random.Random(23).sample(range(len(lines)), k=len(lines))
+    again = given.translate([lines[i] for i in order])
+    assert texts(again) == [results[i].text for i in order]
+
+
+def test_what_is_translated_again_is_kept_if_it_is_better(tokenizer: Tokenizer) -> None:
+    lines = [*sentences(40, seed=24), ""]
+    options: dict[str, Any] = {"max_source_length": 12, "batch_tokens": 400}
+    first = translator_of(tokenizer, **options).translate(lines)
+    results = translator_of(tokenizer, wishes=Wishes(retry=True), **options).translate(lines)
+    for before, after in zip(first, results, strict=True):
+        assert after.retried is (before.n_flaws > 0)
+        assert after.n_flaws < before.n_flaws if after.replaced else after == replace(before, retried=after.retried)
+    assert 0 < sum(result.replaced for result in results) < sum(result.retried for result in results) < len(lines)
+    order = random.Random(25).sample(range(len(lines)), k=len(lines))
+    again = translator_of(tokenizer, wishes=Wishes(retry=True), **options).translate([lines[i] for i in order])
+    assert texts(again) == [results[i].text for i in order]
+
+
+def test_what_was_cut_is_not_translated_again(tokenizer: Tokenizer) -> None:
+    lines = sentences(40, seed=24)
+    wishes = Wishes(retry=True)
+    results = translator_of(tokenizer, max_source_length=4, long_lines=LongLines.cut, wishes=wishes).translate(lines)
+    assert any(result.cut and result.n_flaws for result in results)
+    assert not any(result.cut and result.retried for result in results)
+
+
+@pytest.mark.parametrize("options", [GREEDY, {}, {"max_source_length": 6}], ids=["greedy", "beam", "in parts"])
+def test_what_is_read_back_is_what_the_search_said(tokenizer: Tokenizer, options: dict[str, Any]) -> None:
+    lines = [*sentences(20, seed=26), "", "今日は。明日は?！「はい。」終わり"]
+    results = translator_of(tokenizer, wishes=Wishes(read_back=True), **options).translate(lines)
+    for line, result in zip(lines, results, strict=True):
+        best = result.candidates[0]
+        assert result.tokens is not None
+        assert result.alignment is not None
+        assert sum(log_prob for _, log_prob in result.tokens) == pytest.approx(best.log_prob, abs=1e-4)
+        assert len(result.tokens) == best.n_tokens
+        said = "".join(piece for piece, _ in result.tokens).replace("<unk>", "⁇").replace("</s>", "")
+        assert said.replace("▁", "") == result.text.replace(" ", "")
+        assert [j for _, j in result.alignment] == list(range(len(result.text.split())))
+        assert all(0 <= i < len(line.split()) for i, _ in result.alignment)

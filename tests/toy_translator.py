@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
-from transformer_cli.decoding.translator import Translated, Translator
+from transformer_cli.decoding.translator import NO_WISHES, Translated, Translator, Wishes
 from transformer_cli.models.ensemble import AnyModel
 from transformer_cli.models.transformer import Transformer, build_model
 from transformer_cli.schema import (
@@ -89,11 +89,18 @@ def random_model(
 
 
 def translator_of(
-    tokenizer: Tokenizer, *, model: AnyModel | None = None, seed: int = 1, device: str = "cpu", **options: object
+    tokenizer: Tokenizer,
+    *,
+    model: AnyModel | None = None,
+    seed: int = 1,
+    device: str = "cpu",
+    wishes: Wishes = NO_WISHES,
+    **options: object,
 ) -> Translator:
     config = DecodeConfig(**{"max_extra_length": 6, **options})
     model = random_model(tokenizer) if model is None else model
-    return Translator(model, Tokenizers(tokenizer, tokenizer), config, device=torch.device(device), seed=seed)
+    tokenizers = Tokenizers(tokenizer, tokenizer)
+    return Translator(model, tokenizers, config, device=torch.device(device), seed=seed, wishes=wishes)
 
 
 def texts(results: list[Translated]) -> list[str]:

@@ -4,6 +4,7 @@ The order is always the same: write under another name, sync the file, rename it
 """
 
 import fcntl
+import glob
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -55,6 +56,8 @@ def writing_whole(file: Path) -> Iterator[BinaryIO]:
     temporary = beside(file)
     try:
         with _writing_new(temporary) as handle:
+            with suppress(OSError):  # a disk without locks: what a killed process leaves stays
+                fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield handle
         temporary.replace(file)
         sync_folder(file.parent)
@@ -86,6 +89,14 @@ def point(link: Path, target: str) -> None:
     temporary.symlink_to(target)
     temporary.replace(link)
     sync_folder(link.parent)
+
+
+def remove_leftovers(file: Path) -> None:
+    """Remove what killed processes left of `file` while they wrote it: theirs is what no living one has locked."""
+    for leftover in file.parent.glob(f".{glob.escape(file.name)}.*.tmp"):
+        with suppress(OSError), open(leftover, "ab", opener=open_no_link) as handle:
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            leftover.unlink()
 
 
 def beside(file: Path) -> Path:

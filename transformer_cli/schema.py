@@ -586,6 +586,16 @@ class ReplayConfig:
     device: Device = Device.auto
 
 
+class OutputFormat(Enum):
+    text = "text"  # the translations
+    jsonl = "jsonl"  # an object a line: scores, alternatives, and what is suspicious
+
+
+class OnIssue(Enum):
+    keep = "keep"
+    retry = "retry"  # translate lines with a suspicious translation again, in another way
+
+
 @dataclass
 class TranslateConfig:
     """`tfm translate`."""
@@ -596,6 +606,12 @@ class TranslateConfig:
     output: str | None = None  # file, written whole or not at all; unset: standard output
     overwrite: bool = False
     strict: bool = False  # stop at a line that is not UTF-8 instead of replacing its bytes
+    output_format: OutputFormat = OutputFormat.text
+    on_issue: OnIssue = OnIssue.keep
+    prefix: str | None = None  # file: line n begins the translation of line n
+    terms: str | None = None  # file: source phrase, tab, the phrase that its translation must hold
+    alignments: str | None = None  # file for the words that each word comes from, as i-j
+    token_scores: bool = False  # the log-probability of each token; in jsonl
     seed: int = 1
     device: Device = Device.auto
     decode: DecodeConfig = field(default_factory=DecodeConfig)
@@ -603,6 +619,11 @@ class TranslateConfig:
     def __post_init__(self) -> None:
         self.checkpoint = _model_names(self.checkpoint)
         _check("seed", self.seed, 0, 2**31 - 1)
+        if self.token_scores and self.output_format is not OutputFormat.jsonl:
+            raise ConfigError(
+                f"token_scores=true: output_format={self.output_format.name} has no place for them."
+                " Set output_format=jsonl"
+            )
 
 
 @dataclass

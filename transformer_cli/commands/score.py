@@ -15,7 +15,7 @@ from tqdm import tqdm
 from transformer_cli.commands.translate import decode_line, open_input, read_chunks
 from transformer_cli.data.lines import BLOCK_BYTES, open_text, shown, split_lines
 from transformer_cli.decoding.forced import read_back
-from transformer_cli.decoding.search import length_penalty
+from transformer_cli.decoding.scoring import divisor
 from transformer_cli.decoding.translator import named
 from transformer_cli.errors import DataError, EnvironmentFault
 from transformer_cli.logs import LOGGER
@@ -54,10 +54,9 @@ class Scored:
 
     def record(self, line: int, config: DecodeConfig) -> dict[str, object]:
         """`score` is what `tfm translate --n-best` prints of it."""
-        penalty = length_penalty(len(self.pieces), config.length_penalty)
         return {
             "line": line,
-            "score": round(self.log_prob / penalty, 4),
+            "score": round(self.log_prob / divisor(len(self.pieces), config), 4),
             "log_prob": round(self.log_prob, 4),
             "n_tokens": len(self.pieces),
             "tokens": [[piece, round(p, 4)] for piece, p in zip(self.pieces, self.log_probs, strict=True)],

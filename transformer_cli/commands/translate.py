@@ -3,59 +3,108 @@
 import os
 import select
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
 
 from tqdm import tqdm
 
-from transformer_cli.data.lines import split_lines
-from transformer_cli.decoding.translator import Translated, Translator
-from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
-from transformer_cli.files import writing_whole
+from transformer_cli.data.lines import read_lines, shown, split_lines
+from transformer_cli.decoding.records import flags_of, record_of, to_line
+from transformer_cli.decoding.terminal import converse
+from transformer_cli.decoding.terminology import read_terms
+from transformer_cli.decoding.translator import Translated, Translator, Wishes, written_ids
+from transformer_cli.errors import ConfigError, DataError, EnvironmentFault, quoted
+from transformer_cli.files import remove_leftovers, writing_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.ensemble import build_all, read_models
-from transformer_cli.models.file import locate_models
-from transformer_cli.schema import TranslateConfig
+from transformer_cli.models.file import ModelFile, locate_models
+from transformer_cli.schema import OnIssue, OutputFormat, TranslateConfig
 
 READ_BYTES = 1 << 20  # translated together: enough to sort by length, small enough to see progress
 BOM = b"\xef\xbb\xbf"
+
+Ids = tuple[int, ...]
 
 
 def run(config: TranslateConfig) -> None:
     """Translate `config.input` or stdin to `config.output` or stdout. Raises TfmError."""
     check_paths(config)
     device = choose_device(config.device)
-    models = read_models(locate_models(config.checkpoint, config.runs))
+    wishes = Wishes(
+        terminology=None if config.terms is None else read_terms(Path(config.terms)),
+        retry=config.on_issue is OnIssue.retry,
+        read_back=config.alignments is not None or config.token_scores,
+    )
+    paths = locate_models(config.checkpoint, config.runs)
+    models = read_models(paths)
     model = models[0]
-    translator = Translator(build_all(models, device), model.tokenizers, config.decode, device=device, seed=config.seed)
-    with open_input(config.input) as source, open_output(config.output) as sink:
-        if config.input is None and source.isatty():
-            LOGGER.info("%s → %s: type a line, Ctrl-D ends", model.source_lang, model.target_lang)
-        translate_stream(translator, source, sink, config)
+    translator = Translator(
+        build_all(models, device), model.tokenizers, config.decode, device=device, seed=config.seed, wishes=wishes
+    )
+    with ExitStack() as files:
+        source, prefixes = files.enter_context(open_input(config.input)), None
+        is_typed = config.input is None and source.isatty()
+        if config.prefix is not None:
+            source, prefixes = with_prefixes(translator, source, config, is_typed=is_typed)
+        sink = files.enter_context(open_output(config.output))
+        links = files.enter_context(open_output(config.alignments)) if config.alignments is not None else None
+        answering = Answering(translator, sink, config, links=links, prefixes=prefixes)
+        if is_typed:
+            talk(answering, model, paths)
+        else:
+            translate_stream(answering, source, config)
+
+
+def talk(answering: "Answering", model: ModelFile, paths: Sequence[Path]) -> None:
+    LOGGER.info(
+        "%s → %s with %s. Type a line to see its translation; Ctrl-C drops it, Ctrl-D leaves",
+        model.source_lang,
+        model.target_lang,
+        ", ".join(map(shown, paths)),
+    )
+    converse(answering.answer_typed, prompt=f"{model.source_lang}> ")
 
 
 def check_paths(config: TranslateConfig) -> None:
     """Refuse what would fail after the model is loaded, or destroy a file."""
-    if config.input is not None and not Path(config.input).exists():
-        raise DataError(f"{config.input}: no such file. Check --input")
-    if config.input is not None and Path(config.input).is_dir():
-        raise DataError(f"{config.input}: a folder, not a file. Check --input")
-    if config.output is None:
-        return
-    output = Path(config.output)
-    if config.input is not None and output.exists() and output.samefile(config.input):
-        raise ConfigError(f"{config.output}: both --input and --output. Choose another --output")
+    inputs = {"--input": config.input, "--prefix": config.prefix, "--terms": config.terms}
+    for flag, name in inputs.items():
+        if name is not None and not Path(name).exists():
+            raise DataError(f"{name}: no such file. Check {flag}")
+        if name is not None and Path(name).is_dir():
+            raise DataError(f"{name}: a folder, not a file. Check {flag}")
+    outputs = {"--output": config.output, "--alignments": config.alignments}
+    for flag, name in outputs.items():
+        if name is not None:
+            check_output(Path(name), flag, inputs, overwrite=config.overwrite)
+    if config.output is not None and config.alignments is not None and same(config.output, config.alignments):
+        raise ConfigError(f"{config.alignments}: both --output and --alignments. Choose another --alignments")
+
+
+def check_output(output: Path, flag: str, inputs: Mapping[str, str | None], *, overwrite: bool) -> None:
+    for input_flag, name in inputs.items():
+        if name is not None and output.exists() and output.samefile(name):
+            raise ConfigError(f"{output}: both {input_flag} and {flag}. Choose another {flag}")
     if output.exists() and not output.is_file():
-        raise ConfigError(f"{config.output}: not a plain file. Choose another --output")
-    if output.exists() and not config.overwrite:
-        raise ConfigError(f"{config.output}: exists already. Add --overwrite, or choose another --output")
+        raise ConfigError(f"{output}: not a plain file. Choose another {flag}")
+    if output.exists() and not overwrite:
+        raise ConfigError(f"{output}: exists already. Add --overwrite, or choose another {flag}")
     if not output.parent.is_dir():
-        raise EnvironmentFault(f"{output.parent}: no such folder. Create it, or choose another --output")
+        raise EnvironmentFault(f"{output.parent}: no such folder. Create it, or choose another {flag}")
     if not os.access(output.parent, os.W_OK):
         raise EnvironmentFault(f"{output.parent}: cannot be written. Check its permissions")
+
+
+def same(one: str, other: str) -> bool:
+    """Whether two names are of one file, which need not be there."""
+    return Path(one).resolve() == Path(other).resolve()
 
 
 @contextmanager
@@ -77,30 +126,124 @@ def open_output(path: str | None) -> Iterator[BinaryIO]:
             raise EnvironmentFault("standard output: closed. Open it, or name a file with --output")
         yield sys.stdout.buffer
         return
+    remove_leftovers(Path(path))
     with writing_whole(Path(path)) as file:
         yield file
 
 
-def translate_stream(translator: Translator, source: BinaryIO, sink: BinaryIO, config: TranslateConfig) -> None:
+def with_prefixes(
+    translator: Translator, source: BinaryIO, config: TranslateConfig, *, is_typed: bool
+) -> tuple[BinaryIO, list[Ids]]:
+    """The whole input, and the beginning of each line's translation: all is looked at before anything is translated.
+
+    Raises DataError naming the line of a prefix that cannot be met.
+    """
+    name, where = shown(str(config.prefix)), config.input or "standard input"
+    if is_typed:
+        raise ConfigError(f"{name}: --prefix needs a text that is there before. Give --input, or a pipe")
+    data = source.read()
+    lines = [decode_line(line, n, config)[0] for n, line in enumerate(split_lines(data))]
+    prefixes = read_lines(Path(str(config.prefix))).texts
+    if len(prefixes) != len(lines):
+        raise DataError(
+            f"{name}: has {len(prefixes):,} lines, {where} {len(lines):,}, so nothing is translated."
+            " Make line n of one the beginning of the translation of line n of the other"
+        )
+    found: list[Ids] = []
+    for number, (prefix, room) in enumerate(zip(prefixes, translator.room(lines), strict=True), start=1):
+        ids = written_ids(prefix, translator.tokenizers.target)
+        if ids is None:
+            raise DataError(
+                f"{name}:{number}: {quoted(prefix)} cannot be written with the pieces of this model."
+                " Write it in other letters, or leave the line blank"
+            )
+        if ids and not room:
+            raise DataError(f"{name}:{number}: {quoted(prefix)} begins the translation of a blank line. Remove it")
+        if len(ids) > room:
+            raise DataError(
+                f"{name}:{number}: {len(ids)} tokens, where the translation of line {number} may have {room}."
+                " Shorten it, or raise decode.max_extra_length"
+            )
+        found.append(ids)
+    return BytesIO(data), found
+
+
+class Answering:
+    """Answers lines, which it numbers, and counts what there is to tell of them in the end.
+
+    `links` takes the word alignments. `prefixes` are the beginnings of the translations of all lines that will come.
+    """
+
+    def __init__(
+        self,
+        translator: Translator,
+        sink: BinaryIO,
+        config: TranslateConfig,
+        *,
+        links: BinaryIO | None = None,
+        prefixes: Sequence[Ids] | None = None,
+    ) -> None:
+        self.translator, self.config, self.prefixes = translator, config, prefixes
+        text: Callable[[Row], str] = partial(text_of, config=config)
+        self.sinks = [(sink, config.output or "standard output", text)]
+        if links is not None:
+            self.sinks.append((links, str(config.alignments), pharaoh))
+        self.n_lines, self.n_bad, self.n_retried, self.n_replaced = 0, 0, 0, 0
+        self.n_flagged: Counter[str] = Counter()
+
+    def answer(self, raw: bytes) -> list[Translated]:
+        """Translate some lines, and write what became of them."""
+        n_before = self.n_lines
+        decoded = [decode_line(line, n_before + i, self.config) for i, line in enumerate(split_lines(raw))]
+        prefixes = self.prefixes and self.prefixes[n_before : n_before + len(decoded)]
+        results = self.translator.translate(
+            [text for text, _ in decoded], first_line=n_before + 1, prefixes=prefixes or None
+        )
+        rows = [
+            Row(n_before + i, text, was_bad, result)
+            for i, ((text, was_bad), result) in enumerate(zip(decoded, results, strict=True))
+        ]
+        for sink, name, written in self.sinks:
+            write_rows(sink, rows, name, written)
+        self.n_lines += len(results)
+        self.n_bad += sum(was_bad for _, was_bad in decoded)
+        self.n_retried += sum(result.retried for result in results)
+        self.n_replaced += sum(result.replaced for result in results)
+        for result in results:
+            self.n_flagged.update(flag for flag, is_set in flags_of(result).items() if is_set)
+        return results
+
+    def answer_typed(self, line: bytes) -> None:
+        """Answer a person, who hears at once what is wrong."""
+        (result,) = self.answer(line + b"\n")
+        if flags := [flag for flag, is_set in flags_of(result).items() if is_set]:
+            LOGGER.warning("this translation: %s", ", ".join(flags))
+
+    def tell(self) -> None:
+        """What a user must know who does not look at every line."""
+        if self.n_flagged:
+            counts = ", ".join(f"{n:,} {flag}" for flag, n in self.n_flagged.most_common())
+            more = "" if self.config.output_format is OutputFormat.jsonl else "; --output-format=jsonl tells which"
+            LOGGER.warning("of %s lines: %s%s", f"{self.n_lines:,}", counts, more)
+        if self.n_retried:
+            LOGGER.info("%d lines were translated again, %d of them better", self.n_retried, self.n_replaced)
+        if self.n_bad:
+            LOGGER.warning(
+                "%d of %d lines were not UTF-8; their bad bytes became U+FFFD (--strict stops instead)",
+                self.n_bad,
+                self.n_lines,
+            )
+
+
+def translate_stream(answering: Answering, source: BinaryIO, config: TranslateConfig) -> None:
     """Translate whatever has arrived, write it, and wait for more."""
-    n_lines, n_bad, n_endless = 0, 0, 0
     size = os.path.getsize(config.input) if config.input is not None else None
     quiet = True if config.input is None else None  # None: drawn on a terminal only
     with tqdm(total=size, unit="B", unit_scale=True, disable=quiet, desc="translate", file=sys.stderr) as bar:
         for raw in read_chunks(source):
-            decoded = [decode_line(line, n_lines + i, config) for i, line in enumerate(split_lines(raw))]
-            n_bad += sum(was_bad for _, was_bad in decoded)
-            results = translator.translate([text for text, _ in decoded], first_line=n_lines + 1)
-            write_results(sink, results, n_lines, config)
-            n_lines += len(results)
-            n_endless += sum(result.hit_limit for result in results)
+            answering.answer(raw)
             bar.update(len(raw))
-    if n_endless:
-        LOGGER.warning("%d of %d translations have no end: they stop at decode.max_extra_length", n_endless, n_lines)
-    if n_bad:
-        LOGGER.warning(
-            "%d of %d lines were not UTF-8; their bad bytes became U+FFFD (--strict stops instead)", n_bad, n_lines
-        )
+    answering.tell()
 
 
 def read_chunks(source: BinaryIO) -> Iterator[bytes]:
@@ -145,24 +288,39 @@ def decode_line(line: bytes, index: int, config: TranslateConfig) -> tuple[str, 
         return line.decode("utf-8", errors="replace"), True
 
 
-def write_results(sink: BinaryIO, results: list[Translated], n_before: int, config: TranslateConfig) -> None:
-    for i, result in enumerate(results):
-        if config.decode.n_best == 1:
-            out = f"{result.text}\n"
-        else:
-            out = "".join(f"{n_before + i} ||| {text} ||| {score:.4f}\n" for text, score in result.hypotheses)
-        try:
-            sink.write(out.encode())
-        except OSError as error:
-            raise _write_fault(error, n_before + i + 1, config) from error
+@dataclass(frozen=True)
+class Row:
+    """A line and what became of it."""
+
+    index: int  # from 0
+    source: str
+    was_bad: bool  # bytes of it had to be replaced
+    result: Translated
+
+
+def text_of(row: Row, config: TranslateConfig) -> str:
+    if config.output_format is OutputFormat.jsonl:
+        return to_line(record_of(row.result, line=row.index + 1, source=row.source, bad_bytes=row.was_bad)) + "\n"
+    if config.decode.n_best == 1:
+        return f"{row.result.text}\n"
+    return "".join(f"{row.index} ||| {text} ||| {score:.4f}\n" for text, score in row.result.hypotheses)
+
+
+def pharaoh(row: Row) -> str:
+    """`i-j` for each word j of the translation, which comes from word i of the source."""
+    return " ".join(f"{i}-{j}" for i, j in row.result.alignment or []) + "\n"
+
+
+def write_rows(sink: BinaryIO, rows: Sequence[Row], name: str, written: Callable[[Row], str]) -> None:
+    line = 0
     try:
+        for row in rows:
+            line = row.index + 1
+            sink.write(written(row).encode())
         sink.flush()
+    except BrokenPipeError:
+        raise
     except OSError as error:
-        raise _write_fault(error, n_before + len(results), config) from error
-
-
-def _write_fault(error: OSError, line: int, config: TranslateConfig) -> OSError | EnvironmentFault:
-    if isinstance(error, BrokenPipeError):
-        return error
-    where = config.output or "standard output"
-    return EnvironmentFault(f"{where}: {error.strerror} at line {line}. Make room, or choose another --output")
+        raise EnvironmentFault(
+            f"{name}: {error.strerror} at line {line}. Make room, or choose another place"
+        ) from error

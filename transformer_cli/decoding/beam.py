@@ -1,6 +1,6 @@
 """Beam search, alone and in groups that differ (Vijayakumar et al. 2016).
 
-Shapes: B sentences, N hypotheses of each that go on, K finished ones that are kept, C candidates, P = K + C, M any
+Shapes: B sentences, N hypotheses of each that go on, K finished ones that are kept, C candidates, P = K + N, M any
 number, V vocabulary, R = B × N rows (row b·N + n is hypothesis n of sentence b).
 """
 
@@ -38,8 +38,8 @@ class Candidates:
 def beam_search(task: Task[Any]) -> list[list[Hypothesis]]:
     """Follow the N likeliest beginnings of each sentence, and keep the best that finish.
 
-    As in tensor2tensor, the 2N likeliest continuations are looked at in each step: those that end are finished, the
-    first N others go on, and a beam of one is greedy search. With groups, each is such a search of its part of the
+    As in fairseq, the 2N likeliest continuations are looked at in each step: those that end and are among the first N
+    are finished, the first N others go on, and a beam of one is greedy search. With groups, each is such a search of its part of the
     beam, see `Groups`; where terms are demanded, `Terms` says which continuations come first.
     """
     config, n_groups = task.config, task.config.diversity_groups
@@ -87,23 +87,23 @@ class Beam:
         log_prob_BN = going.log_prob_BM[:, :-1]
 
         # Those that end compete with the finished ones, which stand first and so win at equal scores.
-        beam_BC = found.beam_BM[:, :-1]
-        log_prob_BC = found.log_prob_BM.masked_fill(~ends_BC1, -math.inf)[:, :-1]
-        score_BC = self.scoring(log_prob_BC, length, beam_BC)
+        beam_BN = found.beam_BM[:, :n_live]
+        ending_BN = found.log_prob_BM[:, :n_live].masked_fill(~ends_BC1[:, :n_live], -math.inf)
+        score_BN = self.scoring(ending_BN, length, beam_BN)
         if self.terms is not None:
-            score_BC = score_BC - self.terms.behind(beam_BC)
-        sorted_BP, order_BP = torch.cat([state.ended_score_BK, score_BC], dim=1).sort(descending=True, stable=True)
+            score_BN = score_BN - self.terms.behind(beam_BN)
+        sorted_BP, order_BP = torch.cat([state.ended_score_BK, score_BN], dim=1).sort(descending=True, stable=True)
         best_BK = order_BP[:, :n_ended]
-        log_prob_BP = torch.cat([state.ended_log_prob_BK, log_prob_BC], dim=1)
-        at_BP = torch.cat([state.ended_at_BK, beam_BC + (length * self.beam_size + first)], dim=1)
+        log_prob_BP = torch.cat([state.ended_log_prob_BK, ending_BN], dim=1)
+        at_BP = torch.cat([state.ended_at_BK, beam_BN + (length * self.beam_size + first)], dim=1)
 
         bound_B = self.scoring.best_possible(log_prob_BN.amax(dim=1), self.divisor_B.index_select(0, state.place_B))
         worst_B = sorted_BP[:, n_ended - 1]
         # Who goes on, which finished ones are kept, whether to look further, and who ends.
-        one_XB = torch.stack([going.worth_BM[:, -2], worst_B, bound_B, found.worth_BM[:, -2]])
-        other_XB = torch.stack([going.worth_BM[:, -1], sorted_BP[:, n_ended], worst_B, found.worth_BM[:, -1]])
+        one_XB = torch.stack([going.worth_BM[:, -2], worst_B, bound_B, found.worth_BM[:, n_live - 1]])
+        other_XB = torch.stack([going.worth_BM[:, -1], sorted_BP[:, n_ended], worst_B, found.worth_BM[:, n_live]])
         is_close_XB = is_close(one_XB, other_XB)
-        is_close_XB[3] &= ends_BC1[:, -2:].any(dim=1)
+        is_close_XB[3] &= ends_BC1[:, n_live - 1 : n_live + 1].any(dim=1)
         new = SearchState(
             place_B=state.place_B,
             live_log_prob_BN=log_prob_BN,

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from transformer_cli.decoding.search import Hypothesis, Search, Task, sample
+from transformer_cli.decoding.following import sample
+from transformer_cli.decoding.task import Hypothesis, Search, Task
 from transformer_cli.schema import SearchKind
 
 CHAR_ORDER, BETA = 6, 2  # sacrebleu's: n-grams of up to so many characters, and how much more recall counts

@@ -3,19 +3,34 @@
 Shapes: B sentences, S source.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+import copy
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from itertools import groupby, islice
+from itertools import accumulate, groupby, islice
 from typing import Any
 
 import torch
 
-from transformer_cli.data.tokenizer import Tokenizers
+from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, normalize
+from transformer_cli.decoding.alignment import align_words, word_numbers
 from transformer_cli.decoding.exact import FixedCache, bucket_length, check, fixed, one_thread, places
+from transformer_cli.decoding.flaws import copied, repeats_itself
+from transformer_cli.decoding.forced import read_back
 from transformer_cli.decoding.long_lines import split_line
 from transformer_cli.decoding.mbr import consensus
-from transformer_cli.decoding.search import SEARCHES, ControlIds, Hypothesis, Task, rows_per_sentence
+from transformer_cli.decoding.search import (
+    SEARCHES,
+    ControlIds,
+    Demands,
+    Hypothesis,
+    Task,
+    longest_translation,
+    rows_per_sentence,
+)
+from transformer_cli.decoding.terminology import Term, Terminology, holds
+from transformer_cli.errors import ConfigError, DataError, quoted
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.ensemble import AnyModel
 from transformer_cli.schema import DecodeConfig, LongLines, SearchKind
@@ -25,20 +40,59 @@ WHAT_BECOMES = {
     LongLines.split: "translated in parts",
     LongLines.cut: "the rest is left out; decode.long_lines=split translates all",
 }
+AGAIN_BEAM = 8  # hypotheses that are followed when a line is translated again, at least
+AGAIN_NO_REPEAT = 3  # tokens in a row that are then not said twice
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One translation of a line. Of a line in parts, the numbers are sums over its parts."""
+
+    text: str
+    score: float
+    log_prob: float = 0.0  # natural logarithm
+    n_tokens: int = 0  # with the end, where there is one
 
 
 @dataclass(frozen=True)
 class Translated:
     """What became of one line."""
 
-    hypotheses: list[tuple[str, float]]  # text and score, best first; a blank line has one, "" and 0
-    split: bool = False  # too long: translated in parts, joined by spaces; a score is the sum of the parts' scores
+    candidates: list[Candidate]  # best first; a blank line has one, "" and 0
+    split: bool = False  # too long: translated in parts, joined by spaces
     cut: bool = False  # too long: only its beginning was translated
-    hit_limit: bool = False  # the best hypothesis, or a part of it, was still going on at its longest length
+    hit_limit: bool = False  # the best candidate, or a part of it, was still going on at its longest length
+    repeats_itself: bool = False
+    copied: bool = False  # says what its source says
+    empty: bool = False  # and its source is not
+    retried: bool = False  # was translated again, because of one of these four
+    replaced: bool = False  # and the second translation is here, because it has fewer of them
+    unmet: tuple[Term, ...] = ()  # terms of its source that are not in it
+    alignment: list[tuple[int, int]] | None = None  # words of the source and of the translation, from 0
+    tokens: list[tuple[str, float]] | None = None  # pieces, and the log-probability of each
 
     @property
     def text(self) -> str:
-        return self.hypotheses[0][0]
+        return self.candidates[0].text
+
+    @property
+    def hypotheses(self) -> list[tuple[str, float]]:
+        """Text and score of each candidate."""
+        return [(candidate.text, candidate.score) for candidate in self.candidates]
+
+    @property
+    def n_flaws(self) -> int:
+        """How much is wrong with it that another search may do better."""
+        return self.hit_limit + self.repeats_itself + self.copied + self.empty
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a caller wants beside the search that the config describes."""
+
+    terminology: Terminology | None = None
+    retry: bool = False  # translate lines again whose translation has flaws
+    read_back: bool = False  # tell alignment and tokens
 
 
 @dataclass(frozen=True)
@@ -48,6 +102,21 @@ class Piece:
     line: int  # index in the lines given
     part: int  # number within its line
     ids: list[int]  # without EOS
+    prefix: tuple[int, ...] = ()  # how its translation begins
+    terms: tuple[Term, ...] = ()  # what its translation holds
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line to translate. Most have one piece, blank ones none."""
+
+    text: str
+    pieces: list[Piece]
+    too_long: bool
+
+
+Found = dict[tuple[int, int], list[Hypothesis]]  # for each piece, by its line and part
+NO_WISHES = Wishes()
 
 
 class Translator:
@@ -55,7 +124,7 @@ class Translator:
 
     (A sample also depends on `seed` and on the line's number, and rounding may turn it.) Scores are as equal as the
     kernels' rounding lets them be, and with `config.exact` equal to the last bit. Raises ConfigError where that is not
-    proved.
+    proved, or a search cannot do what is wished, and DataError for a term that the vocabulary cannot write.
     """
 
     def __init__(
@@ -66,62 +135,206 @@ class Translator:
         *,
         device: torch.device,
         seed: int = 1,
+        wishes: Wishes = NO_WISHES,
     ) -> None:
         if config.exact:
             check(model, device)
+        if wishes.terminology is not None:
+            check_terms_can_be_met(config)
         self.model, self.tokenizers, self.config, self.device, self.seed = model, tokenizers, config, device, seed
         target = tokenizers.target
         self.control = ControlIds(pad=target.pad_id, bos=target.bos_id, eos=target.eos_id)
         is_mbr = config.search is SearchKind.mbr
         self.search = consensus(target.decode) if is_mbr else SEARCHES[config.search.name]
+        self.wishes = wishes
+        self.term_ids = {} if wishes.terminology is None else ids_of_terms(wishes.terminology, target)
 
     @torch.inference_mode()
     def translate(
-        self, lines: Sequence[str], *, first_line: int = 1, on_progress: Callable[[int], object] | None = None
+        self,
+        lines: Sequence[str],
+        *,
+        first_line: int = 1,
+        prefixes: Sequence[tuple[int, ...]] | None = None,
+        on_progress: Callable[[int], object] | None = None,
     ) -> list[Translated]:
         """One result for each line, in order. A line without tokens gives "" and never meets the model.
 
-        Lines are numbered from `first_line`, in the warning that names those that are too long. `on_progress` gets the
-        number of lines that have been finished since it was last called.
+        `prefixes` are ids that the translation of each line begins with, at most as many as `room` says. Lines are
+        numbered from `first_line`, in the warnings that name some. `on_progress` gets the number of lines that have
+        been finished since it was last called.
         """
-        parts, too_long = self._encode(lines, first_line)
-        pieces = [Piece(line, part, ids) for line, in_line in enumerate(parts) for part, ids in enumerate(in_line)]
-        found: list[list[list[Hypothesis]]] = [[[] for _ in in_line] for in_line in parts]
-        waiting = [len(in_line) for in_line in parts]
-        tell = on_progress or (lambda n_lines: None)
+        work = self._encode(lines, prefixes)
+        self._tell_too_long(work, first_line)
+        tell, waiting = on_progress or (lambda n_lines: None), [len(line.pieces) for line in work]
+
+        def tell_finished(batch: Sequence[Piece]) -> None:
+            for piece in batch:
+                waiting[piece.line] -= 1
+            tell(sum(waiting[n] == 0 for n in {piece.line for piece in batch}))
+
         tell(waiting.count(0))
+        with self._ready():
+            # Without terms: few lines have any, and most of those hold them unasked.
+            plain = [replace(piece, terms=()) for line in work for piece in line.pieces]
+            found = self._search_all(plain, first_line, tell_finished)
+            unmet = self._meet_terms(work, found, first_line)
+            results = [replace(self._join(line, found), unmet=unmet.get(n, ())) for n, line in enumerate(work)]
+            if self.wishes.retry:
+                self._retry(work, found, results, first_line)
+            if self.wishes.read_back:
+                self._read_back(work, found, results)
+        return results
+
+    @contextmanager
+    def _ready(self) -> Iterator[None]:
         was_training = self.model.training
         self.model.eval()
         try:
             with one_thread() if self.config.exact else nullcontext():
-                for batch in self._batches(pieces):
-                    for piece, hypotheses in zip(batch, self._settle(batch, first_line), strict=True):
-                        found[piece.line][piece.part] = hypotheses
-                        waiting[piece.line] -= 1
-                    tell(sum(waiting[line] == 0 for line in {piece.line for piece in batch}))
+                yield
         finally:
             self.model.train(was_training)
-        return [self._join(in_line, too_long=line in too_long) for line, in_line in enumerate(found)]
 
-    def _encode(self, lines: Sequence[str], first_line: int) -> tuple[list[list[list[int]]], set[int]]:
-        """Ids of each part of each line, most have one and blank ones none; and the lines that are too long."""
-        tokenizer, config = self.tokenizers.source, self.config
-        encoded = tokenizer.encode(lines)
-        too_long = {line for line, ids in enumerate(encoded) if len(ids) > config.max_source_length}
-        parts = [[ids] if ids else [] for ids in encoded]
-        for line in too_long:
-            if config.long_lines is LongLines.split:
-                parts[line] = split_line(lines[line], tokenizer, max_tokens=config.max_source_length)
-            else:
-                parts[line] = [encoded[line][: config.max_source_length]]
-        if too_long:
+    # ---- What goes in
+
+    def room(self, lines: Sequence[str]) -> list[int]:
+        """How many tokens the prefix of each line's translation may have, which needs one more for its end."""
+        first_parts = (line.pieces[0].ids if line.pieces else None for line in self._encode(lines))
+        return [0 if ids is None else longest_translation(self.config, len(ids) + 1) - 1 for ids in first_parts]
+
+    def _encode(self, lines: Sequence[str], prefixes: Sequence[tuple[int, ...]] | None = None) -> list[Line]:
+        """A prefix is for the first part of its line, a term for every part that it is in."""
+        source, terminology, work = self.tokenizers.source, self.wishes.terminology, []
+        for n, (text, ids) in enumerate(zip(lines, source.encode(lines), strict=True)):
+            too_long, pieces = len(ids) > self.config.max_source_length, []
+            for part, part_ids in enumerate(self._parts(text, ids)):
+                prefix = prefixes[n] if prefixes is not None and part == 0 else ()
+                terms = terminology.find(source.decode(part_ids) if too_long else text) if terminology else ()
+                pieces.append(Piece(n, part, part_ids, prefix, tuple(terms)))
+            work.append(Line(text, pieces, too_long))
+        return work
+
+    def _parts(self, text: str, ids: list[int]) -> list[list[int]]:
+        longest = self.config.max_source_length
+        if len(ids) <= longest:
+            return [ids] if ids else []
+        if self.config.long_lines is LongLines.split:
+            return split_line(text, self.tokenizers.source, max_tokens=longest)
+        return [ids[:longest]]
+
+    def _tell_too_long(self, work: Sequence[Line], first_line: int) -> None:
+        if numbers := [n for n, line in enumerate(work, start=first_line) if line.too_long]:
             LOGGER.warning(
                 "%s: longer than decode.max_source_length=%d tokens, %s",
-                named([first_line + line for line in sorted(too_long)]),
-                config.max_source_length,
-                WHAT_BECOMES[config.long_lines],
+                named(numbers),
+                self.config.max_source_length,
+                WHAT_BECOMES[self.config.long_lines],
             )
-        return parts, too_long
+
+    # ---- What comes out
+
+    def _meet_terms(self, work: Sequence[Line], found: Found, first_line: int) -> dict[int, tuple[Term, ...]]:
+        """Put into `found` translations that hold their terms; what comes back are those, by line, that none holds.
+
+        Whoever translates as the terms ask without being told keeps that translation. A term that the search does not
+        get in, or only by leaving a sentence without its end, is given up, and the others are tried without it.
+        """
+        unmet: dict[int, tuple[Term, ...]] = {}
+        waiting = [piece for line in work for piece in line.pieces if self._lacking(piece, found)]
+        while waiting:
+            again, tried = self._search_all(waiting, first_line), waiting
+            waiting = []
+            for piece in tried:
+                place = piece.line, piece.part
+                given_up = self._lacking(piece, again)
+                if found[place][0].finished and not again[place][0].finished:
+                    given_up = piece.terms
+                if not given_up:
+                    found[place] = again[place]
+                    continue
+                unmet[piece.line] = (*unmet.get(piece.line, ()), *given_up)
+                with_the_rest = replace(piece, terms=tuple(term for term in piece.terms if term not in given_up))
+                if self._lacking(with_the_rest, found):
+                    waiting.append(with_the_rest)
+        tell_unmet({first_line + n: unmet[n] for n in sorted(unmet)})
+        return unmet
+
+    def _lacking(self, piece: Piece, found: Found) -> tuple[Term, ...]:
+        """The terms of `piece` that its best translation does not hold."""
+        if not piece.terms:
+            return ()
+        text = self.tokenizers.target.decode(found[piece.line, piece.part][0].ids)
+        return tuple(term for term in piece.terms if not any(holds(text, target) for target in term.targets))
+
+    def _retry(self, work: Sequence[Line], found: Found, results: list[Translated], first_line: int) -> None:
+        """Translate lines with flaws again, and take what has fewer of them, and no term less.
+
+        Not those that were cut, because what they lack is their source.
+        """
+        flawed = [n for n, result in enumerate(results) if result.n_flaws and not result.cut]
+        pieces = [
+            replace(piece, terms=tuple(term for term in piece.terms if term not in results[n].unmet))
+            for n in flawed
+            for piece in work[n].pieces
+        ]
+        other = copy.copy(self)
+        other.config = again_config(self.config)
+        other.search = SEARCHES[other.config.search.name]
+        again = other._search_all(pieces, first_line)
+        worse = {piece.line for piece in pieces if self._lacking(piece, again)}
+        for n in flawed:
+            first, second = results[n], self._join(work[n], again)
+            if n in worse or second.n_flaws >= first.n_flaws:
+                results[n] = replace(first, retried=True)
+                continue
+            results[n] = replace(second, retried=True, replaced=True, unmet=first.unmet)
+            found |= {place: hypotheses for place, hypotheses in again.items() if place[0] == n}
+
+    def _read_back(self, work: Sequence[Line], found: Found, results: list[Translated]) -> None:
+        """Add to `results` what the model says of them when it reads them."""
+        pieces = [piece for line in work for piece in line.pieces]
+        best = [found[piece.line, piece.part][0] for piece in pieces]
+        read = read_back(
+            self.model,
+            [(piece.ids, hypothesis.ids) for piece, hypothesis in zip(pieces, best, strict=True)],
+            self.tokenizers,
+            device=self.device,
+            batch_tokens=self.config.batch_tokens,
+            with_attention=True,
+        )
+        results[:] = [replace(result, alignment=[], tokens=[]) for result in results]
+        source, target = self.tokenizers.source, self.tokenizers.target
+        for piece, hypothesis, told in zip(pieces, best, read, strict=True):
+            alignment, tokens = results[piece.line].alignment, results[piece.line].tokens
+            assert alignment is not None
+            assert tokens is not None
+            ids = [*hypothesis.ids, target.eos_id] if hypothesis.finished else hypothesis.ids
+            tokens += zip(target.pieces(ids), told.log_probs, strict=False)
+            if target.decode(hypothesis.ids):
+                assert told.attention_TS is not None
+                first_source, first_target = self._first_word(work[piece.line], piece.part), len(alignment)
+                links = align_words(
+                    told.attention_TS, word_numbers(piece.ids, source), word_numbers(hypothesis.ids, target)
+                )
+                alignment += [(first_source + i, first_target + j) for j, i in enumerate(links)]
+
+    def _first_word(self, line: Line, part: int) -> int:
+        """The number of the word that a part of a line begins with, or in."""
+        ends = list(accumulate(len(word) for word in normalize(line.text).split()))
+        before = (self.tokenizers.source.decode(piece.ids) for piece in line.pieces[:part])
+        return min(bisect_right(ends, sum(len("".join(text.split())) for text in before)), len(ends) - 1)
+
+    # ---- The search
+
+    def _search_all(
+        self, pieces: Sequence[Piece], first_line: int, on_batch: Callable[[list[Piece]], object] = lambda batch: None
+    ) -> Found:
+        found: Found = {}
+        for batch in self._batches(pieces):
+            found |= zip(((piece.line, piece.part) for piece in batch), self._settle(batch, first_line), strict=True)
+            on_batch(batch)
+        return found
 
     def _batches(self, pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
         if self.config.exact:
@@ -151,32 +364,109 @@ class Translator:
         source_BS = torch.full((n_sentences, longest), source.pad_id)
         for row_S, ids in zip(source_BS, rows, strict=False):  # those behind the last are fillers
             row_S[: len(ids)] = torch.tensor(ids)
-        # Both sides count their EOS.
-        max_lengths_B = torch.tensor([len(row) + config.max_extra_length for row in rows], device=self.device)
+        lengths_B = torch.tensor(list(map(len, rows)), device=self.device)
+        max_lengths_B = torch.tensor([longest_translation(config, len(row)) for row in rows], device=self.device)
         cache = self.model.start(
-            source_BS.to(self.device), beam_size=n_beams, max_length=longest + config.max_extra_length
+            source_BS.to(self.device), beam_size=n_beams, max_length=longest_translation(config, longest)
         )
         seeds = [(self.seed, first_line + piece.line, piece.part) for piece in batch]
-        task: Task[Any] = Task(self.model.step, cache, self.control, max_lengths_B, config, seeds)
+        demands = [Demands(piece.prefix, tuple(self.term_ids[term] for term in piece.terms)) for piece in batch]
+        demands = demands if any(piece.prefix or piece.terms for piece in batch) else []
+        task: Task[Any] = Task(self.model.step, cache, self.control, max_lengths_B, config, seeds, demands, lengths_B)
         if config.exact:
             fixed_cache = FixedCache(cache, n_sentences=n_sentences, n_rows=n_sentences * n_beams)
             task = replace(task, step=fixed(self.model.step), cache=fixed_cache)
         return self.search(task)
 
-    def _join(self, parts: Sequence[Sequence[Hypothesis]], *, too_long: bool) -> Translated:
-        """The n-th hypothesis of a line is made of the n-th of each of its parts."""
-        if not parts:
-            return Translated([("", 0.0)])
+    def _join(self, line: Line, found: Found) -> Translated:
+        """The n-th candidate of a line is made of the n-th of each of its parts."""
+        if not line.pieces:
+            return Translated([Candidate("", 0.0)])
+        parts = [found[piece.line, piece.part] for piece in line.pieces]
         # Short parts may have fewer: their last one serves again.
         n_best = max(map(len, parts))
         ranks = [[part[min(n, len(part) - 1)] for part in parts] for n in range(n_best)]
-        texts = [" ".join(filter(None, (self.tokenizers.target.decode(h.ids) for h in rank))) for rank in ranks]
+        candidates = [
+            Candidate(
+                text=" ".join(filter(None, (self.tokenizers.target.decode(h.ids) for h in rank))),
+                score=sum(h.score for h in rank),
+                log_prob=sum(h.log_prob for h in rank),
+                n_tokens=sum(len(h.ids) + h.finished for h in rank),
+            )
+            for rank in ranks
+        ]
+        best = candidates[0].text
         return Translated(
-            hypotheses=[(text, sum(h.score for h in rank)) for text, rank in zip(texts, ranks, strict=True)],
-            split=too_long and self.config.long_lines is LongLines.split,
-            cut=too_long and self.config.long_lines is LongLines.cut,
+            candidates,
+            split=line.too_long and self.config.long_lines is LongLines.split,
+            cut=line.too_long and self.config.long_lines is LongLines.cut,
             hit_limit=not all(part[0].finished for part in parts),
+            repeats_itself=repeats_itself(best, line.text),
+            copied=copied(best, line.text),
+            empty=not best,
         )
+
+
+def check_terms_can_be_met(config: DecodeConfig) -> None:
+    """Raises ConfigError for a search that cannot look for translations with terms."""
+    for key, value, instead in (
+        ("search", config.search.name, SearchKind.beam.name),
+        ("diversity_groups", config.diversity_groups, 1),
+    ):
+        if value != instead:
+            raise ConfigError(
+                f"decode.{key}={value}: cannot look for translations with terms."
+                f" Choose decode.{key}={instead}, or leave out --terms"
+            )
+
+
+def again_config(config: DecodeConfig) -> DecodeConfig:
+    """How to search where `config` has led to a flaw: with a wider beam that does not repeat itself."""
+    return replace(
+        config,
+        search=SearchKind.beam,
+        beam_size=max(AGAIN_BEAM, 2 * config.beam_size, config.n_best),
+        no_repeat_ngram=config.no_repeat_ngram or AGAIN_NO_REPEAT,
+        diversity_groups=1,
+        diversity_strength=0.5,
+        temperature=1.0,
+        top_k=None,
+        top_p=None,
+    )
+
+
+def ids_of_terms(terminology: Terminology, target: Tokenizer) -> dict[Term, tuple[int, ...]]:
+    """What a translation must hold for each term. Raises DataError for one that the vocabulary cannot write."""
+    term_ids = {}
+    for term in terminology.terms:
+        ids = written_ids(term.targets[0], target)
+        if ids is None:
+            raise DataError(
+                f"{terminology.name}:{term.line}: {quoted(term.targets[0])} cannot be written with the pieces of this"
+                " model. Write it in other letters, or remove the line"
+            )
+        term_ids[term] = ids
+    return term_ids
+
+
+def written_ids(text: str, target: Tokenizer) -> tuple[int, ...] | None:
+    """The ids that write `text`; None where they write something else, because it is not in the vocabulary."""
+    (ids,) = target.encode([text])
+    return tuple(ids) if target.decode(ids) == normalize(text) else None
+
+
+def tell_unmet(unmet: Mapping[int, Sequence[Term]]) -> None:
+    """One warning for each term of the first few lines, and how many there are more."""
+    terms = [(line, term) for line, of_line in unmet.items() for term in of_line]
+    for line, term in terms[:N_NAMED]:
+        LOGGER.warning(
+            "line %d: %s has no room or no place in its translation as %s, and is left to the model",
+            line,
+            quoted(term.source),
+            quoted(term.targets[0]),
+        )
+    if len(terms) > N_NAMED:
+        LOGGER.warning("%d more terms have no room or no place in their translations", len(terms) - N_NAMED)
 
 
 def batches(pieces: Sequence[Piece], *, max_cells: int) -> Iterator[list[Piece]]:

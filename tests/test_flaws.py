@@ -1,0 +1,76 @@
+"""What is suspicious in a translation: loops and copies, and nothing of what people wrote."""
+
+import gzip
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from transformer_cli.decoding.flaws import copied, repeats_itself
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("very very very good", False),
+        ("very very very very good", True),
+        ("a man in a man in a man", False),
+        ("a man in a man in a man in it", True),
+        ("ein Mann, ein Mann, Ein Mann.", True),
+        ("no way, no way out", False),
+        ("3 000 000 000 000 000 Pesos", False),
+        ("- - - - - - - -", False),
+        ("ein Schlittenlittenlittenlitten fährt", True),
+        ("hm hm hm", False),
+        ("", False),
+    ],
+)
+def test_a_loop_is_words_said_three_times_in_a_row(text: str, expected: bool) -> None:
+    assert repeats_itself(text, "") is expected
+
+
+def test_what_its_source_repeats_a_translation_may_repeat() -> None:
+    assert not repeats_itself("ha ha ha ha ha", "hi hi hi hi hi")
+
+
+@pytest.mark.parametrize(
+    ("source", "text", "expected"),
+    [
+        ("A man in a hat sleeps.", "A man in a hat sleeps.", True),
+        ("A man in a hat sleeps.", "a man in a hat Sleeps.", True),
+        ("A man in a hat sleeps.", "A Mann in a hat sleeps.", True),
+        ("A man in a hat sleeps.", "Ein Mann in a hat sleeps.", False),
+        ("Barack Hussein Obama", "Barack Hussein Obama", False),
+        ("A man in a hat sleeps.", "A man.", False),
+        ("", "", False),
+    ],
+)
+def test_a_copy_has_four_words_in_five_of_its_source(source: str, text: str, expected: bool) -> None:
+    assert copied(text, source) is expected
+
+
+def written_by_people(shared_data: Path) -> Iterator[tuple[str, str, str]]:
+    """Name of a set, source and reference of each pair."""
+    multi30k, wmt = shared_data / "multi30k", shared_data / "wmt14_en_de" / "newstest2013"
+    for name, source, target in (
+        ("newstest2013", wmt.with_suffix(".en"), wmt.with_suffix(".de")),
+        *(
+            (
+                f"Multi30k {name.split('.')[0]} {language}",
+                multi30k / name.format("en"),
+                multi30k / name.format(language),
+            )
+            for name in ("test_2016_flickr.{}", "val.{}", "train.{}.gz")
+            for language in ("de", "fr")
+        ),
+    ):
+        texts = [(gzip.decompress(p.read_bytes()) if p.suffix == ".gz" else p.read_bytes()) for p in (source, target)]
+        yield from ((name, *pair) for pair in zip(*(text.decode().split("\n")[:-1] for text in texts), strict=True))
+
+
+def test_nothing_that_people_wrote_is_suspicious(shared_data: Path, figures: Callable[[str, str], None]) -> None:
+    pairs = list(written_by_people(shared_data))
+    assert len(pairs) == 3000 + 2 * (1000 + 1014 + 29000)
+    flagged = [pair for pair in pairs if repeats_itself(pair[2], pair[1]) or copied(pair[2], pair[1])]
+    figures("false alarms", f"{len(flagged)} of {len(pairs):,} reference translations repeat themselves or copy")
+    assert flagged == []

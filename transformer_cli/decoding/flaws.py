@@ -1,0 +1,42 @@
+"""What makes a translation suspicious that can be told without knowing its language."""
+
+import re
+from difflib import SequenceMatcher
+
+# A word is letters. Numbers repeat where nothing is wrong (3 000 000 000), and so do marks.
+_LETTERS = re.compile(r"[^\W\d_]+")
+_STUTTER = re.compile(r"([^\W\d_]{2,12}?)\1{3}")
+_MANY = 3  # times in a row: a loop, where several words do it; a single one may (very, very, very)
+
+COPIED_WORDS = 4  # what is shorter may be a name, or the same in both languages
+COPIED_SHARE = 0.8
+
+
+def repeats_itself(text: str, source: str) -> bool:
+    """Whether `text` goes round in a loop, as its source does not.
+
+    A loop is a run of words that is said three times in a row, or four times if it is a single word, or, within a
+    word, two letters or more four times in a row (Schlittenlittenlittenlitten).
+    """
+    return _loops(text) and not _loops(source)
+
+
+def _loops(text: str) -> bool:
+    words = [word.lower() for word in _LETTERS.findall(text)]
+    for period in range(1, len(words) // _MANY + 1):
+        wanted = period * (_MANY - 1 if period > 1 else _MANY)  # neighbours at this distance that are equal
+        equal = 0
+        for one, other in zip(words, words[period:], strict=False):
+            equal = equal + 1 if one == other else 0
+            if equal == wanted:
+                return True
+    return any(_STUTTER.search(word) for word in words)
+
+
+def copied(text: str, source: str) -> bool:
+    """Whether `text` is its source, but for upper case and one word in five; both have four words or more."""
+    words, source_words = text.lower().split(), source.lower().split()
+    if min(len(words), len(source_words)) < COPIED_WORDS:
+        return False
+    matcher = SequenceMatcher(None, source_words, words, autojunk=False)
+    return matcher.real_quick_ratio() >= COPIED_SHARE <= matcher.quick_ratio() and matcher.ratio() >= COPIED_SHARE

@@ -1,0 +1,56 @@
+"""A translation as one JSON object, for programs (docs/translating.md describes the keys)."""
+
+import json
+from typing import Any
+
+from transformer_cli.decoding.translator import Candidate, Translated
+
+# What some programs take for the end of a line.
+_LINE_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
+
+
+def flags_of(result: Translated) -> dict[str, bool]:
+    """What is to be known of a translation before it is used."""
+    return {
+        "cut": result.cut,
+        "split": result.split,
+        "hit_length_limit": result.hit_limit,
+        "repeats_itself": result.repeats_itself,
+        "copied": result.copied,
+        "empty": result.empty,
+        "unmet_terms": bool(result.unmet),
+    }
+
+
+def record_of(result: Translated, *, line: int, source: str, bad_bytes: bool) -> dict[str, Any]:
+    best, *others = result.candidates
+    record = {
+        "line": line,
+        "source": source,
+        **_told(best),
+        "alternatives": [_told(other) for other in others],
+        **flags_of(result),
+        "unmet_terms": [[term.source, *term.targets] for term in result.unmet],
+        "bad_bytes": bad_bytes,
+        "retried": result.retried,
+        "replaced": result.replaced,
+    }
+    if result.alignment is not None:
+        record["alignment"] = result.alignment
+    if result.tokens is not None:
+        record["tokens"] = [[piece, round(log_prob, 4)] for piece, log_prob in result.tokens]
+    return record
+
+
+def _told(candidate: Candidate) -> dict[str, Any]:
+    return {
+        "translation": candidate.text,
+        "score": round(candidate.score, 4),
+        "log_prob": round(candidate.log_prob, 4),
+        "n_tokens": candidate.n_tokens,
+    }
+
+
+def to_line(record: dict[str, Any]) -> str:
+    """JSON on one line, whoever reads it."""
+    return json.dumps(record, ensure_ascii=False).translate(_LINE_ENDS)

@@ -1,0 +1,91 @@
+"""A terminology: phrases of the source that have to be translated in a given way."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from transformer_cli.data.lines import read_lines, shown
+from transformer_cli.data.tokenizer import normalize
+from transformer_cli.errors import DataError, quoted
+
+# Scripts that put no space between words: each of their characters is a word here.
+_RUNS_ON = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+# Accents and vowel signs belong to the word that they are written in, and are no letters to `re`.
+_MARKS = "\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0900-\u0963\u0966-\u0dff"
+_WORD = re.compile(rf"[{_RUNS_ON}]|(?:[^\W{_RUNS_ON}]|[{_MARKS}])+|\S")
+
+
+@dataclass(frozen=True)
+class Term:
+    """A phrase of the source, and its translations: any of them will do, the first is the one to demand."""
+
+    source: str
+    targets: tuple[str, ...]
+    line: int  # of the terminology, where it first stands
+
+
+class Terminology:
+    """Finds terms in lines; as fast with 100,000 of them as with ten."""
+
+    def __init__(self, terms: Iterable[Term], *, name: str) -> None:
+        self.name, self.terms = name, list(terms)
+        self._by_words = {words_of(term.source): term for term in self.terms}
+        self._longest = max(map(len, self._by_words), default=0)
+
+    def find(self, text: str) -> list[Term]:
+        """The terms in `text`, each once. Where they overlap, the one that begins first, and of those the longest.
+
+        A phrase stands for whole words. One in lower case is found in any case, another only as it is written.
+        """
+        words, lower = words_of(normalize(text)), words_of(normalize(text).lower())
+        found: dict[Term, None] = {}
+        i = 0
+        while i < len(words):
+            for n_words in range(min(self._longest, len(words) - i), 0, -1):
+                term = self._by_words.get(words[i : i + n_words]) or self._by_words.get(lower[i : i + n_words])
+                if term is not None:
+                    found[term] = None
+                    i += n_words
+                    break
+            else:
+                i += 1
+        return list(found)
+
+
+def words_of(text: str) -> tuple[str, ...]:
+    """Words and marks."""
+    return tuple(_WORD.findall(text))
+
+
+def holds(text: str, phrase: str) -> bool:
+    """Whether `phrase` is in `text`, as it is written, from the beginning of a word; its last word may have an ending.
+
+    So the term `Hund` is met by `Hundes`.
+    """
+    words, wanted = words_of(text), words_of(phrase)
+    *first, last = wanted
+    return any(
+        words[i + len(first)].startswith(last) and list(words[i : i + len(first)]) == first
+        for i in range(len(words) - len(first))
+    )
+
+
+def read_terms(path: Path) -> Terminology:
+    """The phrases of a file with `source<TAB>target` on each line; blank lines are left out. Raises DataError."""
+    terms: dict[tuple[str, ...], Term] = {}
+    for number, line in enumerate(read_lines(path).each(), start=1):
+        if not line.strip():
+            continue
+        where = f"{shown(path)}:{number}"
+        fields = [normalize(field) for field in line.split("\t")]
+        if len(fields) != 2:
+            raise DataError(f"{where}: {len(fields) - 1} tabs in {quoted(line)}. Write source phrase, one tab, target")
+        source, target = fields
+        if not source or not target:
+            side = "target" if source else "source"
+            raise DataError(f"{where}: no {side} phrase in {quoted(line)}. Add it, or remove the line")
+        term = terms.setdefault(words_of(source), Term(source, (), number))
+        if target not in term.targets:
+            terms[words_of(source)] = replace(term, targets=(*term.targets, target))
+    return Terminology(terms.values(), name=shown(path))
