@@ -3,20 +3,24 @@
 Shapes: B batch, S source, T target, V vocabulary.
 """
 
+import unicodedata
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sentencepiece
 import torch
 from torch import Tensor, nn
 
 from tests.toy_translator import SIZES, sentences, toy_tokenizer
-from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
+from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
+from transformer_cli.errors import ConfigError
 from transformer_cli.export import ctranslate2 as to_ctranslate2
 from transformer_cli.export import huggingface as to_huggingface
+from transformer_cli.export.text import normalising
 from transformer_cli.models.file import ModelFile
 from transformer_cli.models.transformer import build_model
-from transformer_cli.schema import Activation, ModelConfig, Norm, NormKind, Positions, Tying
+from transformer_cli.schema import Activation, ModelConfig, Norm, NormKind, Positions, TokenizerConfig, Tying
 
 CPU = torch.device("cpu")
 BOTH = {  # what both formats can hold
@@ -106,3 +110,80 @@ def test_ctranslate2_gives_our_probabilities(changes: dict[str, Any], tmp_path: 
     for row, found, log_p_TV in zip(targets, scored, log_p_BTV, strict=True):
         wanted = [log_p_TV[t, token].item() for t, token in enumerate([*row, target.eos_id])]
         assert found.log_probs == pytest.approx(wanted, abs=1e-4)
+
+
+TEXTS = [
+    "the cat sat down in her chair .",
+    "  the\tcat\u00a0sat\u2003down  ",
+    "a\u0308 u\u0308ber e\u0304\u0301 \u0113\u0301 \u1112\u1161\u11ab",  # marks apart, partly and wholly
+    "½ m² … ﬁ \u200d",  # which NFKC would rewrite
+    "a </s> b <unk> <pad> <s>",
+    "",
+    " \u00a0 ",
+]
+
+
+def test_the_tokenizer_of_transformers_gives_our_ids_for_raw_text(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    model = model_file(norm=Norm.pre)
+    to_huggingface.write(model, tmp_path)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    source = model.tokenizers.source
+    assert tokenizer(TEXTS).input_ids == [[*ids, source.eos_id] for ids in source.encode(TEXTS)]
+
+
+@pytest.mark.parametrize("spelling", [text for text in TEXTS if text.strip()])
+def test_the_sentencepiece_model_that_is_exported_needs_no_help(spelling: str) -> None:
+    exported = sentencepiece.SentencePieceProcessor(model_proto=normalising(toy_tokenizer()))
+    for text in (spelling, unicodedata.normalize("NFD", spelling)):
+        assert exported.encode(text) == toy_tokenizer().encode([text])[0]
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"norm": Norm.pre}, {"tie_embeddings": Tying.none}], ids=["post", "pre", "own"]
+)
+def test_what_transformers_reads_back_has_our_weights(changes: dict[str, Any], tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    model = model_file(other_tokenizer() if "tie_embeddings" in changes else None, **changes)
+    written = to_huggingface.write(model, tmp_path)
+    read = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
+    assert type(read) is type(written)
+    for name, weight in written.state_dict().items():
+        torch.testing.assert_close(read.state_dict()[name], weight, rtol=0, atol=0)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    target = model.tokenizers.target
+    text = "the cat drank milk ."
+    assert tokenizer.decode(target.encode([text])[0], skip_special_tokens=True) == text
+    assert tokenizer(text_target=text).input_ids == [*target.encode([text])[0], target.eos_id]
+
+
+def other_tokenizer() -> Tokenizer:
+    return train_tokenizer(sentences(200, seed=5), TokenizerConfig(vocab_size=60), seed=1)
+
+
+REFUSED = {
+    "norm_kind=rms": {"norm_kind": NormKind.rms},
+    "activation=swiglu": {"activation": Activation.swiglu},
+    "positions=rotary": {"positions": Positions.rotary},
+    "positions=learned": {"positions": Positions.learned},
+    "d_k=4": {"d_k": 4},
+    "d_v=16": {"d_v": 16},
+}
+
+
+@pytest.mark.parametrize(("option", "changes"), REFUSED.items(), ids=REFUSED)
+def test_what_transformers_cannot_express_is_refused_by_name(option: str, changes: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=rf"^model\.{option}: .*\. "):
+        to_huggingface.check(model_file(**changes))
+
+
+def test_pegasus_has_one_vocabulary_size() -> None:
+    model = model_file(other_tokenizer(), norm=Norm.pre, tie_embeddings=Tying.none)
+    with pytest.raises(ConfigError, match=r"^model\.norm=pre: .*\(90, 60\)"):
+        to_huggingface.check(model)
+
+
+@pytest.mark.parametrize("key", ["d_k", "d_v"])
+def test_heads_of_another_width_are_refused_by_name(key: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^model\.{key}=4: "):
+        to_ctranslate2.check(ModelConfig(**SIZES, **{key: 4}))

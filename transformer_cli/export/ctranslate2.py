@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_cli.data.tokenizer import Tokenizer
+from transformer_cli.export.text import normalising
 from transformer_cli.export.weights import built, check_heads, projections, stacks
 from transformer_cli.extras import imported
 from transformer_cli.models.embeddings import LearnedPositions, TokenEmbedding, waves
@@ -42,7 +43,7 @@ def convert(model: ModelFile, directory: Path, *, quantization: str | None = Non
     spec.optimize(quantization=quantization or "float32")
     spec.save(str(directory))
     for side, tokenizer in (("source", model.tokenizers.source), ("target", model.tokenizers.target)):
-        (directory / f"{side}.spm").write_bytes(tokenizer.model_bytes)
+        (directory / f"{side}.spm").write_bytes(normalising(tokenizer))
 
 
 def check(config: ModelConfig) -> None:

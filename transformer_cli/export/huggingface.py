@@ -8,12 +8,17 @@ put into that order, and interleaved positions are exported, too.
 Shapes: D width, V vocabulary.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from transformer_cli.data.tokenizer import Tokenizer
+from transformer_cli.export.text import normalising
 from transformer_cli.export.weights import built, check_heads, projections, refuse, stacks
 from transformer_cli.extras import imported
 from transformer_cli.models.embeddings import LearnedPositions
@@ -45,6 +50,62 @@ def convert(model: ModelFile) -> Any:
     converted.tie_weights()
     converted.generation_config = library.GenerationConfig(**generation(model))
     return converted.eval()
+
+
+def write(model: ModelFile, directory: Path) -> Any:
+    """Write `convert(model)` and its tokenizer into `directory`, which is there and empty; return the model."""
+    converted = convert(model)
+    with quiet():
+        converted.save_pretrained(directory)
+    for name, content in tokenizer_files(model).items():
+        (directory / name).write_bytes(content)
+    return converted
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No progress bars of that library, which are for the files of large models."""
+    logging = imported("transformers", needs="tfm export huggingface").utils.logging
+    was_on = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if was_on:
+            logging.enable_progress_bar()
+
+
+def tokenizer_files(model: ModelFile) -> dict[str, bytes]:
+    """What MarianTokenizer reads. Pieces have the ids that they have here."""
+    source, target = model.tokenizers.source, model.tokenizers.target
+    unk, eos, pad = target.pieces([target.unk_id, target.eos_id, target.pad_id])
+    config = {
+        "tokenizer_class": "MarianTokenizer",
+        "source_lang": model.source_lang,
+        "target_lang": model.target_lang,
+        "model_max_length": max_positions(model.config),
+        "separate_vocabs": not model.tokenizers.joint,
+        "unk_token": unk,
+        "eos_token": eos,
+        "pad_token": pad,
+        "split_special_tokens": True,  # a written </s> is plain text
+        "clean_up_tokenization_spaces": False,
+    }
+    files = {
+        "source.spm": normalising(source),
+        "target.spm": normalising(target),
+        "vocab.json": as_json(vocabulary(source)),
+        "tokenizer_config.json": as_json(config),
+    }
+    return files if model.tokenizers.joint else files | {"target_vocab.json": as_json(vocabulary(target))}
+
+
+def vocabulary(tokenizer: Tokenizer) -> dict[str, int]:
+    return {piece: number for number, piece in enumerate(tokenizer.pieces(range(len(tokenizer))))}
+
+
+def as_json(value: object) -> bytes:
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def check(model: ModelFile) -> None:
