@@ -4,6 +4,7 @@ Its files: model.bin, config.json, the vocabularies, and the SentencePiece model
 here. Sources get their EOS and targets start at BOS, without the caller's doing.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from transformer_cli.data.tokenizer import Tokenizer
+from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.export.text import normalising
 from transformer_cli.export.weights import built, check_heads, projections, stacks
 from transformer_cli.extras import imported
@@ -165,3 +166,32 @@ def joined(biases: list[Tensor | None]) -> Tensor | None:
 
 def array(tensor: Tensor) -> Any:
     return tensor.detach().contiguous().numpy()
+
+
+class Loaded:
+    """A directory as a user of CTranslate2 loads it, with one thread: a Program of `verify`."""
+
+    def __init__(self, directory: Path, tokenizers: Tokenizers) -> None:
+        library = imported("ctranslate2", needs="tfm export ctranslate2")
+        self.translator = library.Translator(str(directory), intra_threads=1)
+        self.source, self.target = tokenizers.source, tokenizers.target
+        self.ids = {piece: number for number, piece in enumerate(vocabulary(tokenizers.target))}
+
+    def translate(self, sources: Sequence[Sequence[int]], *, beam_size: int, max_tokens: int) -> list[list[int]]:
+        found = self.translator.translate_batch(
+            [self.source.pieces(ids) for ids in sources],
+            beam_size=beam_size,
+            max_decoding_length=max_tokens,
+            max_input_length=0,
+            length_penalty=0,
+            suppress_sequences=[[piece] for piece in self.target.pieces([self.target.pad_id, self.target.bos_id])],
+        )
+        return [[self.ids[piece] for piece in result.hypotheses[0]] for result in found]
+
+    def log_probs(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+        found = self.translator.score_batch(
+            [self.source.pieces(ids) for ids in sources],
+            [self.target.pieces(ids) for ids in targets],
+            max_input_length=0,
+        )
+        return [list(result.log_probs) for result in found]

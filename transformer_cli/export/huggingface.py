@@ -9,7 +9,7 @@ Shapes: D width, V vocabulary.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.export.text import normalising
+from transformer_cli.export.verify import rows
 from transformer_cli.export.weights import built, check_heads, projections, refuse, stacks
 from transformer_cli.extras import imported
 from transformer_cli.models.embeddings import LearnedPositions
@@ -64,14 +65,16 @@ def write(model: ModelFile, directory: Path) -> Any:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No progress bars of that library, which are for the files of large models."""
+    """No progress bars of that library, and no advice on options that it thinks useless."""
     logging = imported("transformers", needs="tfm export huggingface").utils.logging
-    was_on = logging.is_progress_bar_enabled()
+    had_bars, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
+    logging.set_verbosity_error()
     try:
         yield
     finally:
-        if was_on:
+        logging.set_verbosity(verbosity)
+        if had_bars:
             logging.enable_progress_bar()
 
 
@@ -239,3 +242,43 @@ def weights(model: ModelFile) -> Mapping[str, Tensor]:
             put_out(f"{name}.fc2", layer.feed_forward.to_out)
             put_norm(f"{name}.final_layer_norm", layer.around_feed_forward.norm)
     return theirs
+
+
+class Loaded:
+    """A directory as a user of transformers loads it: a Program of `verify`."""
+
+    def __init__(self, directory: Path) -> None:
+        library = imported("transformers", needs="tfm export huggingface")
+        with quiet():
+            self.model = library.AutoModelForSeq2SeqLM.from_pretrained(directory).eval()
+        self.tokenizer = library.AutoTokenizer.from_pretrained(directory)
+        self.control = self.model.generation_config
+
+    @torch.inference_mode()
+    def translate(self, sources: Sequence[Sequence[int]], *, beam_size: int, max_tokens: int) -> list[list[int]]:
+        source_BS, mask_BS = self.padded(sources)
+        found_BT = self.model.generate(
+            input_ids=source_BS,
+            attention_mask=mask_BS,
+            num_beams=beam_size,
+            max_length=max_tokens + 1,
+            length_penalty=0.0,
+        )
+        ends = (self.control.pad_token_id, self.control.eos_token_id)
+        return [[i for i in row[1:] if i not in ends] for row in found_BT.tolist()]
+
+    @torch.inference_mode()
+    def log_probs(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+        source_BS, mask_BS = self.padded(sources)
+        start, eos = self.control.decoder_start_token_id, self.control.eos_token_id
+        target_in_BT = rows([[start, *ids] for ids in targets], self.control.pad_token_id)
+        logits_BTV = self.model(input_ids=source_BS, attention_mask=mask_BS, decoder_input_ids=target_in_BT).logits
+        return [
+            log_p_TV[range(len(ids) + 1), [*ids, eos]].tolist()
+            for log_p_TV, ids in zip(logits_BTV.log_softmax(-1), targets, strict=True)
+        ]
+
+    def padded(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        """Ids with their EOS, and 1 at each that is real."""
+        source_BS = rows([[*ids, self.control.eos_token_id] for ids in sources], self.control.pad_token_id)
+        return source_BS, rows([[1] * (len(ids) + 1) for ids in sources], 0)
