@@ -564,6 +564,11 @@ class ExportConfig:
             )
 
 
+class Engine(Enum):
+    tfm = "tfm"
+    ctranslate2 = "ctranslate2"  # of a folder that `tfm export ctranslate2` wrote
+
+
 @dataclass
 class TranslateConfig:
     """`tfm translate`."""
@@ -574,6 +579,7 @@ class TranslateConfig:
     output: str | None = None  # file, written whole or not at all; unset: standard output
     overwrite: bool = False
     strict: bool = False  # stop at a line that is not UTF-8 instead of replacing its bytes
+    engine: Engine = Engine.tfm
     seed: int = 1
     device: Device = Device.auto
     decode: DecodeConfig = field(default_factory=DecodeConfig)
@@ -592,6 +598,7 @@ class EvaluateConfig:
     reference: Any = None  # own test set: its reference translation, or a list of several
     hypotheses: str | None = None  # file for the translations; unset: beside the model
     json: bool = False
+    engine: Engine = Engine.tfm
     seed: int = 1
     device: Device = Device.auto
     data: DataConfig | None = None  # unset: the corpus that the model was trained on

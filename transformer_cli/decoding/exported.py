@@ -78,6 +78,16 @@ def read_export(directory: Path, *, program: str) -> Exported:
         ) from error
 
 
+def locate_export(checkpoint: str | None, *, program: str) -> Exported:
+    """What `--checkpoint` means where `program` is the engine."""
+    if checkpoint is None:
+        raise CheckpointError(
+            f"engine={program}: needs an exported model. Write one with `tfm export {program}`, and name its folder"
+            " with --checkpoint"
+        )
+    return read_export(Path(checkpoint), program=program)
+
+
 def sha256_of(file: Path) -> str:
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()

@@ -182,6 +182,7 @@ class Loaded:
             [self.source.pieces(ids) for ids in sources],
             beam_size=beam_size,
             max_decoding_length=max_tokens,
+            min_decoding_length=0,  # EOS counts as the others do
             max_input_length=0,
             length_penalty=0,
             suppress_sequences=[[piece] for piece in self.target.pieces([self.target.pad_id, self.target.bos_id])],

@@ -257,13 +257,10 @@ class Loaded:
     @torch.inference_mode()
     def translate(self, sources: Sequence[Sequence[int]], *, beam_size: int, max_tokens: int) -> list[list[int]]:
         source_BS, mask_BS = self.padded(sources)
-        found_BT = self.model.generate(
-            input_ids=source_BS,
-            attention_mask=mask_BS,
-            num_beams=beam_size,
-            max_length=max_tokens + 1,
-            length_penalty=0.0,
-        )
+        with quiet():
+            found_BT = self.model.generate(
+                input_ids=source_BS, attention_mask=mask_BS, num_beams=beam_size, max_length=max_tokens + 1
+            )
         ends = (self.control.pad_token_id, self.control.eos_token_id)
         return [[i for i in row[1:] if i not in ends] for row in found_BT.tolist()]
 
