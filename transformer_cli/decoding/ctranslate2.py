@@ -5,7 +5,7 @@ a sentence is done as soon as N hypotheses have ended, or with decode.length_pen
 What it finds is scored and ranked as our own search does, so that a score means the same.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch import nn
 from transformer_cli.decoding.exported import Exported
 from transformer_cli.decoding.search import Hypothesis, length_penalty
 from transformer_cli.decoding.translator import Piece, Translator, batches
-from transformer_cli.errors import CheckpointError, ConfigError
+from transformer_cli.errors import CheckpointError, ConfigError, quoted
 from transformer_cli.extras import imported
 from transformer_cli.schema import DecodeConfig, SearchKind
 
@@ -33,6 +33,7 @@ class CTranslate2Translator(Translator):
     def __init__(self, exported: Exported, config: DecodeConfig, *, device: torch.device, seed: int = 1) -> None:
         check(config, exported)
         super().__init__(nothing(), exported.tokenizers, config, device=device, seed=seed)
+        self.goes_on = config.length_penalty > 0 and config.beam_size > 1
         self.n_threads = torch.get_num_threads()
         library = imported("ctranslate2", needs="engine=ctranslate2")
         try:
@@ -42,7 +43,8 @@ class CTranslate2Translator(Translator):
             )
         except (RuntimeError, ValueError) as error:
             raise CheckpointError(
-                f"{exported.directory}: CTranslate2 cannot load it ({error}). Export the model again, with --overwrite"
+                f"{exported.directory}: CTranslate2 cannot load it ({quoted(str(error))})."
+                " Write it again with `tfm export ctranslate2 --overwrite`"
             ) from error
         target = exported.tokenizers.target
         self.ids = {piece: number for number, piece in enumerate(target.pieces(range(len(target))))}
@@ -53,7 +55,7 @@ class CTranslate2Translator(Translator):
         return batches(pieces, max_cells=cells // self.config.beam_size)
 
     def _settle(self, batch: Sequence[Piece], first_line: int) -> list[list[Hypothesis]]:
-        """What the library finds; once more, alone, where it went on for longer than the line may, or said PAD or BOS.
+        """What the library finds; once more, alone, where it said PAD or BOS, or went on for longer than the line may.
 
         It knows one longest length for a batch.
         """
@@ -65,26 +67,40 @@ class CTranslate2Translator(Translator):
         }
         for piece in batch:
             hypotheses = found[piece.line, piece.part]
-            if any(len(h.ids) + h.finished > self._longest([piece]) or self._is_odd(h) for h in hypotheses):
-                (result,) = self._ask([piece], never=[self.control.pad, self.control.bos])
+            if any(self.control.pad in h.ids or self.control.bos in h.ids for h in hypotheses):
+                found[piece.line, piece.part] = self._without_control(piece)
+            elif any(len(h.ids) + h.finished > self._longest([piece]) for h in hypotheses):
+                (result,) = self._ask([piece])
                 found[piece.line, piece.part] = self._hypotheses(result.result())
         return [found[piece.line, piece.part] for piece in batch]
 
-    def _ask(self, batch: Sequence[Piece], *, never: Sequence[int] = ()) -> list[Any]:
-        """Results to wait for, one for each piece.
+    def _without_control(self, piece: Piece) -> list[Hypothesis]:
+        """Hypotheses without PAD and BOS.
 
-        `never` are tokens that may not be said. They are not forbidden unless they come up: their share of the
-        probability would be given to others.
+        These are not forbidden until they come up, because the library gives their share of the probability to the
+        other tokens; so what it finds now is read back for its score.
         """
+        (result,) = self._ask([piece], never=[self.control.pad, self.control.bos])
+        hypotheses = self._hypotheses(result.result())
+        source, target = self.tokenizers.source, self.tokenizers.target
+        read = self.engine.score_batch(
+            [source.pieces(piece.ids)] * len(hypotheses), [target.pieces(h.ids) for h in hypotheses], max_input_length=0
+        )
+        return self._ranked(
+            (h.ids, sum(told.log_probs[: len(h.ids) + h.finished]), h.finished)
+            for h, told in zip(hypotheses, read, strict=True)
+        )
+
+    def _ask(self, batch: Sequence[Piece], *, never: Sequence[int] = ()) -> list[Any]:
+        """Results to wait for, one for each piece; `never` are tokens that may not be said."""
         config, target = self.config, self.tokenizers.target
-        # With a length penalty it goes on until N have ended; then all of them are asked for, and ranked here.
-        goes_on = config.length_penalty > 0 and config.beam_size > 1
         results: list[Any] = self.engine.translate_batch(
             [self.tokenizers.source.pieces(piece.ids) for piece in batch],
             asynchronous=True,
             beam_size=config.beam_size,
-            num_hypotheses=config.beam_size if goes_on else config.n_best,
-            length_penalty=1.0 if goes_on else 0.0,
+            # With a length penalty it goes on until N have ended; all of them are asked for, and ranked here.
+            num_hypotheses=config.beam_size if self.goes_on else config.n_best,
+            length_penalty=1.0 if self.goes_on else 0.0,
             max_decoding_length=self._longest(batch),
             min_decoding_length=0,
             max_input_length=0,
@@ -99,19 +115,23 @@ class CTranslate2Translator(Translator):
         return max(len(piece.ids) for piece in batch) + 1 + self.config.max_extra_length
 
     def _hypotheses(self, result: Any) -> list[Hypothesis]:
-        config, found = self.config, []
+        found = []
         for pieces, score in zip(result.hypotheses, result.scores, strict=True):
             ids = [self.ids[piece] for piece in pieces]
             finished = ids[-1:] == [self.control.eos]
-            # Theirs is divided by the length wherever it goes on.
-            log_prob = score * len(ids) if config.length_penalty > 0 and config.beam_size > 1 else score
-            ours = log_prob / length_penalty(len(ids), config.length_penalty)
-            found.append(Hypothesis(ids[:-1] if finished else ids, ours, log_prob, finished))
-        found.sort(key=lambda h: (h.finished, h.score), reverse=True)
-        return found[: config.n_best]
+            log_prob = score * len(ids) if self.goes_on else score  # theirs is divided by the length
+            found.append((ids[:-1] if finished else ids, log_prob, finished))
+        return self._ranked(found)
 
-    def _is_odd(self, hypothesis: Hypothesis) -> bool:
-        return self.control.pad in hypothesis.ids or self.control.bos in hypothesis.ids
+    def _ranked(self, found: Iterable[tuple[list[int], float, bool]]) -> list[Hypothesis]:
+        """The best, from ids without EOS, log-probability, and whether it has ended."""
+        alpha = self.config.length_penalty
+        hypotheses = [
+            Hypothesis(ids, log_prob / length_penalty(len(ids) + finished, alpha), log_prob, finished)
+            for ids, log_prob, finished in found
+        ]
+        hypotheses.sort(key=lambda h: (h.finished, h.score), reverse=True)
+        return hypotheses[: self.config.n_best]
 
 
 def check(config: DecodeConfig, exported: Exported) -> None:

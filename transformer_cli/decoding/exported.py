@@ -74,7 +74,7 @@ def read_export(directory: Path, *, program: str) -> Exported:
         )
     except (OSError, *MALFORMED) as error:
         raise CheckpointError(
-            f"{file}: damaged ({quoted(str(error))}). Export the model again, with --overwrite"
+            f"{file}: damaged ({quoted(str(error))}). Write it again with `tfm export {program} --overwrite`"
         ) from error
 
 

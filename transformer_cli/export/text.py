@@ -2,6 +2,7 @@
 
 import importlib
 import unicodedata
+from functools import cache
 from itertools import accumulate
 from typing import Any
 
@@ -18,16 +19,26 @@ def normalising(tokenizer: Tokenizer) -> bytes:
 
     Left over are texts whose marks stand in another order than Unicode's own.
     """
-    # Reads and writes what the library itself only holds.
-    messages: Any = importlib.import_module("sentencepiece.sentencepiece_model_pb2")
-    sentencepiece.set_min_log_level(3)  # its progress log would go to stderr, which is ours
-    model = messages.ModelProto.FromString(tokenizer.model_bytes)
-    normalizer = sentencepiece.SentencePieceNormalizer(norm_map=list(rewritten().items()))
-    table = messages.NormalizerSpec.FromString(normalizer.serialized_normalizer_spec())
-    model.normalizer_spec.precompiled_charsmap = table.precompiled_charsmap
+    model = messages().ModelProto.FromString(tokenizer.model_bytes)
+    model.normalizer_spec.precompiled_charsmap = compiled()
     model.normalizer_spec.name = "user_defined"
     written: bytes = model.SerializeToString()
     return written
+
+
+def messages() -> Any:
+    """Reads and writes what the library itself only holds."""
+    return importlib.import_module("sentencepiece.sentencepiece_model_pb2")
+
+
+@cache
+def compiled() -> bytes:
+    """The table as SentencePiece keeps it, the same for every model."""
+    sentencepiece.set_min_log_level(3)  # its progress log would go to stderr, which is ours
+    normalizer = sentencepiece.SentencePieceNormalizer(norm_map=list(rewritten().items()))
+    spec = messages().NormalizerSpec.FromString(normalizer.serialized_normalizer_spec())
+    table: bytes = spec.precompiled_charsmap
+    return table
 
 
 def rewritten() -> dict[str, str]:
