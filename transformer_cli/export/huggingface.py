@@ -169,7 +169,7 @@ def generation(model: ModelFile) -> dict[str, Any]:
     return {
         "num_beams": 4,
         "early_stopping": False,
-        "length_penalty": 0.0,
+        "length_penalty": 1.0,  # of that library: the mean; it has no GNMT
         "max_length": 512,
         "pad_token_id": target.pad_id,
         "bos_token_id": target.bos_id,
@@ -259,7 +259,11 @@ class Loaded:
         source_BS, mask_BS = self.padded(sources)
         with quiet():
             found_BT = self.model.generate(
-                input_ids=source_BS, attention_mask=mask_BS, num_beams=beam_size, max_length=max_tokens + 1
+                input_ids=source_BS,
+                attention_mask=mask_BS,
+                num_beams=beam_size,
+                max_length=max_tokens + 1,
+                length_penalty=0.0,
             )
         ends = (self.control.pad_token_id, self.control.eos_token_id)
         return [[i for i in row[1:] if i not in ends] for row in found_BT.tolist()]
