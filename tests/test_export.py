@@ -14,13 +14,24 @@ from torch import Tensor, nn
 
 from tests.toy_translator import SIZES, sentences, toy_tokenizer
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
+from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError
 from transformer_cli.export import ctranslate2 as to_ctranslate2
 from transformer_cli.export import huggingface as to_huggingface
 from transformer_cli.export.text import normalising
 from transformer_cli.models.file import ModelFile
 from transformer_cli.models.transformer import build_model
-from transformer_cli.schema import Activation, ModelConfig, Norm, NormKind, Positions, TokenizerConfig, Tying
+from transformer_cli.schema import (
+    Activation,
+    DecodeConfig,
+    ModelConfig,
+    Norm,
+    NormKind,
+    Positions,
+    SearchKind,
+    TokenizerConfig,
+    Tying,
+)
 
 CPU = torch.device("cpu")
 BOTH = {  # what both formats can hold
@@ -187,3 +198,31 @@ def test_pegasus_has_one_vocabulary_size() -> None:
 def test_heads_of_another_width_are_refused_by_name(key: str) -> None:
     with pytest.raises(ConfigError, match=rf"^model\.{key}=4: "):
         to_ctranslate2.check(ModelConfig(**SIZES, **{key: 4}))
+
+
+RAW = ["the cat sat\u00a0down .", "  in  her chair", "a woman ."]
+
+
+@pytest.mark.parametrize("norm", Norm)
+def test_transformers_translates_raw_text_as_we_do(norm: Norm, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    model = model_file(norm=norm)
+    to_huggingface.write(model, tmp_path)
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    config = DecodeConfig(search=SearchKind.greedy, beam_size=1, max_extra_length=4)
+    ours = Translator(model.build(CPU), model.tokenizers, config, device=CPU).translate(RAW)
+    for line, wanted in zip(RAW, ours, strict=True):
+        given = tokenizer([line], return_tensors="pt")
+        with to_huggingface.quiet():
+            ids_1T = theirs.generate(**given, num_beams=1, max_new_tokens=given.input_ids.size(1) + 4)
+        assert tokenizer.decode(ids_1T[0], skip_special_tokens=True) == wanted.text
+
+
+def test_the_translation_pipeline_loads_the_folder(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    if int(transformers.__version__.split(".")[0]) >= 5:
+        pytest.skip("transformers 5 has no translation pipeline")
+    to_huggingface.write(model_file(norm=Norm.pre), tmp_path)
+    translate = transformers.pipeline("translation", str(tmp_path))
+    assert isinstance(translate("the cat .", max_length=8)[0]["translation_text"], str)
