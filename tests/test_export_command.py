@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import shutil
 import sys
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract import refused, run
+from tests.contract import error_line, refused, run
 from tests.golden.make import FOLDER
 from tests.test_export import model_file
 from tests.toy_run import sentences
@@ -141,14 +142,19 @@ def test_a_model_that_says_something_else_is_not_published(folder: Path, monkeyp
     refused(export("huggingface"), folder, code=4, says=says)
 
 
-def test_a_full_disk_leaves_no_half_of_an_export(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("ctranslate2")
-
-    def full(*args: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("transformer_cli.export.publish.write_new", full)
-    refused(EXPORT, folder, code=5, says=["out: cannot save the export: No space left on device"])
+@FORMATS
+@pytest.mark.parametrize("n_bytes", [15_000, 170_000])
+def test_a_disk_that_takes_no_more_leaves_no_half_of_an_export(folder: Path, form: str, n_bytes: int) -> None:
+    """The first limit stops the weights, the second the table of letters."""
+    pytest.importorskip(PACKAGES[form])
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, before[1]))
+    try:
+        ran = run(export(form), folder)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    error_line(ran, code=5, says=["out: cannot save the export: ", "Make room"])
+    assert sorted(os.listdir(folder)) == ["model.safetensors", "text"]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ put into that order, and interleaved positions are exported, too.
 Shapes: D width, V vocabulary.
 """
 
+import errno
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from transformer_cli.data.tokenizer import Tokenizer
@@ -56,8 +58,11 @@ def convert(model: ModelFile) -> Any:
 def write(model: ModelFile, directory: Path) -> Any:
     """Write `convert(model)` and its tokenizer into `directory`, which is there and empty; return the model."""
     converted = convert(model)
-    with quiet():
-        converted.save_pretrained(directory)
+    try:
+        with quiet():
+            converted.save_pretrained(directory)
+    except SafetensorError as error:  # of a disk too, and says no more than that
+        raise OSError(errno.EIO, str(error)) from error
     for name, content in tokenizer_files(model).items():
         (directory / name).write_bytes(content)
     return converted
