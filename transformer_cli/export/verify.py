@@ -10,9 +10,10 @@ Shapes: B batch, S source, T target, V vocabulary.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -22,12 +23,15 @@ from transformer_cli.data.tokenizer import Tokenizer, normalize
 from transformer_cli.decoding.search import SEARCHES, ControlIds, Hypothesis, Task
 from transformer_cli.models.file import ModelFile
 from transformer_cli.models.transformer import Transformer
-from transformer_cli.schema import DecodeConfig, SearchKind
+from transformer_cli.schema import DecodeConfig, Positions, SearchKind
 
 Ids = Sequence[int]  # without BOS and EOS
+Answer = TypeVar("Answer")
 
 CPU = torch.device("cpu")
 N_LINES = 64
+TOGETHER = 16  # lines: a big model's logits and caches take much memory
+LONGEST = 128  # tokens of a line that is compared
 EXTRA = 50  # tokens that a translation may have more than its source
 BEAM = 4
 TOLERANCE = 1e-4  # nats, of any token, of weights in float32
@@ -84,23 +88,28 @@ class Verdict:
 def verify(model: ModelFile, program: Program, lines: Sequence[str], *, is_float32: bool) -> Verdict:
     """Compare on `lines`. What to do about a verdict that does not hold is left to the caller."""
     transformer, (source, target) = model.build(CPU).float(), (model.tokenizers.source, model.tokenizers.target)
-    sources = [ids for ids in source.encode(lines) if ids]
-    greedy, beam = (search(transformer, sources, target, beam_size=beam_size) for beam_size in (1, BEAM))
-    longest = max(map(len, sources)) + 1 + EXTRA
+    room = model.config.max_positions if model.config.positions is Positions.learned else LONGEST + EXTRA + 1
+    sources = [ids for ids in source.encode(lines) if 0 < len(ids) <= min(LONGEST, room - EXTRA - 1)]
+    max_tokens = max(map(len, sources)) + 1 + EXTRA
+
+    def read(sources: Sequence[Ids], targets: Sequence[Ids]) -> list[list[float]]:
+        return log_probs(transformer, sources, targets, target)
+
+    greedy, beam = (
+        in_parts(partial(search, transformer, target=target, beam_size=beam_size), sources) for beam_size in (1, BEAM)
+    )
     their_greedy, their_beam = (
-        program.translate(sources, beam_size=beam_size, max_tokens=longest) for beam_size in (1, BEAM)
+        in_parts(partial(program.translate, beam_size=beam_size, max_tokens=max_tokens), sources)
+        for beam_size in (1, BEAM)
     )
     clear = [i for i, h in enumerate(greedy) if h.finished and not h.is_close]
     whole = [i for i, h in enumerate(beam) if h.finished]
     differing = [i for i in whole if beam[i].ids != their_beam[i]]
     targets = [h.ids for h in beam]
     differences = np.abs(
-        np.concatenate(log_probs(transformer, sources, targets, target))
-        - np.concatenate(program.log_probs(sources, targets))
+        np.concatenate(in_parts(read, sources, targets)) - np.concatenate(in_parts(program.log_probs, sources, targets))
     )
-    their_log_probs = log_probs(
-        transformer, [sources[i] for i in differing], [their_beam[i] for i in differing], target
-    )
+    their_log_probs = in_parts(read, [sources[i] for i in differing], [their_beam[i] for i in differing])
     return Verdict(
         lines=len(sources),
         tokens=differences.size,
@@ -118,7 +127,13 @@ def verify(model: ModelFile, program: Program, lines: Sequence[str], *, is_float
     )
 
 
-def search(model: Transformer, sources: Sequence[Ids], target: Tokenizer, *, beam_size: int) -> list[Hypothesis]:
+def in_parts(ask: Callable[..., list[Answer]], *columns: Sequence[Any]) -> list[Answer]:
+    """`ask` about a few lines at a time."""
+    starts = range(0, len(columns[0]), TOGETHER)
+    return [answer for start in starts for answer in ask(*(column[start : start + TOGETHER] for column in columns))]
+
+
+def search(model: Transformer, sources: Sequence[Ids], *, target: Tokenizer, beam_size: int) -> list[Hypothesis]:
     """The best translation of each, as Program.translate has it. All are as wide as the longest: there are few."""
     kind = SearchKind.beam if beam_size > 1 else SearchKind.greedy
     config = DecodeConfig(search=kind, beam_size=beam_size, length_penalty=0)
@@ -135,8 +150,6 @@ def log_probs(
     model: Transformer, sources: Sequence[Ids], targets: Sequence[Ids], target: Tokenizer
 ) -> list[list[float]]:
     """As Program.log_probs has it."""
-    if not sources:
-        return []
     source_BS = rows([[*ids, target.eos_id] for ids in sources], target.pad_id)
     target_in_BT = rows([[target.bos_id, *ids] for ids in targets], target.pad_id)
     with torch.inference_mode():
