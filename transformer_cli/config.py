@@ -27,6 +27,7 @@ from transformer_cli.schema import (
     BenchConfig,
     DoctorConfig,
     EvaluateConfig,
+    ExportConfig,
     PrepareConfig,
     ReplayConfig,
     ScoreConfig,
@@ -44,6 +45,7 @@ SCHEMAS: dict[str, type] = {
     "replay": ReplayConfig,
     "score": ScoreConfig,
     "average": AverageConfig,
+    "export": ExportConfig,
 }
 MAX_YAML_BYTES = 1_000_000
 RENAMED_SETTINGS = {"max_batch_cells": "tokens_per_batch"}  # of `train`, in files that older versions wrote

@@ -596,6 +596,48 @@ class OnIssue(Enum):
     retry = "retry"  # translate lines with a suspicious translation again, in another way
 
 
+class ExportFormat(Enum):
+    ctranslate2 = "ctranslate2"
+    huggingface = "huggingface"
+
+
+class Quantization(Enum):
+    """What CTranslate2 keeps weights in."""
+
+    float32 = "float32"
+    int8 = "int8"
+    int8_float32 = "int8_float32"  # int8 is the same here, but follows the device where it computes in fewer bits
+    int8_float16 = "int8_float16"
+    int8_bfloat16 = "int8_bfloat16"
+    int16 = "int16"
+    float16 = "float16"
+    bfloat16 = "bfloat16"
+
+
+@dataclass
+class ExportConfig:
+    """`tfm export`."""
+
+    format: ExportFormat = MISSING
+    checkpoint: str | None = None
+    runs: str = "runs"
+    output: str = MISSING  # folder, written whole or not at all
+    overwrite: bool = False  # replace an earlier export
+    quantization: Quantization = Quantization.float32  # format=ctranslate2 only
+
+    def __post_init__(self) -> None:
+        if self.format is ExportFormat.huggingface and self.quantization is not Quantization.float32:
+            raise ConfigError(
+                f"quantization={self.quantization.name}: format=huggingface keeps float32."
+                " Leave it out, or export ctranslate2"
+            )
+
+
+class Engine(Enum):
+    tfm = "tfm"
+    ctranslate2 = "ctranslate2"  # of a folder that `tfm export ctranslate2` wrote
+
+
 @dataclass
 class TranslateConfig:
     """`tfm translate`."""
@@ -612,6 +654,7 @@ class TranslateConfig:
     terms: str | None = None  # file: source phrase, tab, the phrase that its translation must hold
     alignments: str | None = None  # file for the words that each word comes from, as i-j
     token_scores: bool = False  # the log-probability of each token; in jsonl
+    engine: Engine = Engine.tfm
     seed: int = 1
     device: Device = Device.auto
     decode: DecodeConfig = field(default_factory=DecodeConfig)
@@ -636,6 +679,7 @@ class EvaluateConfig:
     reference: Any = None  # own test set: its reference translation, or a list of several
     hypotheses: str | None = None  # file for the translations; unset: beside the model
     json: bool = False
+    engine: Engine = Engine.tfm
     seed: int = 1
     device: Device = Device.auto
     data: DataConfig | None = None  # unset: the corpus that the model was trained on

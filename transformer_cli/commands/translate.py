@@ -12,9 +12,12 @@ from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
 
+import torch
 from tqdm import tqdm
 
 from transformer_cli.data.lines import read_lines, shown, split_lines
+from transformer_cli.decoding.ctranslate2 import CTranslate2Translator
+from transformer_cli.decoding.exported import Exported, locate_export
 from transformer_cli.decoding.records import flags_of, record_of, to_line
 from transformer_cli.decoding.terminal import converse
 from transformer_cli.decoding.terminology import read_terms
@@ -25,7 +28,7 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.ensemble import build_all, read_models
 from transformer_cli.models.file import ModelFile, locate_models
-from transformer_cli.schema import OnIssue, OutputFormat, TranslateConfig
+from transformer_cli.schema import Engine, OnIssue, OutputFormat, TranslateConfig
 
 READ_BYTES = 1 << 20  # translated together: enough to sort by length, small enough to see progress
 BOM = b"\xef\xbb\xbf"
@@ -42,12 +45,7 @@ def run(config: TranslateConfig) -> None:
         retry=config.on_issue is OnIssue.retry,
         read_back=config.alignments is not None or config.token_scores,
     )
-    paths = locate_models(config.checkpoint, config.runs)
-    models = read_models(paths)
-    model = models[0]
-    translator = Translator(
-        build_all(models, device), model.tokenizers, config.decode, device=device, seed=config.seed, wishes=wishes
-    )
+    models, paths, translator = open_translator(config, device, wishes)
     with ExitStack() as files:
         source, prefixes = files.enter_context(open_input(config.input)), None
         is_typed = config.input is None and source.isatty()
@@ -57,12 +55,12 @@ def run(config: TranslateConfig) -> None:
         links = files.enter_context(open_output(config.alignments)) if config.alignments is not None else None
         answering = Answering(translator, sink, config, links=links, prefixes=prefixes)
         if is_typed:
-            talk(answering, model, paths)
+            talk(answering, models[0], paths)
         else:
             translate_stream(answering, source, config)
 
 
-def talk(answering: "Answering", model: ModelFile, paths: Sequence[Path]) -> None:
+def talk(answering: "Answering", model: ModelFile | Exported, paths: Sequence[Path]) -> None:
     LOGGER.info(
         "%s → %s with %s. Type a line to see its translation; Ctrl-C drops it, Ctrl-D leaves",
         model.source_lang,
@@ -70,6 +68,34 @@ def talk(answering: "Answering", model: ModelFile, paths: Sequence[Path]) -> Non
         ", ".join(map(shown, paths)),
     )
     converse(answering.answer_typed, prompt=f"{model.source_lang}> ")
+
+
+def open_translator(
+    config: TranslateConfig, device: torch.device, wishes: Wishes
+) -> tuple[Sequence[ModelFile | Exported], Sequence[Path], Translator]:
+    """What translates, where it was found, and how."""
+    decode, seed = config.decode, config.seed
+    if config.engine is Engine.ctranslate2:
+        refuse_wishes(config)
+        exported = locate_export(config.checkpoint, program=config.engine.name)
+        translator: Translator = CTranslate2Translator(exported, decode, device=device, seed=seed, wishes=wishes)
+        return [exported], [exported.directory], translator
+    paths = locate_models(config.checkpoint, config.runs)
+    models = read_models(paths)
+    model = build_all(models, device)
+    return models, paths, Translator(model, models[0].tokenizers, decode, device=device, seed=seed, wishes=wishes)
+
+
+def refuse_wishes(config: TranslateConfig) -> None:
+    """Raises ConfigError for what needs our own search, or our own model."""
+    for flag, is_set in (
+        ("--prefix", config.prefix is not None),
+        ("--terms", config.terms is not None),
+        ("--alignments", config.alignments is not None),
+        ("--token-scores", config.token_scores),
+    ):
+        if is_set:
+            raise ConfigError(f"{flag}: engine=ctranslate2 does not have it. Leave one of them out")
 
 
 def check_paths(config: TranslateConfig) -> None:
