@@ -45,7 +45,7 @@ class Contestant:
         return Round(**self.ask("go"))
 
     def ask(self, request: str) -> dict[str, Any]:
-        """The answer to one line. Raises EnvironmentFault when the contestant has ended, and the TfmError it has met."""
+        """The answer to one line. Raises EnvironmentFault when the contestant has ended, or the TfmError it has met."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
