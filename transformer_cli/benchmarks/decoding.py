@@ -39,8 +39,8 @@ from transformer_cli.models.linear import project
 from transformer_cli.schema import BenchConfig
 
 FORCED = 20  # tokens of each sentence, in and out, where there is no trained model
-N_FORCED = 128  # sentences
-N_ALONE = 20  # sentences that are also translated one at a time, in each round
+N_FORCED = 64  # sentences
+N_ALONE = 10  # sentences that are also translated one at a time, others in each round
 N_WHOLE = 250  # lines that are also translated from text to text, in each round of the beam
 N_TRIED = 500  # sentences by which the way of a rival is chosen
 N_CHECKED = 8
@@ -202,8 +202,7 @@ class Standing:
         done = ask(self.contestant, "translate", lines=lines, beam_size=beam_size, way=self.way)
         self.whole.append(done["seconds"])
 
-    def play_alone(self, text: Text, *, beam_size: int) -> None:
-        rows = some(text.rows, N_ALONE)
+    def play_alone(self, rows: list[list[int]], *, beam_size: int) -> None:
         done = ask(self.contestant, "alone", rows=rows, beam_size=beam_size, way=self.way_alone)
         self.alone.append(done["seconds"])
 
@@ -238,17 +237,18 @@ def play(
     parts = ask(contestants[OURS], "parts", rows=text.rows, beam_size=beam_size)
     match = Match(beam_size, standings, parts)
     products = Products(config, model, parts, device)
+    alone = some(text.rows, N_ALONE * config.rounds)
     for number in range(config.rounds):
         LOGGER.info("%s: round %d of %d", match.title, number + 1, config.rounds)
         for one in standings.values():
             one.play(text, beam_size=beam_size)
         match.products.append(products.seconds())
         for one in standings.values():
-            one.play_alone(text, beam_size=beam_size)
-        if beam_size > 1 and not text.is_forced:
-            for one in standings.values():
-                if one.way != BATCHES_OF_32:
-                    one.play_whole(text, beam_size=beam_size)
+            if one.way == BATCHES_OF_32:
+                continue  # nothing but a size of batches
+            one.play_alone(alone[number % len(alone) :: config.rounds], beam_size=beam_size)
+            if beam_size > 1 and not text.is_forced:
+                one.play_whole(text, beam_size=beam_size)
     if beam_size > 1 and not text.is_forced:
         match.likelier = {
             name: likelier(contestants[OURS], text, standings[OURS].found, standings[name].found)
@@ -289,7 +289,7 @@ def likelier(contestant: Contestant, text: Text, mine: list[list[int]], theirs: 
 
 
 def quickest(contestant: Contestant, do: str, ways: Sequence[str], rows: list[list[int]], *, beam_size: int) -> str:
-    """Which way takes the fewest seconds, once each after a few sentences that are not counted."""
+    """Which way takes the fewest seconds, each tried once after a few sentences that are not counted."""
 
     def seconds(way: str) -> float:
         ask(contestant, "decode", rows=rows[:2], beam_size=beam_size, way=way)
@@ -374,10 +374,11 @@ def put(found: Measured, match: Match, text: Text, model: ModelFile) -> None:
         n_tokens, mine = sum(map(len, one.found)), match.standings[one.counterpart]
         faster = ratio(one.seconds, mine.seconds)
         score = f"{bleu(said[name], [text.references]).value:.2f}" if text.references else ""
-        alone = [f"{1e3 * seconds:,.0f}" for seconds in np.quantile(np.median(one.alone, axis=0), (0.5, 0.95))]
+        alone = np.quantile(np.concatenate(one.alone), (0.5, 0.95)).tolist() if one.alone else []
         row = [f"{match.title}: {name}", f"{len(text.rows) / Spread.of(one.seconds).median:,.1f}"]
         row += [Spread.of([n_tokens / seconds for seconds in one.seconds]).shown_briefly()]
-        row += ["" if name in (OURS, OURS_INT8) else faster.shown(".2f"), " / ".join(alone), score]
+        row += ["" if name in (OURS, OURS_INT8) else faster.shown(".2f")]
+        row += [" / ".join(f"{1e3 * seconds:,.0f}" for seconds in alone), score]
         found.rows.append([*row, "" if one is ours else f"{share_of_same(said[name], said[OURS]):.1%}"])
         found.figures[row[0]] = {
             "way": one.way,
