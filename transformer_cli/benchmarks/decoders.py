@@ -76,10 +76,12 @@ class Ours(Engine):
 
     ways, ways_alone, version = (DEFAULT, BATCHES_OF_32), (DEFAULT,), ""
 
-    def __init__(self, model: ModelFile, config: DecodeConfig, *, device: torch.device) -> None:
+    def __init__(
+        self, model: ModelFile, config: DecodeConfig, *, device: torch.device, dtype: torch.dtype = torch.float32
+    ) -> None:
         super().__init__(model, extra=config.max_extra_length)
         self.config, self.device = config, device
-        self.model = model.build(device)
+        self.model = model.build(device).to(dtype)
         sides = (model.tokenizers.source, model.tokenizers.target)
         self.numbers = Tokenizers(*(Numbers(side.model_bytes) for side in sides))
 
@@ -249,8 +251,9 @@ class CTranslate2(Engine):
         self.ways = [f"{split}, {size}" for split in splits for size in ("32 sentences", "1024 tokens", "2048 tokens")]
         self.ways_alone = [f"{split}, 32 sentences" for split in splits]
         self.device = device.type
-        self._folder = TemporaryDirectory()
-        to_ctranslate2.convert(model, Path(self._folder.name))
+        with TemporaryDirectory() as folder:
+            to_ctranslate2.convert(model, Path(folder))
+            self._files = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
         self._loaded: tuple[str, Any] = ("", None)
         target = self.tokenizers.target
         self._id_of = {piece: i for i, piece in enumerate(target.pieces(range(len(target))))}
@@ -268,6 +271,7 @@ class CTranslate2(Engine):
                 beam_size=beam_size,
                 length_penalty=0,
                 max_input_length=0,
+                min_decoding_length=0,
                 max_decoding_length=longest + self.extra,
                 asynchronous=True,
             )

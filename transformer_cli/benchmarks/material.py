@@ -93,7 +93,7 @@ def random_model(config: BenchConfig) -> ModelFile:
         output.weight.mul_(SHARPENED)
         ones_D = torch.full_like(output.weight[0], FORBIDDING * config.model.d_model**-0.5)
         last = model.decoder if config.model.norm is Norm.pre else model.decoder.layers[-1].around_feed_forward
-        last.norm.bias.copy_(ones_D)  # type: ignore[operator,union-attr]
+        last.norm.bias.copy_(ones_D)  # type: ignore[operator]
         output.weight[[tokenizer.pad_id, tokenizer.unk_id, tokenizer.bos_id, tokenizer.eos_id]] = -ones_D
     return ModelFile(config.model, Tokenizers(tokenizer, tokenizer), model.state_dict(), "xx", "yy", step=0)
 
