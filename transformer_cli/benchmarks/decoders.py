@@ -286,8 +286,9 @@ class CTranslate2(Engine):
             self._loaded = (
                 split,
                 self.library.Translator(
-                    self._folder.name,
+                    "model",  # no folder: its files follow
                     self.device,
+                    files=self._files,
                     compute_type=self.compute_type,
                     inter_threads=int(n_workers),
                     intra_threads=int(n_threads),
