@@ -10,21 +10,26 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import DeviceType
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from transformer_cli.benchmarks.decoders import DEFAULT, HUGGING_FACE, OURS, HuggingFace, Ours
+from transformer_cli.benchmarks.decoding import FORCED
 from transformer_cli.benchmarks.machine import bench_machine
+from transformer_cli.benchmarks.material import random_model
 from transformer_cli.benchmarks.matmuls import flops, peak_rate, projections, seconds_alone
 from transformer_cli.benchmarks.ours import Trainer
 from transformer_cli.benchmarks.parts import COMPILED, IN_PARTS, bench_attention, bench_loss
 from transformer_cli.benchmarks.report import Measured
 from transformer_cli.benchmarks.rivals import Rival
-from transformer_cli.benchmarks.timing import Spread, best, in_turn
+from transformer_cli.benchmarks.timing import Spread, best, in_turn, ratio
 from transformer_cli.benchmarks.training import bench_train, skeleton
 from transformer_cli.config import load_config
 from transformer_cli.models.sentences import Packed
@@ -40,6 +45,8 @@ TOY = """
     train.tokens_per_update=400 train.tokens_per_batch=448 data.tokenizer.vocab_size=100 data.max_length=60
     model.d_model=32 model.d_ff=64 model.n_heads=2 model.n_encoder_layers=1 model.n_decoder_layers=1
 """
+BATCHES, TOY_BATCHES = (1, 32, 256, 1024), (1, 4)  # sentences that are translated together
+AIM_FASTER, AIM_STEP_US = 10, 200  # than Hugging Face with 32 sentences; a greedy step of a single one
 N_GRAPHED = 1000  # kernels in a row
 N_SAME = 20  # updates that a graph has to get right
 NO_GPU = "needs a GPU"
@@ -89,6 +96,37 @@ class Bench:
     def show(self, measured: Measured) -> Measured:
         print(f"\n{measured.text(self.device)}", flush=True)
         return measured
+
+    # ---- Translating
+
+    def decode(self, dtype: torch.dtype, beam_size: int) -> Measured:
+        """Target tokens a second of sentences of 20 tokens and translations of as many, in one batch, in turn."""
+        config = self.config()
+        model = random_model(config)
+        decode = replace(config.decode, max_extra_length=0, batch_tokens=FORCED * beam_size * max(BATCHES))
+        ours = Ours(model, decode, device=self.device, dtype=dtype)
+        theirs = HuggingFace(model, extra=0, device=self.device, dtype=dtype)
+        name = f"{'greedy' if beam_size == 1 else f'beam {beam_size}'}, {str(dtype).removeprefix('torch.')}"
+        found = Measured("decode", (name, "tfm, tokens/s", HUGGING_FACE, "tfm is faster by", "tfm, µs a step"))
+        random = np.random.default_rng(config.seed)
+        for batch in TOY_BATCHES if self.is_toy else BATCHES:
+            rows = random.integers(4, len(model.tokenizers.source), (batch, FORCED - 1)).tolist()
+            work = {
+                OURS: partial(ours.decode, rows, beam_size=beam_size, way=DEFAULT),
+                HUGGING_FACE: partial(theirs.decode, rows, beam_size=beam_size, way=f"{batch} sentences a batch"),
+            }
+            lengths = {who: {len(ids) for ids in decoded()} for who, decoded in work.items()}
+            assert all(lengths[who] == {FORCED} for who in work), lengths
+            taken = in_turn(work, rounds=1 if self.is_toy else 5, device=self.device)
+            rates = {who: [batch * FORCED / seconds for seconds in times] for who, times in taken.items()}
+            faster, step = ratio(rates[OURS], rates[HUGGING_FACE]), 1e6 * Spread.of(taken[OURS]).median / FORCED
+            row = [f"{batch:,} sentences", *(Spread.of(rates[who]).shown_briefly() for who in (OURS, HUGGING_FACE))]
+            found.rows.append([*row, faster.shown(".2f"), f"{step:,.0f}"])
+        found.notes = [
+            f"Aims: {AIM_FASTER} times as fast with 32 sentences; {AIM_STEP_US} µs a step, encoder and all, with one,"
+            " greedily."
+        ]
+        return found
 
     # ---- The seven questions
 
@@ -254,15 +292,8 @@ class Step:
         self.loss.copy_(loss.detach() / self.n_tokens)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="What a GPU should be asked.")
-    parser.add_argument("--toy", action="store_true", help="toy size")
-    parser.add_argument("--minutes", type=float, default=6.0, help="nothing is begun after so many (6)")
-    options = parser.parse_args()
-    bench = Bench(is_toy=options.toy, minutes=options.minutes)
-    if bench.is_toy:
-        print(f"toy size, on a {'GPU' if bench.on_gpu else 'CPU'}: none of these figures means anything")
-
+def train(bench: Bench) -> None:
+    """Ceilings, parts, whole updates, and the seven questions."""
     bench.section("machine", lambda: bench.show(bench_machine(bench.config(), bench.device)))
     bench.loss = bench.section("loss", lambda: bench.show(bench_loss(bench.config(), bench.device)))
     bench.section("attention", lambda: bench.show(bench_attention(bench.config(), bench.device)))
@@ -279,6 +310,26 @@ def main() -> int:
     }
     answers = {title: bench.section(title, ask) for title, ask in questions.items()}
     print("\n" + "\n".join(f"{title}: {answer or 'failed, or no time'}" for title, answer in answers.items()))
+
+
+def translate(bench: Bench) -> None:
+    for dtype in (torch.bfloat16, torch.float32) if bench.on_gpu else (torch.float32,):
+        for beam_size in (1, 4):
+            title = f"decode {dtype}, beam {beam_size}"
+            bench.section(title, lambda d=dtype, n=beam_size: bench.show(bench.decode(d, n)))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="What a GPU should be asked.")
+    parser.add_argument("what", nargs="?", choices=("train", "decode"), default="train")
+    parser.add_argument("--toy", action="store_true", help="toy size")
+    parser.add_argument("--minutes", type=float, default=6.0, help="nothing is begun after so many (6)")
+    options = parser.parse_args()
+    bench = Bench(is_toy=options.toy, minutes=options.minutes)
+    if bench.is_toy:
+        print(f"toy size, on a {'GPU' if bench.on_gpu else 'CPU'}: none of these figures means anything")
+
+    (translate if options.what == "decode" else train)(bench)
     if bench.failed:
         print(f"\nfailed or left out: {', '.join(bench.failed)}", file=sys.stderr)
     return 1 if bench.failed else 0

@@ -22,6 +22,10 @@ MEASUREMENTS = {
     "train, small": f"tfm bench train {SMALL} rounds=5",
     "loss": f"tfm bench loss {SMALL} rounds=9",
     "attention": f"tfm bench attention {SMALL} rounds=9",
+    "decode": (
+        "tfm bench decode data.tokenizer.vocab_size=8000 model=small model.d_model=256 model.d_ff=1024"
+        " model.n_encoder_layers=3 model.n_decoder_layers=3 device=cpu rounds=7"
+    ),
 }
 
 
@@ -60,10 +64,15 @@ def main() -> int:
         for title, command in chosen.items()
         for name, spread in measured(command).items()
     }
+    before = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
     if options.update:
-        FILE.write_text(json.dumps(now, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        others = (
+            {name: then for name, then in before.items() if name.partition(":")[0] not in chosen}
+            if options.only
+            else {}
+        )
+        FILE.write_text(json.dumps({**others, **now}, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         return 0
-    before = json.loads(FILE.read_text(encoding="utf-8"))
     before = {name: then for name, then in before.items() if name.partition(":")[0] in chosen}
     for name, spread in now.items():
         print(f"{name}: {spread['median']:.3f} ({spread['low']:.3f}–{spread['high']:.3f})")

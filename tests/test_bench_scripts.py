@@ -41,6 +41,17 @@ def test_a_ratio_is_slower_when_it_is_a_tolerance_below_the_spread(
     assert all(line.startswith(f"a: {median:.3f}, was 2.000") and line.endswith("tfm bench x") for line in told)
 
 
+def test_one_measurement_written_alone_keeps_the_others(
+    regress: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ratios.json").write_text(json.dumps({"a: x": 1, "b: x": 2}), encoding="utf-8")
+    monkeypatch.setattr(regress, "FILE", tmp_path / "ratios.json")
+    monkeypatch.setattr(regress, "MEASUREMENTS", {"a": "tfm bench a", "b": "tfm bench b"})
+    monkeypatch.setattr(regress, "measured", lambda command: {"y": {"low": 1, "median": 1, "high": 1}})
+    assert run(regress, "--only", "a", "--update") == 0
+    assert set(json.loads((tmp_path / "ratios.json").read_text())) == {"a: y", "b: x"}
+
+
 def test_a_ratio_that_is_no_longer_measured_is_named(regress: ModuleType) -> None:
     new, gone = regress.losses({"a": spread(1, 1, 1)}, {"b": spread(1, 1, 1)})
     assert new.startswith("b: not on file")
@@ -99,3 +110,21 @@ def test_the_benchmark_for_a_gpu_passes_at_toy_size() -> None:
     for number in range(1, 8):
         assert f"\n{number} " in done.stdout
     assert done.stdout.count("| Hugging Face Marian ") == 2  # base and big
+
+
+@pytest.mark.slow
+def test_decoding_on_a_gpu_passes_at_toy_size() -> None:
+    pytest.importorskip("transformers")
+    done = subprocess.run(
+        [sys.executable, "scripts/bench_gpu.py", "decode", "--toy"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "none of these figures means anything" in done.stdout
+    for search in ("greedy", "beam 4"):
+        assert f"| {search}, float32 " in done.stdout
+    assert done.stdout.count("Aims: 10 times as fast with 32 sentences; 200 µs a step") == 2

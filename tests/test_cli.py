@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import ROOT
 from transformer_cli import cli
 from transformer_cli.cli import COMMANDS, main
 from transformer_cli.completion import complete
@@ -106,6 +107,26 @@ def test_completion_does_not_import_torch() -> None:
     )
     assert result.returncode == 0
     assert "model=\n" in result.stdout
+
+
+NOT_FOR_TRANSLATING = {
+    *("torch._dynamo", "torch._inductor", "torch.utils.tensorboard", "sympy", "sacrebleu", "tensorboard"),
+    *("transformers", "ctranslate2", "transformer_cli.training", "transformer_cli.evaluation"),
+}
+
+
+def test_translating_imports_nothing_that_it_does_not_need() -> None:
+    """A second or two of waiting, each: torch's compiler and sympy came in with weights that were drawn for nothing."""
+    model = ROOT / "tests" / "golden" / "format-1" / "joint-post.safetensors"
+    program = f"""
+import sys
+from transformer_cli.cli import main
+assert main(["translate", "--checkpoint", {str(model)!r}, "device=cpu"]) == 0
+sys.exit(", ".join({NOT_FOR_TRANSLATING!r} & set(sys.modules)) or None)
+"""
+    done = subprocess.run([sys.executable, "-c", program], input=b"a b\n", capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.count(b"\n") == 1
 
 
 def test_bash_completes_a_choice_from_the_script_that_we_print() -> None:

@@ -140,8 +140,12 @@ COMMANDS = {
         "measure speed on this machine, beside rivals",
         "tfm bench train model=base data=multi30k_en_de",
         "transformer_cli.commands.bench:run",
-        {"--json": Flag("json", "print JSON", bool), "--device": _DEVICE},
-        argument=Flag("subject", "machine, train, loss, attention, data or start"),
+        {
+            "--checkpoint": Flag("checkpoint", "of decode and start: the model that translates"),
+            "--json": Flag("json", "print JSON", bool),
+            "--device": _DEVICE,
+        },
+        argument=Flag("subject", "machine, train, loss, attention, data, start or decode"),
     ),
     "export": Command(
         "write a model for CTranslate2 or Hugging Face transformers, and compare what they say",

@@ -540,7 +540,8 @@ class BenchSubject(Enum):
     loss = "loss"
     attention = "attention"
     data = "data"  # making batches
-    start = "start"  # of `tfm train`, to its first update
+    start = "start"  # of `tfm train`, to its first update; with a checkpoint, of `tfm translate` to its first line
+    decode = "decode"  # translating, beside other programs with the same weights
 
 
 class Lengths(Enum):
@@ -558,11 +559,20 @@ class BenchConfig(TrainConfig):
     lengths: Lengths = Lengths.corpus
     rivals: bool = True
     json: bool = False
+    checkpoint: str | None = None  # of decode: the model; unset: random weights of `model`, and 20 tokens a sentence
+    source: str | None = None  # of decode: file to translate
+    reference: str | None = None  # of decode: its translation, for BLEU
+    n_lines: int = 1000  # of decode: the first ones of `source`
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _check("rounds", self.rounds, 1, 1000)
         _check("n_updates", self.n_updates, 1, 1000)
+        _check("n_lines", self.n_lines, 1)
+        if self.source is not None and self.checkpoint is None:
+            raise ConfigError(f"source={self.source}: needs a model that can read it. Add checkpoint=PATH")
+        if self.reference is not None and self.source is None:
+            raise ConfigError(f"reference={self.reference}: of which text? Add source=FILE")
         if self.train.tokens_per_batch == AUTO:
             raise ConfigError("train.tokens_per_batch=auto: a benchmark tells of a size that is known. Give a number")
         if self.train.sharding is not Sharding.none:

@@ -1,7 +1,7 @@
 """A contestant in a process of its own, as it would be used: with its own settings, memory and threads.
 
-The parent writes a line for each round, and gets a line of JSON back: what was done and how long it took, or why it
-cannot be done.
+The parent writes a line for each round, or with what it asks for, and gets a line of JSON back: what was done and how
+long it took, or why it cannot be done.
 """
 
 import json
@@ -41,11 +41,15 @@ class Contestant:
         )
 
     def round(self) -> Round:
-        """Raises EnvironmentFault when the contestant has ended, and the TfmError that it has met."""
+        """Raises what `ask` raises."""
+        return Round(**self.ask("go"))
+
+    def ask(self, request: str) -> dict[str, Any]:
+        """The answer to one line. Raises EnvironmentFault when the contestant has ended, or the TfmError it has met."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
-            self._process.stdin.write("go\n")
+            self._process.stdin.write(f"{request}\n")
             self._process.stdin.flush()
             line = self._process.stdout.readline()
         except BrokenPipeError:
@@ -55,11 +59,11 @@ class Contestant:
             raise EnvironmentFault(
                 f"{self.name}: ended with status {status}. What it wrote is above; rivals=false leaves the others out"
             )
-        answer = json.loads(line)
+        answer: dict[str, Any] = json.loads(line)
         if "fault" in answer:
             kinds = {kind.__name__: kind for kind in TfmError.__subclasses__()}
             raise kinds.get(answer["fault"], EnvironmentFault)(f"{self.name}: {answer['message']}")
-        return Round(**answer)
+        return answer
 
     def close(self) -> None:
         """End its process, whatever it is at."""
@@ -80,7 +84,17 @@ def peak_bytes(device: torch.device) -> int:
 
 
 def serve(make_ready: Callable[[], Callable[[], Round]]) -> None:
-    """The contestant's end: make ready, and answer until stdin ends or a TfmError is met."""
+    """The end of a contestant that has one thing to do: a round of it for each line."""
+
+    def ready() -> Callable[[str], Mapping[str, Any]]:
+        make_round = make_ready()
+        return lambda request: asdict(make_round())
+
+    serve_requests(ready)
+
+
+def serve_requests(make_ready: Callable[[], Callable[[str], Mapping[str, Any]]]) -> None:
+    """The contestant's end: make ready, and answer each line until stdin ends or a TfmError is met."""
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a library prints is no answer
 
@@ -89,8 +103,8 @@ def serve(make_ready: Callable[[], Callable[[], Round]]) -> None:
         out.flush()
 
     try:
-        make_round = make_ready()
-        for _ in sys.stdin:
-            answer(asdict(make_round()))
+        respond = make_ready()
+        for request in sys.stdin:
+            answer(respond(request))
     except TfmError as error:
         answer({"fault": type(error).__name__, "message": str(error)})

@@ -1,21 +1,31 @@
-"""What contestants learn from: the corpus of a config, or random sentences as long as those of WMT."""
+"""What contestants learn from: the corpus of a config, or random sentences as long as those of WMT. And a model that
+has learnt nothing, to decode with.
+"""
 
+import io
 from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
+import sentencepiece
+import torch
 
 from transformer_cli.data.cache import EncodedCorpus
 from transformer_cli.data.clean import CleaningReport
 from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
-from transformer_cli.schema import BenchConfig, Lengths
+from transformer_cli.errors import ConfigError
+from transformer_cli.models.file import ModelFile
+from transformer_cli.models.transformer import build_model
+from transformer_cli.schema import BenchConfig, Lengths, Norm, NormKind
 
 N_PAIRS = 200_000
 # Of the natural logarithm of a length. The mean of 29.3 tokens a sentence is that of WMT 14 en-de as MLPerf's training
 # logs give it; how far lengths are spread, and how much those of the two sides have in common, is our assumption.
 MEAN, DEVIATION, COMMON = np.log(29.3) - 0.5 * 0.6**2, 0.6, 0.95
+FORBIDDING = 10.0  # its square is how far below the others' mean the logits are that shall never be chosen
+SHARPENED = 4.0  # times as far apart are the logits of a random model: between equals, rounding would choose
 
 
 @dataclass(frozen=True)
@@ -61,3 +71,48 @@ def random_sentences(vocab_size: int, *, longest: int, seed: int) -> EncodedCorp
         ids[offsets[1:] - 1] = Vocabulary.eos_id
         sides += [ids, offsets, lengths]
     return EncodedCorpus(*sides)
+
+
+def random_model(config: BenchConfig) -> ModelFile:
+    """Random weights of `config.model`, a vocabulary of words without meaning, and never a translation that ends.
+
+    What a layer norm makes is at right angles to a row of ones. Its bias is such a row here, and the opposite is what
+    PAD, UNK, BOS and EOS are: their logits are the same low number in every program, so that every search goes on to
+    the longest length. Raises ConfigError for norms without a bias.
+    """
+    if config.model.norm_kind is not NormKind.layer:
+        raise ConfigError("model.norm_kind=rms: no choice for random weights. Name a trained model with --checkpoint")
+    tokenizer = words(config.data.tokenizer.vocab_size)
+    torch.manual_seed(config.seed)
+    size, pad_id = len(tokenizer), tokenizer.pad_id
+    model = build_model(
+        config.model, source_vocab_size=size, target_vocab_size=size, source_pad_id=pad_id, target_pad_id=pad_id
+    )
+    output = model.target_embedding if model.own_output is None else model.own_output
+    with torch.no_grad():
+        output.weight.mul_(SHARPENED)
+        ones_D = torch.full_like(output.weight[0], FORBIDDING * config.model.d_model**-0.5)
+        last = model.decoder if config.model.norm is Norm.pre else model.decoder.layers[-1].around_feed_forward
+        last.norm.bias.copy_(ones_D)  # type: ignore[operator]
+        output.weight[[tokenizer.pad_id, tokenizer.unk_id, tokenizer.bos_id, tokenizer.eos_id]] = -ones_D
+    return ModelFile(config.model, Tokenizers(tokenizer, tokenizer), model.state_dict(), "xx", "yy", step=0)
+
+
+def words(n_pieces: int) -> Tokenizer:
+    """A tokenizer of whole words: so many pieces with its four control tokens."""
+    model, names = io.BytesIO(), [f"w{i}" for i in range(n_pieces - 4)]
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([" ".join(names[start : start + 50]) for start in range(0, len(names), 50)]),
+        model_writer=model,
+        model_type="word",
+        vocab_size=n_pieces,
+        character_coverage=1.0,
+        normalization_rule_name="identity",
+        pad_id=0,
+        unk_id=1,
+        bos_id=2,
+        eos_id=3,
+        num_threads=1,
+        minloglevel=3,
+    )
+    return Tokenizer(model.getvalue())

@@ -1,4 +1,5 @@
-"""From `tfm train` to its first update: how long the command takes, and what it spends that time on.
+"""From `tfm train` to its first update, or from `tfm translate` to its first line: how long the command takes, and what
+it spends that time on.
 
 python -m transformer_cli.benchmarks.startup '{"started": …, "overrides": […]}' is what measures the parts.
 """
@@ -17,17 +18,18 @@ if TYPE_CHECKING:
     import torch
 
     from transformer_cli.benchmarks.report import Measured
-    from transformer_cli.schema import BenchConfig, TrainConfig
+    from transformer_cli.schema import BenchConfig, TrainConfig, TranslateConfig
 
 POLL_S = 0.005
 LIMIT_S = 300.0
+LINE = "A man in a blue shirt is standing on a ladder."
 PROGRAM = "from transformer_cli.cli import entry_point; entry_point()"
 
 
 def bench_start(config: "BenchConfig", device: "torch.device") -> "Measured":
     """The command itself, `rounds` times after one that is not counted, and its parts in as many other processes."""
-    from transformer_cli.benchmarks.report import Measured
-    from transformer_cli.benchmarks.timing import Spread
+    if config.checkpoint is not None:
+        return bench_first_line(config)
     from transformer_cli.data.prepare import prepare
 
     prepare(config.data)
@@ -43,17 +45,51 @@ def bench_start(config: "BenchConfig", device: "torch.device") -> "Measured":
         if number:
             whole.append(seconds)
             parts.append(marks)
+    found = measured(config, "tfm train, to its first update", whole, parts)
+    found.figures["torch._dynamo is imported by"] = dynamo
+    if dynamo:
+        found.notes.append(f"torch._dynamo, which training does not need, is imported by: {dynamo}.")
+    return found
+
+
+def bench_first_line(config: "BenchConfig") -> "Measured":
+    """`tfm translate`, which is given a line and waits for more."""
+    whole: list[float] = []
+    parts: list[dict[str, float]] = []
+    for number in range(config.rounds + 1):
+        overrides = translating_overrides(config)
+        seconds = seconds_to_first_line(overrides)
+        marks, _ = seconds_of_parts(overrides, "translate")
+        if number:
+            whole.append(seconds)
+            parts.append(marks)
+    return measured(config, "tfm translate, to its first line", whole, parts)
+
+
+def measured(
+    config: "BenchConfig", title: str, whole: Sequence[float], parts: Sequence[Mapping[str, float]]
+) -> "Measured":
+    from transformer_cli.benchmarks.report import Measured
+    from transformer_cli.benchmarks.timing import Spread
+
     found = Measured("start", ("", "seconds"))
-    found.rows = [["tfm train, to its first update", Spread.of(whole).shown(".2f")]]
+    found.rows = [[title, Spread.of(whole).shown(".2f")]]
     found.rows += [[f"  {name}", Spread.of([one[name] for one in parts]).shown(".2f")] for name in parts[0]]
-    found.figures = {"whole": whole, "parts": parts, "torch._dynamo is imported by": dynamo}
+    found.figures = {"whole": whole, "parts": parts}
     found.notes = [
         f"Rounds: {config.rounds} after one that is not counted, which finds files on the disk; the median and, in"
         " brackets, the quartiles. The parts are the same functions called in turn by a program that only does that."
     ]
-    if dynamo:
-        found.notes.append(f"torch._dynamo, which training does not need, is imported by: {dynamo}.")
     return found
+
+
+def translating_overrides(config: "BenchConfig") -> list[str]:
+    """What to give `tfm translate` so that it searches as `config` says."""
+    from transformer_cli.config import load_config, to_plain
+
+    plain, usual = to_plain(config), to_plain(load_config("translate"))
+    kept = {name: plain[name] for name in ("checkpoint", "device", "decode")}
+    return [f"{key}={quoted(value)}" for key, value in differing(kept, usual)]
 
 
 def overrides_of(config: "BenchConfig") -> list[str]:
@@ -109,16 +145,41 @@ def seconds_to_first_update(overrides: Sequence[str], metrics: Path) -> float:
         process.communicate()
 
 
-def seconds_of_parts(overrides: Sequence[str]) -> tuple[dict[str, float], str]:
+def seconds_to_first_line(overrides: Sequence[str]) -> float:
+    """Of `tfm translate`, whose input stays open. Raises EnvironmentFault if it ends before."""
+    from transformer_cli.errors import EnvironmentFault
+
+    command = [sys.executable, "-c", PROGRAM, "translate", *overrides]
+    started = time.monotonic()
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(f"{LINE}\n")
+        process.stdin.flush()
+        line = process.stdout.readline()
+        seconds = time.monotonic() - started
+    finally:
+        process.kill()
+        said = process.communicate()[1]
+    if not line:
+        last = said.strip().rpartition("\n")[2]
+        raise EnvironmentFault(f"tfm translate: ended without a line. It said: {last}")
+    return seconds
+
+
+def seconds_of_parts(overrides: Sequence[str], of: str = "train") -> tuple[dict[str, float], str]:
     """By name, in order; and the part that imports torch._dynamo, or nothing."""
     from transformer_cli.errors import EnvironmentFault
 
-    parameters = {"started": time.monotonic(), "overrides": list(overrides)}
+    parameters = {"started": time.monotonic(), "command": of, "overrides": list(overrides)}
     command = [sys.executable, "-m", "transformer_cli.benchmarks.startup", json.dumps(parameters)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         last = done.stderr.strip().rpartition("\n")[2]
-        raise EnvironmentFault(f"tfm train: its parts ended with status {done.returncode}. They said: {last}")
+        raise EnvironmentFault(f"tfm {of}: its parts ended with status {done.returncode}. They said: {last}")
     found = json.loads(done.stdout)
     return found["parts"], found["dynamo"]
 
@@ -141,19 +202,44 @@ class Marks:
 
 
 def main() -> None:
-    """What `tfm train` calls, in its order: only as a program does this import from the rooms above."""
+    """What the command calls, in its order: only as a program does this import from the rooms above."""
     parameters = json.loads(sys.argv[1])
     marks = Marks(parameters["started"])
     marks.mark("Python")
-    import transformer_cli.cli
     from transformer_cli import config as configs
 
     marks.mark("importing Hydra")
-    config: TrainConfig = configs.load_config("train", parameters["overrides"])
+    config: Any = configs.load_config(parameters["command"], parameters["overrides"])
     marks.mark("composing the config")
-    import torch
+    import torch  # noqa: F401
 
     marks.mark("importing torch")
+    if parameters["command"] == "train":
+        train_parts(config, marks)
+    else:
+        translate_parts(config, marks)
+    print(json.dumps({"parts": marks.parts, "dynamo": marks.dynamo}))
+
+
+def translate_parts(config: "TranslateConfig", marks: Marks) -> None:
+    import transformer_cli.commands.translate  # noqa: F401
+    from transformer_cli.decoding.translator import Translator
+    from transformer_cli.models.device import choose_device
+    from transformer_cli.models.file import locate_model, read_model
+
+    marks.mark("importing tfm")
+    device = choose_device(config.device)
+    model = read_model(locate_model(config.checkpoint, config.runs))
+    marks.mark("reading the model")
+    translator = Translator(model.build(device), model.tokenizers, config.decode, device=device, seed=config.seed)
+    marks.mark("building it")
+    translator.translate([LINE])
+    marks.mark("the first line")
+
+
+def train_parts(config: "TrainConfig", marks: Marks) -> None:
+    import torch
+
     import transformer_cli.commands.train  # noqa: F401
     from transformer_cli.data.prefetch import Prefetcher
     from transformer_cli.data.prepare import prepare
@@ -185,7 +271,6 @@ def main() -> None:
             marks.mark("the first update")
             run.log()
             marks.mark("writing it down")
-    print(json.dumps({"parts": marks.parts, "dynamo": marks.dynamo}))
 
 
 if __name__ == "__main__":

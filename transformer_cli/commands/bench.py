@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import torch
 
+from transformer_cli.benchmarks.decoding import bench_decode
 from transformer_cli.benchmarks.feeding import bench_data
 from transformer_cli.benchmarks.machine import bench_machine
 from transformer_cli.benchmarks.parts import bench_attention, bench_loss
@@ -23,6 +24,7 @@ BENCHES: dict[BenchSubject, Callable[[BenchConfig, torch.device], Measured]] = {
     BenchSubject.attention: bench_attention,
     BenchSubject.data: bench_data,
     BenchSubject.start: bench_start,
+    BenchSubject.decode: bench_decode,
 }
 
 

@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -16,7 +16,8 @@ from typing import Any, NoReturn
 import safetensors
 import safetensors.torch
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from transformer_cli import __version__
 from transformer_cli.config import from_plain, to_plain
@@ -69,9 +70,10 @@ class ModelFile:
         """The model, ready to translate."""
         model = _empty_model(self.config, self.tokenizers)
         computed = [name for name, buffer in model.named_buffers() if buffer.numel() and name not in self.weights]
-        assert not computed, f"to_empty would lose {computed}"
-        model.to_empty(device=device)  # no time is spent on drawing weights that are replaced at once
-        model.load_state_dict(self.weights)
+        assert not computed, f"{computed} would have no numbers"
+        # No time is spent on drawing weights that are replaced at once, nor, as by to_empty, on importing sympy.
+        copies = {name: torch.empty(x.shape, dtype=x.dtype, device=device).copy_(x) for name, x in self.weights.items()}
+        model.load_state_dict(copies, assign=True)
         return model.eval()
 
 
@@ -271,7 +273,7 @@ def _kind(tensor: Tensor | None) -> str:
 
 
 def _empty_model(config: ModelConfig, tokenizers: Tokenizers) -> Transformer:
-    with torch.device("meta"):
+    with torch.device("meta"), _Undrawn():
         return build_model(
             config,
             source_vocab_size=len(tokenizers.source),
@@ -279,6 +281,21 @@ def _empty_model(config: ModelConfig, tokenizers: Tokenizers) -> Transformer:
             source_pad_id=tokenizers.source.pad_id,
             target_pad_id=tokenizers.target.pad_id,
         )
+
+
+_DRAWING = (nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_, Tensor.normal_, Tensor.uniform_)
+
+
+class _Undrawn(TorchFunctionMode):
+    """Leaves out what draws first weights. A model without memory has none, but torch imports its compiler for them."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        options = kwargs or {}
+        if func in _DRAWING:
+            return args[0] if args else options["tensor"]
+        return func(*args, **options)
 
 
 def _memory_of_machine() -> int:

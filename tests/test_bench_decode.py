@@ -1,0 +1,363 @@
+"""`tfm bench decode`: that every engine does the same, and what is not timed."""
+
+import importlib.util
+import json
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.toy_translator import PLAIN, sentences, toy_tokenizer
+from tests.toy_translator import random_model as random_toy
+from transformer_cli.benchmarks import decoders, decoding
+from transformer_cli.benchmarks.decoders import (
+    BATCHES_OF_32,
+    CT2,
+    CT2_INT8,
+    DEFAULT,
+    HUGGING_FACE,
+    OURS,
+    RIVALS,
+    Answers,
+    Engine,
+    Ours,
+    Watch,
+    by_length,
+    engine,
+    filled,
+    searching,
+)
+from transformer_cli.benchmarks.decoding import FORCED, Products, Text, alike, check_alike, like_sizes, likelier, some
+from transformer_cli.benchmarks.material import random_model
+from transformer_cli.benchmarks.report import WIDTH
+from transformer_cli.benchmarks.startup import translating_overrides
+from transformer_cli.cli import main
+from transformer_cli.config import from_plain, load_config
+from transformer_cli.data.tokenizer import Tokenizers
+from transformer_cli.decoding.translator import Translator
+from transformer_cli.errors import EnvironmentFault
+from transformer_cli.models.file import ModelFile, read_model, write_model
+from transformer_cli.schema import BenchConfig, DecodeConfig
+
+CPU = torch.device("cpu")
+EXTRA = 6
+_WRITTEN = """
+    rounds=1 device=cpu data.tokenizer.vocab_size=60
+    model.d_model=16 model.d_ff=32 model.n_heads=2 model.n_encoder_layers=1 model.n_decoder_layers=1
+"""
+TOY = _WRITTEN.split()
+LINES = sentences(40, seed=1)
+PACKAGES = {HUGGING_FACE: "transformers", CT2: "ctranslate2", CT2_INT8: "ctranslate2"}
+INSTALLED = all(map(importlib.util.find_spec, PACKAGES.values()))
+NEEDS_RIVALS = pytest.mark.skipif(not INSTALLED, reason="needs transformers and ctranslate2")
+OF_CT2 = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+@cache
+def toy_model() -> ModelFile:
+    """Random weights with which some translations end."""
+    model, tokenizer = random_toy(toy_tokenizer()), toy_tokenizer()
+    return ModelFile(PLAIN, Tokenizers(tokenizer, tokenizer), model.state_dict(), "en", "de", step=0)
+
+
+def toy_rows() -> list[list[int]]:
+    return toy_tokenizer().encode(LINES)
+
+
+def toy_config(*overrides: str) -> BenchConfig:
+    loaded: BenchConfig = load_config("bench", ["subject=decode", *TOY, *overrides])
+    return loaded
+
+
+def made(name: str, model: ModelFile | None = None, *, extra: int = EXTRA) -> Engine:
+    if name in PACKAGES:
+        pytest.importorskip(PACKAGES[name])
+    return engine(name, model or toy_model(), DecodeConfig(max_extra_length=extra), device=CPU, threads=2)
+
+
+def ours(model: ModelFile | None = None) -> Ours:
+    found = made(OURS, model)
+    assert isinstance(found, Ours)
+    return found
+
+
+class Here:
+    """A contestant in this process: the tests that time nothing have no use for others."""
+
+    def __init__(self, name: str, module: str, parameters: Mapping[str, Any], environment: Mapping[str, str]) -> None:
+        assert module == decoders.__name__
+        config: BenchConfig = from_plain(BenchConfig, parameters["config"])
+        model, threads = read_model(Path(parameters["model"])), parameters["threads"]
+        self.answers = Answers(engine(name, model, config.decode, device=CPU, threads=threads), CPU)
+
+    def ask(self, request: str) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(json.dumps(dict(self.answers(request + "\n"))))
+        return answer
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "Contestant", Here)
+    monkeypatch.setattr(decoding, "N_FORCED", 6)
+    if not hasattr(DecodeConfig(), "quantize"):
+        monkeypatch.setattr(decoders, "quantized", lambda config: config)
+
+
+@pytest.fixture
+def model_file(tmp_path: Path) -> str:
+    write_model(tmp_path / "model.safetensors", toy_model())
+    return str(tmp_path / "model.safetensors")
+
+
+@pytest.fixture
+def text_files(tmp_path: Path) -> list[str]:
+    for name in ("source", "reference"):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
+    return [f"source={tmp_path / 'source'}", f"reference={tmp_path / 'reference'}"]
+
+
+# ---- Engines
+
+
+@OF_CT2
+@pytest.mark.parametrize("name", [OURS, HUGGING_FACE, CT2])
+def test_every_way_of_every_engine_finds_what_the_plainest_search_finds(name: str) -> None:
+    rows, one = toy_rows(), made(name)
+    expected = ours().plainly(rows)["found"]
+    assert any(len(found) < len(row) + 1 + EXTRA for found, row in zip(expected, rows, strict=True))
+    for way in one.ways:
+        found = one.decode(rows, beam_size=1, way=way)
+        # No sentence of ours has more tokens than its own source allows; the others' limit is that of the batch.
+        cut = [ids[: len(row) + 1 + EXTRA] for ids, row in zip(found, rows, strict=True)]
+        assert cut == expected, way
+
+
+def test_ids_are_decoded_as_text_is() -> None:
+    one = ours()
+    found = one.decode(toy_rows(), beam_size=4, way=DEFAULT)
+    assert list(map(toy_tokenizer().decode, found)) == one.translate(LINES, beam_size=4, way=DEFAULT)
+    assert found == one.decode(toy_rows(), beam_size=4, way=BATCHES_OF_32)
+
+
+@OF_CT2
+@pytest.mark.parametrize("beam_size", [1, 4])
+@pytest.mark.parametrize("name", [OURS, HUGGING_FACE, CT2, CT2_INT8])
+def test_forced_translations_are_as_long_as_their_sources(name: str, beam_size: int) -> None:
+    model = random_model(toy_config("data.tokenizer.vocab_size=200"))
+    rows = np.random.default_rng(1).integers(4, 200, (5, FORCED - 1)).tolist()
+    one = made(name, model, extra=0)
+    assert [len(ids) for ids in one.decode(rows, beam_size=beam_size, way=one.ways[-1])] == 5 * [FORCED]
+
+
+def test_the_likelihood_is_what_a_search_says_of_its_translation() -> None:
+    one, rows = ours(), toy_rows()
+    config = searching(DecodeConfig(max_extra_length=EXTRA), 4)
+    results = Translator(one.model, one.numbers, config, device=CPU).translate([" ".join(map(str, r)) for r in rows])
+    ended = [(row, result) for row, result in zip(rows, results, strict=True) if not result.hit_limit]
+    assert len(ended) > 3
+    translations = [[int(word) for word in result.text.split()] for _, result in ended]
+    found = one.likelihood([row for row, _ in ended], translations)["found"]
+    assert found == pytest.approx([result.hypotheses[0][1] for _, result in ended], rel=1e-4)
+
+
+def test_parts_are_watched_and_left_as_they_were() -> None:
+    one, rows = ours(), toy_rows()
+    parts = one.parts(rows, beam_size=2)
+    assert not {"start", "step"} & vars(one.model).keys()
+    assert sum(parts["encoded"]) >= sum(len(row) + 1 for row in rows)
+    assert max(parts["stepped"]) == 2 * len(rows)
+    assert all(seconds > 0 for seconds in parts["parts"].values())
+    assert sum(parts["parts"].values()) < parts["seconds"]
+
+
+def test_a_watch_that_meets_a_fault_lets_go() -> None:
+    one = ours()
+    with pytest.raises(RuntimeError), Watch(one.model, CPU).watching():
+        raise RuntimeError
+    assert not {"start", "step"} & vars(one.model).keys()
+
+
+def test_batches_of_cells_are_filled_and_hold_every_sentence_once() -> None:
+    rows = toy_rows()
+    batches = filled(by_length(rows), rows, 40)
+    assert sorted(i for batch in batches for i in batch) == list(range(len(rows)))
+    for batch in batches:
+        longest = max(len(rows[i]) for i in batch)
+        assert len(batch) == 1 or len(batch) * (longest + 1) <= 40
+    assert len(batches) < len(rows) / 2
+
+
+# ---- What is counted
+
+
+def test_the_products_are_those_of_each_call() -> None:
+    parts = {"encoded": [8, 8], "stepped": [4, 4, 2]}
+    products = Products(toy_config(), toy_model(), parts, CPU)
+    (encoder, n_encoded), (small, n_small), (large, n_large) = products.calls
+    assert (n_encoded, n_small, n_large) == (2, 1, 2)
+    assert ({one.m for one in encoder}, {one.m for one in small}, {one.m for one in large}) == ({8}, {2}, {4})
+    layers = PLAIN
+    # Of an encoder's layer four, and the keys and values of each decoder's; of a step six a layer, and the vocabulary.
+    assert len(encoder) == 4 * layers.n_encoder_layers + layers.n_decoder_layers
+    assert len(small) == len(large) == 6 * layers.n_decoder_layers + 1
+    assert products.seconds() > 0
+
+
+def test_like_sizes_keep_their_sum_and_number() -> None:
+    sizes = [128, 128, 120, 64, 66, 3, 1]
+    found = like_sizes(sizes)
+    assert sum(n for _, n in found) == len(sizes)
+    assert sum(mean * n for mean, n in found) == pytest.approx(sum(sizes), rel=0.02)
+
+
+def test_some_are_from_everywhere() -> None:
+    assert some(list(range(10)), 4) == [0, 3, 6, 9]
+    assert some([1, 2], 10) == [1, 2]
+
+
+def test_the_likelier_translation_is_counted_only_where_two_differ() -> None:
+    class Judge(Here):
+        def __init__(self) -> None:
+            pass
+
+        def ask(self, request: str) -> dict[str, Any]:
+            return {"found": [-float(sum(ids)) for ids in json.loads(request)["translations"]]}
+
+    text = Text(["a", "b", "c"], [[1], [2], [3]])
+    assert likelier(Judge(), text, [[5], [6], [7]], [[5], [9], [1]]) == (1, 2)  # type: ignore[arg-type]
+
+
+# ---- Nothing that is wrong is timed
+
+
+def check_with(change: Callable[[list[list[int]]], list[list[int]]], *, is_forced: bool = False) -> None:
+    class Wrong(Ours):
+        def decode(self, rows: Any, *, beam_size: int, way: str) -> list[list[int]]:
+            return change(super().decode(rows, beam_size=beam_size, way=way))
+
+    class In(Here):
+        def __init__(self, engine: Engine) -> None:
+            self.answers = Answers(engine, CPU)
+
+    right, wrong = (kind(toy_model(), DecodeConfig(max_extra_length=EXTRA), device=CPU) for kind in (Ours, Wrong))
+    text = Text(LINES, toy_rows(), is_forced=is_forced)
+    check_alike({OURS: In(right), CT2: In(wrong)}, text)  # type: ignore[dict-item]
+
+
+def test_what_says_something_else_is_not_timed() -> None:
+    check_with(lambda found: found)
+    with pytest.raises(EnvironmentFault, match=r"CTranslate2: its translations have .* in common with"):
+        check_with(lambda found: [ids[::-1] for ids in found])
+    with pytest.raises(EnvironmentFault, match="CTranslate2: its translations have"):
+        check_with(lambda found: [*found[1:], found[0]])
+
+
+def test_what_is_too_short_is_not_timed() -> None:
+    with pytest.raises(EnvironmentFault, match=r"tfm: translations of \[.*\] tokens, not 20"):
+        check_with(lambda found: found, is_forced=True)
+
+
+def test_alike_is_one_for_the_same_and_none_for_nothing_in_common() -> None:
+    assert alike([1, 2, 3], [1, 2, 3]) == 1
+    assert alike([1, 2], [3, 4]) == 0
+    assert alike([1, 2, 3, 4], [1, 2, 9, 9]) == 0.5
+
+
+# ---- The command
+
+
+@OF_CT2
+@NEEDS_RIVALS
+def test_random_weights_are_measured_beside_rivals(here: None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "decode", "--json", *TOY]) == 0
+    told = json.loads(capsys.readouterr().out)
+    names = {f"{search}: {name}" for search in ("greedy", "beam 4") for name in (OURS, *RIVALS)}
+    assert names <= told["figures"].keys()
+    assert {told["figures"][name]["tokens"] for name in names} == {6 * FORCED}
+    for ratio in ("tfm to Hugging Face", "tfm to CTranslate2", "tfm int8 to CTranslate2 int8", "tfm int8 to tfm"):
+        assert told["ratios"][f"greedy: {ratio}"]["median"] > 0
+    assert told["ratios"]["beam 4, alone: tfm to CTranslate2"]["median"] > 0
+    assert 0 < told["ratios"]["beam 4: matrix products alone to tfm"]["median"] < 1
+    assert len(told["figures"]["versions"]) == 2
+
+
+@OF_CT2
+@NEEDS_RIVALS
+def test_a_trained_model_is_measured_from_lines_to_lines(
+    here: None, model_file: str, text_files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["bench", "decode", "--checkpoint", model_file, *text_files, "n_lines=9", "rounds=2", "device=cpu"]
+    assert main([*words, "decode.max_extra_length=6"]) == 0
+    text = capsys.readouterr().out
+    lines = text.split("\n")
+    assert max(map(len, lines)) <= WIDTH
+    assert len([line for line in lines if line.startswith("|")]) == 2 + 2 * 6
+    assert "9 sentences, " in text
+    for told in ("beam 4, lines to lines: tfm to Hugging Face ", "is the likelier one in ", "reordering "):
+        assert told in " ".join(lines)
+
+
+def test_without_rivals_only_ours_is_measured(here: None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "decode", "rivals=false", *TOY]) == 0
+    rows = [line for line in capsys.readouterr().out.split("\n") if line.startswith("| ")]
+    assert [row.split("|")[1].strip() for row in rows[2:]] == [
+        f"{search}: {name}" for search in ("greedy", "beam 4") for name in ("tfm", "tfm, batches of 32", "tfm int8")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "code", "message"),
+    [
+        (["source=a"], 2, "source=a: needs a model"),
+        (["checkpoint=a"], 2, "checkpoint=a: and what is it to translate?"),
+        (["reference=a"], 2, "reference=a: of which text?"),
+        (["decode=greedy"], 2, "decode.beam_size=1: greedy search is measured anyway"),
+        (["n_lines=0"], 2, "n_lines=0: out of range"),
+        (["checkpoint=nowhere", "source=a"], 4, "nowhere: no such file or folder"),
+    ],
+)
+def test_bad_input_is_one_line(
+    overrides: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", "decode", *TOY, *overrides]) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith(f"tfm: error: {message}")
+    assert captured.err.count("\n") == 1
+
+
+def test_a_reference_of_another_length_is_refused(
+    model_file: str, text_files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "reference").write_text("a\n", encoding="utf-8")
+    assert main(["bench", "decode", "--checkpoint", model_file, *text_files]) == 3
+    assert f"reference: has 1 lines, {tmp_path / 'source'} 40" in capsys.readouterr().err
+
+
+def test_the_first_line_that_is_timed_is_found_as_this_config_says() -> None:
+    wanted = toy_config("checkpoint=a b", "decode.beam_size=7")
+    found = load_config("translate", translating_overrides(wanted))
+    assert (found.checkpoint, found.device, found.decode) == ("a b", wanted.device, wanted.decode)
+
+
+@pytest.mark.slow
+def test_the_first_line_is_told_with_its_parts(model_file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "start", "--checkpoint", model_file, "rounds=1", "device=cpu", "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)["figures"]
+    (whole,), (parts,) = figures["whole"], figures["parts"]
+    assert parts["the first line"] > 0
+    assert sum(parts.values()) == pytest.approx(whole, rel=0.5)  # on a machine that others use too
+
+
+@pytest.mark.slow
+@NEEDS_RIVALS
+def test_programs_are_measured_in_processes_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "decode", "--json", *TOY]) == 0
+    assert json.loads(capsys.readouterr().out)["ratios"]["beam 4: tfm to CTranslate2"]["median"] > 0
