@@ -153,8 +153,8 @@ def check(config: DecodeConfig, exported: Exported) -> None:
     """Refuse by name what the engine would not do."""
     if config.search in (SearchKind.sample, SearchKind.mbr):
         raise ConfigError(
-            f"decode.search={config.search.name}: engine=ctranslate2 draws by a seed of its own for each thread, so that no sample"
-            " could be had again. Leave engine=ctranslate2 out, or choose decode=beam"
+            f"decode.search={config.search.name}: engine=ctranslate2 draws by a seed of its own for each"
+            " thread, so that no sample could be had again. Leave engine=ctranslate2 out, or choose decode=beam"
         )
     defaults = DecodeConfig()
     for key in (field.name for field in fields(config) if field.name not in OBEYED):
