@@ -110,11 +110,18 @@ def test_decoding_step_by_step_equals_decoding_at_once(
 def test_the_memory_of_a_sentence_is_kept_once_for_all_its_beams() -> None:
     source_BS, _ = toy_pair()
     cache = toy_model().start(source_BS, beam_size=5, max_length=7)
-    assert all(k_BSHE.shape == v_BSHE.shape == (2, 5, 4, 4) for k_BSHE, v_BSHE in cache.memory_BSHE)
-    assert cache.keys_YRHTE.shape == cache.values_YRHTE.shape == (3, 10, 4, 7, 4)
-    taken = cache.keys_YRHTE.data_ptr()
-    cache.reorder(torch.tensor([1, 0, 2, 3, 4]), torch.tensor([0]))
-    assert cache.keys_YRHTE.data_ptr() == taken
+    assert all(k_BHSE.shape == (2, 4, 5, 4) for k_BHSE in cache.memory_keys_BHSE + cache.memory_values_BHSE)
+    assert cache.keys_YGHME.shape == cache.values_YGHME.shape == (3, 2, 4, 7 * 5, 4)
+
+
+def test_beams_that_change_places_move_no_keys() -> None:
+    source_BS, _ = toy_pair()
+    model = toy_model()
+    cache = model.start(source_BS, beam_size=5, max_length=7)
+    model.step(torch.arange(10), cache)
+    written = cache.keys_YGHME[..., :5, :].clone()
+    cache.reorder(torch.tensor([1, 1, 0, 4, 2, 5, 9, 8, 6, 6]))
+    assert torch.equal(cache.keys_YGHME[..., :5, :], written)
 
 
 def test_more_steps_than_announced_are_refused() -> None:

@@ -20,7 +20,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from transformer_cli.errors import ConfigError
-from transformer_cli.models.transformer import DecoderCache, Transformer
+from transformer_cli.models.cache import DecoderCache
+from transformer_cli.models.transformer import Transformer
 
 BUCKET_TOKENS = 16  # lengths are rounded up to a multiple of this
 # With a multiple of 32 rows every element of a tensor is in a full vector: what is left over is rounded in another way.
