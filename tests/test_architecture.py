@@ -15,6 +15,7 @@ ORDER = [
     "benchmarks",
     "training",
     "evaluation",
+    "export",
     "decoding",
     "models",
     "data",
@@ -30,6 +31,7 @@ ROOM = {
     "logs": "errors",
     "files": "errors",
     "environment": "errors",
+    "extras": "errors",
     "__init__": "errors",
 }
 

@@ -101,7 +101,11 @@ def test_a_recipe_suits_its_corpus_and_an_override_still_wins() -> None:
 
 @pytest.mark.parametrize("command", SCHEMAS)
 def test_a_config_survives_being_written_and_read(command: str) -> None:
-    needed = {"replay": ["incident=somewhere"], "bench": ["subject=train"]}
+    needed = {
+        "replay": ["incident=somewhere"],
+        "bench": ["subject=train"],
+        "export": ["format=huggingface", "output=out"],
+    }
     config = load_config(command, needed.get(command, []))
     assert from_plain(SCHEMAS[command], yaml.safe_load(yaml.safe_dump(to_plain(config)))) == config
 

@@ -109,6 +109,18 @@ COMMANDS = {
         {"--json": Flag("json", "print JSON", bool), "--device": _DEVICE},
         argument=Flag("subject", "machine, train, loss, attention, data or start"),
     ),
+    "export": Command(
+        "write a model for CTranslate2 or Hugging Face transformers, and compare what they say",
+        "tfm export ctranslate2 --output model.ct2 --quantization int8",
+        "transformer_cli.commands.export:run",
+        {
+            "--checkpoint": _CHECKPOINT,
+            "--output": Flag("output", "folder for the model, written whole or not at all"),
+            "--overwrite": Flag("overwrite", "replace an earlier export", bool),
+            "--quantization": Flag("quantization", "of CTranslate2: float32 (default), int8, int8_float32, int16, …"),
+        },
+        argument=Flag("format", "ctranslate2 or huggingface"),
+    ),
     "replay": Command(
         "run the update again that ended a diverged run",
         "tfm replay runs/NAME/incidents/step-00001204",

@@ -26,6 +26,7 @@ from transformer_cli.schema import (
     BenchConfig,
     DoctorConfig,
     EvaluateConfig,
+    ExportConfig,
     PrepareConfig,
     ReplayConfig,
     TrainConfig,
@@ -40,6 +41,7 @@ SCHEMAS: dict[str, type] = {
     "doctor": DoctorConfig,
     "bench": BenchConfig,
     "replay": ReplayConfig,
+    "export": ExportConfig,
 }
 MAX_YAML_BYTES = 1_000_000
 RENAMED_SETTINGS = {"max_batch_cells": "tokens_per_batch"}  # of `train`, in files that older versions wrote

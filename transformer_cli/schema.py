@@ -527,6 +527,48 @@ class ReplayConfig:
     device: Device = Device.auto
 
 
+class ExportFormat(Enum):
+    ctranslate2 = "ctranslate2"
+    huggingface = "huggingface"
+
+
+class Quantization(Enum):
+    """What CTranslate2 keeps weights in."""
+
+    float32 = "float32"
+    int8 = "int8"
+    int8_float32 = "int8_float32"  # int8 is the same here, but follows the device where it computes in fewer bits
+    int8_float16 = "int8_float16"
+    int8_bfloat16 = "int8_bfloat16"
+    int16 = "int16"
+    float16 = "float16"
+    bfloat16 = "bfloat16"
+
+
+@dataclass
+class ExportConfig:
+    """`tfm export`."""
+
+    format: ExportFormat = MISSING
+    checkpoint: str | None = None
+    runs: str = "runs"
+    output: str = MISSING  # folder, written whole or not at all
+    overwrite: bool = False  # replace an earlier export
+    quantization: Quantization = Quantization.float32  # format=ctranslate2 only
+
+    def __post_init__(self) -> None:
+        if self.format is ExportFormat.huggingface and self.quantization is not Quantization.float32:
+            raise ConfigError(
+                f"quantization={self.quantization.name}: format=huggingface keeps float32."
+                " Leave it out, or export ctranslate2"
+            )
+
+
+class Engine(Enum):
+    tfm = "tfm"
+    ctranslate2 = "ctranslate2"  # of a folder that `tfm export ctranslate2` wrote
+
+
 @dataclass
 class TranslateConfig:
     """`tfm translate`."""
@@ -537,6 +579,7 @@ class TranslateConfig:
     output: str | None = None  # file, written whole or not at all; unset: standard output
     overwrite: bool = False
     strict: bool = False  # stop at a line that is not UTF-8 instead of replacing its bytes
+    engine: Engine = Engine.tfm
     seed: int = 1
     device: Device = Device.auto
     decode: DecodeConfig = field(default_factory=DecodeConfig)
@@ -555,6 +598,7 @@ class EvaluateConfig:
     reference: Any = None  # own test set: its reference translation, or a list of several
     hypotheses: str | None = None  # file for the translations; unset: beside the model
     json: bool = False
+    engine: Engine = Engine.tfm
     seed: int = 1
     device: Device = Device.auto
     data: DataConfig | None = None  # unset: the corpus that the model was trained on

@@ -15,6 +15,8 @@ from transformer_cli.data.corpus import ParallelText, load_text
 from transformer_cli.data.download import fetch
 from transformer_cli.data.lines import read_lines
 from transformer_cli.data.prepare import prepare
+from transformer_cli.decoding.ctranslate2 import CTranslate2Translator
+from transformer_cli.decoding.exported import Exported, locate_export
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
 from transformer_cli.evaluation.metrics import Score, check_line_counts, score
@@ -24,11 +26,14 @@ from transformer_cli.files import faults, write_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.file import ModelFile, locate_model, read_model
-from transformer_cli.schema import DataConfig, DecodeConfig, EvaluateConfig
+from transformer_cli.schema import DataConfig, DecodeConfig, Engine, EvaluateConfig
 from transformer_cli.training.run_directory import read_config, run_of
 
 # Those that Moses has rules for; for others its tokens would be nobody's.
 MOSES_LANGUAGES = ("cs", "de", "en", "es", "fi", "fr", "hu", "it", "lv", "nl", "pl", "pt", "ro", "ru", "sv")
+
+
+Scored = ModelFile | Exported
 
 
 @dataclass(frozen=True)
@@ -45,8 +50,13 @@ def run(config: EvaluateConfig) -> None:
     if sys.stdout is None:
         raise EnvironmentFault("standard output: closed. Open it, for the scores to be printed")
     device = choose_device(config.device)
-    path = locate_model(config.checkpoint, config.runs)
-    model = read_model(path)
+    model: Scored
+    if config.engine is Engine.ctranslate2:
+        model = locate_export(config.checkpoint, program=config.engine.name)
+        path = model.directory
+    else:
+        path = locate_model(config.checkpoint, config.runs)
+        model = read_model(path)
     test = own_files(config) if config.source is not None else corpus_test_set(config, model, path)
     saved_as = output_file(config) or default_file(path, model, test)
     report(path, model, test, config.decode, device, seed=config.seed, saved_as=saved_as, as_json=config.json)
@@ -62,7 +72,7 @@ def report_test_set(
 
 def report(
     path: Path,
-    model: ModelFile,
+    model: Scored,
     test: TestSet,
     decode: DecodeConfig,
     device: torch.device,
@@ -88,15 +98,18 @@ def report(
         LOGGER.info("translations: %s", saved_as)
 
 
-def translate(model: ModelFile, test: TestSet, decode: DecodeConfig, device: torch.device, *, seed: int) -> list[str]:
-    translator = Translator(model.build(device), model.tokenizers, decode, device=device, seed=seed)
+def translate(model: Scored, test: TestSet, decode: DecodeConfig, device: torch.device, *, seed: int) -> list[str]:
+    if isinstance(model, Exported):
+        translator: Translator = CTranslate2Translator(model, decode, device=device, seed=seed)
+    else:
+        translator = Translator(model.build(device), model.tokenizers, decode, device=device, seed=seed)
     with tqdm(
         total=len(test.sources), unit="line", desc="translate", disable=None, leave=False, file=sys.stderr
     ) as bar:
         return [result.text for result in translator.translate(test.sources, on_progress=bar.update)]
 
 
-def all_scores(hypotheses: Sequence[str], references: Sequence[Sequence[str]], model: ModelFile) -> list[Score]:
+def all_scores(hypotheses: Sequence[str], references: Sequence[Sequence[str]], model: Scored) -> list[Score]:
     """sacrebleu's three, then the tokenised BLEU of papers; that of the paper itself for English-German."""
     scores = score(hypotheses, references)
     if model.target_lang in MOSES_LANGUAGES:
@@ -121,7 +134,7 @@ def output_file(config: EvaluateConfig) -> Path | None:
     return file
 
 
-def default_file(path: Path, model: ModelFile, test: TestSet) -> Path | None:
+def default_file(path: Path, model: Scored, test: TestSet) -> Path | None:
     """In the run directory of the model, else beside it; nowhere, with a warning, where that cannot be written."""
     folder = run_of(path) or path.parent
     file = folder / f"hypotheses.{test.name}.{model.target_lang}"
@@ -149,7 +162,7 @@ def reference_files(config: EvaluateConfig) -> list[str]:
     return [config.reference] if isinstance(config.reference, str) else [str(file) for file in config.reference]
 
 
-def corpus_test_set(config: EvaluateConfig, model: ModelFile, path: Path) -> TestSet:
+def corpus_test_set(config: EvaluateConfig, model: Scored, path: Path) -> TestSet:
     """The test set of `data=`, or of the corpus that the model was trained on."""
     if config.data is not None:
         return named_test_set(config.data, model)
@@ -159,7 +172,7 @@ def corpus_test_set(config: EvaluateConfig, model: ModelFile, path: Path) -> Tes
         raise DataError(f"{error}, or give --source and --reference (this is the corpus of the model's run)") from error
 
 
-def named_test_set(data: DataConfig, model: ModelFile) -> TestSet:
+def named_test_set(data: DataConfig, model: Scored) -> TestSet:
     if (data.source_lang, data.target_lang) != (model.source_lang, model.target_lang):
         raise ConfigError(
             f"data={data.name}: {data.source_lang} → {data.target_lang}, but the model translates"
@@ -169,7 +182,7 @@ def named_test_set(data: DataConfig, model: ModelFile) -> TestSet:
     return TestSet(f"{data.name}.test", text.sources, [text.targets])
 
 
-def own_corpus(model: ModelFile, path: Path) -> DataConfig:
+def own_corpus(model: Scored, path: Path) -> DataConfig:
     """What the model's run directory says of its corpus; for a model that has left it, our corpus of that name.
 
     A model file can come from anybody, so nothing is read or downloaded from where it says.
@@ -183,7 +196,7 @@ def own_corpus(model: ModelFile, path: Path) -> DataConfig:
     raise ConfigError(f"{path}: was trained on `{name}`, which is not here. Add data=NAME, or --source and --reference")
 
 
-def load_test(data: DataConfig, model: ModelFile) -> ParallelText:
+def load_test(data: DataConfig, model: Scored) -> ParallelText:
     """The test set as raw text; from the prepared corpus where it was held out of the training text."""
     if data.test is not None or data.builtin is not None:
         fetch(data, progress=True)

@@ -8,16 +8,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+import torch
 from tqdm import tqdm
 
 from transformer_cli.data.lines import split_lines
+from transformer_cli.decoding.ctranslate2 import CTranslate2Translator
+from transformer_cli.decoding.exported import Exported, locate_export
 from transformer_cli.decoding.translator import Translated, Translator
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
 from transformer_cli.files import writing_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
-from transformer_cli.models.file import locate_model, read_model
-from transformer_cli.schema import TranslateConfig
+from transformer_cli.models.file import ModelFile, locate_model, read_model
+from transformer_cli.schema import Engine, TranslateConfig
 
 READ_BYTES = 1 << 20  # translated together: enough to sort by length, small enough to see progress
 BOM = b"\xef\xbb\xbf"
@@ -27,12 +30,19 @@ def run(config: TranslateConfig) -> None:
     """Translate `config.input` or stdin to `config.output` or stdout. Raises TfmError."""
     check_paths(config)
     device = choose_device(config.device)
-    model = read_model(locate_model(config.checkpoint, config.runs))
-    translator = Translator(model.build(device), model.tokenizers, config.decode, device=device, seed=config.seed)
+    model, translator = open_translator(config, device)
     with open_input(config.input) as source, open_output(config.output) as sink:
         if config.input is None and source.isatty():
             LOGGER.info("%s → %s: type a line, Ctrl-D ends", model.source_lang, model.target_lang)
         translate_stream(translator, source, sink, config)
+
+
+def open_translator(config: TranslateConfig, device: torch.device) -> tuple[ModelFile | Exported, Translator]:
+    if config.engine is Engine.ctranslate2:
+        exported = locate_export(config.checkpoint, program=config.engine.name)
+        return exported, CTranslate2Translator(exported, config.decode, device=device, seed=config.seed)
+    model = read_model(locate_model(config.checkpoint, config.runs))
+    return model, Translator(model.build(device), model.tokenizers, config.decode, device=device, seed=config.seed)
 
 
 def check_paths(config: TranslateConfig) -> None:

@@ -1,0 +1,213 @@
+"""`tfm export`: what it leaves, and what it refuses. The model copies letters, badly."""
+
+import json
+import os
+import resource
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.contract import error_line, refused, run
+from tests.golden.make import FOLDER
+from tests.test_export import model_file
+from tests.toy_run import sentences
+from transformer_cli.decoding.exported import read_export, sha256_of
+from transformer_cli.errors import CheckpointError
+from transformer_cli.export import huggingface
+from transformer_cli.export import verify as verifying
+from transformer_cli.models.file import write_model
+from transformer_cli.schema import Positions
+
+PACKAGES = {"ctranslate2": "ctranslate2", "huggingface": "transformers"}
+EXPORT = ["export", "ctranslate2", "--checkpoint", "model.safetensors", "--output", "out"]
+FORMATS = pytest.mark.parametrize("form", PACKAGES)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A working folder with a model and a text of six lines."""
+    (tmp_path / "model.safetensors").write_bytes((FOLDER / "joint-pre.safetensors").read_bytes())
+    (tmp_path / "text").write_text("".join(f"{line}\n" for line in sentences(6, seed=5)), encoding="utf-8")
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def exported_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("ctranslate2")
+    place = tmp_path_factory.mktemp("exported")
+    (place / "model.safetensors").write_bytes((FOLDER / "joint-pre.safetensors").read_bytes())
+    ran = run(EXPORT, place)
+    assert ran.code == 0, ran.err
+    return place / "out"
+
+
+@pytest.fixture
+def exported(folder: Path, exported_once: Path) -> Path:
+    """The working folder, with an export of its model."""
+    shutil.copytree(exported_once, folder / "out")
+    return folder
+
+
+def export(form: str, *more: str) -> list[str]:
+    return ["export", form, *EXPORT[2:], *more]
+
+
+@FORMATS
+def test_an_export_tells_what_it_was_made_from_and_how_it_was_verified(folder: Path, form: str) -> None:
+    pytest.importorskip(PACKAGES[form])
+    ran = run(export(form), folder)
+    assert ran.code == 0, ran.err
+    facts = json.loads((folder / "out" / "export.json").read_bytes())
+    assert facts["model_sha256"] == sha256_of(folder / "model.safetensors")
+    assert facts["library"].startswith(PACKAGES[form])
+    verdict = facts["verified"]
+    assert verdict["tokens"] > 200
+    assert verdict["largest_difference"] <= verdict["tolerance"] == 1e-4
+    assert 0 < verdict["greedy_compared"] == verdict["greedy_identical"]
+    assert sorted(os.listdir(folder / "out")) == sorted([*facts["files"], "export.json"])
+    assert sorted(os.listdir(folder)) == ["model.safetensors", "out", "text"]
+    text = ran.out.decode()
+    assert text.startswith("out: model.safetensors, for ")
+    assert "nats (tolerance 0.0001, for the largest)" in text
+    assert text.count("\n") == 5
+
+
+@pytest.mark.parametrize("quantization", ["int8", "int16", "bfloat16"])
+def test_fewer_bits_are_compared_by_the_mean(folder: Path, quantization: str) -> None:
+    pytest.importorskip("ctranslate2")
+    ran = run([*EXPORT, "--quantization", quantization], folder)
+    assert ran.code == 0, ran.err
+    assert b"(tolerance 0.1, for the mean)" in ran.out
+    facts = json.loads((folder / "out" / "export.json").read_bytes())
+    assert facts["quantization"] == quantization
+    assert 0 < facts["verified"]["mean_difference"] <= 0.1
+
+
+def test_overwriting_replaces_an_export_and_nothing_else(exported: Path) -> None:
+    folder = exported
+    refused(EXPORT, folder, code=2, says=["out: exists already", "--overwrite"])
+    assert run([*EXPORT, "--quantization", "int8", "--overwrite"], folder).code == 0
+    assert json.loads((folder / "out" / "export.json").read_bytes())["quantization"] == "int8"
+    assert sorted(os.listdir(folder)) == ["model.safetensors", "out", "text"]
+    (folder / "out" / "mine").touch()
+    refused([*EXPORT, "--overwrite"], folder, code=2, says=["out: is there, and holds mine", "another --output"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (EXPORT[:2], 2, ["output: not set"]),
+        (["export", *EXPORT[2:]], 2, ["format: not set"]),
+        (["export", "ctranslate", *EXPORT[2:]], 2, ["format: "]),
+        ([*EXPORT, "--quantization", "int4"], 2, ["quantization: "]),
+        (export("huggingface", "--quantization", "int8"), 2, ["quantization=int8: format=huggingface keeps float32"]),
+        ([*EXPORT[:-1], "text"], 2, ["text: not a folder"]),
+        ([*EXPORT[:-1], "."], 2, [".: is there, and holds model.safetensors"]),
+        ([*EXPORT[:-1], "no/out"], 5, ["no: no such folder"]),
+        ([*EXPORT[:3], "text", *EXPORT[4:]], 4, ["text: cut short or not a safetensors file"]),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_exported_is_refused_in_one_line(
+    folder: Path, arguments: list[str], code: int, says: list[str]
+) -> None:
+    pytest.importorskip("ctranslate2")
+    pytest.importorskip("transformers")
+    refused(arguments, folder, code=code, says=says)
+
+
+def test_an_option_that_the_format_cannot_express_is_named(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    write_model(tmp_path / "model.safetensors", model_file(positions=Positions.rotary))
+    refused(export("huggingface"), tmp_path, code=2, says=["model.positions=rotary: ", "tfm export ctranslate2"])
+
+
+@FORMATS
+def test_a_package_that_is_not_installed_is_named_with_its_extra(
+    folder: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, PACKAGES[form], None)
+    says = [f"tfm export {form}: the package {PACKAGES[form]} cannot be imported", "transformer-cli[export]"]
+    refused(export(form), folder, code=5, says=says)
+
+
+def test_a_model_that_says_something_else_is_not_published(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("transformers")
+    monkeypatch.setattr(huggingface, "order", lambda config: huggingface.torch.arange(config.d_model))
+    says = ["model.safetensors: does not say the same in transformers", "largest difference", "report it"]
+    refused(export("huggingface"), folder, code=4, says=says)
+
+
+@FORMATS
+@pytest.mark.parametrize("n_bytes", [15_000, 170_000])
+def test_a_disk_that_takes_no_more_leaves_no_half_of_an_export(folder: Path, form: str, n_bytes: int) -> None:
+    """The first limit stops the weights, the second the table of letters."""
+    pytest.importorskip(PACKAGES[form])
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, before[1]))
+    try:
+        ran = run(export(form), folder)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    error_line(ran, code=5, says=["out: cannot save the export: ", "Make room"])
+    assert sorted(os.listdir(folder)) == ["model.safetensors", "text"]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda out: (out / "export.json").unlink(), "holds no export.json. Name a folder of `tfm export ctranslate2`"),
+        (lambda out: (out / "export.json").write_text("{"), "export.json: damaged"),
+        (lambda out: (out / "export.json").write_text('{"program": "ctranslate2"}'), "export.json: damaged"),
+        (lambda out: (out / "export.json").write_text('{"program": "huggingface"}'), "was exported for huggingface"),
+        (lambda out: (out / "source.spm").write_bytes(b"no model"), "tokenizer: not a SentencePiece model"),
+        (lambda out: (out / "model.bin").write_bytes(b"no model"), "CTranslate2 cannot load it"),
+        (lambda out: (out / "config.json").write_text("{"), "CTranslate2 cannot load it"),
+    ],
+    ids=["no facts", "no JSON", "few facts", "another program", "no tokenizer", "no model", "no config"],
+)
+def test_a_damaged_export_is_refused_by_the_engine(exported: Path, spoil: Callable[[Path], Any], says: str) -> None:
+    folder = exported
+    spoil(folder / "out")
+    refused(["translate", "engine=ctranslate2", "--checkpoint", "out"], folder, code=4, says=[says], stdin=b"a b\n")
+
+
+def test_the_engine_needs_an_export(folder: Path) -> None:
+    refused(["translate", "engine=ctranslate2"], folder, code=4, says=["engine=ctranslate2: needs an exported model"])
+    with pytest.raises(CheckpointError, match=r"holds no export\.json"):
+        read_export(folder, program="ctranslate2")
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ("decode=sample", "decode.search=sample: engine=ctranslate2 draws"),
+        ("decode.exact=true", "decode.exact=True: engine=ctranslate2 does not have it"),
+        ("decode.max_source_length=4000", "decode.max_source_length=4000: with decode.max_extra_length=50 up to 4051"),
+    ],
+)
+def test_what_the_engine_would_not_do_is_refused_by_name(exported: Path, option: str, says: str) -> None:
+    refused(["translate", "engine=ctranslate2", "--checkpoint", "out", option], exported, code=2, says=[says])
+
+
+def test_both_commands_take_the_engine(exported: Path) -> None:
+    folder = exported
+    ours, theirs = ["--checkpoint", "model.safetensors"], ["--checkpoint", "out", "engine=ctranslate2"]
+    text = (folder / "text").read_bytes() + b"\n \nj i h\xff"
+    translated = [run(["translate", "decode=greedy", *which], folder, stdin=text) for which in (ours, theirs)]
+    assert translated[0] == translated[1]
+    assert translated[0].out.count(b"\n") == 9
+    files = ["--source", "text", "--reference", "text", "--json", "decode=greedy"]
+    scores = [json.loads(run(["evaluate", *files, *which], folder).out)["scores"] for which in (ours, theirs)]
+    assert scores[0] == scores[1]
+
+
+def test_lines_for_the_comparison_are_made_up_where_there_are_none() -> None:
+    lines = verifying.made_up(model_file().tokenizers.source)
+    assert len(lines) == verifying.N_LINES
+    assert lines == verifying.made_up(model_file().tokenizers.source)
+    assert all(line.strip() for line in lines)

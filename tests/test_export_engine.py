@@ -1,0 +1,95 @@
+"""CTranslate2 as the engine of the Translator: the same lines, and scores that mean the same."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.test_export import model_file
+from tests.toy_translator import GREEDY, sentences
+from transformer_cli.decoding.ctranslate2 import CTranslate2Translator
+from transformer_cli.decoding.exported import facts_of, read_export
+from transformer_cli.decoding.search import length_penalty
+from transformer_cli.decoding.translator import Piece, Translator
+from transformer_cli.export import ctranslate2 as to_ctranslate2
+from transformer_cli.export import verify
+from transformer_cli.export.publish import publishing
+from transformer_cli.models.file import ModelFile
+from transformer_cli.schema import DecodeConfig, Norm, Tying
+
+CPU = torch.device("cpu")
+LINES = ["", *sentences(20, seed=7), " \u00a0", *sentences(2, seed=8, longest=60), "the cat ."]
+
+
+def both(model: ModelFile, folder: Path, **options: Any) -> tuple[Translator, Translator]:
+    """Ours and theirs."""
+    pytest.importorskip("ctranslate2")
+    config = DecodeConfig(**{"max_extra_length": 6, "max_source_length": 40, **options})
+    facts = facts_of(model, "", program="ctranslate2", max_positions=None)
+    with publishing(folder / "out", facts) as directory:
+        to_ctranslate2.convert(model, directory)
+    exported = read_export(folder / "out", program="ctranslate2")
+    ours = Translator(model.build(CPU), model.tokenizers, config, device=CPU)
+    return ours, CTranslate2Translator(exported, config, device=CPU)
+
+
+@pytest.mark.parametrize("batch_tokens", [30, 4096])
+def test_greedy_search_says_the_same_for_every_line(tmp_path: Path, batch_tokens: int) -> None:
+    ours, theirs = both(model_file(norm=Norm.pre), tmp_path, batch_tokens=batch_tokens, **GREEDY)
+    for wanted, found in zip(ours.translate(LINES), theirs.translate(LINES), strict=True):
+        assert found.text == wanted.text
+        assert (found.split, found.hit_limit) == (wanted.split, wanted.hit_limit)
+        if not wanted.hit_limit:
+            assert found.hypotheses[0][1] == pytest.approx(wanted.hypotheses[0][1], abs=1e-3)
+
+
+@pytest.mark.parametrize("alpha", [0, 0.6, 1])
+def test_the_score_of_a_hypothesis_is_what_reading_it_back_gives(tmp_path: Path, alpha: float) -> None:
+    model = model_file(norm=Norm.pre, tie_embeddings=Tying.none, gain=1)
+    model.weights["own_output.weight"][model.tokenizers.target.eos_id] += 0.16  # about every tenth token
+    _, theirs = both(model, tmp_path, length_penalty=alpha, n_best=3, max_extra_length=30)
+    pieces = [Piece(n, 0, ids) for n, ids in enumerate(model.tokenizers.source.encode(sentences(8, seed=9)))]
+    found = theirs._settle(pieces, 1)
+    n_checked = 0
+    for piece, hypotheses in zip(pieces, found, strict=True):
+        ended = [h for h in hypotheses if h.finished]
+        assert ended == sorted(ended, key=lambda h: -h.score)
+        assert len(hypotheses) == 3
+        for told, h in zip(log_probs(model, [piece.ids] * len(ended), [h.ids for h in ended]), ended, strict=True):
+            assert h.log_prob == pytest.approx(sum(told), abs=1e-3)
+            assert h.score == pytest.approx(sum(told) / length_penalty(len(told), alpha), abs=1e-3)
+            n_checked += 1
+    assert n_checked >= 16
+
+
+def log_probs(model: ModelFile, sources: list[list[int]], targets: list[list[int]]) -> list[list[float]]:
+    return verify.log_probs(model.build(CPU), sources, targets, model.tokenizers.target)
+
+
+def test_padding_and_bos_are_never_said(tmp_path: Path) -> None:
+    model = model_file(norm=Norm.pre, tie_embeddings=Tying.none)
+    target = model.tokenizers.target
+    ours, theirs = both(model, tmp_path, **GREEDY)
+    said = [i for result in ours.translate(LINES) for i in target.encode([result.text])[0]]
+    likeliest = max(set(said), key=said.count)
+    weights = dict(model.weights)
+    output = weights["own_output.weight"].clone()
+    output[target.pad_id] = output[target.bos_id] = 1.5 * output[likeliest]
+    weights["own_output.weight"] = output
+    (tmp_path / "tempting").mkdir()
+    ours, theirs = both(replace(model, weights=weights), tmp_path / "tempting", **GREEDY)
+    (spoken,) = theirs.engine.translate_batch([target.pieces([likeliest])], beam_size=1)  # type: ignore[attr-defined]
+    assert {"<pad>", "<s>"} & set(spoken.hypotheses[0]), "nothing tempted it"
+    for wanted, found in zip(ours.translate(LINES), theirs.translate(LINES), strict=True):
+        assert found.text == wanted.text
+        assert found.hypotheses[0][1] == pytest.approx(wanted.hypotheses[0][1], abs=1e-2)
+
+
+def test_a_line_keeps_its_own_limit_in_a_batch(tmp_path: Path) -> None:
+    ours, theirs = both(model_file(norm=Norm.pre), tmp_path, max_extra_length=0, **GREEDY)
+    lines = ["the cat .", *sentences(6, seed=3, longest=30)]
+    together = [result.text for result in theirs.translate(lines)]
+    assert together == [result.text for result in ours.translate(lines)]
+    assert together == [theirs.translate([line])[0].text for line in lines]

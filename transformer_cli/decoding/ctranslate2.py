@@ -1,0 +1,161 @@
+"""The same Translator with CTranslate2 as its engine: an exported model, searched by that library.
+
+It follows the same number of hypotheses, but by its own rules: EOS counts only among the N likeliest continuations, and
+a sentence is done as soon as N hypotheses have ended, or with decode.length_penalty=0 as soon as the likeliest has.
+What it finds is scored and ranked as our own search does, so that a score means the same.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
+from typing import Any
+
+import torch
+from torch import nn
+
+from transformer_cli.decoding.exported import Exported
+from transformer_cli.decoding.search import Hypothesis, length_penalty
+from transformer_cli.decoding.translator import Piece, Translator, batches
+from transformer_cli.errors import CheckpointError, ConfigError, quoted
+from transformer_cli.extras import imported
+from transformer_cli.schema import DecodeConfig, SearchKind
+
+# Keys of `decode` that this engine obeys; it refuses any other that is not at its default.
+OBEYED = (
+    *("search", "beam_size", "length_penalty", "n_best", "max_extra_length"),
+    *("max_source_length", "long_lines", "batch_tokens"),
+)
+BATCHES_AT_ONCE = 16  # for each thread: enough to keep all busy, few enough to see progress
+
+
+class CTranslate2Translator(Translator):
+    """Lines to lines. Raises ConfigError for what CTranslate2 cannot do, and CheckpointError for a damaged model."""
+
+    def __init__(self, exported: Exported, config: DecodeConfig, *, device: torch.device, seed: int = 1) -> None:
+        check(config, exported)
+        super().__init__(nothing(), exported.tokenizers, config, device=device, seed=seed)
+        self.goes_on = config.length_penalty > 0 and config.beam_size > 1
+        self.n_threads = torch.get_num_threads()
+        library = imported("ctranslate2", needs="engine=ctranslate2")
+        try:
+            # Each thread takes batches of its own: one product is too small to be shared.
+            self.engine = library.Translator(
+                str(exported.directory), device=device.type, inter_threads=self.n_threads, intra_threads=1
+            )
+        except (RuntimeError, ValueError) as error:
+            raise CheckpointError(
+                f"{exported.directory}: CTranslate2 cannot load it ({quoted(str(error))})."
+                " Write it again with `tfm export ctranslate2 --overwrite`"
+            ) from error
+        target = exported.tokenizers.target
+        self.ids = {piece: number for number, piece in enumerate(target.pieces(range(len(target))))}
+
+    def _batches(self, pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
+        """As many together as keep all threads busy; the longest first."""
+        cells = self.config.batch_tokens * BATCHES_AT_ONCE * self.n_threads
+        return batches(pieces, max_cells=cells // self.config.beam_size)
+
+    def _settle(self, batch: Sequence[Piece], first_line: int) -> list[list[Hypothesis]]:
+        """What the library finds; once more, alone, where it said PAD or BOS, or went on for longer than the line may.
+
+        It knows one longest length for a batch.
+        """
+        parts = list(batches(batch, max_cells=self.config.batch_tokens // self.config.beam_size))
+        found = {
+            (piece.line, piece.part): hypotheses
+            for part, results in zip(parts, [self._ask(part) for part in parts], strict=True)
+            for piece, hypotheses in zip(part, [self._hypotheses(result.result()) for result in results], strict=True)
+        }
+        for piece in batch:
+            hypotheses = found[piece.line, piece.part]
+            if any(self.control.pad in h.ids or self.control.bos in h.ids for h in hypotheses):
+                found[piece.line, piece.part] = self._without_control(piece)
+            elif any(len(h.ids) + h.finished > self._longest([piece]) for h in hypotheses):
+                (result,) = self._ask([piece])
+                found[piece.line, piece.part] = self._hypotheses(result.result())
+        return [found[piece.line, piece.part] for piece in batch]
+
+    def _without_control(self, piece: Piece) -> list[Hypothesis]:
+        """Hypotheses without PAD and BOS.
+
+        These are not forbidden until they come up, because the library gives their share of the probability to the
+        other tokens; so what it finds now is read back for its score.
+        """
+        (result,) = self._ask([piece], never=[self.control.pad, self.control.bos])
+        hypotheses = self._hypotheses(result.result())
+        source, target = self.tokenizers.source, self.tokenizers.target
+        read = self.engine.score_batch(
+            [source.pieces(piece.ids)] * len(hypotheses), [target.pieces(h.ids) for h in hypotheses], max_input_length=0
+        )
+        return self._ranked(
+            (h.ids, sum(told.log_probs[: len(h.ids) + h.finished]), h.finished)
+            for h, told in zip(hypotheses, read, strict=True)
+        )
+
+    def _ask(self, batch: Sequence[Piece], *, never: Sequence[int] = ()) -> list[Any]:
+        """Results to wait for, one for each piece; `never` are tokens that may not be said."""
+        config, target = self.config, self.tokenizers.target
+        results: list[Any] = self.engine.translate_batch(
+            [self.tokenizers.source.pieces(piece.ids) for piece in batch],
+            asynchronous=True,
+            beam_size=config.beam_size,
+            # With a length penalty it goes on until N have ended; all of them are asked for, and ranked here.
+            num_hypotheses=config.beam_size if self.goes_on else config.n_best,
+            length_penalty=1.0 if self.goes_on else 0.0,
+            max_decoding_length=self._longest(batch),
+            min_decoding_length=0,
+            max_input_length=0,
+            return_scores=True,
+            return_end_token=True,
+            suppress_sequences=[[piece] for piece in target.pieces(never)] or None,
+        )
+        return results
+
+    def _longest(self, batch: Sequence[Piece]) -> int:
+        """Tokens that a translation may have; both sides count their EOS."""
+        return max(len(piece.ids) for piece in batch) + 1 + self.config.max_extra_length
+
+    def _hypotheses(self, result: Any) -> list[Hypothesis]:
+        found = []
+        for pieces, score in zip(result.hypotheses, result.scores, strict=True):
+            ids = [self.ids[piece] for piece in pieces]
+            finished = ids[-1:] == [self.control.eos]
+            log_prob = score * len(ids) if self.goes_on else score  # theirs is divided by the length
+            found.append((ids[:-1] if finished else ids, log_prob, finished))
+        return self._ranked(found)
+
+    def _ranked(self, found: Iterable[tuple[list[int], float, bool]]) -> list[Hypothesis]:
+        """The best, from ids without EOS, log-probability, and whether it has ended."""
+        alpha = self.config.length_penalty
+        hypotheses = [
+            Hypothesis(ids, log_prob / length_penalty(len(ids) + finished, alpha), log_prob, finished)
+            for ids, log_prob, finished in found
+        ]
+        hypotheses.sort(key=lambda h: (h.finished, h.score), reverse=True)
+        return hypotheses[: self.config.n_best]
+
+
+def check(config: DecodeConfig, exported: Exported) -> None:
+    """Refuse by name what the engine would not do."""
+    if config.search is SearchKind.sample:
+        raise ConfigError(
+            "decode.search=sample: engine=ctranslate2 draws by a seed of its own for each thread, so that no sample"
+            " could be had again. Leave engine=ctranslate2 out, or choose decode=beam"
+        )
+    defaults = DecodeConfig()
+    for key in (field.name for field in fields(config) if field.name not in OBEYED):
+        if getattr(config, key) != getattr(defaults, key):
+            raise ConfigError(
+                f"decode.{key}={getattr(config, key)}: engine=ctranslate2 does not have it. Leave one of them out"
+            )
+    longest = config.max_source_length + config.max_extra_length + 1
+    if exported.max_positions is not None and longest > exported.max_positions:
+        raise ConfigError(
+            f"decode.max_source_length={config.max_source_length}: with decode.max_extra_length"
+            f"={config.max_extra_length} up to {longest} tokens, and {exported.directory} knows"
+            f" {exported.max_positions}. Lower one of them"
+        )
+
+
+def nothing() -> Any:
+    """In the place of the model, which is elsewhere."""
+    return nn.Module()

@@ -1,0 +1,61 @@
+"""A SentencePiece model that does to a text by itself what our tokenizer does before it asks SentencePiece."""
+
+import importlib
+import unicodedata
+from functools import cache
+from itertools import accumulate
+from typing import Any
+
+import sentencepiece
+
+from transformer_cli.data.tokenizer import Tokenizer, normalize
+
+N_CODE_POINTS = 0x110000
+SPACE = " "
+
+
+def normalising(tokenizer: Tokenizer) -> bytes:
+    """The model with a table of composed letters and plain spaces in it, for programs that give it raw text.
+
+    Left over are texts whose marks stand in another order than Unicode's own.
+    """
+    model = messages().ModelProto.FromString(tokenizer.model_bytes)
+    model.normalizer_spec.precompiled_charsmap = compiled()
+    model.normalizer_spec.name = "user_defined"
+    written: bytes = model.SerializeToString()
+    return written
+
+
+def messages() -> Any:
+    """Reads and writes what the library itself only holds."""
+    return importlib.import_module("sentencepiece.sentencepiece_model_pb2")
+
+
+@cache
+def compiled() -> bytes:
+    """The table as SentencePiece keeps it, the same for every model."""
+    sentencepiece.set_min_log_level(3)  # its progress log would go to stderr, which is ours
+    normalizer = sentencepiece.SentencePieceNormalizer(norm_map=list(rewritten().items()))
+    spec = messages().NormalizerSpec.FromString(normalizer.serialized_normalizer_spec())
+    table: bytes = spec.precompiled_charsmap
+    return table
+
+
+def rewritten() -> dict[str, str]:
+    """Every character and every way to spell a composed one that `normalize` does not leave as it is."""
+    found: dict[str, str] = {}
+    for letter in map(chr, range(N_CODE_POINTS)):
+        if unicodedata.normalize("NFD", letter) == letter and not letter.isspace():
+            continue  # as nearly all of them
+        for spelling in (letter, *spellings(letter)):
+            text = normalize(spelling) or SPACE
+            if text != spelling:
+                found[spelling] = text
+    return found
+
+
+def spellings(letter: str) -> list[str]:
+    """With all its marks apart, and with the first ones composed: ḗ as e + ¯ + ´, and as ē + ´."""
+    apart = unicodedata.normalize("NFD", letter)
+    starts = [unicodedata.normalize("NFC", start) for start in accumulate(apart)]
+    return [start + apart[n:] for n, start in enumerate(starts, 1) if len(start) == 1 < len(apart)] + [apart]

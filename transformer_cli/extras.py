@@ -1,0 +1,19 @@
+"""Libraries that only some commands need, and that pip installs on request."""
+
+import importlib
+from types import ModuleType
+
+from transformer_cli.errors import EnvironmentFault
+
+EXTRAS = {"ctranslate2": "export", "transformers": "export"}
+
+
+def imported(name: str, *, needs: str) -> ModuleType:
+    """The library `name`. Raises EnvironmentFault, which tells what `needs` it and how to install it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise EnvironmentFault(
+            f"{needs}: the package {name} cannot be imported ({error})."
+            f" Run `pip install 'transformer-cli[{EXTRAS[name]}]'`"
+        ) from error
