@@ -32,16 +32,17 @@ def attention_weights(
     return scores_BHTS.softmax(-1)
 
 
-def look(q_GNHE: Tensor, k_GHME: Tensor, v_GHME: Tensor, mask: Tensor | None) -> Tensor:
-    """Equation 1 for a few queries of each group, [G, N, H, E]; `mask` is added to the scores."""
+def look(q_GNHE: Tensor, k_GHME: Tensor, v_GHME: Tensor, mask_GHNM: Tensor | None) -> Tensor:
+    """Equation 1 for a few queries of each group, [G, N, H, E]; the mask is added to the scores."""
     if not q_GNHE.is_cpu:
-        y_GHNE = F.scaled_dot_product_attention(q_GNHE.transpose(1, 2), k_GHME, v_GHME, mask)
+        y_GHNE = F.scaled_dot_product_attention(q_GNHE.transpose(1, 2), k_GHME, v_GHME, mask_GHNM)
         return y_GHNE.transpose(1, 2)
+    # For so few queries torch's kernel for CPUs is slower than two products of many small matrices.
     n_groups, n_queries, n_heads, width = q_GNHE.shape
-    q_KNE = (q_GNHE / math.sqrt(width)).transpose(1, 2).reshape(-1, n_queries, width)
-    scores_KNM = torch.bmm(q_KNE, k_GHME.flatten(0, 1).transpose(1, 2))
-    if mask is not None:
-        scores_KNM.view(n_groups, n_heads, n_queries, -1).add_(mask)
+    q_KNE = q_GNHE.transpose(1, 2).reshape(-1, n_queries, width)
+    scores_KNM = torch.bmm(q_KNE, k_GHME.flatten(0, 1).transpose(1, 2)).mul_(width**-0.5)
+    if mask_GHNM is not None:
+        scores_KNM.view(n_groups, n_heads, n_queries, -1).add_(mask_GHNM)
     y_KNE = torch.bmm(scores_KNM.softmax(-1), v_GHME.flatten(0, 1))
     return y_KNE.view(n_groups, n_heads, n_queries, -1).transpose(1, 2)
 
@@ -85,7 +86,7 @@ class SelfAttention(Attention):
         q_RHE, k_RHE, v_RHE = self.project(x_RD, rotation)
         k_GHME, v_GHME = cache.write(layer, k_RHE, v_RHE)
         q_GFHE = q_RHE.unflatten(0, (len(k_GHME), -1))
-        out_RD: Tensor = self.to_out(look(q_GFHE, k_GHME, v_GHME, cache.mask_G1FM).reshape(len(x_RD), -1))
+        out_RD: Tensor = self.to_out(look(q_GFHE, k_GHME, v_GHME, cache.mask_GHFM).reshape(len(x_RD), -1))
         return out_RD
 
     def project(self, x_LD: Tensor, rotation: Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -133,8 +134,10 @@ class CrossAttention(Attention):
         q_BNHE = self.split_heads(self.to_q(x_RD)).unflatten(0, (len(k_BHSE), -1))
         if cache.keeps_attention and layer == len(cache.memory_keys_BHSE) - 1:
             scores_BHNS = q_BNHE.transpose(1, 2) @ k_BHSE.transpose(-1, -2) / math.sqrt(k_BHSE.size(-1))
-            cache.attention_BNS = (scores_BHNS + cache.source_mask_B11S).softmax(-1).mean(1).expand(-1, cache.beam_size, -1)
-        out_RD: Tensor = self.to_out(look(q_BNHE, k_BHSE, v_BHSE, cache.source_mask_B11S).reshape(len(x_RD), -1))
+            cache.attention_BNS = (
+                (scores_BHNS + cache.source_mask_BHNS).softmax(-1).mean(1).expand(-1, cache.beam_size, -1)
+            )
+        out_RD: Tensor = self.to_out(look(q_BNHE, k_BHSE, v_BHSE, cache.source_mask_BHNS).reshape(len(x_RD), -1))
         return out_RD
 
     def project_memory(self, memory_SD: Tensor) -> KeysAndValues:
