@@ -88,7 +88,7 @@ def test_decoding_step_by_step_equals_decoding_at_once(
     """With two beams of three sentences that change places, and sentences that leave, as a search has it."""
     model = toy_model(dtype, **changes)
     source_BS = torch.tensor([[5, 6, 7, 8, 2], [9, 10, 2, PAD, PAD], [11, 12, 13, 2, PAD]])
-    prefix_RT = torch.randint(4, VOCABULARY, (6, 1))
+    prefix_RT = torch.randint(4, VOCABULARY, (3, 1)).repeat_interleave(2, dim=0)  # a sentence's rows begin alike
     moves = {  # after this many steps: the rows and the sentences that go on
         2: ([1, 0, 2, 2, 5, 4], None),  # beams change places, and one takes over from its neighbour
         4: ([0, 0, 5, 4], [0, 2]),  # the middle sentence is done
@@ -110,11 +110,19 @@ def test_decoding_step_by_step_equals_decoding_at_once(
 def test_the_memory_of_a_sentence_is_kept_once_for_all_its_beams() -> None:
     source_BS, _ = toy_pair()
     cache = toy_model().start(source_BS, beam_size=5, max_length=7)
-    assert all(k_BSHE.shape == v_BSHE.shape == (2, 5, 4, 4) for k_BSHE, v_BSHE in cache.memory_BSHE)
-    assert cache.keys_YRHTE.shape == cache.values_YRHTE.shape == (3, 10, 4, 7, 4)
-    taken = cache.keys_YRHTE.data_ptr()
-    cache.reorder(torch.tensor([1, 0, 2, 3, 4]), torch.tensor([0]))
-    assert cache.keys_YRHTE.data_ptr() == taken
+    assert all(k_BHSE.shape == (2, 4, 5, 4) for k_BHSE in cache.memory_keys_BHSE + cache.memory_values_BHSE)
+    assert all(past_GHME.shape == (2, 4, 7 * 5, 4) for past_GHME in cache.keys_GHME + cache.values_GHME)
+
+
+def test_beams_that_change_places_move_no_keys() -> None:
+    source_BS, _ = toy_pair()
+    model = toy_model()
+    cache = model.start(source_BS, beam_size=5, max_length=7)
+    model.step(torch.arange(10), cache)
+    written = [keys_GHME[:, :, :5].clone() for keys_GHME in cache.keys_GHME]
+    cache.reorder(torch.tensor([1, 1, 0, 4, 2, 5, 9, 8, 6, 6]))
+    for keys_GHME, before in zip(cache.keys_GHME, written, strict=True):
+        assert torch.equal(keys_GHME[:, :, :5], before)
 
 
 def test_more_steps_than_announced_are_refused() -> None:

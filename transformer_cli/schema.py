@@ -230,6 +230,11 @@ class LengthNormalization(Enum):
     none = "none"  # 1
 
 
+class Quantize(Enum):
+    none = "none"
+    int8 = "int8"  # products of bytes on a CPU: the weights column by column, what meets them row by row
+
+
 class LongLines(Enum):
     split = "split"  # at sentence ends, translated one by one and joined again
     cut = "cut"
@@ -258,6 +263,7 @@ class DecodeConfig:
     max_source_length: int = 256  # tokens; longer lines are split or cut, and named in a warning
     long_lines: LongLines = LongLines.split
     batch_tokens: int = 4096  # source cells (rows × longest) × beam in one batch
+    quantize: Quantize = Quantize.none
     exact: bool = False  # scores equal to the last bit whatever the neighbours; CPU, one thread, any batch_tokens
 
     def __post_init__(self) -> None:
@@ -277,6 +283,10 @@ class DecodeConfig:
         _check("decode.n_samples", self.n_samples, 2, 1000)
         _check("decode.max_source_length", self.max_source_length, 2, 100_000)
         _check("decode.batch_tokens", self.batch_tokens, 1)
+        if self.exact and self.quantize is not Quantize.none:
+            raise ConfigError(
+                f"decode.quantize={self.quantize.name}: not proved with decode.exact=true. Leave one of them out"
+            )
         if self.search is not SearchKind.beam and self.beam_size != 1:
             raise ConfigError(
                 f"decode.beam_size={self.beam_size}: needs decode.search=beam, not {self.search.name}."

@@ -20,9 +20,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from transformer_cli.decoding.streams import threads_as_before
 from transformer_cli.errors import ConfigError
+from transformer_cli.models.cache import DecoderCache
 from transformer_cli.models.ensemble import AnyModel, Ensemble, EnsembleCache
-from transformer_cli.models.transformer import DecoderCache
 
 BUCKET_TOKENS = 16  # lengths are rounded up to a multiple of this
 # With a multiple of 32 rows every element of a tensor is in a full vector: what is left over is rounded in another way.
@@ -65,8 +66,15 @@ class FixedCache:
     cache: DecoderCache | EnsembleCache
     n_sentences: int
     n_rows: int
+    n_going: int  # sentences that the search still has
+
+    @property
+    def attention_BNS(self) -> Tensor:
+        assert self.cache.attention_BNS is not None
+        return self.cache.attention_BNS[: self.n_going]
 
     def reorder(self, rows_R: Tensor, sentences_B: Tensor | None = None) -> None:
+        self.n_going = self.n_going if sentences_B is None else len(sentences_B)
         sentences_B = sentences_B if sentences_B is None else filled(sentences_B, self.n_sentences)
         self.cache.reorder(filled(rows_R, self.n_rows), sentences_B)
 
@@ -89,9 +97,6 @@ def fixed(step: Callable[[Tensor, Any], Tensor]) -> Callable[[Tensor, FixedCache
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Inside, torch's kernels use one thread; outside, as many as before."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with threads_as_before():
+        torch.set_num_threads(1)
         yield
-    finally:
-        torch.set_num_threads(before)

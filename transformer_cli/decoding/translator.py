@@ -29,11 +29,14 @@ from transformer_cli.decoding.search import (
     longest_translation,
     rows_per_sentence,
 )
+from transformer_cli.decoding.streams import side_by_side
 from transformer_cli.decoding.terminology import Term, Terminology, holds
 from transformer_cli.errors import ConfigError, DataError, quoted
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.ensemble import AnyModel
-from transformer_cli.schema import DecodeConfig, LongLines, SearchKind
+from transformer_cli.models.ensemble import AnyModel, Ensemble
+from transformer_cli.models.packed import can_pack, pack
+from transformer_cli.models.transformer import Transformer
+from transformer_cli.schema import DecodeConfig, LongLines, Quantize, SearchKind
 
 N_NAMED = 10  # line numbers in a warning; the rest are counted
 WHAT_BECOMES = {
@@ -141,7 +144,8 @@ class Translator:
             check(model, device)
         if wishes.terminology is not None:
             check_terms_can_be_met(config)
-        self.model, self.tokenizers, self.config, self.device, self.seed = model, tokenizers, config, device, seed
+        self.model = model if config.exact else prepared(model, device, quantize=config.quantize)
+        self.tokenizers, self.config, self.device, self.seed = tokenizers, config, device, seed
         target = tokenizers.target
         self.control = ControlIds(pad=target.pad_id, bos=target.bos_id, eos=target.eos_id)
         is_mbr = config.search is SearchKind.mbr
@@ -331,8 +335,9 @@ class Translator:
         self, pieces: Sequence[Piece], first_line: int, on_batch: Callable[[list[Piece]], object] = lambda batch: None
     ) -> Found:
         found: Found = {}
-        for batch in self._batches(pieces):
-            found |= zip(((piece.line, piece.part) for piece in batch), self._settle(batch, first_line), strict=True)
+        settled = side_by_side(lambda batch: self._settle(batch, first_line), self._batches(pieces))
+        for batch, hypotheses in settled:
+            found |= zip(((piece.line, piece.part) for piece in batch), hypotheses, strict=True)
             on_batch(batch)
         return found
 
@@ -367,14 +372,17 @@ class Translator:
         lengths_B = torch.tensor(list(map(len, rows)), device=self.device)
         max_lengths_B = torch.tensor([longest_translation(config, len(row)) for row in rows], device=self.device)
         cache = self.model.start(
-            source_BS.to(self.device), beam_size=n_beams, max_length=longest_translation(config, longest)
+            source_BS.to(self.device),
+            beam_size=n_beams,
+            max_length=longest_translation(config, longest),
+            keeps_attention=config.coverage_penalty > 0,
         )
         seeds = [(self.seed, first_line + piece.line, piece.part) for piece in batch]
         demands = [Demands(piece.prefix, tuple(self.term_ids[term] for term in piece.terms)) for piece in batch]
         demands = demands if any(piece.prefix or piece.terms for piece in batch) else []
         task: Task[Any] = Task(self.model.step, cache, self.control, max_lengths_B, config, seeds, demands, lengths_B)
         if config.exact:
-            fixed_cache = FixedCache(cache, n_sentences=n_sentences, n_rows=n_sentences * n_beams)
+            fixed_cache = FixedCache(cache, n_sentences, n_rows=n_sentences * n_beams, n_going=len(batch))
             task = replace(task, step=fixed(self.model.step), cache=fixed_cache)
         return self.search(task)
 
@@ -405,6 +413,21 @@ class Translator:
             copied=copied(best, line.text),
             empty=not best,
         )
+
+
+def prepared(model: AnyModel, device: torch.device, *, quantize: Quantize) -> AnyModel:
+    """`model` as this device translates with it fastest. Raises ConfigError where it cannot be as `quantize` says."""
+    in_bytes = quantize is Quantize.int8
+    if not can_pack(device, quantize=in_bytes):
+        if in_bytes:
+            raise ConfigError(
+                f"decode.quantize=int8: is for CPUs, and this is device={device.type} with torch {torch.__version__}."
+                " Choose device=cpu, or leave it out"
+            )
+        return model
+    if isinstance(model, Ensemble):
+        return Ensemble([pack(member, quantize=in_bytes) for member in model.members]).eval()
+    return pack(model, quantize=in_bytes) if isinstance(model, Transformer) else model
 
 
 def check_terms_can_be_met(config: DecodeConfig) -> None:

@@ -1,15 +1,18 @@
 """Multi-head attention (Vaswani et al. 2017, section 3.2).
 
-Shapes: B batch, S source, T target, L either length, D width, H heads, E head width, R rows = B × beam. A tensor that
-begins with S, T or L holds sentences padded, [B, L, …], or packed, [L, …].
+Shapes: B batch, S source, T target, L either length, D width, H heads, E head width, N queries of each of G groups,
+R rows of a search, M positions that they look at. A tensor that begins with S, T or L holds sentences padded,
+[B, L, …], or packed, [L, …].
 """
 
 import math
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transformer_cli.models.cache import DecoderCache
 from transformer_cli.models.embeddings import Rotation
 from transformer_cli.models.linear import Linear, project
 from transformer_cli.models.sentences import Padded, Sentences
@@ -27,6 +30,21 @@ def attention_weights(
     if mask_B11S is not None:
         scores_BHTS = scores_BHTS.masked_fill(~mask_B11S, -math.inf)
     return scores_BHTS.softmax(-1)
+
+
+def look(q_GNHE: Tensor, k_GHME: Tensor, v_GHME: Tensor, mask_GHNM: Tensor | None) -> Tensor:
+    """Equation 1 for a few queries of each group, [G, N, H, E]; the mask is added to the scores."""
+    if not q_GNHE.is_cpu:
+        y_GHNE = F.scaled_dot_product_attention(q_GNHE.transpose(1, 2), k_GHME, v_GHME, mask_GHNM)
+        return y_GHNE.transpose(1, 2)
+    # For so few queries torch's kernel for CPUs is slower than two products of many small matrices.
+    n_groups, n_queries, n_heads, width = q_GNHE.shape
+    q_KNE = q_GNHE.transpose(1, 2).reshape(-1, n_queries, width)
+    scores_KNM = torch.bmm(q_KNE, k_GHME.flatten(0, 1).transpose(1, 2)).mul_(width**-0.5)
+    if mask_GHNM is not None:
+        scores_KNM.view(n_groups, n_heads, n_queries, -1).add_(mask_GHNM)
+    y_KNE = torch.bmm(scores_KNM.softmax(-1), v_GHME.flatten(0, 1))
+    return y_KNE.view(n_groups, n_heads, n_queries, -1).transpose(1, 2)
 
 
 class Attention(nn.Module):
@@ -63,13 +81,13 @@ class SelfAttention(Attention):
     ) -> Tensor:
         return self.attend(sentences, sentences, *self.project(x_LD, rotation), causal=causal)
 
-    def step(self, x_R1D: Tensor, k_RHTE: Tensor, v_RHTE: Tensor, rotation: Rotation | None) -> Tensor:
-        """The newest token looks at all T so far: its own key and value are written to the end of `k` and `v` first."""
-        q_R1HE, k_R1HE, v_R1HE = self.project(x_R1D, rotation)
-        k_RTHE, v_RTHE = k_RHTE.transpose(1, 2), v_RHTE.transpose(1, 2)
-        k_RTHE[:, -1:] = k_R1HE
-        v_RTHE[:, -1:] = v_R1HE
-        return self.attend(Padded(1), Padded(k_RTHE.size(1)), q_R1HE, k_RTHE, v_RTHE)
+    def step(self, x_RD: Tensor, layer: int, cache: DecoderCache, rotation: Rotation | None) -> Tensor:
+        """The newest token of each row looks at all so far, its own key and value among them."""
+        q_RHE, k_RHE, v_RHE = self.project(x_RD, rotation)
+        k_GHME, v_GHME = cache.write(layer, k_RHE, v_RHE)
+        q_GFHE = torch.unflatten(q_RHE, 0, (len(k_GHME), -1))
+        out_RD: Tensor = self.to_out(look(q_GFHE, k_GHME, v_GHME, cache.mask_GHFM).reshape(len(x_RD), -1))
+        return out_RD
 
     def project(self, x_LD: Tensor, rotation: Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, from one matrix product."""
@@ -106,11 +124,21 @@ class CrossAttention(Attention):
         projected: KeysAndValues | None = None,
     ) -> Tensor:
         """`projected` is what `project_memory` finds, where it is at hand."""
-        return self.look_up(x_TD, target, *(projected or self.project_memory(memory_SD)), source)
+        return self.attend(
+            target, source, self.split_heads(self.to_q(x_TD)), *(projected or self.project_memory(memory_SD))
+        )
 
-    def look_up(self, x_TD: Tensor, target: Sentences, k_SHE: Tensor, v_SHE: Tensor, source: Sentences) -> Tensor:
-        """`forward` with the memory's keys and values at hand, as they are during a search."""
-        return self.attend(target, source, self.split_heads(self.to_q(x_TD)), k_SHE, v_SHE)
+    def step(self, x_RD: Tensor, layer: int, cache: DecoderCache) -> Tensor:
+        """The newest token of each row looks at its source, which the beams of a sentence share."""
+        k_BHSE, v_BHSE = cache.memory_keys_BHSE[layer], cache.memory_values_BHSE[layer]
+        q_BNHE = torch.unflatten(self.split_heads(self.to_q(x_RD)), 0, (len(k_BHSE), -1))
+        if cache.keeps_attention and layer == len(cache.memory_keys_BHSE) - 1:
+            scores_BHNS = q_BNHE.transpose(1, 2) @ k_BHSE.transpose(-1, -2) / math.sqrt(k_BHSE.size(-1))
+            cache.attention_BNS = (
+                (scores_BHNS + cache.source_mask_BHNS).softmax(-1).mean(1).expand(-1, cache.beam_size, -1)
+            )
+        out_RD: Tensor = self.to_out(look(q_BNHE, k_BHSE, v_BHSE, cache.source_mask_BHNS).reshape(len(x_RD), -1))
+        return out_RD
 
     def project_memory(self, memory_SD: Tensor) -> KeysAndValues:
         return self._divided(self.to_kv(memory_SD))

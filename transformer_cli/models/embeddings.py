@@ -30,12 +30,16 @@ class TokenEmbedding(nn.Module):
         self.weight = nn.Parameter(torch.empty(vocab_size, d_model))
         nn.init.normal_(self.weight, std=d_model**-0.5)
         nn.init.zeros_(self.weight[pad_id])
+        self.as_output: nn.Module | None = None  # the same product, arranged for a search
 
     def forward(self, ids_L: Tensor) -> Tensor:
         return F.embedding(ids_L, self.weight, padding_idx=self.pad_id) * self.scale
 
     def logits(self, x_LD: Tensor, *, multiple_of: int = 1) -> Tensor:
         """`multiple_of` is how many columns a matrix product likes; those that are added for it are left out again."""
+        if self.as_output is not None:
+            logits_LV: Tensor = self.as_output(x_LD)
+            return logits_LV
         n_added = -len(self.weight) % multiple_of
         if not n_added:
             return project(x_LD, self.weight)

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from transformer_cli.errors import CheckpointError
+from transformer_cli.models.cache import DecoderCache
 from transformer_cli.models.file import ModelFile, read_model
-from transformer_cli.models.transformer import DecoderCache, Transformer
+from transformer_cli.models.transformer import Transformer
 
 
 @dataclass
@@ -22,6 +23,11 @@ class EnsembleCache:
     """What each member keeps, side by side."""
 
     caches: list[DecoderCache]
+
+    @property
+    def attention_BNS(self) -> Tensor:
+        """The members' mean."""
+        return _mean([cache.attention_BNS for cache in self.caches if cache.attention_BNS is not None])
 
     def reorder(self, rows_R: Tensor, sentences_B: Tensor | None = None) -> None:
         for cache in self.caches:
@@ -52,10 +58,15 @@ class Ensemble(nn.Module):
         parts = [member.predict_in_parts(source_BS, target_in_BT, real_BT, n_rows=n_rows) for member in self.members]
         return (_mean(logits_KV) for logits_KV in zip(*parts, strict=True))
 
-    def start(self, source_BS: Tensor, *, beam_size: int, max_length: int) -> EnsembleCache:
+    def start(
+        self, source_BS: Tensor, *, beam_size: int, max_length: int, keeps_attention: bool = False
+    ) -> EnsembleCache:
         """As `Transformer.start`."""
         return EnsembleCache(
-            [member.start(source_BS, beam_size=beam_size, max_length=max_length) for member in self.members]
+            [
+                member.start(source_BS, beam_size=beam_size, max_length=max_length, keeps_attention=keeps_attention)
+                for member in self.members
+            ]
         )
 
     def step(self, ids_R: Tensor, cache: EnsembleCache) -> Tensor:

@@ -1,6 +1,6 @@
 """The layers of the two stacks (Vaswani et al. 2017, sections 3.1 and 3.3).
 
-Shapes: B batch, S source, T target, L either length, D width, F feed-forward, H heads, E head width, N beam, R = B × N.
+Shapes: B batch, S source, T target, L either length, D width, F feed-forward, R rows of a search.
 A tensor that begins with S, T or L holds sentences padded, [B, L, …], or packed, [L, …].
 """
 
@@ -12,9 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_cli.models.attention import CrossAttention, KeysAndValues, SelfAttention, initialise
+from transformer_cli.models.cache import DecoderCache
 from transformer_cli.models.embeddings import Rotation
 from transformer_cli.models.linear import Linear
-from transformer_cli.models.sentences import Padded, Sentences
+from transformer_cli.models.sentences import Sentences
 from transformer_cli.schema import Activation, NormKind
 
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
@@ -152,24 +153,9 @@ class DecoderLayer(nn.Module):
         x_TD = self.around_feed_forward(x_TD, self.feed_forward)
         return x_TD
 
-    def step(
-        self,
-        x_R1D: Tensor,
-        past_RHTE: tuple[Tensor, Tensor],
-        memory_BSHE: tuple[Tensor, Tensor],
-        source: Padded,
-        rotation: Rotation | None,
-    ) -> Tensor:
-        """`forward` for the newest token alone: keys and values of its past and of the memory are at hand.
-
-        The beams of a sentence share its memory: to cross-attention they are N positions of one query.
-        """
-        n_sentences = len(memory_BSHE[0])
-        x_R1D = self.around_self_attention(x_R1D, lambda x: self.self_attention.step(x, *past_RHTE, rotation))
-        x_BND = x_R1D.view(n_sentences, -1, x_R1D.size(-1))
-        beams = Padded(x_BND.size(1))
-        x_BND = self.around_cross_attention(
-            x_BND, lambda x: self.cross_attention.look_up(x, beams, *memory_BSHE, source)
-        )
-        y_BND: Tensor = self.around_feed_forward(x_BND, self.feed_forward)
-        return y_BND.view_as(x_R1D)
+    def step(self, x_RD: Tensor, layer: int, cache: DecoderCache, rotation: Rotation | None) -> Tensor:
+        """`forward` for the newest token of each row: what its past and the source are looked up by is at hand."""
+        x_RD = self.around_self_attention(x_RD, lambda x: self.self_attention.step(x, layer, cache, rotation))
+        x_RD = self.around_cross_attention(x_RD, lambda x: self.cross_attention.step(x, layer, cache))
+        x_RD = self.around_feed_forward(x_RD, self.feed_forward)
+        return x_RD

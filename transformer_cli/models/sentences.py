@@ -6,7 +6,7 @@ Masks are boolean, True where a query may look, and may be None where everything
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -50,10 +50,6 @@ class Padded(Sentences):
     @property
     def positions(self) -> slice:
         return slice(self.first, self.longest)
-
-    def select(self, sentences_B: Tensor) -> "Padded":
-        """Some of the rows, by their numbers."""
-        return self if self.mask_B11L is None else replace(self, mask_B11L=self.mask_B11L[sentences_B])
 
     def attend(
         self, keys: "Padded", q_BTHE: Tensor, k_BSHE: Tensor, v_BSHE: Tensor, *, dropout: float, causal: bool

@@ -5,7 +5,6 @@ Y layers. A tensor that begins with S, T or L holds sentences padded, [B, L, …
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -15,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.attention import CrossAttention, KeysAndValues, SelfAttention, project_for_all
+from transformer_cli.models.cache import DecoderCache
 from transformer_cli.models.embeddings import (
     LearnedPositions,
     RotaryPositions,
@@ -71,40 +71,6 @@ class Encoder(Stack):
         return memory_SD
 
 
-@dataclass
-class DecoderCache:
-    """What the decoder need not compute again: keys and values of the target so far, and those of the source.
-
-    The target's are kept for each row (row b·N + n is beam n of sentence b), in memory taken once for the longest
-    translation; the source's for each sentence.
-    """
-
-    keys_YRHTE: Tensor
-    values_YRHTE: Tensor
-    memory_BSHE: list[tuple[Tensor, Tensor]]
-    source: Padded
-    length: int = 0
-
-    def past(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Keys and values of the tokens so far, layer by layer."""
-        return zip(self.keys_YRHTE[..., : self.length, :], self.values_YRHTE[..., : self.length, :], strict=True)
-
-    def reorder(self, rows_R: Tensor, sentences_B: Tensor | None = None) -> None:
-        """Go on with these rows, and these sentences (None: all): each new one is named by its number until now.
-
-        Beams mostly stay where they are: only rows that move are copied, as far as they are filled.
-        """
-        moved_R = (rows_R != torch.arange(len(rows_R), device=rows_R.device)).nonzero().squeeze(1)
-        for past_YRHTE in (self.keys_YRHTE, self.values_YRHTE):
-            used_YRHTE = past_YRHTE[..., : self.length, :]
-            used_YRHTE[:, moved_R] = used_YRHTE[:, rows_R[moved_R]]
-        self.keys_YRHTE = self.keys_YRHTE[:, : len(rows_R)]
-        self.values_YRHTE = self.values_YRHTE[:, : len(rows_R)]
-        if sentences_B is not None:
-            self.memory_BSHE = [(k_BSHE[sentences_B], v_BSHE[sentences_B]) for k_BSHE, v_BSHE in self.memory_BSHE]
-            self.source = self.source.select(sentences_B)
-
-
 class Decoder(Stack):
     """A stack of identical layers over the target so far, each of which also looks at the encoded source."""
 
@@ -124,24 +90,22 @@ class Decoder(Stack):
         y_TD: Tensor = self.norm(x_TD)
         return y_TD
 
-    def start(self, memory_BSD: Tensor, source: Padded, *, beam_size: int, max_length: int) -> DecoderCache:
+    def start(
+        self, memory_BSD: Tensor, source: Padded, *, beam_size: int, max_length: int, keeps_attention: bool
+    ) -> DecoderCache:
+        assert source.mask_B11L is not None
         memory = [layer.cross_attention.project_memory(memory_BSD) for layer in self.layers]
-        rows, (k_BSHE, v_BSHE) = len(memory_BSD) * beam_size, memory[0]
-        return DecoderCache(
-            keys_YRHTE=k_BSHE.new_empty(len(memory), rows, k_BSHE.size(2), max_length, k_BSHE.size(-1)),
-            values_YRHTE=v_BSHE.new_empty(len(memory), rows, v_BSHE.size(2), max_length, v_BSHE.size(-1)),
-            memory_BSHE=memory,
-            source=source,
+        return DecoderCache.start(
+            memory, source.mask_B11L, beam_size=beam_size, max_length=max_length, keeps_attention=keeps_attention
         )
 
-    def step(self, x_R1D: Tensor, cache: DecoderCache) -> Tensor:
-        assert cache.length < cache.keys_YRHTE.size(-2), "more steps than `start` was told of"
-        x_R1D, rotation = self.enter(x_R1D, Padded(1, first=cache.length))
-        cache.length += 1
-        for layer, past_RHTE, memory_BSHE in zip(self.layers, cache.past(), cache.memory_BSHE, strict=True):
-            x_R1D = layer.step(x_R1D, past_RHTE, memory_BSHE, cache.source, rotation)
-        y_R1D: Tensor = self.norm(x_R1D)
-        return y_R1D
+    def step(self, x_RD: Tensor, cache: DecoderCache) -> Tensor:
+        x_RD, rotation = self.enter(x_RD, Padded(1, first=cache.length))
+        cache.grow()
+        for i, layer in enumerate(self.layers):
+            x_RD = layer.step(x_RD, i, cache, rotation)
+        y_RD: Tensor = self.norm(x_RD)
+        return y_RD
 
 
 MODELS: Registry[Callable[..., "Transformer"]] = Registry("model")
@@ -189,6 +153,10 @@ class Transformer(nn.Module):
     def target_embedding(self) -> TokenEmbedding:
         return self.source_embedding if self.own_target_embedding is None else self.own_target_embedding
 
+    @property
+    def output_embedding(self) -> TokenEmbedding:
+        return self.target_embedding if self.own_output is None else self.own_output
+
     def forward(self, source_BS: Tensor, target_in_BT: Tensor, source_mask_BS: Tensor | None = None) -> Tensor:
         """Logits of the token after each of `target_in_BT`, [B, T, V].
 
@@ -216,17 +184,28 @@ class Transformer(nn.Module):
             yield self._logits(y_KD)
 
     @torch.no_grad()
-    def start(self, source_BS: Tensor, *, beam_size: int, max_length: int) -> DecoderCache:
-        """A cache for at most `max_length` calls of `step` on `beam_size` rows for each source sentence."""
+    def start(
+        self, source_BS: Tensor, *, beam_size: int, max_length: int, keeps_attention: bool = False
+    ) -> DecoderCache:
+        """A cache for at most `max_length` calls of `step` on `beam_size` rows for each source sentence.
+
+        With `keeps_attention` it says after each step where the newest tokens looked.
+        """
         source = self._padded(source_BS)
         memory_BSD = self.encoder(self.source_embedding(source_BS), source)
-        return self.decoder.start(memory_BSD, source, beam_size=beam_size, max_length=max_length)
+        return self.decoder.start(
+            memory_BSD, source, beam_size=beam_size, max_length=max_length, keeps_attention=keeps_attention
+        )
 
     @torch.no_grad()
     def step(self, ids_R: Tensor, cache: DecoderCache) -> Tensor:
-        """Logits of the token after `ids_R`, the newest token of each row; `cache` grows by one."""
-        y_R1D = self.decoder.step(self.target_embedding(ids_R.unsqueeze(1)), cache)
-        return self._logits(y_R1D.squeeze(1))
+        """Logits of the token after `ids_R`, the newest token of each row; `cache` grows by one.
+
+        The rows of a sentence have to begin with the same token.
+        """
+        n_alike = cache.family if cache.length == 0 else 1
+        y_RD = self.decoder.step(self.target_embedding(ids_R[::n_alike]), cache)
+        return self._logits(y_RD).repeat_interleave(n_alike, dim=0) if n_alike > 1 else self._logits(y_RD)
 
     @torch.no_grad()
     def attention_weights(
@@ -265,8 +244,7 @@ class Transformer(nn.Module):
         return cross[max(len(cross) - 2, 0)].mean(dim=1)
 
     def _logits(self, y: Tensor, *, multiple_of: int = 1) -> Tensor:
-        output = self.target_embedding if self.own_output is None else self.own_output
-        return output.logits(y, multiple_of=multiple_of)
+        return self.output_embedding.logits(y, multiple_of=multiple_of)
 
     def _padded(self, source_BS: Tensor, source_mask_BS: Tensor | None = None) -> Padded:
         mask_BS = source_BS != self.source_pad_id if source_mask_BS is None else source_mask_BS

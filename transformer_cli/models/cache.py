@@ -1,0 +1,126 @@
+"""What a decoder need not compute again while a translation grows.
+
+Shapes: B sentences, N beams of each, R = B × N rows (row b·N + n is beam n of sentence b), G families of F rows each,
+M = F × target positions, S source, H heads, E head width.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+LARGEST_FAMILY = 16  # rows; each looks at the keys of all of them, so that work grows with its square
+
+
+@dataclass
+class DecoderCache:
+    """Keys and values of the target so far, in memory taken once for the longest translation, and those of the source.
+
+    The beams of a sentence are a family: what any of them has written lies side by side (token t of its row f at
+    t·F + f), all of them look at all of it, and a mask says whose past is whose. So beams that change places move
+    nothing but their row of the mask. Beams that are too many for that are families of one, and move what they hold.
+
+    Lists have an entry for each layer. Masks are added to scores: 0 where a query may look, -inf where not.
+    """
+
+    keys_GHME: list[Tensor]
+    values_GHME: list[Tensor]
+    memory_keys_BHSE: list[Tensor]
+    memory_values_BHSE: list[Tensor]
+    source_mask_BHNS: Tensor  # H and N of 1
+    past_mask_GFM: Tensor | None  # None: families of one
+    beam_size: int
+    keeps_attention: bool = False
+    attention_BNS: Tensor | None = None  # where the newest tokens looked: the last layer's mean over its heads
+    length: int = 0
+    mask_GHFM: Tensor | None = None  # `past_mask_GFM` as far as it goes, with H of 1
+
+    @classmethod
+    def start(
+        cls,
+        memory: list[tuple[Tensor, Tensor]],
+        source_mask_B11S: Tensor,
+        *,
+        beam_size: int,
+        max_length: int,
+        keeps_attention: bool,
+    ) -> "DecoderCache":
+        """`memory` are keys and values of the source, [B, S, H, E], of each layer; `source_mask_B11S` is boolean."""
+        k_BSHE, v_BSHE = memory[0]
+        n_sentences, _, n_heads, _ = k_BSHE.shape
+        family = beam_size if 1 < beam_size <= LARGEST_FAMILY else 1
+        shape = (n_sentences * beam_size // family, n_heads, max_length * family)
+        own_FF = torch.zeros(family, family, device=k_BSHE.device).fill_diagonal_(1).log()  # 0 for oneself, else -inf
+        return cls(
+            keys_GHME=[k_BSHE.new_empty(*shape, k_BSHE.size(-1)) for _ in memory],
+            values_GHME=[v_BSHE.new_empty(*shape, v_BSHE.size(-1)) for _ in memory],
+            memory_keys_BHSE=[k.transpose(1, 2).contiguous() for k, _ in memory],
+            memory_values_BHSE=[v.transpose(1, 2).contiguous() for _, v in memory],
+            source_mask_BHNS=added(source_mask_B11S, k_BSHE.dtype),
+            past_mask_GFM=own_FF.to(k_BSHE.dtype).repeat(shape[0], 1, max_length) if family > 1 else None,
+            beam_size=beam_size,
+            keeps_attention=keeps_attention,
+        )
+
+    @property
+    def family(self) -> int:
+        return 1 if self.past_mask_GFM is None else self.past_mask_GFM.size(1)
+
+    def grow(self) -> None:
+        """Make room for the newest token of each row."""
+        self.length += 1
+        used = self.length * self.family
+        assert used <= self.keys_GHME[0].size(2), "more steps than `start` was told of"
+        if self.past_mask_GFM is not None:
+            n_rows = 1 if self.length == 1 else self.family  # in the first step those of a family are alike
+            self.mask_GHFM = self.past_mask_GFM[:, None, :n_rows, :used]
+
+    def write(self, layer: int, k_RHE: Tensor, v_RHE: Tensor) -> tuple[Tensor, Tensor]:
+        """Put down what the newest tokens are looked up by, and return that of all so far."""
+        family = self.family
+        start, n_new = (self.length - 1) * family, family
+        keys_GHME, values_GHME = self.keys_GHME[layer], self.values_GHME[layer]
+        n_families = len(keys_GHME)
+        keys_GHME.narrow(2, start, n_new).copy_(torch.unflatten(k_RHE, 0, (n_families, -1)).transpose(1, 2))
+        values_GHME.narrow(2, start, n_new).copy_(torch.unflatten(v_RHE, 0, (n_families, -1)).transpose(1, 2))
+        return keys_GHME.narrow(2, 0, start + n_new), values_GHME.narrow(2, 0, start + n_new)
+
+    def reorder(self, rows_R: Tensor, sentences_B: Tensor | None = None) -> None:
+        """Go on with these rows, and these sentences (None: all): each new one is named by its number until now."""
+        used = self.length * self.family
+        if self.past_mask_GFM is not None:
+            if sentences_B is not None:
+                self.past_mask_GFM = self.past_mask_GFM[sentences_B]
+            beam_GF1 = (rows_R % self.family).view(-1, self.family, 1)  # [R] -> [G, F, 1]
+            used_GFM = self.past_mask_GFM[:, :, :used]
+            used_GFM.copy_(used_GFM.gather(1, beam_GF1.expand_as(used_GFM)))
+            families_G = sentences_B
+        else:
+            families_G = rows_R if sentences_B is not None or self.beam_size > 1 else None
+        if families_G is not None:
+            take((self.keys_GHME, self.values_GHME), families_G, used=used)
+        if sentences_B is not None:
+            take((self.memory_keys_BHSE, self.memory_values_BHSE), sentences_B)
+            self.source_mask_BHNS = self.source_mask_BHNS[sentences_B]
+
+
+def added(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """A boolean mask, True where a query may look, as what is added to scores."""
+    return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -math.inf)
+
+
+def take(tensors: Iterable[list[Tensor]], from_G: Tensor, *, used: int | None = None) -> None:
+    """Put the groups that `from_G` names first, in its order, and forget the rest.
+
+    Only those that move are copied, and of them what is `used`; whatever moves is read before anything is written.
+    """
+    to_K = (from_G != torch.arange(len(from_G), device=from_G.device)).nonzero().squeeze(1)
+    from_K = from_G[to_K]
+    for layers in tensors:
+        if len(to_K):
+            for x_GHME in layers:
+                used_GHME = x_GHME[:, :, :used]
+                used_GHME[to_K] = used_GHME[from_K]
+        layers[:] = [x_GHME[: len(from_G)] for x_GHME in layers]

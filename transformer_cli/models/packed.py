@@ -1,0 +1,94 @@
+"""A model whose products wait in the order in which a CPU multiplies best: for translating, not for training.
+
+In training the weights change with every update, and arranging them costs as much as some products. A search multiplies
+with the same weights at every step, with few rows.
+
+Shapes: L rows of all sentences, K columns in, N columns out.
+"""
+
+import copy
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer_cli.models.layers import FeedForward
+from transformer_cli.models.linear import Linear
+from transformer_cli.models.transformer import Transformer
+
+ROWS = 128  # that the order is best for; from 32 to 1,024 it is the same
+LARGEST = 127  # the largest absolute value of a signed byte, as we use it
+
+
+def pack(model: Transformer, *, quantize: bool) -> Transformer:
+    """`model` for translating on this CPU: its other parameters are shared, its products are arranged anew.
+
+    With `quantize` the products, that with the vocabulary among them, are of bytes: about four times as fast, and
+    not quite the same numbers.
+    """
+    arranged = Int8Linear if quantize else PackedLinear
+    packed = copy.deepcopy(model, {id(parameter): parameter for parameter in model.parameters()})
+    for module in list(packed.modules()):
+        for name, child in list(module.named_children()):
+            if isinstance(child, Linear):
+                setattr(module, name, arranged(child.weight, child.bias))
+        if isinstance(module, FeedForward) and isinstance(module.to_hidden, PackedLinear) and module.activate is F.relu:
+            module.to_hidden.then, module.activate = "relu", as_it_is
+    output = packed.output_embedding
+    output.as_output = arranged(output.weight, None)
+    return packed.eval()
+
+
+def as_it_is(x: Tensor) -> Tensor:
+    return x
+
+
+def can_pack(device: torch.device, *, quantize: bool) -> bool:
+    """Whether this torch has what `pack` needs, on this device."""
+    if device.type != "cpu":
+        return False
+    if quantize:
+        return hasattr(torch.ops.onednn, "qlinear_pointwise") and hasattr(torch.ops.onednn, "qlinear_prepack")
+    return hasattr(torch.ops.mkldnn, "_linear_pointwise") and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
+
+
+class PackedLinear(nn.Module):
+    """y = x Wᵀ + b in float32, and what follows on it."""
+
+    def __init__(self, weight_NK: Tensor, bias_N: Tensor | None) -> None:
+        super().__init__()
+        self.weight: Any = torch.ops.mkldnn._reorder_linear_weight(weight_NK.detach(), ROWS)
+        self.bias_N = None if bias_N is None else bias_N.detach()
+        self.then = "none"  # or "relu", as oneDNN has it
+
+    def forward(self, x_LK: Tensor) -> Tensor:
+        y_LN: Tensor = torch.ops.mkldnn._linear_pointwise(x_LK, self.weight, self.bias_N, self.then, [], "")
+        return y_LN
+
+
+class Int8Linear(nn.Module):
+    """y ≈ x Wᵀ + b: the weights as signed bytes, scaled column by column of y, and x as bytes, scaled row by row.
+
+    Each row of x has a scale of its own, so that it is rounded alike beside any neighbours.
+    """
+
+    def __init__(self, weight_NK: Tensor, bias_N: Tensor | None) -> None:
+        super().__init__()
+        weight_NK = weight_NK.detach()
+        scale_N = (weight_NK.abs().amax(1) / LARGEST).clamp_min(torch.finfo(torch.float32).tiny)
+        bytes_NK = (weight_NK / scale_N[:, None]).round().to(torch.int8)
+        self.weight: Any = torch.ops.onednn.qlinear_prepack(bytes_NK, [ROWS, weight_NK.size(1)])
+        self.scale_N = scale_N / LARGEST  # and that of a row, but for its largest value
+        self.zero_N = torch.zeros(len(weight_NK), dtype=torch.int64)
+        self.bias_N = torch.zeros(()) if bias_N is None else bias_N.detach()
+        self.middle = torch.tensor(128.5)  # of an unsigned byte, and a half to round rather than to cut
+
+    def forward(self, x_LK: Tensor) -> Tensor:
+        largest_L1 = x_LK.abs().amax(-1, keepdim=True).clamp_min_(1e-30)
+        # oneDNN is fast only for unsigned bytes: 128 stands for zero.
+        bytes_LK = torch.addcdiv(self.middle, x_LK, largest_L1, value=LARGEST).to(torch.uint8)
+        y_LN: Tensor = torch.ops.onednn.qlinear_pointwise(
+            bytes_LK, 1.0, 128, self.weight, self.scale_N, self.zero_N, None, 1.0, 0, torch.float32, "none", [], ""
+        )
+        return torch.addcmul(self.bias_N, y_LN, largest_L1, out=y_LN)
