@@ -41,8 +41,8 @@ from transformer_cli.decoding.search import Hypothesis, Task
 from transformer_cli.decoding.stepping import Move, SearchState
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError
-from transformer_cli.models.file import read_model
 from transformer_cli.models.cache import DecoderCache
+from transformer_cli.models.file import read_model
 from transformer_cli.models.transformer import Transformer
 from transformer_cli.schema import (
     DataConfig,

@@ -144,7 +144,11 @@ class Translator:
             check(model, device)
         if wishes.terminology is not None:
             check_terms_can_be_met(config)
-        self.model = model if config.exact else prepared(model, device, quantize=config.quantize)
+        self.model: AnyModel = model
+        if isinstance(model, Ensemble):
+            self.model = Ensemble([prepared(member, config, device) for member in model.members]).eval()
+        elif isinstance(model, Transformer):
+            self.model = prepared(model, config, device)
         self.tokenizers, self.config, self.device, self.seed = tokenizers, config, device, seed
         target = tokenizers.target
         self.control = ControlIds(pad=target.pad_id, bos=target.bos_id, eos=target.eos_id)
@@ -415,19 +419,17 @@ class Translator:
         )
 
 
-def prepared(model: AnyModel, device: torch.device, *, quantize: Quantize) -> AnyModel:
-    """`model` as this device translates with it fastest. Raises ConfigError where it cannot be as `quantize` says."""
-    in_bytes = quantize is Quantize.int8
-    if not can_pack(device, quantize=in_bytes):
-        if in_bytes:
-            raise ConfigError(
-                f"decode.quantize=int8: is for CPUs, and this is device={device.type} with torch {torch.__version__}."
-                " Choose device=cpu, or leave it out"
-            )
-        return model
-    if isinstance(model, Ensemble):
-        return Ensemble([pack(member, quantize=in_bytes) for member in model.members]).eval()
-    return pack(model, quantize=in_bytes) if isinstance(model, Transformer) else model
+def prepared(model: Transformer, config: DecodeConfig, device: torch.device) -> Transformer:
+    """`model` as this device translates with it fastest. Raises ConfigError where it cannot be as `config` says."""
+    in_bytes = config.quantize is Quantize.int8
+    if can_pack(model, quantize=in_bytes) and not config.exact:
+        return pack(model, quantize=in_bytes)
+    if in_bytes:
+        raise ConfigError(
+            f"decode.quantize=int8: is for CPUs, and this is device={device.type} with torch {torch.__version__}."
+            " Choose device=cpu, or leave it out"
+        )
+    return model
 
 
 def check_terms_can_be_met(config: DecodeConfig) -> None:

@@ -44,9 +44,9 @@ def as_it_is(x: Tensor) -> Tensor:
     return x
 
 
-def can_pack(device: torch.device, *, quantize: bool) -> bool:
-    """Whether this torch has what `pack` needs, on this device."""
-    if device.type != "cpu":
+def can_pack(model: nn.Module, *, quantize: bool) -> bool:
+    """Whether this torch has what `pack` needs, for a model of this precision on this device."""
+    if any(parameter.dtype is not torch.float32 or not parameter.is_cpu for parameter in model.parameters()):
         return False
     if quantize:
         return hasattr(torch.ops.onednn, "qlinear_pointwise") and hasattr(torch.ops.onednn, "qlinear_prepack")
