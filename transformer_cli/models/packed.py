@@ -81,14 +81,16 @@ class Int8Linear(nn.Module):
         self.weight: Any = torch.ops.onednn.qlinear_prepack(bytes_NK, [ROWS, weight_NK.size(1)])
         self.scale_N = scale_N / LARGEST  # and that of a row, but for its largest value
         self.zero_N = torch.zeros(len(weight_NK), dtype=torch.int64)
-        self.bias_N = torch.zeros(()) if bias_N is None else bias_N.detach()
-        self.middle = torch.tensor(128.5)  # of an unsigned byte, and a half to round rather than to cut
+        self.bias_N = None if bias_N is None else bias_N.detach()
 
     def forward(self, x_LK: Tensor) -> Tensor:
         largest_L1 = x_LK.abs().amax(-1, keepdim=True).clamp_min_(1e-30)
-        # oneDNN is fast only for unsigned bytes: 128 stands for zero.
-        bytes_LK = torch.addcdiv(self.middle, x_LK, largest_L1, value=LARGEST).to(torch.uint8)
+        signed_LK = (x_LK * (LARGEST / largest_L1)).round_().to(torch.int8)
+        # oneDNN is fast only for unsigned bytes: 128 stands for zero, which turns the first bit.
+        bytes_LK = signed_LK.view(torch.uint8).bitwise_xor_(128)
         y_LN: Tensor = torch.ops.onednn.qlinear_pointwise(
             bytes_LK, 1.0, 128, self.weight, self.scale_N, self.zero_N, None, 1.0, 0, torch.float32, "none", [], ""
         )
+        if self.bias_N is None:
+            return y_LN.mul_(largest_L1)
         return torch.addcmul(self.bias_N, y_LN, largest_L1, out=y_LN)
