@@ -25,7 +25,7 @@ from transformer_cli.errors import ConfigError
 from transformer_cli.models.cache import DecoderCache
 from transformer_cli.models.ensemble import AnyModel, Ensemble, EnsembleCache
 
-BUCKET_TOKENS = 16  # lengths are rounded up to a multiple of this
+EXACT_BUCKET = 16  # lengths are rounded up to a multiple of this
 # With a multiple of 32 rows every element of a tensor is in a full vector: what is left over is rounded in another way.
 PLACES = 32
 LONGEST_TOGETHER = 256  # tokens; a longer sentence is searched alone, whose row is always the first
@@ -33,9 +33,9 @@ LONGEST_TOGETHER = 256  # tokens; a longer sentence is searched alone, whose row
 ALIGNED = 16  # numbers: attention rounds by where a row begins in memory, and these begin at 64 bytes each
 
 
-def bucket_length(n_tokens: int, *, longest: int) -> int:
-    """What a source of `n_tokens` is padded to, EOS counted; `longest` is the most that any may have."""
-    return min(-(-n_tokens // BUCKET_TOKENS) * BUCKET_TOKENS, longest)
+def bucket_length(n_tokens: int, *, size: int, longest: int) -> int:
+    """What a source of `n_tokens` is padded to, EOS counted: a multiple of `size`, and `longest` at most."""
+    return min(-(-n_tokens // size) * size, longest)
 
 
 def places(bucket: int) -> int:

@@ -8,14 +8,14 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from itertools import accumulate, groupby, islice
+from itertools import accumulate, chain, groupby, islice
 from typing import Any
 
 import torch
 
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, normalize
 from transformer_cli.decoding.alignment import align_words, word_numbers
-from transformer_cli.decoding.exact import FixedCache, bucket_length, check, fixed, one_thread, places
+from transformer_cli.decoding.exact import EXACT_BUCKET, FixedCache, bucket_length, check, fixed, one_thread, places
 from transformer_cli.decoding.flaws import copied, repeats_itself
 from transformer_cli.decoding.forced import read_back
 from transformer_cli.decoding.long_lines import split_line
@@ -43,6 +43,7 @@ WHAT_BECOMES = {
     LongLines.split: "translated in parts",
     LongLines.cut: "the rest is left out; decode.long_lines=split translates all",
 }
+QUANTIZED_BUCKET = 4  # tokens; sources of other lengths do not share a batch
 AGAIN_BEAM = 8  # hypotheses that are followed when a line is translated again, at least
 AGAIN_NO_REPEAT = 3  # tokens in a row that are then not said twice
 
@@ -348,15 +349,21 @@ class Translator:
     def _batches(self, pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
         if self.config.exact:
             return exact_batches(pieces, bucket=self._bucket)
-        return batches(pieces, max_cells=self.config.batch_tokens // rows_per_sentence(self.config))
+        max_cells = self.config.batch_tokens // rows_per_sentence(self.config)
+        if self.config.quantize is Quantize.none:
+            return batches(pieces, max_cells=max_cells)
+        by_bucket = groupby(sorted(pieces, key=lambda piece: -len(piece.ids)), key=self._bucket)
+        return chain.from_iterable(batches(list(alike), max_cells=max_cells) for _, alike in by_bucket)
 
     def _bucket(self, piece: Piece) -> int:
-        return bucket_length(len(piece.ids) + 1, longest=self.config.max_source_length + 1)
+        """What a source is padded to whatever its neighbours; with bytes, a rounding that they turned would grow."""
+        size = EXACT_BUCKET if self.config.exact else QUANTIZED_BUCKET
+        return bucket_length(len(piece.ids) + 1, size=size, longest=self.config.max_source_length + 1)
 
     def _settle(self, batch: Sequence[Piece], first_line: int) -> list[list[Hypothesis]]:
         """The same in any company: where rounding may have chosen, and it differs from batch to batch, ask alone."""
         found = self._search(batch, first_line)
-        if self.config.exact or len(batch) == 1:
+        if self.config.exact or self.config.quantize is not Quantize.none or len(batch) == 1:
             return found
         return [
             self._search([piece], first_line)[0] if hypotheses[0].is_close else hypotheses
@@ -367,8 +374,9 @@ class Translator:
         config, source = self.config, self.tokenizers.source
         rows = [[*piece.ids, source.eos_id] for piece in batch]
         longest, n_sentences, n_beams = max(map(len, rows)), len(rows), rows_per_sentence(config)
-        if config.exact:
+        if config.exact or config.quantize is not Quantize.none:
             longest = self._bucket(batch[0])
+        if config.exact:
             n_sentences = places(longest)
         source_BS = torch.full((n_sentences, longest), source.pad_id)
         for row_S, ids in zip(source_BS, rows, strict=False):  # those behind the last are fillers
