@@ -368,9 +368,12 @@ def test_groups_differ_as_diverse_beam_search_says(n_groups: int, size: int, n_b
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_groups_without_strength_find_what_one_of_their_size_finds(size: int) -> None:
-    tables = random_tables(20, seed=9)
-    grouped = DecodeConfig(beam_size=3 * size, n_best=3 * size, diversity_groups=3, diversity_strength=0.0)
-    alone = run(tables, DecodeConfig(beam_size=size, n_best=size), [6] * 20)
+    tables, alpha = random_tables(20, seed=9), 3.0
+    tables.logits_BMV[..., CONTROL.eos] += 2  # so that many could go on beyond their first end, and gain by it
+    grouped = DecodeConfig(
+        beam_size=3 * size, n_best=3 * size, length_penalty=alpha, diversity_groups=3, diversity_strength=0.0
+    )
+    alone = run(tables, DecodeConfig(beam_size=size, n_best=size, length_penalty=alpha), [6] * 20)
     assert [row[:size] for row in run(tables, grouped, [6] * 20)] == alone
 
 
