@@ -14,7 +14,8 @@ from torch import Tensor
 
 from transformer_cli.decoding import following, largest
 from transformer_cli.decoding.scoring import length_penalty
-from transformer_cli.decoding.search import SEARCHES, ControlIds, Hypothesis, Task, rows_per_sentence
+from transformer_cli.decoding.search import CLOSE, SEARCHES, ControlIds, Hypothesis, Task, rows_per_sentence
+from transformer_cli.decoding.stepping import leave
 from transformer_cli.errors import CheckpointError
 from transformer_cli.schema import DecodeConfig, SearchKind
 
@@ -121,7 +122,10 @@ def every_sentence(tables: Tables, max_lengths: list[int], *, alpha: float, n_be
 def unhurried_beam(
     tables: Tables, model: int, *, beam_size: int, n_best: int, alpha: float, max_length: int
 ) -> list[Hypothesis]:
-    """Beam search in plain Python: it sorts every candidate by the rule, and never stops before the longest length."""
+    """Beam search in plain Python: it sorts every candidate by the rule, and never stops before the longest length.
+
+    The rule of fairseq: of the 2N likeliest candidates the first N finish a hypothesis if they end.
+    """
     log_p = tables.logits_BMV[model].log_softmax(dim=-1).tolist()
     tokens = [v for v in range(len(log_p[0])) if v not in (CONTROL.pad, CONTROL.bos)]
     live: list[tuple[float, list[int], int]] = [(0.0, [], 0)]
@@ -132,10 +136,11 @@ def unhurried_beam(
             (-(log_prob + log_p[node][v]), v, beam) for beam, (log_prob, _, node) in enumerate(live) for v in tokens
         )
         going = []
-        for negative, v, beam in ordered[: 2 * beam_size]:
+        for place, (negative, v, beam) in enumerate(ordered[: 2 * beam_size]):
             _, ids, node = live[beam]
             if v == CONTROL.eos:
-                finished.append(Hypothesis(ids, -negative / penalty, -negative, finished=True))
+                if place < beam_size:
+                    finished.append(Hypothesis(ids, -negative / penalty, -negative, finished=True))
             else:
                 child = tables.child(torch.tensor(node), torch.tensor(v)).item()
                 going.append((-negative, [*ids, v], int(child)))
@@ -147,8 +152,9 @@ def unhurried_beam(
 
 @pytest.mark.parametrize(("alpha", "first_seed"), [(0.0, 0), (0.6, 10), (1.0, 20), (2.5, 30)])
 def test_beam_search_finds_what_trying_every_sentence_finds(alpha: float, first_seed: int) -> None:
-    # 4 × 5 × 50 = 1,000 models. At most 4^4 beginnings live, each with five continuations: a beam of 640 sees them all.
-    config = DecodeConfig(beam_size=640, n_best=8, length_penalty=alpha)
+    # 4 × 5 × 50 = 1,000 models. At most 4^4 beginnings live, with five continuations each: of these 1,280 the largest
+    # beam loses ends among the last 280, which are none of the 8 best.
+    config = DecodeConfig(beam_size=1000, n_best=8, length_penalty=alpha)
     for seed in range(first_seed, first_seed + 5):
         tables = random_tables(50, seed=seed)
         max_lengths = [1 + b % LONGEST for b in range(50)]
@@ -282,6 +288,15 @@ def test_finished_sentences_leave_the_batch(config: DecodeConfig) -> None:
     assert cache.rows_seen == [3 * n_rows, 2 * n_rows, 1 * n_rows]
 
 
+@pytest.mark.parametrize("done", ["0", "1", "01", "10", "110", "0110", "10010", "01011101", "11100"])
+def test_no_more_sentences_move_than_leave(done: str) -> None:
+    over, going = leave([c == "1" for c in done])
+    assert over == [b for b, c in enumerate(done) if c == "1"]
+    assert sorted(over + going) == list(range(len(done)))
+    moved = {b: going[b] for b in range(len(going)) if going[b] != b}
+    assert set(moved) == {b for b in over if b < len(going)}, "only the places of those that leave are filled"
+
+
 @pytest.mark.parametrize("config", [greedy(), DecodeConfig(n_best=4), sampling(4)], ids=["greedy", "beam", "sample"])
 def test_a_sentence_does_not_depend_on_its_batch(config: DecodeConfig) -> None:
     tables = random_tables(12, seed=8)
@@ -398,6 +413,17 @@ def test_a_sample_does_not_depend_on_how_many_are_drawn() -> None:
         ids_of_many = [h.ids for h in many[b]]
         assert all(h.ids in ids_of_many for h in few[b])
         assert many[b] == sorted(many[b], key=lambda h: (not h.finished, -h.score))
+
+
+def test_equal_samples_are_no_close_call() -> None:
+    tables = Tables(torch.zeros(40, PREFIXES, VOCABULARY, dtype=torch.float64))
+    tables.logits_BMV[:, 0, 0] += 0.5 * CLOSE
+    tables.logits_BMV[:, 1:, CONTROL.eos] += 30  # after a word
+    found, _ = run(tables, sampling(2, length_penalty=0.0), [3] * 40)
+    are_equal = [one.ids == other.ids for one, other in found]
+    assert [one.is_close for one, _ in found] == [not equal for equal in are_equal]
+    assert any(are_equal)
+    assert not all(are_equal)
 
 
 def test_a_cold_sample_is_greedy() -> None:

@@ -14,15 +14,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.test_search import CONTROL, PREFIXES, WORDS, TableCache, Tables, greedy, random_tables, sampling
-from transformer_cli.decoding.largest import CHUNK, FEW, largest
+from tests.test_search import CONTROL, PREFIXES, VOCABULARY, WORDS, TableCache, Tables, greedy, random_tables, sampling
+from transformer_cli.decoding.largest import CHUNK, CLOSE, FEW, largest
 from transformer_cli.decoding.search import SEARCHES, Demands, Hypothesis, Task, longest_translation, rows_per_sentence
 from transformer_cli.decoding.terms import automaton, unmet
 from transformer_cli.schema import DecodeConfig, LengthNormalization
 
 NO_DEMANDS = Demands()
 LONGEST = 4  # tokens; an end after at most three words, of which there are four: 85 finished sentences
-EVERY = 170  # a beam that loses none of the beginnings: 4^3 of them, with five continuations each
+EVERY = 320  # a beam that loses no end: of at most 4^3 beginnings, with five continuations each
 
 
 @dataclass
@@ -167,12 +167,14 @@ EVERYTHING: dict[str, Any] = {"coverage_penalty": 0.3, "no_repeat_ngram": 2, "mi
     ("config", "what"),
     [
         (DecodeConfig(n_best=4), "prefix terms"),
+        (DecodeConfig(beam_size=1, length_penalty=3.0), "terms"),
+        (DecodeConfig(beam_size=2, length_penalty=3.0), "terms"),
         (DecodeConfig(n_best=4, **EVERYTHING), "prefix terms"),
         (DecodeConfig(beam_size=6, n_best=4, diversity_groups=3, **EVERYTHING), "prefix"),
         (DecodeConfig(search=greedy().search, beam_size=1, **EVERYTHING), "prefix"),
         (sampling(3, **EVERYTHING), "prefix"),
     ],
-    ids=["terms", "all", "groups", "greedy", "sample"],
+    ids=["terms", "beam of 1", "beam of 2", "all", "groups", "greedy", "sample"],
 )
 def test_no_demand_of_a_neighbour_matters(config: DecodeConfig, what: str) -> None:
     max_lengths, source_lengths = [3 + b % 5 for b in range(12)], [2 + b % 3 for b in range(12)]
@@ -219,9 +221,45 @@ def test_every_term_is_met_that_has_room(beam_size: int) -> None:
     for room, demanded, row in zip(
         rooms, demands, run(tables, DecodeConfig(beam_size=beam_size), rooms, demands=demands), strict=True
     ):
-        assert row[0].finished, room
+        assert row[0].finished or not demanded.terms, room  # without terms it is a beam that may be too small
         assert lacking(row[0].ids, demanded.terms) == 0
         assert row[0].unmet == ()
+
+
+@pytest.mark.parametrize(
+    ("config", "what"),
+    [
+        (DecodeConfig(search=greedy().search, beam_size=1), ""),
+        (DecodeConfig(beam_size=2, n_best=2), ""),
+        (DecodeConfig(beam_size=4), ""),
+        (DecodeConfig(beam_size=1), "terms"),
+        (DecodeConfig(beam_size=2), "terms"),
+        (DecodeConfig(beam_size=4, n_best=2), "terms"),
+    ],
+    ids=["greedy", "beam of 2", "beam of 4", "terms, 1", "terms, 2", "terms, 4"],
+)
+@pytest.mark.parametrize("n_models", [200, pytest.param(5_000, marks=pytest.mark.nightly)])
+def test_what_noise_changes_has_been_marked_as_close(n_models: int, config: DecodeConfig, what: str) -> None:
+    # All prefixes have the same logits in another order, so that "a b" and "c d" are often as likely as each other.
+    generator = torch.Generator().manual_seed(n_models)
+    logits_V = torch.tensor([0.0, 0.9, 1.7, 2.3, 2.9, 3.2, 3.5], dtype=torch.float64)
+    order_BMV = torch.rand((n_models, PREFIXES, VOCABULARY), generator=generator).argsort(dim=2)
+    logits_BMV = logits_V[order_BMV]
+    logits_BMV[:, ::16] = logits_BMV[:, ::16].clamp(max=3.2)  # where two tokens are as likely
+    found = []
+    for _ in range(2):
+        # A token's log-probability changes by no more than the noise, and that of four by less than half of CLOSE.
+        noise_BMV = CLOSE / 10 * torch.rand(logits_BMV.shape, generator=generator, dtype=torch.float64)
+        tables = Tables(logits_BMV + noise_BMV)
+        found.append(run(tables, config, [LONGEST] * n_models, demands=asked(what, n_models)))
+    differ, close = 0, 0
+    for one, other in zip(*found, strict=True):
+        close += one[0].is_close and other[0].is_close
+        if [(h.ids, h.finished) for h in one] != [(h.ids, h.finished) for h in other]:
+            assert one[0].is_close
+            assert other[0].is_close
+            differ += 1
+    assert 0 < differ <= close < n_models, (differ, close)
 
 
 def test_a_term_without_room_is_named_and_the_rest_is_met() -> None:
@@ -284,18 +322,19 @@ def unhurried_groups(tables: Tables, b: int, config: DecodeConfig, max_length: i
                 for v in (*WORDS, CONTROL.eos)
             )
             going = []
-            for _, v, beam in ordered[: 2 * size]:
+            for place, (_, v, beam) in enumerate(ordered[: 2 * size]):
                 before, ids, node = live[g][beam]
                 log_prob = before + log_p[node][v]
                 if v == CONTROL.eos:
                     score = log_prob / ((5 + n_tokens) / 6) ** config.length_penalty
-                    finished[g].append(Hypothesis(ids, score, log_prob, finished=True))
+                    if place < size:
+                        finished[g].append(Hypothesis(ids, score, log_prob, finished=True))
                 else:
                     going.append((log_prob, [*ids, v], int(tables.child(torch.tensor(node), torch.tensor(v)))))
             live[g], finished[g] = going[:size], sorted(finished[g], key=lambda h: -h.score)[:n_kept]
             best = max((one[0] for one in live[g]), default=-math.inf)
             bound = best / ((5 + max_length) / 6) ** config.length_penalty
-            if len(finished[g]) == n_kept and bound <= finished[g][-1].score:
+            if len(finished[g]) == n_kept and (size == 1 or bound <= finished[g][-1].score):
                 live[g] = []
             heard.update(one[1][-1] for one in live[g])
         if not any(live):
@@ -327,11 +366,15 @@ def test_groups_differ_as_diverse_beam_search_says(n_groups: int, size: int, n_b
         assert [h.score for h in row] == pytest.approx([h.score for h in expected], abs=1e-9)
 
 
-def test_groups_without_strength_find_what_one_of_their_size_finds() -> None:
-    tables = random_tables(20, seed=9)
-    grouped = DecodeConfig(beam_size=6, n_best=6, diversity_groups=3, diversity_strength=0.0)
-    alone = run(tables, DecodeConfig(beam_size=2, n_best=2), [6] * 20)
-    assert [row[:2] for row in run(tables, grouped, [6] * 20)] == alone
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_groups_without_strength_find_what_one_of_their_size_finds(size: int) -> None:
+    tables, alpha = random_tables(20, seed=9), 3.0
+    tables.logits_BMV[..., CONTROL.eos] += 2  # so that many could go on beyond their first end, and gain by it
+    grouped = DecodeConfig(
+        beam_size=3 * size, n_best=3 * size, length_penalty=alpha, diversity_groups=3, diversity_strength=0.0
+    )
+    alone = run(tables, DecodeConfig(beam_size=size, n_best=size, length_penalty=alpha), [6] * 20)
+    assert [row[:size] for row in run(tables, grouped, [6] * 20)] == alone
 
 
 def test_strong_groups_begin_with_different_words() -> None:

@@ -1,7 +1,7 @@
 """Beam search, alone and in groups that differ (Vijayakumar et al. 2016).
 
-Shapes: B sentences, N hypotheses of each that go on, K finished ones that are kept, C candidates, P = K + N, M any
-number, V vocabulary, R = B × N rows (row b·N + n is hypothesis n of sentence b).
+Shapes: B sentences, N hypotheses of each that go on, K finished ones that are kept, C candidates, E of them that finish
+if they end, P = K + E, M any number, V vocabulary, R = B × N rows (row b·N + n is hypothesis n of sentence b).
 """
 
 import math
@@ -38,9 +38,16 @@ class Candidates:
 def beam_search(task: Task[Any]) -> list[list[Hypothesis]]:
     """Follow the N likeliest beginnings of each sentence, and keep the best that finish.
 
+<<<<<<< HEAD
     As in fairseq, the 2N likeliest continuations are looked at in each step: those that end and are among the first N
     are finished, the first N others go on, and a beam of one is greedy search. With groups, each is such a search of
     its part of the beam, see `Groups`; where terms are demanded, `Terms` says which continuations come first.
+=======
+    As in fairseq, the 2N likeliest continuations are looked at in each step: those of the first N that end are
+    finished, the first N others go on, and a beam of one is greedy search. With groups, each is such a search of its
+    part of the beam, see `Groups`. Where terms are demanded, `Terms` says which continuations come first, and all 2N
+    may finish.
+>>>>>>> rule
     """
     config, n_groups = task.config, task.config.diversity_groups
     if config.beam_size == 1 and not task.has_terms:
@@ -87,23 +94,37 @@ class Beam:
         log_prob_BN = going.log_prob_BM[:, :-1]
 
         # Those that end compete with the finished ones, which stand first and so win at equal scores.
-        beam_BN = found.beam_BM[:, :n_live]
-        ending_BN = found.log_prob_BM[:, :n_live].masked_fill(~ends_BC1[:, :n_live], -math.inf)
-        score_BN = self.scoring(ending_BN, length, beam_BN)
+        is_first_C1 = index_C1 < n_live
+        n_ends = n_live if self.terms is None else 2 * n_live
+        beam_BE, log_prob_BE = found.beam_BM[:, :n_ends], found.log_prob_BM[:, :n_ends]
+        finishes_BE = ends_BC1[:, :n_ends]
         if self.terms is not None:
-            score_BN = score_BN - self.terms.behind(beam_BN)
-        sorted_BP, order_BP = torch.cat([state.ended_score_BK, score_BN], dim=1).sort(descending=True, stable=True)
+            finishes_BE = finishes_BE & (is_first_C1[:n_ends] | self.terms.has_some_B1)
+        log_prob_BE = log_prob_BE.masked_fill(~finishes_BE, -math.inf)
+        score_BE = self.scoring(log_prob_BE, length, beam_BE)
+        if self.terms is not None:
+            score_BE = score_BE - self.terms.behind(beam_BE)
+        sorted_BP, order_BP = torch.cat([state.ended_score_BK, score_BE], dim=1).sort(descending=True, stable=True)
         best_BK = order_BP[:, :n_ended]
-        log_prob_BP = torch.cat([state.ended_log_prob_BK, ending_BN], dim=1)
-        at_BP = torch.cat([state.ended_at_BK, beam_BN + (length * self.beam_size + first)], dim=1)
+        log_prob_BP = torch.cat([state.ended_log_prob_BK, log_prob_BE], dim=1)
+        at_BP = torch.cat([state.ended_at_BK, beam_BE + (length * self.beam_size + first)], dim=1)
 
         bound_B = self.scoring.best_possible(log_prob_BN.amax(dim=1), self.divisor_B.index_select(0, state.place_B))
         worst_B = sorted_BP[:, n_ended - 1]
-        # Who goes on, which finished ones are kept, whether to look further, and who ends.
-        one_XB = torch.stack([going.worth_BM[:, -2], worst_B, bound_B, found.worth_BM[:, n_live - 1]])
-        other_XB = torch.stack([going.worth_BM[:, -1], sorted_BP[:, n_ended], worst_B, found.worth_BM[:, n_live]])
-        is_close_XB = is_close(one_XB, other_XB)
-        is_close_XB[3] &= ends_BC1[:, n_live - 1 : n_live + 1].any(dim=1)
+        done_B = bound_B <= worst_B
+        if n_live == 1:  # greedy search, which looks no further than its first end
+            is_greedy_B = True if self.terms is None else ~self.terms.has_some_B1.squeeze(1)
+            done_B = done_B | (worst_B > -math.inf) & is_greedy_B
+
+        # Who finishes: an end that the first candidate beyond the N, or the last of them, may change places with.
+        beyond_B1, last_B1 = found.worth_BM[:, n_live, None], found.worth_BM[:, n_live - 1, None]
+        is_close_end_BC1 = is_close(found.worth_BM, torch.where(is_first_C1, beyond_B1, last_B1)) & ends_BC1
+        if self.terms is not None:
+            is_close_end_BC1 = is_close_end_BC1 & ~self.terms.has_some_B1  # `Terms.order` has marked theirs
+        # Who goes on, which finished ones are kept, and whether to look further.
+        one_XB = torch.stack([going.worth_BM[:, -2], worst_B, bound_B])
+        other_XB = torch.stack([going.worth_BM[:, -1], sorted_BP[:, n_ended], worst_B])
+        is_close_XB = torch.cat([is_close(one_XB, other_XB), is_close_end_BC1.T])
         new = SearchState(
             place_B=state.place_B,
             live_log_prob_BN=log_prob_BN,
@@ -112,7 +133,7 @@ class Beam:
             ended_at_BK=at_BP.gather(1, best_BK),
             is_close_B=is_close_B | is_close_XB.any(dim=0),
         )
-        return Move(new, going.ids_BM[:, :-1], bound_B <= worst_B, going.beam_BM[:, :-1], is_unsure)
+        return Move(new, going.ids_BM[:, :-1], done_B, going.beam_BM[:, :-1], is_unsure)
 
     def _candidates(
         self, state: SearchState, log_p_RV: Tensor, wanted_RV: Tensor | None, *, exact: bool
@@ -120,10 +141,12 @@ class Beam:
         """The C + 1 = 2N + 1 that come first; whether some are equal, and not yet ordered by `exact`; close calls.
 
         A row's C + 1 likeliest tokens are enough: if the last of them came before the C-th candidate of its sentence,
-        that one and the next would be equal.
+        that one and the next would be equal. So it is in a bank of `Terms`, and the tokens that are in no term are in
+        one bank.
         """
         n_sentences, n_live = state.live_log_prob_BN.shape
-        n_candidates, n_row = 2 * n_live + 1, min(2 * n_live + 1, log_p_RV.size(1))
+        n_candidates = 2 * n_live + 1
+        n_row = min(n_candidates if self.terms is None else n_candidates + self.terms.n_tokens, log_p_RV.size(1))
         before_R1 = state.live_log_prob_BN.reshape(-1, 1)  # [B, N] -> [R, 1]
         asked_RV = log_p_RV if wanted_RV is None else wanted_RV
         if exact:

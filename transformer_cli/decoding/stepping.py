@@ -119,7 +119,7 @@ def run(
         state, ids_BN, beam_BN = move.state, move.ids_BN, move.beam_BN
         done = [is_done or len(said) == max_lengths[place] for is_done, place in zip(done, places, strict=True)]
         if any(done):
-            over, going = ([b for b, is_done in enumerate(done) if is_done is wanted] for wanted in (True, False))
+            over, going = leave(done)
             over_B, stay_B = (torch.tensor(which, dtype=torch.long, device=device) for which in (over, going))
             live_score_BN = scoring(state.live_log_prob_BN, len(said))
             left.append(Left(state.select(over_B), len(said), live_score_BN[over_B]))
@@ -134,6 +134,14 @@ def run(
             task.cache.reorder((row_B1 + beam_BN).flatten())  # [B, N] -> [R]
         ids_R = ids_BN.flatten()  # [B, N] -> [R]
     return rank(task, said, left)
+
+
+def leave(done: Sequence[bool]) -> tuple[list[int], list[int]]:
+    """Who leaves, and who stands in which place from now on: no more move than leave, the last into their places."""
+    over, going = ([b for b, is_done in enumerate(done) if is_done is wanted] for wanted in (True, False))
+    n_going = len(going)
+    movers = iter(going[n_going - sum(b < n_going for b in over) :])
+    return over, [next(movers) if done[b] else b for b in range(n_going)]
 
 
 def settle(
@@ -171,11 +179,17 @@ def rank(task: Task[Any], said: Sequence[Said], left: Sequence[Left]) -> list[li
         if task.has_terms:
             ranked = [with_unmet(hypothesis, task.demands[place]) for hypothesis in ranked]
         is_close = place in close_places or any(
-            one.finished == other.finished and one.score - other.score < CLOSE
+            one.score - other.score < CLOSE and may_change_places(one, other)
             for one, other in pairwise(ranked[: n_best + 1])
         )
         found[place] = [replace(hypothesis, is_close=is_close) for hypothesis in ranked[:n_best]]
     return found
+
+
+def may_change_places(one: Hypothesis, other: Hypothesis) -> bool:
+    """Whether only the score says which comes first. Samples may be equal, which makes no difference."""
+    are_behind = [hypothesis.finished and bool(hypothesis.unmet) for hypothesis in (one, other)]
+    return one.ids != other.ids and one.finished == other.finished and are_behind[0] == are_behind[1]
 
 
 def hypotheses(record: "Record", places_B: Array, part: Left) -> Iterator[list[list[Hypothesis]]]:

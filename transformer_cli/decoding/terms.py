@@ -8,10 +8,11 @@ unless a rule (`rules.py`) bans them: with `no_repeat_ngram` a term may be what 
 
 A term is met where it stands in one piece, also across others: "a b" and "b c" are in "a b c". One that is demanded
 twice must stand at two places, which may overlap. A finished hypothesis that lacks a term ranks behind all that lack
-none. A sentence without terms has one bank, which is beam search.
+none. Where a sentence has terms, whatever ends among the 2N candidates of a step is finished, and not only among the
+first N: they are not the likeliest. A sentence without terms has one bank, which is beam search.
 
 Shapes: B sentences, N hypotheses of each that go on, J different terms, Q states of the automaton, A tokens that occur
-in terms, X continuations, M in a row, V vocabulary, R = B × N rows.
+in terms, X continuations, C = 2N that are taken, M in a row, V vocabulary, R = B × N rows.
 """
 
 import math
@@ -89,9 +90,15 @@ class Terms:
         self.begun_BQJ = stacked([a.begun_QJ for a in automata], 0, device)
         self.wanted_BJ = stacked([list(count.values()) for count in counts], 0, device)
         self.size_BJ = stacked([list(map(len, count)) for count in counts], 0, device)
+        self.has_some_B1 = self.wanted_BJ.any(dim=1, keepdim=True)
         shape = (len(counts), task.config.beam_size)
         self.state_BN = torch.zeros(shape, dtype=torch.long, device=device)
         self.met_BNJ = self.wanted_BJ.new_zeros(*shape, self.wanted_BJ.size(1))  # times, at most as often as wanted
+
+    @property
+    def n_tokens(self) -> int:
+        """How many tokens `add` may add to each row."""
+        return self.tokens_BA.size(1)
 
     def before(self, log_p_RV: Tensor, length: int) -> None:
         pass
@@ -114,14 +121,13 @@ class Terms:
         return torch.cat([log_p_RM, log_p_RA], dim=1), torch.cat([ids_RM, more_RA], dim=1)
 
     def order(self, worth_BX: Tensor, ids_BX: Tensor, beam_BX: Tensor, n: int) -> tuple[Tensor, Tensor]:
-        """Which `n` of the continuations come first; they are given by worth. And whether that was a close call."""
+        """The first `n` = 2N + 1 continuations; they are given by worth. And where there are terms, close calls."""
         state_BX, met_BXJ = self._reach(ids_BX, beam_BX)
         is_open_BXJ = met_BXJ < self.wanted_BJ[:, None]
         begun_BXJ = at(self.begun_BQJ, state_BX) * is_open_BXJ
         bank_BX = (met_BXJ * self.size_BJ[:, None]).sum(dim=2) + begun_BXJ.amax(dim=2)
-        has_terms_B1 = self.wanted_BJ.any(dim=1, keepdim=True)
         is_end_BX = ids_BX == self.eos_id
-        is_good_end_BX = is_end_BX & has_terms_B1 & ~is_open_BXJ.any(dim=2)
+        is_good_end_BX = is_end_BX & self.has_some_B1 & ~is_open_BXJ.any(dim=2)
         bank_BX = bank_BX + is_good_end_BX  # which is one of its own
 
         n_all, device = worth_BX.size(1), worth_BX.device
@@ -131,16 +137,21 @@ class Terms:
         rank_BX = torch.zeros_like(bank_BX).scatter_(1, by_bank_BX, in_bank_BX)
         is_dead_BX = worth_BX == -math.inf
         key_BX = rank_BX * n_all + index_X + is_dead_BX * n_all**2
-        goes_on_BX = has_terms_B1 & ~is_end_BX & ~is_dead_BX
+        goes_on_BX = self.has_some_B1 & ~is_end_BX & ~is_dead_BX
         fullest_BX = torch.where(goes_on_BX, bank_BX, -1)
         best_B1 = (fullest_BX == fullest_BX.amax(dim=1, keepdim=True)).long().argmax(dim=1, keepdim=True)
         key_BX.scatter_(1, best_B1, -1)
         key_BX = key_BX.masked_fill(is_good_end_BX & (rank_BX == 0) & ~is_dead_BX, -2)
         order_Bn = key_BX.topk(n, largest=False).indices
 
-        is_taken_BX = torch.zeros_like(is_end_BX).scatter_(1, order_Bn[:, :-1], True)
+        # Of those that have nearly the same worth, all must end, or go on, or be neither: else it was a close call.
+        taken_BC = order_Bn[:, :-1]
+        ends_BC = is_end_BX.gather(1, taken_BC)
+        goes_BC = ~ends_BC & ((~ends_BC).cumsum(dim=1) <= n // 2)
+        fate_BX = torch.zeros_like(bank_BX).scatter_(1, taken_BC, 1 + ends_BC.long() + 2 * goes_BC.long())
         is_close_BX = worth_BX[:, :-1] - worth_BX[:, 1:] < CLOSE  # not so of infinities
-        return order_Bn, (is_close_BX & (is_taken_BX[:, :-1] != is_taken_BX[:, 1:])).any(dim=1)
+        is_close_BX &= (fate_BX[:, :-1] != fate_BX[:, 1:]) & self.has_some_B1
+        return order_Bn, is_close_BX.any(dim=1)
 
     def behind(self, beam_BM: Tensor) -> Tensor:
         """How much lower hypotheses that end after these are ranked."""
