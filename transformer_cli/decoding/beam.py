@@ -38,16 +38,10 @@ class Candidates:
 def beam_search(task: Task[Any]) -> list[list[Hypothesis]]:
     """Follow the N likeliest beginnings of each sentence, and keep the best that finish.
 
-<<<<<<< HEAD
-    As in fairseq, the 2N likeliest continuations are looked at in each step: those that end and are among the first N
-    are finished, the first N others go on, and a beam of one is greedy search. With groups, each is such a search of
-    its part of the beam, see `Groups`; where terms are demanded, `Terms` says which continuations come first.
-=======
     As in fairseq, the 2N likeliest continuations are looked at in each step: those of the first N that end are
     finished, the first N others go on, and a beam of one is greedy search. With groups, each is such a search of its
     part of the beam, see `Groups`. Where terms are demanded, `Terms` says which continuations come first, and all 2N
     may finish.
->>>>>>> rule
     """
     config, n_groups = task.config, task.config.diversity_groups
     if config.beam_size == 1 and not task.has_terms:
