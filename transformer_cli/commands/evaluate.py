@@ -60,7 +60,17 @@ def run(config: EvaluateConfig) -> None:
         models = read_models(paths)
     test = own_files(config) if config.source is not None else corpus_test_set(config, models, paths[0])
     saved_as = output_file(config) or default_file(paths[0], models, test)
-    report(paths, models, test, config.decode, device, seed=config.seed, saved_as=saved_as, as_json=config.json)
+    report(
+        paths,
+        models,
+        test,
+        config.decode,
+        device,
+        seed=config.seed,
+        saved_as=saved_as,
+        as_json=config.json,
+        side_by_side=True,
+    )
 
 
 def report_test_set(
@@ -81,10 +91,11 @@ def report(
     seed: int,
     saved_as: Path | None,
     as_json: bool = False,
+    side_by_side: bool = False,
 ) -> None:
     """Translate, save the translations, and print the scores to stdout."""
     check_line_counts(test.sources, test.references)
-    hypotheses = translate(models, test, decode, device, seed=seed)
+    hypotheses = translate(models, test, decode, device, seed=seed, side_by_side=side_by_side)
     if saved_as is not None:
         with faults(saved_as, "save the translations"):
             write_whole(saved_as, "".join(f"{line}\n" for line in hypotheses).encode())
@@ -100,13 +111,21 @@ def report(
 
 
 def translate(
-    models: Sequence[Scored], test: TestSet, decode: DecodeConfig, device: torch.device, *, seed: int
+    models: Sequence[Scored],
+    test: TestSet,
+    decode: DecodeConfig,
+    device: torch.device,
+    *,
+    seed: int,
+    side_by_side: bool,
 ) -> list[str]:
     if isinstance(models[0], Exported):
         translator: Translator = CTranslate2Translator(models[0], decode, device=device, seed=seed)
     else:
         files = [model for model in models if isinstance(model, ModelFile)]
-        translator = Translator(build_all(files, device), files[0].tokenizers, decode, device=device, seed=seed)
+        translator = Translator(
+            build_all(files, device), files[0].tokenizers, decode, device=device, seed=seed, side_by_side=side_by_side
+        )
     with tqdm(
         total=len(test.sources), unit="line", desc="translate", disable=None, leave=False, file=sys.stderr
     ) as bar:

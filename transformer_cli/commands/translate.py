@@ -83,7 +83,10 @@ def open_translator(
     paths = locate_models(config.checkpoint, config.runs)
     models = read_models(paths)
     model = build_all(models, device)
-    return models, paths, Translator(model, models[0].tokenizers, decode, device=device, seed=seed, wishes=wishes)
+    translator = Translator(
+        model, models[0].tokenizers, decode, device=device, seed=seed, wishes=wishes, side_by_side=True
+    )
+    return models, paths, translator
 
 
 def refuse_wishes(config: TranslateConfig) -> None:

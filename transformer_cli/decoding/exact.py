@@ -20,7 +20,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transformer_cli.decoding.streams import threads_as_before
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.cache import DecoderCache
 from transformer_cli.models.ensemble import AnyModel, Ensemble, EnsembleCache
@@ -97,6 +96,9 @@ def fixed(step: Callable[[Tensor, Any], Tensor]) -> Callable[[Tensor, FixedCache
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Inside, torch's kernels use one thread; outside, as many as before."""
-    with threads_as_before():
-        torch.set_num_threads(1)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
         yield
+    finally:
+        torch.set_num_threads(before)

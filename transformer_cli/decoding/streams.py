@@ -1,61 +1,81 @@
-"""Batches that are searched side by side: products of a few rows are too small for several threads to share one.
+"""Work that is done side by side, by a process for each core.
 
-Each stream is a thread of Python with its own threads of torch; torch lets go of Python's lock in every kernel.
+A search is many small products: two threads that share them are hardly quicker than one, and two threads of Python wait
+for each other between them. Processes that were forked share the weights, and nothing else.
 """
 
+import ctypes
+import multiprocessing
+import signal
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 
-MOST_STREAMS = 4  # beyond that they wait for Python's lock
+from transformer_cli.errors import EnvironmentFault
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
+_PR_SET_PDEATHSIG = 1  # of Linux's prctl.h
+_work: Callable[[Any], Any] | None = None  # of a process that was forked
 
-def side_by_side(work: Callable[[ItemT], ResultT], items: Iterable[ItemT]) -> Iterator[tuple[ItemT, ResultT]]:
-    """Each item with what `work` makes of it, in order; all of torch's threads are at work, under inference mode."""
-    rest = iter(items)
-    ahead = list(islice(rest, 2))
-    n_threads = torch.get_num_threads()
-    n_streams = min(n_threads, MOST_STREAMS) if len(ahead) > 1 else 1
-    if n_streams == 1:
-        yield from ((item, work(item)) for item in ahead)
-        yield from ((item, work(item)) for item in rest)
-        return
-    with threads_as_before(), ThreadPoolExecutor(n_streams, "tfm-stream", _begin, (n_threads // n_streams,)) as pool:
-        waiting = deque((item, pool.submit(_inferring, work, item)) for item in ahead)
+
+class Streams(Generic[ItemT, ResultT]):
+    """`work`, done by as many processes as torch has threads; they begin when there is enough to do for two."""
+
+    def __init__(self, work: Callable[[ItemT], ResultT]) -> None:
+        self.work = work
+        self.n_streams = torch.get_num_threads() if sys.platform == "linux" else 1  # elsewhere forking is not safe
+        self.pool: ProcessPoolExecutor | None = None
+
+    def __call__(self, items: Iterable[ItemT]) -> Iterator[tuple[ItemT, ResultT]]:
+        """Each item with what `work` makes of it, in order. Raises EnvironmentFault if a process was killed."""
+        rest = iter(items)
+        ahead = list(islice(rest, 2))
+        if len(ahead) < 2 or self.n_streams == 1:
+            yield from ((item, self.work(item)) for part in (ahead, rest) for item in part)
+            return
+        pool = self.pool = self.pool or ProcessPoolExecutor(
+            self.n_streams, multiprocessing.get_context("fork"), initializer=_begin, initargs=(self.work,)
+        )
+        waiting: deque[tuple[ItemT, Future[ResultT]]] = deque((item, pool.submit(_do, item)) for item in ahead)
         try:
             while waiting:
-                # One more than there are streams, so that none waits for the next item to be made.
-                for item in islice(rest, n_streams + 1 - len(waiting)):
-                    waiting.append((item, pool.submit(_inferring, work, item)))
+                # More than there are streams, so that none waits while results are taken in order.
+                for item in islice(rest, 2 * self.n_streams - len(waiting)):
+                    waiting.append((item, pool.submit(_do, item)))
                 item, result = waiting.popleft()
                 yield item, result.result()
-        finally:
-            for _, result in waiting:
-                result.cancel()
+        except BrokenProcessPool as error:
+            self._abandon(pool)
+            raise EnvironmentFault(
+                "a process that translates was killed, perhaps for want of memory. Lower decode.batch_tokens, or set"
+                " OMP_NUM_THREADS=1, and run the same command again"
+            ) from error
+        except BaseException:
+            self._abandon(pool)
+            raise
+
+    def _abandon(self, pool: ProcessPoolExecutor) -> None:
+        pool.shutdown(wait=False, cancel_futures=True)
+        self.pool = None
 
 
-def _begin(n_threads: int) -> None:
-    torch.set_num_threads(n_threads)  # of this thread
+def _begin(work: Callable[[Any], Any]) -> None:
+    global _work
+    _work = work  # which forking has brought here: nothing is sent
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # nobody would take the results
+    torch.set_num_threads(1)
 
 
-def _inferring(work: Callable[[ItemT], ResultT], item: ItemT) -> ResultT:
-    with torch.inference_mode():  # of this thread
-        return work(item)
-
-
-@contextmanager
-def threads_as_before() -> Iterator[None]:
-    """Threads of Python that begin later find as many of torch's as this one has: the last call counts for them."""
-    before = torch.get_num_threads()
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+def _do(item: Any) -> Any:
+    assert _work is not None
+    with torch.inference_mode():
+        return _work(item)

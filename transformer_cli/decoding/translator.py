@@ -29,7 +29,7 @@ from transformer_cli.decoding.search import (
     longest_translation,
     rows_per_sentence,
 )
-from transformer_cli.decoding.streams import side_by_side
+from transformer_cli.decoding.streams import Streams
 from transformer_cli.decoding.terminology import Term, Terminology, holds
 from transformer_cli.errors import ConfigError, DataError, quoted
 from transformer_cli.logs import LOGGER
@@ -140,7 +140,9 @@ class Translator:
         device: torch.device,
         seed: int = 1,
         wishes: Wishes = NO_WISHES,
+        side_by_side: bool = False,
     ) -> None:
+        """With `side_by_side` every core takes batches of its own, in a process that is forked."""
         if config.exact:
             check(model, device)
         if wishes.terminology is not None:
@@ -156,6 +158,9 @@ class Translator:
         is_mbr = config.search is SearchKind.mbr
         self.search = consensus(target.decode) if is_mbr else SEARCHES[config.search.name]
         self.wishes = wishes
+        self.streams: Streams[tuple[list[Piece], int], list[list[Hypothesis]]] | None = None
+        if side_by_side and device.type == "cpu" and not config.exact:
+            self.streams = Streams(lambda item: self._settle(*item))
         self.term_ids = {} if wishes.terminology is None else ids_of_terms(wishes.terminology, target)
 
     @torch.inference_mode()
@@ -289,7 +294,7 @@ class Translator:
         ]
         other = copy.copy(self)
         other.config = again_config(self.config)
-        other.search = SEARCHES[other.config.search.name]
+        other.search, other.streams = SEARCHES[other.config.search.name], None
         again = other._search_all(pieces, first_line)
         worse = {piece.line for piece in pieces if self._lacking(piece, again)}
         for n in flawed:
@@ -340,8 +345,9 @@ class Translator:
         self, pieces: Sequence[Piece], first_line: int, on_batch: Callable[[list[Piece]], object] = lambda batch: None
     ) -> Found:
         found: Found = {}
-        settled = side_by_side(lambda batch: self._settle(batch, first_line), self._batches(pieces))
-        for batch, hypotheses in settled:
+        work = ((batch, first_line) for batch in self._batches(pieces))
+        settled = ((item, self._settle(*item)) for item in work) if self.streams is None else self.streams(work)
+        for (batch, _), hypotheses in settled:
             found |= zip(((piece.line, piece.part) for piece in batch), hypotheses, strict=True)
             on_batch(batch)
         return found
