@@ -25,16 +25,15 @@ from torch import Tensor
 from transformer_cli.benchmarks.contestant import serve_requests
 from transformer_cli.benchmarks.reference import padded
 from transformer_cli.benchmarks.timing import finish
-from transformer_cli.config import from_plain, to_plain
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.export import ctranslate2 as to_ctranslate2
 from transformer_cli.export import huggingface as to_huggingface
 from transformer_cli.extras import imported
 from transformer_cli.models.device import choose_device
+from transformer_cli.models.ensemble import AnyModel
 from transformer_cli.models.file import ModelFile, read_model
-from transformer_cli.models.transformer import Transformer
-from transformer_cli.schema import BenchConfig, DecodeConfig, SearchKind
+from transformer_cli.schema import BenchConfig, DecodeConfig, Quantize, SearchKind
 
 Rows = Sequence[Sequence[int]]  # of each sentence the ids, without BOS and EOS
 BATCH = 32  # sentences, where an engine is not asked for its best
@@ -82,6 +81,7 @@ class Ours(Engine):
         super().__init__(model, extra=config.max_extra_length)
         self.config, self.device = config, device
         self.model = model.build(device).to(dtype)
+        self.translators: dict[tuple[bool, int, int], Translator] = {}
         sides = (model.tokenizers.source, model.tokenizers.target)
         self.numbers = Tokenizers(*(Numbers(side.model_bytes) for side in sides))
 
@@ -124,14 +124,13 @@ class Ours(Engine):
         return {"found": found}
 
     def parts(self, rows: Rows, *, beam_size: int) -> dict[str, Any]:
-        """Seconds of each part of decoding `rows` as `tfm translate` does; and how much the products worked on.
-
-        Times of several threads are added up.
-        """
-        watch = Watch(self.model, self.device)
+        """Seconds of each part of decoding `rows` in one process; and how much the products worked on."""
+        config = searching(self.config, beam_size)
+        translator = Translator(self.model, self.numbers, config, device=self.device)
+        watch = Watch(translator.model, self.device)
         start = time.perf_counter()
         with watch.watching():
-            self.decode(rows, beam_size=beam_size, way=DEFAULT)
+            translator.translate([" ".join(map(str, row)) for row in rows])
         return {
             "seconds": time.perf_counter() - start,
             "parts": watch.seconds,
@@ -140,8 +139,14 @@ class Ours(Engine):
         }
 
     def _translator(self, tokenizers: Tokenizers, beam_size: int, batch_tokens: int) -> Translator:
-        config = replace(searching(self.config, beam_size), batch_tokens=batch_tokens)
-        return Translator(self.model, tokenizers, config, device=self.device)
+        """One for each purpose: its weights are arranged, and its processes begun, before it is timed."""
+        purpose = (tokenizers is self.numbers, beam_size, batch_tokens)
+        if purpose not in self.translators:
+            config = replace(searching(self.config, beam_size), batch_tokens=batch_tokens)
+            self.translators[purpose] = Translator(
+                self.model, tokenizers, config, device=self.device, side_by_side=True
+            )
+        return self.translators[purpose]
 
 
 def searching(config: DecodeConfig, beam_size: int) -> DecodeConfig:
@@ -151,14 +156,13 @@ def searching(config: DecodeConfig, beam_size: int) -> DecodeConfig:
 
 
 def quantized(config: DecodeConfig) -> DecodeConfig:
-    found: DecodeConfig = from_plain(DecodeConfig, {**to_plain(config), "quantize": "int8"})
-    return found
+    return replace(config, quantize=Quantize.int8)
 
 
 class Watch:
     """How long a model and its caches are at work, and on how many cells and rows, call by call."""
 
-    def __init__(self, model: Transformer, device: torch.device) -> None:
+    def __init__(self, model: AnyModel, device: torch.device) -> None:
         self.model, self.device = model, device
         self.seconds = {"encoder": 0.0, "steps": 0.0, "reordering": 0.0}
         self.encoded: list[int] = []  # cells

@@ -7,6 +7,7 @@ What it finds is scored and ranked as our own search does, so that a score means
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
+from enum import Enum
 from typing import Any
 
 import torch
@@ -158,10 +159,9 @@ def check(config: DecodeConfig, exported: Exported) -> None:
         )
     defaults = DecodeConfig()
     for key in (field.name for field in fields(config) if field.name not in OBEYED):
-        if getattr(config, key) != getattr(defaults, key):
-            raise ConfigError(
-                f"decode.{key}={getattr(config, key)}: engine=ctranslate2 does not have it. Leave one of them out"
-            )
+        if (value := getattr(config, key)) != getattr(defaults, key):
+            said = value.name if isinstance(value, Enum) else value
+            raise ConfigError(f"decode.{key}={said}: engine=ctranslate2 does not have it. Leave one of them out")
     longest = config.max_source_length + config.max_extra_length + 1
     if exported.max_positions is not None and longest > exported.max_positions:
         raise ConfigError(

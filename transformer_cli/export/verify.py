@@ -2,7 +2,7 @@
 
 Three comparisons on the same sentences: the log-probability of each token of a given translation (forced decoding),
 which any wrong weight moves; the text of greedy search, whose rule is the same everywhere; and the text of a beam of 4,
-whose rules differ. The first two have to agree, but for what rounding may turn.
+whose end is decided by other rules. The first two have to agree, but for what rounding may turn.
 
 The source's EOS is the target's: both tokenizers have it under the same id.
 
