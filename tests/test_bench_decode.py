@@ -107,8 +107,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoding, "Contestant", Here)
     monkeypatch.setattr(decoding, "N_FORCED", 6)
     if not hasattr(DecodeConfig(), "quantize"):
-        monkeypatch.setattr(decoders, "quantized", lambda config: config)
-
+    
 
 @pytest.fixture
 def model_file(tmp_path: Path) -> str:

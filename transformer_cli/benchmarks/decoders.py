@@ -25,6 +25,7 @@ from torch import Tensor
 from transformer_cli.benchmarks.contestant import serve_requests
 from transformer_cli.benchmarks.reference import padded
 from transformer_cli.benchmarks.timing import finish
+from transformer_cli.config import from_plain
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.export import ctranslate2 as to_ctranslate2
