@@ -106,7 +106,6 @@ class Here:
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoding, "Contestant", Here)
     monkeypatch.setattr(decoding, "N_FORCED", 6)
-    if not hasattr(DecodeConfig(), "quantize"):
     
 
 @pytest.fixture
