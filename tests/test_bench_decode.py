@@ -106,7 +106,7 @@ class Here:
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoding, "Contestant", Here)
     monkeypatch.setattr(decoding, "N_FORCED", 6)
-    
+
 
 @pytest.fixture
 def model_file(tmp_path: Path) -> str:

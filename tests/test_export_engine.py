@@ -11,7 +11,7 @@ from tests.test_export import model_file
 from tests.toy_translator import GREEDY, sentences
 from transformer_cli.decoding.ctranslate2 import CTranslate2Translator
 from transformer_cli.decoding.exported import facts_of, read_export
-from transformer_cli.decoding.search import length_penalty
+from transformer_cli.decoding.scoring import length_penalty
 from transformer_cli.decoding.translator import Piece, Translator
 from transformer_cli.export import ctranslate2 as to_ctranslate2
 from transformer_cli.export import verify

@@ -12,7 +12,8 @@ from tests.toy_translator import GREEDY, SAMPLE, VARIANTS, random_model, sentenc
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding import forced
 from transformer_cli.decoding.forced import Pair, ReadBack, read_back
-from transformer_cli.decoding.search import SEARCHES, ControlIds, Task, length_penalty, rows_per_sentence
+from transformer_cli.decoding.scoring import length_penalty
+from transformer_cli.decoding.search import SEARCHES, ControlIds, Task, rows_per_sentence
 from transformer_cli.errors import CheckpointError
 from transformer_cli.models.transformer import Transformer
 from transformer_cli.schema import DecodeConfig, ModelConfig

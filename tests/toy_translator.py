@@ -95,12 +95,21 @@ def translator_of(
     seed: int = 1,
     device: str = "cpu",
     wishes: Wishes = NO_WISHES,
+    side_by_side: bool = False,
     **options: object,
 ) -> Translator:
     config = DecodeConfig(**{"max_extra_length": 6, **options})
     model = random_model(tokenizer) if model is None else model
     tokenizers = Tokenizers(tokenizer, tokenizer)
-    return Translator(model, tokenizers, config, device=torch.device(device), seed=seed, wishes=wishes)
+    return Translator(
+        model,
+        tokenizers,
+        config,
+        device=torch.device(device),
+        seed=seed,
+        wishes=wishes,
+        side_by_side=side_by_side,
+    )
 
 
 def texts(results: list[Translated]) -> list[str]:

@@ -62,6 +62,7 @@ class PackedLinear(nn.Module):
         self.bias_N = None if bias_N is None else bias_N.detach()
         self.then = "none"  # or "relu", as oneDNN has it
 
+    @torch.no_grad()
     def forward(self, x_LK: Tensor) -> Tensor:
         y_LN: Tensor = torch.ops.mkldnn._linear_pointwise(x_LK, self.weight, self.bias_N, self.then, [], "")
         return y_LN
@@ -83,6 +84,7 @@ class Int8Linear(nn.Module):
         self.zero_N = torch.zeros(len(weight_NK), dtype=torch.int64)
         self.bias_N = None if bias_N is None else bias_N.detach()
 
+    @torch.no_grad()
     def forward(self, x_LK: Tensor) -> Tensor:
         largest_L1 = x_LK.abs().amax(-1, keepdim=True).clamp_min_(1e-30)
         signed_LK = (x_LK * (LARGEST / largest_L1)).round_().to(torch.int8)
