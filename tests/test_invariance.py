@@ -43,6 +43,7 @@ from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.cache import DecoderCache
 from transformer_cli.models.file import read_model
+from transformer_cli.models.sentences import Padded
 from transformer_cli.models.transformer import Transformer
 from transformer_cli.schema import (
     DataConfig,
@@ -113,8 +114,14 @@ def test_D9_in_float64_company_changes_nothing(variant: str, options: dict[str, 
 
 def drop_the_mask(monkeypatch: pytest.MonkeyPatch) -> None:
     """Padding is looked at."""
-    padded = Transformer._padded
-    monkeypatch.setattr(Transformer, "_padded", lambda *args: replace(padded(*args), mask_B11L=None))
+    real = Transformer._padded
+
+    def padded(*args: Any) -> Padded:
+        found = real(*args)
+        assert found.mask_B11L is not None
+        return replace(found, mask_B11L=torch.ones_like(found.mask_B11L))
+
+    monkeypatch.setattr(Transformer, "_padded", padded)
 
 
 def share_the_longest_length(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -505,12 +512,12 @@ def test_a_search_that_shrinks_its_batch_is_noticed_by_its_shapes(monkeypatch: p
     step = translator.model.step
 
     def spy(ids_R: Tensor, cache: DecoderCache) -> Tensor:
-        seen.add((len(ids_R), cache.keys_YRHTE.size(1)))
+        seen.add((len(ids_R), len(cache.keys_GHME[0])))
         return step(ids_R, cache)
 
     monkeypatch.setattr(translator.model, "step", spy)
     translator.translate(sentences(30, seed=5, longest=8))  # all in the first bucket: 16 tokens with EOS
-    assert seen == {(exact.places(16) * 4, exact.places(16) * 4)}
+    assert seen == {(exact.places(16) * 4, exact.places(16))}  # rows, and families that share their keys
 
 
 def test_exact_is_refused_where_it_is_not_proved() -> None:

@@ -149,7 +149,8 @@ class Translator:
             check_terms_can_be_met(config)
         self.model: AnyModel = model
         if isinstance(model, Ensemble):
-            self.model = Ensemble([prepared(member, config, device) for member in model.members]).eval()
+            members = [prepared(member, config, device) for member in model.members]
+            self.model = Ensemble(members).train(model.training)
         elif isinstance(model, Transformer):
             self.model = prepared(model, config, device)
         self.tokenizers, self.config, self.device, self.seed = tokenizers, config, device, seed

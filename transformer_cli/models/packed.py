@@ -27,6 +27,8 @@ def pack(model: Transformer, *, quantize: bool) -> Transformer:
     With `quantize` the products, that with the vocabulary among them, are of bytes: about four times as fast, and
     not quite the same numbers.
     """
+    if model.output_embedding.as_output is not None:
+        return model  # it is packed already
     arranged = Int8Linear if quantize else PackedLinear
     packed = copy.deepcopy(model, {id(parameter): parameter for parameter in model.parameters()})
     for module in list(packed.modules()):
