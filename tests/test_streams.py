@@ -69,3 +69,20 @@ def test_translations_side_by_side_are_the_same() -> None:
     beside.streams.n_streams = 2
     assert [r.text for r in beside.translate(lines)] == [r.text for r in alone.translate(lines)]
     assert beside.streams.pool is not None
+
+
+def test_processes_that_are_killed_while_idle_are_replaced() -> None:
+    streams = two(with_pid)
+    first = {result[1] for _, result in streams(range(8))}
+    for pid in first:
+        os.kill(pid, signal.SIGKILL)
+    second = {result[1] for _, result in streams(range(8))}
+    assert not first & second
+
+
+def test_what_is_left_unread_is_not_finished() -> None:
+    streams = two(with_pid)
+    results = streams(range(8))
+    next(results)
+    results.close()
+    assert streams.pool is None

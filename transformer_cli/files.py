@@ -94,6 +94,9 @@ def point(link: Path, target: str) -> None:
 def remove_leftovers(file: Path) -> None:
     """Remove what killed processes left of `file` while they wrote it: theirs is what no living one has locked."""
     for leftover in file.parent.glob(f".{glob.escape(file.name)}.*.tmp"):
+        process = leftover.name.removeprefix(f".{file.name}.").removesuffix(".tmp")
+        if not process.isdecimal() or int(process) == os.getpid():
+            continue  # that of another file, or our own, whose lock would not hold us off
         with suppress(OSError), open(leftover, "ab", opener=open_no_link) as handle:
             fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             leftover.unlink()

@@ -217,6 +217,9 @@ class DataConfig:
         _check("data.max_ratio", self.max_ratio, 1)
 
 
+LARGEST_BEAM = 1000
+
+
 class SearchKind(Enum):
     greedy = "greedy"
     beam = "beam"
@@ -267,7 +270,7 @@ class DecodeConfig:
     exact: bool = False  # scores equal to the last bit whatever the neighbours; CPU, one thread, any batch_tokens
 
     def __post_init__(self) -> None:
-        _check("decode.beam_size", self.beam_size, 1, 1000)
+        _check("decode.beam_size", self.beam_size, 1, LARGEST_BEAM)
         _check("decode.length_penalty", self.length_penalty, 0, 10)
         _check("decode.max_extra_length", self.max_extra_length, 0, 100_000)
         _check("decode.coverage_penalty", self.coverage_penalty, 0, 10)

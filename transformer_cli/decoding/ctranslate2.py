@@ -44,6 +44,7 @@ class CTranslate2Translator(Translator):
         check(config, exported)
         super().__init__(nothing(), exported.tokenizers, config, device=device, seed=seed, wishes=wishes)
         self.n_threads = torch.get_num_threads()
+        self.directory = exported.directory
         library = imported("ctranslate2", needs="engine=ctranslate2")
         try:
             # Each thread takes batches of its own: one product is too small to be shared.
@@ -134,6 +135,11 @@ class CTranslate2Translator(Translator):
     def _hypotheses(self, result: Any) -> list[Hypothesis]:
         found = []
         for pieces, score in zip(result.hypotheses, result.scores, strict=True):
+            if unknown := set(pieces) - self.ids.keys():
+                raise CheckpointError(
+                    f"{self.directory}: the model says {quoted(min(unknown))}, which its tokenizer does not know, so"
+                    " they are not of one export. Write it again with `tfm export ctranslate2 --overwrite`"
+                )
             ids = [self.ids[piece] for piece in pieces]
             finished = ids[-1:] == [self.control.eos]
             log_prob = score * len(ids) if self._goes_on else score  # theirs is divided by the length

@@ -8,7 +8,7 @@ from typing import Any
 from transformer_cli import __version__
 from transformer_cli.config import to_plain
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
-from transformer_cli.errors import CheckpointError, quoted
+from transformer_cli.errors import CheckpointError, ConfigError, quoted
 from transformer_cli.models.file import MALFORMED, ModelFile, read_json
 from transformer_cli.schema import DataConfig
 
@@ -78,8 +78,12 @@ def read_export(directory: Path, *, program: str) -> Exported:
         ) from error
 
 
-def locate_export(checkpoint: str | None, *, program: str) -> Exported:
+def locate_export(checkpoint: str | list[str] | None, *, program: str) -> Exported:
     """What `--checkpoint` means where `program` is the engine."""
+    if isinstance(checkpoint, list) and len(checkpoint) == 1:
+        checkpoint = checkpoint[0]
+    if isinstance(checkpoint, list):
+        raise ConfigError(f"--checkpoint: names several, and engine={program} joins none. Name one folder")
     if checkpoint is None:
         raise CheckpointError(
             f"engine={program}: needs an exported model. Write one with `tfm export {program}`, and name its folder"

@@ -6,6 +6,7 @@ for each other between them. Processes that were forked share the weights, and n
 
 import ctypes
 import multiprocessing
+import os
 import signal
 import sys
 from collections import deque
@@ -41,11 +42,11 @@ class Streams(Generic[ItemT, ResultT]):
         if len(ahead) < 2 or self.n_streams == 1:
             yield from ((item, self.work(item)) for part in (ahead, rest) for item in part)
             return
-        pool = self.pool = self.pool or ProcessPoolExecutor(
-            self.n_streams, multiprocessing.get_context("fork"), initializer=_begin, initargs=(self.work,)
-        )
-        waiting: deque[tuple[ItemT, Future[ResultT]]] = deque((item, pool.submit(_do, item)) for item in ahead)
+        pool = self._open()
+        waiting: deque[tuple[ItemT, Future[ResultT]]] = deque()
         try:
+            for item in ahead:
+                waiting.append((item, pool.submit(_do, item)))
             while waiting:
                 # More than there are streams, so that none waits while results are taken in order.
                 for item in islice(rest, 2 * self.n_streams - len(waiting)):
@@ -62,20 +63,50 @@ class Streams(Generic[ItemT, ResultT]):
             self._abandon(pool)
             raise
 
+    def _open(self) -> ProcessPoolExecutor:
+        """The processes; other ones where they were killed while they had nothing to do."""
+        if self.pool is not None:
+            try:
+                self.pool.submit(_do, None).result()
+                return self.pool
+            except BrokenProcessPool:
+                self._abandon(self.pool)
+        self.pool = ProcessPoolExecutor(
+            self.n_streams,
+            multiprocessing.get_context("fork"),
+            initializer=_begin,
+            initargs=(self.work, os.getpid()),
+        )
+        # Whoever presses Ctrl-C now is heard a moment later: half a process could not end in order.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self.pool.submit(_do, None)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return self.pool
+
     def _abandon(self, pool: ProcessPoolExecutor) -> None:
+        processes = list((pool._processes or {}).values())
         pool.shutdown(wait=False, cancel_futures=True)
+        for process in processes:
+            process.kill()  # or the end of this one would wait for what nobody wants
         self.pool = None
 
 
-def _begin(work: Callable[[Any], Any]) -> None:
+def _begin(work: Callable[[Any], Any], parent: int) -> None:
     global _work
     _work = work  # which forking has brought here: nothing is sent
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # which the first process answers for all
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # nobody would take the results
+    if os.getppid() != parent:
+        os._exit(1)
     torch.set_num_threads(1)
 
 
 def _do(item: Any) -> Any:
     assert _work is not None
+    if item is None:  # whether there is anybody
+        return None
     with torch.inference_mode():
         return _work(item)

@@ -4,6 +4,7 @@ Shapes: B sentences, S source.
 """
 
 import copy
+import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -36,7 +37,7 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.models.ensemble import AnyModel, Ensemble
 from transformer_cli.models.packed import can_pack, pack
 from transformer_cli.models.transformer import Transformer
-from transformer_cli.schema import DecodeConfig, LongLines, Quantize, SearchKind
+from transformer_cli.schema import LARGEST_BEAM, DecodeConfig, LongLines, Quantize, SearchKind
 
 N_NAMED = 10  # line numbers in a warning; the rest are counted
 WHAT_BECOMES = {
@@ -44,6 +45,7 @@ WHAT_BECOMES = {
     LongLines.cut: "the rest is left out; decode.long_lines=split translates all",
 }
 QUANTIZED_BUCKET = 4  # tokens; sources of other lengths do not share a batch
+FEWEST_TOGETHER = 8  # sentences: fewer are not worth a stream of their own
 AGAIN_BEAM = 8  # hypotheses that are followed when a line is translated again, at least
 AGAIN_NO_REPEAT = 3  # tokens in a row that are then not said twice
 
@@ -288,6 +290,8 @@ class Translator:
         Not those that were cut, because what they lack is their source.
         """
         flawed = [n for n, result in enumerate(results) if result.n_flaws and not result.cut]
+        if not flawed:
+            return
         pieces = [
             replace(piece, terms=tuple(term for term in piece.terms if term not in results[n].unmet))
             for n in flawed
@@ -356,11 +360,20 @@ class Translator:
     def _batches(self, pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
         if self.config.exact:
             return exact_batches(pieces, bucket=self._bucket)
-        max_cells = self.config.batch_tokens // rows_per_sentence(self.config)
+        max_cells = self._cells(pieces)
         if self.config.quantize is Quantize.none:
             return batches(pieces, max_cells=max_cells)
         by_bucket = groupby(sorted(pieces, key=lambda piece: -len(piece.ids)), key=self._bucket)
         return chain.from_iterable(batches(list(alike), max_cells=max_cells) for _, alike in by_bucket)
+
+    def _cells(self, pieces: Sequence[Piece]) -> int:
+        """What `batch_tokens` allows; less where every stream would not have as much to do as the others."""
+        allowed = self.config.batch_tokens // rows_per_sentence(self.config)
+        if self.streams is None or len(pieces) < self.streams.n_streams * FEWEST_TOGETHER:
+            return allowed
+        lengths = [len(piece.ids) + 1 for piece in pieces]
+        rounds = math.ceil(sum(lengths) / (allowed * self.streams.n_streams))
+        return min(allowed, math.ceil(sum(lengths) / (rounds * self.streams.n_streams)) + max(lengths))
 
     def _bucket(self, piece: Piece) -> int:
         """What a source is padded to whatever its neighbours; with bytes, a rounding that they turned would grow."""
@@ -465,7 +478,7 @@ def again_config(config: DecodeConfig) -> DecodeConfig:
     return replace(
         config,
         search=SearchKind.beam,
-        beam_size=max(AGAIN_BEAM, 2 * config.beam_size, config.n_best),
+        beam_size=min(max(AGAIN_BEAM, 2 * config.beam_size, config.n_best), LARGEST_BEAM),
         no_repeat_ngram=config.no_repeat_ngram or AGAIN_NO_REPEAT,
         diversity_groups=1,
         diversity_strength=0.5,

@@ -40,7 +40,7 @@ def not_ours(directory: Path) -> list[str]:
         listed = json.loads((directory / EXPORT_FILE).read_bytes())["files"]
     except (OSError, ValueError, KeyError, TypeError):
         return found
-    return [name for name in found if name not in (*listed, EXPORT_FILE)]
+    return [name for name in found if name not in (*(listed if isinstance(listed, list) else ()), EXPORT_FILE)]
 
 
 @contextmanager

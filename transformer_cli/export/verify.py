@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from transformer_cli.data.tokenizer import Tokenizer, normalize
 from transformer_cli.decoding.search import SEARCHES, ControlIds, Hypothesis, Task
+from transformer_cli.errors import CheckpointError
 from transformer_cli.models.file import ModelFile
 from transformer_cli.models.transformer import Transformer
 from transformer_cli.schema import DecodeConfig, Positions, SearchKind
@@ -90,6 +91,11 @@ def verify(model: ModelFile, program: Program, lines: Sequence[str], *, is_float
     transformer, (source, target) = model.build(CPU).float(), (model.tokenizers.source, model.tokenizers.target)
     room = model.config.max_positions if model.config.positions is Positions.learned else LONGEST + EXTRA + 1
     sources = [ids for ids in source.encode(lines) if 0 < len(ids) <= min(LONGEST, room - EXTRA - 1)]
+    if not sources:
+        raise CheckpointError(
+            f"model.max_positions={room}: leaves no room for a sentence and a translation to compare, so nothing is"
+            " exported. Export a model with more positions"
+        )
     max_tokens = max(map(len, sources)) + 1 + EXTRA
 
     def read(sources: Sequence[Ids], targets: Sequence[Ids]) -> list[list[float]]:
