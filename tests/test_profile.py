@@ -109,7 +109,9 @@ def test_a_full_disk_under_the_trace_is_told_and_training_goes_on(
 
     monkeypatch.setattr(profile, "make_folder", full)
     assert run(tmp_path, config(profile=True)).step == 12
-    assert caplog.messages == ["there: No space left on device. Training goes on without it"]
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        "there: No space left on device. Training goes on without it"
+    ]
 
 
 def test_nothing_is_traced_unless_asked(tmp_path: Path) -> None:

@@ -1,8 +1,11 @@
 """Work side by side is the same work, and a process that dies is noticed."""
 
+import multiprocessing
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -18,9 +21,24 @@ def with_pid(n: int) -> tuple[int, int]:
     return n * n, os.getpid()
 
 
+@pytest.fixture(autouse=True)
+def nobody_is_left() -> Iterator[None]:
+    yield
+    for streams in opened:
+        if streams.pool is not None:
+            streams._abandon(streams.pool)
+    opened.clear()
+    for process in multiprocessing.active_children():
+        process.join()
+
+
+opened: list[Streams[Any, Any]] = []
+
+
 def two(work: object) -> Streams[int, tuple[int, int]]:
     streams: Streams[int, tuple[int, int]] = Streams(work)  # type: ignore[arg-type]
     streams.n_streams = 2
+    opened.append(streams)
     return streams
 
 
@@ -67,6 +85,7 @@ def test_translations_side_by_side_are_the_same() -> None:
     beside = translator_of(tokenizer, batch_tokens=200, side_by_side=True)
     assert beside.streams is not None
     beside.streams.n_streams = 2
+    opened.append(beside.streams)
     assert [r.text for r in beside.translate(lines)] == [r.text for r in alone.translate(lines)]
     assert beside.streams.pool is not None
 
