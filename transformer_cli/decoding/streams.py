@@ -1,7 +1,7 @@
 """Work that is done side by side, by a process for each core.
 
-A search is many small products: two threads that share them are hardly quicker than one, and two threads of Python wait
-for each other between them. Processes that were forked share the weights, and nothing else.
+A search is many small products, and each process makes its own with one thread. Processes that were forked share the
+weights, and nothing else.
 """
 
 import ctypes

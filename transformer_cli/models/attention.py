@@ -37,7 +37,7 @@ def look(q_GNHE: Tensor, k_GHME: Tensor, v_GHME: Tensor, mask_GHNM: Tensor | Non
     if not q_GNHE.is_cpu:
         y_GHNE = F.scaled_dot_product_attention(q_GNHE.transpose(1, 2), k_GHME, v_GHME, mask_GHNM)
         return y_GHNE.transpose(1, 2)
-    # For so few queries torch's kernel for CPUs is slower than two products of many small matrices.
+    # So few queries are two products of many small matrices; torch's kernel for CPUs is made for many.
     n_groups, n_queries, n_heads, width = q_GNHE.shape
     q_KNE = q_GNHE.transpose(1, 2).reshape(-1, n_queries, width)
     scores_KNM = torch.bmm(q_KNE, k_GHME.flatten(0, 1).transpose(1, 2)).mul_(width**-0.5)

@@ -24,8 +24,8 @@ LARGEST = 127  # the largest absolute value of a signed byte, as we use it
 def pack(model: Transformer, *, quantize: bool) -> Transformer:
     """`model` for translating on this CPU: its other parameters are shared, its products are arranged anew.
 
-    With `quantize` the products, that with the vocabulary among them, are of bytes: about four times as fast, and
-    not quite the same numbers.
+    With `quantize` the products, that with the vocabulary among them, are of bytes: faster, and not quite the
+    same numbers (benchmarks/decoding.md).
     """
     if model.output_embedding.as_output is not None:
         return model  # it is packed already
