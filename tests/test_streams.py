@@ -79,10 +79,10 @@ def test_a_process_that_is_killed_is_one_clear_line_and_the_next_call_works() ->
     assert [result[0] for _, result in streams(range(3))] == [0, 1, 4]
 
 
-def test_translations_side_by_side_are_the_same() -> None:
+def test_translations_whole_machine_are_the_same() -> None:
     tokenizer, lines = toy_tokenizer(), sentences(40, seed=3)
     alone = translator_of(tokenizer, batch_tokens=200)
-    beside = translator_of(tokenizer, batch_tokens=200, side_by_side=True)
+    beside = translator_of(tokenizer, batch_tokens=200, whole_machine=True)
     assert beside.streams is not None
     beside.streams.n_streams = 2
     opened.append(beside.streams)

@@ -95,7 +95,7 @@ def translator_of(
     seed: int = 1,
     device: str = "cpu",
     wishes: Wishes = NO_WISHES,
-    side_by_side: bool = False,
+    whole_machine: bool = False,
     **options: object,
 ) -> Translator:
     config = DecodeConfig(**{"max_extra_length": 6, **options})
@@ -108,7 +108,7 @@ def translator_of(
         device=torch.device(device),
         seed=seed,
         wishes=wishes,
-        side_by_side=side_by_side,
+        whole_machine=whole_machine,
     )
 
 

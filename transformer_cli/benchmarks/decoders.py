@@ -145,7 +145,7 @@ class Ours(Engine):
         if purpose not in self.translators:
             config = replace(searching(self.config, beam_size), batch_tokens=batch_tokens)
             self.translators[purpose] = Translator(
-                self.model, tokenizers, config, device=self.device, side_by_side=True
+                self.model, tokenizers, config, device=self.device, whole_machine=True
             )
         return self.translators[purpose]
 

@@ -69,7 +69,7 @@ def run(config: EvaluateConfig) -> None:
         seed=config.seed,
         saved_as=saved_as,
         as_json=config.json,
-        side_by_side=True,
+        whole_machine=True,
     )
 
 
@@ -91,11 +91,11 @@ def report(
     seed: int,
     saved_as: Path | None,
     as_json: bool = False,
-    side_by_side: bool = False,
+    whole_machine: bool = False,
 ) -> None:
     """Translate, save the translations, and print the scores to stdout."""
     check_line_counts(test.sources, test.references)
-    hypotheses = translate(models, test, decode, device, seed=seed, side_by_side=side_by_side)
+    hypotheses = translate(models, test, decode, device, seed=seed, whole_machine=whole_machine)
     if saved_as is not None:
         with faults(saved_as, "save the translations"):
             write_whole(saved_as, "".join(f"{line}\n" for line in hypotheses).encode())
@@ -117,14 +117,14 @@ def translate(
     device: torch.device,
     *,
     seed: int,
-    side_by_side: bool,
+    whole_machine: bool,
 ) -> list[str]:
     if isinstance(models[0], Exported):
         translator: Translator = CTranslate2Translator(models[0], decode, device=device, seed=seed)
     else:
         files = [model for model in models if isinstance(model, ModelFile)]
         translator = Translator(
-            build_all(files, device), files[0].tokenizers, decode, device=device, seed=seed, side_by_side=side_by_side
+            build_all(files, device), files[0].tokenizers, decode, device=device, seed=seed, whole_machine=whole_machine
         )
     with tqdm(
         total=len(test.sources), unit="line", desc="translate", disable=None, leave=False, file=sys.stderr

@@ -84,7 +84,7 @@ def open_translator(
     models = read_models(paths)
     model = build_all(models, device)
     translator = Translator(
-        model, models[0].tokenizers, decode, device=device, seed=seed, wishes=wishes, side_by_side=True
+        model, models[0].tokenizers, decode, device=device, seed=seed, wishes=wishes, whole_machine=True
     )
     return models, paths, translator
 

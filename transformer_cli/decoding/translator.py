@@ -21,6 +21,7 @@ from transformer_cli.decoding.flaws import copied, repeats_itself
 from transformer_cli.decoding.forced import read_back
 from transformer_cli.decoding.long_lines import split_line
 from transformer_cli.decoding.mbr import consensus
+from transformer_cli.decoding.replayed import Replayed, can_replay, on_cuda
 from transformer_cli.decoding.search import (
     SEARCHES,
     ControlIds,
@@ -142,9 +143,9 @@ class Translator:
         device: torch.device,
         seed: int = 1,
         wishes: Wishes = NO_WISHES,
-        side_by_side: bool = False,
+        whole_machine: bool = False,
     ) -> None:
-        """With `side_by_side` every core takes batches of its own, in a process that is forked."""
+        """With `whole_machine` every core takes batches of its own, in a forked process; a GPU replays its steps."""
         if config.exact:
             check(model, device)
         if wishes.terminology is not None:
@@ -162,8 +163,11 @@ class Translator:
         self.search = consensus(target.decode) if is_mbr else SEARCHES[config.search.name]
         self.wishes = wishes
         self.streams: Streams[tuple[list[Piece], int], list[list[Hypothesis]]] | None = None
-        if side_by_side and device.type == "cpu" and not config.exact:
+        if whole_machine and device.type == "cpu" and not config.exact:
             self.streams = Streams(lambda item: self._settle(*item))
+        self.decoder: Any = self.model  # which takes the steps of a search
+        if whole_machine and can_replay(self.model, device):
+            self.decoder = Replayed(self.model, source_pad_id=tokenizers.source.pad_id, record=on_cuda(device))
         self.term_ids = {} if wishes.terminology is None else ids_of_terms(wishes.terminology, target)
 
     @torch.inference_mode()
@@ -403,7 +407,7 @@ class Translator:
             row_S[: len(ids)] = torch.tensor(ids)
         lengths_B = torch.tensor(list(map(len, rows)), device=self.device)
         max_lengths_B = torch.tensor([longest_translation(config, len(row)) for row in rows], device=self.device)
-        cache = self.model.start(
+        cache = self.decoder.start(
             source_BS.to(self.device),
             beam_size=n_beams,
             max_length=longest_translation(config, longest),
@@ -412,7 +416,7 @@ class Translator:
         seeds = [(self.seed, first_line + piece.line, piece.part) for piece in batch]
         demands = [Demands(piece.prefix, tuple(self.term_ids[term] for term in piece.terms)) for piece in batch]
         demands = demands if any(piece.prefix or piece.terms for piece in batch) else []
-        task: Task[Any] = Task(self.model.step, cache, self.control, max_lengths_B, config, seeds, demands, lengths_B)
+        task: Task[Any] = Task(self.decoder.step, cache, self.control, max_lengths_B, config, seeds, demands, lengths_B)
         if config.exact:
             fixed_cache = FixedCache(cache, n_sentences, n_rows=n_sentences * n_beams, n_going=len(batch))
             task = replace(task, step=fixed(self.model.step), cache=fixed_cache)

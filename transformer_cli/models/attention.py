@@ -134,9 +134,8 @@ class CrossAttention(Attention):
         q_BNHE = torch.unflatten(self.split_heads(self.to_q(x_RD)), 0, (len(k_BHSE), -1))
         if cache.keeps_attention and layer == len(cache.memory_keys_BHSE) - 1:
             scores_BHNS = q_BNHE.transpose(1, 2) @ k_BHSE.transpose(-1, -2) / math.sqrt(k_BHSE.size(-1))
-            cache.attention_BNS = (
-                (scores_BHNS + cache.source_mask_BHNS).softmax(-1).mean(1).expand(-1, cache.beam_size, -1)
-            )
+            attention_BNS = (scores_BHNS + cache.source_mask_BHNS).softmax(-1).mean(1)
+            cache.keep_attention(attention_BNS.expand(-1, cache.beam_size, -1))
         out_RD: Tensor = self.to_out(look(q_BNHE, k_BHSE, v_BHSE, cache.source_mask_BHNS).reshape(len(x_RD), -1))
         return out_RD
 

@@ -4,7 +4,7 @@ Shapes: L positions of all sentences (or B, L: padded), D width, H heads, E head
 """
 
 import math
-from functools import lru_cache
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.linear import project
-from transformer_cli.models.sentences import Sentences
+from transformer_cli.models.sentences import Places
 
 
 class TokenEmbedding(nn.Module):
@@ -54,7 +54,7 @@ def waves(length: int, width: int, *, interleaved: bool, dtype: torch.dtype, dev
     return _waves(length, width, interleaved, dtype, device)
 
 
-@lru_cache(maxsize=16)
+@cache  # for good: what was recorded for a GPU reads a table where it lies
 def _waves(length: int, width: int, interleaved: bool, dtype: torch.dtype, device: torch.device) -> Tensor:
     with torch.inference_mode(False):  # a table first needed by a search also serves the training after it
         exponent_D = torch.arange(0, width, 2, dtype=torch.float64) / width
@@ -64,7 +64,7 @@ def _waves(length: int, width: int, interleaved: bool, dtype: torch.dtype, devic
         return table_LD.to(device, dtype)
 
 
-def waves_for(x_LD: Tensor, sentences: Sentences, width: int, *, interleaved: bool) -> Tensor:
+def waves_for(x_LD: Tensor, sentences: Places, width: int, *, interleaved: bool) -> Tensor:
     """The rows of `waves` for the positions of `x_LD`."""
     n_rows = max(256, 1 << (sentences.longest - 1).bit_length())  # powers of two, so that few tables serve all lengths
     table_LD = waves(n_rows, width, interleaved=interleaved, dtype=x_LD.dtype, device=x_LD.device)
@@ -82,7 +82,7 @@ class SinusoidalPositions(nn.Module):
         super().__init__()
         self.interleaved = interleaved
 
-    def forward(self, x_LD: Tensor, sentences: Sentences) -> Tensor:
+    def forward(self, x_LD: Tensor, sentences: Places) -> Tensor:
         return x_LD + waves_for(x_LD, sentences, x_LD.size(-1), interleaved=self.interleaved)
 
 
@@ -94,7 +94,7 @@ class LearnedPositions(nn.Module):
         self.weight = nn.Parameter(torch.empty(max_positions, d_model))
         nn.init.normal_(self.weight, std=d_model**-0.5)
 
-    def forward(self, x_LD: Tensor, sentences: Sentences) -> Tensor:
+    def forward(self, x_LD: Tensor, sentences: Places) -> Tensor:
         if sentences.longest > len(self.weight):
             raise ConfigError(
                 f"model.max_positions={len(self.weight)}: fewer than the {sentences.longest} tokens of a sentence."
@@ -124,6 +124,6 @@ class RotaryPositions(nn.Module):
         super().__init__()
         self.d_k = d_k
 
-    def forward(self, x_LD: Tensor, sentences: Sentences) -> Rotation:
+    def forward(self, x_LD: Tensor, sentences: Places) -> Rotation:
         sin_LE, cos_LE = waves_for(x_LD, sentences, self.d_k, interleaved=False).chunk(2, dim=-1)
         return Rotation(sin_LE.unsqueeze(1), cos_LE.unsqueeze(1))

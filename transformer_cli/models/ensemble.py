@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_cli.errors import CheckpointError
-from transformer_cli.models.cache import DecoderCache
+from transformer_cli.models.cache import DecoderCache, StaticCache
 from transformer_cli.models.file import ModelFile, read_model
 from transformer_cli.models.transformer import Transformer
 
@@ -22,7 +22,7 @@ from transformer_cli.models.transformer import Transformer
 class EnsembleCache:
     """What each member keeps, side by side."""
 
-    caches: list[DecoderCache]
+    caches: Sequence[DecoderCache]
 
     @property
     def attention_BNS(self) -> Tensor:
@@ -32,6 +32,25 @@ class EnsembleCache:
     def reorder(self, rows_R: Tensor, sentences_B: Tensor | None = None) -> None:
         for cache in self.caches:
             cache.reorder(rows_R, sentences_B)
+
+
+@dataclass
+class StaticEnsembleCache(EnsembleCache):
+    """As StaticCache, of each member."""
+
+    caches: Sequence[StaticCache]
+
+    @property
+    def length(self) -> int:
+        return self.caches[0].length
+
+    def advance(self, attended: int) -> None:
+        for cache in self.caches:
+            cache.advance(attended)
+
+    def take_over(self, other: "StaticEnsembleCache") -> None:
+        for own, theirs in zip(self.caches, other.caches, strict=True):
+            own.take_over(theirs)
 
 
 class Ensemble(nn.Module):
@@ -68,6 +87,24 @@ class Ensemble(nn.Module):
                 for member in self.members
             ]
         )
+
+    def start_static(
+        self, source_BS: Tensor, *, beam_size: int, max_length: int, keeps_attention: bool = False
+    ) -> StaticEnsembleCache:
+        """As `Transformer.start_static`."""
+        return StaticEnsembleCache(
+            [
+                member.start_static(
+                    source_BS, beam_size=beam_size, max_length=max_length, keeps_attention=keeps_attention
+                )
+                for member in self.members
+            ]
+        )
+
+    def restart(self, source_BS: Tensor, cache: StaticEnsembleCache) -> None:
+        """As `Transformer.restart`."""
+        for member, own in zip(self.members, cache.caches, strict=True):
+            member.restart(source_BS, own)
 
     def step(self, ids_R: Tensor, cache: EnsembleCache) -> Tensor:
         """As `Transformer.step`, [R, V]."""

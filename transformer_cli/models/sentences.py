@@ -17,8 +17,8 @@ from torch import Tensor
 Runs = Sequence[tuple[int, int]]  # neighbours of one length: sentences, and tokens of each
 
 
-class Sentences(ABC):
-    """Of one side."""
+class Places(ABC):
+    """Where tokens stand in their sentences."""
 
     @property
     @abstractmethod
@@ -29,6 +29,26 @@ class Sentences(ABC):
     @abstractmethod
     def positions(self) -> slice | Tensor:
         """Where each row of a tensor stands in its sentence, to index a table with."""
+
+
+@dataclass(frozen=True)
+class Newest(Places):
+    """The same place for all rows, which the device knows: kernels that are recorded once serve every place."""
+
+    position_1: Tensor
+    bound: int  # tokens of the longest sentence that will come to it
+
+    @property
+    def longest(self) -> int:
+        return self.bound
+
+    @property
+    def positions(self) -> Tensor:
+        return self.position_1
+
+
+class Sentences(Places):
+    """Of one side."""
 
     @abstractmethod
     def attend(self, keys: Any, q: Tensor, k: Tensor, v: Tensor, *, dropout: float, causal: bool) -> Tensor:

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.attention import CrossAttention, KeysAndValues, SelfAttention, project_for_all
-from transformer_cli.models.cache import DecoderCache
+from transformer_cli.models.cache import DecoderCache, StaticCache
 from transformer_cli.models.embeddings import (
     LearnedPositions,
     RotaryPositions,
@@ -23,7 +23,7 @@ from transformer_cli.models.embeddings import (
     TokenEmbedding,
 )
 from transformer_cli.models.layers import DecoderLayer, Dropout, EncoderLayer, FeedForward, Residual, make_norm
-from transformer_cli.models.sentences import Padded, Sentences
+from transformer_cli.models.sentences import Padded, Places, Sentences
 from transformer_cli.registry import Registry
 from transformer_cli.schema import ModelConfig, Norm, Positions, Tying
 
@@ -44,7 +44,7 @@ class Stack(nn.Module):
         self.norm = make_norm(config.d_model, config.norm_kind) if config.norm is Norm.pre else nn.Identity()
         self.recomputes = False  # what the layers computed, in the backward pass, rather than hold it until then
 
-    def enter(self, x_LD: Tensor, sentences: Sentences) -> tuple[Tensor, Rotation | None]:
+    def enter(self, x_LD: Tensor, sentences: Places) -> tuple[Tensor, Rotation | None]:
         """Embeddings that know their position; or how far each position turns."""
         rotation = self.rotary(x_LD, sentences) if self.rotary is not None else None
         x_LD = self.positions(x_LD, sentences) if self.positions is not None else x_LD
@@ -90,17 +90,12 @@ class Decoder(Stack):
         y_TD: Tensor = self.norm(x_TD)
         return y_TD
 
-    def start(
-        self, memory_BSD: Tensor, source: Padded, *, beam_size: int, max_length: int, keeps_attention: bool
-    ) -> DecoderCache:
-        assert source.mask_B11L is not None
-        memory = [layer.cross_attention.project_memory(memory_BSD) for layer in self.layers]
-        return DecoderCache.start(
-            memory, source.mask_B11L, beam_size=beam_size, max_length=max_length, keeps_attention=keeps_attention
-        )
+    def project(self, memory_BSD: Tensor) -> list[KeysAndValues]:
+        """What every layer looks the source up by."""
+        return [layer.cross_attention.project_memory(memory_BSD) for layer in self.layers]
 
     def step(self, x_RD: Tensor, cache: DecoderCache) -> Tensor:
-        x_RD, rotation = self.enter(x_RD, Padded(1, first=cache.length))
+        x_RD, rotation = self.enter(x_RD, cache.newest)
         cache.grow()
         for i, layer in enumerate(self.layers):
             x_RD = layer.step(x_RD, i, cache, rotation)
@@ -191,11 +186,28 @@ class Transformer(nn.Module):
 
         With `keeps_attention` it says after each step where the newest tokens looked.
         """
-        source = self._padded(source_BS)
-        memory_BSD = self.encoder(self.source_embedding(source_BS), source)
-        return self.decoder.start(
-            memory_BSD, source, beam_size=beam_size, max_length=max_length, keeps_attention=keeps_attention
+        return DecoderCache.start(
+            *self._read(source_BS), beam_size=beam_size, max_length=max_length, keeps_attention=keeps_attention
         )
+
+    @torch.no_grad()
+    def start_static(
+        self, source_BS: Tensor, *, beam_size: int, max_length: int, keeps_attention: bool = False
+    ) -> StaticCache:
+        """As `start`; the cache stays where it is in memory, and is used again by `restart`."""
+        return StaticCache.start(
+            *self._read(source_BS), beam_size=beam_size, max_length=max_length, keeps_attention=keeps_attention
+        )
+
+    @torch.no_grad()
+    def restart(self, source_BS: Tensor, cache: StaticCache) -> None:
+        """Put other sentences into `cache`, padded as those that it began with, and no more of them."""
+        cache.restart(*self._read(source_BS))
+
+    def _read(self, source_BS: Tensor) -> tuple[list[KeysAndValues], Tensor]:
+        source = self._padded(source_BS)
+        assert source.mask_B11L is not None
+        return self.decoder.project(self.encoder(self.source_embedding(source_BS), source)), source.mask_B11L
 
     @torch.no_grad()
     def step(self, ids_R: Tensor, cache: DecoderCache) -> Tensor:
@@ -203,7 +215,7 @@ class Transformer(nn.Module):
 
         The rows of a sentence have to begin with the same token.
         """
-        n_alike = cache.family if cache.length == 0 else 1
+        n_alike = cache.n_alike
         y_RD = self.decoder.step(self.target_embedding(ids_R[::n_alike]), cache)
         return self._logits(y_RD).repeat_interleave(n_alike, dim=0) if n_alike > 1 else self._logits(y_RD)
 
