@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from tests.test_transformer import VARIANTS, toy_model, toy_pair
 from tests.toy_translator import GREEDY, random_model, sentences, toy_tokenizer, translator_of
 from transformer_cli.errors import ConfigError
-from transformer_cli.models.packed import Int8Linear, PackedLinear, can_pack, pack
+from transformer_cli.models.packed import Int8Linear, PackedLinear, can_pack, has_fbgemm, pack
 from transformer_cli.schema import ModelConfig, Quantize
 
 every_variant = pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS.keys())
@@ -58,17 +58,31 @@ def test_a_packed_product_is_the_product(n_rows: int, has_bias: bool) -> None:
     torch.testing.assert_close(PackedLinear(weight_NK, bias_N)(x_LK).double(), exact_LN, rtol=0, atol=1e-4)
 
 
-def test_a_product_of_bytes_is_what_rounding_by_hand_gives() -> None:
+@pytest.fixture(params=["FBGEMM", "oneDNN"])
+def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Either of the two that multiply bytes."""
+    if request.param == "FBGEMM" and not has_fbgemm():
+        pytest.skip("this torch is without FBGEMM")
+    monkeypatch.setattr("transformer_cli.models.packed.has_fbgemm", lambda: request.param == "FBGEMM")
+    return str(request.param)
+
+
+@pytest.mark.parametrize("has_vnni", [True, False])
+def test_a_product_of_bytes_is_what_rounding_by_hand_gives(
+    library: str, has_vnni: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: has_vnni)
     torch.manual_seed(0)
     x_LK, weight_NK, bias_N = torch.randn(7, 64), torch.randn(20, 64), torch.randn(20)
-    x_scale_L1, w_scale_N1 = x_LK.abs().amax(1, keepdim=True) / 127, weight_NK.abs().amax(1, keepdim=True) / 127
+    x_scale_L1 = x_LK.abs().amax(1, keepdim=True) / (127 if has_vnni else 63)
+    w_scale_N1 = weight_NK.abs().amax(1, keepdim=True) / 127
     by_hand_LN = ((x_LK / x_scale_L1).round().double() @ (weight_NK / w_scale_N1).round().double().T) * (
         x_scale_L1 * w_scale_N1.T
     ).double() + bias_N.double()
     torch.testing.assert_close(Int8Linear(weight_NK, bias_N)(x_LK).double(), by_hand_LN, rtol=0, atol=1e-4)
 
 
-def test_a_row_of_bytes_is_the_same_to_the_last_bit_beside_any_others() -> None:
+def test_a_row_of_bytes_is_the_same_to_the_last_bit_beside_any_others(library: str) -> None:
     torch.manual_seed(0)
     product = Int8Linear(torch.randn(50, 64), torch.randn(50))
     x_LK = torch.randn(70, 64) * torch.logspace(-3, 3, 70)[:, None]
@@ -77,7 +91,7 @@ def test_a_row_of_bytes_is_the_same_to_the_last_bit_beside_any_others() -> None:
         assert torch.equal(product(x_LK[first:last]), together_LN[first:last])
 
 
-def test_rows_of_zeros_give_the_bias() -> None:
+def test_rows_of_zeros_give_the_bias(library: str) -> None:
     bias_N = torch.randn(9)
     assert torch.equal(Int8Linear(torch.randn(9, 16), bias_N)(torch.zeros(2, 16)), bias_N.expand(2, -1))
     assert torch.equal(Int8Linear(torch.zeros(9, 16), bias_N)(torch.randn(2, 16)), bias_N.expand(2, -1))
