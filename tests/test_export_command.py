@@ -157,23 +157,103 @@ def test_a_disk_that_takes_no_more_leaves_no_half_of_an_export(folder: Path, for
     assert sorted(os.listdir(folder)) == ["model.safetensors", "text"]
 
 
-@pytest.mark.parametrize(
-    ("spoil", "says"),
-    [
-        (lambda out: (out / "export.json").unlink(), "holds no export.json. Name a folder of `tfm export ctranslate2`"),
-        (lambda out: (out / "export.json").write_text("{"), "export.json: damaged"),
-        (lambda out: (out / "export.json").write_text('{"program": "ctranslate2"}'), "export.json: damaged"),
-        (lambda out: (out / "export.json").write_text('{"program": "huggingface"}'), "was exported for huggingface"),
-        (lambda out: (out / "source.spm").write_bytes(b"no model"), "tokenizer: not a SentencePiece model"),
-        (lambda out: (out / "model.bin").write_bytes(b"no model"), "CTranslate2 cannot load it"),
-        (lambda out: (out / "config.json").write_text("{"), "CTranslate2 cannot load it"),
-    ],
-    ids=["no facts", "no JSON", "few facts", "another program", "no tokenizer", "no model", "no config"],
-)
+def stating(**changes: object) -> Callable[[Path], Any]:
+    """Change what export.json says."""
+
+    def spoil(out: Path) -> None:
+        facts = json.loads((out / "export.json").read_bytes())
+        (out / "export.json").write_text(json.dumps(facts | changes))
+
+    return spoil
+
+
+def in_place_of(name: str, content: bytes) -> Callable[[Path], Any]:
+    """Change a file, and the hash of it, too."""
+
+    def spoil(out: Path) -> None:
+        (out / name).write_bytes(content)
+        facts = json.loads((out / "export.json").read_bytes())
+        facts["files"][name] = sha256_of(out / name)
+        (out / "export.json").write_text(json.dumps(facts))
+
+    return spoil
+
+
+def flip(name: str) -> Callable[[Path], Any]:
+    """Change one bit in the middle of a file."""
+
+    def spoil(out: Path) -> None:
+        content = bytearray((out / name).read_bytes())
+        content[len(content) // 2] ^= 1
+        (out / name).write_bytes(content)
+
+    return spoil
+
+
+def into_a_folder(name: str) -> Callable[[Path], Any]:
+    def spoil(out: Path) -> None:
+        (out / name).unlink()
+        (out / name).mkdir()
+
+    return spoil
+
+
+WRITTEN = ["config.json", "model.bin", "shared_vocabulary.json", "source.spm", "target.spm"]
+ANOTHER = "is not the file that was exported: its SHA-256 is "
+DAMAGED: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "no facts": (
+        lambda out: (out / "export.json").unlink(),
+        "out: holds no export.json. Name a folder of `tfm export ctranslate2`",
+    ),
+    "no JSON": (lambda out: (out / "export.json").write_text("{"), "out/export.json: damaged"),
+    "no text": (lambda out: (out / "export.json").write_bytes(b"\xff\xfe\xff"), "out/export.json: damaged"),
+    "no object": (lambda out: (out / "export.json").write_text("[]"), "out/export.json: damaged"),
+    "few facts": (
+        lambda out: (out / "export.json").write_text('{"program": "ctranslate2"}'),
+        "out/export.json: damaged",
+    ),
+    "another program": (stating(program="huggingface"), "out: was exported for huggingface"),
+    "no program": (stating(program={"\x1b[2J": 1}), "out: was exported for {"),
+    "files as a list": (stating(files=WRITTEN), "out/export.json: damaged"),
+    "no files": (stating(files={}), "out/export.json: damaged ('ValueError: files has no source.spm')"),
+    "a file elsewhere": (stating(files={"../text": ""}), "out/export.json: damaged"),
+    "a hash of nothing": (stating(files={"model.bin": None}), f"out/model.bin: {ANOTHER}"),
+    "language as a path": (stating(target_lang="../x"), "out/export.json: damaged"),
+    "positions as a list": (stating(max_positions=[1]), "out/export.json: damaged"),
+    "no positions": (stating(max_positions=0), "out/export.json: damaged"),
+    "data as a text": (stating(data="multi30k"), "out/export.json: damaged"),
+    "another tokenizer": (in_place_of("source.spm", b"no model"), "out/source.spm: tokenizer: not a SentencePiece"),
+    "another model": (in_place_of("model.bin", b"no model"), "out: CTranslate2 cannot load it"),
+    "another config": (in_place_of("config.json", b"{"), "out: CTranslate2 cannot load it"),
+    "another vocabulary": (in_place_of("shared_vocabulary.json", b"["), "out: CTranslate2 cannot load it"),
+    **{f"one bit of {name}": (flip(name), f"out/{name}: {ANOTHER}") for name in WRITTEN},
+    **{f"a folder as {name}": (into_a_folder(name), f"out/{name}: is missing or not a plain file") for name in WRITTEN},
+    **{f"no {name}": (lambda out, name=name: (out / name).unlink(), f"out/{name}: is missing") for name in WRITTEN},
+}
+
+
+@pytest.mark.parametrize(("spoil", "says"), DAMAGED.values(), ids=DAMAGED)
 def test_a_damaged_export_is_refused_by_the_engine(exported: Path, spoil: Callable[[Path], Any], says: str) -> None:
-    folder = exported
-    spoil(folder / "out")
-    refused(["translate", "engine=ctranslate2", "--checkpoint", "out"], folder, code=4, says=[says], stdin=b"a b\n")
+    spoil(exported / "out")
+    refused(["translate", "engine=ctranslate2", "--checkpoint", "out"], exported, code=4, says=[says], stdin=b"a b\n")
+
+
+def test_the_files_of_two_exports_are_not_mixed(exported: Path) -> None:
+    shutil.copy(FOLDER / "separate-pre.safetensors", exported / "other.safetensors")
+    assert run(["export", "ctranslate2", "--checkpoint", "other.safetensors", "--output", "other"], exported).code == 0
+    piece = (exported / "other" / "target.spm").read_bytes()
+    assert piece != (exported / "out" / "target.spm").read_bytes()
+    (exported / "out" / "target.spm").write_bytes(piece)
+    evaluate = ["evaluate", "engine=ctranslate2", "--checkpoint", "out", "--source", "text", "--reference", "text"]
+    says = [f"out/target.spm: {ANOTHER}", "Write it again with `tfm export ctranslate2`"]
+    refused(evaluate, exported, code=4, says=says)
+
+
+@pytest.mark.parametrize("name", ["export.json", "model.bin", "source.spm"])
+def test_an_export_that_may_not_be_read_is_not_called_damaged(exported: Path, name: str) -> None:
+    (exported / "out" / name).chmod(0)
+    translate = ["translate", "engine=ctranslate2", "--checkpoint", "out"]
+    refused(translate, exported, code=5, says=[f"out/{name}: Permission denied"], stdin=b"a\n", as_root=False)
 
 
 def test_the_engine_needs_an_export(folder: Path) -> None:

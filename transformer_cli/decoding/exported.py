@@ -1,6 +1,7 @@
 """What lies beside an exported model: `export.json`, which tells what another program's files do not."""
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 from transformer_cli import __version__
 from transformer_cli.config import to_plain
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
-from transformer_cli.errors import CheckpointError, ConfigError, quoted
+from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, quoted
 from transformer_cli.models.file import MALFORMED, ModelFile, read_json
 from transformer_cli.schema import DataConfig
 
@@ -51,31 +52,66 @@ def facts_of(model: ModelFile, model_sha256: str, *, program: str, max_positions
 
 
 def read_export(directory: Path, *, program: str) -> Exported:
-    """Raises CheckpointError for what `tfm export` did not write for `program`."""
-    file = directory / EXPORT_FILE
+    """Raises CheckpointError for what `tfm export` did not write for `program`, or what has changed since."""
+    file, again = directory / EXPORT_FILE, f"Write it again with `tfm export {program}`"
     if not file.is_file():
         raise CheckpointError(f"{directory}: holds no {EXPORT_FILE}. Name a folder of `tfm export {program}`")
     try:
         facts = read_json(file.read_bytes(), file)
         if facts["program"] != program:
+            made_for = quoted(str(facts["program"]))[1:-1]
             raise CheckpointError(
-                f"{directory}: was exported for {facts['program']}, not for {program}. Use `tfm export {program}`"
+                f"{directory}: was exported for {made_for}, not for {program}. Use `tfm export {program}`"
             )
-        languages = DataConfig(source_lang=str(facts["source_lang"]), target_lang=str(facts["target_lang"]))
-        source, target = (Tokenizer((directory / f"{side}.spm").read_bytes()) for side in ("source", "target"))
-        return Exported(
-            directory=directory,
-            tokenizers=Tokenizers(source, target),
-            source_lang=languages.source_lang,
-            target_lang=languages.target_lang,
-            max_positions=None if facts["max_positions"] is None else int(facts["max_positions"]),
-            data=dict(facts["data"]),
-            fingerprint=str(facts["fingerprint"]),
-        )
-    except (OSError, *MALFORMED) as error:
-        raise CheckpointError(
-            f"{file}: damaged ({quoted(str(error))}). Write it again with `tfm export {program} --overwrite`"
+        check_files(directory, facts["files"], again)
+        return unpack(directory, facts)
+    except OSError as error:
+        raise EnvironmentFault(
+            f"{error.filename or file}: {error.strerror}. Check the disk and the file's permissions"
         ) from error
+    except (ConfigError, *MALFORMED) as error:
+        raise CheckpointError(f"{file}: damaged ({quoted(f'{type(error).__name__}: {error}')}). {again}") from error
+
+
+def check_files(directory: Path, hashes: Mapping[str, str], again: str) -> None:
+    """Raises CheckpointError for a file of the export that is gone, or is not the one that was written."""
+    for name, expected in hashes.items():
+        file = directory / name
+        if Path(name).name != name:
+            raise ValueError(f"{name} is no file of the folder")
+        if not file.is_file():
+            raise CheckpointError(f"{file}: is missing or not a plain file. {again}")
+        if (found := sha256_of(file)) != expected:
+            raise CheckpointError(
+                f"{file}: is not the file that was exported: its SHA-256 is {found[:12]}…, not"
+                f" {str(expected)[:12]}…. {again}"
+            )
+
+
+def unpack(directory: Path, facts: Mapping[str, Any]) -> Exported:
+    """What `facts` say; raises what MALFORMED lists where they say it wrongly."""
+    most = facts["max_positions"]
+    if most is not None and (type(most) is not int or most < 1):
+        raise ValueError(f"max_positions is {most}")
+    languages = DataConfig(source_lang=str(facts["source_lang"]), target_lang=str(facts["target_lang"]))
+    return Exported(
+        directory=directory,
+        tokenizers=Tokenizers(*(read_tokenizer(directory / f"{side}.spm", facts) for side in ("source", "target"))),
+        source_lang=languages.source_lang,
+        target_lang=languages.target_lang,
+        max_positions=most,
+        data=dict(facts["data"]),
+        fingerprint=str(facts["fingerprint"]),
+    )
+
+
+def read_tokenizer(file: Path, facts: Mapping[str, Any]) -> Tokenizer:
+    if file.name not in facts["files"]:
+        raise ValueError(f"files has no {file.name}")
+    try:
+        return Tokenizer(file.read_bytes())
+    except CheckpointError as error:
+        raise CheckpointError(f"{file}: {error}") from error
 
 
 def locate_export(checkpoint: str | list[str] | None, *, program: str) -> Exported:

@@ -1,6 +1,7 @@
 """The directory of an export: whole or absent, and never in the place of something that is not one.
 
-`export.json` tells what it was made from, by which versions, how it was verified, and which files are ours.
+`export.json` tells what it was made from, by which versions, how it was verified, and which files are ours: their
+SHA-256.
 """
 
 import json
@@ -11,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from transformer_cli.decoding.exported import EXPORT_FILE
+from transformer_cli.decoding.exported import EXPORT_FILE, sha256_of
 from transformer_cli.errors import ConfigError, EnvironmentFault
 from transformer_cli.files import faults, sync_folder, write_new
 
@@ -40,7 +41,7 @@ def not_ours(directory: Path) -> list[str]:
         listed = json.loads((directory / EXPORT_FILE).read_bytes())["files"]
     except (OSError, ValueError, KeyError, TypeError):
         return found
-    return [name for name in found if name not in (*(listed if isinstance(listed, list) else ()), EXPORT_FILE)]
+    return [name for name in found if name not in (*(listed if isinstance(listed, dict) else ()), EXPORT_FILE)]
 
 
 @contextmanager
@@ -56,7 +57,7 @@ def publishing(directory: Path, facts: dict[str, Any]) -> Iterator[Path]:
             shutil.rmtree(temporary, ignore_errors=True)
             temporary.mkdir()
             yield temporary
-            listed = {"files": sorted(path.name for path in temporary.iterdir())}
+            listed = {"files": {path.name: sha256_of(path) for path in sorted(temporary.iterdir())}}
             content = json.dumps(facts | listed, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
             write_new(temporary / EXPORT_FILE, [content.encode()])
             for file in temporary.iterdir():
