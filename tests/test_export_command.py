@@ -226,6 +226,10 @@ DAMAGED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "another model": (in_place_of("model.bin", b"no model"), "out: CTranslate2 cannot load it"),
     "another config": (in_place_of("config.json", b"{"), "out: CTranslate2 cannot load it"),
     "another vocabulary": (in_place_of("shared_vocabulary.json", b"["), "out: CTranslate2 cannot load it"),
+    "a short vocabulary": (
+        in_place_of("shared_vocabulary.json", b'["a"]'),
+        "out: CTranslate2 cannot translate with it",
+    ),
     **{f"one bit of {name}": (flip(name), f"out/{name}: {ANOTHER}") for name in WRITTEN},
     **{f"a folder as {name}": (into_a_folder(name), f"out/{name}: is missing or not a plain file") for name in WRITTEN},
     **{f"no {name}": (lambda out, name=name: (out / name).unlink(), f"out/{name}: is missing") for name in WRITTEN},
@@ -254,6 +258,13 @@ def test_an_export_that_may_not_be_read_is_not_called_damaged(exported: Path, na
     (exported / "out" / name).chmod(0)
     translate = ["translate", "engine=ctranslate2", "--checkpoint", "out"]
     refused(translate, exported, code=5, says=[f"out/{name}: Permission denied"], stdin=b"a\n", as_root=False)
+
+
+def test_an_export_may_be_given_a_name_that_is_no_text(exported: Path) -> None:
+    name = os.fsdecode(b"caf\xe9 \xe2\x82\xac")
+    (exported / "out").rename(exported / name)
+    ran = run(["translate", "engine=ctranslate2", "--checkpoint", name], exported, stdin=b"a b\n")
+    assert (ran.code, ran.err, ran.out.count(b"\n")) == (0, b"", 1)
 
 
 def test_the_engine_needs_an_export(folder: Path) -> None:

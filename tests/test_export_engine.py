@@ -13,6 +13,7 @@ from transformer_cli.decoding.ctranslate2 import CTranslate2Translator
 from transformer_cli.decoding.exported import facts_of, read_export
 from transformer_cli.decoding.scoring import length_penalty
 from transformer_cli.decoding.translator import Piece, Translator
+from transformer_cli.errors import EnvironmentFault
 from transformer_cli.export import ctranslate2 as to_ctranslate2
 from transformer_cli.export import verify
 from transformer_cli.export.publish import publishing
@@ -93,3 +94,18 @@ def test_a_line_keeps_its_own_limit_in_a_batch(tmp_path: Path) -> None:
     together = [result.text for result in theirs.translate(lines)]
     assert together == [result.text for result in ours.translate(lines)]
     assert together == [theirs.translate([line])[0].text for line in lines]
+
+
+def test_a_device_that_fails_is_told_without_blaming_the_model(tmp_path: Path) -> None:
+    _, theirs = both(model_file(norm=Norm.pre), tmp_path)
+
+    class Engine:
+        def translate_batch(self, *_: Any, **__: Any) -> list[Any]:
+            return [self]
+
+        def result(self) -> None:
+            raise RuntimeError("CUDA failed with error out of memory")
+
+    theirs.engine = Engine()  # type: ignore[attr-defined]
+    with pytest.raises(EnvironmentFault, match=r"out: CTranslate2 failed .*out of memory.* Lower decode\.batch_tokens"):
+        theirs.translate(["the cat ."])

@@ -5,9 +5,12 @@ penalty as soon as the likeliest has.
 What it finds is scored and ranked as our own search does, so that a score means the same.
 """
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,7 +20,7 @@ from transformer_cli.decoding.exported import Exported
 from transformer_cli.decoding.scoring import divisor
 from transformer_cli.decoding.search import Hypothesis, longest_translation
 from transformer_cli.decoding.translator import NO_WISHES, Piece, Translator, Wishes, batches
-from transformer_cli.errors import CheckpointError, ConfigError, quoted
+from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, quoted
 from transformer_cli.extras import imported
 from transformer_cli.schema import DecodeConfig, SearchKind
 
@@ -49,7 +52,7 @@ class CTranslate2Translator(Translator):
         try:
             # Each thread takes batches of its own: one product is too small to be shared.
             self.engine = library.Translator(
-                str(exported.directory), device=device.type, inter_threads=self.n_threads, intra_threads=1
+                os.fsencode(exported.directory), device=device.type, inter_threads=self.n_threads, intra_threads=1
             )
         except (RuntimeError, ValueError) as error:
             raise CheckpointError(
@@ -82,7 +85,7 @@ class CTranslate2Translator(Translator):
         found = {
             (piece.line, piece.part): hypotheses
             for part, results in zip(parts, [self._ask(part) for part in parts], strict=True)
-            for piece, hypotheses in zip(part, [self._hypotheses(result.result()) for result in results], strict=True)
+            for piece, hypotheses in zip(part, map(self._hypotheses, self._wait(results)), strict=True)
         }
         for piece in batch:
             hypotheses = found[piece.line, piece.part]
@@ -90,8 +93,8 @@ class CTranslate2Translator(Translator):
             if any(self.control.pad in h.ids or self.control.bos in h.ids for h in hypotheses):
                 never = [self.control.pad, self.control.bos]
             if never or any(len(h.ids) + h.finished > self._longest([piece]) for h in hypotheses):
-                (result,) = self._ask([piece], never=never)
-                hypotheses = self._hypotheses(result.result())
+                (result,) = self._wait(self._ask([piece], never=never))
+                hypotheses = self._hypotheses(result)
             if never or self._bans:
                 hypotheses = self._reread(piece, hypotheses)
             found[piece.line, piece.part] = hypotheses
@@ -100,9 +103,9 @@ class CTranslate2Translator(Translator):
     def _reread(self, piece: Piece, hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
         """With the scores that the model gives them: the library gives the share of what is banned to other tokens."""
         source, target = self.tokenizers.source, self.tokenizers.target
-        read = self.engine.score_batch(
-            [source.pieces(piece.ids)] * len(hypotheses), [target.pieces(h.ids) for h in hypotheses], max_input_length=0
-        )
+        sources, targets = [source.pieces(piece.ids)] * len(hypotheses), [target.pieces(h.ids) for h in hypotheses]
+        with faults_of(self.directory):
+            read = self.engine.score_batch(sources, targets, max_input_length=0)
         return self._ranked(
             (h.ids, sum(told.log_probs[: len(h.ids) + h.finished]), h.finished)
             for h, told in zip(hypotheses, read, strict=True)
@@ -127,6 +130,10 @@ class CTranslate2Translator(Translator):
             suppress_sequences=[[piece] for piece in target.pieces(never)] or None,
         )
         return results
+
+    def _wait(self, results: Sequence[Any]) -> list[Any]:
+        with faults_of(self.directory):
+            return [result.result() for result in results]
 
     def _longest(self, batch: Sequence[Piece]) -> int:
         """Tokens that a translation may have; both sides count their EOS."""
@@ -175,6 +182,23 @@ def check(config: DecodeConfig, exported: Exported) -> None:
             f"={config.max_extra_length} up to {longest} tokens, and {exported.directory} knows"
             f" {exported.max_positions}. Lower one of them"
         )
+
+
+@contextmanager
+def faults_of(directory: Path) -> Iterator[None]:
+    """The library's own failures while it translates, told as ours."""
+    try:
+        yield
+    except ValueError as error:
+        raise CheckpointError(
+            f"{directory}: CTranslate2 cannot translate with it ({quoted(str(error))})."
+            " Write it again with `tfm export ctranslate2 --overwrite`"
+        ) from error
+    except RuntimeError as error:  # of the device
+        raise EnvironmentFault(
+            f"{directory}: CTranslate2 failed while it translated ({quoted(str(error))})."
+            " Lower decode.batch_tokens, or add --device cpu"
+        ) from error
 
 
 def nothing() -> Any:
