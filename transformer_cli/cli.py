@@ -152,7 +152,11 @@ COMMANDS = {
         "tfm export ctranslate2 --output model.ct2 --quantization int8",
         "transformer_cli.commands.export:run",
         {
-            "--checkpoint": Flag("checkpoint", "model file, checkpoint or run directory (default: the newest run)"),
+            "--checkpoint": Flag(
+                "checkpoint",
+                "model file, checkpoint or run directory (default: the newest run)",
+                repeated=True,  # to be refused: the last would win in silence
+            ),
             "--output": Flag("output", "folder for the model, written whole or not at all"),
             "--overwrite": Flag("overwrite", "replace an earlier export", bool),
             "--quantization": Flag("quantization", "of CTranslate2: float32 (default), int8, int8_float32, int16, …"),

@@ -642,13 +642,14 @@ class ExportConfig:
     """`tfm export`."""
 
     format: ExportFormat = MISSING
-    checkpoint: str | None = None
+    checkpoint: Any = None  # model file, checkpoint or run directory; unset: the newest run
     runs: str = "runs"
     output: str = MISSING  # folder, written whole or not at all
     overwrite: bool = False  # replace an earlier export
     quantization: Quantization = Quantization.float32  # format=ctranslate2 only
 
     def __post_init__(self) -> None:
+        self.checkpoint = _model_names(self.checkpoint)
         if self.format is ExportFormat.huggingface and self.quantization is not Quantization.float32:
             raise ConfigError(
                 f"quantization={self.quantization.name}: format=huggingface keeps float32."

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from transformer_cli.data.corpus import load_text
 from transformer_cli.decoding.exported import facts_of, sha256_of
-from transformer_cli.errors import CheckpointError, EnvironmentFault, TfmError
+from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, TfmError
 from transformer_cli.export import ctranslate2, huggingface
 from transformer_cli.export.publish import check, publishing
 from transformer_cli.export.verify import N_LINES, Program, made_up, verify
@@ -24,6 +24,10 @@ def run(config: ExportConfig) -> None:
     """Write `config.output`, and print what was compared. Raises TfmError, and then leaves no trace."""
     if sys.stdout is None:
         raise EnvironmentFault("standard output: closed. Open it, for what was compared to be printed")
+    if isinstance(config.checkpoint, list):
+        raise ConfigError(
+            "--checkpoint: names several, and an export holds one model. Name one; `tfm average` makes one of several"
+        )
     output, package = Path(config.output), PACKAGES[config.format]
     check(output, overwrite=config.overwrite)
     imported(package, needs=f"tfm export {config.format.name}")
