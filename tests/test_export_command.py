@@ -100,14 +100,15 @@ def test_overwriting_replaces_an_export_and_nothing_else(exported: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (EXPORT[:2], 2, ["output: not set"]),
-        (["export", *EXPORT[2:]], 2, ["format: not set"]),
+        (EXPORT[:2], 2, ["--output: not given. Name the folder for the model"]),
+        (["export"], 2, ["tfm export: no format given. Name one: ctranslate2 or huggingface"]),
+        (["export", *EXPORT[2:]], 2, ["tfm export: no format given"]),
         (["export", "ctranslate", *EXPORT[2:]], 2, ["format: "]),
         ([*EXPORT, "--checkpoint", "model.safetensors"], 2, ["--checkpoint: names several", "tfm average"]),
         (["export", "ctranslate2", "--output", "out", "checkpoint=[a,b]"], 2, ["--checkpoint: names several"]),
         (["export", "ctranslate2", "--output", "out", "checkpoint={a: b}"], 2, ["no name of a model. Give a path"]),
         ([*EXPORT, "--quantization", "int4"], 2, ["quantization: "]),
-        (export("huggingface", "--quantization", "int8"), 2, ["quantization=int8: format=huggingface keeps float32"]),
+        (export("huggingface", "--quantization", "int8"), 2, ["--quantization int8: huggingface keeps float32"]),
         ([*EXPORT[:-1], "text"], 2, ["text: not a folder"]),
         ([*EXPORT[:-1], "."], 2, [".: is there, and holds model.safetensors"]),
         ([*EXPORT[:-1], "no/out"], 5, ["no: no such folder"]),

@@ -641,10 +641,10 @@ class Quantization(Enum):
 class ExportConfig:
     """`tfm export`."""
 
-    format: ExportFormat = MISSING
+    format: ExportFormat | None = None
     checkpoint: Any = None  # model file, checkpoint or run directory; unset: the newest run
     runs: str = "runs"
-    output: str = MISSING  # folder, written whole or not at all
+    output: str | None = None  # folder, written whole or not at all
     overwrite: bool = False  # replace an earlier export
     quantization: Quantization = Quantization.float32  # format=ctranslate2 only
 
@@ -652,7 +652,7 @@ class ExportConfig:
         self.checkpoint = _model_names(self.checkpoint)
         if self.format is ExportFormat.huggingface and self.quantization is not Quantization.float32:
             raise ConfigError(
-                f"quantization={self.quantization.name}: format=huggingface keeps float32."
+                f"--quantization {self.quantization.name}: huggingface keeps float32."
                 " Leave it out, or export ctranslate2"
             )
 

@@ -24,6 +24,10 @@ def run(config: ExportConfig) -> None:
     """Write `config.output`, and print what was compared. Raises TfmError, and then leaves no trace."""
     if sys.stdout is None:
         raise EnvironmentFault("standard output: closed. Open it, for what was compared to be printed")
+    if config.format is None:
+        raise ConfigError(f"tfm export: no format given. Name one: {' or '.join(form.name for form in ExportFormat)}")
+    if config.output is None:
+        raise ConfigError("--output: not given. Name the folder for the model")
     if isinstance(config.checkpoint, list):
         raise ConfigError(
             "--checkpoint: names several, and an export holds one model. Name one; `tfm average` makes one of several"
