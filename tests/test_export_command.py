@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract import error_line, refused, run
+from tests.contract import error_line, refused, run, tree, untouched
 from tests.golden.make import FOLDER
 from tests.test_export import model_file
 from tests.toy_run import sentences
@@ -299,6 +299,23 @@ def test_both_commands_take_the_engine(exported: Path) -> None:
     files = ["--source", "text", "--reference", "text", "--json", "decode=greedy"]
     scores = [json.loads(run(["evaluate", *files, *which], folder).out)["scores"] for which in (ours, theirs)]
     assert scores[0] == scores[1]
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["from outside", "from within"])
+def test_the_translations_of_an_export_are_not_taken_for_its_run_s(exported: Path, inside: bool) -> None:
+    folder = exported / "runs" / "mine"
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").touch()
+    (exported / "out").rename(folder / "model.ct2")
+    ours, theirs = folder / "hypotheses.text.xx", folder / "hypotheses.text.model.ct2.xx"
+    ours.write_text("of the run's own model\n")
+    before = tree(exported)
+    name, place = (".", folder / "model.ct2") if inside else ("runs/mine/model.ct2", exported)
+    text = str(exported / "text")
+    ran = run(["evaluate", "engine=ctranslate2", "--checkpoint", name, "--source", text, "--reference", text], place)
+    assert ran.code == 0, ran.err
+    assert theirs.read_bytes().count(b"\n") == 6
+    untouched(before, exported, new=[str(theirs.relative_to(exported))])
 
 
 def test_lines_for_the_comparison_are_made_up_where_there_are_none() -> None:

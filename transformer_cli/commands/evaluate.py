@@ -158,9 +158,15 @@ def output_file(config: EvaluateConfig) -> Path | None:
 
 
 def default_file(path: Path, models: Sequence[Scored], test: TestSet) -> Path | None:
-    """In the run directory of the (first) model, else beside it; nowhere, with a warning, if that cannot be written."""
-    folder = run_of(path) or path.parent
+    """In the run directory of the (first) model, else beside it; nowhere, with a warning, if that cannot be written.
+
+    Those of an ensemble, and of an export, have its name: they do not replace the run's own.
+    """
     made_by = f"ensemble-of-{len(models)}." if len(models) > 1 else ""
+    if isinstance(models[0], Exported):
+        path = path.resolve()  # it may be called `.`
+        made_by = f"{path.name}."
+    folder = run_of(path) or path.parent
     file = folder / f"hypotheses.{test.name}.{made_by}{models[0].target_lang}"
     if os.access(folder, os.W_OK | os.X_OK):
         return file
