@@ -58,7 +58,7 @@ class Verdict:
     largest_difference: float
     mean_difference: float
     tolerance: float
-    greedy_compared: int  # lines without a choice that rounding could turn
+    greedy_compared: int  # lines without a choice that rounding could turn; one that we cut as far as it goes
     greedy_identical: int
     beam_compared: int  # lines that end before they are cut
     beam_identical: int
@@ -67,9 +67,14 @@ class Verdict:
 
     @property
     def holds(self) -> bool:
+        """What decides are the log-probabilities, and in float32 each line of greedy search that can be compared.
+
+        That may be none: a wrong weight moves a log-probability all the same.
+        """
         if not self.is_float32:
-            return self.mean_difference <= self.tolerance
-        return self.largest_difference <= self.tolerance and self.greedy_identical == self.greedy_compared
+            return self.tokens > 0 and self.mean_difference <= self.tolerance
+        is_near = self.tokens > 0 and self.largest_difference <= self.tolerance
+        return is_near and self.greedy_identical == self.greedy_compared
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -81,9 +86,19 @@ class Verdict:
         return [
             f"log-probability of {self.tokens:,} tokens: largest difference {self.largest_difference:.1e}, mean"
             f" {self.mean_difference:.1e} nats (tolerance {self.tolerance:g}, for the {which})",
-            f"greedy search: {self.greedy_identical} of {self.greedy_compared} lines identical",
-            f"beam {BEAM}: {self.beam_identical} of {self.beam_compared} lines identical{likelier}",
+            "greedy search: "
+            + self._told(self.greedy_identical, self.greedy_compared, "rounding could choose another token"),
+            f"beam {BEAM}: "
+            + self._told(self.beam_identical, self.beam_compared, "no end within the limit")
+            + likelier,
         ]
+
+    def _told(self, identical: int, compared: int, why: str) -> str:
+        """How many lines are identical, and why not all were compared."""
+        left = self.lines - compared
+        if not compared:
+            return f"no line compared ({left}: {why})"
+        return f"{identical} of {compared} lines identical" + (f", {left} not compared ({why})" if left else "")
 
 
 def verify(model: ModelFile, program: Program, lines: Sequence[str], *, is_float32: bool) -> Verdict:
@@ -108,7 +123,7 @@ def verify(model: ModelFile, program: Program, lines: Sequence[str], *, is_float
         in_parts(partial(program.translate, beam_size=beam_size, max_tokens=max_tokens), sources)
         for beam_size in (1, BEAM)
     )
-    clear = [i for i, h in enumerate(greedy) if h.finished and not h.is_close]
+    clear = [i for i, h in enumerate(greedy) if not h.is_close]
     whole = [i for i, h in enumerate(beam) if h.finished]
     differing = [i for i in whole if beam[i].ids != their_beam[i]]
     targets = [h.ids for h in beam]
@@ -123,7 +138,7 @@ def verify(model: ModelFile, program: Program, lines: Sequence[str], *, is_float
         mean_difference=float(differences.mean()),
         tolerance=TOLERANCE if is_float32 else ROUNDED_TOLERANCE,
         greedy_compared=len(clear),
-        greedy_identical=sum(greedy[i].ids == their_greedy[i] for i in clear),
+        greedy_identical=sum(is_said(greedy[i], their_greedy[i]) for i in clear),
         beam_compared=len(whole),
         beam_identical=len(whole) - len(differing),
         beam_ours_likelier=sum(
@@ -131,6 +146,11 @@ def verify(model: ModelFile, program: Program, lines: Sequence[str], *, is_float
         ),
         is_float32=is_float32,
     )
+
+
+def is_said(ours: Hypothesis, theirs: Ids) -> bool:
+    """Whether they are the same; of what we cut at our limit, its beginning is."""
+    return ours.ids == theirs[: None if ours.finished else len(ours.ids)]
 
 
 def in_parts(ask: Callable[..., list[Answer]], *columns: Sequence[Any]) -> list[Answer]:
