@@ -41,7 +41,7 @@ def run(config: ExportConfig) -> None:
     is_float32 = config.quantization is Quantization.float32
     facts = facts_of(model, sha256_of(path), program=config.format.name, max_positions=max_positions(model, config))
     facts |= {"library": f"{package} {version(package)}", "quantization": config.quantization.name}
-    with publishing(output, facts) as folder:
+    with publishing(output, facts, overwrite=config.overwrite) as folder:
         verdict = verify(model, write(model, folder, config), lines, is_float32=is_float32)
         facts["verified"] = {"text": whose, **verdict.as_dict()}
         if not verdict.holds:

@@ -8,13 +8,15 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from transformer_cli.decoding.exported import EXPORT_FILE, sha256_of
 from transformer_cli.errors import ConfigError, EnvironmentFault
 from transformer_cli.files import faults, sync_folder, write_new
+from transformer_cli.logs import LOGGER
+from transformer_cli.models.file import MALFORMED
 
 
 def check(directory: Path, *, overwrite: bool) -> None:
@@ -36,25 +38,25 @@ def check(directory: Path, *, overwrite: bool) -> None:
 
 def not_ours(directory: Path) -> list[str]:
     """What lies in a folder beside the files that its export.json names; all of it where there is none."""
-    found = sorted(path.name for path in directory.iterdir())
-    try:
-        listed = json.loads((directory / EXPORT_FILE).read_bytes())["files"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return found
-    return [name for name in found if name not in (*(listed if isinstance(listed, dict) else ()), EXPORT_FILE)]
+    file, listed = directory / EXPORT_FILE, []
+    if file.is_file():  # a pipe would keep us waiting
+        with suppress(*MALFORMED):
+            listed = [EXPORT_FILE, *dict(json.loads(file.read_bytes())["files"])]
+    found = sorted(directory.iterdir())
+    return [path.name for path in found if path.name not in listed or path.is_symlink() or not path.is_file()]
 
 
 @contextmanager
-def publishing(directory: Path, facts: dict[str, Any]) -> Iterator[Path]:
+def publishing(directory: Path, facts: dict[str, Any], *, overwrite: bool = False) -> Iterator[Path]:
     """A folder to write the export into; it becomes `directory`, with `facts` in it, if the block ends well.
 
-    Raises EnvironmentFault. A block that ends otherwise leaves no trace.
+    Raises EnvironmentFault, and ConfigError for what has come there meanwhile. A block that ends otherwise leaves no
+    trace.
     """
     temporary = directory.absolute().with_name(f".{directory.name}.{os.getpid()}.tmp")
-    old = temporary.with_suffix(".old")
-    try:
-        with faults(directory, "save the export"):
-            shutil.rmtree(temporary, ignore_errors=True)
+    with faults(directory, "save the export"):
+        shutil.rmtree(temporary, ignore_errors=True)
+        try:
             temporary.mkdir()
             yield temporary
             listed = {"files": {path.name: sha256_of(path) for path in sorted(temporary.iterdir())}}
@@ -63,17 +65,53 @@ def publishing(directory: Path, facts: dict[str, Any]) -> Iterator[Path]:
             for file in temporary.iterdir():
                 sync(file)
             sync_folder(temporary)
-            if directory.exists():
-                directory.rename(old)
-            temporary.rename(directory.absolute())
-            sync_folder(temporary.parent)
+            check(directory, overwrite=overwrite)
+            put_in_place(temporary, directory)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def put_in_place(new: Path, directory: Path) -> None:
+    """Make `new` become `directory`. An earlier export is whole, there or beside it, until the new one is there.
+
+    Raises OSError, and EnvironmentFault where the earlier one has to stay beside.
+    """
+    old = directory.with_name(f"{directory.name}.old-{os.getpid()}")
+    try:
+        if directory.exists():
+            directory.rename(old)
+        new.rename(directory)
+        sync_folder(directory.absolute().parent)
     except BaseException:
+        put_back(new, directory, old)
+        raise
+    if old.exists():
+        remove(old)
+
+
+def put_back(new: Path, directory: Path, old: Path) -> None:
+    """Undo what `put_in_place` has done so far."""
+    try:
+        if not new.exists():  # in its place, but a power cut could undo that
+            directory.rename(new)
         if old.exists() and not directory.exists():
             old.rename(directory)
-        raise
-    finally:
-        for leftover in (temporary, old):
-            shutil.rmtree(leftover, ignore_errors=True)
+    except OSError as error:
+        if old.exists():
+            raise EnvironmentFault(
+                f"{old}: holds the earlier export, which cannot be put back: {error.strerror}. Rename it to {directory}"
+            ) from error
+
+
+def remove(old: Path) -> None:
+    """An export that was replaced, unless somebody has put something into it."""
+    try:
+        if foreign := not_ours(old):
+            LOGGER.warning("%s: kept, as it holds %s, which no export of ours wrote", old, foreign[0])
+        else:
+            shutil.rmtree(old)
+    except OSError as error:
+        LOGGER.warning("%s: the export that was replaced cannot be removed (%s)", old, error.strerror)
 
 
 def sync(file: Path) -> None:
