@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract import error_line, refused, run, tree, untouched
+from tests.contract import bound_by_permissions, error_line, refused, run, tree, untouched
 from tests.golden.make import FOLDER
 from tests.test_export import model_file
 from tests.toy_run import sentences
@@ -122,6 +122,70 @@ def test_what_cannot_be_exported_is_refused_in_one_line(
     pytest.importorskip("ctranslate2")
     pytest.importorskip("transformers")
     refused(arguments, folder, code=code, says=says)
+
+
+@FORMATS
+def test_a_folder_may_have_any_name_that_is_text(folder: Path, form: str) -> None:
+    pytest.importorskip(PACKAGES[form])
+    name = "a  'b' $c {d} #e — für 日本 \U0001f600"
+    ran = run([*export(form)[:-1], name], folder)
+    assert ran.code == 0, ran.err
+    assert ran.out.decode().startswith(f"{name}: model.safetensors, for ")
+    assert sorted(os.listdir(folder)) == sorted([name, "model.safetensors", "text"])
+
+
+@FORMATS
+@pytest.mark.parametrize("name", [b"caf\xe9", b"caf\xe9/out"])
+def test_a_name_that_is_no_text_is_refused(folder: Path, form: str, name: bytes) -> None:
+    """The libraries take UTF-8, and fail in ways of their own."""
+    pytest.importorskip(PACKAGES[form])
+    (folder / os.fsdecode(b"caf\xe9")).mkdir()
+    says = ["caf\\udce9", ": not UTF-8, ", "Choose another --output"]
+    refused([*export(form, "--overwrite")[:-2], os.fsdecode(name), "--overwrite"], folder, code=2, says=says)
+
+
+def test_the_folder_that_the_user_is_in_is_not_replaced(exported: Path) -> None:
+    arguments = ["export", "ctranslate2", "--checkpoint", "../model.safetensors", "--overwrite", "--output"]
+    for name in (".", "../out/.", "../out"):
+        refused([*arguments, name], exported / "out", code=2, says=[": is the folder that you are in", "another --out"])
+
+
+def test_a_link_is_no_folder_to_write_to(exported: Path) -> None:
+    (exported / "link").symlink_to("out")
+    (exported / "broken").symlink_to("nowhere")
+    for name in ("link", "broken"):
+        refused(
+            [*EXPORT[:-1], name, "--overwrite"], exported, code=2, says=[f"{name}: a link. Choose another --output"]
+        )
+
+
+@pytest.mark.parametrize("place", ["checkpoints", "checkpoints/step-00000007", "best"])
+def test_an_export_does_not_go_where_checkpoints_come_and_go(folder: Path, place: str) -> None:
+    (folder / "run" / "checkpoints" / "step-00000007").mkdir(parents=True)
+    (folder / "run" / "best").symlink_to("checkpoints/step-00000007")
+    (folder / "run" / "config.yaml").touch()
+    says = [f"run/{place}/out: is among the checkpoints of a run, which come and go", "Choose another --output"]
+    refused([*EXPORT[:-1], f"run/{place}/out"], folder, code=2, says=says)
+    assert run([*EXPORT[:-1], "run/out"], folder).code == 0
+
+
+def test_a_folder_that_may_not_be_changed_is_told_before_any_work(exported: Path) -> None:
+    (exported / "closed").mkdir(mode=0o555)
+    refused([*EXPORT[:-1], "closed/out"], exported, code=5, says=["closed: cannot be written"], as_root=False)
+    (exported / "out").chmod(0)
+    refused([*EXPORT, "--overwrite"], exported, code=5, says=["Permission denied. Check"], as_root=False)
+
+
+def test_an_earlier_export_that_cannot_be_removed_stays_beside_the_new_one(exported: Path) -> None:
+    (exported / "out").chmod(0o555)
+    with bound_by_permissions():
+        ran = run([*EXPORT, "--quantization", "int8", "--overwrite"], exported)
+    assert ran.code == 0, ran.err
+    (old,) = exported.glob("out.old-*")
+    assert f"{old.name}: the export that was replaced cannot be removed (Permission denied)" in ran.err.decode()
+    for folder, quantization in ((old, "float32"), (exported / "out", "int8")):
+        assert json.loads((folder / "export.json").read_bytes())["quantization"] == quantization
+    assert read_export(old, program="ctranslate2").directory == old
 
 
 def test_an_option_that_the_format_cannot_express_is_named(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from transformer_cli.extras import imported
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import ModelFile, locate_model, read_model
 from transformer_cli.schema import ExportConfig, ExportFormat, Quantization
-from transformer_cli.training.run_directory import read_config, run_of
+from transformer_cli.training.checkpoints import CHECKPOINTS
+from transformer_cli.training.run_directory import CONFIG_FILE, read_config, run_of
 
 PACKAGES = {ExportFormat.ctranslate2: "ctranslate2", ExportFormat.huggingface: "transformers"}
 
@@ -33,6 +34,7 @@ def run(config: ExportConfig) -> None:
             "--checkpoint: names several, and an export holds one model. Name one; `tfm average` makes one of several"
         )
     output, package = Path(config.output), PACKAGES[config.format]
+    refuse_checkpoints(output)
     check(output, overwrite=config.overwrite)
     imported(package, needs=f"tfm export {config.format.name}")
     path = locate_model(config.checkpoint, config.runs)
@@ -52,6 +54,15 @@ def run(config: ExportConfig) -> None:
     print(f"{output}: {path}, for {package} {version(package)}, {config.quantization.name}")
     print(f"compared on {verdict.lines} lines of {whose}")
     print("\n".join(verdict.lines_of_text()), flush=True)
+
+
+def refuse_checkpoints(output: Path) -> None:
+    """Raise ConfigError for a place in a run that is tidied up by the run itself."""
+    parent = output.absolute().parent.resolve()
+    if any(
+        folder.name == CHECKPOINTS and (folder.parent / CONFIG_FILE).is_file() for folder in [parent, *parent.parents]
+    ):
+        raise ConfigError(f"{output}: is among the checkpoints of a run, which come and go. Choose another --output")
 
 
 def write(model: ModelFile, folder: Path, config: ExportConfig) -> Program:

@@ -21,13 +21,22 @@ from transformer_cli.models.file import MALFORMED
 
 def check(directory: Path, *, overwrite: bool) -> None:
     """Refuse what cannot become an export, before time is spent on one."""
+    try:
+        str(directory.absolute()).encode()
+    except UnicodeEncodeError as error:  # of bytes that the system takes for a name
+        raise ConfigError(
+            f"{directory}: not UTF-8, which the libraries ask of names. Choose another --output"
+        ) from error
     if directory.exists() or directory.is_symlink():
         if not directory.is_dir() or directory.is_symlink():
-            raise ConfigError(f"{directory}: not a folder. Choose another --output")
+            what = "a link" if directory.is_symlink() else "not a folder"
+            raise ConfigError(f"{directory}: {what}. Choose another --output")
         if foreign := not_ours(directory):
             raise ConfigError(
                 f"{directory}: is there, and holds {foreign[0]}, which no export of ours wrote. Choose another --output"
             )
+        if Path.cwd().is_relative_to(directory.resolve()):
+            raise ConfigError(f"{directory}: is the folder that you are in. Choose another --output, or leave it")
         if not overwrite:
             raise ConfigError(f"{directory}: exists already. Add --overwrite, or choose another --output")
     if not directory.absolute().parent.is_dir():
