@@ -19,7 +19,7 @@ from transformer_cli.decoding.exported import read_export, sha256_of
 from transformer_cli.errors import CheckpointError
 from transformer_cli.export import huggingface
 from transformer_cli.export import verify as verifying
-from transformer_cli.models.file import write_model
+from transformer_cli.models.file import read_model, write_model
 from transformer_cli.schema import Positions
 
 PACKAGES = {"ctranslate2": "ctranslate2", "huggingface": "transformers"}
@@ -186,6 +186,16 @@ def test_an_earlier_export_that_cannot_be_removed_stays_beside_the_new_one(expor
     for folder, quantization in ((old, "float32"), (exported / "out", "int8")):
         assert json.loads((folder / "export.json").read_bytes())["quantization"] == quantization
     assert read_export(old, program="ctranslate2").directory == old
+
+
+def test_the_corpus_of_a_model_may_have_names_that_are_no_text(folder: Path) -> None:
+    """Such as `caf\xe9.en`, which Python reads with a lone surrogate in it."""
+    model = read_model(folder / "model.safetensors")
+    model.data["train"] = ["caf\udce9.en", "caf\udce9.xx"]
+    write_model(folder / "model.safetensors", model)
+    ran = run(EXPORT, folder)
+    assert ran.code == 0, ran.err
+    assert read_export(folder / "out", program="ctranslate2").data["train"] == model.data["train"]
 
 
 def test_an_option_that_the_format_cannot_express_is_named(tmp_path: Path) -> None:

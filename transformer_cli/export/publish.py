@@ -69,7 +69,7 @@ def publishing(directory: Path, facts: dict[str, Any], *, overwrite: bool = Fals
             temporary.mkdir()
             yield temporary
             listed = {"files": {path.name: sha256_of(path) for path in sorted(temporary.iterdir())}}
-            content = json.dumps(facts | listed, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+            content = json.dumps(facts | listed, indent=2, allow_nan=False) + "\n"  # a corpus may have any name
             write_new(temporary / EXPORT_FILE, [content.encode()])
             for file in temporary.iterdir():
                 sync(file)
