@@ -276,6 +276,10 @@ def into_a_folder(name: str) -> Callable[[Path], Any]:
     return spoil
 
 
+def read(out: Path) -> bytes:
+    return (out / "model.bin").read_bytes()
+
+
 WRITTEN = ["config.json", "model.bin", "shared_vocabulary.json", "source.spm", "target.spm"]
 ANOTHER = "is not the file that was exported: its SHA-256 is "
 DAMAGED: dict[str, tuple[Callable[[Path], Any], str]] = {
@@ -302,6 +306,11 @@ DAMAGED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "data as a text": (stating(data="multi30k"), "out/export.json: damaged"),
     "another tokenizer": (in_place_of("source.spm", b"no model"), "out/source.spm: tokenizer: not a SentencePiece"),
     "another model": (in_place_of("model.bin", b"no model"), "out: CTranslate2 cannot load it"),
+    "a model cut short": (lambda out: in_place_of("model.bin", read(out)[:-1])(out), "out: CTranslate2 cannot load it"),
+    "another weight": (
+        lambda out: in_place_of("model.bin", read(out).replace(b"projection/weight", b"projection/wei\0ht"))(out),
+        "out: CTranslate2 cannot load it ('variable decoder/projection/weight not found')",
+    ),
     "another config": (in_place_of("config.json", b"{"), "out: CTranslate2 cannot load it"),
     "another vocabulary": (in_place_of("shared_vocabulary.json", b"["), "out: CTranslate2 cannot load it"),
     "a short vocabulary": (
@@ -347,6 +356,8 @@ def test_an_export_may_be_given_a_name_that_is_no_text(exported: Path) -> None:
 
 def test_the_engine_needs_an_export(folder: Path) -> None:
     refused(["translate", "engine=ctranslate2"], folder, code=4, says=["engine=ctranslate2: needs an exported model"])
+    says = ["nowhere: no such folder. Name a folder of `tfm export ctranslate2`"]
+    refused(["translate", "engine=ctranslate2", "--checkpoint", "nowhere"], folder, code=4, says=says)
     with pytest.raises(CheckpointError, match=r"holds no export\.json"):
         read_export(folder, program="ctranslate2")
 

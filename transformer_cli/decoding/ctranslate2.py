@@ -29,6 +29,7 @@ OBEYED = (
     *("search", "beam_size", "length_penalty", "length_normalization", "n_best", "no_repeat_ngram"),
     *("max_extra_length", "max_length", "min_length", "max_source_length", "long_lines", "batch_tokens"),
 )
+DAMAGED = (ValueError, LookupError)  # what the library raises for contents that do not fit together
 BATCHES_AT_ONCE = 16  # for each thread: enough to keep all busy, few enough to see progress
 
 
@@ -54,7 +55,7 @@ class CTranslate2Translator(Translator):
             self.engine = library.Translator(
                 os.fsencode(exported.directory), device=device.type, inter_threads=self.n_threads, intra_threads=1
             )
-        except (RuntimeError, ValueError) as error:
+        except (RuntimeError, MemoryError, *DAMAGED) as error:
             raise CheckpointError(
                 f"{exported.directory}: CTranslate2 cannot load it ({quoted(str(error))})."
                 " Write it again with `tfm export ctranslate2 --overwrite`"
@@ -189,7 +190,7 @@ def faults_of(directory: Path) -> Iterator[None]:
     """The library's own failures while it translates, told as ours."""
     try:
         yield
-    except ValueError as error:
+    except DAMAGED as error:
         raise CheckpointError(
             f"{directory}: CTranslate2 cannot translate with it ({quoted(str(error))})."
             " Write it again with `tfm export ctranslate2 --overwrite`"

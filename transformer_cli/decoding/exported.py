@@ -55,7 +55,8 @@ def read_export(directory: Path, *, program: str) -> Exported:
     """Raises CheckpointError for what `tfm export` did not write for `program`, or what has changed since."""
     file, again = directory / EXPORT_FILE, f"Write it again with `tfm export {program}`"
     if not file.is_file():
-        raise CheckpointError(f"{directory}: holds no {EXPORT_FILE}. Name a folder of `tfm export {program}`")
+        what = f"holds no {EXPORT_FILE}" if directory.is_dir() else "no such folder"
+        raise CheckpointError(f"{directory}: {what}. Name a folder of `tfm export {program}`")
     try:
         facts = read_json(file.read_bytes(), file)
         if facts["program"] != program:
