@@ -124,6 +124,19 @@ def test_what_cannot_be_exported_is_refused_in_one_line(
     refused(arguments, folder, code=code, says=says)
 
 
+def test_an_export_does_not_replace_the_model_that_it_is_made_from(folder: Path) -> None:
+    """A file of an earlier export may have the same name."""
+    pytest.importorskip("transformers")
+    assert run(export("huggingface"), folder).code == 0
+    (folder / "model.safetensors").rename(folder / "out" / "model.safetensors")
+    (folder / "link").symlink_to("out/model.safetensors")
+    for name in ("out", "out/model.safetensors", "link"):
+        arguments = ["export", "huggingface", "--checkpoint", name, "--output", "out", "--overwrite"]
+        refused(
+            arguments, folder, code=2, says=["lies in --output out, which it would replace. Choose another --output"]
+        )
+
+
 @FORMATS
 def test_a_folder_may_have_any_name_that_is_text(folder: Path, form: str) -> None:
     pytest.importorskip(PACKAGES[form])
