@@ -162,12 +162,15 @@ def test_what_cannot_be_put_back_is_told_with_its_name(out: Path) -> None:
     assert content(Path(str(told.value).split(": holds")[0])) == "old"
 
 
-@pytest.mark.parametrize("kind", ["a folder", "a link", "a file"])
+@pytest.mark.parametrize("kind", ["a folder", "a link", "a file", "a change"])
 def test_what_is_not_ours_is_never_replaced(out: Path, kind: str) -> None:
-    """Of the folder's own file names, one may be the user's folder now."""
+    """Under the name of a file that we wrote there may be something of the user's now."""
     mine = out / ("mine" if kind == "a file" else "model.bin")
     mine.unlink(missing_ok=True)
-    {"a folder": mine.mkdir, "a link": lambda: mine.symlink_to("source.spm"), "a file": mine.touch}[kind]()
+    if kind == "a link":
+        mine.symlink_to("source.spm")
+    else:
+        mine.mkdir() if kind == "a folder" else mine.write_text("mine")
     if kind == "a folder":
         (mine / "thesis.tex").write_text("mine")
     before = tree(out.parent)

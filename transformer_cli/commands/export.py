@@ -38,8 +38,6 @@ def run(config: ExportConfig) -> None:
     check(output, overwrite=config.overwrite)
     imported(package, needs=f"tfm export {config.format.name}")
     path = locate_model(config.checkpoint, config.runs)
-    if path.resolve().is_relative_to(output.resolve()):
-        raise ConfigError(f"{path}: lies in --output {output}, which it would replace. Choose another --output")
     model = read_model(path)
     lines, whose = text_for(model, path)
     is_float32 = config.quantization is Quantization.float32

@@ -33,7 +33,8 @@ def check(directory: Path, *, overwrite: bool) -> None:
             raise ConfigError(f"{directory}: {what}. Choose another --output")
         if foreign := not_ours(directory):
             raise ConfigError(
-                f"{directory}: is there, and holds {foreign[0]}, which no export of ours wrote. Choose another --output"
+                f"{directory}: is there, and holds {foreign[0]}, which no export of ours wrote like that."
+                " Choose another --output"
             )
         if Path.cwd().is_relative_to(directory.resolve()):
             raise ConfigError(f"{directory}: is the folder that you are in. Choose another --output, or leave it")
@@ -46,13 +47,16 @@ def check(directory: Path, *, overwrite: bool) -> None:
 
 
 def not_ours(directory: Path) -> list[str]:
-    """What lies in a folder beside the files that its export.json names; all of it where there is none."""
-    file, listed = directory / EXPORT_FILE, []
+    """What lies in a folder beside the files that its export.json names, as it names them; all of it without one."""
+    file, listed = directory / EXPORT_FILE, {}
     if file.is_file():  # a pipe would keep us waiting
         with suppress(*MALFORMED):
-            listed = [EXPORT_FILE, *dict(json.loads(file.read_bytes())["files"])]
-    found = sorted(directory.iterdir())
-    return [path.name for path in found if path.name not in listed or path.is_symlink() or not path.is_file()]
+            listed = dict(json.loads(file.read_bytes())["files"]) | {EXPORT_FILE: sha256_of(file)}
+    return [
+        path.name
+        for path in sorted(directory.iterdir())
+        if path.is_symlink() or not path.is_file() or path.name not in listed or sha256_of(path) != listed[path.name]
+    ]
 
 
 @contextmanager
