@@ -120,15 +120,19 @@ def restore(out: Path) -> None:
         export(out, "old")
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")  # the child only touches files
 def test_a_kill_at_any_moment_loses_neither_export(out: Path) -> None:
     theirs, n_between = beside(out), 0
     for k in count():
         child = os.fork()
         if child == 0:
             patch, _ = at_call(k, lambda: os._exit(9))
-            with patch:
-                export(out, "new")
-            os._exit(0)
+            try:
+                with patch:
+                    export(out, "new")
+                os._exit(0)
+            finally:
+                os._exit(1)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         assert beside(out) == theirs
         if not out.exists():
@@ -139,6 +143,7 @@ def test_a_kill_at_any_moment_loses_neither_export(out: Path) -> None:
         assert content(out) in ("old", "new")
         if code == 0:
             break
+        assert code == 9
         export(out, "newest")  # as if nothing had been
         assert content(out) == "newest"
         restore(out)
