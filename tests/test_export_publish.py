@@ -167,6 +167,31 @@ def test_what_cannot_be_put_back_is_told_with_its_name(out: Path) -> None:
     assert content(Path(str(told.value).split(": holds")[0])) == "old"
 
 
+def test_what_a_killed_process_of_the_same_number_left_stays(out: Path) -> None:
+    left = out.with_name(f"out.old-{os.getpid()}")
+    out.rename(left)
+    export(out, "new")
+    assert (content(out), content(left)) == ("new", "old")
+    export(out, "newest")
+    assert (content(out), content(left)) == ("newest", "old")
+
+
+def test_a_folder_that_comes_between_the_renames_stays_and_the_earlier_export_beside_it(out: Path) -> None:
+    real = os.rename
+
+    def rename(source: Any, target: Any) -> None:
+        if Path(target) == out:
+            out.mkdir()
+            (out / "thesis.tex").write_text("mine")
+        real(source, target)
+
+    says = r"^(.*out\.old-\d+): holds the earlier export, .*: .*out is there again\. Rename it to .*out$"
+    with mock.patch("os.rename", rename), pytest.raises(EnvironmentFault, match=says) as told:
+        export(out, "new")
+    assert content(Path(str(told.value).split(": holds")[0])) == "old"
+    assert (out / "thesis.tex").read_text() == "mine"
+
+
 @pytest.mark.parametrize("kind", ["a folder", "a link", "a file", "a change"])
 def test_what_is_not_ours_is_never_replaced(out: Path, kind: str) -> None:
     """Under the name of a file that we wrote there may be something of the user's now."""

@@ -9,6 +9,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,8 @@ def put_in_place(new: Path, directory: Path) -> None:
 
     Raises OSError, and EnvironmentFault where the earlier one has to stay beside.
     """
-    old = directory.with_name(f"{directory.name}.old-{os.getpid()}")
+    places = (directory.with_name(f"{directory.name}.old-{number}") for number in count(os.getpid()))
+    old = next(place for place in places if not os.path.lexists(place))  # in a container all have one number
     try:
         if directory.exists():
             directory.rename(old)
@@ -103,17 +105,19 @@ def put_in_place(new: Path, directory: Path) -> None:
 
 
 def put_back(new: Path, directory: Path, old: Path) -> None:
-    """Undo what `put_in_place` has done so far."""
+    """Undo what `put_in_place` has done so far, or raise EnvironmentFault."""
+    why = f"{directory} is there again"
     try:
         if not new.exists():  # in its place, but a power cut could undo that
             directory.rename(new)
         if old.exists() and not directory.exists():
             old.rename(directory)
     except OSError as error:
-        if old.exists():
-            raise EnvironmentFault(
-                f"{old}: holds the earlier export, which cannot be put back: {error.strerror}. Rename it to {directory}"
-            ) from error
+        why = str(error.strerror)
+    if old.exists():
+        raise EnvironmentFault(
+            f"{old}: holds the earlier export, which cannot be put back: {why}. Rename it to {directory}"
+        )
 
 
 def remove(old: Path) -> None:
