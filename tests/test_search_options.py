@@ -310,7 +310,7 @@ def unhurried_groups(tables: Tables, b: int, config: DecodeConfig, max_length: i
     """Diverse beam search in plain Python: it sorts every candidate by the rule."""
     log_p = tables.logits_BMV[b].log_softmax(dim=-1).tolist()
     n_groups, size = config.diversity_groups, config.beam_size // config.diversity_groups
-    n_kept = -(-config.n_best // n_groups)
+    n_kept = min(config.n_best, size)
     live: list[list[tuple[float, list[int], int]]] = [[(0.0, [], 0)] for _ in range(n_groups)]
     finished: list[list[Hypothesis]] = [[] for _ in range(n_groups)]
     for n_tokens in range(1, max_length + 1):
@@ -375,6 +375,16 @@ def test_groups_without_strength_find_what_one_of_their_size_finds(size: int) ->
     )
     alone = run(tables, DecodeConfig(beam_size=size, n_best=size, length_penalty=alpha), [6] * 20)
     assert [row[:size] for row in run(tables, grouped, [6] * 20)] == alone
+
+
+@pytest.mark.parametrize(("n_groups", "size", "n_best"), [(2, 4, 4), (4, 2, 2), (3, 5, 5)])
+def test_what_several_groups_find_takes_one_place_of_the_best(n_groups: int, size: int, n_best: int) -> None:
+    # Without strength all groups find the same, which is as many as one of them finds.
+    tables = random_tables(20, seed=12)
+    tables.logits_BMV[..., CONTROL.eos] += 2
+    config = DecodeConfig(beam_size=n_groups * size, n_best=n_best, diversity_groups=n_groups, diversity_strength=0.0)
+    for row in run(tables, config, [6] * 20):
+        assert len({(tuple(h.ids), h.finished) for h in row}) == len(row) == n_best
 
 
 def test_strong_groups_begin_with_different_words() -> None:

@@ -48,9 +48,10 @@ def beam_search(task: Task[Any]) -> list[list[Hypothesis]]:
         return greedy_search(task)
     assert n_groups == 1 or not task.has_terms
     scoring, terms = Scoring(task), Terms(task) if task.has_terms else None
-    n_kept = -(-config.n_best // n_groups)  # of each group
+    size = config.beam_size // n_groups
+    n_kept = min(config.n_best, size)  # of each group: others may find the same, which then counts once
     state = SearchState.start(task, n_live=config.beam_size, n_ended=n_groups * n_kept)
-    state.live_log_prob_BN.view(-1, n_groups, config.beam_size // n_groups)[..., 1:] = -math.inf  # equals are one
+    state.live_log_prob_BN.view(-1, n_groups, size)[..., 1:] = -math.inf  # equals are one
     beam = Beam(task, scoring, terms)
     advance = beam if n_groups == 1 else Groups(beam, n_groups, config.diversity_strength)
     return run(task, state, advance, scoring, [] if terms is None else [terms])
