@@ -74,6 +74,7 @@ def test_the_choice_is_the_best_of_what_sampling_draws() -> None:
         drawn_texts = [text for text, _ in drawn.hypotheses]
         values = tried_out(drawn_texts)
         order = sorted(range(8), key=lambda i: -values[i])  # of equals the first, as sampling ranks them
+        order = [i for n, i in enumerate(order) if drawn_texts[i] not in [drawn_texts[j] for j in order[:n]]]
         assert [text for text, _ in found.hypotheses] == [drawn_texts[i] for i in order]
         assert [score for _, score in found.hypotheses] == [values[i] for i in order]
     assert chosen[-1].hypotheses == [("", 0.0)]
@@ -102,7 +103,22 @@ def test_equal_samples_are_no_reason_to_draw_again() -> None:
     assert sum(n_asked) == len(lines)
     drawn = translator_of(IDS, model=model, top_k=2, n_best=8, **MBR).translate(lines)
     assert len(results) == len(drawn)
-    assert any(len({text for text, _ in result.hypotheses}) < 8 for result in drawn), "some came twice"
+    assert any(len(result.hypotheses) < 8 for result in drawn), "some came twice"
+
+
+@pytest.mark.parametrize("n_best", [2, 5])
+def test_no_text_stands_twice_among_the_best(n_best: int) -> None:
+    model, lines = random_model(IDS, gain=4), sentences(12, seed=7)
+    options: dict[str, Any] = {**MBR, "n_samples": 30, "top_k": 3}
+    every = translator_of(IDS, model=model, n_best=30, **options).translate(lines)
+    results = translator_of(IDS, model=model, n_best=n_best, **options).translate(lines)
+    for result, all_of_it in zip(results, every, strict=True):
+        drawn = {text for text, _ in all_of_it.hypotheses}
+        assert len(drawn) == len(all_of_it.hypotheses)
+        assert result.hypotheses == all_of_it.hypotheses[:n_best]
+        scores = [score for _, score in all_of_it.hypotheses]
+        assert scores == sorted(scores, reverse=True)
+    assert any(n_best < len(all_of_it.hypotheses) < 30 for all_of_it in every)
 
 
 def test_an_ensemble_may_choose_too() -> None:

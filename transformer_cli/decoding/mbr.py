@@ -25,7 +25,8 @@ def consensus(decode: Callable[[Sequence[int]], str]) -> Search:
     """A search that draws `config.n_samples` translations of each sentence and ranks them by what they have in common.
 
     Score: the mean chrF of a sample's text as a translation whose references are the other samples, in percent. Of
-    equals the one goes first that `sample` ranks first: finished before cut, then the likelier.
+    equals the one goes first that `sample` ranks first: finished before cut, then the likelier. Every text is listed
+    once, so that there may be fewer than `config.n_best`.
     """
 
     def search(task: Task[Any]) -> list[list[Hypothesis]]:
@@ -37,10 +38,12 @@ def consensus(decode: Callable[[Sequence[int]], str]) -> Search:
 
 
 def _ranked(hypotheses: Sequence[Hypothesis], decode: Callable[[Sequence[int]], str]) -> list[Hypothesis]:
-    likeness = mean_chrf([decode(hypothesis.ids) for hypothesis in hypotheses])
-    # Equal samples make a ranking by likelihood a close call, which matters to nobody here.
-    scored = [replace(one, score=value, is_close=False) for one, value in zip(hypotheses, likeness, strict=True)]
-    return sorted(scored, key=lambda hypothesis: -hypothesis.score)
+    texts = [decode(hypothesis.ids) for hypothesis in hypotheses]
+    scored: dict[str, Hypothesis] = {}
+    for text, one, value in zip(texts, hypotheses, mean_chrf(texts), strict=True):
+        # Equal samples make a ranking by likelihood a close call, which matters to nobody here.
+        scored.setdefault(text, replace(one, score=value, is_close=False))
+    return sorted(scored.values(), key=lambda hypothesis: -hypothesis.score)
 
 
 def mean_chrf(texts: Sequence[str]) -> list[float]:
