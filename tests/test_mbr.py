@@ -14,6 +14,7 @@ from tests.toy_translator import random_model, sentences, texts, toy_tokenizer, 
 from transformer_cli.config import load_config
 from transformer_cli.decoding.mbr import chrf_of_all, mean_chrf
 from transformer_cli.decoding.search import Hypothesis, Task
+from transformer_cli.decoding.translator import Wishes
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.ensemble import Ensemble
 from transformer_cli.schema import DecodeConfig, SearchKind
@@ -149,6 +150,11 @@ def test_every_sentence_of_a_long_line_is_chosen_for_itself() -> None:
 def test_E4_settings_that_do_not_go_together_are_refused(options: dict[str, int], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         DecodeConfig(**{**MBR, **options})
+
+
+def test_a_second_try_with_a_beam_is_refused_because_its_scores_are_others() -> None:
+    with pytest.raises(ConfigError, match=r"^on_issue=retry: .* Choose decode.search=beam, or leave out --on-issue$"):
+        translator_of(IDS, wishes=Wishes(retry=True), **MBR)
 
 
 def test_it_is_a_choice_of_decode() -> None:

@@ -150,6 +150,11 @@ class Translator:
             check(model, device)
         if wishes.terminology is not None:
             check_terms_can_be_met(config)
+        if wishes.retry and config.search is SearchKind.mbr:
+            raise ConfigError(
+                "on_issue=retry: looks again with a beam, whose scores are no scores of decode.search=mbr."
+                " Choose decode.search=beam, or leave out --on-issue"
+            )
         self.model: AnyModel = model
         if isinstance(model, Ensemble):
             members = [prepared(member, config, device) for member in model.members]
