@@ -312,6 +312,25 @@ def test_a_prefix_that_cannot_begin_its_line_is_named_before_anything_is_transla
     refused([*command, "--output", "out"], folder, code=3, says=[says], stdin=stdin)
 
 
+@pytest.mark.parametrize(
+    ("limits", "may_have", "key"),
+    [
+        ([], 52, "decode.max_extra_length"),
+        (["decode.max_length=54"], 52, "decode.max_extra_length"),
+        (["decode.max_length=53"], 52, "decode.max_length"),
+        (["decode.max_length=1"], 0, "decode.max_length"),
+    ],
+    ids=["extra", "extra of both", "length", "no room"],
+)
+def test_a_prefix_that_is_too_long_is_told_what_limits_it(
+    folder: Path, limits: list[str], may_have: int, key: str
+) -> None:
+    (folder / "prefixes").write_bytes(b"b a " * 40)
+    says = f"prefixes:1: 80 tokens, where the translation of line 1 may have {may_have}. Shorten it, or raise {key}"
+    line = refused([*TRANSLATE, "--prefix", "prefixes", *limits], folder, code=3, says=[says], stdin=b"a b\n")
+    assert line.endswith(key)
+
+
 def test_a_translation_begins_with_its_prefix(folder: Path) -> None:
     (folder / "prefixes").write_bytes(b"a b\n\nc\n\n\nd e\n")
     ran = run([*TRANSLATE, "--prefix", "prefixes", "--input", "text"], folder)

@@ -186,12 +186,13 @@ def with_prefixes(
                 f"{name}:{number}: {quoted(prefix)} cannot be written with the pieces of this model."
                 " Write it in other letters, or leave the line blank"
             )
-        if ids and not room:
+        if ids and room is None:
             raise DataError(f"{name}:{number}: {quoted(prefix)} begins the translation of a blank line. Remove it")
-        if len(ids) > room:
+        if room is not None and len(ids) > room:
+            key = "decode.max_length" if room + 1 == config.decode.max_length else "decode.max_extra_length"
             raise DataError(
                 f"{name}:{number}: {len(ids)} tokens, where the translation of line {number} may have {room}."
-                " Shorten it, or raise decode.max_extra_length"
+                f" Shorten it, or raise {key}"
             )
         found.append(ids)
     return BytesIO(data), found

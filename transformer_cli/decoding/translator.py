@@ -224,10 +224,13 @@ class Translator:
 
     # ---- What goes in
 
-    def room(self, lines: Sequence[str]) -> list[int]:
-        """How many tokens the prefix of each line's translation may have, which needs one more for its end."""
+    def room(self, lines: Sequence[str]) -> list[int | None]:
+        """How many tokens the prefix of each line's translation may have, which needs one more for its end.
+
+        None for a blank line.
+        """
         first_parts = (line.pieces[0].ids if line.pieces else None for line in self._encode(lines))
-        return [0 if ids is None else longest_translation(self.config, len(ids) + 1) - 1 for ids in first_parts]
+        return [None if ids is None else longest_translation(self.config, len(ids) + 1) - 1 for ids in first_parts]
 
     def _encode(self, lines: Sequence[str], prefixes: Sequence[tuple[int, ...]] | None = None) -> list[Line]:
         """A prefix is for the first part of its line, a term for every part that it is in."""
