@@ -66,6 +66,18 @@ def test_no_more_is_taken_than_there_is_work_for() -> None:
     results.close()
 
 
+def test_no_more_processes_are_forked_than_there_is_work_for() -> None:
+    streams = two(with_pid)
+    streams.n_streams = 64
+    assert [result[0] for _, result in streams(range(2))] == [0, 1]
+    assert len(multiprocessing.active_children()) == 2
+    assert [result[0] for _, result in streams(range(5))] == [n * n for n in range(5)]
+    assert len(multiprocessing.active_children()) == 5, "more, when there is more to do"
+    first = set(multiprocessing.active_children())
+    assert len(list(streams(range(3)))) == 3
+    assert set(multiprocessing.active_children()) == first
+
+
 def die(n: int) -> tuple[int, int]:
     os.kill(os.getpid(), signal.SIGKILL)
     return n, n

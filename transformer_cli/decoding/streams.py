@@ -28,21 +28,22 @@ _work: Callable[[Any], Any] | None = None  # of a process that was forked
 
 
 class Streams(Generic[ItemT, ResultT]):
-    """`work`, done by as many processes as torch has threads; they begin when there is enough to do for two."""
+    """`work`, done by as many processes as torch has threads, or as there are items; two of them at least."""
 
     def __init__(self, work: Callable[[ItemT], ResultT]) -> None:
         self.work = work
         self.n_streams = torch.get_num_threads() if sys.platform == "linux" else 1  # elsewhere forking is not safe
         self.pool: ProcessPoolExecutor | None = None
+        self.n_forked = 0  # processes of the pool
 
     def __call__(self, items: Iterable[ItemT]) -> Iterator[tuple[ItemT, ResultT]]:
         """Each item with what `work` makes of it, in order. Raises EnvironmentFault if a process was killed."""
         rest = iter(items)
-        ahead = list(islice(rest, 2))
-        if len(ahead) < 2 or self.n_streams == 1:
+        ahead = list(islice(rest, self.n_streams))
+        if len(ahead) < 2:  # there is one item, or one stream
             yield from ((item, self.work(item)) for part in (ahead, rest) for item in part)
             return
-        pool = self._open()
+        pool = self._open(len(ahead))
         waiting: deque[tuple[ItemT, Future[ResultT]]] = deque()
         try:
             for item in ahead:
@@ -63,16 +64,19 @@ class Streams(Generic[ItemT, ResultT]):
             self._abandon(pool)
             raise
 
-    def _open(self) -> ProcessPoolExecutor:
-        """The processes; other ones where they were killed while they had nothing to do."""
-        if self.pool is not None:
+    def _open(self, n_wanted: int) -> ProcessPoolExecutor:
+        """The processes; other ones where they are fewer, or were killed while they had nothing to do."""
+        if self.pool is not None and self.n_forked >= n_wanted:
             try:
                 self.pool.submit(_do, None).result()
                 return self.pool
             except BrokenProcessPool:
-                self._abandon(self.pool)
+                pass
+        if self.pool is not None:
+            self._abandon(self.pool)
+        self.n_forked = n_wanted
         self.pool = ProcessPoolExecutor(
-            self.n_streams,
+            n_wanted,
             multiprocessing.get_context("fork"),
             initializer=_begin,
             initargs=(self.work, os.getpid()),
