@@ -247,6 +247,17 @@ def test_dev_nll_is_the_mean_over_all_dev_tokens_one_sentence_at_a_time() -> Non
     assert nll == pytest.approx(total / n_tokens, rel=1e-5)
 
 
+def test_an_evaluation_is_of_the_weights_of_its_moment() -> None:
+    learning, validator = Learner(config(), tokenizers(), CPU), Validator(config(), prepared(), CPU)
+    before = validator.score(learning.model, learning.autocast).translations
+    with torch.no_grad():
+        for weight in learning.model.parameters():
+            weight.mul_(-1.5)
+    after = validator.score(learning.model, learning.autocast).translations
+    assert after == Validator(config(), prepared(), CPU).score(learning.model, learning.autocast).translations
+    assert after != before
+
+
 def test_evaluating_does_not_disturb_training(tmp_path: Path, unbroken: Path) -> None:
     run(tmp_path, config(eval_every=12))
     assert [e for e in metrics(tmp_path) if e["kind"] == "train"] == [

@@ -132,6 +132,9 @@ class Translator:
     (A sample also depends on `seed` and on the line's number, and rounding may turn it.) Scores are as equal as the
     kernels' rounding lets them be, and with `config.exact` equal to the last bit. Raises ConfigError where that is not
     proved, or a search cannot do what is wished, and DataError for a term that the vocabulary cannot write.
+
+    It is for the weights that `model` has when it is made: some are copied, others shared, so that a model which goes
+    on learning needs a new one.
     """
 
     def __init__(
