@@ -48,24 +48,34 @@ def beam_search(task: Task[Any]) -> list[list[Hypothesis]]:
         return greedy_search(task)
     assert n_groups == 1 or not task.has_terms
     scoring, terms = Scoring(task), Terms(task) if task.has_terms else None
-    size = config.beam_size // n_groups
-    n_kept = min(config.n_best, size)  # of each group: others may find the same, which then counts once
-    state = SearchState.start(task, n_live=config.beam_size, n_ended=n_groups * n_kept)
-    state.live_log_prob_BN.view(-1, n_groups, size)[..., 1:] = -math.inf  # equals are one
     beam = Beam(task, scoring, terms)
+    n_kept = min(config.n_best, beam.n_live)  # of each group: others may find the same, which then counts once
+    state = SearchState.start(task, n_live=config.beam_size, n_ended=n_groups * n_kept)
+    state.live_log_prob_BN.view(-1, n_groups, beam.n_live)[..., 1:] = -math.inf  # equals are one
     advance = beam if n_groups == 1 else Groups(beam, n_groups, config.diversity_strength)
     return run(task, state, advance, scoring, [] if terms is None else [terms])
+
+
+@dataclass
+class Ended:
+    """The finished hypotheses that are kept, best first, and the score of the one behind them (-inf: there is none)."""
+
+    log_prob_BK: Tensor
+    score_BK1: Tensor
+    at_BK: Tensor
 
 
 class Beam:
     """One step of beam search."""
 
     def __init__(self, task: Task[Any], scoring: Scoring, terms: Terms | None) -> None:
-        device = task.max_lengths_B.device
-        self.beam_size, self.eos_id, self.scoring, self.terms = task.config.beam_size, task.control.eos, scoring, terms
+        config, device = task.config, task.max_lengths_B.device
+        self.beam_size, self.eos_id, self.scoring, self.terms = config.beam_size, task.control.eos, scoring, terms
+        self.n_live = config.beam_size // config.diversity_groups  # of the part of the beam that takes a step at once
         divisor_T = torch.tensor(scoring.divisors, dtype=torch.float64, device=device)
         self.divisor_B = divisor_T[task.max_lengths_B]  # of the longest hypothesis that a sentence may have
-        self.index_M = torch.arange(4 * self.beam_size + 2, device=device)
+        self.index_C1, self.behind_C1 = torch.arange(4 * self.n_live + 2, device=device).chunk(2)
+        self.is_first_C1 = self.index_C1 < self.n_live
 
     def __call__(
         self,
@@ -78,57 +88,65 @@ class Beam:
         first: int = 0,
     ) -> Move:
         """`state` may be a part of the beam, from hypothesis `first`; `wanted_RV` is what its choices go by."""
-        n_live, n_ended = state.live_log_prob_BN.size(1), state.ended_score_BK.size(1)
         found, is_unsure, is_close_B = self._candidates(state, log_p_RV, wanted_RV, exact=exact)
         ends_BC1 = found.ids_BM == self.eos_id
+        going = self._going(found, ends_BC1)
+        ended = self._ended(state, found, ends_BC1, length, first)
 
-        # The first N that do not end go on; one more is looked at, to see how close they are.
-        index_C1, behind_C1 = self.index_M[: 2 * n_live + 1], self.index_M[2 * n_live + 1 : 4 * n_live + 2]
-        next_BN1 = torch.where(ends_BC1, behind_C1, index_C1).topk(n_live + 1, largest=False).indices
-        going = found.take(next_BN1)
-        log_prob_BN = going.log_prob_BM[:, :-1]
+        log_prob_BN, worst_B = going.log_prob_BM[:, :-1], ended.score_BK1[:, -2]
+        bound_B = self.scoring.best_possible(log_prob_BN.amax(dim=1), self.divisor_B.index_select(0, state.place_B))
+        done_B = bound_B <= worst_B
+        if self.n_live == 1:  # greedy search, which looks no further than its first end
+            is_greedy_B = True if self.terms is None else ~self.terms.has_some_B1.squeeze(1)
+            done_B = done_B | (worst_B > -math.inf) & is_greedy_B
 
-        # Those that end compete with the finished ones, which stand first and so win at equal scores.
-        is_first_C1 = index_C1 < n_live
-        n_ends = n_live if self.terms is None else 2 * n_live
+        new = SearchState(
+            place_B=state.place_B,
+            live_log_prob_BN=log_prob_BN,
+            ended_log_prob_BK=ended.log_prob_BK,
+            ended_score_BK=ended.score_BK1[:, :-1],
+            ended_at_BK=ended.at_BK,
+            is_close_B=is_close_B | self._are_close(found, ends_BC1, going, ended, bound_B),
+        )
+        return Move(new, going.ids_BM[:, :-1], done_B, going.beam_BM[:, :-1], is_unsure)
+
+    def _going(self, found: Candidates, ends_BC1: Tensor) -> Candidates:
+        """The first N that do not end go on; one more is looked at, to see how close they are."""
+        next_BN1 = torch.where(ends_BC1, self.behind_C1, self.index_C1).topk(self.n_live + 1, largest=False).indices
+        return found.take(next_BN1)
+
+    def _ended(self, state: SearchState, found: Candidates, ends_BC1: Tensor, length: int, first: int) -> Ended:
+        """Those that end compete with the finished ones, which stand first and so win at equal scores."""
+        n_kept = state.ended_score_BK.size(1)
+        n_ends = self.n_live if self.terms is None else 2 * self.n_live
         beam_BE, log_prob_BE = found.beam_BM[:, :n_ends], found.log_prob_BM[:, :n_ends]
         finishes_BE = ends_BC1[:, :n_ends]
         if self.terms is not None:
-            finishes_BE = finishes_BE & (is_first_C1[:n_ends] | self.terms.has_some_B1)
+            finishes_BE = finishes_BE & (self.is_first_C1[:n_ends] | self.terms.has_some_B1)
         log_prob_BE = log_prob_BE.masked_fill(~finishes_BE, -math.inf)
         score_BE = self.scoring(log_prob_BE, length, beam_BE)
         if self.terms is not None:
             score_BE = score_BE - self.terms.behind(beam_BE)
         sorted_BP, order_BP = torch.cat([state.ended_score_BK, score_BE], dim=1).sort(descending=True, stable=True)
-        best_BK = order_BP[:, :n_ended]
+        best_BK = order_BP[:, :n_kept]
         log_prob_BP = torch.cat([state.ended_log_prob_BK, log_prob_BE], dim=1)
         at_BP = torch.cat([state.ended_at_BK, beam_BE + (length * self.beam_size + first)], dim=1)
+        return Ended(log_prob_BP.gather(1, best_BK), sorted_BP[:, : n_kept + 1], at_BP.gather(1, best_BK))
 
-        bound_B = self.scoring.best_possible(log_prob_BN.amax(dim=1), self.divisor_B.index_select(0, state.place_B))
-        worst_B = sorted_BP[:, n_ended - 1]
-        done_B = bound_B <= worst_B
-        if n_live == 1:  # greedy search, which looks no further than its first end
-            is_greedy_B = True if self.terms is None else ~self.terms.has_some_B1.squeeze(1)
-            done_B = done_B | (worst_B > -math.inf) & is_greedy_B
-
+    def _are_close(
+        self, found: Candidates, ends_BC1: Tensor, going: Candidates, ended: Ended, bound_B: Tensor
+    ) -> Tensor:
+        """[B]: whether rounding may turn what this step does."""
         # Who finishes: an end that the first candidate beyond the N, or the last of them, may change places with.
+        n_live, worst_B = self.n_live, ended.score_BK1[:, -2]
         beyond_B1, last_B1 = found.worth_BM[:, n_live, None], found.worth_BM[:, n_live - 1, None]
-        is_close_end_BC1 = is_close(found.worth_BM, torch.where(is_first_C1, beyond_B1, last_B1)) & ends_BC1
+        is_close_end_BC1 = is_close(found.worth_BM, torch.where(self.is_first_C1, beyond_B1, last_B1)) & ends_BC1
         if self.terms is not None:
             is_close_end_BC1 = is_close_end_BC1 & ~self.terms.has_some_B1  # `Terms.order` has marked theirs
         # Who goes on, which finished ones are kept, and whether to look further.
         one_XB = torch.stack([going.worth_BM[:, -2], worst_B, bound_B])
-        other_XB = torch.stack([going.worth_BM[:, -1], sorted_BP[:, n_ended], worst_B])
-        is_close_XB = torch.cat([is_close(one_XB, other_XB), is_close_end_BC1.T])
-        new = SearchState(
-            place_B=state.place_B,
-            live_log_prob_BN=log_prob_BN,
-            ended_log_prob_BK=log_prob_BP.gather(1, best_BK),
-            ended_score_BK=sorted_BP[:, :n_ended],
-            ended_at_BK=at_BP.gather(1, best_BK),
-            is_close_B=is_close_B | is_close_XB.any(dim=0),
-        )
-        return Move(new, going.ids_BM[:, :-1], done_B, going.beam_BM[:, :-1], is_unsure)
+        other_XB = torch.stack([going.worth_BM[:, -1], ended.score_BK1[:, -1], worst_B])
+        return torch.cat([is_close(one_XB, other_XB), is_close_end_BC1.T]).any(dim=0)
 
     def _candidates(
         self, state: SearchState, log_p_RV: Tensor, wanted_RV: Tensor | None, *, exact: bool
@@ -139,8 +157,7 @@ class Beam:
         that one and the next would be equal. So it is in a bank of `Terms`, and the tokens that are in no term are in
         one bank.
         """
-        n_sentences, n_live = state.live_log_prob_BN.shape
-        n_candidates = 2 * n_live + 1
+        n_sentences, n_candidates = len(state.live_log_prob_BN), 2 * self.n_live + 1
         n_row = min(n_candidates if self.terms is None else n_candidates + self.terms.n_tokens, log_p_RV.size(1))
         before_R1 = state.live_log_prob_BN.reshape(-1, 1)  # [B, N] -> [R, 1]
         asked_RV = log_p_RV if wanted_RV is None else wanted_RV
@@ -155,7 +172,7 @@ class Beam:
         worth_BM, ids_BM = (x_RM.view(n_sentences, -1) for x_RM in (before_R1 + asked_RM, ids_RM))  # [R, M] -> [B, N·M]
         n_sorted = n_candidates if self.terms is None else worth_BM.size(1)
         if exact:
-            order_BM = by_rule(worth_BM, ids_BM, n_live)[:, :n_sorted]
+            order_BM = by_rule(worth_BM, ids_BM, self.n_live)[:, :n_sorted]
             sorted_BM = worth_BM.gather(1, order_BM)
         else:
             sorted_BM, order_BM = worth_BM.topk(n_sorted)
