@@ -208,6 +208,22 @@ def test_D16_no_file_is_written_over_unasked(folder: Path) -> None:
     refused([*own, "fifo"], folder, code=2, says=["fifo: not a plain file"])
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_D16_what_an_output_links_to_is_written_and_the_link_stays(folder: Path, is_there: bool) -> None:
+    (folder / "far").mkdir()
+    if is_there:
+        (folder / "far" / "real").write_bytes(b"old\n")
+    (folder / "link").symlink_to("far/real")
+    command = [*TRANSLATE, "--input", "text", "--output", "link"]
+    assert run([*command, "--overwrite"], folder).code == 0
+    assert (folder / "link").is_symlink()
+    assert (folder / "far" / "real").read_bytes() == run(TRANSLATE, folder, stdin=(folder / "text").read_bytes()).out
+    assert [path.name for path in (folder / "far").iterdir()] == ["real"]
+    refused(command, folder, code=2, says=["link: exists already. Add --overwrite"])
+    (folder / "nowhere").symlink_to("missing/real")
+    refused([*TRANSLATE, "--output", "nowhere"], folder, code=5, says=["missing: no such folder. Create it"])
+
+
 def test_D17_an_output_that_cannot_be_written_is_said_before_the_model_is_read(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     (folder / "shut").mkdir(mode=0o500)

@@ -125,10 +125,16 @@ def check_output(output: Path, flag: str, inputs: Mapping[str, str | None], *, o
         raise ConfigError(f"{output}: not a plain file. Choose another {flag}")
     if output.exists() and not overwrite:
         raise ConfigError(f"{output}: exists already. Add --overwrite, or choose another {flag}")
-    if not output.parent.is_dir():
-        raise EnvironmentFault(f"{output.parent}: no such folder. Create it, or choose another {flag}")
-    if not os.access(output.parent, os.W_OK):
-        raise EnvironmentFault(f"{output.parent}: cannot be written. Check its permissions")
+    folder = meant(output).parent
+    if not folder.is_dir():
+        raise EnvironmentFault(f"{folder}: no such folder. Create it, or choose another {flag}")
+    if not os.access(folder, os.W_OK):
+        raise EnvironmentFault(f"{folder}: cannot be written. Check its permissions")
+
+
+def meant(output: Path) -> Path:
+    """The file that a link leads to, which need not be there: it is written, and the link stays."""
+    return Path(os.path.realpath(output)) if output.is_symlink() else output
 
 
 def same(one: str, other: str) -> bool:
@@ -155,8 +161,9 @@ def open_output(path: str | None) -> Iterator[BinaryIO]:
             raise EnvironmentFault("standard output: closed. Open it, or name a file with --output")
         yield sys.stdout.buffer
         return
-    remove_leftovers(Path(path))
-    with writing_whole(Path(path)) as file:
+    output = meant(Path(path))
+    remove_leftovers(output)
+    with writing_whole(output) as file:
         yield file
 
 
