@@ -347,6 +347,14 @@ def test_a_prefix_that_is_too_long_is_told_what_limits_it(
     assert line.endswith(key)
 
 
+def test_D6_no_lines_need_no_prefixes(folder: Path) -> None:
+    (folder / "prefixes").write_bytes(b"")
+    command = [*TRANSLATE, "--prefix", "prefixes"]
+    ran = run(command, folder)
+    assert (ran.code, ran.out, ran.err) == (0, b"", b"")
+    refused(command, folder, code=3, says=["prefixes: has 0 lines, standard input 1, so nothing"], stdin=b"a\n")
+
+
 def test_a_translation_begins_with_its_prefix(folder: Path) -> None:
     (folder / "prefixes").write_bytes(b"a b\n\nc\n\n\nd e\n")
     ran = run([*TRANSLATE, "--prefix", "prefixes", "--input", "text"], folder)

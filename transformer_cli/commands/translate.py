@@ -179,7 +179,9 @@ def with_prefixes(
         raise ConfigError(f"{name}: --prefix needs a text that is there before. Give --input, or a pipe")
     data = source.read()
     lines = [decode_line(line, n, config)[0] for n, line in enumerate(split_lines(data))]
-    prefixes = read_lines(Path(str(config.prefix))).texts
+    prefix_file = Path(str(config.prefix))
+    is_empty = prefix_file.is_file() and prefix_file.stat().st_size == 0  # as the input may be
+    prefixes = [] if is_empty else read_lines(prefix_file).texts
     if len(prefixes) != len(lines):
         raise DataError(
             f"{name}: has {len(prefixes):,} lines, {where} {len(lines):,}, so nothing is translated."
