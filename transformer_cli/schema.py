@@ -305,10 +305,11 @@ class DecodeConfig:
             raise ConfigError(
                 f"decode.n_best={self.n_best}: more than decode.n_samples={self.n_samples}. Raise decode.n_samples"
             )
-        most = self.beam_size if self.search is SearchKind.beam else 1
-        if not draws and self.n_best > most:
+        if self.search is SearchKind.greedy and self.n_best > 1:
+            raise ConfigError(f"decode.n_best={self.n_best}: greedy search finds one. Choose decode=beam")
+        if self.search is SearchKind.beam and self.n_best > self.beam_size:
             raise ConfigError(
-                f"decode.n_best={self.n_best}: more than decode.beam_size={most}."
+                f"decode.n_best={self.n_best}: more than decode.beam_size={self.beam_size}."
                 f" Raise decode.beam_size to {self.n_best}"
             )
         self._refuse_what_says_nothing_together()
