@@ -108,6 +108,13 @@ def test_D16_no_file_is_written_over_unasked(folder: Path) -> None:
     assert read_model(folder / "there").averaged
 
 
+def test_D16_what_an_output_links_to_is_written_and_the_link_stays(folder: Path) -> None:
+    (folder / "link").symlink_to("mean")
+    assert run([*THREE, "--output", "link"], folder).code == 0
+    assert (folder / "link").is_symlink()
+    assert read_model(folder / "mean").averaged
+
+
 def test_D17_a_place_that_cannot_be_written_is_said_first(folder: Path) -> None:
     refused([*THREE, "--output", "no/mean"], folder, code=5, says=["no: no such folder"])
     refused(THREE, folder, code=2, says=["--output: not given"])

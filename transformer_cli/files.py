@@ -35,6 +35,11 @@ def faults(path: Path, doing: str) -> Iterator[None]:
         ) from error
 
 
+def meant(output: Path) -> Path:
+    """The file that a link leads to, which need not be there: what is written takes its place, and the link stays."""
+    return Path(os.path.realpath(output)) if output.is_symlink() else output
+
+
 def write_new(file: Path, pieces: Iterable[Piece]) -> None:
     """Write `file`, which must not exist, through to the disk. Raises OSError."""
     with _writing_new(file) as handle:

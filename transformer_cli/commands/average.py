@@ -10,7 +10,7 @@ from torch import Tensor
 
 from transformer_cli.config import to_plain
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault
-from transformer_cli.files import faults
+from transformer_cli.files import faults, meant
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.ensemble import refuse_unlike
 from transformer_cli.models.file import MODEL_FILE, ModelFile, locate_models, read_model, write_model
@@ -30,7 +30,7 @@ def run(config: AverageConfig) -> None:
     output = check_output(config, list(sources))
     model = averaged(sources)
     with faults(output, "save the model"):
-        write_model(output, model)
+        write_model(meant(output), model)
     LOGGER.info("%s: the average of %d models (%s)", output, len(sources), ", ".join(model.averaged))
 
 
@@ -70,8 +70,9 @@ def check_output(config: AverageConfig, sources: list[Path]) -> Path:
         raise ConfigError(f"{output}: not a plain file. Choose another --output")
     if output.exists() and not config.overwrite:
         raise ConfigError(f"{output}: exists already. Add --overwrite, or choose another --output")
-    if not output.parent.is_dir() or not os.access(output.parent, os.W_OK | os.X_OK):
-        raise EnvironmentFault(f"{output.parent}: no such folder, or not one that can be written. Choose another place")
+    folder = meant(output).parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise EnvironmentFault(f"{folder}: no such folder, or not one that can be written. Choose another place")
     return output
 
 

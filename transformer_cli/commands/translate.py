@@ -23,7 +23,7 @@ from transformer_cli.decoding.terminal import converse
 from transformer_cli.decoding.terminology import read_terms
 from transformer_cli.decoding.translator import Translated, Translator, Wishes, written_ids
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault, quoted
-from transformer_cli.files import remove_leftovers, writing_whole
+from transformer_cli.files import meant, remove_leftovers, writing_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.ensemble import build_all, read_models
@@ -130,11 +130,6 @@ def check_output(output: Path, flag: str, inputs: Mapping[str, str | None], *, o
         raise EnvironmentFault(f"{folder}: no such folder. Create it, or choose another {flag}")
     if not os.access(folder, os.W_OK):
         raise EnvironmentFault(f"{folder}: cannot be written. Check its permissions")
-
-
-def meant(output: Path) -> Path:
-    """The file that a link leads to, which need not be there: it is written, and the link stays."""
-    return Path(os.path.realpath(output)) if output.is_symlink() else output
 
 
 def same(one: str, other: str) -> bool:
