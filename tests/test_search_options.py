@@ -310,7 +310,7 @@ def unhurried_groups(tables: Tables, b: int, config: DecodeConfig, max_length: i
     """Diverse beam search in plain Python: it sorts every candidate by the rule."""
     log_p = tables.logits_BMV[b].log_softmax(dim=-1).tolist()
     n_groups, size = config.diversity_groups, config.beam_size // config.diversity_groups
-    n_kept = min(config.n_best, size)
+    n_wanted = min(config.n_best, size)
     live: list[list[tuple[float, list[int], int]]] = [[(0.0, [], 0)] for _ in range(n_groups)]
     finished: list[list[Hypothesis]] = [[] for _ in range(n_groups)]
     for n_tokens in range(1, max_length + 1):
@@ -331,10 +331,10 @@ def unhurried_groups(tables: Tables, b: int, config: DecodeConfig, max_length: i
                         finished[g].append(Hypothesis(ids, score, log_prob, finished=True))
                 else:
                     going.append((log_prob, [*ids, v], int(tables.child(torch.tensor(node), torch.tensor(v)))))
-            live[g], finished[g] = going[:size], sorted(finished[g], key=lambda h: -h.score)[:n_kept]
+            live[g], finished[g] = going[:size], sorted(finished[g], key=lambda h: -h.score)[: config.n_best]
             best = max((one[0] for one in live[g]), default=-math.inf)
             bound = best / ((5 + max_length) / 6) ** config.length_penalty
-            if len(finished[g]) == n_kept and (size == 1 or bound <= finished[g][-1].score):
+            if len(finished[g]) >= n_wanted and (size == 1 or bound <= finished[g][n_wanted - 1].score):
                 live[g] = []
             heard.update(one[1][-1] for one in live[g])
         if not any(live):
@@ -353,7 +353,8 @@ def unhurried_groups(tables: Tables, b: int, config: DecodeConfig, max_length: i
 
 
 @pytest.mark.parametrize(
-    ("n_groups", "size", "n_best", "strength"), [(2, 1, 2, 0.5), (2, 2, 3, 0.7), (3, 2, 3, 3.0), (4, 1, 4, 0.0)]
+    ("n_groups", "size", "n_best", "strength"),
+    [(2, 1, 2, 0.5), (2, 2, 3, 0.7), (2, 2, 4, 0.2), (3, 2, 3, 3.0), (3, 4, 12, 0.5), (4, 1, 4, 0.0)],
 )
 def test_groups_differ_as_diverse_beam_search_says(n_groups: int, size: int, n_best: int, strength: float) -> None:
     config = DecodeConfig(

@@ -49,8 +49,8 @@ def beam_search(task: Task[Any]) -> list[list[Hypothesis]]:
     assert n_groups == 1 or not task.has_terms
     scoring, terms = Scoring(task), Terms(task) if task.has_terms else None
     beam = Beam(task, scoring, terms)
-    n_kept = min(config.n_best, beam.n_live)  # of each group: others may find the same, which then counts once
-    state = SearchState.start(task, n_live=config.beam_size, n_ended=n_groups * n_kept)
+    # Each group keeps as many as all are asked for: others may find the same, which then counts once.
+    state = SearchState.start(task, n_live=config.beam_size, n_ended=n_groups * config.n_best)
     state.live_log_prob_BN.view(-1, n_groups, beam.n_live)[..., 1:] = -math.inf  # equals are one
     advance = beam if n_groups == 1 else Groups(beam, n_groups, config.diversity_strength)
     return run(task, state, advance, scoring, [] if terms is None else [terms])
@@ -72,6 +72,7 @@ class Beam:
         config, device = task.config, task.max_lengths_B.device
         self.beam_size, self.eos_id, self.scoring, self.terms = config.beam_size, task.control.eos, scoring, terms
         self.n_live = config.beam_size // config.diversity_groups  # of the part of the beam that takes a step at once
+        self.n_wanted = min(config.n_best, self.n_live)  # finished, and nothing better to follow: it is done
         divisor_T = torch.tensor(scoring.divisors, dtype=torch.float64, device=device)
         self.divisor_B = divisor_T[task.max_lengths_B]  # of the longest hypothesis that a sentence may have
         self.index_C1, self.behind_C1 = torch.arange(4 * self.n_live + 2, device=device).chunk(2)
@@ -93,7 +94,7 @@ class Beam:
         going = self._going(found, ends_BC1)
         ended = self._ended(state, found, ends_BC1, length, first)
 
-        log_prob_BN, worst_B = going.log_prob_BM[:, :-1], ended.score_BK1[:, -2]
+        log_prob_BN, worst_B = going.log_prob_BM[:, :-1], ended.score_BK1[:, self.n_wanted - 1]
         bound_B = self.scoring.best_possible(log_prob_BN.amax(dim=1), self.divisor_B.index_select(0, state.place_B))
         done_B = bound_B <= worst_B
         if self.n_live == 1:  # greedy search, which looks no further than its first end
@@ -138,13 +139,13 @@ class Beam:
     ) -> Tensor:
         """[B]: whether rounding may turn what this step does."""
         # Who finishes: an end that the first candidate beyond the N, or the last of them, may change places with.
-        n_live, worst_B = self.n_live, ended.score_BK1[:, -2]
-        beyond_B1, last_B1 = found.worth_BM[:, n_live, None], found.worth_BM[:, n_live - 1, None]
+        beyond_B1, last_B1 = found.worth_BM[:, self.n_live, None], found.worth_BM[:, self.n_live - 1, None]
         is_close_end_BC1 = is_close(found.worth_BM, torch.where(self.is_first_C1, beyond_B1, last_B1)) & ends_BC1
         if self.terms is not None:
             is_close_end_BC1 = is_close_end_BC1 & ~self.terms.has_some_B1  # `Terms.order` has marked theirs
         # Who goes on, which finished ones are kept, and whether to look further.
-        one_XB = torch.stack([going.worth_BM[:, -2], worst_B, bound_B])
+        worst_B = ended.score_BK1[:, self.n_wanted - 1]
+        one_XB = torch.stack([going.worth_BM[:, -2], ended.score_BK1[:, -2], bound_B])
         other_XB = torch.stack([going.worth_BM[:, -1], ended.score_BK1[:, -1], worst_B])
         return torch.cat([is_close(one_XB, other_XB), is_close_end_BC1.T]).any(dim=0)
 
