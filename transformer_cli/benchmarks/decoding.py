@@ -39,7 +39,7 @@ from transformer_cli.models.linear import project
 from transformer_cli.schema import BenchConfig
 
 FORCED = 20  # tokens of each sentence, in and out, where there is no trained model
-N_FORCED = 64  # sentences
+N_FORCED = 128  # sentences
 N_ALONE = 10  # sentences that are also translated one at a time, others in each round
 N_WHOLE = 250  # lines that are also translated from text to text, in each round of the beam
 N_TRIED = 500  # sentences by which the way of a rival is chosen

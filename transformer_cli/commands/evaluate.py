@@ -22,7 +22,7 @@ from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
 from transformer_cli.evaluation.metrics import Score, check_line_counts, score
 from transformer_cli.evaluation.paper_bleu import compound_split_bleu, tokenised_bleu
 from transformer_cli.evaluation.report import as_dict, text_lines
-from transformer_cli.files import faults, write_whole
+from transformer_cli.files import faults, meant, write_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.ensemble import build_all, read_models
@@ -98,7 +98,7 @@ def report(
     hypotheses = translate(models, test, decode, device, seed=seed, whole_machine=whole_machine)
     if saved_as is not None:
         with faults(saved_as, "save the translations"):
-            write_whole(saved_as, "".join(f"{line}\n" for line in hypotheses).encode())
+            write_whole(meant(saved_as), "".join(f"{line}\n" for line in hypotheses).encode())
     scores, names = all_scores(hypotheses, test.references, models[0]), ", ".join(map(str, paths))
     if as_json:
         facts = {"model": names, "test_set": test.name, "lines": len(hypotheses), "hypotheses": str(saved_as)}
@@ -152,8 +152,9 @@ def output_file(config: EvaluateConfig) -> Path | None:
         raise ConfigError(f"{file}: both an input and --hypotheses. Choose another --hypotheses")
     if file.exists() and not file.is_file():
         raise ConfigError(f"{file}: not a plain file. Choose another --hypotheses")
-    if not os.access(file.parent, os.W_OK | os.X_OK):
-        raise EnvironmentFault(f"{file.parent}: no such folder, or not one that can be written. Choose another place")
+    folder = meant(file).parent
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise EnvironmentFault(f"{folder}: no such folder, or not one that can be written. Choose another place")
     return file
 
 
