@@ -23,9 +23,9 @@ from transformer_cli.models.embeddings import LearnedPositions
 from transformer_cli.models.ensemble import AnyModel, Ensemble
 
 SOURCE_BUCKET = 16  # tokens
-TARGET_BUCKET = 64
+TARGET_BUCKET = 32
 LEAST_ATTENDED = 16  # tokens; from there on every recording looks at twice as many
-SHAPES_KEPT = 32  # the latest, with their memory and their recordings
+SHAPES_KEPT = 16  # the latest, with their memory and their recordings
 
 Step = Callable[[], Tensor]
 Record = Callable[[Step], Step]  # a step of certain tensors -> the same, quicker

@@ -218,12 +218,14 @@ class Translator:
     @contextmanager
     def _ready(self) -> Iterator[None]:
         was_training = self.model.training
-        self.model.eval()
+        if was_training:  # asking every module takes longer than some steps
+            self.model.eval()
         try:
             with one_thread() if self.config.exact else nullcontext():
                 yield
         finally:
-            self.model.train(was_training)
+            if was_training:
+                self.model.train()
 
     # ---- What goes in
 
