@@ -53,9 +53,13 @@ def zygote() -> Iterator[Zygote]:
 
 @pytest.fixture(autouse=True)
 def _own_log() -> Iterator[None]:
-    """A command that ran inside this process set up the log; the next test must find it as it was."""
-    logger = logging.getLogger("tfm")
-    before = logger.level, logger.propagate, list(logger.handlers)
+    """A command that ran inside this process, for a test or for a whole module, set up the log: each finds it new."""
+    _forget_the_log()
     yield
-    level, logger.propagate, logger.handlers = before
-    logger.setLevel(level)
+    _forget_the_log()
+
+
+def _forget_the_log() -> None:
+    logger = logging.getLogger("tfm")
+    logger.propagate, logger.handlers = True, []
+    logger.setLevel(logging.NOTSET)
