@@ -1,4 +1,4 @@
-"""Steps that a GPU records once and replays: one is a hundred small kernels, which take longer to start than to run.
+"""Steps that a GPU records once and replays: one is many small kernels, and starting each from Python takes its time.
 
 A recording holds the addresses and the shapes of its tensors. So what a step works on stays where it is, in one of a
 few shapes: sentences are padded to them, the translation so far is as long as it may become, and what is not yet
