@@ -63,6 +63,11 @@ class Positions(Enum):
     rotary = "rotary"
 
 
+class Pooling(Enum):
+    first = "first"  # the state of the first token, which is BOS
+    mean = "mean"  # of all tokens
+
+
 class Tying(Enum):
     three_way = "three_way"  # source embedding = target embedding = output projection (section 3.4)
     decoder = "decoder"  # target embedding = output projection
@@ -71,9 +76,12 @@ class Tying(Enum):
 
 @dataclass
 class ModelConfig:
-    """Sizes and variants of the encoder-decoder; the defaults are `base` of Vaswani et al. 2017, table 3."""
+    """Sizes and variants of a model; the defaults are `base` of Vaswani et al. 2017, table 3.
 
-    name: str = "transformer"  # entry of the model registry
+    A classifier has no decoder and a language model no encoder, whatever n_decoder_layers and n_encoder_layers say.
+    """
+
+    name: str = "transformer"  # entry of the model registry: transformer, classifier or decoder
     preset: str = "custom"  # what the run directory calls this model
     n_encoder_layers: int = 6
     n_decoder_layers: int = 6
@@ -93,6 +101,7 @@ class ModelConfig:
     tie_embeddings: Tying = Tying.three_way
     scale_embeddings: bool = True  # multiply embeddings by sqrt(d_model) (section 3.4)
     bias: bool = True  # on the projections of attention and of the feed-forward layer
+    pooling: Pooling = Pooling.first  # classifier only: what of a sentence its class is told from
 
     def __post_init__(self) -> None:
         _check_name("model.preset", self.preset)
@@ -168,11 +177,28 @@ class OnBad(Enum):
     skip = "skip"
 
 
+class Task(Enum):
+    """What is learnt from a corpus, and so what its files hold."""
+
+    translation = "translation"  # parallel text
+    classification = "classification"  # label<TAB>text
+    language_model = "language_model"  # text
+
+
+# The entry of the model registry that each is learnt by.
+MODEL_OF = {
+    Task.translation: "transformer",
+    Task.classification: "classifier",
+    Task.language_model: "decoder",
+}
+
+
 @dataclass
 class DataConfig:
-    """A parallel corpus: where its text is, how it is cleaned and encoded.
+    """A corpus: where its text is, how it is cleaned and encoded.
 
-    `train`, `dev` and `test` each name parallel text as
+    With task=classification `train`, `dev` and `test` are tables of label<TAB>text, or lists of several; with
+    task=language_model they are text files, or lists of them. Else each names parallel text as
       a list of files, source and target in turn:        [news.en.gz, news.de.gz, talks.en, talks.de]
       a tab-separated file, source<TAB>target:           corpus.tsv or corpus.tsv.gz
       a prefix to which the languages are added:         corpus  (corpus.en and corpus.de, or with .gz)
@@ -181,6 +207,7 @@ class DataConfig:
     """
 
     name: str = "files"  # what the cache and the run directory call this corpus
+    task: Task = Task.translation
     source_lang: str = MISSING
     target_lang: str = MISSING
     builtin: str | None = None  # a generator of our own instead of files
@@ -406,6 +433,7 @@ class OptimizerConfig:
 
 class Metric(Enum):
     bleu = "bleu"  # of the dev set, by the Translator that `tfm translate` uses
+    accuracy = "accuracy"  # of the dev set, in percent: classification only
     nll = "nll"  # nats per target token of the dev set
 
 
@@ -511,6 +539,7 @@ class TrainConfig:
             _check_name("name", self.name)
         if self.name == "latest":
             raise ConfigError("name=latest: is the link to the newest run. Choose another name")
+        self._refuse_another_task()
         if self.train.sharding is Sharding.full:
             self._refuse_what_needs_the_whole_model()
         if self.data.max_length > self.train.tokens_per_update:
@@ -529,6 +558,31 @@ class TrainConfig:
                 f"model.max_positions={self.model.max_positions}: fewer than the {longest} tokens that"
                 " data.max_length or decode.max_source_length + decode.max_extra_length + 1 allow."
                 f" Raise model.max_positions to {longest}"
+            )
+
+    def _refuse_another_task(self) -> None:
+        """Raise ConfigError for a model, a metric or an option that the corpus's task has no use for."""
+        task = self.data.task
+        if self.model.name != MODEL_OF[task] and self.model.name in MODEL_OF.values():
+            raise ConfigError(
+                f"model.name={self.model.name}: does not learn data.task={task.name} (data={self.data.name})."
+                f" Set model.name={MODEL_OF[task]}, or choose other data"
+            )
+        own = {Task.translation: Metric.bleu, Task.classification: Metric.accuracy}.get(task, Metric.nll)
+        if self.train.best_metric not in (own, Metric.nll):
+            raise ConfigError(
+                f"train.best_metric={self.train.best_metric.name}: data.task={task.name} has none."
+                f" Set train.best_metric={own.name}"
+            )
+        if task is not Task.translation and self.data.subword_dropout:
+            raise ConfigError(
+                f"data.subword_dropout={self.data.subword_dropout}: for data.task=translation only. Leave it out"
+            )
+        if task is not Task.translation and self.decode.exact:
+            raise ConfigError(f"decode.exact=true: data.task={task.name} translates nothing. Leave it out")
+        if task is not Task.translation and not self.data.tokenizer.joint:
+            raise ConfigError(
+                f"data.tokenizer.joint=false: data.task={task.name} has text in one language. Leave it out"
             )
 
     def _refuse_what_needs_the_whole_model(self) -> None:

@@ -125,7 +125,9 @@ def _picked(ids: Array, offsets: Array, lengths: Array, indices: Array) -> tuple
 
 
 def _open_side(stem: Path, vocab_size: int) -> tuple[Array, Array, Array]:
-    ids = np.memmap(stem.with_suffix(".ids"), _id_type(vocab_size), "r")
+    path = stem.with_suffix(".ids")
+    # Of nothing, as the source of a language model is, there is no map.
+    ids = np.memmap(path, _id_type(vocab_size), "r") if path.stat().st_size else np.empty(0, _id_type(vocab_size))
     offsets = np.memmap(stem.with_suffix(".offsets"), _OFFSET_TYPE, "r")
     # Plain arrays: indexing a memmap object is slow.
     return ids.view(np.ndarray), offsets.view(np.ndarray), _lengths(stem.with_suffix(".offsets"), len(offsets) - 1)

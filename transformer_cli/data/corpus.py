@@ -1,4 +1,6 @@
-"""Parallel text as a config names it: files, tab-separated files, members of archives, or a generator of our own.
+"""The text that a config names: files, tab-separated files, members of archives, or a generator of our own.
+
+It is always pairs. What is classified is paired with its label, and text for a language model with itself.
 
 Files are unpacked and decoded block by block. Dev and test text is then held in memory; training text lies unpacked
 in a folder, and is gone through as often as it is needed.
@@ -21,13 +23,19 @@ from transformer_cli.environment import folder_named
 from transformer_cli.errors import ConfigError, DataError, quoted
 from transformer_cli.logs import LOGGER
 from transformer_cli.registry import Registry
-from transformer_cli.schema import DataConfig, OnBad
+from transformer_cli.schema import DataConfig, OnBad, Task
 
 Split = Literal["train", "dev", "test"]
 _HELD_OUT: tuple[Split, ...] = ("dev", "test")
 
 MAX_HELD_OUT = 0.05  # of the pairs, in each of dev and test
 MANY_COPIES = 0.3  # share of pairs whose sides are equal, above which the files look like the same text twice
+
+_WANTED = {
+    Task.translation: "two text files, as in data.train=[corpus.en,corpus.de]",
+    Task.classification: "a table of label<TAB>text, as in data.train=train.tsv",
+    Task.language_model: "a text file, as in data.train=corpus.txt",
+}
 
 GENERATORS: Registry[Callable[[], demo.DemoCorpus]] = Registry("built-in corpus")
 
@@ -105,7 +113,7 @@ def load_text(config: DataConfig, split: Split) -> ParallelText | None:
     spec = getattr(config, split)
     if spec is None:
         if split == "train":
-            raise ConfigError("data.train: not set. Name two text files, as in data.train=[corpus.en,corpus.de]")
+            raise ConfigError(f"data.train: not set. Name {_WANTED[config.task]}")
         return None
     return _in_memory(_read(spec, config, split))
 
@@ -126,9 +134,10 @@ def stream_text(config: DataConfig, spool: Path) -> "ParallelText | KeptText":
 
 @dataclass(frozen=True)
 class KeptText:
-    """Parallel text in files of our own: a tab-separated one, or source and target, for each that the config names."""
+    """Text in files of our own: one that holds pairs, or source and target, for each that the config names."""
 
     units: list[tuple[Lines, ...]]
+    task: Task = Task.translation
 
     @property
     def n_bad(self) -> int:
@@ -141,8 +150,13 @@ class KeptText:
 
     def each(self) -> Iterator[tuple[str, str]]:
         """The pairs in their order. Raises DataError for lines that are no pair."""
+        read = {
+            Task.translation: lambda *unit: _tab_separated(*unit) if len(unit) == 1 else _aligned(*unit),
+            Task.classification: _labelled,
+            Task.language_model: _plain,
+        }
         for unit in self.units:
-            yield from _tab_separated(*unit) if len(unit) == 1 else _aligned(*unit)
+            yield from read[self.task](*unit)
 
 
 def input_files(config: DataConfig, split: Split) -> list[Path]:
@@ -170,7 +184,16 @@ def check_weights(config: DataConfig) -> None:
 
 
 def _parse(spec: object, config: DataConfig, *, key: str) -> list[tuple[Place, ...]]:
-    """The files a split names: (tab-separated file,) or (source file, target file), once or more."""
+    """The files a split names: (file that holds pairs,) or (source file, target file), once or more."""
+    if config.task is not Task.translation:
+        names = [spec] if isinstance(spec, str) else spec
+        if (
+            not isinstance(names, list | tuple)
+            or not names
+            or not all(isinstance(name, str) and name for name in names)
+        ):
+            raise ConfigError(f"{key}={spec}: names no files. Name {_WANTED[config.task]}")
+        return [(_find(name, config, key=key),) for name in names]
     if isinstance(spec, str) and not _is_tsv(spec):
         if not _exists(f"{spec}.{config.source_lang}", config):
             how = f"Name two files, as in {key}=[corpus.en,corpus.de], or a .tsv file of source<TAB>target lines"
@@ -251,11 +274,11 @@ def _read(spec: object, config: DataConfig, split: Split, spool: Path | None = N
     places = list(dict.fromkeys(place for unit in units for place in unit))
     kept_in = {place: spool / f"{number}.txt" for number, place in enumerate(places)} if spool is not None else {}
     texts = _read_all(places, kept_in, skip_bad=config.on_bad is OnBad.skip)
-    text = KeptText([tuple(texts[place] for place in unit) for unit in units])
+    text = KeptText([tuple(texts[place] for place in unit) for unit in units], config.task)
     n_pairs = n_copies = 0
     for source, target in text.each():
         n_pairs += 1
-        n_copies += source == target != ""
+        n_copies += source == target != "" and config.task is not Task.language_model
     for unit in text.units:
         _report_bad(unit)
     if n_copies > MANY_COPIES * n_pairs:
@@ -332,6 +355,26 @@ def _tab_separated(lines: Lines) -> Iterator[tuple[str, str]]:
             )
         source, target = line.split("\t")
         yield source, target
+
+
+def _labelled(lines: Lines) -> Iterator[tuple[str, str]]:
+    """Text and label of each line; a tab after the first one is white space of the text."""
+    for index, line in enumerate(lines.each()):
+        if index in lines.bad:
+            continue
+        label, tab, text = line.partition("\t")
+        if line and not (tab and label.strip()):
+            raise DataError(
+                f"{lines.name}:{index + 1}: {'no label before the tab' if tab else 'no tab between label and text'}:"
+                f" {quoted(line)}. Write label<TAB>text"
+            )
+        yield text, label.strip()
+
+
+def _plain(lines: Lines) -> Iterator[tuple[str, str]]:
+    for index, line in enumerate(lines.each()):
+        if index not in lines.bad:
+            yield line, line
 
 
 def _aligned(sources: Lines, targets: Lines) -> Iterator[tuple[str, str]]:

@@ -32,10 +32,12 @@ class Encoded:
         lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
         return cls(np.fromiter(chain.from_iterable(sentences), np.int32, lengths.sum()), lengths)
 
-    def pick(self, keep: Array, eos_id: int) -> "Encoded":
-        """The sentences where `keep` is true, each with EOS at its end."""
+    def pick(self, keep: Array, eos_id: int, *, bos_id: int | None = None) -> "Encoded":
+        """The sentences where `keep` is true, each with EOS at its end and, where it is given, `bos_id` at its start."""
         kept = self.ids[np.repeat(keep, self.lengths)]
         lengths = self.lengths[keep]
+        if bos_id is not None:
+            kept, lengths = np.insert(kept, np.cumsum(lengths) - lengths, bos_id), lengths + 1
         return Encoded(np.insert(kept, np.cumsum(lengths), eos_id), lengths + 1)
 
 

@@ -10,7 +10,7 @@ from transformer_cli.data.cache import Array, EncodedCorpus
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.subwords import resegmented, sentence_seeds
 from transformer_cli.errors import EnvironmentFault
-from transformer_cli.schema import TrainConfig
+from transformer_cli.schema import Task, TrainConfig
 
 _TRIED = 100  # sentences
 _LOOKED_AT = 50  # updates
@@ -28,9 +28,11 @@ class Feed:
         self._corpus, self._tokenizers, self._seed = prepared.train, prepared.tokenizers, config.seed
         self._dropout, self._max_length = config.data.subword_dropout, config.data.max_length
         self._max_tokens = config.train.tokens_per_batch
+        # What is classified has one target each: there the tokens of an update are those of the source.
+        is_classified = config.data.task is Task.classification
         self.plan = BatchPlan(
             self._corpus.source_lengths,
-            self._corpus.target_lengths,
+            self._corpus.source_lengths if is_classified else self._corpus.target_lengths,
             tokens_per_update=config.train.tokens_per_update,
             seed=config.seed,
             parts=prepared.parts,

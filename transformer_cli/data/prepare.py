@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
-from itertools import chain, compress
+from itertools import chain, compress, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -32,25 +32,30 @@ from transformer_cli.data.corpus import (
 )
 from transformer_cli.data.download import fetch
 from transformer_cli.data.encoding import Encoded, encoded
+from transformer_cli.data.labels import find_labels, without_blank
 from transformer_cli.data.lines import open_text
 from transformer_cli.data.shuffling import Part, mixed
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, sampled, train_tokenizer
 from transformer_cli.environment import folder_named
 from transformer_cli.errors import ConfigError
 from transformer_cli.logs import LOGGER
-from transformer_cli.schema import DataConfig
+from transformer_cli.schema import DataConfig, Task
 
 _FORMAT = 2  # to be raised when the same key would give other files
 _PAIRS_PER_PROCESS = 50_000  # at least, to be worth its start
 _SPLITS: tuple[Split, ...] = ("train", "dev", "test")
-_PARTS = "parts.json"
+_PARTS, _LABELS = "parts.json", "labels.json"
 _WHILE_TRAINING = ("weights", "temperature", "subword_dropout")  # options that say how what is prepared is seen
 _ELSEWHERE = ("name", "root", "cache", "downloads")  # options that say where files are, not what is made of them
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A corpus ready for training. Dev and test stay text: they are translated and scored as they were written."""
+    """A corpus ready for training. Dev and test stay text: they are translated and scored as they were written.
+
+    Of text that is classified, the sources begin with BOS, and the targets are each one number: the place of a class in
+    the tokenizers' labels. Of text for a language model, the sources are empty.
+    """
 
     tokenizers: Tokenizers
     train: EncodedCorpus
@@ -94,6 +99,8 @@ def _inputs(config: DataConfig) -> dict[Split, list[list[str]]]:
 def _key(config: DataConfig, inputs: dict[Split, list[list[str]]]) -> str:
     """SHA-256 of the input files' bytes and of every option that changes what is made of them."""
     options = {name: value for name, value in asdict(config).items() if name not in (*_ELSEWHERE, *_WHILE_TRAINING)}
+    if config.task is Task.translation:
+        del options["task"]  # corpora that were prepared before there were others stay what they are
     if _is_mixed(config):
         options[_PARTS] = True
     everything = json.dumps([_FORMAT, options, list(inputs.values())], default=_enum_name, sort_keys=True)
@@ -117,10 +124,12 @@ def _build(folder: Path, config: DataConfig, *, progress: bool) -> None:
         train, report = clean(splits.train, drop_duplicates=config.drop_duplicates, held_out=splits.held_out)
         n_left = report.n_read - report.n_bad
         report.require_pairs()
+        labels = find_labels(label for _, label in train.each()) if config.task is Task.classification else []
+        dev, test = _scored(splits.dev, labels, "dev", config), _scored(splits.test, labels, "test", config)
         tokenizers = _train_tokenizers(train, config)
         kept: list[Array] = []
         with CorpusWriter(folder, **_vocab_sizes(tokenizers)) as writer:
-            for sources, targets in _encoded(train, tokenizers, config, report, progress=progress, kept=kept):
+            for sources, targets in _encoded(train, tokenizers, labels, config, report, progress=progress, kept=kept):
                 writer.write((sources.ids, sources.lengths), (targets.ids, targets.lengths))
     report.require_pairs()
     if _is_mixed(config):
@@ -128,14 +137,25 @@ def _build(folder: Path, config: DataConfig, *, progress: bool) -> None:
     (folder / "source.model").write_bytes(tokenizers.source.model_bytes)
     (folder / "target.model").write_bytes(tokenizers.target.model_bytes)
     _write_json(folder / "report.json", asdict(report))
-    _write_text(folder / "dev.json", splits.dev)
-    if splits.test is not None:
-        _write_text(folder / "test.json", splits.test)
+    if labels:
+        _write_json(folder / _LABELS, labels)
+    assert dev is not None
+    _write_text(folder / "dev.json", dev)
+    if test is not None:
+        _write_text(folder / "test.json", test)
     # Not said before: of text that cannot be prepared, there is only the error to tell.
     if "dev" in splits.held and not splits.held["dev"].sources:
         LOGGER.warning("data.train: too few pairs to hold any out; dev is the training text itself")
     for line in [*splits.notes(n_left), *report.lines()]:
         LOGGER.info("%s", line)
+
+
+def _scored(text: ParallelText | None, labels: list[str], split: Split, config: DataConfig) -> ParallelText | None:
+    """Dev or test text as it is scored. Raises DataError for a class that is not one of `labels`."""
+    if text is None or config.task is not Task.classification:
+        return text
+    spec = getattr(config, split)
+    return without_blank(text, labels, where=str(spec) if isinstance(spec, str) else f"data.{split}")
 
 
 def _train_tokenizers(text: CleanText, config: DataConfig) -> Tokenizers:
@@ -148,7 +168,7 @@ def _train_tokenizers(text: CleanText, config: DataConfig) -> Tokenizers:
         return train_tokenizer(chain.from_iterable(lines), config.tokenizer, seed=config.seed)
 
     if config.tokenizer.joint:
-        joint = train((0, 1))
+        joint = train({Task.translation: (0, 1), Task.classification: (0,), Task.language_model: (1,)}[config.task])
         return Tokenizers(joint, joint)
     return Tokenizers(train((0,)), train((1,)))
 
@@ -163,6 +183,7 @@ def _at(text: CleanText, side: int, indices: Array) -> Iterator[str]:
 def _encoded(
     text: CleanText,
     tokenizers: Tokenizers,
+    labels: list[str],
     config: DataConfig,
     report: CleaningReport,
     *,
@@ -175,19 +196,40 @@ def _encoded(
     """
     off = None if progress else True  # None: on if stderr is a terminal
     n_processes = min(len(os.sched_getaffinity(0)), len(text) // _PAIRS_PER_PROCESS)
+    classes = (labels.index(label) for _, label in text.each()) if labels else iter(())
+    source, target = tokenizers.source, tokenizers.target
     with tqdm(total=len(text), desc="encoding", unit=" pairs", unit_scale=True, disable=off) as bar:
-        for sources, targets in encoded(text.each(), tokenizers, n_processes=n_processes):
-            keep = keep_mask(
-                sources.lengths,
-                targets.lengths,
-                config.max_length - 1,  # EOS is one of the max_length tokens
-                config.max_ratio,
-                report=report,
-            )
+        for sources, targets in encoded(_sides(text, config.task), tokenizers, n_processes=n_processes):
+            lengths = sources.lengths, targets.lengths
+            if config.task is not Task.translation:  # what has one side is as long as that
+                lengths = (np.maximum(*lengths),) * 2
+            n_added = 2 if config.task is Task.classification else 1
+            longest = config.max_length - n_added  # EOS, and BOS where it is there, are of the max_length tokens
+            keep = keep_mask(*lengths, longest, config.max_ratio, report=report)
             report.max_length = config.max_length
             kept.append(keep)
-            yield sources.pick(keep, tokenizers.source.eos_id), targets.pick(keep, tokenizers.target.eos_id)
+            match config.task:
+                case Task.translation:
+                    yield sources.pick(keep, source.eos_id), targets.pick(keep, target.eos_id)
+                case Task.classification:
+                    chosen = np.fromiter(islice(classes, len(keep)), np.int64, len(keep))[keep]
+                    classified = sources.pick(keep, source.eos_id, bos_id=source.bos_id)
+                    yield classified, Encoded(chosen, np.ones_like(chosen))
+                case Task.language_model:
+                    written = targets.pick(keep, target.eos_id)
+                    yield Encoded(np.empty(0, np.int32), np.zeros_like(written.lengths)), written
             bar.update(len(keep))
+
+
+def _sides(text: CleanText, task: Task) -> Iterator[tuple[str, str]]:
+    """The pairs, but nothing on a side that is no text of its own."""
+    match task:
+        case Task.translation:
+            return text.each()
+        case Task.classification:
+            return ((source, "") for source, _ in text.each())
+        case Task.language_model:
+            return (("", target) for _, target in text.each())
 
 
 def _is_mixed(config: DataConfig) -> bool:
@@ -211,8 +253,9 @@ def _parts(folder: Path, corpus: EncodedCorpus, config: DataConfig) -> list[Part
 def _open(folder: Path) -> Prepared:
     source = Tokenizer((folder / "source.model").read_bytes())
     target_bytes = (folder / "target.model").read_bytes()
-    tokenizers = Tokenizers(source, source if target_bytes == source.model_bytes else Tokenizer(target_bytes))
-    test = folder / "test.json"
+    target = source if target_bytes == source.model_bytes else Tokenizer(target_bytes)
+    labels, test = folder / _LABELS, folder / "test.json"
+    tokenizers = Tokenizers(source, target, tuple(json.loads(labels.read_bytes())) if labels.exists() else ())
     return Prepared(
         tokenizers=tokenizers,
         train=EncodedCorpus.open(folder, **_vocab_sizes(tokenizers)),

@@ -95,10 +95,19 @@ class Tokenizer:
 
 @dataclass(frozen=True)
 class Tokenizers:
-    """The tokenizers of the two languages; the same one twice when the vocabulary is joint."""
+    """The tokenizers of the two languages; the same one twice when the vocabulary is joint.
+
+    What classifies says one of its `labels` instead of text.
+    """
 
     source: Tokenizer
     target: Tokenizer
+    labels: tuple[str, ...] = ()
+
+    @property
+    def n_outputs(self) -> int:
+        """How many tokens, or classes, a model chooses from."""
+        return len(self.labels) or len(self.target)
 
     @property
     def joint(self) -> bool:

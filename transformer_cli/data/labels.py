@@ -1,0 +1,43 @@
+"""The classes of a classification: which there are, and which number each has."""
+
+from collections.abc import Iterable
+
+from transformer_cli.data.corpus import ParallelText
+from transformer_cli.errors import DataError, quoted
+from transformer_cli.registry import did_you_mean
+
+_SHOWN = 10
+
+
+def find_labels(labels: Iterable[str]) -> list[str]:
+    """The different ones, in the order of their characters. Raises DataError for what cannot be told apart.
+
+    A column of nearly as many labels as lines is not one of labels.
+    """
+    found: set[str] = set()
+    n_lines = 0
+    for label in labels:
+        n_lines += 1
+        found.add(label)
+    if len(found) == 1:
+        raise DataError(
+            f"data.train: has the one label {quoted(min(found))}, so there is nothing to learn. Add another class"
+        )
+    if len(found) > max(20, n_lines // 2):
+        raise DataError(
+            f"data.train: {len(found):,} different labels in {n_lines:,} lines, as {quoted(min(found))}."
+            " Write label<TAB>text, the label first"
+        )
+    return sorted(found)
+
+
+def without_blank(text: ParallelText, labels: list[str], *, where: str) -> ParallelText:
+    """The lines of dev or test that are not blank. Raises DataError, with its place, for a class unseen in training."""
+    for index, label in enumerate(text.targets):
+        if label and label not in labels:
+            named = ", ".join(labels[:_SHOWN]) + (", …" if len(labels) > _SHOWN else "")
+            raise DataError(
+                f"{where}:{index + 1}: class {quoted(label)} is not in the training text"
+                f"{did_you_mean(label, labels)} (classes: {named}). Correct the label, or train with it"
+            )
+    return text.pick(i for i, (source, label) in enumerate(text.each()) if label and source.strip())
