@@ -34,7 +34,7 @@ from transformer_cli.training.learner import Learner
 from transformer_cli.training.loop import assist, train
 from transformer_cli.training.ranks import Ranks, join_ranks
 from transformer_cli.training.signals import stop_signals
-from transformer_cli.training.validation import DevScores, Validator
+from transformer_cli.training.validation import TranslationScores, Validator
 
 PATIENCE_S = 120
 Trouble = Callable[[int, int], None]  # at the beginning of an update, on a rank
@@ -56,8 +56,8 @@ def ever_worse(stopping_at: int | None = None) -> Trouble:
     """Let every evaluation score less than the one before, and rank 1 be asked to stop at a step."""
     now = 0
 
-    def score(self: Validator, *args: Any) -> DevScores:
-        return DevScores(1.0, Score("BLEU", 100.0 - now, "scripted"), [""] * len(self.text))
+    def score(self: Validator, *args: Any) -> TranslationScores:
+        return TranslationScores(1.0, Score("BLEU", 100.0 - now, "scripted"), [""] * len(self.text))
 
     def happen(step: int, rank: int) -> None:
         nonlocal now

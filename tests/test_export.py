@@ -19,8 +19,8 @@ from transformer_cli.errors import ConfigError
 from transformer_cli.export import ctranslate2 as to_ctranslate2
 from transformer_cli.export import huggingface as to_huggingface
 from transformer_cli.export.text import normalising
+from transformer_cli.models.build import build_model
 from transformer_cli.models.file import ModelFile
-from transformer_cli.models.transformer import build_model
 from transformer_cli.schema import (
     Activation,
     DecodeConfig,

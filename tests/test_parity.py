@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from transformer_cli.models.build import build_model
 from transformer_cli.models.embeddings import waves
 from transformer_cli.models.layers import Residual
-from transformer_cli.models.transformer import Transformer, build_model
+from transformer_cli.models.transformer import Transformer
 from transformer_cli.schema import Activation, ModelConfig, Norm, Positions
 
 PAD = 3

@@ -25,7 +25,7 @@ from transformer_cli.training.averaging import average
 from transformer_cli.training.learner import Learner, stable_seed
 from transformer_cli.training.loop import train
 from transformer_cli.training.pictures import attention_picture
-from transformer_cli.training.validation import DevScores, Validator
+from transformer_cli.training.validation import TranslationScores, Validator, make_validator
 from transformer_cli.training.writers import forget_after
 
 
@@ -33,9 +33,9 @@ def score_as(monkeypatch: pytest.MonkeyPatch, *ranks: float) -> None:
     """Let the next evaluations give these BLEU scores instead of their own, and the last one from then on."""
     left = list(ranks)
 
-    def scripted(self: Validator, *args: Any) -> DevScores:
+    def scripted(self: Validator, *args: Any) -> TranslationScores:
         value = left.pop(0) if len(left) > 1 else left[0]
-        return DevScores(1.0, Score("BLEU", value, "scripted"), [""] * len(self.text))
+        return TranslationScores(1.0, Score("BLEU", value, "scripted"), [""] * len(self.text))
 
     monkeypatch.setattr(Validator, "score", scripted)
 
@@ -236,7 +236,7 @@ def test_dev_bleu_is_that_of_the_shipped_model_under_tfm_translate(unbroken: Pat
 
 def test_dev_nll_is_the_mean_over_all_dev_tokens_one_sentence_at_a_time() -> None:
     learning = Learner(config(), tokenizers(), CPU)
-    nll = Validator(config(), prepared(), CPU).score(learning.model, learning.autocast).nll
+    nll = make_validator(config(), prepared(), CPU).score(learning.model, learning.autocast).nll
     model, total, n_tokens = learning.model.eval(), 0.0, 0
     ids = tokenizers().source
     for line in prepared().dev.sources:
@@ -248,13 +248,13 @@ def test_dev_nll_is_the_mean_over_all_dev_tokens_one_sentence_at_a_time() -> Non
 
 
 def test_an_evaluation_is_of_the_weights_of_its_moment() -> None:
-    learning, validator = Learner(config(), tokenizers(), CPU), Validator(config(), prepared(), CPU)
+    learning, validator = Learner(config(), tokenizers(), CPU), make_validator(config(), prepared(), CPU)
     before = validator.score(learning.model, learning.autocast).translations
     with torch.no_grad():
         for weight in learning.model.parameters():
             weight.mul_(-1.5)
     after = validator.score(learning.model, learning.autocast).translations
-    assert after == Validator(config(), prepared(), CPU).score(learning.model, learning.autocast).translations
+    assert after == make_validator(config(), prepared(), CPU).score(learning.model, learning.autocast).translations
     assert after != before
 
 

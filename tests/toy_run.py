@@ -17,8 +17,8 @@ from transformer_cli.data.clean import CleaningReport
 from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
+from transformer_cli.models.build import build_model
 from transformer_cli.models.file import ModelFile, model_pieces
-from transformer_cli.models.transformer import build_model
 from transformer_cli.schema import (
     DataConfig,
     DecodeConfig,

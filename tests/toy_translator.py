@@ -8,8 +8,9 @@ import torch
 
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
 from transformer_cli.decoding.translator import NO_WISHES, Translated, Translator, Wishes
+from transformer_cli.models.build import build_model
 from transformer_cli.models.ensemble import AnyModel
-from transformer_cli.models.transformer import Transformer, build_model
+from transformer_cli.models.transformer import Transformer
 from transformer_cli.schema import (
     Activation,
     DecodeConfig,

@@ -83,8 +83,8 @@ class Ours(Engine):
         self.config, self.device = config, device
         self.model = model.build(device).to(dtype)
         self.translators: dict[tuple[bool, int, int], Translator] = {}
-        sides = (model.tokenizers.source, model.tokenizers.target)
-        self.numbers = Tokenizers(*(Numbers(side.model_bytes) for side in sides))
+        source, target = model.tokenizers.source, model.tokenizers.target
+        self.numbers = Tokenizers(Numbers(source.model_bytes), Numbers(target.model_bytes))
 
     def decode(self, rows: Rows, *, beam_size: int, way: str) -> list[list[int]]:
         lines = [" ".join(map(str, row)) for row in rows]

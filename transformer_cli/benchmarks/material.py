@@ -17,7 +17,7 @@ from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.file import ModelFile
-from transformer_cli.models.transformer import build_model
+from transformer_cli.models.transformer import Transformer
 from transformer_cli.schema import BenchConfig, Lengths, Norm, NormKind
 
 N_PAIRS = 200_000
@@ -85,7 +85,7 @@ def random_model(config: BenchConfig) -> ModelFile:
     tokenizer = words(config.data.tokenizer.vocab_size)
     torch.manual_seed(config.seed)
     size, pad_id = len(tokenizer), tokenizer.pad_id
-    model = build_model(
+    model = Transformer(
         config.model, source_vocab_size=size, target_vocab_size=size, source_pad_id=pad_id, target_pad_id=pad_id
     )
     output = model.target_embedding if model.own_output is None else model.own_output

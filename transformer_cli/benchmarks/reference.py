@@ -14,7 +14,7 @@ from transformer_cli.data.batching import Batch
 from transformer_cli.data.buffers import Sizes
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import EnvironmentFault
-from transformer_cli.models.transformer import Transformer, build_model
+from transformer_cli.models.transformer import Transformer
 from transformer_cli.schema import BenchConfig, Precision
 from transformer_cli.training.learner import Learner, choose_dtype
 
@@ -52,6 +52,7 @@ def check_model(learner: Learner, batch: Batch, config: BenchConfig, tokenizers:
     scale = learner.scaler.get_scale()
     ours = {name: p.grad.double() / scale for name, p in learner.model.named_parameters() if p.grad is not None}
 
+    assert isinstance(learner.whole_model, Transformer)
     wanted, expected = expected_of(learner.whole_model, batch, config, tokenizers)
     of_loss, most = tolerances(config.train.precision, learner.device)
     check("the loss", abs(loss - wanted) / wanted, of_loss)
@@ -76,7 +77,7 @@ def expected_of(
     """The loss, summed, and its gradient for each target token, of the model's weights on padded sentences."""
     vocabularies = {"source_vocab_size": len(tokenizers.source), "target_vocab_size": len(tokenizers.target)}
     source_pad, target_pad = tokenizers.source.pad_id, tokenizers.target.pad_id
-    plain = build_model(config.model, **vocabularies, source_pad_id=source_pad, target_pad_id=target_pad)
+    plain = Transformer(config.model, **vocabularies, source_pad_id=source_pad, target_pad_id=target_pad)
     plain.load_state_dict(model.state_dict())
     device = next(model.parameters()).device
     plain = plain.to(device, torch.float64).eval()

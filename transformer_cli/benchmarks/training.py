@@ -13,7 +13,7 @@ from transformer_cli.benchmarks.timing import Spread, ratio
 from transformer_cli.config import to_plain
 from transformer_cli.data.findings import gigabytes
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.transformer import Transformer, build_model
+from transformer_cli.models.transformer import Transformer
 from transformer_cli.schema import BenchConfig
 from transformer_cli.training.learner import choose_dtype
 
@@ -84,7 +84,7 @@ class Ceiling:
 def skeleton(config: BenchConfig, *, vocab_size: int) -> Transformer:
     """The model without its numbers."""
     with torch.device("meta"):
-        return build_model(
+        return Transformer(
             config.model,
             source_vocab_size=vocab_size,
             target_vocab_size=vocab_size,

@@ -10,7 +10,7 @@ from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.errors import ConfigError
 from transformer_cli.logs import LOGGER, is_first_rank
 from transformer_cli.models.device import choose_device, keep_freed_memory
-from transformer_cli.schema import TrainConfig
+from transformer_cli.schema import Task, TrainConfig
 from transformer_cli.training.learner import check_parts
 from transformer_cli.training.loop import TrainResult, assist, train
 from transformer_cli.training.ranks import Ranks, join_ranks
@@ -59,6 +59,8 @@ def _require_same(what: str, mine: str, ranks: Ranks) -> None:
 
 
 def _report(config: TrainConfig, prepared: Prepared, result: TrainResult, device: torch.device) -> None:
+    if config.data.task is not Task.translation:
+        return  # to be reported by its own command
     if prepared.test is None:
         LOGGER.info("no test set, so no scores: name one with data.test, or give tfm evaluate --source and --reference")
     else:

@@ -97,7 +97,9 @@ def unpack(directory: Path, facts: Mapping[str, Any]) -> Exported:
     languages = DataConfig(source_lang=str(facts["source_lang"]), target_lang=str(facts["target_lang"]))
     return Exported(
         directory=directory,
-        tokenizers=Tokenizers(*(read_tokenizer(directory / f"{side}.spm", facts) for side in ("source", "target"))),
+        tokenizers=Tokenizers(
+            read_tokenizer(directory / "source.spm", facts), read_tokenizer(directory / "target.spm", facts)
+        ),
         source_lang=languages.source_lang,
         target_lang=languages.target_lang,
         max_positions=most,

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from transformer_cli.errors import CheckpointError
 from transformer_cli.models.cache import DecoderCache, StaticCache
-from transformer_cli.models.file import ModelFile, read_model
+from transformer_cli.models.file import ModelFile, read_model, require
 from transformer_cli.models.transformer import Transformer
 
 
@@ -132,6 +132,7 @@ def read_models(paths: Sequence[Path]) -> list[ModelFile]:
     """Model files that can answer together. Raises CheckpointError, also for those that cannot."""
     models = [read_model(path) for path in paths]
     for path, model in zip(paths, models, strict=True):
+        require(model, path, "transformer")
         refuse_unlike(models[0], paths[0], model, path)
     return models
 
@@ -145,6 +146,8 @@ def refuse_unlike(first: ModelFile, first_path: Path, other: ModelFile, path: Pa
         ours, theirs = (getattr(model.tokenizers, side).sha256 for model in (first, other))
         if ours != theirs:
             _refuse(path, f"its {side} vocabulary has SHA-256 {theirs[:12]}…, but that of {first_path} {ours[:12]}…")
+    if first.tokenizers.labels != other.tokenizers.labels:
+        _refuse(path, f"has {len(other.tokenizers.labels)} classes, which are not those of {first_path}")
 
 
 def _refuse(path: Path, what: str) -> None:

@@ -9,9 +9,9 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import safetensors
 import safetensors.torch
@@ -24,8 +24,11 @@ from transformer_cli.config import from_plain, to_plain
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, quoted
 from transformer_cli.files import Piece, write_whole
-from transformer_cli.models.transformer import Transformer, build_model
+from transformer_cli.models.build import Model, build_model
+from transformer_cli.models.transformer import Transformer
 from transformer_cli.schema import DataConfig, ModelConfig
+
+ModelT = TypeVar("ModelT", bound=Model)
 
 MODEL_FILE = "model.safetensors"
 FORMAT = 1
@@ -68,13 +71,33 @@ class ModelFile:
 
     def build(self, device: torch.device) -> Transformer:
         """The model, ready to translate."""
+        return self.build_as(Transformer, device)
+
+    def build_as(self, kind: type[ModelT], device: torch.device) -> ModelT:
+        """The model, ready to be asked; `require` says before whether it is of this kind."""
         model = _empty_model(self.config, self.tokenizers)
         computed = [name for name, buffer in model.named_buffers() if buffer.numel() and name not in self.weights]
         assert not computed, f"{computed} would have no numbers"
         # No time is spent on drawing weights that are replaced at once, nor, as by to_empty, on importing sympy.
         copies = {name: torch.empty(x.shape, dtype=x.dtype, device=device).copy_(x) for name, x in self.weights.items()}
         model.load_state_dict(copies, assign=True)
+        assert isinstance(model, kind)
         return model.eval()
+
+
+# What a model of each kind is called, and the command that it is for.
+KINDS = {
+    "transformer": ("a translator", "translate"),
+    "classifier": ("a classifier", "classify"),
+    "decoder": ("a language model", "generate"),
+}
+
+
+def require(model: ModelFile, path: Path, *names: str) -> None:
+    """Raise CheckpointError unless the model is an entry of the registry that is called one of `names`."""
+    if model.config.name not in names:
+        what, command = KINDS[model.config.name]
+        raise CheckpointError(f"{path}: this is {what}; use `tfm {command}`, or choose another --checkpoint")
 
 
 def write_model(path: Path, model: ModelFile) -> None:
@@ -114,6 +137,8 @@ def model_pieces(model: ModelFile) -> list[Piece]:
         "fingerprint": model.fingerprint,
         "data": model.data,
     }
+    if model.tokenizers.labels:
+        metadata["labels"] = list(model.tokenizers.labels)
     if model.averaged:
         metadata["averaged"] = model.averaged
     tensors = dict(model.weights) | {name: _as_tensor(tokenizer.model_bytes) for name, tokenizer in tokenizers.items()}
@@ -163,6 +188,7 @@ def unpack_model(content: bytes, path: Path) -> ModelFile:
         # They become parts of file names; what the config of a corpus would refuse is refused here.
         languages = DataConfig(source_lang=str(metadata["source_lang"]), target_lang=str(metadata["target_lang"]))
         tokenizers = _read_tokenizers(tensors, metadata["tokenizers"], path)
+        tokenizers = replace(tokenizers, labels=tuple(str(label) for label in metadata.get("labels", [])))
         model = ModelFile(
             config=config,
             tokenizers=tokenizers,
@@ -272,12 +298,12 @@ def _kind(tensor: Tensor | None) -> str:
     return "nothing" if tensor is None else f"{list(tensor.shape)} of {str(tensor.dtype).removeprefix('torch.')}"
 
 
-def _empty_model(config: ModelConfig, tokenizers: Tokenizers) -> Transformer:
+def _empty_model(config: ModelConfig, tokenizers: Tokenizers) -> Model:
     with torch.device("meta"), _Undrawn():
         return build_model(
             config,
             source_vocab_size=len(tokenizers.source),
-            target_vocab_size=len(tokenizers.target),
+            target_vocab_size=tokenizers.n_outputs,
             source_pad_id=tokenizers.source.pad_id,
             target_pad_id=tokenizers.target.pad_id,
         )

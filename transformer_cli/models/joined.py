@@ -26,6 +26,8 @@ CAUSAL: dict[str, Any] = {"window_size": (-1, 0)} if _HAS_WINDOWS else {"is_caus
 
 def obstacle(model: ModelConfig, device: torch.device, dtype: torch.dtype) -> str | None:
     """Why attention cannot take joined sentences; None where it can."""
+    if model.name != "transformer":
+        return f"model.name={model.name}"
     if model.attention_dropout > 0:
         return f"model.attention_dropout={model.attention_dropout}"
     if device.type != "cuda":

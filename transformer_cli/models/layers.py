@@ -119,6 +119,17 @@ class EncoderLayer(nn.Module):
         return x_SD
 
 
+class CausalLayer(EncoderLayer):
+    """The same where a position sees only what came before it: the layer of a decoder without a source."""
+
+    def forward(self, x_TD: Tensor, target: Sentences, rotation: Rotation | None) -> Tensor:
+        x_TD = self.around_self_attention(
+            x_TD, lambda x: self.self_attention(x, target, causal=True, rotation=rotation)
+        )
+        x_TD = self.around_feed_forward(x_TD, self.feed_forward)
+        return x_TD
+
+
 class DecoderLayer(nn.Module):
     """The target looks at its own past, then at the source; then each position thinks alone."""
 

@@ -22,11 +22,20 @@ from transformer_cli.models.embeddings import (
     SinusoidalPositions,
     TokenEmbedding,
 )
-from transformer_cli.models.layers import DecoderLayer, Dropout, EncoderLayer, FeedForward, Residual, make_norm
+from transformer_cli.models.layers import (
+    CausalLayer,
+    DecoderLayer,
+    Dropout,
+    EncoderLayer,
+    FeedForward,
+    Residual,
+    make_norm,
+)
 from transformer_cli.models.sentences import Padded, Places, Sentences
 from transformer_cli.registry import Registry
 from transformer_cli.schema import ModelConfig, Norm, Positions, Tying
 
+LayerT = TypeVar("LayerT", EncoderLayer, CausalLayer)
 AttentionT = TypeVar("AttentionT", SelfAttention, CrossAttention)
 
 
@@ -35,6 +44,8 @@ class Stack(nn.Module):
 
     Only pre-LN ends in a norm: its residual sum is never normalised on the way, post-LN's always is.
     """
+
+    layers: Sequence[nn.Module]
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -56,12 +67,56 @@ class Stack(nn.Module):
         return y_LD
 
 
+class Model(nn.Module):
+    """What training, pictures and model files know of a model, whatever it is for."""
+
+    multiple_of = 1  # columns that the product with the vocabulary is made of
+
+    @property
+    def stacks(self) -> Sequence[Stack]:
+        """From the input to the output."""
+        raise NotImplementedError
+
+    def predict(self, source_S: Tensor, source: Sentences, target_in_T: Tensor, target: Sentences) -> Tensor:
+        """Logits of what comes after each of `target_in_T`: [T, V] of packed sentences, [B, T, V] of padded ones."""
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def attention_weights(self, *inputs: Tensor, only: str | None = None) -> dict[str, list[Tensor]]:
+        """The weights of every layer: "encoder" [B, H, S, S], "decoder" [B, H, T, T] and "cross" [B, H, T, S].
+
+        `inputs` are those of `forward`. The fast kernels do not return weights: each attention is asked again, with its
+        arguments of one forward pass.
+        """
+        weights: dict[str, list[Tensor]] = {"encoder": [], "decoder": [], "cross": []}
+
+        def record(attention: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, name: str) -> None:
+            assert isinstance(attention, SelfAttention | CrossAttention)
+            weights[name].append(attention.weights(*args, **kwargs))
+
+        hooks = []
+        for path, module in self.named_modules():
+            if isinstance(module, SelfAttention | CrossAttention):
+                name = "cross" if isinstance(module, CrossAttention) else path.split(".")[0]
+                if only in (None, name):
+                    hooks.append(module.register_forward_pre_hook(partial(record, name=name), with_kwargs=True))
+        try:
+            self(*inputs)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return weights
+
+
 class Encoder(Stack):
     """A stack of identical layers over the source (section 3.1)."""
 
+    layers: Sequence[EncoderLayer]
+
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
-        self.layers = nn.ModuleList(make_encoder_layer(config) for _ in range(config.n_encoder_layers))
+        layers = nn.ModuleList(make_layer(EncoderLayer, config) for _ in range(config.n_encoder_layers))
+        self.layers = cast(Sequence[EncoderLayer], layers)  # torch's list does not tell what it holds
 
     def forward(self, x_SD: Tensor, source: Sentences) -> Tensor:
         x_SD, rotation = self.enter(x_SD, source)
@@ -74,10 +129,12 @@ class Encoder(Stack):
 class Decoder(Stack):
     """A stack of identical layers over the target so far, each of which also looks at the encoded source."""
 
+    layers: Sequence[DecoderLayer]
+
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
         layers = nn.ModuleList(make_decoder_layer(config) for _ in range(config.n_decoder_layers))
-        self.layers = cast(Sequence[DecoderLayer], layers)  # torch's list does not tell what it holds
+        self.layers = cast(Sequence[DecoderLayer], layers)
         self.projects_at_once = False  # the source for all layers: one large product rather than many small ones
 
     def forward(self, x_TD: Tensor, target: Sentences, memory_SD: Tensor, source: Sentences) -> Tensor:
@@ -103,11 +160,11 @@ class Decoder(Stack):
         return y_RD
 
 
-MODELS: Registry[Callable[..., "Transformer"]] = Registry("model")
+MODELS: Registry[Callable[..., Model]] = Registry("model")
 
 
 @MODELS.register("transformer")
-class Transformer(nn.Module):
+class Transformer(Model):
     """The encoder-decoder of figure 1, from token ids to logits over the target vocabulary."""
 
     def __init__(
@@ -142,7 +199,10 @@ class Transformer(nn.Module):
         )
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
-        self.multiple_of = 1  # columns that the product with the vocabulary is made of
+
+    @property
+    def stacks(self) -> Sequence[Stack]:
+        return [self.encoder, self.decoder]
 
     @property
     def target_embedding(self) -> TokenEmbedding:
@@ -161,7 +221,6 @@ class Transformer(nn.Module):
         return self.predict(source_BS, source, target_in_BT, Padded(target_in_BT.size(1)))
 
     def predict(self, source_S: Tensor, source: Sentences, target_in_T: Tensor, target: Sentences) -> Tensor:
-        """Logits of the token after each of `target_in_T`, [T, V] of packed sentences, [B, T, V] of padded ones."""
         return self._logits(self._states(source_S, source, target_in_T, target), multiple_of=self.multiple_of)
 
     def _states(self, source_S: Tensor, source: Sentences, target_in_T: Tensor, target: Sentences) -> Tensor:
@@ -219,33 +278,6 @@ class Transformer(nn.Module):
         y_RD = self.decoder.step(self.target_embedding(ids_R[::n_alike]), cache)
         return self._logits(y_RD).repeat_interleave(n_alike, dim=0) if n_alike > 1 else self._logits(y_RD)
 
-    @torch.no_grad()
-    def attention_weights(
-        self, source_BS: Tensor, target_in_BT: Tensor, *, only: str | None = None
-    ) -> dict[str, list[Tensor]]:
-        """The weights of every layer: "encoder" [B, H, S, S], "decoder" [B, H, T, T] and "cross" [B, H, T, S].
-
-        The fast kernels do not return them: each attention is asked again, with its arguments of one forward pass.
-        """
-        weights: dict[str, list[Tensor]] = {"encoder": [], "decoder": [], "cross": []}
-
-        def record(attention: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, name: str) -> None:
-            assert isinstance(attention, SelfAttention | CrossAttention)
-            weights[name].append(attention.weights(*args, **kwargs))
-
-        hooks = []
-        for path, module in self.named_modules():
-            if isinstance(module, SelfAttention | CrossAttention):
-                name = "cross" if isinstance(module, CrossAttention) else path.split(".")[0]
-                if only in (None, name):
-                    hooks.append(module.register_forward_pre_hook(partial(record, name=name), with_kwargs=True))
-        try:
-            self(source_BS, target_in_BT)
-        finally:
-            for hook in hooks:
-                hook.remove()
-        return weights
-
     def alignment(self, source_BS: Tensor, target_in_BT: Tensor) -> Tensor:
         """From where in the source each target token comes, [B, T, S]; a row sums to 1.
 
@@ -264,19 +296,6 @@ class Transformer(nn.Module):
         return Padded(source_BS.size(1), mask_BS[:, None, None, :])
 
 
-def build_model(
-    config: ModelConfig, *, source_vocab_size: int, target_vocab_size: int, source_pad_id: int, target_pad_id: int
-) -> Transformer:
-    """The model that `config.name` stands for; vocabulary sizes and padding come from the tokenizers."""
-    return MODELS[config.name](
-        config,
-        source_vocab_size=source_vocab_size,
-        target_vocab_size=target_vocab_size,
-        source_pad_id=source_pad_id,
-        target_pad_id=target_pad_id,
-    )
-
-
 def make_positions(config: ModelConfig) -> SinusoidalPositions | LearnedPositions | None:
     if config.positions is Positions.rotary:
         return None  # which turns queries and keys instead
@@ -285,8 +304,9 @@ def make_positions(config: ModelConfig) -> SinusoidalPositions | LearnedPosition
     return SinusoidalPositions(interleaved=config.positions is Positions.sinusoidal)
 
 
-def make_encoder_layer(config: ModelConfig) -> EncoderLayer:
-    return EncoderLayer(
+def make_layer(kind: type[LayerT], config: ModelConfig) -> LayerT:
+    """Of a stack that has no source to look at."""
+    return kind(
         make_attention(SelfAttention, config),
         make_feed_forward(config),
         residual=partial(make_residual, config),

@@ -15,7 +15,7 @@ from transformer_cli.errors import EnvironmentFault, quoted
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.embeddings import LearnedPositions, waves
 from transformer_cli.models.joined import Joined, obstacle
-from transformer_cli.models.transformer import Transformer
+from transformer_cli.models.transformer import Model, Transformer
 from transformer_cli.schema import Compile, TrainConfig
 from transformer_cli.training.loss import smoothed_nll, smoothed_nll_of_learnt
 
@@ -28,11 +28,12 @@ Loss = Callable[..., tuple[Tensor, Tensor]]
 
 
 def make_fused(
-    config: TrainConfig, model: Transformer, device: torch.device, dtype: torch.dtype, *, is_sharded: bool
+    config: TrainConfig, model: Model, device: torch.device, dtype: torch.dtype, *, is_sharded: bool
 ) -> "FusedLoss | None":
     """None where something stands against it. Raises what `can_fuse` raises."""
     if not can_fuse(config, device, dtype, is_sharded=is_sharded):
         return None
+    assert isinstance(model, Transformer)
     if device.type == "cuda":
         torch.backends.cuda.enable_cudnn_sdp(False)  # for the whole process: it plans anew for every batch
         model.multiple_of = COLUMNS

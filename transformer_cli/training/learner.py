@@ -26,7 +26,7 @@ from transformer_cli.data.buffers import Sizes
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.transformer import MODELS, Transformer, build_model
+from transformer_cli.models.build import MODELS, Model, build_model
 from transformer_cli.schema import Compile, Precision, TrainConfig
 from transformer_cli.training.ema import PREFIX as EMA
 from transformer_cli.training.ema import Ema
@@ -70,7 +70,7 @@ class Learner:
     """
 
     is_sharded = False
-    whole_model: Transformer  # `model`, or what the first rank has gathered of it
+    whole_model: Model  # `model`, or what the first rank has gathered of it
 
     def __init__(
         self, config: TrainConfig, tokenizers: Tokenizers, device: torch.device, ranks: Ranks | None = None
@@ -83,13 +83,14 @@ class Learner:
         model = build_model(
             config.model,
             source_vocab_size=len(tokenizers.source),
-            target_vocab_size=len(tokenizers.target),
+            target_vocab_size=tokenizers.n_outputs,
             source_pad_id=tokenizers.source.pad_id,
             target_pad_id=tokenizers.target.pad_id,
         )
         self.model = self._placed(model)  # after drawing the weights on the CPU: the same ones for every device
         self.model.train()
-        self.model.encoder.recomputes = self.model.decoder.recomputes = self.settings.recompute
+        for stack in self.model.stacks:
+            stack.recomputes = self.settings.recompute
         self.optimizer: Optimizer = build_optimizer(self.model, config.optimizer)
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.dtype is torch.float16)
         self.skips = Skips(device, most=config.train.max_skipped)
@@ -130,7 +131,7 @@ class Learner:
     def gradients(self) -> GradientSum:
         return GradientSum(self._parameters(), self.ranks)
 
-    def _placed(self, model: Transformer) -> Transformer:
+    def _placed(self, model: Model) -> Model:
         self.whole_model = model.to(self.device)
         return model
 
@@ -255,7 +256,7 @@ class Learner:
         """Make whole what is to be evaluated or saved. All ranks call this."""
 
     @contextmanager
-    def whole(self) -> Iterator[Transformer]:
+    def whole(self) -> Iterator[Model]:
         """`whole_model`, on the device."""
         yield self.whole_model
 

@@ -36,6 +36,7 @@ from transformer_cli.errors import (
 from transformer_cli.files import faults, write_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import MALFORMED, MODEL_FILE, ModelFile, read_model, write_model
+from transformer_cli.models.transformer import Transformer
 from transformer_cli.schema import Sharding, TrainConfig
 from transformer_cli.training.averaging import average
 from transformer_cli.training.batch_size import settled
@@ -58,7 +59,7 @@ from transformer_cli.training.run_directory import write_config
 from transformer_cli.training.saver import Saver
 from transformer_cli.training.schedules import build_schedule
 from transformer_cli.training.signals import StopNow, StopRequest
-from transformer_cli.training.validation import DevScores, Rank, Validator, shown
+from transformer_cli.training.validation import DevScores, Rank, make_validator, shown
 from transformer_cli.training.writers import Recorder, log_file
 
 RESULT_FILE = "result.json"
@@ -278,8 +279,8 @@ class FirstRun(Run):
         super().__init__(config, prepared, device, ranks)
         self.store, self.run_dir = store, store.run_dir
         self.plain_config = to_plain(config)
-        self.validator = Validator(config, prepared, device)
-        if config.decode.exact:
+        self.validator = make_validator(config, prepared, device)
+        if config.decode.exact and isinstance(self.learner.whole_model, Transformer):
             check_exact(self.learner.whole_model, device)  # not at the first evaluation, hours later
         self.scores: DevScores | None = None  # of this step
         self.recorder: Recorder
@@ -383,12 +384,13 @@ class FirstRun(Run):
             ) from error
         self.scores = scores
         self.recorder.dev(step, {**scores.as_dict(), **averaged})
-        LOGGER.info("step %d: dev nll %.3f, BLEU %.2f (%s)", step, scores.nll, scores.bleu.value, scores.bleu.signature)
+        LOGGER.info("step %d: dev %s", step, scores.told)
         if "ema_nll" in averaged:
             LOGGER.info("step %d: dev nll %.3f of the moving average", step, averaged["ema_nll"])
-        for i, (source, reference, translation) in enumerate(self.validator.examples(scores)):
-            LOGGER.info("  source %s, reference %s, translation %s", *map(quoted, (source, reference, translation)))
-            self.recorder.text(step, f"sample/{i + 1}", f"{source}\n\n{reference}\n\n**{translation}**")
+        for i, sample in enumerate(self.validator.samples(scores)):
+            told = (sample.source, sample.reference, sample.output)
+            LOGGER.info("  source %s, reference %s, output %s", *map(quoted, told))
+            self.recorder.text(step, f"sample/{i + 1}", "{}\n\n{}\n\n**{}**".format(*told))
         for name, layers_BHTS in pictures.items():
             self.recorder.picture(step, f"attention/{name}", attention_picture(layers_BHTS))
         return json.dumps([scores.rank(self.config.train.best_metric), failed])

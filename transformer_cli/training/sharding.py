@@ -21,7 +21,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from transformer_cli.data.batching import Batch
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import ConfigError, EnvironmentFault
-from transformer_cli.models.transformer import Transformer
+from transformer_cli.models.build import Model
 from transformer_cli.schema import TrainConfig
 from transformer_cli.training.ema import PREFIX as EMA
 from transformer_cli.training.learner import Learner, is_out_of_memory, stable_seed
@@ -50,11 +50,11 @@ class ShardedLearner(Learner):
         self._is_sound = True
         self._step = 0
 
-    def _placed(self, model: Transformer) -> Transformer:
+    def _placed(self, model: Model) -> Model:
         """Layer by layer, so that no device ever holds the whole model."""
         self.whole_model = copy.deepcopy(model) if self.ranks.is_first else model
         mesh = init_device_mesh(self.device.type, (self.ranks.world_size,))
-        for part in (*model.encoder.layers, *model.decoder.layers, model):
+        for part in (*(layer for stack in model.stacks for layer in stack.layers), model):
             sharded = fully_shard(part, mesh=mesh)
             sharded.set_gradient_divide_factor(1.0)  # the loss is divided by the target tokens of all ranks
             sharded.set_force_sum_reduction_for_comms(True)  # gloo has no other
@@ -125,7 +125,7 @@ class ShardedLearner(Learner):
         return self._is_sound
 
     @contextmanager
-    def whole(self) -> Iterator[Transformer]:
+    def whole(self) -> Iterator[Model]:
         try:
             yield self.whole_model.to(self.device)
         finally:

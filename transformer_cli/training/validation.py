@@ -1,10 +1,11 @@
-"""Dev scores: the negative log-likelihood of all dev pairs, and BLEU by the Translator that `tfm translate` uses.
+"""Dev scores: the negative log-likelihood of all dev pairs, and what else the task is judged by.
 
 Shapes: T target tokens of a batch, V vocabulary.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import islice
@@ -20,13 +21,16 @@ from transformer_cli.data.cache import EncodedCorpus
 from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
+from transformer_cli.decoding.reading import ask_each, encode_whole
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import DataError
+from transformer_cli.evaluation.classification import accuracy, macro_f1
 from transformer_cli.evaluation.metrics import Score, bleu
 from transformer_cli.logs import LOGGER
+from transformer_cli.models.classifier import Classifier
 from transformer_cli.models.sentences import Packed
-from transformer_cli.models.transformer import Transformer
-from transformer_cli.schema import Metric, TrainConfig
+from transformer_cli.models.transformer import Model, Transformer
+from transformer_cli.schema import Metric, Task, TrainConfig
 
 LONGEST_PICTURE = 24  # tokens
 
@@ -34,56 +38,101 @@ Rank = tuple[float, float]  # of an evaluation: the higher, the better; the seco
 
 
 @dataclass(frozen=True)
+class Sample:
+    """Of the dev set: what is read, what should be said of it, and what is said."""
+
+    source: str
+    reference: str
+    output: str
+
+
+@dataclass(frozen=True)
 class DevScores:
+    """What every task is judged by; a language model by nothing else."""
+
     nll: float  # nats per target token
+
+    @property
+    def told(self) -> str:
+        """For the log."""
+        return f"nll {self.nll:.3f}, perplexity {perplexity(self.nll):.4g}"
+
+    def rank(self, metric: Metric) -> Rank:
+        return -self.nll, 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """What is written down; a number that is none is left out, as JSON has no word for it."""
+        numbers = {"dev_nll": self.nll, "dev_ppl": perplexity(self.nll), **self._of_the_task()}
+        return {name: value for name, value in numbers.items() if math.isfinite(value)}
+
+    def _of_the_task(self) -> dict[str, float]:
+        return {}
+
+
+@dataclass(frozen=True)
+class TranslationScores(DevScores):
     bleu: Score
     translations: list[str]
+
+    @property
+    def told(self) -> str:
+        return f"nll {self.nll:.3f}, BLEU {self.bleu.value:.2f} ({self.bleu.signature})"
 
     def rank(self, metric: Metric) -> Rank:
         return (self.bleu.value, -self.nll) if metric is Metric.bleu else (-self.nll, self.bleu.value)
 
     def as_dict(self) -> dict[str, Any]:
-        """What is written down; a number that is none is left out, as JSON has no word for it."""
-        numbers = {"dev_nll": self.nll, "dev_ppl": perplexity(self.nll), "dev_bleu": self.bleu.value}
-        finite = {name: value for name, value in numbers.items() if math.isfinite(value)}
-        return {**finite, "bleu_signature": self.bleu.signature}
+        return {**super().as_dict(), "bleu_signature": self.bleu.signature}
+
+    def _of_the_task(self) -> dict[str, float]:
+        return {"dev_bleu": self.bleu.value}
 
 
-class Validator:
+@dataclass(frozen=True)
+class ClassScores(DevScores):
+    """Of a classification: its NLL is in nats per sentence."""
+
+    accuracy: float  # percent
+    macro_f1: float  # percent
+    predicted: list[str]
+
+    @property
+    def told(self) -> str:
+        return f"nll {self.nll:.3f}, accuracy {self.accuracy:.2f}, macro-F1 {self.macro_f1:.2f}"
+
+    def rank(self, metric: Metric) -> Rank:
+        return (self.accuracy, -self.nll) if metric is Metric.accuracy else (-self.nll, self.accuracy)
+
+    def _of_the_task(self) -> dict[str, float]:
+        return {"dev_accuracy": self.accuracy, "dev_macro_f1": self.macro_f1}
+
+
+Autocast = Callable[[], AbstractContextManager[Any]]
+
+
+class Validator(ABC):
     """Scores a model on the dev set, always in the same way."""
 
     def __init__(self, config: TrainConfig, prepared: Prepared, device: torch.device) -> None:
         self.config, self.tokenizers, self.device = config, prepared.tokenizers, device
         self.text = prepared.dev.pick(range(min(len(prepared.dev), config.train.eval_lines)))
-        self.corpus = encode_pairs(prepared.dev, prepared.tokenizers, max_length=config.data.max_length)
+        self.corpus = self.encode(prepared.dev)
         indices = np.arange(len(self.corpus))
         self.batches = micro_batches(self.corpus, indices, self.tokenizers, max_tokens=config.train.tokens_per_batch)
 
-    def score(
-        self,
-        model: Transformer,
-        autocast: Callable[[], AbstractContextManager[Any]],
-        between: Callable[[], None] = lambda: None,
-    ) -> DevScores:
+    @abstractmethod
+    def encode(self, text: ParallelText) -> EncodedCorpus:
+        """The dev set as training has its sentences."""
+
+    def score(self, model: Model, autocast: Autocast, between: Callable[[], None] = lambda: None) -> DevScores:
         """`between` is called after every batch, and may raise to end it."""
         model.eval()
         try:
-            nll = self._nll(model, autocast, between)
-            translator = Translator(
-                model, self.tokenizers, self.config.decode, device=self.device, seed=self.config.seed
-            )
-            translated = translator.translate(self.text.sources, on_progress=lambda n_lines: between())
+            return self._score(model, self._nll(model, autocast, between), autocast, between)
         finally:
             model.train()
-        translations = [line.text for line in translated]
-        return DevScores(nll, bleu(translations, [self.text.targets]), translations)
 
-    def nll(
-        self,
-        model: Transformer,
-        autocast: Callable[[], AbstractContextManager[Any]],
-        between: Callable[[], None] = lambda: None,
-    ) -> float:
+    def nll(self, model: Model, autocast: Autocast, between: Callable[[], None] = lambda: None) -> float:
         """Nats per target token alone: what `score` says of it, without a translation."""
         model.eval()
         try:
@@ -91,12 +140,15 @@ class Validator:
         finally:
             model.train()
 
-    def examples(self, scores: DevScores) -> Iterator[tuple[str, str, str]]:
-        """Source, reference and translation of the first dev pairs."""
-        rows = zip(self.text.sources, self.text.targets, scores.translations, strict=True)
-        return islice(rows, self.config.train.samples)
+    @abstractmethod
+    def _score(self, model: Model, nll: float, autocast: Autocast, between: Callable[[], None]) -> DevScores:
+        """What is to be known beside the NLL."""
 
-    def attention(self, model: Transformer) -> dict[str, list[Tensor]]:
+    def samples(self, scores: DevScores) -> Sequence[Sample]:
+        """What came of the first dev pairs, where that is text."""
+        return []
+
+    def attention(self, model: Model) -> dict[str, list[Tensor]]:
         """The weights of every layer for one dev pair that is short enough to be looked at."""
         corpus = self.corpus
         longest = np.maximum(corpus.source_lengths, corpus.target_lengths)
@@ -105,17 +157,16 @@ class Validator:
         (batch,) = micro_batches(corpus, index, self.tokenizers, max_tokens=1)
         batch = batch.to(self.device)
         model.eval()
-        weights = model.attention_weights(batch.source_S[None], batch.target_in_T[None])
+        weights = model.attention_weights(*self._inputs(batch.source_S[None], batch.target_in_T[None]))
         model.train()
-        return weights
+        return {name: layers for name, layers in weights.items() if layers}
+
+    @abstractmethod
+    def _inputs(self, source_BS: Tensor, target_in_BT: Tensor) -> Sequence[Tensor]:
+        """Those that the model's `forward` takes."""
 
     @torch.no_grad()
-    def _nll(
-        self,
-        model: Transformer,
-        autocast: Callable[[], AbstractContextManager[Any]],
-        between: Callable[[], None],
-    ) -> float:
+    def _nll(self, model: Model, autocast: Autocast, between: Callable[[], None]) -> float:
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         for batch in self.batches:
             with autocast():
@@ -125,7 +176,87 @@ class Validator:
         return total.item() / sum(batch.n_target_tokens for batch in self.batches)
 
 
-def predict(model: Transformer, batch: Batch, device: torch.device) -> tuple[Tensor, Tensor]:
+class TranslationValidator(Validator):
+    """Beside the NLL, BLEU by the Translator that `tfm translate` uses."""
+
+    def encode(self, text: ParallelText) -> EncodedCorpus:
+        return encode_pairs(text, self.tokenizers, max_length=self.config.data.max_length)
+
+    def _score(self, model: Model, nll: float, autocast: Autocast, between: Callable[[], None]) -> DevScores:
+        assert isinstance(model, Transformer)
+        translator = Translator(model, self.tokenizers, self.config.decode, device=self.device, seed=self.config.seed)
+        translated = translator.translate(self.text.sources, on_progress=lambda n_lines: between())
+        translations = [line.text for line in translated]
+        return TranslationScores(nll, bleu(translations, [self.text.targets]), translations)
+
+    def samples(self, scores: DevScores) -> Sequence[Sample]:
+        assert isinstance(scores, TranslationScores)
+        rows = zip(self.text.sources, self.text.targets, scores.translations, strict=True)
+        return [Sample(*row) for row in islice(rows, self.config.train.samples)]
+
+    def _inputs(self, source_BS: Tensor, target_in_BT: Tensor) -> Sequence[Tensor]:
+        return source_BS, target_in_BT
+
+
+class ClassValidator(Validator):
+    """Beside the NLL, how many sentences get their class, all of the dev set; of long ones, the beginning is read."""
+
+    def encode(self, text: ParallelText) -> EncodedCorpus:
+        labels = self.tokenizers.labels
+        sources = encode_whole(self.tokenizers.source, text.sources, max_length=self.config.data.max_length)
+        return EncodedCorpus.of(sources, [[labels.index(label)] for label in text.targets])
+
+    def _score(self, model: Model, nll: float, autocast: Autocast, between: Callable[[], None]) -> DevScores:
+        assert isinstance(model, Classifier)
+        tokenizer, config = self.tokenizers.source, self.config
+        logits_NC = ask_each(
+            model,
+            encode_whole(tokenizer, self.text.sources, max_length=config.data.max_length),
+            pad_id=tokenizer.pad_id,
+            device=self.device,
+            batch_tokens=config.decode.batch_tokens,
+            between=lambda n_sentences: between(),
+        )
+        predicted = [self.tokenizers.labels[i] for i in logits_NC.argmax(dim=1).tolist()]
+        wanted = self.text.targets
+        return ClassScores(nll, accuracy(predicted, wanted), macro_f1(predicted, wanted), predicted)
+
+    def samples(self, scores: DevScores) -> Sequence[Sample]:
+        assert isinstance(scores, ClassScores)
+        rows = zip(self.text.sources, self.text.targets, scores.predicted, strict=True)
+        return [Sample(*row) for row in islice(rows, self.config.train.samples)]
+
+    def _inputs(self, source_BS: Tensor, target_in_BT: Tensor) -> Sequence[Tensor]:
+        return (source_BS,)
+
+
+class TextValidator(Validator):
+    """Of a language model: the NLL is all that there is."""
+
+    def encode(self, text: ParallelText) -> EncodedCorpus:
+        lines = [line for line in text.targets if line.strip()]
+        pairs: list[tuple[list[int], list[int]]] = [([], ids) for ids in _encode(self.tokenizers.target, lines)]
+        return _within(pairs, max_length=self.config.data.max_length)
+
+    def _score(self, model: Model, nll: float, autocast: Autocast, between: Callable[[], None]) -> DevScores:
+        return DevScores(nll)
+
+    def _inputs(self, source_BS: Tensor, target_in_BT: Tensor) -> Sequence[Tensor]:
+        return (target_in_BT,)
+
+
+VALIDATORS: dict[Task, type[Validator]] = {
+    Task.translation: TranslationValidator,
+    Task.classification: ClassValidator,
+    Task.language_model: TextValidator,
+}
+
+
+def make_validator(config: TrainConfig, prepared: Prepared, device: torch.device) -> Validator:
+    return VALIDATORS[config.data.task](config, prepared, device)
+
+
+def predict(model: Model, batch: Batch, device: torch.device) -> tuple[Tensor, Tensor]:
     """Logits at the target tokens of a batch on the CPU, [T, V], and those tokens, on `device`."""
     source = Packed([(run.n_pairs, run.source_length) for run in batch.runs], device)
     target = Packed([(run.n_pairs, run.target_length) for run in batch.runs], device)
@@ -140,13 +271,17 @@ def perplexity(nll: float) -> float:
 def encode_pairs(text: ParallelText, tokenizers: Tokenizers, *, max_length: int) -> EncodedCorpus:
     """The pairs as training has them, with EOS; those that it would have dropped as too long are left out."""
     sources, targets = _encode(tokenizers.source, text.sources), _encode(tokenizers.target, text.targets)
-    pairs = [pair for pair in zip(sources, targets, strict=True) if max(map(len, pair)) <= max_length]
-    if len(pairs) < len(text):
-        n_long = len(text) - len(pairs)
+    return _within(list(zip(sources, targets, strict=True)), max_length=max_length)
+
+
+def _within(pairs: Sequence[tuple[list[int], list[int]]], *, max_length: int) -> EncodedCorpus:
+    kept = [pair for pair in pairs if max(map(len, pair)) <= max_length]
+    if len(kept) < len(pairs):
+        n_long = len(pairs) - len(kept)
         LOGGER.warning("%d dev pairs exceed data.max_length=%d tokens; dev NLL leaves them out", n_long, max_length)
-    if not pairs:
-        raise DataError(f"data.dev: none of {len(text)} pairs is within data.max_length={max_length}. Raise it")
-    return EncodedCorpus.of([source for source, _ in pairs], [target for _, target in pairs])
+    if not kept:
+        raise DataError(f"data.dev: none of {len(pairs)} pairs is within data.max_length={max_length}. Raise it")
+    return EncodedCorpus.of([source for source, _ in kept], [target for _, target in kept])
 
 
 def _encode(tokenizer: Tokenizer, lines: Sequence[str]) -> list[list[int]]:
