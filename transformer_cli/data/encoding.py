@@ -33,7 +33,7 @@ class Encoded:
         return cls(np.fromiter(chain.from_iterable(sentences), np.int32, lengths.sum()), lengths)
 
     def pick(self, keep: Array, eos_id: int, *, bos_id: int | None = None) -> "Encoded":
-        """The sentences where `keep` is true, each with EOS at its end and, where it is given, `bos_id` at its start."""
+        """The sentences where `keep` is true, each with EOS at its end and, where one is given, BOS at its start."""
         kept = self.ids[np.repeat(keep, self.lengths)]
         lengths = self.lengths[keep]
         if bos_id is not None:
