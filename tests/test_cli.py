@@ -13,6 +13,7 @@ from tests.conftest import ROOT
 from transformer_cli import cli
 from transformer_cli.cli import COMMANDS, main
 from transformer_cli.completion import complete
+from transformer_cli.config import choices_of
 from transformer_cli.errors import DataError, ElsewhereError, Stopped, TfmError
 
 
@@ -86,7 +87,7 @@ def test_multirun_refuses_flags_and_wrong_choices(capsys: pytest.CaptureFixture[
     ("words", "expected"),
     [
         (["tr"], ["train", "translate"]),
-        (["train", "model="], ["model=base", "model=big", "model=small", "model=tiny"]),
+        (["train", "model="], [f"model={name}" for name in choices_of("model")]),
         (["train", "model=b"], ["model=base", "model=big"]),
         (["train", "model.d_m"], ["model.d_model="]),
         (["translate", "--b"], ["--beam"]),

@@ -46,7 +46,7 @@ def test_E2_a_wrong_type_or_range_names_the_range(tmp_path: Path, command: list[
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        (["train", "model=bgi"], ["model: no model called `bgi`; did you mean `big`?", "base, big, small, tiny"]),
+        (["train", "model=bgi"], ["model: no model called `bgi`; did you mean `big`?", "decoder_tiny, small, tiny"]),
         (["train", "-m", "model=tiny,bgi"], ["no model called `bgi`"]),
         (["evaluate", "data=nowhere"], ["data: no data called `nowhere`", "choices: "]),
         (["train", "schedule.name=cosin"], ["no schedule called `cosin`", "did you mean `cosine`?"]),

@@ -50,6 +50,10 @@ def test_every_yaml_file_composes(group: str, choice: str) -> None:
     overrides = [f"{group}={choice}"]
     if (group, choice) == ("data", "files"):
         overrides += ["data.source_lang=en", "data.target_lang=de", "data.train=[a.en,a.de]"]
+    if group == "recipe" and choice != "files":
+        overrides.append(f"data={choice}")
+    if choice.startswith("decoder_"):
+        overrides.append("data=text")
     config = load_config("train", overrides)
     assert isinstance(config, TrainConfig)
 
@@ -97,6 +101,28 @@ def test_a_recipe_suits_its_corpus_and_an_override_still_wins() -> None:
     assert load_config("train").train.tokens_per_update < 25_000
     assert load_config("train", ["train.tokens_per_update=25000"]).train.tokens_per_update == 25_000
     assert load_config("train", ["data=wmt14_en_de"]).train.tokens_per_update == 25_000
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["data=trec", "model.name=transformer"], "Set model.name=classifier"),
+        (["model=decoder_tiny"], "data.task=translation (data=demo_en_fr). Set model.name=transformer"),
+        (["data=text", "model.name=classifier"], "Set model.name=decoder"),
+        (["data=trec", "train.best_metric=bleu"], "Set train.best_metric=accuracy"),
+        (["data=text", "train.best_metric=accuracy"], "Set train.best_metric=nll"),
+        (["train.best_metric=accuracy"], "Set train.best_metric=bleu"),
+        (["data=trec", "data.subword_dropout=0.1"], "data.subword_dropout=0.1: for data.task=translation only"),
+        (["data=text", "decode.exact=true"], "decode.exact=true: data.task=language_model translates nothing"),
+        (["data=text", "data.tokenizer.joint=false"], "data.tokenizer.joint=false: data.task=language_model"),
+    ],
+)
+def test_what_another_task_learns_by_is_refused(overrides: list[str], says: str) -> None:
+    assert says in refusal("train", *overrides)
+
+
+def test_a_benchmark_wants_parallel_text() -> None:
+    assert "data=trec: a benchmark translates" in refusal("bench", "subject=train", "data=trec")
 
 
 @pytest.mark.parametrize("command", SCHEMAS)
@@ -202,7 +228,7 @@ def test_E3_an_unknown_schedule_is_left_to_the_registry_that_knows_the_near_ones
 def test_E3_an_unknown_choice_lists_the_choices() -> None:
     assert (
         refusal("train", "model=bgi")
-        == "model: no model called `bgi`; did you mean `big`? (choices: base, big, small, tiny)"
+        == "model: no model called `bgi`; did you mean `big`? (choices: base, big, decoder_base, decoder_small, decoder_tiny, small, tiny)"
     )
     assert "unknown key" in refusal("translate", "model=big")
 

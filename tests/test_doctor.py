@@ -493,6 +493,24 @@ def real(shared_data: Path, name: str) -> dict[str, Pairs]:
     }
 
 
+def labelled(pairs: Pairs) -> str:
+    return "".join(f"{len(source) % 3}\t{source}\n" for source, _ in pairs)
+
+
+@pytest.mark.parametrize("data", ["labels", "text"])
+def test_of_another_task_only_the_updates_are_tried(
+    data: str, pairs: Pairs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "train.tsv"
+    file.write_text(labelled(pairs[:500]), encoding="utf-8")
+    arguments = [f"data={data}", f"data.train={file}", f"data.cache={tmp_path}/cache", f"runs={tmp_path}/runs"]
+    sizes = ["data.tokenizer.vocab_size=300", "model.d_model=16", "model.d_ff=16", "device=cpu", "train.max_steps=100"]
+    assert main(["doctor", "--json", *arguments, *sizes]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert set(report["figures"]) == {"training", "seconds"}
+    assert report["figures"]["training"]["worst_seconds"] > 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SETS)
 def test_real_text_gives_no_false_alarm_and_each_fault_in_it_is_found(

@@ -643,6 +643,8 @@ class BenchConfig(TrainConfig):
             raise ConfigError(f"reference={self.reference}: of which text? Add source=FILE")
         if self.train.tokens_per_batch == AUTO:
             raise ConfigError("train.tokens_per_batch=auto: a benchmark tells of a size that is known. Give a number")
+        if self.data.task is not Task.translation:
+            raise ConfigError(f"data={self.data.name}: a benchmark translates. Choose parallel text")
         if self.train.sharding is not Sharding.none:
             raise ConfigError(
                 f"train.sharding={self.train.sharding.name}: a benchmark has one process. Set train.sharding=none"

@@ -14,7 +14,7 @@ from transformer_cli.data.text_checks import check_text
 from transformer_cli.data.tokenizer_checks import check_tokenizer
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device, keep_freed_memory
-from transformer_cli.schema import DoctorConfig, TrainConfig
+from transformer_cli.schema import DoctorConfig, Task, TrainConfig
 from transformer_cli.training.batch_size import settled
 from transformer_cli.training.learner import check_parts
 from transformer_cli.training.ranks import Ranks
@@ -42,11 +42,19 @@ def run(config: DoctorConfig) -> None:
 
 
 def examine(config: TrainConfig, prepared: Prepared, device: torch.device) -> Report:
-    """All checks. The updates come first: what the text leaves in memory would blur what they take."""
+    """All checks. The updates come first: what the text leaves in memory would blur what they take.
+
+    The text is looked at as parallel text; where the task is another one, only the updates are.
+    """
     report = Report()
-    text, vocabulary, updates = (report.section(name) for name in ("text", "vocabulary", "training"))
+    is_parallel = config.data.task is Task.translation
+    names = ("text", "vocabulary", "training") if is_parallel else ("training",)
+    *of_text, updates = (report.section(name) for name in names)
     LOGGER.info("trying the largest batch and a few updates on %s", device)
     check_training(config, prepared, device, updates)
+    if not is_parallel:
+        return report
+    text, vocabulary = of_text
     LOGGER.info("looking through the text")
     check_text(config.data, prepared, text)
     check_tokenizer(config, prepared, vocabulary)

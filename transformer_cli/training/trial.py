@@ -147,7 +147,7 @@ class Trial:
     def least_bytes(self, n_tokens: int) -> int:
         """What an update takes at the very least: weights, gradients, two moments, and the logits with theirs."""
         weights = _n_bytes(iter(self.learner.model.parameters()))
-        return 4 * weights + 2 * n_tokens * len(self.tokenizers.target) * 4
+        return 4 * weights + 2 * n_tokens * self.tokenizers.n_outputs * 4
 
 
 def worst_shapes(longest: int, max_tokens: int) -> list[Shape]:
@@ -168,13 +168,16 @@ def batch_of(shape: Shape, corpus: EncodedCorpus, tokenizers: Tokenizers) -> Bat
     """A batch of `shape` without padding, of the corpus's own tokens and made by the code that makes every batch."""
 
     def side(ids: Array, eos_id: int) -> list[Array]:
+        if not len(ids):  # the source of a language model
+            return [ids] * shape.rows
         filled = np.resize(ids[: shape.tokens], shape.tokens)
         filled[shape.length - 1 :: shape.length] = eos_id
         return list(filled.reshape(shape.rows, shape.length))
 
-    full = EncodedCorpus.of(
-        side(corpus.source_ids, tokenizers.source.eos_id), side(corpus.target_ids, tokenizers.target.eos_id)
-    )
+    sources = side(corpus.source_ids, tokenizers.source.eos_id)
+    classes = list(np.resize(corpus.target_ids, (shape.rows, 1)))
+    targets = classes if tokenizers.labels else side(corpus.target_ids, tokenizers.target.eos_id)
+    full = EncodedCorpus.of(sources, targets)
     (batch,) = micro_batches(full, np.arange(shape.rows), tokenizers, max_tokens=shape.tokens)
     return batch
 
