@@ -568,7 +568,7 @@ class Lengths(Enum):
 class LayersConfig:
     """`tfm bench layers`: the sizes at which layers are timed."""
 
-    n: list[int] = field(default_factory=lambda: [128, 256, 512, 1024, 2048, 4096])  # positions of a sentence
+    n: list[int] = field(default_factory=lambda: [128, 256, 512, 1024, 2048])  # positions of a sentence
     d: list[int] = field(default_factory=lambda: [64, 128, 256])  # width
     window: int = 32  # of restricted attention: half of it to either side
     kernel: int = 3  # positions that a convolution sees

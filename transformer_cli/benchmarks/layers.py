@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -18,7 +18,7 @@ from transformer_cli.benchmarks.layer_kinds import (
     check_attention,
     layers_on,
 )
-from transformer_cli.benchmarks.layers_plot import draw, require_matplotlib
+from transformer_cli.benchmarks.layers_plot import check_plot, draw
 from transformer_cli.benchmarks.report import Measured, table
 from transformer_cli.benchmarks.timing import Spread, in_turn, ratio
 from transformer_cli.logs import LOGGER
@@ -79,7 +79,7 @@ class Costs:
 def bench_layers(config: BenchConfig, device: torch.device) -> Measured:
     """All sizes in each round, so that what disturbs the machine for a while disturbs all of them."""
     if config.layers.plot is not None:
-        require_matplotlib()
+        check_plot(config.layers.plot)
     check_attention(config, device)
     costs = measure(config, device)
     if config.layers.plot is not None:
@@ -109,7 +109,7 @@ def measure(config: BenchConfig, device: torch.device) -> Costs:
 
 
 def report(costs: Costs, config: BenchConfig, device: torch.device) -> Measured:
-    found = Measured("layers", ("forward and backward", "a layer", "in turn", "path", *exponent_columns(costs)))
+    found = Measured("layers", ("forward and backward", "complexity", "sequential", "path", *exponent_columns(costs)))
     found.rows = [
         [name, *(TABLE_1[row] if row else ("", "", "")), *exponents_shown(costs, BOTH, name)]
         for name, row in KINDS.items()
@@ -259,10 +259,10 @@ def figures(costs: Costs) -> dict[str, Any]:
         },
         "bytes held": [{**cell._asdict(), "bytes": n_bytes} for cell, n_bytes in costs.held.items()],
         "exponents in n": {
-            way: {name: {str(d): costs.in_n(way, name, d).median for d in costs.d} for name in KINDS} for way in WAYS
+            way: {name: {str(d): asdict(costs.in_n(way, name, d)) for d in costs.d} for name in KINDS} for way in WAYS
         },
         "exponents in d": {
-            way: {name: {str(n): costs.in_d(way, name, n).median for n in costs.n} for name in KINDS} for way in WAYS
+            way: {name: {str(n): asdict(costs.in_d(way, name, n)) for n in costs.n} for name in KINDS} for way in WAYS
         },
         "self-attention is slower from n": {
             way: {name: {str(d): beyond(costs.overtaken(way, name, d)) for d in costs.d} for name in LAYERS[1:]}

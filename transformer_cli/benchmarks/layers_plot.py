@@ -1,11 +1,13 @@
 """A picture of what layers cost: time at the smallest and the largest width, and memory, against length."""
 
 import io
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from transformer_cli.errors import EnvironmentFault
 from transformer_cli.extras import imported
 from transformer_cli.files import faults, write_whole
 
@@ -23,9 +25,12 @@ LOOKS = {
 }
 
 
-def require_matplotlib() -> None:
-    """Before an hour of measuring, not after it. Raises EnvironmentFault."""
+def check_plot(file: str) -> None:
+    """Before minutes of measuring, not after them. Raises EnvironmentFault."""
     imported("matplotlib", needs="layers.plot")
+    folder = Path(file).parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise EnvironmentFault(f"{file}: {folder} is no folder that can be written to. Choose another layers.plot")
 
 
 def draw(costs: "Costs", file: str, device: torch.device) -> None:
@@ -58,11 +63,10 @@ def lines(panel: Any, sizes: list[int], costs: dict[str, list[float]], title: st
     for name, values in costs.items():
         colour, marker, style = LOOKS[name]
         panel.plot(sizes, values, color=colour, marker=marker, linestyle=style, markersize=4, label=name)
-    for power in (1, 2):  # what a slope looks like, from the middle of the first sizes
-        start = sorted(value[0] for value in costs.values())[len(costs) // 2]
+    start = sorted(values[0] for values in costs.values())[len(costs) // 2]
+    for power, label, style in ((1, "∝ n", "--"), (2, "∝ n²", "-.")):  # what a slope looks like
         guide = [start * (n / sizes[0]) ** power for n in sizes]
-        panel.plot(sizes, guide, color="#999999", linewidth=0.8, linestyle="--", zorder=0)
-        panel.annotate(f"n{'²' if power == 2 else ''}", (sizes[-1], guide[-1]), color="#777777", fontsize=8)
+        panel.plot(sizes, guide, color="#999999", linewidth=0.8, linestyle=style, zorder=0, label=label)
     panel.set_xscale("log", base=2)
     panel.set_yscale("log")
     panel.set_xticks(sizes, [f"{n:,}" for n in sizes], minor=False)
