@@ -3,6 +3,7 @@
 import json
 import math
 import sys
+import time
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,15 @@ from torch import Tensor
 from transformer_cli.benchmarks import layer_kinds, layers
 from transformer_cli.benchmarks.exponents import crossover, exponent, upper
 from transformer_cli.benchmarks.layer_kinds import ALONE, AT_ONCE, KINDS, TABLE_1, Windowed, WrittenOut, layers_on
-from transformer_cli.benchmarks.layers import BOTH, WAYS, Cell, Costs, report
+from transformer_cli.benchmarks.layers import BOTH, CLOCKS, WAYS, Cell, Costs, report
 from transformer_cli.benchmarks.layers_plot import draw
 from transformer_cli.benchmarks.report import WIDTH
+from transformer_cli.benchmarks.timing import in_turn
 from transformer_cli.cli import main
 from transformer_cli.config import load_config
 from transformer_cli.models.attention import SelfAttention
 from transformer_cli.models.sentences import Padded
-from transformer_cli.schema import BenchConfig
+from transformer_cli.schema import BenchConfig, Clock
 
 CPU = torch.device("cpu")
 TOY = ["layers.n=[8,16]", "layers.d=[16,32]", "model.d_model=16", "model.n_heads=2", "rounds=2", "device=cpu"]
@@ -295,3 +297,16 @@ def test_a_plot_into_no_folder_is_refused_at_once(tmp_path: Path, capsys: pytest
     assert captured.err == (
         f"tfm: error: {folder}/a.svg: {folder} is no folder that can be written to. Choose another layers.plot\n"
     )
+
+
+def test_time_of_the_processor_does_not_count_waiting() -> None:
+    taken = in_turn(
+        {"asleep": lambda: time.sleep(0.05)}, rounds=2, device=CPU, least_s=0.0, clock=CLOCKS[Clock.processor]
+    )
+    assert max(taken["asleep"]) < 0.025
+
+
+def test_time_of_the_processor_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "layers", *TOY, "layers.clock=processor"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "Times are those that this process had of the processor, all threads added." in told

@@ -564,6 +564,11 @@ class Lengths(Enum):
     wmt = "wmt"  # random sentences as long as those of WMT 14 en-de; no corpus is read
 
 
+class Clock(Enum):
+    wall = "wall"
+    processor = "processor"  # time that this process had of the processor, all threads added: others may run beside
+
+
 @dataclass
 class LayersConfig:
     """`tfm bench layers`: the sizes at which layers are timed."""
@@ -572,6 +577,7 @@ class LayersConfig:
     d: list[int] = field(default_factory=lambda: [64, 128, 256])  # width
     window: int = 32  # of restricted attention: half of it to either side
     kernel: int = 3  # positions that a convolution sees
+    clock: Clock = Clock.wall
     plot: str | None = None  # .svg or .png to draw times and memory into
 
     def __post_init__(self) -> None:

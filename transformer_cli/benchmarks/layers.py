@@ -1,6 +1,7 @@
 """Table 1 of the paper, measured: what a layer of each kind costs, and how that grows with length and width."""
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
@@ -21,8 +22,9 @@ from transformer_cli.benchmarks.layer_kinds import (
 from transformer_cli.benchmarks.layers_plot import check_plot, draw
 from transformer_cli.benchmarks.report import Measured, table
 from transformer_cli.benchmarks.timing import Spread, in_turn, ratio
+from transformer_cli.errors import EnvironmentFault
 from transformer_cli.logs import LOGGER
-from transformer_cli.schema import BenchConfig
+from transformer_cli.schema import BenchConfig, Clock
 
 LEAST_S = 0.01  # that a layer works for in a round: there are hundreds
 WAYS: dict[str, Callable[[Layer], object]] = {
@@ -30,6 +32,8 @@ WAYS: dict[str, Callable[[Layer], object]] = {
     "forward and backward": Layer.forward_and_backward,
 }
 BOTH = "forward and backward"
+CLOCKS = {Clock.wall: time.perf_counter, Clock.processor: time.process_time}
+PROCESSOR = " Times are those that this process had of the processor, all threads added."
 
 
 class Cell(NamedTuple):
@@ -80,6 +84,8 @@ def bench_layers(config: BenchConfig, device: torch.device) -> Measured:
     """All sizes in each round, so that what disturbs the machine for a while disturbs all of them."""
     if config.layers.plot is not None:
         check_plot(config.layers.plot)
+    if device.type == "cuda" and config.layers.clock is Clock.processor:
+        raise EnvironmentFault("layers.clock=processor: does not see what a GPU does. Use layers.clock=wall")
     check_attention(config, device)
     costs = measure(config, device)
     if config.layers.plot is not None:
@@ -100,7 +106,7 @@ def measure(config: BenchConfig, device: torch.device) -> Costs:
         for way, work in WAYS.items()
     }
     LOGGER.info("timing %d layers of %d sizes in %d rounds", len(KINDS), len(layers) // len(KINDS), config.rounds)
-    taken = in_turn(works, rounds=config.rounds, device=device, least_s=LEAST_S)
+    taken = in_turn(works, rounds=config.rounds, device=device, least_s=LEAST_S, clock=CLOCKS[config.layers.clock])
     seconds = {way: {cell: taken[way, cell] for cell in layers} for way in WAYS}
     return Costs(sizes_n, sizes_d, seconds, held)
 
@@ -151,7 +157,7 @@ def explanation(costs: Costs, config: BenchConfig) -> str:
         f" {config.rounds} rounds. One sentence, heads of {config.model.key_width}, r = {config.layers.window},"
         f" k = {config.layers.kernel}. Table 1 leaves the four projections of attention out, O(n·d²): the rows without"
         " projections are what it speaks of. Self-attention is models/attention.py by torch's fused kernel, which"
-        " never holds all weights; written out, it holds them."
+        " never holds all weights; written out, it holds them." + PROCESSOR * (config.layers.clock is Clock.processor)
     )
 
 

@@ -46,17 +46,22 @@ def finish(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def seconds(work: Callable[[], object], device: torch.device) -> float:
+def seconds(work: Callable[[], object], device: torch.device, clock: Callable[[], float] = time.perf_counter) -> float:
     """Of one call, to the end."""
     finish(device)
-    start = time.perf_counter()
+    start = clock()
     work()
     finish(device)
-    return time.perf_counter() - start
+    return clock() - start
 
 
 def in_turn(
-    contestants: Mapping[Name, Callable[[], object]], *, rounds: int, device: torch.device, least_s: float = LEAST_S
+    contestants: Mapping[Name, Callable[[], object]],
+    *,
+    rounds: int,
+    device: torch.device,
+    least_s: float = LEAST_S,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[Name, list[float]]:
     """Seconds of a call of each contestant in each of `rounds`, after calls that are not counted.
 
@@ -69,7 +74,7 @@ def in_turn(
         calls[name] = max(1, round(least_s / seconds(work, device)))
     for _ in range(rounds):
         for name, work in contestants.items():
-            found[name].append(seconds(repeated(work, calls[name]), device) / calls[name])
+            found[name].append(seconds(repeated(work, calls[name]), device, clock) / calls[name])
     return found
 
 
