@@ -145,7 +145,7 @@ COMMANDS = {
             "--json": Flag("json", "print JSON", bool),
             "--device": _DEVICE,
         },
-        argument=Flag("subject", "machine, train, loss, attention, data, start or decode"),
+        argument=Flag("subject", "machine, train, loss, attention, data, start, decode or layers"),
     ),
     "export": Command(
         "write a model for CTranslate2 or Hugging Face transformers, and compare what they say",

@@ -28,12 +28,7 @@ class Measured:
     ratios: dict[str, Spread] = field(default_factory=dict)
 
     def table(self) -> str:
-        """Names to the left, figures to the right; Markdown, so that it can go into a page as it is."""
-        lines = [list(self.columns), *self.rows]
-        widths = [max(3, *(len(line[n]) for line in lines)) for n in range(len(self.columns))]
-        shown = [[line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])] for line in lines]
-        rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
-        return "\n".join(f"| {' | '.join(line)} |" for line in (shown[0], rule, *shown[1:]))
+        return table(self.columns, self.rows)
 
     def text(self, device: torch.device) -> str:
         """For people."""
@@ -50,6 +45,15 @@ class Measured:
             "ratios": {name: asdict(ratio) for name, ratio in self.ratios.items()},
             "figures": self.figures,
         }
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Names to the left, figures to the right; Markdown, so that it can go into a page as it is."""
+    lines = [columns, *rows]
+    widths = [max(3, *(len(line[n]) for line in lines)) for n in range(len(columns))]
+    shown = [[line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])] for line in lines]
+    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+    return "\n".join(f"| {' | '.join(line)} |" for line in (shown[0], rule, *shown[1:]))
 
 
 def machine(device: torch.device) -> dict[str, str]:

@@ -3,12 +3,15 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
 
 CALLS_ON_GPU = 10
 LEAST_S = 0.05  # that a contestant works for in a round
+
+Name = TypeVar("Name")
 
 
 @dataclass(frozen=True)
@@ -43,30 +46,35 @@ def finish(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def seconds(work: Callable[[], object], device: torch.device) -> float:
+def seconds(work: Callable[[], object], device: torch.device, clock: Callable[[], float] = time.perf_counter) -> float:
     """Of one call, to the end."""
     finish(device)
-    start = time.perf_counter()
+    start = clock()
     work()
     finish(device)
-    return time.perf_counter() - start
+    return clock() - start
 
 
 def in_turn(
-    contestants: Mapping[str, Callable[[], object]], *, rounds: int, device: torch.device
-) -> dict[str, list[float]]:
+    contestants: Mapping[Name, Callable[[], object]],
+    *,
+    rounds: int,
+    device: torch.device,
+    least_s: float = LEAST_S,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[Name, list[float]]:
     """Seconds of a call of each contestant in each of `rounds`, after calls that are not counted.
 
     What takes less than a clock and a scheduler can be trusted with is called several times in a round.
     """
-    found: dict[str, list[float]] = {name: [] for name in contestants}
-    calls: dict[str, int] = {}
+    found: dict[Name, list[float]] = {name: [] for name in contestants}
+    calls: dict[Name, int] = {}
     for name, work in contestants.items():
         work()
-        calls[name] = max(1, round(LEAST_S / seconds(work, device)))
+        calls[name] = max(1, round(least_s / seconds(work, device)))
     for _ in range(rounds):
         for name, work in contestants.items():
-            found[name].append(seconds(repeated(work, calls[name]), device) / calls[name])
+            found[name].append(seconds(repeated(work, calls[name]), device, clock) / calls[name])
     return found
 
 

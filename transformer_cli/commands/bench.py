@@ -7,6 +7,7 @@ import torch
 
 from transformer_cli.benchmarks.decoding import bench_decode
 from transformer_cli.benchmarks.feeding import bench_data
+from transformer_cli.benchmarks.layers import bench_layers
 from transformer_cli.benchmarks.machine import bench_machine
 from transformer_cli.benchmarks.parts import bench_attention, bench_loss
 from transformer_cli.benchmarks.report import Measured
@@ -25,6 +26,7 @@ BENCHES: dict[BenchSubject, Callable[[BenchConfig, torch.device], Measured]] = {
     BenchSubject.data: bench_data,
     BenchSubject.start: bench_start,
     BenchSubject.decode: bench_decode,
+    BenchSubject.layers: bench_layers,
 }
 
 

@@ -1,0 +1,230 @@
+"""The layers of table 1 of the paper, each on one sentence, as they are timed.
+
+Shapes: B batch, L length, D width, H heads, E head width, C blocks, N queries of a block, M keys that a block sees.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer_cli.benchmarks.reference import check, tolerances
+from transformer_cli.models.attention import SelfAttention, attention_weights
+from transformer_cli.models.sentences import Padded
+from transformer_cli.schema import BenchConfig
+from transformer_cli.training.learner import choose_dtype
+
+LEAST_BLOCK = 32  # queries: blocks as small as a small window are many small products
+
+
+class Row(NamedTuple):
+    """Of table 1: what a layer costs, which of it has to wait for the rest, how far two positions are apart."""
+
+    complexity: str
+    sequential: str
+    path: str
+
+
+TABLE_1 = {
+    "self-attention": Row("O(n²·d)", "O(1)", "O(1)"),
+    "recurrent": Row("O(n·d²)", "O(n)", "O(n)"),
+    "convolution": Row("O(k·n·d²)", "O(1)", "O(log_k n)"),
+    "restricted": Row("O(r·n·d)", "O(1)", "O(n/r)"),
+}
+ALONE, AT_ONCE = ", no projections", ", products at once"
+KINDS = {  # what is timed, and its row of table 1, which leaves the projections out
+    "self-attention": "self-attention",
+    "self-attention" + ALONE: "self-attention",
+    "written out": "self-attention",
+    "written out" + ALONE: "self-attention",
+    "restricted": "restricted",
+    "restricted" + ALONE: "restricted",
+    "LSTM": "recurrent",
+    "LSTM" + AT_ONCE: None,
+    "GRU": "recurrent",
+    "GRU" + AT_ONCE: None,
+    "convolution": "convolution",
+}
+RECURRENT = {"LSTM": 4, "GRU": 3}  # matrices that input and state are each multiplied with
+LAYERS = ("self-attention", "restricted", *RECURRENT, "convolution")  # those that a model would choose between
+
+
+@dataclass(frozen=True)
+class WrittenOut(Padded):
+    """Attention that holds all its weights, as equation 1 is written."""
+
+    def attend(
+        self, keys: Any, q_BLHE: Tensor, k_BLHE: Tensor, v_BLHE: Tensor, *, dropout: float, causal: bool
+    ) -> Tensor:
+        assert not dropout
+        assert not causal
+        q_BHLE, k_BHLE, v_BHLE = (x.transpose(1, 2) for x in (q_BLHE, k_BLHE, v_BLHE))
+        return (attention_weights(q_BHLE, k_BHLE) @ v_BHLE).transpose(1, 2)
+
+
+@dataclass(frozen=True)
+class Windowed(Padded):
+    """Each position looks at itself and `window` // 2 to either side (section 4 of the paper): O(n), not O(n²).
+
+    Neighbouring queries form a block, which sees its own keys and half a window around them.
+    """
+
+    window: int = 0
+    device: torch.device = torch.device("cpu")  # noqa: RUF009 (it cannot be changed)
+
+    @property
+    def block(self) -> int:
+        return max(self.window // 2, LEAST_BLOCK)
+
+    @cached_property
+    def mask_C1NM(self) -> Tensor:
+        """True for keys in the window of a query. What fills up the last block sees itself, and nobody sees it."""
+        half, n_blocks = self.window // 2, -(-self.length // self.block)
+        query_CN1 = torch.arange(n_blocks * self.block, device=self.device).view(n_blocks, self.block, 1)
+        first_C11 = query_CN1[:, :1] - half
+        key_C1M = first_C11 + torch.arange(self.block + 2 * half, device=self.device)
+        is_near = (query_CN1 - key_C1M).abs() <= half
+        is_real = (key_C1M >= 0) & (key_C1M < self.length)
+        return (is_near & (is_real | (query_CN1 >= self.length))).unsqueeze(1)
+
+    def attend(
+        self, keys: Any, q_BLHE: Tensor, k_BLHE: Tensor, v_BLHE: Tensor, *, dropout: float, causal: bool
+    ) -> Tensor:
+        assert not dropout
+        assert not causal
+        half, rest = self.window // 2, -self.length % self.block
+
+        def around(x_BLHE: Tensor) -> Tensor:
+            """What each block sees, [B·C, H, M, E]."""
+            x_BCHEM = F.pad(x_BLHE, (0, 0, 0, 0, half, half + rest)).unfold(1, self.block + 2 * half, self.block)
+            return x_BCHEM.flatten(0, 1).transpose(2, 3)
+
+        q_BCNHE = torch.unflatten(F.pad(q_BLHE, (0, 0, 0, 0, 0, rest)), 1, (-1, self.block))
+        q_KHNE = q_BCNHE.flatten(0, 1).transpose(1, 2)
+        mask_K1NM = self.mask_C1NM.repeat(len(q_BLHE), 1, 1, 1)
+        y_KHNE = F.scaled_dot_product_attention(q_KHNE, around(k_BLHE), around(v_BLHE), mask_K1NM)
+        return y_KHNE.transpose(1, 2).reshape(*q_BLHE.shape[:1], -1, *v_BLHE.shape[2:])[:, : self.length]
+
+
+class Recurrent(nn.Module):
+    """nn.LSTM or nn.GRU in one direction; its outputs."""
+
+    def __init__(self, kind: type[nn.LSTM] | type[nn.GRU], d_model: int) -> None:
+        super().__init__()
+        self.cells = kind(d_model, d_model, batch_first=True)
+
+    def forward(self, x_BLD: Tensor) -> Tensor:
+        y_BLD: Tensor = self.cells(x_BLD)[0]
+        return y_BLD
+
+
+class AtOnce(nn.Module):
+    """The matrix products of a recurrent layer, if no position had to wait for the one before."""
+
+    def __init__(self, d_model: int, n_matrices: int) -> None:
+        super().__init__()
+        self.of_input, self.of_state = (nn.Linear(d_model, n_matrices * d_model) for _ in range(2))
+
+    def forward(self, x_BLD: Tensor) -> Tensor:
+        y_BLG: Tensor = self.of_input(x_BLD) + self.of_state(x_BLD)
+        return y_BLG
+
+
+class Convolution(nn.Module):
+    """nn.Conv1d over positions, which stay as many."""
+
+    def __init__(self, d_model: int, kernel: int) -> None:
+        super().__init__()
+        self.filters = nn.Conv1d(d_model, d_model, kernel, padding=kernel // 2)
+
+    def forward(self, x_BLD: Tensor) -> Tensor:
+        y_BLD: Tensor = self.filters(x_BLD.transpose(1, 2)).transpose(1, 2)
+        return y_BLD
+
+
+class Layer:
+    """`run` on one sentence; `leaves` are its input and parameters, whose gradients are computed."""
+
+    def __init__(self, run: Callable[[], Tensor], leaves: list[Tensor]) -> None:
+        self.run, self.leaves = run, leaves
+        with torch.no_grad():
+            self.grad = torch.randn_like(run())
+
+    @torch.no_grad()
+    def forward(self) -> Tensor:
+        """As in translating: nothing is kept."""
+        return self.run()
+
+    def forward_and_backward(self) -> tuple[Tensor, ...]:
+        return torch.autograd.grad(self.run(), self.leaves, self.grad)
+
+    def bytes_held(self, device: torch.device) -> int:
+        """On a GPU, the peak of forward and backward; on a CPU, what forward keeps for backward, input included."""
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+            torch.cuda.reset_peak_memory_stats(device)
+            before = torch.cuda.memory_allocated(device)
+            self.forward_and_backward()
+            return torch.cuda.max_memory_allocated(device) - before
+        parameters = {leaf.untyped_storage().data_ptr() for leaf in self.leaves if isinstance(leaf, nn.Parameter)}
+        kept: dict[int, int] = {}  # views of the same memory count once
+
+        def keep(x: Tensor) -> Tensor:
+            memory = x.untyped_storage()
+            if memory.data_ptr() not in parameters:
+                kept[memory.data_ptr()] = memory.nbytes()
+            return x.detach()  # an output that holds itself would never be freed
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+            y = self.run()
+        del y
+        return sum(kept.values())
+
+
+def layers_on(n: int, d: int, config: BenchConfig, device: torch.device) -> dict[str, Layer]:
+    """Each of `KINDS` for a sentence of `n` positions of width `d`, with heads as wide as the model's."""
+    dtype, width = choose_dtype(config.train.precision, device), config.model.key_width
+    torch.manual_seed(config.seed)
+    x_1LD = torch.randn(1, n, d).to(device, dtype).requires_grad_()
+    qkv_1LHE = [torch.randn(1, n, d // width, width).to(device, dtype).requires_grad_() for _ in range(3)]
+    found: dict[str, Layer] = {}
+
+    def enter(name: str, module: nn.Module, *args: Any) -> None:
+        module = module.to(device, dtype)
+        found[name] = Layer(partial(module, x_1LD, *args), [x_1LD, *module.parameters()])
+
+    attention = SelfAttention(d, d // width, d_k=width, d_v=width, dropout=0.0, bias=True)
+    for name, sentences in (
+        ("self-attention", Padded(n)),
+        ("written out", WrittenOut(n)),
+        ("restricted", Windowed(n, window=config.layers.window, device=device)),
+    ):
+        enter(name, attention, sentences)
+        alone = partial(sentences.attend, sentences, *qkv_1LHE, dropout=0.0, causal=False)
+        found[name + ALONE] = Layer(alone, qkv_1LHE)
+    for name, kind in (("LSTM", nn.LSTM), ("GRU", nn.GRU)):
+        enter(name, Recurrent(kind, d))
+        enter(name + AT_ONCE, AtOnce(d, RECURRENT[name]))
+    enter("convolution", Convolution(d, config.layers.kernel))
+    return {name: found[name] for name in KINDS}
+
+
+def check_attention(config: BenchConfig, device: torch.device) -> None:
+    """Compare each way of attention, at the smallest size, with float64 and a mask. Raises EnvironmentFault."""
+    n, d = min(config.layers.n), min(config.layers.d)
+    layers = layers_on(n, d, config, device)
+    place_L = torch.arange(n, device=device)
+    near_LL = (place_L[:, None] - place_L).abs() <= config.layers.window // 2
+    for name, mask in (("self-attention", None), ("written out", None), ("restricted", near_LL)):
+        layer = layers[name + ALONE]
+        exact = [leaf.detach().double().requires_grad_() for leaf in layer.leaves]
+        q_1HLE, k_1HLE, v_1HLE = (x.transpose(1, 2) for x in exact)
+        y_1LHE = F.scaled_dot_product_attention(q_1HLE, k_1HLE, v_1HLE, mask).transpose(1, 2)
+        wanted = torch.autograd.grad(y_1LHE, exact, layer.grad.double())
+        pairs = zip(layer.forward_and_backward(), wanted, strict=True)
+        error = max(float((found - right).abs().max() / right.abs().max()) for found, right in pairs)
+        check(f"the gradient of {name}", error, tolerances(config.train.precision, device)[1])
