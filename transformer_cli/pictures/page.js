@@ -5,23 +5,24 @@ const LOOKS = JSON.parse(document.getElementById("looks").textContent);
 const KINDS = {
   encoder: {
     name: "Encoder self-attention", rows: LOOKS.source, columns: LOOKS.source,
-    left: "Source token that looks", right: "Source token looked at",
+    left: "Source token looks", right: "at source token",
     how: "Every source token looks at the whole source sentence.",
   },
   decoder: {
     name: "Decoder self-attention", rows: LOOKS.read, columns: LOOKS.read,
-    left: "Token read, that looks", right: "Token read, looked at",
+    left: "Token read looks", right: "at token read",
     how: "Every position of the translation looks at what the decoder has read so far, itself included.",
   },
   cross: {
     name: "Cross-attention", rows: LOOKS.written, columns: LOOKS.source,
-    left: "Token being written", right: "Source token looked at",
+    left: "Token written looks", right: "at source token",
     how: "The position that writes a token looks at the source sentence.",
   },
 };
 const ROW = 24; // height of a row in the lines' own coordinates
 const FAINTEST = 0.01; // lines with less weight are not drawn
 const LEVELS = 20; // a line's opacity and width have so many steps; numbers are exact
+const PAPER = 700; // width of a printed page, in pixels, that both A4 and Letter have
 const PER_ROW = 8; // heads beside each other among the small multiples, and colours
 const DASHES = ["none", "6 3", "2 2", "9 3 2 3"]; // for the first eight heads, the next eight, …
 
@@ -37,7 +38,7 @@ function element(name, properties = {}, ...children) {
 }
 
 function drawn(name, attributes) {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  const made = document.createElementNS(byId("lines").namespaceURI, name);
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
   return made;
 }
@@ -356,6 +357,7 @@ function onTokenClick({ target }) {
   if (!token) return;
   pinned = pinned?.side === token.side && pinned.index === token.index ? null : token;
   rove(tokensOf(token.side), token.index);
+  if (token.side === "left") fix(token.index);
   drawToken(pinned ?? token);
 }
 
@@ -385,7 +387,7 @@ function drawMatrix() {
   cells = weights.map((line) => line.map((weight) => {
     const cell = element("td", { tabIndex: -1, textContent: weight < 0.005 ? "" : rounded(weight).replace(/^0/, "") });
     cell.style.setProperty("--weight", weight / top);
-    cell.classList.toggle("strong", weight / top > 0.5);
+    cell.classList.toggle("strong", weight / top > 0.7);
     return cell;
   }));
   cells[0][0].tabIndex = 0;
@@ -404,10 +406,10 @@ function drawMatrix() {
 }
 
 // Cells as large as the page allows; numbers only where they fit.
-function fitMatrix() {
+function fitMatrix(width = byId("matrix-box").clientWidth - 8) {
   const box = byId("matrix-box"), { K } = shown();
-  const names = Math.min(130, Math.max(72, box.clientWidth * 0.12));
-  const size = Math.max(10, Math.min(44, Math.floor((box.clientWidth - names - 2) / K)));
+  const names = Math.min(130, Math.max(72, width * 0.12));
+  const size = Math.max(10, Math.min(44, Math.floor((width - names) / K)));
   box.style.setProperty("--names", `${names}px`);
   box.style.setProperty("--cell", `${size}px`);
   box.classList.toggle("numbers", size >= 30);
@@ -441,6 +443,11 @@ function onCellKey(event) {
 
 // --- Where one token looks: every layer and head -------------------------------------------------------------------
 
+function fix(row) {
+  state.fixed = row;
+  byId("fixed").querySelectorAll("input")[row].checked = true;
+}
+
 function drawWhere() {
   const { rows, columns, Y, H, K } = shown();
   const mark = state.mark === "" ? null : Number(state.mark);
@@ -467,9 +474,9 @@ function stripButton({ layer, head, weights, named }, columns, isBest) {
   weights.forEach((weight, column) => svg.append(drawn("rect", {
     x: column + 0.1, y: 1 - weight, width: 0.8, height: weight, class: column === named ? "named" : "",
   })));
-  const caption = element("span", { className: "caption" }, labelOf(columns[named]), ` ${rounded(weights[named])}`);
   const button = element("button", { type: "button", className: isBest ? "strip best" : "strip" },
-    element("span", { className: "nth", textContent: `Head ${head + 1}` }), svg, caption);
+    element("span", { className: "top" }, element("span", { className: "nth", textContent: `Head ${head + 1}` }), rounded(weights[named])),
+    svg, labelOf(columns[named]));
   const words = strongest(weights, 5).map((column) => `${columns[column]} ${exact(weights[column])}`);
   button.ariaLabel = `Layer ${layer + 1}, head ${head + 1}: ${words.join(", ")}`;
   Object.assign(button.dataset, { layer, head });
@@ -522,11 +529,11 @@ byId("stage").addEventListener("keydown", onTokenKey);
 byId("matrix").addEventListener("keydown", onCellKey);
 byId("multiples").addEventListener("click", onStripClick);
 byId("multiples").addEventListener("keydown", onStripKey);
-byId("fixed").addEventListener("change", ({ target }) => { state.fixed = Number(target.value); drawWhere(); });
+byId("fixed").addEventListener("change", ({ target }) => { fix(Number(target.value)); drawWhere(); });
 byId("mark").addEventListener("change", ({ target }) => { state.mark = target.value; drawWhere(); });
 window.addEventListener("resize", () => { if (state.view === "matrix") fitMatrix(); });
-window.addEventListener("beforeprint", () => { if (state.view === "matrix") fitMatrix(); });
-for (const form of document.forms) form.reset(); // a reloaded page begins anew
+window.addEventListener("beforeprint", () => { if (state.view === "matrix") fitMatrix(PAPER); });
+window.addEventListener("afterprint", () => { if (state.view === "matrix") fitMatrix(); });
 buildPickers();
 buildTokens();
 draw();
