@@ -35,7 +35,7 @@ VIEWS = ["head", "matrix", "where"]
 # Labels and what stands beside them: those that overlap, reach over the page's edge, or are cut without an ellipsis.
 GEOMETRY = """
 const seen = [...document.querySelectorAll(".label, .number, .column, .nth, legend, .segments label, #what, #how")]
-    .filter((node) => node.checkVisibility() && node.getBoundingClientRect().width > 0 && !node.closest("#strip-value"));
+    .filter((node) => node.checkVisibility() && node.getBoundingClientRect().width > 0);
 const boxes = seen.map((node) => node.getBoundingClientRect());
 const faults = [];
 const say = (node) => `${node.className || node.id || node.tagName} "${node.textContent}"`;
@@ -46,10 +46,10 @@ boxes.forEach((a, i) => {
     const [length, room, height, space] = vertical
         ? [node.scrollHeight, node.clientHeight, node.scrollWidth, node.clientWidth]
         : [node.scrollWidth, node.clientWidth, node.scrollHeight, node.clientHeight];
-    const cut = getComputedStyle(node).overflow === "hidden";
+    const cut = getComputedStyle(node).overflow === "hidden", ending = getComputedStyle(node).textOverflow;
     if (cut && height > space + 2) faults.push(`${say(node)} is cut in its height`);
     if (cut && length > room && node.title !== node.textContent) faults.push(`${say(node)} is cut and not told`);
-    if (cut && length > room && getComputedStyle(node).textOverflow !== "ellipsis") faults.push(`${say(node)} is cut off`);
+    if (cut && length > room && ending !== "ellipsis") faults.push(`${say(node)} is cut off`);
     if (cut && room < 20 && length > room) faults.push(`${say(node)} has no room`);
     for (let j = 0; j < i; j++) {
         const b = boxes[j];
@@ -357,9 +357,9 @@ def test_the_keyboard_moves_through_matrix_and_small_multiples(reader: Reader) -
 
 def matrix_shown(reader: Reader) -> np.ndarray:
     """What the cells tell, as float32."""
-    script = "return [...document.querySelectorAll('#matrix tbody tr')].map(r => [...r.querySelectorAll('td')].map(c => c.ariaLabel))"
-    rows = reader.run(script)
-    return np.array([[np.float32(label.rsplit(": ", 1)[1]) for label in row] for row in rows], dtype=np.float32)
+    labels = reader.run("return [...document.querySelectorAll('#matrix tbody td')].map(cell => cell.ariaLabel)")
+    weights = np.array([np.float32(label.rsplit(": ", 1)[1]) for label in labels])
+    return weights.reshape(len(reader.all("#matrix tbody tr")), -1)
 
 
 def test_the_matrix_tells_each_weight_to_the_bit_and_the_mean_of_heads(reader: Reader) -> None:
