@@ -390,6 +390,7 @@ def test_joined_words_take_the_sum_over_keys_and_the_mean_over_queries(reader: R
     assert [e.text for e in reader.all("#left .label")] == ["<s>", "Elle", "s'est"]
     reader.choose("kind", "cross")
     assert [e.text for e in reader.all("#left .label")] == ["Elle", "s'est", "</s>"]
+    assert [e.text for e in reader.all("#right .label")] == ["She", "sat.", "</s>"]
     reader.choose("view", "matrix")
     reader.choose("head", 1)
     w = looks.cross_YHTS[1, 1].numpy().astype(np.float64)
@@ -398,6 +399,14 @@ def test_joined_words_take_the_sum_over_keys_and_the_mean_over_queries(reader: R
     shown = matrix_shown(reader)
     np.testing.assert_allclose(shown, expected, rtol=1e-6)
     np.testing.assert_allclose(shown.sum(1), 1, atol=1e-6)
+
+
+def test_joined_words_have_characters_for_their_bytes_and_take_in_no_tokens_that_were_cut(reader: Reader) -> None:
+    reader.open(toy_looks(["▁5", "<0xE2>", "<0x82>", "<0xAC>", "…", "</s>"], ["▁a", "<0xFF>", "…", "▁b", "</s>"]))
+    reader.join()
+    assert [e.text for e in reader.all("#left .label")] == ["5€", "…", "</s>"]
+    reader.choose("kind", "cross")
+    assert [e.text for e in reader.all("#left .label")] == ["a\N{REPLACEMENT CHARACTER}", "…", "b", "</s>"]
 
 
 def test_small_multiples_name_the_strongest_of_each_head_and_of_all(reader: Reader) -> None:
@@ -444,6 +453,7 @@ def test_a_page_prints_as_one_sheet_in_black_on_white_without_controls(reader: R
     style = "const s = getComputedStyle(document.body); return [s.backgroundColor, s.color]"
     assert reader.run(style) == ["rgb(255, 255, 255)", "rgb(0, 0, 0)"] != [screen]
     assert not [e for e in reader.all("[name=view], [name=kind], #all, [name=fixed]") if e.is_displayed()]
+    assert not [e for e in reader.all(".hint") if e.is_displayed()]
     reader.screenshot(f"{view}-printed", width=800)
     reader.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
 

@@ -54,7 +54,8 @@ function unpack(kind) {
   return { Y, H, Q, K, data };
 }
 
-const isSpecial = (label) => label === "<s>" || label === "</s>";
+// What is no piece of a word: begin and end of a sentence, and the tokens that a picture has no room for.
+const isSpecial = (label) => ["<s>", "</s>", "…"].includes(label);
 
 // To which word each token belongs. ▁ begins one.
 function wordOf(labels) {
@@ -68,7 +69,13 @@ function wordOf(labels) {
 function joinLabels(labels) {
   const words = [];
   wordOf(labels).forEach((word, i) => { words[word] = (words[word] ?? "") + labels[i]; });
-  return words.map((word) => word.replace(/^▁(?=.)/u, ""));
+  return words.map((word) => withCharacters(word.replace(/^▁(?=.)/u, "")));
+}
+
+// SentencePiece writes a character that is in no piece as its bytes: <0xE2><0x82><0xAC>.
+function withCharacters(word) {
+  return word.replace(/(<0x[0-9A-F]{2}>)+/g, (bytes) =>
+    new TextDecoder().decode(Uint8Array.from(bytes.match(/[0-9A-F]{2}(?=>)/g), (digits) => parseInt(digits, 16))));
 }
 
 // A word is looked at as much as all of its pieces, and looks as its pieces do on average: rows still sum to 1.
@@ -135,6 +142,8 @@ function labelOf(text) {
   else label.append(text);
   return label;
 }
+
+const hint = (text) => element("span", { className: "hint", textContent: text });
 
 function option(type, name, value, content, checked) {
   const input = element("input", { type, name, value, checked });
@@ -321,9 +330,9 @@ function drawDetail(heads, token) {
   const detail = byId("detail");
   if (!token) {
     detail.replaceChildren(
-      element("p", {}, "Point at a token to see only its lines, and its weights as numbers."),
-      element("p", {}, "With the keyboard: Tab to a column, then ↑ ↓ ← →."),
-      element("p", {}, "Click or Enter keeps the token, Esc lets it go."));
+      hint("Point at a token to see only its lines, and its weights as numbers."),
+      hint("With the keyboard: Tab to a column, then ↑ ↓ ← →."),
+      hint("Click or Enter keeps the token, Esc lets it go."));
     return;
   }
   const { rows, columns, Q, K } = shown();
@@ -401,7 +410,7 @@ function drawMatrix() {
     element("tbody", {}, ...rows.map((text, row) =>
       element("tr", {}, element("th", { scope: "row" }, labelOf(text)), ...cells[row]))));
   byId("scale-top").textContent = rounded(top);
-  byId("cell-value").textContent = "Point at a cell, or move to it with Tab and the arrow keys, for its exact weight.";
+  byId("cell-value").replaceChildren(hint("Point at a cell, or move to it with Tab and the arrow keys, for its exact weight."));
   fitMatrix();
 }
 
@@ -466,7 +475,8 @@ function drawWhere() {
     element("div", { className: "layer" }, element("h3", { textContent: `Layer ${layer + 1}` }),
       element("div", { className: "strips" }, ...line.map((strip) => stripButton(strip, columns, strip === best))))));
   rove(stripButtons(), 0);
-  byId("strip-value").textContent = "Point at a picture, or move to it with Tab and the arrow keys, for its strongest tokens. Click or Enter opens it among the heads.";
+  byId("strip-value").replaceChildren(hint(
+    "Point at a picture, or move to it with Tab and the arrow keys, for its strongest tokens. Click or Enter opens it among the heads."));
 }
 
 function stripButton({ layer, head, weights, named }, columns, isBest) {
