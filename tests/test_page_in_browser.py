@@ -147,6 +147,8 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = Chrome(options=options, service=Service(executable_path=CHROMEDRIVER))
     try:
+        # Or a new page, still without the focus, tells no element when it gets it.
+        driver.execute_cdp_cmd("Emulation.setFocusEmulationEnabled", {"enabled": True})
         yield Reader(driver, folder)
     finally:
         driver.quit()
@@ -170,17 +172,15 @@ def test_labels_never_overlap_and_none_is_cut_off(reader: Reader, count: int, wi
         words(count, long=True), words(count, long=True)[::-1], n_layers=2, n_heads=8, text="A text. " * 40
     )
     reader.open(looks, width=width)
-    for kind in ["encoder", "cross"]:
-        reader.choose("kind", kind)
-        for view in VIEWS:
-            reader.choose("view", view)
-            if view == "head":
-                reader.run("document.querySelectorAll('#left button')[2].click()")
-            found = reader.run(GEOMETRY)
-            assert found["faults"] == [], f"{kind}, {view}"
-            assert found["count"] > 2 * (count if view != "where" else 8)
-            if kind == "cross":
-                reader.screenshot(f"{view}-{count}", width=width)
+    reader.choose("kind", "cross")
+    for view in VIEWS:
+        reader.choose("view", view)
+        if view == "head":
+            reader.run("document.querySelectorAll('#left button')[2].click()")
+        found = reader.run(GEOMETRY)
+        assert found["faults"] == [], view
+        assert found["count"] > 2 * count
+        reader.screenshot(f"{view}-{count}", width=width)
 
 
 def test_the_look_at_labels_sees_what_overlaps_or_is_cut(reader: Reader) -> None:
@@ -285,12 +285,13 @@ def test_a_token_that_is_pointed_at_shows_only_its_own_lines_and_weights(reader:
     assert reader.lines() == everything
 
 
-def test_a_token_that_was_clicked_stays_until_escape(reader: Reader) -> None:
+def test_a_token_that_was_clicked_stays_until_a_second_click_or_escape(reader: Reader) -> None:
     looks = toy_looks(words(6), words(5))
     reader.open(looks)
-    reader.all("#left button")[2].click()
-    ActionChains(reader.driver).move_to_element(reader.one("h1")).perform()
-    assert {row for _, row, _ in reader.lines()} == {2}
+    for rows in [{2}, set(range(6)), {2}]:
+        click = ActionChains(reader.driver).click(reader.all("#left button")[2])
+        click.move_to_element(reader.one("h1")).perform()
+        assert {row for _, row, _ in reader.lines()} == rows
     reader.choose("layer", 0)
     assert reader.lines() == {line for line in weights_drawn(looks.encoder_YHSS[0].numpy()) if line[1] == 2}
     reader.run("document.querySelectorAll('#left button')[2].focus()")

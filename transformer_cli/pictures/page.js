@@ -357,8 +357,11 @@ const tokenOf = (node) => {
   return button ? { side: button.dataset.side, index: Number(button.dataset.index) } : null;
 };
 
+// What is shown when nothing is pointed at. A click leaves a focus behind, too, but none that is visible.
+const atRest = () => tokenOf(document.querySelector(".tokens button:focus-visible")) ?? pinned;
+
 function onToken({ target }) {
-  drawToken(tokenOf(target) ?? pinned);
+  drawToken(tokenOf(target) ?? atRest());
 }
 
 function onTokenClick({ target }) {
@@ -532,7 +535,7 @@ for (const name of ["mouseover", "focusin"]) {
   byId("matrix").addEventListener(name, onCell);
   byId("multiples").addEventListener(name, onStrip);
 }
-byId("stage").addEventListener("mouseleave", () => drawToken(tokenOf(document.activeElement) ?? pinned));
+byId("stage").addEventListener("mouseleave", () => drawToken(atRest()));
 byId("stage").addEventListener("focusout", () => drawToken(pinned));
 byId("stage").addEventListener("click", onTokenClick);
 byId("stage").addEventListener("keydown", onTokenKey);
