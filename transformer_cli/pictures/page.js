@@ -26,7 +26,13 @@ const PAPER = 700; // width of a printed page, in pixels, that both A4 and Lette
 const PER_ROW = 8; // heads beside each other among the small multiples, and colours
 const DASHES = ["none", "6 3", "2 2", "9 3 2 3"]; // for the first eight heads, the next eight, …
 
-const state = { view: "head", kind: "encoder", layer: Infinity, joined: false, heads: null, head: "mean", fixed: 0, mark: "" };
+const state = {
+  view: "head", kind: "encoder", joined: false,
+  layer: Infinity, // at first the last
+  heads: null, // of the head view: whether each is shown
+  head: "mean", // of the matrix
+  fixed: 0, mark: "", // the token that looks, and at which of them, or "" for the strongest
+};
 let pinned = null; // a token of the head view, as {side, index}
 
 const byId = (id) => document.getElementById(id);
@@ -88,7 +94,8 @@ function joinWeights({ Y, H, Q, K, data }, rows, columns) {
   for (let yh = 0; yh < Y * H; yh++)
     for (let q = 0; q < Q; q++)
       for (let k = 0; k < K; k++)
-        joined[(yh * joinedQ + rowWord[q]) * joinedK + columnWord[k]] += data[(yh * Q + q) * K + k] / pieces[rowWord[q]];
+        joined[(yh * joinedQ + rowWord[q]) * joinedK + columnWord[k]] +=
+          data[(yh * Q + q) * K + k] / pieces[rowWord[q]];
   return { Y, H, Q: joinedQ, K: joinedK, data: joined };
 }
 
@@ -152,7 +159,9 @@ function option(type, name, value, content, checked) {
 
 function headMark(head) {
   const mark = drawn("svg", { viewBox: "0 0 18 10", class: "mark", "aria-hidden": "true" });
-  mark.append(drawn("path", { d: "M0 5H18", "data-colour": head % PER_ROW, "stroke-dasharray": dashOf(head), "stroke-width": 4 }));
+  mark.append(drawn("path", {
+    d: "M0 5H18", "data-colour": head % PER_ROW, "stroke-dasharray": dashOf(head), "stroke-width": 4,
+  }));
   return mark;
 }
 
@@ -179,7 +188,8 @@ function buildPickers() {
   byId("layers").replaceChildren(
     ...range(Y).map((layer) => option("radio", "layer", layer, [String(layer + 1)], layer === state.layer)));
   byId("heads").replaceChildren(
-    ...range(H).map((head) => option("checkbox", "heads", head, [headMark(head), String(head + 1)], state.heads[head])));
+    ...range(H).map((head) =>
+      option("checkbox", "heads", head, [headMark(head), String(head + 1)], state.heads[head])));
   byId("head").replaceChildren(
     option("radio", "head", "mean", ["Mean"], state.head === "mean"),
     ...range(H).map((head) => option("radio", "head", head, [String(head + 1)], state.head === head)));
@@ -202,7 +212,8 @@ function buildTokens() {
 function fillColumn(side, labels) {
   const buttons = labels.map((text, index) => {
     const name = `${text}, ${index + 1} of ${labels.length}`;
-    const button = element("button", { type: "button", ariaLabel: name }, labelOf(text), element("span", { className: "number" }));
+    const number = element("span", { className: "number" });
+    const button = element("button", { type: "button", ariaLabel: name }, labelOf(text), number);
     button.setAttribute("aria-pressed", "false");
     button.dataset.side = side;
     button.dataset.index = index;
@@ -261,7 +272,8 @@ function draw() {
     where: () => `${name}: where one token looks, in every layer and head`,
   }[state.view]();
   byId("how").textContent = `${how} ${{
-    head: `A line is a weight: the stronger, the darker and thicker. A colour is a head. Lines under ${FAINTEST} are not drawn.`,
+    head: "A line is a weight: the stronger, the darker and thicker. A colour is a head. "
+      + `Lines under ${FAINTEST} are not drawn.`,
     matrix: "A row is a token that looks, a column a token looked at; a row sums to 1.",
     where: "A picture is a head, a bar a token in the sentence’s order, its height the weight from 0 to 1.",
   }[state.view]}`;
@@ -348,8 +360,9 @@ function drawDetail(heads, token) {
   detail.replaceChildren(
     element("h3", {}, labelOf(own[token.index]), left ? " looks at" : " is looked at by"),
     element("ul", {}, ...lines),
-    element("p", { className: "small" },
-      heads.length > 1 ? "The three strongest of each head. Beside the tokens: the mean of the heads shown." : "The three strongest."));
+    element("p", { className: "small" }, heads.length > 1
+      ? "The three strongest of each head. Beside the tokens: the mean of the heads shown."
+      : "The three strongest."));
 }
 
 const tokenOf = (node) => {
@@ -390,7 +403,9 @@ function onTokenKey(event) {
 let cells = []; // [row][column] of <td>
 
 const matrixWeight = (row, column) =>
-  state.head === "mean" ? meanAt(state.layer, range(shown().H), row, column) : weightAt(state.layer, state.head, row, column);
+  state.head === "mean"
+    ? meanAt(state.layer, range(shown().H), row, column)
+    : weightAt(state.layer, state.head, row, column);
 
 function drawMatrix() {
   const { rows, columns, Q, K } = shown();
@@ -413,7 +428,8 @@ function drawMatrix() {
     element("tbody", {}, ...rows.map((text, row) =>
       element("tr", {}, element("th", { scope: "row" }, labelOf(text)), ...cells[row]))));
   byId("scale-top").textContent = rounded(top);
-  byId("cell-value").replaceChildren(hint("Point at a cell, or move to it with Tab and the arrow keys, for its exact weight."));
+  byId("cell-value").replaceChildren(
+    hint("Point at a cell, or move to it with Tab and the arrow keys, for its exact weight."));
   fitMatrix();
 }
 
@@ -433,7 +449,8 @@ function onCell({ target }) {
   const { rows, columns } = shown();
   const row = Number(cell.dataset.row), column = Number(cell.dataset.column);
   for (const old of byId("matrix").querySelectorAll(".current")) old.classList.remove("current");
-  for (const one of [cell, cell.parentElement.cells[0], byId("matrix").rows[0].cells[column + 1]]) one.classList.add("current");
+  const ofRow = cell.parentElement.cells[0], ofColumn = byId("matrix").rows[0].cells[column + 1];
+  for (const one of [cell, ofRow, ofColumn]) one.classList.add("current");
   byId("cell-value").replaceChildren(
     labelOf(rows[row]), ` (${row + 1}) → `, labelOf(columns[column]), ` (${column + 1}) `,
     element("strong", { textContent: exact(matrixWeight(row, column)) }));
@@ -479,7 +496,8 @@ function drawWhere() {
       element("div", { className: "strips" }, ...line.map((strip) => stripButton(strip, columns, strip === best))))));
   rove(stripButtons(), 0);
   byId("strip-value").replaceChildren(hint(
-    "Point at a picture, or move to it with Tab and the arrow keys, for its strongest tokens. Click or Enter opens it among the heads."));
+    "Point at a picture, or move to it with Tab and the arrow keys, for its strongest tokens. "
+    + "Click or Enter opens it among the heads."));
 }
 
 function stripButton({ layer, head, weights, named }, columns, isBest) {
@@ -488,7 +506,8 @@ function stripButton({ layer, head, weights, named }, columns, isBest) {
     x: column + 0.1, y: 1 - weight, width: 0.8, height: weight, class: column === named ? "named" : "",
   })));
   const button = element("button", { type: "button", className: isBest ? "strip best" : "strip" },
-    element("span", { className: "top" }, element("span", { className: "nth", textContent: `Head ${head + 1}` }), rounded(weights[named])),
+    element("span", { className: "top" },
+      element("span", { className: "nth", textContent: `Head ${head + 1}` }), rounded(weights[named])),
     svg, labelOf(columns[named]));
   const words = strongest(weights, 5).map((column) => `${columns[column]} ${exact(weights[column])}`);
   button.ariaLabel = `Layer ${layer + 1}, head ${head + 1}: ${words.join(", ")}`;
