@@ -1,0 +1,471 @@
+"""The HTML page of attention in a real browser: what it draws, where its labels lie, and how it is used.
+
+Needs Chromium and its chromedriver. Screenshots of every view go to the folder $TFM_ARTEFACTS if that is set.
+"""
+
+import base64
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from selenium.webdriver import ActionChains, Chrome, ChromeOptions, Keys
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
+
+from tests.toy_looks import HOSTILE, toy_looks, words
+from transformer_cli.pictures.looks import Looks
+from transformer_cli.pictures.page import render
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+CHROMEDRIVER = shutil.which("chromedriver")
+pytestmark = pytest.mark.skipif(not (CHROMIUM and CHROMEDRIVER), reason="needs chromium and chromedriver")
+
+ARGUMENTS = [
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update"),
+]
+VIEWS = ["head", "matrix", "where"]
+
+# Labels and what stands beside them: those that overlap, reach over the page's edge, or are cut without an ellipsis.
+GEOMETRY = """
+const seen = [...document.querySelectorAll(".label, .number, .column, .nth, legend, .segments label, #what, #how")]
+    .filter((node) => node.checkVisibility() && node.getBoundingClientRect().width > 0);
+const boxes = seen.map((node) => node.getBoundingClientRect());
+const faults = [];
+const say = (node) => `${node.className || node.id || node.tagName} "${node.textContent}"`;
+const edge = document.documentElement.clientWidth;
+boxes.forEach((a, i) => {
+    const node = seen[i], vertical = getComputedStyle(node).writingMode !== "horizontal-tb";
+    if (a.left < -0.5 || a.right > edge + 0.5 || a.top + scrollY < 0) faults.push(`${say(node)} leaves the page`);
+    const [length, room, height, space] = vertical
+        ? [node.scrollHeight, node.clientHeight, node.scrollWidth, node.clientWidth]
+        : [node.scrollWidth, node.clientWidth, node.scrollHeight, node.clientHeight];
+    const cut = getComputedStyle(node).overflow === "hidden", ending = getComputedStyle(node).textOverflow;
+    if (cut && height > space + 2) faults.push(`${say(node)} is cut in its height`);
+    if (cut && length > room && node.title !== node.textContent) faults.push(`${say(node)} is cut and not told`);
+    if (cut && length > room && ending !== "ellipsis") faults.push(`${say(node)} is cut off`);
+    if (cut && room < 20 && length > room) faults.push(`${say(node)} has no room`);
+    for (let j = 0; j < i; j++) {
+        const b = boxes[j];
+        if (node.contains(seen[j]) || seen[j].contains(node)) continue;
+        const width = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+        const height = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+        if (width > 0.5 && height > 0.5) faults.push(`${say(node)} lies over ${say(seen[j])}`);
+    }
+});
+if (document.documentElement.scrollWidth > innerWidth) faults.push("the page is wider than its window");
+return {faults, count: seen.length};
+"""
+
+
+class Reader:
+    """Somebody with a mouse, a keyboard and a page before them."""
+
+    def __init__(self, driver: Chrome, folder: Path) -> None:
+        self.driver, self.folder = driver, folder
+        self.artefacts = Path(os.environ.get("TFM_ARTEFACTS", folder))
+
+    def open(self, looks: Looks, *, width: int = 1280) -> None:
+        path = self.folder / "page.html"
+        path.write_text(render(looks), encoding="utf-8")
+        self.driver.set_window_size(width, 1000)
+        ActionChains(self.driver).move_by_offset(0, 0).perform()
+        self.driver.get(path.as_uri())
+
+    def all(self, selector: str) -> list[Any]:
+        return self.driver.find_elements(By.CSS_SELECTOR, selector)
+
+    def one(self, selector: str) -> Any:
+        return self.driver.find_element(By.CSS_SELECTOR, selector)
+
+    def run(self, script: str, *arguments: object) -> Any:
+        return self.driver.execute_script(script, *arguments)
+
+    def choose(self, name: str, value: object) -> None:
+        self.run("document.querySelector(arguments[0]).click()", f"[name={name}][value='{value}']")
+
+    def join(self) -> None:
+        self.run("document.querySelector('[name=joined]').click()")
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            ActionChains(self.driver).send_keys(key).perform()
+
+    def focused(self) -> str:
+        """What has the focus: name of a control, its text, or where it lies."""
+        return str(
+            self.run(
+                "const e = document.activeElement;"
+                "return e.name || e.dataset.side || (e.dataset.row ? 'cell' : e.className) || e.id || e.tagName"
+            )
+        )
+
+    def tab_to(self, what: str) -> None:
+        for _ in range(60):
+            if self.focused().split(" ")[0] == what:
+                return
+            self.press(Keys.TAB)
+        raise AssertionError(f"Tab does not reach {what}")
+
+    def title(self) -> str:
+        return str(self.one("#what").text)
+
+    def lines(self) -> set[tuple[int, int, int]]:
+        """(head, row, column) of every line that is drawn."""
+        paths = self.run(
+            "return [...document.querySelectorAll('#lines path')].map(p => [p.dataset.head, p.getAttribute('d')])"
+        )
+        return {
+            (int(head), int(float(row) // 24), int(float(column) // 24))
+            for head, d in paths
+            for row, column in re.findall(r"M0 (\S+?)L100 ([\d.]+)", d)
+        }
+
+    def messages(self) -> list[Any]:
+        return list(self.driver.get_log("browser"))
+
+    def screenshot(self, name: str, *, width: int) -> None:
+        """The whole page, also what lies below the window."""
+        picture = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True})["data"]
+        self.artefacts.mkdir(parents=True, exist_ok=True)
+        (self.artefacts / f"attention-{name}-{width}.png").write_bytes(base64.b64decode(picture))
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+    folder = tmp_path_factory.mktemp("browser")
+    options = ChromeOptions()
+    options.binary_location = str(CHROMIUM)
+    for argument in [*ARGUMENTS, f"--user-data-dir={folder / 'profile'}"]:
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = Chrome(options=options, service=Service(executable_path=CHROMEDRIVER))
+    try:
+        # Or a new page, still without the focus, tells no element when it gets it.
+        driver.execute_cdp_cmd("Emulation.setFocusEmulationEnabled", {"enabled": True})
+        yield Reader(driver, folder)
+    finally:
+        driver.quit()
+
+
+def weights_drawn(weights_HQK: np.ndarray) -> set[tuple[int, int, int]]:
+    """(head, row, column) of what is not too faint."""
+    return {(int(h), int(q), int(k)) for h, q, k in zip(*np.nonzero(weights_HQK >= np.float32(0.01)), strict=True)}
+
+
+def first_paint(reader: Reader) -> float:
+    """Milliseconds from the beginning of the navigation."""
+    script = "return performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
+    return float(WebDriverWait(reader.driver, 10, 0.05).until(lambda _: reader.run(script)))
+
+
+@pytest.mark.parametrize("width", [1280, 800])
+@pytest.mark.parametrize("count", [5, 30, 60])
+def test_labels_never_overlap_and_none_is_cut_off(reader: Reader, count: int, width: int) -> None:
+    looks = toy_looks(
+        words(count, long=True), words(count, long=True)[::-1], n_layers=2, n_heads=8, text="A text. " * 40
+    )
+    reader.open(looks, width=width)
+    reader.choose("kind", "cross")
+    for view in VIEWS:
+        reader.choose("view", view)
+        if view == "head":
+            reader.run("document.querySelectorAll('#left button')[2].click()")
+        found = reader.run(GEOMETRY)
+        assert found["faults"] == [], view
+        assert found["count"] > 2 * count
+        reader.screenshot(f"{view}-{count}", width=width)
+
+
+def test_the_look_at_labels_sees_what_overlaps_or_is_cut(reader: Reader) -> None:
+    reader.open(toy_looks(words(5, long=True), words(5)))
+    assert reader.run(GEOMETRY)["faults"] == []
+    reader.run("document.querySelector('.tokens li').style.setProperty('margin-bottom', '-12px')")
+    assert [fault for fault in reader.run(GEOMETRY)["faults"] if "lies over" in fault]
+    reader.open(toy_looks(words(5, long=True), words(5)))
+    reader.run("document.querySelector('.label').style.setProperty('text-overflow', 'clip')")
+    assert [fault for fault in reader.run(GEOMETRY)["faults"] if "cut off" in fault]
+
+
+def test_nobody_hears_anything_on_the_console_in_any_view(reader: Reader) -> None:
+    reader.messages()
+    reader.open(toy_looks(words(7), words(6)))
+    for kind in ["encoder", "decoder", "cross"]:
+        reader.choose("kind", kind)
+        for view in VIEWS:
+            reader.choose("view", view)
+            reader.join()
+    reader.choose("view", "head")
+    for button in reader.all("#none, #all"):
+        button.click()
+    assert reader.messages() == []
+    assert reader.run("return performance.getEntriesByType('resource').map(e => e.name)") == []
+
+
+def test_the_policy_refuses_scripts_and_the_network(reader: Reader) -> None:
+    reader.open(toy_looks(words(3), words(3)))
+    blocked = reader.driver.execute_async_script(
+        "const done = arguments[0], blocked = [];"
+        "addEventListener('securitypolicyviolation', e => blocked.push(e.effectiveDirective));"
+        "const script = document.createElement('script'); script.textContent = 'window.broken = 1';"
+        "document.body.append(script);"
+        "fetch('http://127.0.0.1:9/').catch(() => setTimeout(() => done([blocked, window.broken ?? 0]), 50));"
+    )
+    assert blocked == [["script-src-elem", "connect-src"], 0]
+    reader.messages()  # which say so
+
+
+def test_hostile_tokens_are_shown_as_they_are(reader: Reader) -> None:
+    reader.messages()
+    reader.open(toy_looks(HOSTILE, HOSTILE[::-1], text="</script><script>window.broken=1</script>"))
+    reader.choose("kind", "cross")
+    for side, expected in [("left", HOSTILE[::-1]), ("right", HOSTILE)]:
+        labels = reader.run(
+            f"return [...document.querySelectorAll('#{side} .label')].map(e => [e.textContent, e.title])"
+        )
+        assert labels == [[token, token] for token in expected]
+    for view in VIEWS:
+        reader.choose("view", view)
+        assert reader.run(GEOMETRY)["faults"] == []
+        reader.screenshot(f"{view}-hostile", width=1280)
+    assert reader.run("return window.broken ?? 0") == 0
+    assert reader.messages() == []
+
+
+def test_a_line_stands_for_every_weight_that_is_not_too_faint(reader: Reader) -> None:
+    looks = toy_looks(words(6), words(5))
+    reader.open(looks)
+    for kind, weights in [
+        ("encoder", looks.encoder_YHSS),
+        ("decoder", looks.decoder_YHTT),
+        ("cross", looks.cross_YHTS),
+    ]:
+        reader.choose("kind", kind)
+        for layer in range(2):
+            reader.choose("layer", layer)
+            assert reader.lines() == weights_drawn(weights[layer].numpy())
+    reader.choose("heads", 1)
+    assert {head for head, _, _ in reader.lines()} == {0, 2, 3}
+    assert reader.title() == "Cross-attention, layer 2 of 2, heads 1, 3, 4"
+    reader.one("#none").click()
+    assert reader.lines() == set()
+
+
+@pytest.mark.parametrize("how", ["mouse", "keyboard"])
+def test_a_token_that_is_pointed_at_shows_only_its_own_lines_and_weights(reader: Reader, how: str) -> None:
+    looks = toy_looks(words(6), words(5))
+    weights = looks.cross_YHTS[1].numpy()
+    reader.open(looks)
+    reader.choose("kind", "cross")
+    everything = weights_drawn(weights)
+    for side, index in [("left", 2), ("right", 3)]:
+        button = reader.all(f"#{side} button")[index]
+        if how == "mouse":
+            ActionChains(reader.driver).move_to_element(button).perform()
+        else:
+            reader.run("arguments[0].focus()", button)
+        of_token = {line for line in everything if line[1 if side == "left" else 2] == index}
+        assert reader.lines() == of_token != everything
+        mean = weights.mean(0)[index] if side == "left" else weights.mean(0)[:, index]
+        numbers = [e.text for e in reader.all(f"#{'right' if side == 'left' else 'left'} .number")]
+        assert numbers == [f"{weight:.2f}" if weight >= 0.005 else "" for weight in mean.astype(np.float64)]
+        text = reader.one("#detail").text
+        assert text.startswith(f"{(looks.written if side == 'left' else looks.source)[index]}")
+        assert f"{(weights[0, index] if side == 'left' else weights[0, :, index]).max():.2f}" in text
+    if how == "mouse":
+        ActionChains(reader.driver).move_to_element(reader.one("h1")).perform()
+    else:
+        reader.run("document.activeElement.blur()")
+    assert reader.lines() == everything
+
+
+def test_a_token_that_was_clicked_stays_until_a_second_click_or_escape(reader: Reader) -> None:
+    looks = toy_looks(words(6), words(5))
+    reader.open(looks)
+    for rows in [{2}, set(range(6)), {2}]:
+        click = ActionChains(reader.driver).click(reader.all("#left button")[2])
+        click.move_to_element(reader.one("h1")).perform()
+        assert {row for _, row, _ in reader.lines()} == rows
+    reader.choose("layer", 0)
+    assert reader.lines() == {line for line in weights_drawn(looks.encoder_YHSS[0].numpy()) if line[1] == 2}
+    reader.run("document.querySelectorAll('#left button')[2].focus()")
+    reader.press(Keys.ESCAPE)
+    assert {row for _, row, _ in reader.lines()} == set(range(6))
+
+
+def test_the_keyboard_alone_reaches_and_changes_everything(reader: Reader) -> None:
+    reader.open(toy_looks(words(6), words(5)))
+    reader.tab_to("view")
+    reader.tab_to("kind")
+    reader.press(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+    assert reader.title() == "Cross-attention, layer 2 of 2, all 4 heads"
+    reader.tab_to("layer")
+    reader.press(Keys.ARROW_LEFT)
+    assert reader.title() == "Cross-attention, layer 1 of 2, all 4 heads"
+    reader.tab_to("joined")
+    reader.tab_to("heads")
+    reader.press(Keys.SPACE)
+    assert reader.title() == "Cross-attention, layer 1 of 2, heads 2, 3, 4"
+    reader.tab_to("none")
+    reader.press(Keys.ENTER)
+    assert reader.title() == "Cross-attention, layer 1 of 2, no head"
+    reader.run("document.body.tabIndex = -1; document.body.focus()")
+    reader.tab_to("all")
+    reader.press(Keys.ENTER)
+    reader.tab_to("left")
+    reader.press(Keys.ARROW_DOWN, Keys.ARROW_DOWN)
+    assert {row for _, row, _ in reader.lines()} == {2}
+    reader.press(Keys.ARROW_RIGHT, Keys.END)
+    assert {column for _, _, column in reader.lines()} == {5}
+    outline = reader.run("return getComputedStyle(document.activeElement).outlineStyle")
+    assert outline == "solid"
+
+
+def test_the_keyboard_moves_through_matrix_and_small_multiples(reader: Reader) -> None:
+    looks = toy_looks(words(6), words(5))
+    reader.open(looks)
+    reader.tab_to("view")
+    reader.press(Keys.ARROW_RIGHT)
+    reader.tab_to("head")
+    reader.press(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+    assert reader.title() == "Encoder self-attention, layer 2 of 2, head 2"
+    reader.tab_to("cell")
+    reader.press(Keys.ARROW_DOWN, Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+    assert np.float32(reader.one("#cell-value strong").text) == looks.encoder_YHSS[1, 1, 1, 2].numpy()
+    reader.run("document.querySelector('[name=view]:checked').focus()")
+    reader.press(Keys.ARROW_RIGHT)
+    reader.tab_to("fixed")
+    reader.press(Keys.ARROW_RIGHT)
+    assert reader.one("#strongest").text.startswith(looks.source[1])
+    reader.tab_to("mark")
+    reader.press(Keys.ARROW_DOWN)
+    best = looks.encoder_YHSS[:, :, 1, 0].numpy().max()
+    assert np.float32(reader.one("#strongest strong").text.split(": ")[1]) == best
+    reader.tab_to("strip")
+    reader.press(Keys.ARROW_DOWN, Keys.ARROW_RIGHT)
+    assert reader.one("#strip-value").text.startswith("Layer 2, head 2: ")
+    reader.press(Keys.ENTER)
+    assert reader.title() == "Encoder self-attention, layer 2 of 2, head 2"
+    assert {(head, row) for head, row, _ in reader.lines()} == {(1, 1)}
+    assert reader.focused() == "left"
+
+
+def matrix_shown(reader: Reader) -> np.ndarray:
+    """What the cells tell, as float32."""
+    labels = reader.run("return [...document.querySelectorAll('#matrix tbody td')].map(cell => cell.ariaLabel)")
+    weights = np.array([np.float32(label.rsplit(": ", 1)[1]) for label in labels])
+    return weights.reshape(len(reader.all("#matrix tbody tr")), -1)
+
+
+def test_the_matrix_tells_each_weight_to_the_bit_and_the_mean_of_heads(reader: Reader) -> None:
+    looks = toy_looks(words(6), words(5), n_heads=3)
+    reader.open(looks)
+    reader.choose("view", "matrix")
+    reader.choose("kind", "cross")
+    mean = looks.cross_YHTS[1].numpy().astype(np.float64).mean(0)
+    np.testing.assert_allclose(matrix_shown(reader), mean, rtol=1e-7)
+    for head in range(3):
+        reader.choose("head", head)
+        weights = looks.cross_YHTS[1, head].numpy()
+        assert np.array_equal(matrix_shown(reader), weights)
+        printed = reader.run("return [...document.querySelectorAll('#matrix tbody td')].map(cell => cell.innerText)")
+        assert printed == [f"{w:.2f}"[1:] if w >= 0.005 else "" for w in weights.astype(np.float64).flatten()]
+    cell = reader.all("#matrix tbody td")[9]  # row 2, column 4
+    ActionChains(reader.driver).move_to_element(cell).perform()
+    assert np.float32(reader.one("#cell-value strong").text) == looks.cross_YHTS[1, 2, 1, 3].numpy()
+
+
+def test_joined_words_take_the_sum_over_keys_and_the_mean_over_queries(reader: Reader) -> None:
+    source, written = ["▁She", "▁sa", "t", ".", "</s>"], ["▁El", "le", "▁s'est", "</s>"]
+    looks = toy_looks(source, written)
+    reader.open(looks)
+    reader.join()
+    assert [e.text for e in reader.all("#left .label")] == ["She", "sat.", "</s>"]
+    reader.choose("kind", "decoder")
+    assert [e.text for e in reader.all("#left .label")] == ["<s>", "Elle", "s'est"]
+    reader.choose("kind", "cross")
+    assert [e.text for e in reader.all("#left .label")] == ["Elle", "s'est", "</s>"]
+    assert [e.text for e in reader.all("#right .label")] == ["She", "sat.", "</s>"]
+    reader.choose("view", "matrix")
+    reader.choose("head", 1)
+    w = looks.cross_YHTS[1, 1].numpy().astype(np.float64)
+    rows = np.stack([(w[0] + w[1]) / 2, w[2], w[3]])
+    expected = np.stack([rows[:, 0], rows[:, 1:4].sum(1), rows[:, 4]], axis=1)
+    shown = matrix_shown(reader)
+    np.testing.assert_allclose(shown, expected, rtol=1e-6)
+    np.testing.assert_allclose(shown.sum(1), 1, atol=1e-6)
+
+
+def test_joined_words_have_characters_for_their_bytes_and_take_in_no_tokens_that_were_cut(reader: Reader) -> None:
+    reader.open(toy_looks(["▁5", "<0xE2>", "<0x82>", "<0xAC>", "…", "</s>"], ["▁a", "<0xFF>", "…", "▁b", "</s>"]))
+    reader.join()
+    assert [e.text for e in reader.all("#left .label")] == ["5€", "…", "</s>"]
+    reader.choose("kind", "cross")
+    assert [e.text for e in reader.all("#left .label")] == ["a\N{REPLACEMENT CHARACTER}", "…", "b", "</s>"]
+
+
+def test_small_multiples_name_the_strongest_of_each_head_and_of_all(reader: Reader) -> None:
+    looks = toy_looks(words(6), words(5), n_layers=3)
+    reader.open(looks)
+    reader.choose("view", "where")
+    reader.choose("kind", "cross")
+    reader.choose("fixed", 2)
+    weights = looks.cross_YHTS[:, :, 2].numpy()
+    assert [e.text for e in reader.all(".strip .label")] == [looks.source[k] for k in weights.argmax(-1).flatten()]
+    layer, head, key = np.unravel_index(weights.argmax(), weights.shape)
+    assert reader.one("#strongest").text.split() == (
+        f"{looks.written[2]} looks most at {looks.source[key]} in layer {layer + 1}, head {head + 1}: "
+        f"{reader.one('#strongest strong').text.split(': ')[1]}".split()
+    )
+    assert np.float32(reader.one("#strongest strong").text.split(": ")[1]) == weights.max()
+    best = reader.one(".strip.best")
+    assert (best.get_attribute("data-layer"), best.get_attribute("data-head")) == (str(layer), str(head))
+
+
+def test_more_heads_than_colours_differ_in_their_dashes(reader: Reader) -> None:
+    reader.open(toy_looks(words(5), words(5), n_heads=16))
+    script = (
+        "return [...document.querySelectorAll('#heads .mark path')]"
+        ".map(p => getComputedStyle(p).stroke + getComputedStyle(p).strokeDasharray)"
+    )
+    assert len(set(reader.run(script))) == 16
+    reader.screenshot("head-16-heads", width=1280)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_page_prints_as_one_sheet_in_black_on_white_without_controls(reader: Reader, view: str) -> None:
+    dark = {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
+    reader.open(toy_looks(words(20), words(20)))
+    reader.choose("view", view)
+    reader.run("addEventListener('beforeprint', () => { window.printed = true; })")
+    reader.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", dark)
+    screen = reader.run("return getComputedStyle(document.body).backgroundColor")
+    pdf = base64.b64decode(reader.driver.execute_cdp_cmd("Page.printToPDF", {})["data"])
+    assert reader.run("return window.printed")
+    assert pdf.startswith(b"%PDF")
+    assert len(re.findall(rb"/Type\s*/Page\b", pdf)) == 1
+    reader.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {**dark, "media": "print"})
+    style = "const s = getComputedStyle(document.body); return [s.backgroundColor, s.color]"
+    assert reader.run(style) == ["rgb(255, 255, 255)", "rgb(0, 0, 0)"] != [screen]
+    assert not [e for e in reader.all("[name=view], [name=kind], #all, [name=fixed]") if e.is_displayed()]
+    assert not [e for e in reader.all(".hint") if e.is_displayed()]
+    reader.screenshot(f"{view}-printed", width=800)
+    reader.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
+
+
+@pytest.mark.parametrize("openings", [1, pytest.param(5, marks=pytest.mark.slow)])
+def test_a_large_page_paints_soon(reader: Reader, openings: int, figures: Callable[[str, str], None]) -> None:
+    looks = toy_looks(words(30), words(30), n_layers=6, n_heads=8)
+    milliseconds = []
+    for _ in range(openings):
+        reader.open(looks)
+        milliseconds.append(first_paint(reader))
+    figures(f"attention page, first contentful paint, best of {openings}", f"{min(milliseconds):.0f} ms")
+    assert min(milliseconds) > 0
+    assert openings == 1 or min(milliseconds) <= 1000
