@@ -13,6 +13,7 @@ ORDER = [
     "cli",
     "commands",
     "benchmarks",
+    "pictures",
     "training",
     "evaluation",
     "export",
