@@ -114,6 +114,31 @@ COMMANDS = {
             "--device": _DEVICE,
         },
     ),
+    "attention": Command(
+        "draw where a model looks while it translates a sentence",
+        'tfm attention "She sat down in the chair, it was very comfortable."',
+        "transformer_cli.commands.attention:run",
+        {
+            "--checkpoint": Flag(
+                "checkpoint",
+                "model file, checkpoint or run directory (default: the newest run)",
+                repeated=True,  # to be refused: the last would win in silence
+            ),
+            "--beam": _BEAM,
+            "--input": Flag("input", "file with a sentence a line, or a sentence, a tab and a translation"),
+            "--translation": Flag("translation", "look at this one instead of the model's own"),
+            "--output": Flag("output", "file: .html (default: attention.html), .png, .svg or .json"),
+            "--overwrite": Flag("overwrite", "replace --output if it exists", bool),
+            "--words": Flag("words", "join the pieces of a word", bool),
+            "--link": Flag("link", 'two words, as "it chair": tell which head looks most from the first to the second'),
+            "--kind": Flag("kind", "of .png and .svg: cross (default), encoder or decoder"),
+            "--layer": Flag("layer", "of .png and .svg: this layer, from 1 (default: all)", int),
+            "--head": Flag("head", "of .png and .svg: this head, from 1 (default: all)", int),
+            "--mean": Flag("mean", "of .png and .svg: the mean of the heads of each layer", bool),
+            "--device": _DEVICE,
+        },
+        argument=Flag("sentence", "the sentence to translate"),
+    ),
     "average": Command(
         "average the weights of several models, or of a run's last checkpoints",
         "tfm average --last 5 --output average.safetensors",

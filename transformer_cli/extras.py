@@ -5,7 +5,7 @@ from types import ModuleType
 
 from transformer_cli.errors import EnvironmentFault
 
-EXTRAS = {"ctranslate2": "export", "transformers": "export"}
+EXTRAS = {"ctranslate2": "export", "transformers": "export", "matplotlib": "plots"}
 
 
 def imported(name: str, *, needs: str) -> ModuleType:
