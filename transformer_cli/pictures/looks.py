@@ -86,11 +86,11 @@ def look(
     Without `finished` it does not write an EOS. Raises CheckpointError where it finds no numbers.
     """
     source, target = tokenizers.source, tokenizers.target
-    read = [source.eos_id] if not source_ids else [*source_ids, source.eos_id]
+    heard = [*source_ids, source.eos_id]
     written = [*target_ids, target.eos_id] if finished else list(target_ids)
     target_in = [target.bos_id, *written[:-1]]
     device = next(model.parameters()).device
-    found = model.attention_weights(torch.tensor([read], device=device), torch.tensor([target_in], device=device))
+    found = model.attention_weights(torch.tensor([heard], device=device), torch.tensor([target_in], device=device))
     weights = {kind: torch.stack([layer_BHRC[0] for layer_BHRC in layers]) for kind, layers in found.items()}
     if not all(x_YHRC.isfinite().all() for x_YHRC in weights.values()):
         raise CheckpointError(
@@ -98,7 +98,7 @@ def look(
             " use an earlier checkpoint"
         )
     return Looks(
-        source=source.pieces(read),
+        source=source.pieces(heard),
         read=target.pieces(target_in),
         written=target.pieces(written),
         encoder_YHSS=weights["encoder"].float().cpu(),
@@ -236,7 +236,7 @@ def spans(labels: Sequence[str], word: str) -> list[range]:
         shown = " " if label in ENDS else label.replace(WORD_START, " ")
         text += shown
         owners += [i] * len(shown)
-    matches = re.finditer(rf"(?<!\w){re.escape(word)}(?!\w)", text, re.IGNORECASE)
+    matches = re.finditer(rf"(?:(?<!\w)|(?=\W)){re.escape(word)}(?:(?!\w)|(?<=\W))", text, re.IGNORECASE)
     return [range(owners[match.start()], owners[match.end() - 1] + 1) for match in matches]
 
 
