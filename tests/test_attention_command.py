@@ -260,3 +260,16 @@ def test_a_disk_that_is_full_leaves_no_half_a_picture(folder: Path, monkeypatch:
 
     monkeypatch.setattr("transformer_cli.commands.attention.to_json", full)
     refused([*ATTENTION, SENTENCE, "--output", "a.json"], folder, code=5, says=["a.json", "No space left"])
+
+
+def test_a_sentence_may_have_an_equals_sign_and_needs_quotes(folder: Path) -> None:
+    assert weights_of(folder, "a = b", "--translation", "d")["source_text"].replace(" ", "") == "a⁇b"
+    refused([*ATTENTION, "a", "b", "c"], folder, code=2, says=["'b': a second sentence after 'a'", "in quotes"])
+
+
+def test_by_default_it_writes_a_page(folder: Path) -> None:
+    ran = attention(folder, SENTENCE, "--translation", "d e")
+    page = (folder / "attention.html").read_text(encoding="utf-8")
+    assert ran.out.decode() == "attention.html: a b c → d e\n"
+    assert page.startswith("<!DOCTYPE html>")
+    assert "translation given" in page

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 from transformer_cli import __version__
 from transformer_cli.environment import concealed
-from transformer_cli.errors import ConfigError, EnvironmentFault, Stopped, TfmError, printable
+from transformer_cli.errors import ConfigError, EnvironmentFault, Stopped, TfmError, printable, quoted
 from transformer_cli.registry import did_you_mean
 
 SPEAKING_S = 3.0
@@ -286,7 +286,14 @@ def _run_command(name: str, arguments: list[str]) -> int:
         return 0
     parsed = parser.parse_intermixed_args(arguments)
     flags = {flag.key: value for option, flag in command.flags.items() if (value := _value(parsed, option)) is not None}
-    if command.argument and (bare := [word for word in parsed.overrides if "=" not in word]):
+    # No key has a blank in it, but a sentence may have a = sign.
+    bare = [word for word in parsed.overrides if "=" not in word or " " in word.partition("=")[0]]
+    if command.argument and bare:
+        if len(bare) > 1:
+            raise ConfigError(
+                f"{quoted(bare[1])}: a second {command.argument.key} after {quoted(bare[0])}."
+                " Give one, in quotes if it has blanks, or write key=value"
+            )
         flags[command.argument.key] = bare[0]
         parsed.overrides.remove(bare[0])
 
