@@ -52,7 +52,7 @@ def overlaps(boxes: Sequence[Bbox], others: Sequence[Bbox]) -> np.ndarray:
         ("encoder", 2, 1, 1, False),
         ("cross", 3, 2, 4, False),
         ("cross", 60, 1, 1, False),
-        ("decoder", 60, 2, 8, False),
+        ("decoder", 60, 2, 4, False),
         ("encoder", 30, 2, 3, True),
     ],
 )

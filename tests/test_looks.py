@@ -260,9 +260,12 @@ LABELS = st.lists(st.sampled_from(["▁a", "b", "▁", ",", "▁cd", "é"]), min
 
 
 @settings(max_examples=60, deadline=None)
-@given(LABELS, LABELS, st.integers(3, 12))
-def test_rows_still_sum_to_one_whatever_is_joined_and_cut(source: list[str], target: list[str], longest: int) -> None:
-    looks = made_up([*source, "</s>"], ["<s>", *target], [*target, "</s>"])
+@given(LABELS, LABELS, st.integers(3, 12), st.booleans())
+def test_rows_still_sum_to_one_whatever_is_joined_and_cut(
+    source: list[str], target: list[str], longest: int, finished: bool
+) -> None:
+    written = [*target, "</s>"] if finished else target
+    looks = made_up([*source, "</s>"], ["<s>", *written[:-1]], written)
     for fewer in (joined(looks), shortened(looks, longest), shortened(joined(looks), longest)):
         for kind in KINDS:
             seen = view(fewer, kind)
@@ -277,9 +280,9 @@ def test_of_a_long_sentence_the_middle_becomes_one() -> None:
     source, target = [f"▁s{i}" for i in range(500)], [f"▁t{i}" for i in range(69)]
     looks = made_up([*source, "</s>"], ["<s>", *target], [*target, "</s>"], layers=1, heads=1)
     short = shortened(looks)
-    assert short.source == [*source[:58], "…", "</s>"]
-    assert short.read == ["<s>", *target[:57], "…", "▁t68"]
-    assert short.written == [*target[:58], "…", "</s>"]
+    assert short.source == [*source[:58], "▁…", "</s>"]
+    assert short.read == ["<s>", *target[:57], "▁…", "▁t68"]
+    assert short.written == [*target[:58], "▁…", "</s>"]
     assert short.notes == [
         "of 501 source tokens the first 58 and the last are shown, the others as one: …;"
         " of 70 target tokens the first 58 and the last are shown, the others as one: …"
@@ -288,6 +291,11 @@ def test_of_a_long_sentence_the_middle_becomes_one() -> None:
     torch.testing.assert_close(short.cross_YHTS[:, :, :58, :58], w[:, :, :58, :58])
     torch.testing.assert_close(short.cross_YHTS[:, :, 0, 58], w[:, :, 0, 58:500].sum(-1))
     torch.testing.assert_close(short.cross_YHTS[:, :, 58, 59], w[:, :, 58:69, 500].mean(-1))
+
+
+def test_what_is_left_out_is_no_word_however_it_is_written() -> None:
+    looks = made_up(["▁"] + ["字"] * 99 + ["</s>"], ["<s>"], ["</s>"], layers=1, heads=1)
+    assert shortened(looks).source == ["▁"] + ["字"] * 57 + ["▁…", "</s>"]
 
 
 def test_a_sentence_that_fits_is_left_as_it_is() -> None:

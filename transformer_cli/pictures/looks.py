@@ -5,7 +5,7 @@ Shapes: Y layers, H heads, S source, T target, R rows, which look, C columns, wh
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -20,7 +20,7 @@ from transformer_cli.schema import AttentionKind
 LONGEST_PICTURE = 60  # tokens a side; more could not be read
 WORD_START = "▁"  # SentencePiece's mark
 ENDS = ("<s>", "</s>")  # what no text is encoded as
-OTHERS = "…"  # label of the tokens that a picture has no room for
+OTHERS = f"{WORD_START}…"  # label of the tokens that a picture has no room for
 _BYTES = re.compile("(?:<0x[0-9A-F]{2}>)+")  # what SentencePiece writes a character with that is in no piece
 
 
@@ -117,7 +117,7 @@ def look(
 def joined(looks: Looks) -> Looks:
     """With words for their pieces."""
     read, written, source = (_words(labels) for labels in (looks.read, looks.written, looks.source))
-    return _grouped(looks, source, read, written, note="pieces joined into words")
+    return _grouped(looks, source, read, written, label=_word, note="pieces joined into words")
 
 
 def _words(labels: Sequence[str]) -> list[range]:
@@ -135,16 +135,15 @@ def shortened(looks: Looks, longest: int = LONGEST_PICTURE) -> Looks:
 
     It is looked at as much as all of them together, and looks as they do on average.
     """
-    sides = {"source": looks.source, "target": looks.read}
     notes = [
-        f"of {len(labels)} {side} tokens the first {longest - 2} and the last are shown, the others as one: {OTHERS}"
-        for side, labels in sides.items()
+        f"of {len(labels)} {side} tokens the first {longest - 2} and the last are shown, the others as one: …"
+        for side, labels in (("source", looks.source), ("target", max(looks.read, looks.written, key=len)))
         if len(labels) > longest
     ]
     if not notes:
         return looks
-    source, target = (_beginning(len(labels), longest) for labels in sides.values())
-    return _grouped(looks, source, target, target, note="; ".join(notes))
+    groups = (_beginning(len(labels), longest) for labels in (looks.source, looks.read, looks.written))
+    return _grouped(looks, *groups, label=_one_or_others, note="; ".join(notes))
 
 
 def _beginning(n: int, longest: int) -> list[range]:
@@ -153,14 +152,20 @@ def _beginning(n: int, longest: int) -> list[range]:
 
 
 def _grouped(
-    looks: Looks, source: Sequence[range], read: Sequence[range], written: Sequence[range], *, note: str
+    looks: Looks,
+    source: Sequence[range],
+    read: Sequence[range],
+    written: Sequence[range],
+    *,
+    label: Callable[[Sequence[str]], str],
+    note: str,
 ) -> Looks:
     """Columns of a group are added up, of its rows the mean is taken: what a row gives away is 1 as before."""
     return replace(
         looks,
-        source=[_label(looks.source, group) for group in source],
-        read=[_label(looks.read, group) for group in read],
-        written=[_label(looks.written, group) for group in written],
+        source=[label(looks.source[group.start : group.stop]) for group in source],
+        read=[label(looks.read[group.start : group.stop]) for group in read],
+        written=[label(looks.written[group.start : group.stop]) for group in written],
         encoder_YHSS=_gathered(looks.encoder_YHSS, source, source),
         decoder_YHTT=_gathered(looks.decoder_YHTT, read, read),
         cross_YHTS=_gathered(looks.cross_YHTS, written, source),
@@ -168,13 +173,14 @@ def _grouped(
     )
 
 
-def _label(labels: Sequence[str], group: range) -> str:
-    of_group = [labels[i] for i in group]
-    if any(label.startswith(WORD_START) for label in of_group[1:]):
-        return OTHERS
+def _word(pieces: Sequence[str]) -> str:
     return _BYTES.sub(
-        lambda match: bytes.fromhex(re.sub("<0x|>", "", match[0])).decode(errors="replace"), "".join(of_group)
+        lambda match: bytes.fromhex(re.sub("<0x|>", "", match[0])).decode(errors="replace"), "".join(pieces)
     )
+
+
+def _one_or_others(labels: Sequence[str]) -> str:
+    return labels[0] if len(labels) == 1 else OTHERS
 
 
 def _gathered(weights_YHRC: Tensor, rows: Sequence[range], columns: Sequence[range]) -> Tensor:
