@@ -1,0 +1,571 @@
+"use strict";
+
+// What the page carries. A kind has labels for those that look (rows) and for what they look at (columns).
+const LOOKS = JSON.parse(document.getElementById("looks").textContent);
+const KINDS = {
+  encoder: {
+    name: "Encoder self-attention", rows: LOOKS.source, columns: LOOKS.source,
+    left: "Source token looks", right: "at source token",
+    how: "Every source token looks at the whole source sentence.",
+  },
+  decoder: {
+    name: "Decoder self-attention", rows: LOOKS.read, columns: LOOKS.read,
+    left: "Token read looks", right: "at token read",
+    how: "Every position of the translation looks at what the decoder has read so far, itself included.",
+  },
+  cross: {
+    name: "Cross-attention", rows: LOOKS.written, columns: LOOKS.source,
+    left: "Token written looks", right: "at source token",
+    how: "The position that writes a token looks at the source sentence.",
+  },
+};
+const ROW = 24; // height of a row in the lines' own coordinates
+const FAINTEST = 0.01; // lines with less weight are not drawn
+const LEVELS = 20; // a line's opacity and width have so many steps; numbers are exact
+const PAPER = 700; // width of a printed page, in pixels, that both A4 and Letter have
+const PER_ROW = 8; // heads beside each other among the small multiples, and colours
+const DASHES = ["none", "6 3", "2 2", "9 3 2 3"]; // for the first eight heads, the next eight, …
+
+const state = {
+  view: "head", kind: "encoder", joined: false,
+  layer: Infinity, // at first the last
+  heads: null, // of the head view: whether each is shown
+  head: "mean", // of the matrix
+  fixed: 0, mark: "", // the token that looks, and at which of them, or "" for the strongest
+};
+let pinned = null; // a token of the head view, as {side, index}
+
+const byId = (id) => document.getElementById(id);
+
+function element(name, properties = {}, ...children) {
+  const made = Object.assign(document.createElement(name), properties);
+  made.append(...children);
+  return made;
+}
+
+function drawn(name, attributes) {
+  const made = document.createElementNS(byId("lines").namespaceURI, name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  return made;
+}
+
+// --- Weights -------------------------------------------------------------------------------------------------------
+
+// Weights of a kind: {Y layers, H heads, Q rows, K columns, data}.
+function unpack(kind) {
+  const bytes = Uint8Array.from(atob(byId(kind).textContent), (letter) => letter.charCodeAt(0));
+  const view = new DataView(bytes.buffer);
+  const data = Float32Array.from({ length: bytes.length / 4 }, (_, i) => view.getFloat32(4 * i, true));
+  const [Y, H, Q, K] = LOOKS.shapes[kind];
+  return { Y, H, Q, K, data };
+}
+
+// What is no piece of a word: begin and end of a sentence, and the tokens that a picture has no room for.
+const isSpecial = (label) => ["<s>", "</s>", "…"].includes(label);
+
+// To which word each token belongs. ▁ begins one.
+function wordOf(labels) {
+  let word = -1;
+  return labels.map((label, i) => {
+    const begins = label.startsWith("▁") || isSpecial(label) || isSpecial(labels[i - 1] ?? "<s>");
+    return begins ? ++word : word;
+  });
+}
+
+function joinLabels(labels) {
+  const words = [];
+  wordOf(labels).forEach((word, i) => { words[word] = (words[word] ?? "") + labels[i]; });
+  return words.map((word) => withCharacters(word.replace(/^▁(?=.)/u, "")));
+}
+
+// SentencePiece writes a character that is in no piece as its bytes: <0xE2><0x82><0xAC>.
+function withCharacters(word) {
+  return word.replace(/(<0x[0-9A-F]{2}>)+/g, (bytes) =>
+    new TextDecoder().decode(Uint8Array.from(bytes.match(/[0-9A-F]{2}(?=>)/g), (digits) => parseInt(digits, 16))));
+}
+
+// A word is looked at as much as all of its pieces, and looks as its pieces do on average: rows still sum to 1.
+function joinWeights({ Y, H, Q, K, data }, rows, columns) {
+  const rowWord = wordOf(rows), columnWord = wordOf(columns);
+  const joinedQ = rowWord.at(-1) + 1, joinedK = columnWord.at(-1) + 1;
+  const pieces = new Array(joinedQ).fill(0);
+  for (const word of rowWord) pieces[word]++;
+  const joined = new Float64Array(Y * H * joinedQ * joinedK);
+  for (let yh = 0; yh < Y * H; yh++)
+    for (let q = 0; q < Q; q++)
+      for (let k = 0; k < K; k++)
+        joined[(yh * joinedQ + rowWord[q]) * joinedK + columnWord[k]] +=
+          data[(yh * Q + q) * K + k] / pieces[rowWord[q]];
+  return { Y, H, Q: joinedQ, K: joinedK, data: joined };
+}
+
+const prepared = new Map();
+
+// {rows, columns, Y, H, Q, K, data} of the kind that is shown.
+function shown() {
+  const key = state.kind + (state.joined ? " joined" : "");
+  if (!prepared.has(key)) {
+    const { rows, columns } = KINDS[state.kind];
+    const weights = state.joined
+      ? { ...joinWeights(unpack(state.kind), rows, columns), rows: joinLabels(rows), columns: joinLabels(columns) }
+      : { ...unpack(state.kind), rows, columns };
+    prepared.set(key, weights);
+  }
+  return prepared.get(key);
+}
+
+function weightAt(layer, head, row, column) {
+  const { H, Q, K, data } = shown();
+  return data[((layer * H + head) * Q + row) * K + column];
+}
+
+function meanAt(layer, heads, row, column) {
+  return heads.reduce((sum, head) => sum + weightAt(layer, head, row, column), 0) / Math.max(heads.length, 1);
+}
+
+const range = (length) => Array.from({ length }, (_, i) => i);
+
+// The shortest decimal number that is this float32 and no other.
+function exact(weight) {
+  const value = Math.fround(weight);
+  for (let digits = 1; digits < 9; digits++)
+    if (Math.fround(Number(value.toPrecision(digits))) === value) return String(Number(value.toPrecision(digits)));
+  return String(Number(value.toPrecision(9)));
+}
+
+const rounded = (weight) => weight.toFixed(2);
+
+// Indices of the largest weights, largest first; of equals, the earlier.
+const strongest = (weights, count) =>
+  range(weights.length).sort((a, b) => weights[b] - weights[a] || a - b).slice(0, count);
+
+// --- Pieces of the page --------------------------------------------------------------------------------------------
+
+// A token as text: cut by CSS where it is long, whole in its title.
+function labelOf(text) {
+  const label = element("bdi", { className: "label", title: text });
+  if (text.startsWith("▁") && text.length > 1)
+    label.append(element("span", { className: "space", textContent: "▁" }), text.slice(1));
+  else label.append(text);
+  return label;
+}
+
+const hint = (text) => element("span", { className: "hint", textContent: text });
+
+function option(type, name, value, content, checked) {
+  const input = element("input", { type, name, value, checked });
+  return element("label", {}, input, element("span", {}, ...content));
+}
+
+function headMark(head) {
+  const mark = drawn("svg", { viewBox: "0 0 18 10", class: "mark", "aria-hidden": "true" });
+  mark.append(drawn("path", {
+    d: "M0 5H18", "data-colour": head % PER_ROW, "stroke-dasharray": dashOf(head), "stroke-width": 4,
+  }));
+  return mark;
+}
+
+const dashOf = (head) => DASHES[Math.floor(head / PER_ROW) % DASHES.length];
+
+// Of several focusable things only one is reached by Tab; arrow keys move among them.
+function rove(things, active) {
+  things.forEach((thing, i) => { thing.tabIndex = i === active ? 0 : -1; });
+}
+
+function moveTo(things, index) {
+  if (!things[index]) return;
+  rove(things, index);
+  things[index].focus();
+}
+
+// --- Controls ------------------------------------------------------------------------------------------------------
+
+function buildPickers() {
+  const { Y, H } = shown();
+  state.layer = Math.min(state.layer, Y - 1);
+  if (state.heads?.length !== H) state.heads = new Array(H).fill(true);
+  if (state.head !== "mean" && state.head >= H) state.head = "mean";
+  byId("layers").replaceChildren(
+    ...range(Y).map((layer) => option("radio", "layer", layer, [String(layer + 1)], layer === state.layer)));
+  byId("heads").replaceChildren(
+    ...range(H).map((head) =>
+      option("checkbox", "heads", head, [headMark(head), String(head + 1)], state.heads[head])));
+  byId("head").replaceChildren(
+    option("radio", "head", "mean", ["Mean"], state.head === "mean"),
+    ...range(H).map((head) => option("radio", "head", head, [String(head + 1)], state.head === head)));
+}
+
+function buildTokens() {
+  const { rows, columns } = shown();
+  fillColumn("left", rows);
+  fillColumn("right", columns);
+  pinned = null;
+  state.fixed = Math.min(state.fixed, rows.length - 1);
+  state.mark = "";
+  byId("fixed").replaceChildren(
+    ...rows.map((text, i) => option("radio", "fixed", i, [labelOf(text)], i === state.fixed)));
+  byId("mark").replaceChildren(
+    element("option", { value: "", textContent: "its strongest token" }),
+    ...columns.map((text, i) => element("option", { value: i, textContent: `${text} (${i + 1})` })));
+}
+
+function fillColumn(side, labels) {
+  const buttons = labels.map((text, index) => {
+    const name = `${text}, ${index + 1} of ${labels.length}`;
+    const number = element("span", { className: "number" });
+    const button = element("button", { type: "button", ariaLabel: name }, labelOf(text), number);
+    button.setAttribute("aria-pressed", "false");
+    button.dataset.side = side;
+    button.dataset.index = index;
+    return button;
+  });
+  rove(buttons, 0);
+  byId(side).replaceChildren(...buttons.map((button) => element("li", {}, button)));
+}
+
+const tokensOf = (side) => [...byId(side).querySelectorAll("button")];
+
+function onControl({ target }) {
+  const { name, value } = target;
+  if (name === "view") state.view = value;
+  if (name === "kind") state.kind = value;
+  if (name === "joined") state.joined = target.checked;
+  if (name === "layer") state.layer = Number(value);
+  if (name === "heads") state.heads[Number(value)] = target.checked;
+  if (name === "head") state.head = value === "mean" ? value : Number(value);
+  if (name === "kind") buildPickers();
+  if (name === "kind" || name === "joined") buildTokens();
+  draw();
+}
+
+function setAllHeads(on) {
+  state.heads.fill(on);
+  for (const input of byId("heads").querySelectorAll("input")) input.checked = on;
+  draw();
+}
+
+// --- Drawing -------------------------------------------------------------------------------------------------------
+
+function headsShown() {
+  return range(state.heads.length).filter((head) => state.heads[head]);
+}
+
+function headsNamed() {
+  const heads = headsShown();
+  if (heads.length === state.heads.length) return `all ${heads.length} heads`;
+  if (!heads.length) return "no head";
+  return `head${heads.length > 1 ? "s" : ""} ${heads.map((head) => head + 1).join(", ")}`;
+}
+
+function draw() {
+  const { name, how } = KINDS[state.kind];
+  const { Y } = shown();
+  for (const view of ["head", "matrix", "where"]) byId(`${view}-view`).hidden = view !== state.view;
+  byId("layer-picker").hidden = state.view === "where";
+  byId("heads-picker").hidden = state.view !== "head";
+  byId("head-picker").hidden = state.view !== "matrix";
+  const layer = `layer ${state.layer + 1} of ${Y}`;
+  const head = state.head === "mean" ? `mean of ${state.heads.length} heads` : `head ${state.head + 1}`;
+  byId("what").textContent = {
+    head: () => `${name}, ${layer}, ${headsNamed()}`,
+    matrix: () => `${name}, ${layer}, ${head}`,
+    where: () => `${name}: where one token looks, in every layer and head`,
+  }[state.view]();
+  byId("how").textContent = `${how} ${{
+    head: "A line is a weight: the stronger, the darker and thicker. A colour is a head. "
+      + `Lines under ${FAINTEST} are not drawn.`,
+    matrix: "A row is a token that looks, a column a token looked at; a row sums to 1.",
+    where: "A picture is a head, a bar a token in the sentence’s order, its height the weight from 0 to 1.",
+  }[state.view]}`;
+  document.body.dataset.view = state.view;
+  ({ head: drawHeads, matrix: drawMatrix, where: drawWhere })[state.view]();
+}
+
+// --- Head view: two columns of tokens, and lines -------------------------------------------------------------------
+
+function drawHeads() {
+  const { Q, K } = shown();
+  byId("left-title").textContent = KINDS[state.kind].left;
+  byId("right-title").textContent = KINDS[state.kind].right;
+  byId("stage").classList.toggle("long", Math.max(Q, K) > 32);
+  byId("lines").setAttribute("viewBox", `0 0 100 ${ROW * Math.max(Q, K)}`);
+  byId("lines").style.setProperty("--rows", Math.max(Q, K));
+  drawToken(pinned);
+}
+
+// Lines, numbers and words for one token {side, index}, or the lines of all for null.
+function drawToken(token) {
+  const heads = headsShown();
+  byId("lines").replaceChildren(...linePaths(heads, token));
+  byId("stage").dataset.token = token ? `${token.side} ${token.index}` : "";
+  for (const side of ["left", "right"])
+    for (const button of tokensOf(side)) {
+      const index = Number(button.dataset.index);
+      const weight = token && token.side !== side ? meanOf(heads, token, index) : null;
+      button.classList.toggle("current", token?.side === side && token.index === index);
+      button.setAttribute("aria-pressed", String(pinned?.side === side && pinned.index === index));
+      button.style.setProperty("--weight", weight ?? 0);
+      button.querySelector(".number").textContent = weight === null || weight < 0.005 ? "" : rounded(weight);
+    }
+  byId("stage").classList.toggle("one", token !== null);
+  drawDetail(heads, token);
+}
+
+const rowAndColumn = (token, other) => (token.side === "left" ? [token.index, other] : [other, token.index]);
+const meanOf = (heads, token, other) => meanAt(state.layer, heads, ...rowAndColumn(token, other));
+
+// One path for each head and level of weight: few elements, however many the lines.
+function linePaths(heads, token) {
+  const { Q, K } = shown();
+  const rows = token?.side === "left" ? [token.index] : range(Q);
+  const columns = token?.side === "right" ? [token.index] : range(K);
+  const gap = Math.min(2.6, 18 / heads.length), widest = Math.min(7, Math.max(2.4, 18 / heads.length));
+  return heads.flatMap((head, place) => {
+    const levels = new Map();
+    const shift = (place - (heads.length - 1) / 2) * gap;
+    for (const row of rows)
+      for (const column of columns) {
+        const weight = weightAt(state.layer, head, row, column);
+        if (weight < FAINTEST) continue;
+        const level = Math.min(Math.ceil(weight * LEVELS), LEVELS);
+        const from = ((row + 0.5) * ROW + shift).toFixed(1), to = ((column + 0.5) * ROW + shift).toFixed(1);
+        levels.set(level, `${levels.get(level) ?? ""}M0 ${from}L100 ${to}`);
+      }
+    return [...levels].map(([level, d]) => drawn("path", {
+      d, "data-head": head, "data-colour": head % PER_ROW, "stroke-dasharray": dashOf(head),
+      "stroke-opacity": level / LEVELS, "stroke-width": 0.6 + (widest - 0.6) * (level / LEVELS),
+    }));
+  });
+}
+
+function drawDetail(heads, token) {
+  const detail = byId("detail");
+  if (!token) {
+    detail.replaceChildren(
+      hint("Point at a token to see only its lines, and its weights as numbers."),
+      hint("With the keyboard: Tab to a column, then ↑ ↓ ← →."),
+      hint("Click or Enter keeps the token, Esc lets it go."));
+    return;
+  }
+  const { rows, columns, Q, K } = shown();
+  const left = token.side === "left";
+  const [own, others] = left ? [rows, columns] : [columns, rows];
+  const lines = heads.map((head) => {
+    const weights = range(left ? K : Q).map((other) => weightAt(state.layer, head, ...rowAndColumn(token, other)));
+    const best = strongest(weights, 3).filter((other) => weights[other] >= 0.005);
+    return element("li", {}, headMark(head), element("span", { className: "nth", textContent: head + 1 }),
+      element("span", {}, ...best.map((other) =>
+        element("span", { className: "key" }, labelOf(others[other]), ` ${rounded(weights[other])} `))));
+  });
+  detail.replaceChildren(
+    element("h3", {}, labelOf(own[token.index]), left ? " looks at" : " is looked at by"),
+    element("ul", {}, ...lines),
+    element("p", { className: "small" }, heads.length > 1
+      ? "The three strongest of each head. Beside the tokens: the mean of the heads shown."
+      : "The three strongest."));
+}
+
+const tokenOf = (node) => {
+  const button = node instanceof Element && node.closest(".tokens button");
+  return button ? { side: button.dataset.side, index: Number(button.dataset.index) } : null;
+};
+
+// What is shown when nothing is pointed at. A click leaves a focus behind, too, but none that is visible.
+const atRest = () => tokenOf(document.querySelector(".tokens button:focus-visible")) ?? pinned;
+
+function onToken({ target }) {
+  drawToken(tokenOf(target) ?? atRest());
+}
+
+function onTokenClick({ target }) {
+  const token = tokenOf(target);
+  if (!token) return;
+  pinned = pinned?.side === token.side && pinned.index === token.index ? null : token;
+  rove(tokensOf(token.side), token.index);
+  if (token.side === "left") fix(token.index);
+  drawToken(pinned ?? token);
+}
+
+function onTokenKey(event) {
+  const token = tokenOf(event.target);
+  if (!token) return;
+  const others = { ArrowLeft: "left", ArrowRight: "right" };
+  const tokens = tokensOf(others[event.key] ?? token.side);
+  const to = { ArrowUp: token.index - 1, ArrowDown: token.index + 1, Home: 0, End: tokens.length - 1 };
+  if (event.key === "Escape") { pinned = null; drawToken(null); return; }
+  if (!(event.key in to) && !(event.key in others)) return;
+  event.preventDefault();
+  moveTo(tokens, to[event.key] ?? Math.min(token.index, tokens.length - 1));
+}
+
+// --- Matrix view ---------------------------------------------------------------------------------------------------
+
+let cells = []; // [row][column] of <td>
+
+const matrixWeight = (row, column) =>
+  state.head === "mean"
+    ? meanAt(state.layer, range(shown().H), row, column)
+    : weightAt(state.layer, state.head, row, column);
+
+function drawMatrix() {
+  const { rows, columns, Q, K } = shown();
+  const weights = range(Q).map((row) => range(K).map((column) => matrixWeight(row, column)));
+  const top = Math.max(...weights.flat()) || 1;
+  cells = weights.map((line) => line.map((weight) => {
+    const cell = element("td", { tabIndex: -1, textContent: weight < 0.005 ? "" : rounded(weight).replace(/^0/, "") });
+    cell.style.setProperty("--weight", weight / top);
+    cell.classList.toggle("strong", weight / top > 0.7);
+    return cell;
+  }));
+  cells[0][0].tabIndex = 0;
+  cells.forEach((line, row) => line.forEach((cell, column) => {
+    Object.assign(cell.dataset, { row, column });
+    cell.ariaLabel = `${rows[row]} to ${columns[column]}: ${exact(weights[row][column])}`;
+  }));
+  const heads = columns.map((text) => element("th", { scope: "col" }, labelOf(text)));
+  byId("matrix").replaceChildren(
+    element("thead", {}, element("tr", {}, element("td"), ...heads)),
+    element("tbody", {}, ...rows.map((text, row) =>
+      element("tr", {}, element("th", { scope: "row" }, labelOf(text)), ...cells[row]))));
+  byId("scale-top").textContent = rounded(top);
+  byId("cell-value").replaceChildren(
+    hint("Point at a cell, or move to it with Tab and the arrow keys, for its exact weight."));
+  fitMatrix();
+}
+
+// Cells as large as the page allows; numbers only where they fit.
+function fitMatrix(width = byId("matrix-box").clientWidth - 8) {
+  const box = byId("matrix-box"), { K } = shown();
+  const names = Math.min(130, Math.max(72, width * 0.12));
+  const size = Math.max(10, Math.min(44, Math.floor((width - names) / K)));
+  box.style.setProperty("--names", `${names}px`);
+  box.style.setProperty("--cell", `${size}px`);
+  box.classList.toggle("numbers", size >= 30);
+}
+
+function onCell({ target }) {
+  const cell = target instanceof Element && target.closest("tbody td");
+  if (!cell) return;
+  const { rows, columns } = shown();
+  const row = Number(cell.dataset.row), column = Number(cell.dataset.column);
+  for (const old of byId("matrix").querySelectorAll(".current")) old.classList.remove("current");
+  const ofRow = cell.parentElement.cells[0], ofColumn = byId("matrix").rows[0].cells[column + 1];
+  for (const one of [cell, ofRow, ofColumn]) one.classList.add("current");
+  byId("cell-value").replaceChildren(
+    labelOf(rows[row]), ` (${row + 1}) → `, labelOf(columns[column]), ` (${column + 1}) `,
+    element("strong", { textContent: exact(matrixWeight(row, column)) }));
+}
+
+function onCellKey(event) {
+  const cell = event.target.closest("tbody td");
+  const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+  const edge = { Home: 0, End: shown().K - 1 }[event.key];
+  if (!cell || (!step && edge === undefined)) return;
+  event.preventDefault();
+  const row = Number(cell.dataset.row), column = Number(cell.dataset.column);
+  const to = step ? cells[row + step[0]]?.[column + step[1]] : cells[row][edge];
+  if (!to) return;
+  cell.tabIndex = -1;
+  to.tabIndex = 0;
+  to.focus();
+}
+
+// --- Where one token looks: every layer and head -------------------------------------------------------------------
+
+function fix(row) {
+  state.fixed = row;
+  byId("fixed").querySelectorAll("input")[row].checked = true;
+}
+
+function drawWhere() {
+  const { rows, columns, Y, H, K } = shown();
+  const mark = state.mark === "" ? null : Number(state.mark);
+  const weightsOf = (layer, head) => range(K).map((column) => weightAt(layer, head, state.fixed, column));
+  const strips = range(Y).map((layer) => range(H).map((head) => {
+    const weights = weightsOf(layer, head);
+    return { layer, head, weights, named: mark ?? strongest(weights, 1)[0] };
+  }));
+  const valueOf = (strip) => strip.weights[strip.named];
+  const best = strips.flat().reduce((a, b) => (valueOf(b) > valueOf(a) ? b : a));
+  byId("strongest").replaceChildren(
+    labelOf(rows[state.fixed]), " looks most at ", labelOf(columns[best.named]), " in ",
+    element("strong", { textContent: `layer ${best.layer + 1}, head ${best.head + 1}: ${exact(valueOf(best))}` }));
+  byId("multiples").style.setProperty("--across", Math.min(H, PER_ROW));
+  byId("multiples").replaceChildren(...strips.map((line, layer) =>
+    element("div", { className: "layer" }, element("h3", { textContent: `Layer ${layer + 1}` }),
+      element("div", { className: "strips" }, ...line.map((strip) => stripButton(strip, columns, strip === best))))));
+  rove(stripButtons(), 0);
+  byId("strip-value").replaceChildren(hint(
+    "Point at a picture, or move to it with Tab and the arrow keys, for its strongest tokens. "
+    + "Click or Enter opens it among the heads."));
+}
+
+function stripButton({ layer, head, weights, named }, columns, isBest) {
+  const svg = drawn("svg", { viewBox: `0 0 ${weights.length} 1`, preserveAspectRatio: "none", "aria-hidden": "true" });
+  weights.forEach((weight, column) => svg.append(drawn("rect", {
+    x: column + 0.1, y: 1 - weight, width: 0.8, height: weight, class: column === named ? "named" : "",
+  })));
+  const button = element("button", { type: "button", className: isBest ? "strip best" : "strip" },
+    element("span", { className: "top" },
+      element("span", { className: "nth", textContent: `Head ${head + 1}` }), rounded(weights[named])),
+    svg, labelOf(columns[named]));
+  const words = strongest(weights, 5).map((column) => `${columns[column]} ${exact(weights[column])}`);
+  button.ariaLabel = `Layer ${layer + 1}, head ${head + 1}: ${words.join(", ")}`;
+  Object.assign(button.dataset, { layer, head });
+  return button;
+}
+
+const stripButtons = () => [...byId("multiples").querySelectorAll("button")];
+
+function onStrip({ target }) {
+  const strip = target instanceof Element && target.closest(".strip");
+  if (strip) byId("strip-value").textContent = strip.ariaLabel;
+}
+
+// The head that was chosen, alone, with the same token.
+function onStripClick({ target }) {
+  const strip = target.closest(".strip");
+  if (!strip) return;
+  state.layer = Number(strip.dataset.layer);
+  state.heads = state.heads.map((_, head) => head === Number(strip.dataset.head));
+  state.view = "head";
+  pinned = { side: "left", index: state.fixed };
+  document.querySelector("[name=view][value=head]").checked = true;
+  buildPickers();
+  draw();
+  moveTo(tokensOf("left"), state.fixed);
+}
+
+function onStripKey(event) {
+  const strips = stripButtons(), here = strips.indexOf(event.target), { H } = shown();
+  const by = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -H, ArrowDown: H }[event.key];
+  if (here < 0 || by === undefined) return;
+  event.preventDefault();
+  moveTo(strips, here + by);
+}
+
+// --- Together ------------------------------------------------------------------------------------------------------
+
+byId("controls").addEventListener("change", onControl);
+byId("all").addEventListener("click", () => setAllHeads(true));
+byId("none").addEventListener("click", () => setAllHeads(false));
+for (const name of ["mouseover", "focusin"]) {
+  byId("stage").addEventListener(name, onToken);
+  byId("matrix").addEventListener(name, onCell);
+  byId("multiples").addEventListener(name, onStrip);
+}
+byId("stage").addEventListener("mouseleave", () => drawToken(atRest()));
+byId("stage").addEventListener("focusout", () => drawToken(pinned));
+byId("stage").addEventListener("click", onTokenClick);
+byId("stage").addEventListener("keydown", onTokenKey);
+byId("matrix").addEventListener("keydown", onCellKey);
+byId("multiples").addEventListener("click", onStripClick);
+byId("multiples").addEventListener("keydown", onStripKey);
+byId("fixed").addEventListener("change", ({ target }) => { fix(Number(target.value)); drawWhere(); });
+byId("mark").addEventListener("change", ({ target }) => { state.mark = target.value; drawWhere(); });
+window.addEventListener("resize", () => { if (state.view === "matrix") fitMatrix(); });
+window.addEventListener("beforeprint", () => { if (state.view === "matrix") fitMatrix(PAPER); });
+window.addEventListener("afterprint", () => { if (state.view === "matrix") fitMatrix(); });
+buildPickers();
+buildTokens();
+draw();
