@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 from transformer_cli import __version__
 from transformer_cli.environment import concealed
-from transformer_cli.errors import ConfigError, EnvironmentFault, Stopped, TfmError, printable
+from transformer_cli.errors import ConfigError, EnvironmentFault, Stopped, TfmError, printable, quoted
 from transformer_cli.registry import did_you_mean
 
 SPEAKING_S = 3.0
@@ -113,6 +113,31 @@ COMMANDS = {
             "--strict": Flag("strict", "stop at a line that is not UTF-8", bool),
             "--device": _DEVICE,
         },
+    ),
+    "attention": Command(
+        "draw where a model looks while it translates a sentence",
+        'tfm attention "She sat down in the chair, it was very comfortable."',
+        "transformer_cli.commands.attention:run",
+        {
+            "--checkpoint": Flag(
+                "checkpoint",
+                "model file, checkpoint or run directory (default: the newest run)",
+                repeated=True,  # to be refused: the last would win in silence
+            ),
+            "--beam": _BEAM,
+            "--input": Flag("input", "file with a sentence a line, or a sentence, a tab and a translation"),
+            "--translation": Flag("translation", "look at this one instead of the model's own"),
+            "--output": Flag("output", "file: .html (default: attention.html), .png, .svg or .json"),
+            "--overwrite": Flag("overwrite", "replace --output if it exists", bool),
+            "--words": Flag("words", "join the pieces of a word", bool),
+            "--link": Flag("link", 'two words, as "it chair": tell which head looks most from the first to the second'),
+            "--kind": Flag("kind", "of .png and .svg: cross (default), encoder or decoder"),
+            "--layer": Flag("layer", "of .png and .svg: this layer, from 1 (default: all)", int),
+            "--head": Flag("head", "of .png and .svg: this head, from 1 (default: all)", int),
+            "--mean": Flag("mean", "of .png and .svg: the mean of the heads of each layer", bool),
+            "--device": _DEVICE,
+        },
+        argument=Flag("sentence", "the sentence to translate"),
     ),
     "average": Command(
         "average the weights of several models, or of a run's last checkpoints",
@@ -261,7 +286,14 @@ def _run_command(name: str, arguments: list[str]) -> int:
         return 0
     parsed = parser.parse_intermixed_args(arguments)
     flags = {flag.key: value for option, flag in command.flags.items() if (value := _value(parsed, option)) is not None}
-    if command.argument and (bare := [word for word in parsed.overrides if "=" not in word]):
+    # No key has a blank in it, but a sentence may have a = sign.
+    bare = [word for word in parsed.overrides if "=" not in word or " " in word.partition("=")[0]]
+    if command.argument and bare:
+        if len(bare) > 1:
+            raise ConfigError(
+                f"{quoted(bare[1])}: a second {command.argument.key} after {quoted(bare[0])}."
+                " Give one, in quotes if it has blanks, or write key=value"
+            )
         flags[command.argument.key] = bare[0]
         parsed.overrides.remove(bare[0])
 

@@ -23,6 +23,7 @@ from transformer_cli.environment import VARIABLE, folder_named
 from transformer_cli.errors import ConfigError, quoted
 from transformer_cli.registry import did_you_mean
 from transformer_cli.schema import (
+    AttentionConfig,
     AverageConfig,
     BenchConfig,
     DoctorConfig,
@@ -46,6 +47,7 @@ SCHEMAS: dict[str, type] = {
     "score": ScoreConfig,
     "average": AverageConfig,
     "export": ExportConfig,
+    "attention": AttentionConfig,
 }
 MAX_YAML_BYTES = 1_000_000
 RENAMED_SETTINGS = {"max_batch_cells": "tokens_per_batch"}  # of `train`, in files that older versions wrote

@@ -840,6 +840,47 @@ class ScoreConfig:
             raise ConfigError(f"--{lacking}: not given, but --{given} is. Give both files, or neither")
 
 
+class AttentionKind(Enum):
+    encoder = "encoder"  # the source looks at itself
+    decoder = "decoder"  # the translation looks at its own past
+    cross = "cross"  # the translation looks at the source
+
+
+@dataclass
+class AttentionConfig:
+    """`tfm attention`."""
+
+    sentence: str | None = None
+    input: str | None = None  # file with a sentence a line, or a sentence, a tab and a translation of it
+    translation: str | None = None  # to look at instead of the model's own
+    checkpoint: Any = None  # model file, checkpoint or run directory; unset: the newest run
+    runs: str = "runs"
+    output: str = "attention.html"  # or .png, .svg, .json; of a file: one for each line, with its number in the name
+    overwrite: bool = False
+    words: bool = False  # join the pieces of a word
+    link: str | None = None  # two words: tell which head looks most from the first to the second
+    kind: AttentionKind | None = None  # unset: cross; png and svg only, as the next three
+    layer: int | None = None  # from 1; unset: all
+    head: int | None = None  # from 1; unset: all
+    mean: bool = False  # over the heads of a layer
+    seed: int = 1
+    device: Device = Device.auto
+    decode: DecodeConfig = field(default_factory=DecodeConfig)
+
+    def __post_init__(self) -> None:
+        self.checkpoint = _model_names(self.checkpoint)
+        _check("layer", self.layer, 1, 512)
+        _check("head", self.head, 1, 1_000_000)
+        _check("seed", self.seed, 0, 2**31 - 1)
+        if self.mean and self.head is not None:
+            raise ConfigError(f"--head {self.head}: and --mean is over all heads. Leave one of them out")
+        if self.decode.quantize is not Quantize.none:
+            raise ConfigError(
+                f"decode.quantize={self.decode.quantize.name}: translates with rounded weights, and other ones would be"
+                " shown. Leave it out"
+            )
+
+
 @dataclass
 class AverageConfig:
     """`tfm average`."""

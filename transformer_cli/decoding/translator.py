@@ -215,6 +215,12 @@ class Translator:
                 self._read_back(work, found, results)
         return results
 
+    @torch.inference_mode()
+    def best(self, ids: list[int]) -> Hypothesis:
+        """What the search finds for one source, as ids without EOS and read in one piece: at most max_source_length."""
+        with self._ready():
+            return self._search_all([Piece(0, 0, ids)], 1)[0, 0][0]
+
     @contextmanager
     def _ready(self) -> Iterator[None]:
         was_training = self.model.training

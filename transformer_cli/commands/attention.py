@@ -1,0 +1,238 @@
+"""`tfm attention`: pictures and figures of where a model looks while it translates a sentence."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from transformer_cli.commands.translate import check_output, open_output
+from transformer_cli.data.lines import read_lines, shown
+from transformer_cli.data.tokenizer import Tokenizers
+from transformer_cli.decoding.long_lines import split_line
+from transformer_cli.decoding.translator import Translator
+from transformer_cli.errors import CheckpointError, ConfigError, DataError, EnvironmentFault, quoted
+from transformer_cli.extras import imported
+from transformer_cli.logs import LOGGER
+from transformer_cli.models.device import choose_device
+from transformer_cli.models.file import ModelFile, locate_model, read_model
+from transformer_cli.pictures.looks import Looks, joined, look, shortened, strongest_links, to_json
+from transformer_cli.schema import AttentionConfig, AttentionKind, Positions
+from transformer_cli.training.run_directory import run_of
+
+PICTURES = (".png", ".svg")
+FORMATS = (".html", *PICTURES, ".json")
+LONGEST = 1000  # tokens of a side: the weights of more would not fit in memory
+
+
+@dataclass(frozen=True)
+class Job:
+    """A sentence, and the file that it is drawn in."""
+
+    where: str  # what an error calls it
+    sentence: str
+    translation: str | None  # unset: the model's own
+    output: Path
+
+
+@dataclass(frozen=True)
+class Ids:
+    """A sentence and its translation, without BOS and EOS, and what is to be said of them."""
+
+    source: list[int]
+    target: list[int]
+    finished: bool  # the translation has an end
+    notes: list[str]
+
+
+def run(config: AttentionConfig) -> None:
+    """Write `config.output`, or one for each line of `config.input`, and print their names. Raises TfmError."""
+    if sys.stdout is None:
+        raise EnvironmentFault("standard output: closed. Open it, for the names of the pictures to be printed")
+    form = form_of(config)
+    work = jobs(config)
+    for job in work:
+        check_output(job.output, "--output", {"--input": config.input}, overwrite=config.overwrite)
+    if form in PICTURES:
+        imported("matplotlib", needs=f"--output {shown(config.output)}")
+    if isinstance(config.checkpoint, list):
+        raise ConfigError("--checkpoint: names several, and each of them looks elsewhere. Name one")
+    device = choose_device(config.device)
+    path = locate_model(config.checkpoint, config.runs)
+    file = read_model(path)
+    refuse_others(file, path)
+    refuse_out_of_range(file, config)
+    model, name = file.build(device), name_of(file, path)
+    translator = Translator(model, file.tokenizers, config.decode, device=device, seed=config.seed)
+    for job, ids in [(job, encode(job, file, translator)) for job in work]:
+        looks = look(model, file.tokenizers, ids.source, ids.target, name=name, notes=ids.notes, finished=ids.finished)
+        links = [] if config.link is None else told(looks, *pair_of(config.link), job.where)
+        with open_output(str(job.output)) as sink:
+            sink.writelines(drawn(looks, config, form, job.where))
+        print(f"{shown(job.output)}: {looks.source_text} → {looks.translation}", *links, sep="\n", flush=True)
+
+
+# ---- What is asked
+
+
+def form_of(config: AttentionConfig) -> str:
+    """The ending of --output. Raises ConfigError for one that tells nothing, and for keys that are of another."""
+    form = Path(config.output).suffix.lower()
+    if form not in FORMATS:
+        raise ConfigError(
+            f"--output {shown(config.output)}: its ending tells no format. Choose one of {', '.join(FORMATS)}"
+        )
+    if form not in PICTURES:
+        for key in ("kind", "layer", "head", "mean"):
+            if getattr(config, key):
+                raise ConfigError(
+                    f"--{key}: {form} has all layers and heads. Leave it out, or choose {' or '.join(PICTURES)}"
+                )
+    if config.link is not None:
+        pair_of(config.link)
+    return form
+
+
+def pair_of(link: str) -> tuple[str, str]:
+    words = link.split()
+    if len(words) != 2:
+        raise ConfigError(f"--link {quoted(link)}: {len(words)} words, not two. Give two, as in --link 'it chair'")
+    return words[0], words[1]
+
+
+def jobs(config: AttentionConfig) -> list[Job]:
+    """The sentence that is given, or those of the file. Raises ConfigError, or DataError with the line."""
+    if config.input is not None:
+        return jobs_of_file(config.input, config)
+    if config.sentence is None:
+        raise ConfigError('tfm attention: no sentence given. Write one, as in `tfm attention "It was late."`')
+    for what, text in (("the sentence", config.sentence), ("--translation", config.translation)):
+        if text is not None and not text.strip():
+            raise ConfigError(f"tfm attention: {what} is empty. Write one, or leave it out")
+        if text is not None and "\n" in text.strip():
+            raise ConfigError(
+                f"tfm attention: {what} has {text.strip().count(chr(10)) + 1} lines, not one."
+                " Give one, or a file with --input"
+            )
+    return [Job("the sentence", config.sentence, config.translation, Path(config.output))]
+
+
+def jobs_of_file(name: str, config: AttentionConfig) -> list[Job]:
+    """One for each line that is not blank; its number, with as many digits as the last one's, goes into the output."""
+    for flag, text in (("the sentence", config.sentence), ("--translation", config.translation)):
+        if text is not None:
+            raise ConfigError(
+                f"--input {shown(name)}: and {flag} is given, too. Leave one of them out; a line may hold a sentence,"
+                " a tab and its translation"
+            )
+    lines, output, found = read_lines(Path(name)).texts, Path(config.output), []
+    for number, line in enumerate(lines, start=1):
+        sentence, tab, translation = line.partition("\t")
+        where = f"{shown(name)}:{number}"
+        if "\t" in translation or (tab and not (sentence.strip() and translation.strip())):
+            raise DataError(f"{where}: not a sentence, a tab and its translation. Write one, or remove the tab")
+        if sentence.strip():
+            numbered = output.with_stem(f"{output.stem}-{number:0{len(str(len(lines)))}}")
+            found.append(Job(where, sentence, translation or None, numbered))
+    if not found:
+        raise DataError(f"{shown(name)}: has blank lines only. Write a sentence on a line")
+    return found
+
+
+# ---- What is looked at
+
+
+def refuse_others(file: ModelFile, path: Path) -> None:
+    """Raise CheckpointError for a model that does not translate."""
+    if file.config.name != "transformer":
+        raise CheckpointError(
+            f"{shown(path)}: a {quoted(file.config.name)[1:-1]}, which does not translate; pictures are of translation"
+            " models. Name one with --checkpoint"
+        )
+
+
+def refuse_out_of_range(file: ModelFile, config: AttentionConfig) -> None:
+    in_encoder = config.kind is AttentionKind.encoder
+    stack = "encoder" if in_encoder else "decoder"
+    n_layers = file.config.n_encoder_layers if in_encoder else file.config.n_decoder_layers
+    for key, value, n, of in (
+        ("layer", config.layer, n_layers, f"the {stack}"),
+        ("head", config.head, file.config.n_heads, "each layer"),
+    ):
+        if value is not None and value > n:
+            raise ConfigError(f"--{key} {value}: {of} has {n} {key}{'s' * (n > 1)}. Choose one from 1 to {n}")
+
+
+def name_of(file: ModelFile, path: Path) -> str:
+    run = run_of(path.resolve())
+    return f"{shown((run or path).name)}, {file.source_lang} → {file.target_lang}"
+
+
+def encode(job: Job, file: ModelFile, translator: Translator) -> Ids:
+    """Raises ConfigError or DataError for what the model cannot read."""
+    ids = one_piece(job, file.tokenizers, translator)
+    for side, n in (("source", len(ids.source)), ("translation", len(ids.target))):
+        limit = LONGEST
+        if file.config.positions is Positions.learned:
+            limit = min(LONGEST, file.config.max_positions - 1)
+        if n > limit:
+            raise DataError(
+                f"{job.where}: its {side} has {n:,} tokens, more than the {limit:,} that can be looked at. Shorten it"
+            )
+    return ids
+
+
+def one_piece(job: Job, tokenizers: Tokenizers, translator: Translator) -> Ids:
+    """The whole pair, if a translation is given; else what `tfm translate` would translate first."""
+    (source,) = tokenizers.source.encode([job.sentence])
+    if not source:
+        raise DataError(f"{job.where}: nothing that the model could read. Write words")
+    if job.translation is not None:
+        (target,) = tokenizers.target.encode([job.translation])
+        if not target:
+            raise DataError(f"{job.where}: nothing of its translation that the model could read. Write words")
+        return Ids(source, target, finished=True, notes=["translation given"])
+    longest, notes = translator.config.max_source_length, []
+    if len(source) > longest:
+        whole, source = len(source), split_line(job.sentence, tokenizers.source, max_tokens=longest)[0]
+        notes = [
+            f"the first {len(source)} of {whole} tokens, as decode.max_source_length={longest} splits such sentences"
+        ]
+        LOGGER.warning("%s: %s", job.where, notes[0])
+    found = translator.best(source)
+    notes += [] if found.finished else ["stopped at its longest length"]
+    return Ids(source, found.ids, found.finished, notes)
+
+
+# ---- What is written
+
+
+def drawn(looks: Looks, config: AttentionConfig, form: str, where: str) -> Iterator[bytes]:
+    """The content of a file in pieces."""
+    looks = joined(looks) if config.words else looks
+    if form == ".json":
+        yield from (piece.encode() for piece in to_json(looks))
+        return
+    short = shortened(looks)
+    if short is not looks:
+        LOGGER.warning("%s: %s", where, short.notes[-1])
+    if form == ".html":
+        from transformer_cli.pictures.page import render
+
+        yield render(short).encode()
+        return
+    from transformer_cli.pictures.heatmaps import heat_map  # which needs matplotlib
+
+    kind = config.kind or AttentionKind.cross
+    yield heat_map(short, form[1:], kind=kind, layer=config.layer, head=config.head, mean=config.mean)
+
+
+def told(looks: Looks, word: str, other: str, where: str) -> list[str]:
+    """A line for each kind of attention in which `word` may look at `other`. Raises ConfigError where none is."""
+    links = strongest_links(looks, word, other)
+    if not links:
+        sides = f"{quoted(looks.source_text)} → {quoted(looks.translation)}"
+        raise ConfigError(
+            f"--link '{word} {other}': no attention of {where} leads from the one to the other ({sides})."
+            " Choose two words of the source, two of the translation, or one of the translation and one of the source"
+        )
+    return [f"{word} → {other}: {link}" for link in links]
