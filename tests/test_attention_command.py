@@ -15,8 +15,7 @@ import torch
 from tests.contract import Ran, error_line, refused, run
 from tests.toy_run import model_file, packed
 from tests.toy_run import sentences as letters
-from transformer_cli.commands.attention import refuse_others
-from transformer_cli.errors import CheckpointError
+from transformer_cli.models.build import build_model
 from transformer_cli.models.file import ModelFile, read_model
 from transformer_cli.schema import Positions
 
@@ -233,10 +232,15 @@ def test_a_table_of_positions_ends_somewhere(folder: Path) -> None:
     refused(arguments, folder, code=3, says=["the sentence", "its source has 6 tokens", "the 5 that"])
 
 
-def test_a_model_that_does_not_translate_is_refused() -> None:
-    refuse_others(model_file(), Path("m"))
-    with pytest.raises(CheckpointError, match=r"m: a classifier, which does not translate; .* --checkpoint"):
-        refuse_others(replace(model_file(), config=replace(model_file().config, name="classifier")), Path("m"))
+def test_a_classifier_is_refused(tmp_path: Path) -> None:
+    config = replace(model_file().config, name="classifier")
+    tokenizers = replace(model_file().tokenizers, labels=("a", "b"))
+    model = build_model(
+        config, source_vocab_size=len(tokenizers.source), target_vocab_size=2, source_pad_id=0, target_pad_id=0
+    )
+    weights = model.state_dict()
+    (tmp_path / "m").write_bytes(packed(replace(model_file(), config=config, tokenizers=tokenizers, weights=weights)))
+    refused([*ATTENTION, SENTENCE], tmp_path, code=4, says=["m: this is a classifier; use `tfm classify`"])
 
 
 def test_no_model_at_all_is_refused(tmp_path: Path) -> None:

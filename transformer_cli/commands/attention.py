@@ -10,11 +10,11 @@ from transformer_cli.data.lines import read_lines, shown
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.long_lines import split_line
 from transformer_cli.decoding.translator import Translator
-from transformer_cli.errors import CheckpointError, ConfigError, DataError, EnvironmentFault, quoted
+from transformer_cli.errors import ConfigError, DataError, EnvironmentFault, quoted
 from transformer_cli.extras import imported
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
-from transformer_cli.models.file import ModelFile, locate_model, read_model
+from transformer_cli.models.file import ModelFile, locate_model, read_model, require
 from transformer_cli.pictures.looks import Looks, joined, look, shortened, strongest_links, to_json
 from transformer_cli.schema import AttentionConfig, AttentionKind, Positions
 from transformer_cli.training.run_directory import run_of
@@ -59,7 +59,7 @@ def run(config: AttentionConfig) -> None:
     device = choose_device(config.device)
     path = locate_model(config.checkpoint, config.runs)
     file = read_model(path)
-    refuse_others(file, path)
+    require(file, path, "transformer")
     refuse_out_of_range(file, config)
     model, name = file.build(device), name_of(file, path)
     translator = Translator(model, file.tokenizers, config.decode, device=device, seed=config.seed)
@@ -139,15 +139,6 @@ def jobs_of_file(name: str, config: AttentionConfig) -> list[Job]:
 
 
 # ---- What is looked at
-
-
-def refuse_others(file: ModelFile, path: Path) -> None:
-    """Raise CheckpointError for a model that does not translate."""
-    if file.config.name != "transformer":
-        raise CheckpointError(
-            f"{shown(path)}: a {quoted(file.config.name)[1:-1]}, which does not translate; pictures are of translation"
-            " models. Name one with --checkpoint"
-        )
 
 
 def refuse_out_of_range(file: ModelFile, config: AttentionConfig) -> None:
