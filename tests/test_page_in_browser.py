@@ -20,7 +20,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 from tests.toy_looks import HOSTILE, toy_looks, words
-from transformer_cli.pictures.looks import Looks
+from transformer_cli.pictures.looks import Looks, joined
 from transformer_cli.pictures.page import render
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
@@ -441,6 +441,26 @@ def test_more_heads_than_colours_differ_in_their_dashes(reader: Reader) -> None:
     )
     assert len(set(reader.run(script))) == 16
     reader.screenshot("head-16-heads", width=1280)
+
+
+def test_words_on_the_page_are_those_of_heat_maps_and_json(reader: Reader) -> None:
+    source = ["▁5", "<0xE2>", "<0x82>", "<0xAC>", "▁a", "b", ".", "▁", "c", "</s>"]
+    looks = toy_looks(source, ["x", "y", "▁", "▁z", "'", "q", "</s>"])
+    expected = joined(looks)
+    reader.open(looks)
+    reader.join()
+    reader.choose("view", "matrix")
+    for kind in ("encoder", "decoder", "cross"):
+        reader.choose("kind", kind)
+        reader.choose("head", 1)
+        rows = reader.run("return [...document.querySelectorAll('#matrix tbody th .label')].map(e => e.textContent)")
+        cells = reader.run(
+            "return [...document.querySelectorAll('#matrix tbody td')].map(c => Number(c.ariaLabel.split(': ').at(-1)))"
+        )
+        weights = getattr(expected, {"encoder": "encoder_YHSS", "decoder": "decoder_YHTT", "cross": "cross_YHTS"}[kind])
+        wanted = {"encoder": expected.source, "decoder": expected.read, "cross": expected.written}[kind]
+        assert [row.replace("▁", "") for row in rows] == [row.replace("▁", "") for row in wanted]
+        assert np.allclose(np.reshape(cells, weights[-1, 1].shape), weights[-1, 1], atol=1e-6)
 
 
 @pytest.mark.parametrize("view", VIEWS)
