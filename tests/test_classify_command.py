@@ -274,3 +274,9 @@ def test_two_classifiers_are_not_evaluated_as_one(tfm: Run, tmp_path: Path) -> N
 
 def test_a_model_file_keeps_its_classes(tmp_path: Path) -> None:
     assert read_model(written(tmp_path, random_model())).tokenizers.labels == LABELS
+
+
+def test_doctor_tries_a_classifier_and_looks_for_no_pairs(tfm: Run, tmp_path: Path) -> None:
+    status, out, err = tfm("doctor", *OVERRIDES, *write_tables(tmp_path), "train.max_steps=4")
+    assert (status, "aligned" in err) == (0, False)
+    assert "4 are" in out.split("epochs")[1]

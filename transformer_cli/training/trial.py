@@ -172,8 +172,11 @@ def batch_of(shape: Shape, corpus: EncodedCorpus, tokenizers: Tokenizers) -> Bat
         filled[shape.length - 1 :: shape.length] = eos_id
         return list(filled.reshape(shape.rows, shape.length))
 
+    sources = side(corpus.source_ids, tokenizers.source.eos_id)
+    # What is classified has one target each, its class.
+    targets = corpus.target_ids[:1, None].repeat(shape.rows, 0) if tokenizers.labels else None
     full = EncodedCorpus.of(
-        side(corpus.source_ids, tokenizers.source.eos_id), side(corpus.target_ids, tokenizers.target.eos_id)
+        sources, side(corpus.target_ids, tokenizers.target.eos_id) if targets is None else list(targets)
     )
     (batch,) = micro_batches(full, np.arange(shape.rows), tokenizers, max_tokens=shape.tokens)
     return batch
