@@ -26,7 +26,9 @@ from transformer_cli.schema import (
     AttentionConfig,
     AverageConfig,
     BenchConfig,
+    ClassifyConfig,
     DoctorConfig,
+    EmbedConfig,
     EvaluateConfig,
     ExportConfig,
     PrepareConfig,
@@ -39,6 +41,8 @@ from transformer_cli.schema import (
 SCHEMAS: dict[str, type] = {
     "train": TrainConfig,
     "translate": TranslateConfig,
+    "classify": ClassifyConfig,
+    "embed": EmbedConfig,
     "evaluate": EvaluateConfig,
     "prepare": PrepareConfig,
     "doctor": DoctorConfig,

@@ -175,6 +175,7 @@ def batch_of(shape: Shape, corpus: EncodedCorpus, tokenizers: Tokenizers) -> Bat
         return list(filled.reshape(shape.rows, shape.length))
 
     sources = side(corpus.source_ids, tokenizers.source.eos_id)
+    # What is classified has one target each, its class.
     classes = list(np.resize(corpus.target_ids, (shape.rows, 1)))
     targets = classes if tokenizers.labels else side(corpus.target_ids, tokenizers.target.eos_id)
     full = EncodedCorpus.of(sources, targets)
