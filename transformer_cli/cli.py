@@ -55,6 +55,11 @@ _CHECKPOINT = Flag(
     "model file, checkpoint or run directory (default: the newest run); repeat for an ensemble",
     repeated=True,
 )
+_ONE_MODEL = Flag(
+    "checkpoint",
+    "model file, checkpoint or run directory (default: the newest run)",
+    repeated=True,  # to be refused: the last would win in silence
+)
 _BEAM = Flag("decode.beam_size", "hypotheses kept by beam search (default: 4)", int)
 _DEVICE = Flag("device", "auto, cpu or cuda")
 
@@ -87,16 +92,47 @@ COMMANDS = {
             "--device": _DEVICE,
         },
     ),
+    "classify": Command(
+        "say the class of each line from standard input, or --input, in order",
+        "tfm classify --probabilities < questions.txt",
+        "transformer_cli.commands.classify:run",
+        {
+            "--checkpoint": _ONE_MODEL,
+            "--input": Flag("input", "file to classify (default: standard input)"),
+            "--output": Flag("output", "file for the classes, written whole or not at all"),
+            "--overwrite": Flag("overwrite", "replace --output if it exists", bool),
+            "--probabilities": Flag("probabilities", "add the probability of every class", bool),
+            "--output-format": Flag("output_format", "text, or jsonl: an object a line with all probabilities"),
+            "--strict": Flag("strict", "stop at a line that is not UTF-8", bool),
+            "--device": _DEVICE,
+        },
+    ),
+    "embed": Command(
+        "make a vector of each line with a model's encoder, or find the nearest lines of a file",
+        "tfm embed --input lines.txt --output lines.npy",
+        "transformer_cli.commands.embed:run",
+        {
+            "--checkpoint": _ONE_MODEL,
+            "--input": Flag("input", "file to read (default: standard input)"),
+            "--output": Flag("output", "NAME.npy or NAME.jsonl (default: JSONL on standard output)"),
+            "--overwrite": Flag("overwrite", "replace --output if it exists", bool),
+            "--pooling": Flag("pooling", "mean of all tokens (default), or first"),
+            "--nearest": Flag("nearest", "print the N nearest lines of --among instead, by cosine", int),
+            "--among": Flag("among", "file whose lines are looked through"),
+            "--strict": Flag("strict", "stop at a line that is not UTF-8", bool),
+            "--device": _DEVICE,
+        },
+    ),
     "evaluate": Command(
-        "translate the test set and report BLEU, chrF and TER",
+        "report BLEU, chrF and TER on the test set; of a classifier, accuracy and F1",
         "tfm evaluate --beam 4",
         "transformer_cli.commands.evaluate:run",
         {
             "--checkpoint": _CHECKPOINT,
             "--beam": _BEAM,
-            "--source": Flag("source", "own test set: file to translate"),
+            "--source": Flag("source", "own test set: file to translate, or a table of label<TAB>text"),
             "--reference": Flag("reference", "own test set: its translation; repeat for several", repeated=True),
-            "--hypotheses": Flag("hypotheses", "file for the translations (default: beside the model)"),
+            "--hypotheses": Flag("hypotheses", "file for the translations or classes (default: beside the model)"),
             "--json": Flag("json", "print JSON", bool),
             "--device": _DEVICE,
         },
@@ -152,11 +188,7 @@ COMMANDS = {
         "tfm export ctranslate2 --output model.ct2 --quantization int8",
         "transformer_cli.commands.export:run",
         {
-            "--checkpoint": Flag(
-                "checkpoint",
-                "model file, checkpoint or run directory (default: the newest run)",
-                repeated=True,  # to be refused: the last would win in silence
-            ),
+            "--checkpoint": _ONE_MODEL,
             "--output": Flag("output", "folder for the model, written whole or not at all"),
             "--overwrite": Flag("overwrite", "replace an earlier export", bool),
             "--quantization": Flag("quantization", "of CTranslate2: float32 (default), int8, int8_float32, int16, …"),

@@ -25,7 +25,9 @@ from transformer_cli.registry import did_you_mean
 from transformer_cli.schema import (
     AverageConfig,
     BenchConfig,
+    ClassifyConfig,
     DoctorConfig,
+    EmbedConfig,
     EvaluateConfig,
     ExportConfig,
     PrepareConfig,
@@ -38,6 +40,8 @@ from transformer_cli.schema import (
 SCHEMAS: dict[str, type] = {
     "train": TrainConfig,
     "translate": TranslateConfig,
+    "classify": ClassifyConfig,
+    "embed": EmbedConfig,
     "evaluate": EvaluateConfig,
     "prepare": PrepareConfig,
     "doctor": DoctorConfig,

@@ -39,6 +39,14 @@ def _model_names(value: Any) -> str | list[str] | None:
     return names[0] if len(names) == 1 else names
 
 
+def _one_model_name(value: Any) -> str | None:
+    """`checkpoint` of a command that asks one model."""
+    names = _model_names(value)
+    if isinstance(names, list):
+        raise ConfigError(f"checkpoint={value}: several models, where one is asked. Name one")
+    return names
+
+
 class Norm(Enum):
     pre = "pre"  # normalise before each sub-layer: deep stacks train without warm-up
     post = "post"  # normalise after the residual sum, as in the paper
@@ -517,6 +525,13 @@ class TrainSettings:
 
 
 @dataclass
+class EncoderConfig:
+    """What a classifier's encoder begins with."""
+
+    init_from: str | None = None  # model file, checkpoint or run directory whose encoder and tokenizer are taken over
+
+
+@dataclass
 class TrainConfig:
     """`tfm train`."""
 
@@ -527,6 +542,7 @@ class TrainConfig:
     seed: int = 1
     device: Device = Device.auto
     model: ModelConfig = field(default_factory=ModelConfig)
+    encoder: EncoderConfig = field(default_factory=EncoderConfig)
     data: DataConfig = field(default_factory=DataConfig)
     schedule: ScheduleConfig = field(default_factory=lambda: ScheduleConfig(factor=1.0))
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
@@ -574,9 +590,14 @@ class TrainConfig:
                 f"train.best_metric={self.train.best_metric.name}: data.task={task.name} has none."
                 f" Set train.best_metric={own.name}"
             )
-        if task is not Task.translation and self.data.subword_dropout:
+        if task is not Task.classification and self.encoder.init_from is not None:
             raise ConfigError(
-                f"data.subword_dropout={self.data.subword_dropout}: for data.task=translation only. Leave it out"
+                f"encoder.init_from={self.encoder.init_from}: for data.task=classification only, which"
+                f" data={self.data.name} is not. Leave it out, or begin with resume={self.encoder.init_from}"
+            )
+        if task is Task.language_model and self.data.subword_dropout:
+            raise ConfigError(
+                f"data.subword_dropout={self.data.subword_dropout}: not for data.task=language_model. Leave it out"
             )
         if task is not Task.translation and self.decode.exact:
             raise ConfigError(f"decode.exact=true: data.task={task.name} translates nothing. Leave it out")
@@ -749,14 +770,61 @@ class TranslateConfig:
 
 
 @dataclass
+class ClassifyConfig:
+    """`tfm classify`."""
+
+    checkpoint: Any = None  # model file, checkpoint or run directory; unset: the newest run
+    runs: str = "runs"
+    input: str | None = None  # file; unset: standard input
+    output: str | None = None  # file, written whole or not at all; unset: standard output
+    overwrite: bool = False
+    strict: bool = False  # stop at a line that is not UTF-8 instead of replacing its bytes
+    probabilities: bool = False  # behind each label, that of every class, in the order of the classes
+    output_format: OutputFormat = OutputFormat.text  # jsonl: an object a line, with the probability of every class
+    batch_tokens: int = 4096  # cells (rows × longest) in one batch
+    device: Device = Device.auto
+
+    def __post_init__(self) -> None:
+        self.checkpoint = _one_model_name(self.checkpoint)
+        _check("batch_tokens", self.batch_tokens, 1)
+
+
+@dataclass
+class EmbedConfig:
+    """`tfm embed`."""
+
+    checkpoint: Any = None  # model file, checkpoint or run directory of anything with an encoder; unset: the newest run
+    runs: str = "runs"
+    input: str | None = None  # file; unset: standard input
+    output: str | None = None  # NAME.npy, or NAME.jsonl; unset: JSONL on standard output
+    overwrite: bool = False
+    strict: bool = False  # stop at a line that is not UTF-8 instead of replacing its bytes
+    pooling: Pooling = Pooling.mean
+    nearest: int | None = None  # instead of vectors: so many lines of `among`, those with the largest cosine
+    among: str | None = None  # file
+    batch_tokens: int = 4096  # cells (rows × longest) in one batch
+    device: Device = Device.auto
+
+    def __post_init__(self) -> None:
+        self.checkpoint = _one_model_name(self.checkpoint)
+        _check("batch_tokens", self.batch_tokens, 1)
+        _check("nearest", self.nearest, 1)
+        if (self.nearest is None) != (self.among is None):
+            given, lacking = ("nearest", "among") if self.among is None else ("among", "nearest")
+            raise ConfigError(f"--{lacking}: not given, but --{given} is. Say how many lines, and of which file")
+        if self.output is not None and self.nearest is None and not self.output.endswith((".npy", ".jsonl")):
+            raise ConfigError(f"--output {self.output}: neither .npy nor .jsonl. Give it one of these endings")
+
+
+@dataclass
 class EvaluateConfig:
     """`tfm evaluate`."""
 
     checkpoint: Any = None  # as for `tfm translate`
     runs: str = "runs"
-    source: str | None = None  # own test set: file to translate
+    source: str | None = None  # own test set: file to translate; for a classifier, a table of label<TAB>text
     reference: Any = None  # own test set: its reference translation, or a list of several
-    hypotheses: str | None = None  # file for the translations; unset: beside the model
+    hypotheses: str | None = None  # file for the translations, or the classes; unset: beside the model
     json: bool = False
     engine: Engine = Engine.tfm
     seed: int = 1
@@ -771,9 +839,8 @@ class EvaluateConfig:
             raise ConfigError(
                 f"source={self.source}: and data={self.data.name} name two test sets. Leave one of them out"
             )
-        if (self.source is None) != (self.reference is None):
-            given, lacking = ("source", "reference") if self.reference is None else ("reference", "source")
-            raise ConfigError(f"--{lacking}: not given, but --{given} is. A score needs a text and its translation")
+        if self.source is None and self.reference is not None:
+            raise ConfigError("--source: not given, but --reference is. A score needs a text and its translation")
 
 
 @dataclass

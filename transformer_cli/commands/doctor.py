@@ -16,6 +16,7 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device, keep_freed_memory
 from transformer_cli.schema import DoctorConfig, TrainConfig
 from transformer_cli.training.batch_size import settled
+from transformer_cli.training.encoder import fitted, read_start
 from transformer_cli.training.learner import check_parts
 from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.signals import StopRequest
@@ -25,11 +26,13 @@ from transformer_cli.training.trial import check_training, duration
 def run(config: DoctorConfig) -> None:
     """Print what is found to stdout. Raises the first error among it, so that the exit status tells its kind."""
     device = choose_device(config.device)
-    check_parts(config, device)
     training = TrainConfig(**{field.name: getattr(config, field.name) for field in fields(TrainConfig)})
+    encoder = read_start(training)
+    training = fitted(training, encoder)
+    check_parts(training, device)
 
     start = time.perf_counter()
-    prepared = prepare(config.data, progress=True)
+    prepared = prepare(config.data, progress=True, tokenizer=None if encoder is None else encoder.tokenizers.source)
     opened = time.perf_counter()
     keep_freed_memory()
     training = settled(training, prepared, device, Ranks(StopRequest()), None)

@@ -1,10 +1,14 @@
-"""`tfm evaluate`: translate a test set and score it, with the signatures that make the scores comparable."""
+"""`tfm evaluate`: translate a test set and score it, with the signatures that make the scores comparable.
+
+Models that do not translate have modules of their own.
+"""
 
 import json
 import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 import torch
@@ -34,6 +38,9 @@ from transformer_cli.training.run_directory import read_config, run_of
 MOSES_LANGUAGES = ("cs", "de", "en", "es", "fi", "fr", "hu", "it", "lv", "nl", "pl", "pt", "ro", "ru", "sv")
 
 
+# What reports on models that do not translate: `run` for `tfm evaluate`, `report_training` for the end of `tfm train`.
+OTHER_KINDS = {"classifier": "transformer_cli.commands.evaluate_classes"}
+
 Scored = ModelFile | Exported
 
 
@@ -57,7 +64,12 @@ def run(config: EvaluateConfig) -> None:
         paths, models = [exported.directory], [exported]
     else:
         paths = locate_models(config.checkpoint, config.runs)
-        models = read_models(paths)
+        models = files = read_models(paths, ("transformer", *OTHER_KINDS))
+        if (kind := files[0].config.name) in OTHER_KINDS:
+            import_module(OTHER_KINDS[kind]).run(config, files, paths, device)
+            return
+    if config.source is not None and config.reference is None:
+        raise ConfigError("--reference: not given, but --source is. A score needs a text and its translation")
     test = own_files(config) if config.source is not None else corpus_test_set(config, models, paths[0])
     saved_as = output_file(config) or default_file(paths[0], models, test)
     report(
@@ -222,7 +234,7 @@ def own_corpus(model: Scored, path: Path) -> DataConfig:
     run_dir, name = run_of(path), str(model.data.get("name"))
     if run_dir is not None:
         return read_config(run_dir).data
-    if name in choices_of("data") and name != "files":
+    if name in choices_of("data") and name not in ("files", "labels", "text"):
         data: DataConfig = load_config("evaluate", [f"data={name}"]).data
         return data
     raise ConfigError(f"{path}: was trained on `{name}`, which is not here. Add data=NAME, or --source and --reference")

@@ -40,4 +40,7 @@ def without_blank(text: ParallelText, labels: list[str], *, where: str) -> Paral
                 f"{where}:{index + 1}: class {quoted(label)} is not in the training text"
                 f"{did_you_mean(label, labels)} (classes: {named}). Correct the label, or train with it"
             )
-    return text.pick(i for i, (source, label) in enumerate(text.each()) if label and source.strip())
+    real = text.pick(i for i, (source, label) in enumerate(text.each()) if label and source.strip())
+    if not real.sources:
+        raise DataError(f"{where}: holds no sentence with a class. Write label<TAB>text")
+    return real

@@ -67,19 +67,19 @@ class Prepared:
     inputs: dict[str, str] = field(default_factory=dict)  # what it was made from, with the SHA-256 of each
 
 
-def prepare(config: DataConfig, *, progress: bool = False) -> Prepared:
+def prepare(config: DataConfig, *, progress: bool = False, tokenizer: Tokenizer | None = None) -> Prepared:
     """Fetch, clean, split, tokenize and encode a corpus, or open what an earlier call has left in the cache.
 
-    Raises DataError for text that cannot be used, ConfigError for options that do not fit it, EnvironmentFault for a
-    cache that cannot be written.
+    With a `tokenizer`, text is encoded by that one rather than by one that is trained on it. Raises DataError for text
+    that cannot be used, ConfigError for options that do not fit it, EnvironmentFault for a cache nobody can write.
     """
     if config.builtin is not None:
         GENERATORS.check(config.builtin)
     fetch(config, progress=progress)
     check_weights(config)
     inputs = _inputs(config)
-    folder = folder_named(config.cache) / config.name / f"prepared-{_key(config, inputs)[:12]}"
-    ensure_folder(folder, lambda empty: _build(empty, config, progress=progress))
+    folder = folder_named(config.cache) / config.name / f"prepared-{_key(config, inputs, tokenizer)[:12]}"
+    ensure_folder(folder, lambda empty: _build(empty, config, tokenizer, progress=progress))
     prepared = _open(folder)
     if _is_mixed(config):
         prepared = replace(prepared, parts=_parts(folder, prepared.train, config))
@@ -96,13 +96,15 @@ def _inputs(config: DataConfig) -> dict[Split, list[list[str]]]:
     return {split: [_identity(path) for path in input_files(config, split)] for split in _SPLITS}
 
 
-def _key(config: DataConfig, inputs: dict[Split, list[list[str]]]) -> str:
+def _key(config: DataConfig, inputs: dict[Split, list[list[str]]], tokenizer: Tokenizer | None) -> str:
     """SHA-256 of the input files' bytes and of every option that changes what is made of them."""
     options = {name: value for name, value in asdict(config).items() if name not in (*_ELSEWHERE, *_WHILE_TRAINING)}
     if config.task is Task.translation:
         del options["task"]  # corpora that were prepared before there were others stay what they are
     if _is_mixed(config):
         options[_PARTS] = True
+    if tokenizer is not None:
+        options["tokenizer"] = tokenizer.sha256
     everything = json.dumps([_FORMAT, options, list(inputs.values())], default=_enum_name, sort_keys=True)
     return hashlib.sha256(everything.encode()).hexdigest()
 
@@ -117,7 +119,7 @@ def _enum_name(value: object) -> str:
     return value.name
 
 
-def _build(folder: Path, config: DataConfig, *, progress: bool) -> None:
+def _build(folder: Path, config: DataConfig, tokenizer: Tokenizer | None, *, progress: bool) -> None:
     """Fill `folder` with the files that `_open` reads."""
     with TemporaryDirectory(dir=folder) as spool:
         splits = load_splits(config, Path(spool))
@@ -126,7 +128,7 @@ def _build(folder: Path, config: DataConfig, *, progress: bool) -> None:
         report.require_pairs()
         labels = find_labels(label for _, label in train.each()) if config.task is Task.classification else []
         dev, test = _scored(splits.dev, labels, "dev", config), _scored(splits.test, labels, "test", config)
-        tokenizers = _train_tokenizers(train, config)
+        tokenizers = _train_tokenizers(train, config) if tokenizer is None else Tokenizers(tokenizer, tokenizer)
         kept: list[Array] = []
         with CorpusWriter(folder, **_vocab_sizes(tokenizers)) as writer:
             for sources, targets in _encoded(train, tokenizers, labels, config, report, progress=progress, kept=kept):

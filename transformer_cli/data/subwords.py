@@ -14,9 +14,11 @@ def resegmented(
 ) -> EncodedCorpus:
     """The same text in other pieces, each sentence's drawn with its own of the `seeds`, two for a pair.
 
-    A sentence that would be longer than `max_length` stays as it is.
+    A sentence that would be longer than `max_length` stays as it is, and so does the class of one.
     """
     source = _side(tokenizers.source, pairs.source_ids, pairs.source_offsets, seeds[0], dropout, max_length)
+    if tokenizers.labels:
+        return EncodedCorpus.of(source, [[label] for label in pairs.target_ids.tolist()])
     target = _side(tokenizers.target, pairs.target_ids, pairs.target_offsets, seeds[1], dropout, max_length)
     return EncodedCorpus.of(source, target)
 
@@ -33,7 +35,9 @@ def _side(
     tokenizer: Tokenizer, ids: Array, offsets: Array, seeds: Array, dropout: float, max_length: int
 ) -> list[list[int]]:
     flat, bounds = ids.tolist(), offsets.tolist()
-    stored = [flat[start : end - 1] for start, end in pairwise(bounds)]  # without EOS
+    first = flat[:1] if flat[:1] == [tokenizer.bos_id] else []  # all sentences that are classified begin with it
+    stored = [flat[start + len(first) : end - 1] for start, end in pairwise(bounds)]  # without EOS
     drawn = tokenizer.sample(stored, seeds.tolist(), alpha=dropout)
-    kept = (new if len(new) < max_length else old for old, new in zip(stored, drawn, strict=True))
-    return [[*sentence, tokenizer.eos_id] for sentence in kept]
+    room = max_length - len(first)
+    kept = (new if len(new) < room else old for old, new in zip(stored, drawn, strict=True))
+    return [[*first, *sentence, tokenizer.eos_id] for sentence in kept]

@@ -1,6 +1,6 @@
 """Sentences that are read whole: each is asked for one vector, or for its class.
 
-Shapes: B batch, S source, N sentences, X numbers of each.
+Shapes: B batch, S source, X numbers of each sentence.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,11 +9,64 @@ import torch
 from torch import Tensor
 
 from transformer_cli.data.tokenizer import Tokenizer
+from transformer_cli.models.file import ModelFile
+from transformer_cli.schema import Positions
 
 
 def encode_whole(tokenizer: Tokenizer, lines: Sequence[str], *, max_length: int) -> list[list[int]]:
     """Ids of each line between BOS and EOS; of a line with more than `max_length` tokens, the first ones."""
-    return [[tokenizer.bos_id, *ids[: max_length - 2], tokenizer.eos_id] for ids in tokenizer.encode(lines)]
+    return [delimited(ids, tokenizer, max_length=max_length) for ids in tokenizer.encode(lines)]
+
+
+def delimited(ids: Sequence[int], tokenizer: Tokenizer, *, max_length: int, begins: bool = True) -> list[int]:
+    """A sentence with EOS, and with BOS if it `begins` with one, cut to `max_length` tokens."""
+    return [*([tokenizer.bos_id] if begins else []), *ids[: max_length - begins - 1], tokenizer.eos_id]
+
+
+def longest_of(model: ModelFile) -> int:
+    """Tokens of the longest sentence that the model was trained on; a file that does not say so has the default."""
+    said = model.data.get("max_length")
+    longest = said if isinstance(said, int) and said >= 2 else 256
+    return min(longest, model.config.max_positions) if model.config.positions is Positions.learned else longest
+
+
+class Reader:
+    """What a model's encoder makes of lines, each by itself: `ask` is given ids, [B, S], and answers [B, X].
+
+    A blank line has no answer. `cut` are the numbers of the lines so far of which only the beginning was read.
+    """
+
+    def __init__(
+        self, ask: Callable[[Tensor], Tensor], model: ModelFile, *, device: torch.device, batch_tokens: int
+    ) -> None:
+        self.ask, self.tokenizer, self.device, self.batch_tokens = ask, model.tokenizers.source, device, batch_tokens
+        self.begins = model.config.name == "classifier"  # with BOS, which a translator has never met in a source
+        self.max_length = longest_of(model)
+        self.begin()
+
+    def begin(self) -> None:
+        """Number the lines from 1."""
+        self.cut: list[int] = []
+        self.n_lines = 0
+
+    def read(self, lines: Sequence[str]) -> list[Tensor | None]:
+        """The answer to each line, [X], in float32 on the CPU."""
+        tokenizer, begins, longest = self.tokenizer, self.begins, self.max_length
+        ids = tokenizer.encode(lines)
+        self.cut += [self.n_lines + i for i, line in enumerate(ids, start=1) if len(line) + begins + 1 > longest]
+        self.n_lines += len(lines)
+        real = [i for i, line in enumerate(ids) if line]
+        answers = ask_each(
+            self.ask,
+            [delimited(ids[i], tokenizer, max_length=longest, begins=begins) for i in real],
+            pad_id=tokenizer.pad_id,
+            device=self.device,
+            batch_tokens=self.batch_tokens,
+        )
+        found: list[Tensor | None] = [None] * len(lines)
+        for i, answer_X in zip(real, answers, strict=True):
+            found[i] = answer_X
+        return found
 
 
 @torch.inference_mode()
@@ -25,8 +78,8 @@ def ask_each(
     device: torch.device,
     batch_tokens: int,
     between: Callable[[int], object] = lambda n_sentences: None,
-) -> Tensor:
-    """What `ask` answers of each sentence, [N, X], in float32 on the CPU; it is given [B, S] and answers [B, X].
+) -> list[Tensor]:
+    """What `ask` answers of each sentence, [X], in float32 on the CPU; it is given [B, S] and answers [B, X].
 
     Sentences of like length go together, at most `batch_tokens` cells or a single one. `between` is told after every
     batch of how many sentences it was, and may raise to end it.
@@ -46,4 +99,4 @@ def ask_each(
             answers[i] = answer_X
         between(len(chosen))
         start = end
-    return torch.stack(answers)
+    return answers

@@ -1,20 +1,145 @@
-"""How well sentences get their classes."""
+"""How well sentences get their classes: accuracy, F1, and how sure one can be of them.
 
-from collections import Counter
+Shapes: C classes, R resamples. A table of counts is [wanted, predicted].
+"""
+
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+RESAMPLES = 1000
+LEVEL = 0.95
+
+Counts = NDArray[np.int64]
+Scores = NDArray[np.float64]
 
 
 def accuracy(predicted: Sequence[str], wanted: Sequence[str]) -> float:
     """Sentences with the class that is wanted, in percent."""
-    return 100 * sum(p == w for p, w in zip(predicted, wanted, strict=True)) / len(wanted)
+    return float(accuracies(confusion(predicted, wanted, sorted({*predicted, *wanted}))))
 
 
 def macro_f1(predicted: Sequence[str], wanted: Sequence[str]) -> float:
-    """The mean of the classes' F1, in percent: of every class that is wanted or predicted, as scikit-learn has it.
+    """The mean of the classes' F1, in percent: of every class that is wanted or predicted, as scikit-learn has it."""
+    return float(macro_f1s(confusion(predicted, wanted, sorted({*predicted, *wanted}))))
 
-    F1 of a class is 2 · right / (predicted + wanted).
+
+def confusion(predicted: Sequence[str], wanted: Sequence[str], labels: Sequence[str]) -> Counts:
+    """How often each class was predicted for each that was wanted, [C, C]."""
+    numbers = {label: i for i, label in enumerate(labels)}
+    table_CC = np.zeros((len(labels), len(labels)), np.int64)
+    for p, w in zip(predicted, wanted, strict=True):
+        table_CC[numbers[w], numbers[p]] += 1
+    return table_CC
+
+
+def accuracies(tables_CC: Counts) -> Scores:
+    """In percent, of each of many tables [..., C, C]."""
+    return np.asarray(100 * np.trace(tables_CC, axis1=-2, axis2=-1) / tables_CC.sum((-2, -1)))
+
+
+def f1s(tables_CC: Counts) -> Scores:
+    """2 · right / (predicted + wanted) of each class, in percent, [..., C]; NaN where it is neither."""
+    right_C = np.diagonal(tables_CC, axis1=-2, axis2=-1)
+    n_C = tables_CC.sum(-2) + tables_CC.sum(-1)
+    return 200 * right_C / np.where(n_C, n_C, np.nan)
+
+
+def macro_f1s(tables_CC: Counts) -> Scores:
+    return np.asarray(np.nanmean(f1s(tables_CC), axis=-1))
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A score in percent, and between which values 95 % of those of the resamples lie."""
+
+    score: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class ClassScore:
+    """Of one class, in percent: what was predicted as it and is, what is it and was found, and their harmonic mean.
+
+    A share of nothing is 0, as in scikit-learn.
     """
-    right = Counter(p for p, w in zip(predicted, wanted, strict=True) if p == w)
-    n_predicted, n_wanted = Counter(predicted), Counter(wanted)
-    classes = n_predicted | n_wanted
-    return 100 * sum(2 * right[label] / (n_predicted[label] + n_wanted[label]) for label in classes) / len(classes)
+
+    label: str
+    precision: float
+    recall: float
+    f1: float
+    n_lines: int  # that are of the class
+
+
+@dataclass(frozen=True)
+class ClassReport:
+    accuracy: Interval
+    macro_f1: Interval
+    classes: list[ClassScore]
+    confusion: list[list[int]]  # [wanted][predicted], in the order of `classes`
+    seed: int
+
+    @property
+    def signature(self) -> str:
+        return f"bootstrap, {LEVEL:.0%} percentile, {RESAMPLES:,} resamples, seed {self.seed}"
+
+    def as_dict(self, **facts: object) -> dict[str, Any]:
+        return {**facts, **asdict(self), "interval": self.signature}
+
+    def lines(self) -> list[str]:
+        """For people: the scores, each class, and the confusions."""
+        scores = {"accuracy": self.accuracy, "macro-F1": self.macro_f1}
+        told = [f"{name}  {s.score:6.2f}  [{s.low:.2f}, {s.high:.2f}]" for name, s in scores.items()]
+        each = [["class", "precision", "recall", "F1", "lines"]]
+        each += [
+            [c.label, f"{c.precision:.2f}", f"{c.recall:.2f}", f"{c.f1:.2f}", f"{c.n_lines:,}"] for c in self.classes
+        ]
+        labels = [c.label for c in self.classes]
+        rows = [[label, *map(str, row)] for label, row in zip(labels, self.confusion, strict=True)]
+        table = [["wanted \\ predicted", *labels], *rows]
+        return [f"{told[0]}  {self.signature}", told[1], "", *columns(each), "", *columns(table)]
+
+
+def class_report(predicted: Sequence[str], wanted: Sequence[str], labels: Sequence[str], *, seed: int) -> ClassReport:
+    """All that there is to say; `labels` are the classes of the model, in its order."""
+    table_CC = confusion(predicted, wanted, labels)
+    found_RCC = resampled(table_CC, seed=seed)
+    right_C, f1_C = np.diagonal(table_CC), np.nan_to_num(f1s(table_CC))
+    n_predicted_C, n_wanted_C = table_CC.sum(0), table_CC.sum(1)
+    precision_C, recall_C = (100 * right_C / np.maximum(n_C, 1) for n_C in (n_predicted_C, n_wanted_C))
+    numbers = zip(labels, precision_C.tolist(), recall_C.tolist(), f1_C.tolist(), n_wanted_C.tolist(), strict=True)
+    return ClassReport(
+        accuracy=_interval(accuracies(table_CC), accuracies(found_RCC)),
+        macro_f1=_interval(macro_f1s(table_CC), macro_f1s(found_RCC)),
+        classes=[ClassScore(*row) for row in numbers],
+        confusion=table_CC.tolist(),
+        seed=seed,
+    )
+
+
+def resampled(table_CC: Counts, *, seed: int) -> Counts:
+    """Tables of as many sentences, drawn from these with replacement, [R, C, C].
+
+    A sentence counts for no more than its cell, so it is cells that are drawn.
+    """
+    n = int(table_CC.sum())
+    drawn = np.random.default_rng(seed).multinomial(n, table_CC.ravel() / n, size=RESAMPLES)
+    return drawn.reshape(RESAMPLES, *table_CC.shape)
+
+
+def _interval(score: Scores, resamples_R: Scores) -> Interval:
+    low, high = np.quantile(resamples_R, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Interval(float(score), float(low), float(high))
+
+
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of text: the first column to the left, numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
+        for row in rows
+    ]

@@ -14,7 +14,7 @@ from transformer_cli.models.embeddings import TokenEmbedding
 from transformer_cli.models.layers import Dropout
 from transformer_cli.models.linear import Linear
 from transformer_cli.models.sentences import Packed, Padded, Sentences
-from transformer_cli.models.transformer import MODELS, Encoder, Model, Stack
+from transformer_cli.models.transformer import MODELS, Encoder, Model, Stack, Transformer
 from transformer_cli.schema import ModelConfig, Pooling
 
 
@@ -47,8 +47,7 @@ class Classifier(Model):
 
     def forward(self, source_BS: Tensor) -> Tensor:
         """Logits of the classes, [B, C]."""
-        mask_BS = source_BS != self.source_pad_id
-        return self._logits(source_BS, Padded(source_BS.size(1), mask_BS[:, None, None, :]))
+        return self._logits(source_BS, padded(source_BS, self.source_pad_id))
 
     def predict(self, source_S: Tensor, source: Sentences, target_in_T: Tensor, target: Sentences) -> Tensor:
         """As every model does: each sentence has one target, its class. [N, C]"""
@@ -58,6 +57,16 @@ class Classifier(Model):
         memory_SD = self.encoder(self.source_embedding(source_S), source)
         logits_NC: Tensor = self.to_classes(self.dropout(pooled(memory_SD, source, self.pooling)))
         return logits_NC
+
+
+def padded(source_BS: Tensor, pad_id: int) -> Padded:
+    return Padded(source_BS.size(1), (source_BS != pad_id)[:, None, None, :])
+
+
+def sentence_vectors(model: Transformer | Classifier, source_BS: Tensor, pooling: Pooling) -> Tensor:
+    """What the encoder makes of each sentence, [B, D], without a translator's decoder or a classifier's output."""
+    source = padded(source_BS, model.source_pad_id)
+    return pooled(model.encoder(model.source_embedding(source_BS), source), source, pooling)
 
 
 def pooled(x_SD: Tensor, source: Sentences, pooling: Pooling) -> Tensor:

@@ -128,11 +128,12 @@ def build_all(models: Sequence[ModelFile], device: torch.device) -> AnyModel:
     return built[0] if len(built) == 1 else Ensemble(built).eval()
 
 
-def read_models(paths: Sequence[Path]) -> list[ModelFile]:
-    """Model files that can answer together. Raises CheckpointError, also for those that cannot."""
+def read_models(paths: Sequence[Path], kinds: Sequence[str] = ("transformer",)) -> list[ModelFile]:
+    """Model files that can answer together, of one of the `kinds`. Raises CheckpointError, also if they cannot."""
     models = [read_model(path) for path in paths]
+    require(models[0], paths[0], *kinds)
     for path, model in zip(paths, models, strict=True):
-        require(model, path, "transformer")
+        require(model, path, models[0].config.name)
         refuse_unlike(models[0], paths[0], model, path)
     return models
 

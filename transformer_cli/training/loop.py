@@ -37,10 +37,11 @@ from transformer_cli.files import faults, write_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import MALFORMED, MODEL_FILE, ModelFile, read_model, write_model
 from transformer_cli.models.transformer import Transformer
-from transformer_cli.schema import Sharding, TrainConfig
+from transformer_cli.schema import Sharding, Task, TrainConfig
 from transformer_cli.training.averaging import average
 from transformer_cli.training.batch_size import settled
 from transformer_cli.training.checkpoints import Checkpoint, CheckpointStore
+from transformer_cli.training.encoder import encoder_weights
 from transformer_cli.training.incident import write_incident
 from transformer_cli.training.learner import Learner, is_out_of_memory
 from transformer_cli.training.pictures import attention_picture
@@ -279,6 +280,7 @@ class FirstRun(Run):
         super().__init__(config, prepared, device, ranks)
         self.store, self.run_dir = store, store.run_dir
         self.plain_config = to_plain(config)
+        self.unit = "sentences" if config.data.task is Task.classification else "tokens"  # has one target each
         self.validator = make_validator(config, prepared, device)
         if config.decode.exact and isinstance(self.learner.whole_model, Transformer):
             check_exact(self.learner.whole_model, device)  # not at the first evaluation, hours later
@@ -299,6 +301,8 @@ class FirstRun(Run):
     def resume(self, checkpoint: Checkpoint | None) -> None:
         if checkpoint is None:
             LOGGER.info("%s: starting a new run", self.run_dir)
+            if self.config.encoder.init_from is not None:
+                self.learner.whole_model.load_state_dict(encoder_weights(self.config), strict=False)
             self.go_on_from(None)
             return
         is_own = checkpoint.step in self.store.steps()
@@ -326,9 +330,11 @@ class FirstRun(Run):
     @contextmanager
     def at_work(self) -> Iterator[None]:
         """What is open while the run learns."""
-        progress, settings = self.progress, self.config.train
+        progress, settings, unit = self.progress, self.config.train, self.unit
         with (
-            Recorder(self.run_dir, progress.step, progress.evaluated, max_steps=settings.max_steps) as self.recorder,
+            Recorder(
+                self.run_dir, progress.step, progress.evaluated, max_steps=settings.max_steps, unit=unit
+            ) as self.recorder,
             Saver(self.store, self.learner.device) as self.saver,
             Trace(self.run_dir, self.learner.device, enabled=settings.profile) as self.trace,
         ):
@@ -358,7 +364,7 @@ class FirstRun(Run):
         if means is not None:
             counts = {"skipped": self.n_skipped, "split": self.learner.n_splits}
             noted = {name: count for name, count in counts.items() if count}
-            self.recorder.train(step, {**means, "lr": self.schedule(step), "tokens": self.progress.n_tokens, **noted})
+            self.recorder.train(step, {**means, "lr": self.schedule(step), self.unit: self.progress.n_tokens, **noted})
         super().log()
 
     def evaluate(self) -> str | None:

@@ -209,7 +209,7 @@ class ClassValidator(Validator):
     def _score(self, model: Model, nll: float, autocast: Autocast, between: Callable[[], None]) -> DevScores:
         assert isinstance(model, Classifier)
         tokenizer, config = self.tokenizers.source, self.config
-        logits_NC = ask_each(
+        logits = ask_each(
             model,
             encode_whole(tokenizer, self.text.sources, max_length=config.data.max_length),
             pad_id=tokenizer.pad_id,
@@ -217,7 +217,7 @@ class ClassValidator(Validator):
             batch_tokens=config.decode.batch_tokens,
             between=lambda n_sentences: between(),
         )
-        predicted = [self.tokenizers.labels[i] for i in logits_NC.argmax(dim=1).tolist()]
+        predicted = [self.tokenizers.labels[int(logits_C.argmax())] for logits_C in logits]
         wanted = self.text.targets
         return ClassScores(nll, accuracy(predicted, wanted), macro_f1(predicted, wanted), predicted)
 

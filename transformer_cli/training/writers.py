@@ -64,13 +64,13 @@ def log_file(file: Path) -> Iterator[None]:
 
 class Recorder:
     """Writes to the run directory what happens after `step`, the one that was resumed from; `evaluated` is the last one
-    that was evaluated by then.
+    that was evaluated by then. `unit` is what an update learns to say: tokens, or the classes of sentences.
 
     A disk that is full for these files is told once; training goes on.
     """
 
-    def __init__(self, run_dir: Path, step: int, evaluated: int, *, max_steps: int) -> None:
-        self.max_steps = max_steps
+    def __init__(self, run_dir: Path, step: int, evaluated: int, *, max_steps: int, unit: str = "tokens") -> None:
+        self.max_steps, self.unit = max_steps, unit
         self._broken = False
         self._metrics = run_dir / METRICS_FILE
         with faults(self._metrics, "write"):
@@ -82,7 +82,7 @@ class Recorder:
             total=max_steps, initial=step, unit="step", file=sys.stderr, disable=not sys.stderr.isatty(), leave=False
         )
         self._first, self._started = step, time.perf_counter()
-        self._clock, self._n_tokens = self._started, 0
+        self._clock, self._n_units = self._started, 0
 
     def __enter__(self) -> "Recorder":
         return self
@@ -92,21 +92,21 @@ class Recorder:
         self._show(SummaryWriter.close)
         threading.excepthook = self._excepthook
 
-    def advance(self, n_tokens: int) -> None:
-        """One update of so many target tokens is done."""
-        self._n_tokens += n_tokens
+    def advance(self, n_units: int) -> None:
+        """One update of so many target tokens, or sentences, is done."""
+        self._n_units += n_units
         self._bar.update()
 
     def train(self, step: int, values: dict[str, float]) -> None:
         """The training scalars of the steps since the last call, and how fast they were."""
-        speed = self._n_tokens / (time.perf_counter() - self._clock)
-        self._clock, self._n_tokens = time.perf_counter(), 0
-        self._write(step, "train", {**values, "tokens_per_second": round(speed, 1)})
-        self._bar.set_postfix_str(f"loss {values['loss']:.3f}, {speed:,.0f} tokens/s", refresh=False)
+        speed = self._n_units / (time.perf_counter() - self._clock)
+        self._clock, self._n_units = time.perf_counter(), 0
+        self._write(step, "train", {**values, f"{self.unit}_per_second": round(speed, 1)})
+        self._bar.set_postfix_str(f"loss {values['loss']:.3f}, {speed:,.0f} {self.unit}/s", refresh=False)
         LOGGER.info(
             f"step {step}/{self.max_steps}:"
             f" loss {values['loss']:.3f}, nll {values['nll']:.3f}, lr {values['lr']:.2e},"
-            f" grad norm {values.get('grad_norm', math.inf):.2f}, {speed:,.0f} tokens/s,"
+            f" grad norm {values.get('grad_norm', math.inf):.2f}, {speed:,.0f} {self.unit}/s,"
             f" {values['fill']:.0%} full, {self._time_left(step)} left"
         )
 
@@ -127,7 +127,7 @@ class Recorder:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Time spent here is not training, and does not count in tokens per second."""
+        """Time spent here is not training, and does not count in the speed."""
         start = time.perf_counter()
         yield
         self._clock += time.perf_counter() - start

@@ -1,0 +1,127 @@
+"""`tfm evaluate` of a classifier, and what `tfm train` reports when it has trained one."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from transformer_cli.commands.evaluate import TestSet, default_file, output_file, own_corpus
+from transformer_cli.data.corpus import ParallelText, load_text
+from transformer_cli.data.labels import without_blank
+from transformer_cli.data.prepare import Prepared, prepare
+from transformer_cli.decoding.reading import Reader
+from transformer_cli.errors import ConfigError, DataError
+from transformer_cli.evaluation.classification import class_report
+from transformer_cli.files import faults, meant, write_whole
+from transformer_cli.logs import LOGGER
+from transformer_cli.models.classifier import Classifier
+from transformer_cli.models.file import ModelFile, read_model
+from transformer_cli.schema import DataConfig, EvaluateConfig, Task, TrainConfig
+from transformer_cli.training.loop import TrainResult
+
+
+def run(config: EvaluateConfig, models: Sequence[ModelFile], paths: Sequence[Path], device: torch.device) -> None:
+    """Print how well a classifier does on its test set, on another corpus's, or on the user's own table."""
+    if len(models) > 1:
+        raise ConfigError(f"{paths[1]}: a second classifier; they answer one at a time. Name one --checkpoint")
+    if config.reference is not None:
+        raise ConfigError(
+            "--reference: for translations; a classifier's --source is a table of label<TAB>text. Leave it out"
+        )
+    model, path = models[0], paths[0]
+    test = own_table(config, model) if config.source is not None else corpus_test_set(config, model, path)
+    saved_as = output_file(config) or default_file(path, models, test)
+    predicted = predict(model, test, device, batch_tokens=config.decode.batch_tokens)
+    report(path, model, test, predicted, seed=config.seed, saved_as=saved_as, as_json=config.json)
+
+
+def report_training(config: TrainConfig, prepared: Prepared, result: TrainResult, device: torch.device) -> None:
+    """The same of the model file that `tfm train` shipped."""
+    if prepared.test is None:
+        LOGGER.info("no test set, so no scores: name one with data.test, or give tfm evaluate --source")
+        return
+    test = TestSet(f"{config.data.name}.test", prepared.test.sources, [prepared.test.targets])
+    path, model = result.model_path, read_model(result.model_path)
+    predicted = predict(model, test, device, batch_tokens=config.decode.batch_tokens)
+    report(path, model, test, predicted, seed=config.seed, saved_as=default_file(path, [model], test))
+
+
+def report(
+    path: Path,
+    model: ModelFile,
+    test: TestSet,
+    predicted: Sequence[str],
+    *,
+    seed: int,
+    saved_as: Path | None,
+    as_json: bool = False,
+) -> None:
+    """Save the classes, and print the scores to stdout."""
+    if saved_as is not None:
+        with faults(saved_as, "save the classes"):
+            write_whole(meant(saved_as), "".join(f"{label}\n" for label in predicted).encode())
+    found = class_report(predicted, test.references[0], model.tokenizers.labels, seed=seed)
+    if as_json:
+        facts = {"model": str(path), "test_set": test.name, "lines": len(predicted), "hypotheses": str(saved_as)}
+        print(json.dumps(found.as_dict(**facts), indent=2))
+        return
+    print(f"{test.name}, {len(predicted):,} lines, {path}")
+    print("\n".join(found.lines()), flush=True)  # before we speak as if they had arrived
+    if saved_as is not None:
+        LOGGER.info("classes: %s", saved_as)
+
+
+def predict(model: ModelFile, test: TestSet, device: torch.device, *, batch_tokens: int) -> list[str]:
+    """The class of each sentence; none is blank."""
+    reader = Reader(model.build_as(Classifier, device), model, device=device, batch_tokens=batch_tokens)
+    answers = [logits_C for logits_C in reader.read(test.sources) if logits_C is not None]
+    assert len(answers) == len(test.sources)
+    return [model.tokenizers.labels[int(logits_C.argmax())] for logits_C in answers]
+
+
+def own_table(config: EvaluateConfig, model: ModelFile) -> TestSet:
+    """--source, a table of label<TAB>text."""
+    name = str(config.source)
+    if not Path(name).exists():
+        raise DataError(f"{name}: no such file. Check --source")
+    data = DataConfig(source_lang="text", target_lang="label", task=Task.classification, test=name)
+    text = load_text(data, "test")
+    assert text is not None
+    return labelled(Path(name).name, text, model, where=name)
+
+
+def corpus_test_set(config: EvaluateConfig, model: ModelFile, path: Path) -> TestSet:
+    """The test set of `data=`, or of the corpus that the model was trained on."""
+    if config.data is not None:
+        return named_test_set(config.data, model)
+    try:
+        return named_test_set(own_corpus(model, path), model)
+    except DataError as error:
+        raise DataError(f"{error}, or give --source (this is the corpus of the model's run)") from error
+
+
+def named_test_set(data: DataConfig, model: ModelFile) -> TestSet:
+    if data.task is not Task.classification:
+        raise ConfigError(f"data={data.name}: has no classes, but this is a classifier. Choose another corpus")
+    name = f"{data.name}.test"
+    if data.test is not None:
+        text = load_text(data, "test")
+        assert text is not None
+        return labelled(name, text, model, where=str(data.test))
+    # Encoded by the model's own tokenizer, which may not have been trained on this text: else equal in every byte.
+    prepared = prepare(data, progress=True, tokenizer=model.tokenizers.source)
+    if prepared.fingerprint != model.fingerprint:
+        raise DataError(
+            f"data={data.name}: is not the text that the model was trained on, so that what is held out of it may"
+            " have been learnt. Restore it"
+        )
+    if prepared.test is None:
+        raise ConfigError(f"data.test: {data.name} has no test set. Name one, or give --source")
+    return TestSet(name, prepared.test.sources, [prepared.test.targets])
+
+
+def labelled(name: str, text: ParallelText, model: ModelFile, *, where: str) -> TestSet:
+    """The lines that are not blank. Raises DataError for a class that the model does not know."""
+    real = without_blank(text, list(model.tokenizers.labels), where=where)
+    return TestSet(name, real.sources, [real.targets])
