@@ -30,6 +30,7 @@ from transformer_cli.schema import (
     EmbedConfig,
     EvaluateConfig,
     ExportConfig,
+    GenerateConfig,
     PrepareConfig,
     ReplayConfig,
     ScoreConfig,
@@ -48,6 +49,7 @@ SCHEMAS: dict[str, type] = {
     "bench": BenchConfig,
     "replay": ReplayConfig,
     "score": ScoreConfig,
+    "generate": GenerateConfig,
     "average": AverageConfig,
     "export": ExportConfig,
 }

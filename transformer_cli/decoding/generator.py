@@ -103,7 +103,7 @@ class Generator:
                 has_begun = True
                 return logits_1V.expand(len(ids_N), -1)
             if tell is not None:
-                tell(ids_N.item())
+                tell(int(ids_N))
             return self.model.step(ids_N, cache)
 
         task: Task[Any] = Task(
