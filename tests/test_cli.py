@@ -61,7 +61,7 @@ def test_cfg_prints_the_config_and_stops(command: str, capsys: pytest.CaptureFix
     value = {"bench": "train", "export": "ctranslate2"}.get(command, "somewhere")
     assert main([command, "--cfg", *([value] if argument else [])]) == 0
     captured = capsys.readouterr()
-    seed = "runs: runs\n" if command in ("score", "average") else "seed: 1\n"  # those draw nothing
+    seed = "runs: runs\n" if command in ("score", "average", "classify", "embed") else "seed: 1\n"  # those draw nothing
     assert (seed if argument is None else f"{argument.key}: {value}\n") in captured.out
     assert captured.err == ""
 
@@ -82,11 +82,14 @@ def test_multirun_refuses_flags_and_wrong_choices(capsys: pytest.CaptureFixture[
     assert "no model called `bgi`" in error_line(capsys)
 
 
+MODELS = [f"model={name}" for name in ("base", "big", "decoder_base", "decoder_small", "decoder_tiny", "small", "tiny")]
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
         (["tr"], ["train", "translate"]),
-        (["train", "model="], ["model=base", "model=big", "model=small", "model=tiny"]),
+        (["train", "model="], MODELS),
         (["train", "model=b"], ["model=base", "model=big"]),
         (["train", "model.d_m"], ["model.d_model="]),
         (["translate", "--b"], ["--beam"]),

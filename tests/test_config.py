@@ -48,6 +48,10 @@ def user_yaml(folder: Path, text: str) -> Path:
 )
 def test_every_yaml_file_composes(group: str, choice: str) -> None:
     overrides = [f"{group}={choice}"]
+    if group == "recipe" and choice in ("labels", "sst2", "text", "trec"):
+        overrides = [f"data={choice}"]  # which brings it along
+    if choice.startswith("decoder"):
+        overrides += ["data=text"]
     if (group, choice) == ("data", "files"):
         overrides += ["data.source_lang=en", "data.target_lang=de", "data.train=[a.en,a.de]"]
     config = load_config("train", overrides)
@@ -202,7 +206,8 @@ def test_E3_an_unknown_schedule_is_left_to_the_registry_that_knows_the_near_ones
 def test_E3_an_unknown_choice_lists_the_choices() -> None:
     assert (
         refusal("train", "model=bgi")
-        == "model: no model called `bgi`; did you mean `big`? (choices: base, big, small, tiny)"
+        == "model: no model called `bgi`; did you mean `big`? (choices: base, big, decoder_base,"
+        " decoder_small, decoder_tiny, small, tiny)"
     )
     assert "unknown key" in refusal("translate", "model=big")
 
@@ -291,7 +296,6 @@ def test_hydras_own_keys_need_multirun() -> None:
 
 def test_evaluate_takes_one_test_set() -> None:
     assert "two test sets" in refusal("evaluate", "data=demo_en_fr", "source=a", "reference=b")
-    assert refusal("evaluate", "source=a").startswith("--reference: not given")
     assert refusal("evaluate", "reference=a").startswith("--source: not given")
 
 

@@ -83,7 +83,7 @@ def write_array(sink: BinaryIO, answers: Sequence[Answer], width: int) -> None:
             row_D[:] = answer.said_X.numpy()
     if n_blank := sum(answer.said_X is None for answer in answers):
         LOGGER.warning("%d of %d lines are blank; their rows are zero", n_blank, len(answers))
-    np.lib.format.write_array(sink, array_ND, allow_pickle=False)
+    np.save(sink, array_ND)
 
 
 @dataclass(frozen=True)

@@ -205,7 +205,7 @@ def own_files(config: EvaluateConfig) -> TestSet:
 
 
 def reference_files(config: EvaluateConfig) -> list[str]:
-    return [config.reference] if isinstance(config.reference, str) else [str(file) for file in config.reference]
+    return [config.reference] if isinstance(config.reference, str) else [str(file) for file in config.reference or []]
 
 
 def corpus_test_set(config: EvaluateConfig, models: Sequence[Scored], path: Path) -> TestSet:

@@ -261,6 +261,11 @@ def _find(name: str, config: DataConfig, *, key: str) -> Place:
         raise DataError(f"data.root={shown(config.root)}: holds no {shown(name)}, packed or not. Put it there")
     if config.downloads:
         raise DataError(f"{places[0]}: not downloaded. Run `tfm prepare data={shown(config.name)}`, or set data.root")
+    if config.task is Task.classification:
+        told = f"docs/classifying.md tells where data={shown(config.name)} comes from"
+        raise DataError(
+            f"{places[0]}: no such file. Correct {key}, or set data.root to the folder that has it ({told})"
+        )
     raise DataError(f"{places[0]}: no such file. Correct {key}")
 
 

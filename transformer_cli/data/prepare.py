@@ -79,7 +79,7 @@ def prepare(config: DataConfig, *, progress: bool = False, tokenizer: Tokenizer 
     check_weights(config)
     inputs = _inputs(config)
     folder = folder_named(config.cache) / config.name / f"prepared-{_key(config, inputs, tokenizer)[:12]}"
-    ensure_folder(folder, lambda empty: _build(empty, config, tokenizer, progress=progress))
+    ensure_folder(folder, lambda empty: _build(empty, config, progress=progress, tokenizer=tokenizer))
     prepared = _open(folder)
     if _is_mixed(config):
         prepared = replace(prepared, parts=_parts(folder, prepared.train, config))
@@ -96,7 +96,7 @@ def _inputs(config: DataConfig) -> dict[Split, list[list[str]]]:
     return {split: [_identity(path) for path in input_files(config, split)] for split in _SPLITS}
 
 
-def _key(config: DataConfig, inputs: dict[Split, list[list[str]]], tokenizer: Tokenizer | None) -> str:
+def _key(config: DataConfig, inputs: dict[Split, list[list[str]]], tokenizer: Tokenizer | None = None) -> str:
     """SHA-256 of the input files' bytes and of every option that changes what is made of them."""
     options = {name: value for name, value in asdict(config).items() if name not in (*_ELSEWHERE, *_WHILE_TRAINING)}
     if config.task is Task.translation:
@@ -119,7 +119,7 @@ def _enum_name(value: object) -> str:
     return value.name
 
 
-def _build(folder: Path, config: DataConfig, tokenizer: Tokenizer | None, *, progress: bool) -> None:
+def _build(folder: Path, config: DataConfig, *, progress: bool, tokenizer: Tokenizer | None) -> None:
     """Fill `folder` with the files that `_open` reads."""
     with TemporaryDirectory(dir=folder) as spool:
         splits = load_splits(config, Path(spool))

@@ -26,9 +26,10 @@ def read_start(config: TrainConfig) -> ModelFile | None:
         path = locate_model(name, config.runs)
         model = read_model(path)
     except CheckpointError as error:
-        raise CheckpointError(f"encoder.init_from={name}: {error}") from error
+        what, _, _ = str(error).rpartition(". ")  # what it advises is for --checkpoint
+        raise CheckpointError(f"encoder.init_from: {what}. Choose a model that translates") from error
     if not encoder_of(model):
-        raise CheckpointError(f"encoder.init_from={name}: a model without an encoder. Choose one that translates")
+        raise CheckpointError(f"encoder.init_from: {path}: a model without an encoder. Choose one that translates")
     return model
 
 

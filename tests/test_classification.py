@@ -1,0 +1,218 @@
+"""What classifies: pooling, reading, scores, and the tables that it learns from."""
+
+import random
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.toy_classifier import LABELS, OVERRIDES, SIZES, random_model, table, toy_tokenizer, write_tables
+from transformer_cli.config import load_config
+from transformer_cli.data.cache import EncodedCorpus
+from transformer_cli.data.feed import Feed
+from transformer_cli.data.prepare import Prepared, prepare
+from transformer_cli.decoding.reading import Reader, ask_each
+from transformer_cli.errors import DataError
+from transformer_cli.evaluation.classification import RESAMPLES, accuracy, class_report, columns, confusion, macro_f1
+from transformer_cli.evaluation.classification import resampled as resampled_tables
+from transformer_cli.models.classifier import Classifier, pooled
+from transformer_cli.models.sentences import Packed, Padded
+from transformer_cli.schema import Pooling
+
+CPU = torch.device("cpu")
+WANTED = ["a"] * 4 + ["b"] * 3 + ["c"] * 3
+PREDICTED = ["a", "a", "a", "b", "b", "b", "a", "c", "a", "a"]
+
+
+# ---- Scores: the expected values are scikit-learn's definitions, worked out by hand
+
+
+def test_scores_are_those_of_a_hand_computation() -> None:
+    # a: 3 right, 6 predicted, 4 wanted; b: 2, 3, 3; c: 1, 1, 3.
+    report = class_report(PREDICTED, WANTED, ["a", "b", "c"], seed=1)
+    assert report.confusion == [[3, 1, 0], [1, 2, 0], [2, 0, 1]]
+    assert report.accuracy.score == pytest.approx(60)
+    found = [(c.label, c.precision, c.recall, c.f1, c.n_lines) for c in report.classes]
+    assert found[0] == ("a", pytest.approx(50), pytest.approx(75), pytest.approx(60), 4)
+    assert found[1] == ("b", pytest.approx(200 / 3), pytest.approx(200 / 3), pytest.approx(200 / 3), 3)
+    assert found[2] == ("c", pytest.approx(100), pytest.approx(100 / 3), pytest.approx(50), 3)
+    assert report.macro_f1.score == pytest.approx((60 + 200 / 3 + 50) / 3)
+    assert (accuracy(PREDICTED, WANTED), macro_f1(PREDICTED, WANTED)) == pytest.approx((60, (60 + 200 / 3 + 50) / 3))
+
+
+def test_a_class_that_nobody_wants_or_predicts_is_not_in_the_mean() -> None:
+    report = class_report(["a", "b"], ["a", "a"], ["a", "b", "never"], seed=1)
+    assert report.macro_f1.score == pytest.approx((200 / 3 + 0) / 2)
+    assert [c.f1 for c in report.classes] == pytest.approx([200 / 3, 0, 0])
+
+
+def test_the_interval_is_that_of_sentences_drawn_one_by_one() -> None:
+    draw = random.Random(1)
+    wanted = draw.choices("ab", k=400)
+    predicted = [w if draw.random() < 0.8 else "b" for w in wanted]
+    report = class_report(predicted, wanted, ["a", "b"], seed=1)
+    pairs = list(zip(predicted, wanted, strict=True))
+    scores = []
+    for _ in range(1000):
+        p, w = zip(*draw.choices(pairs, k=len(pairs)), strict=True)
+        scores.append((accuracy(p, w), macro_f1(p, w)))
+    for interval, values in zip((report.accuracy, report.macro_f1), zip(*scores, strict=True), strict=True):
+        low, high = np.quantile(values, [0.025, 0.975])
+        assert interval.low == pytest.approx(low, abs=1)
+        assert interval.high == pytest.approx(high, abs=1)
+        assert interval.low < interval.score < interval.high
+
+
+def test_equal_seeds_give_equal_intervals_and_others_do_not() -> None:
+    first, again, other = (class_report(PREDICTED, WANTED, ["a", "b", "c"], seed=seed) for seed in (1, 1, 2))
+    assert first == again
+    counts = confusion(PREDICTED, WANTED, ["a", "b", "c"])
+    assert (resampled_tables(counts, seed=1) != resampled_tables(counts, seed=2)).any()
+    assert resampled_tables(counts, seed=1).sum((1, 2)).tolist() == [10] * RESAMPLES
+    assert other.accuracy.score == first.accuracy.score
+
+
+def test_columns_stand_under_each_other() -> None:
+    assert columns([["class", "F1"], ["a", "100.00"]]) == ["class      F1", "a      100.00"]
+
+
+# ---- The model
+
+
+@pytest.mark.parametrize("pooling", Pooling)
+def test_packed_sentences_are_pooled_as_padded_ones(pooling: Pooling) -> None:
+    torch.manual_seed(1)
+    short, long = torch.randn(2, 3, 4), torch.randn(1, 5, 4)
+    packed = pooled(torch.cat([short.flatten(0, 1), long.flatten(0, 1)]), Packed([(2, 3), (1, 5)], CPU), pooling)
+    x_BSD = torch.full((3, 5, 4), 99.0)
+    x_BSD[:2, :3], x_BSD[2] = short, long[0]
+    mask = torch.tensor([[True] * 3 + [False] * 2] * 2 + [[True] * 5])
+    torch.testing.assert_close(pooled(x_BSD, Padded(5, mask[:, None, None, :]), pooling), packed)
+
+
+def test_first_and_mean_are_what_their_names_say() -> None:
+    x_SD = torch.tensor([[1.0, 2.0], [3.0, 6.0], [5.0, 1.0], [7.0, 8.0]])  # sentences of 1 and 3 tokens
+    source = Packed([(1, 1), (1, 3)], CPU)
+    assert pooled(x_SD, source, Pooling.first).tolist() == [[1, 2], [3, 6]]
+    assert pooled(x_SD, source, Pooling.mean).tolist() == [[1, 2], [5, 5]]
+
+
+def reader(pooling: Pooling = Pooling.mean, *, batch_tokens: int = 4096, max_length: int = 12) -> Reader:
+    model = random_model(replace(SIZES, pooling=pooling), max_length=max_length)
+    return Reader(model.build_as(Classifier, CPU), model, device=CPU, batch_tokens=batch_tokens)
+
+
+@pytest.mark.parametrize("pooling", Pooling)
+def test_what_is_said_of_a_line_does_not_depend_on_its_neighbours(pooling: Pooling) -> None:
+    lines = [line.split("\t")[1] for line in table(60, seed=3).split("\n")[:-1]]
+    alone = [reader(pooling).read([line])[0] for line in lines]
+    for batch_tokens in (1, 40, 4096):
+        together = reader(pooling, batch_tokens=batch_tokens).read(lines[::-1])[::-1]
+        for one, other in zip(alone, together, strict=True):
+            assert one is not None
+            assert other is not None
+            assert (one.softmax(0) - other.softmax(0)).abs().max() <= 1e-6
+            assert one.argmax() == other.argmax()
+
+
+def test_a_blank_line_has_no_answer_and_a_long_one_is_cut_and_counted() -> None:
+    # The six letters, BOS and EOS are eight tokens; what goes beyond is not read.
+    short = reader(max_length=8)
+    answers = short.read(["a b c d e f", "", "a b c d e f g h", " \t "])
+    assert [answer is None for answer in answers] == [False, True, False, True]
+    assert answers[0] is not None
+    assert answers[2] is not None
+    assert torch.equal(answers[0], answers[2])
+    assert short.cut == [3]
+    short.read(["a"])
+    short.read(["a b c d e f g"])
+    assert short.cut == [3, 6]
+
+
+def test_the_first_tokens_are_what_the_test_above_takes_them_for() -> None:
+    assert [len(ids) for ids in toy_tokenizer().encode(["a b c d e f", "a"])] == [6, 1]
+
+
+def test_of_nothing_nothing_is_asked() -> None:
+    assert ask_each(lambda ids: ids, [], pad_id=0, device=CPU, batch_tokens=10) == []
+
+
+# ---- The tables
+
+
+def prepared(folder: Path, *overrides: str, **tables: str) -> Prepared:
+    names = write_tables(folder)
+    for name, text in tables.items():
+        (folder / f"{name}.tsv").write_text(text, encoding="utf-8")
+    config = load_config("train", [*OVERRIDES, *names, f"data.cache={folder / 'cache'}", *overrides])
+    return prepare(config.data)
+
+
+def refusal(folder: Path, **tables: str) -> str:
+    with pytest.raises(DataError) as refused:
+        prepared(folder, **tables)
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+def test_classes_are_numbered_in_their_order_and_sentences_begin_and_end(tmp_path: Path) -> None:
+    found = prepared(tmp_path)
+    assert found.tokenizers.labels == LABELS
+    tokenizer, train = found.tokenizers.source, found.train
+    first = table(200, seed=0).split("\n")[0].split("\t")
+    ids = train.source_ids[: train.source_offsets[1]].tolist()
+    assert (ids[0], ids[-1], tokenizer.decode(ids[1:-1])) == (tokenizer.bos_id, tokenizer.eos_id, first[1])
+    assert LABELS[train.target_ids[0]] == first[0]
+    assert train.target_lengths.tolist() == [1] * len(train)
+
+
+def test_a_line_without_a_tab_is_named(tmp_path: Path) -> None:
+    said = refusal(tmp_path, train=table(30, seed=1) + "high a b c\n" + table(3, seed=2))
+    assert said.endswith("train.tsv:31: no tab between label and text: 'high a b c'. Write label<TAB>text")
+
+
+def test_a_class_that_training_has_not_seen_is_named_with_the_near_one(tmp_path: Path) -> None:
+    said = refusal(tmp_path, dev=table(4, seed=1) + "\nmidle\ta b c\n")
+    assert "dev.tsv:6: class 'midle' is not in the training text; did you mean `middle`?" in said
+
+
+def test_swapped_columns_are_noticed(tmp_path: Path) -> None:
+    rows = [line.split("\t") for line in table(60, seed=1).split("\n")[:-1]]
+    said = refusal(tmp_path, train="".join(f"{text}\t{label}\n" for label, text in rows))
+    assert said.startswith("data.train: ")
+    assert said.endswith("Write label<TAB>text, the label first")
+
+
+def test_one_class_is_nothing_to_learn(tmp_path: Path) -> None:
+    said = refusal(tmp_path, train="".join(f"high\t{'a ' * n}H\n" for n in range(1, 9)))
+    assert said == "data.train: has the one label 'high', so there is nothing to learn. Add another class"
+
+
+def test_a_dev_set_of_blank_lines_is_refused(tmp_path: Path) -> None:
+    assert "dev.tsv: holds no sentence with a class" in refusal(tmp_path, dev="\n\n")
+
+
+def test_dropped_merges_change_pieces_and_nothing_else(tmp_path: Path) -> None:
+    names = [*write_tables(tmp_path), f"data.cache={tmp_path / 'cache'}", "data.tokenizer.vocab_size=40"]
+    text = "".join(f"{label}\t{word} {word}\n" for label, word in [("high", "abab"), ("low", "cdcd")] * 20)
+    (tmp_path / "train.tsv").write_text(text + table(100, seed=1), encoding="utf-8")
+    plain, dropped = (load_config("train", [*OVERRIDES, *names, f"data.subword_dropout={share}"]) for share in (0, 0.5))
+    corpus = prepare(plain.data)
+    tokenizer = corpus.tokenizers.source
+    before, after = Feed(plain, corpus).pairs(1), Feed(dropped, corpus).pairs(1)
+    assert before.target_ids.tolist() == after.target_ids.tolist()
+    assert len(after.source_ids) > len(before.source_ids)
+    for pairs in (before, after):
+        sentences = sentences_of(pairs)
+        assert {ids[0] for ids in sentences} == {tokenizer.bos_id}
+        assert {ids[-1] for ids in sentences} == {tokenizer.eos_id}
+        assert all(tokenizer.bos_id not in ids[1:] and tokenizer.eos_id not in ids[:-1] for ids in sentences)
+        texts = [tokenizer.decode(ids) for ids in sentences]
+        assert texts == [tokenizer.decode(ids) for ids in sentences_of(before)]
+
+
+def sentences_of(pairs: EncodedCorpus) -> list[list[int]]:
+    return [pairs.source_ids[start:end].tolist() for start, end in pairwise(pairs.source_offsets.tolist())]
