@@ -82,7 +82,10 @@ def test_multirun_refuses_flags_and_wrong_choices(capsys: pytest.CaptureFixture[
     assert "no model called `bgi`" in error_line(capsys)
 
 
-MODELS = [f"model={name}" for name in ("base", "big", "decoder_base", "decoder_small", "decoder_tiny", "small", "tiny")]
+MODELS = [
+    f"model={name}"
+    for name in ("base", "big", "decoder_base", "decoder_big", "decoder_small", "decoder_tiny", "small", "tiny")
+]
 
 
 @pytest.mark.parametrize(
