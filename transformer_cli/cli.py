@@ -124,13 +124,13 @@ COMMANDS = {
         },
     ),
     "evaluate": Command(
-        "report BLEU, chrF and TER on the test set; of a classifier, accuracy and F1",
+        "report BLEU, chrF and TER on the test set; accuracy and F1; or perplexity",
         "tfm evaluate --beam 4",
         "transformer_cli.commands.evaluate:run",
         {
             "--checkpoint": _CHECKPOINT,
             "--beam": _BEAM,
-            "--source": Flag("source", "own test set: file to translate, or a table of label<TAB>text"),
+            "--source": Flag("source", "own test set: file to translate, a table of label<TAB>text, or text"),
             "--reference": Flag("reference", "own test set: its translation; repeat for several", repeated=True),
             "--hypotheses": Flag("hypotheses", "file for the translations or classes (default: beside the model)"),
             "--json": Flag("json", "print JSON", bool),
@@ -138,12 +138,12 @@ COMMANDS = {
         },
     ),
     "score": Command(
-        "say how likely a model finds translations that are given",
+        "say how likely a model finds translations that are given, or lines of text",
         "tfm score --source news.en --translation news.de",
         "transformer_cli.commands.score:run",
         {
             "--checkpoint": _CHECKPOINT,
-            "--source": Flag("source", "file (default: standard input, with lines of source, tab, translation)"),
+            "--source": Flag("source", "file (default: standard input, with source, tab, translation; or with text)"),
             "--translation": Flag("translation", "file whose line n translates line n of --source"),
             "--json": Flag("json", "print an object a line, with the score of each token", bool),
             "--strict": Flag("strict", "stop at a line that is not UTF-8", bool),
@@ -155,11 +155,7 @@ COMMANDS = {
         'tfm attention "She sat down in the chair, it was very comfortable."',
         "transformer_cli.commands.attention:run",
         {
-            "--checkpoint": Flag(
-                "checkpoint",
-                "model file, checkpoint or run directory (default: the newest run)",
-                repeated=True,  # to be refused: the last would win in silence
-            ),
+            "--checkpoint": _ONE_MODEL,
             "--beam": _BEAM,
             "--input": Flag("input", "file with a sentence a line, or a sentence, a tab and a translation"),
             "--translation": Flag("translation", "look at this one instead of the model's own"),
@@ -174,6 +170,24 @@ COMMANDS = {
             "--device": _DEVICE,
         },
         argument=Flag("sentence", "the sentence to translate"),
+    ),
+    "generate": Command(
+        "go on from a prompt, or from each line of standard input, with a language model",
+        'tfm generate "The weather" --temperature 0.8 --n 3',
+        "transformer_cli.commands.generate:run",
+        {
+            "--checkpoint": _ONE_MODEL,
+            "--prompt": Flag("prompt", "the beginning, where it holds a = (default: standard input, one a line)"),
+            "--temperature": Flag("decode.temperature", "below 1: more of what is likely (default: 1)", float),
+            "--top-k": Flag("decode.top_k", "choose from the N likeliest tokens", int),
+            "--top-p": Flag("decode.top_p", "choose from the likeliest tokens that hold this share (0.9)", float),
+            "--max-length": Flag("decode.max_length", "tokens that follow on the prompt at most (default: 256)", int),
+            "--n": Flag("decode.n_best", "texts for each prompt (default: 1)", int),
+            "--seed": Flag("seed", "the same seed gives the same text (default: 1)", int),
+            "--strict": Flag("strict", "stop at a line that is not UTF-8", bool),
+            "--device": _DEVICE,
+        },
+        argument=Flag("prompt", "the beginning of a line"),
     ),
     "average": Command(
         "average the weights of several models, or of a run's last checkpoints",

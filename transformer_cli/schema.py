@@ -315,6 +315,8 @@ class DecodeConfig:
         _check("decode.n_best", self.n_best, 1, 1000)
         _check("decode.diversity_groups", self.diversity_groups, 1, 1000)
         _check("decode.diversity_strength", self.diversity_strength, 0, 100)
+        if self.temperature == 0:
+            raise ConfigError("decode.temperature=0: is greedy search. Choose decode=greedy, or give 0.001 or more")
         _check("decode.temperature", self.temperature, 1e-3, 1e3)
         _check("decode.top_k", self.top_k, 1)
         _check("decode.top_p", self.top_p, 1e-6, 1)
@@ -814,6 +816,31 @@ class TranslateConfig:
 
 
 @dataclass
+class GenerateConfig:
+    """`tfm generate`."""
+
+    prompt: str | None = None  # the beginning of a line; unset: standard input, with one a line
+    checkpoint: Any = None  # model file, checkpoint or run directory of a language model; unset: the newest run
+    runs: str = "runs"
+    strict: bool = False  # stop at a line that is not UTF-8 instead of replacing its bytes
+    seed: int = 1
+    device: Device = Device.auto
+    decode: DecodeConfig = field(default_factory=DecodeConfig)  # max_length: of what follows on the prompt, or 256
+
+    def __post_init__(self) -> None:
+        self.checkpoint = _one_model_name(self.checkpoint)
+        _check("seed", self.seed, 0, 2**31 - 1)
+        for setting, is_set in (
+            ("decode.search=mbr", self.decode.search is SearchKind.mbr),
+            (f"decode.coverage_penalty={self.decode.coverage_penalty}", self.decode.coverage_penalty > 0),
+            ("decode.exact=true", self.decode.exact),
+            (f"decode.quantize={self.decode.quantize.name}", self.decode.quantize is not Quantize.none),
+        ):
+            if is_set:
+                raise ConfigError(f"{setting}: for translations only. Leave it out")
+
+
+@dataclass
 class ClassifyConfig:
     """`tfm classify`."""
 
@@ -893,8 +920,8 @@ class ScoreConfig:
 
     checkpoint: Any = None  # as for `tfm translate`
     runs: str = "runs"
-    source: str | None = None  # file; unset: standard input has lines of source, tab, translation
-    translation: str | None = None  # file: line n translates line n of `source`
+    source: str | None = None  # file; unset: standard input has lines of source, tab, translation, or of text
+    translation: str | None = None  # file: line n translates line n of `source`; not for a language model
     json: bool = False
     strict: bool = False  # stop at a line that is not UTF-8 instead of replacing its bytes
     device: Device = Device.auto
@@ -902,9 +929,8 @@ class ScoreConfig:
 
     def __post_init__(self) -> None:
         self.checkpoint = _model_names(self.checkpoint)
-        if (self.source is None) != (self.translation is None):
-            given, lacking = ("source", "translation") if self.translation is None else ("translation", "source")
-            raise ConfigError(f"--{lacking}: not given, but --{given} is. Give both files, or neither")
+        if self.source is None and self.translation is not None:
+            raise ConfigError("--source: not given, but --translation is. Give both files, or neither")
 
 
 class AttentionKind(Enum):

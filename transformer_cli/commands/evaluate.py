@@ -39,7 +39,10 @@ MOSES_LANGUAGES = ("cs", "de", "en", "es", "fi", "fr", "hu", "it", "lv", "nl", "
 
 
 # What reports on models that do not translate: `run` for `tfm evaluate`, `report_training` for the end of `tfm train`.
-OTHER_KINDS = {"classifier": "transformer_cli.commands.evaluate_classes"}
+OTHER_KINDS = {
+    "classifier": "transformer_cli.commands.evaluate_classes",
+    "decoder": "transformer_cli.commands.evaluate_text",
+}
 
 Scored = ModelFile | Exported
 

@@ -1,4 +1,7 @@
-"""`tfm score`: how likely a model finds translations that are given, one line out for each pair, in order."""
+"""`tfm score`: how likely a model finds translations that are given, one line out for each pair, in order.
+
+A language model says the same of lines of text: they are translations of nothing.
+"""
 
 import json
 import math
@@ -17,11 +20,12 @@ from transformer_cli.data.lines import BLOCK_BYTES, open_text, shown, split_line
 from transformer_cli.decoding.forced import read_back
 from transformer_cli.decoding.scoring import divisor
 from transformer_cli.decoding.translator import named
-from transformer_cli.errors import DataError, EnvironmentFault
+from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.ensemble import AnyModel, build_all, read_models
 from transformer_cli.models.file import ModelFile, locate_models
+from transformer_cli.models.language_model import LanguageModel
 from transformer_cli.schema import DecodeConfig, Positions, ScoreConfig, TranslateConfig
 
 PAIRS = 4096  # scored together: enough to sort by length, small enough to see progress
@@ -68,28 +72,46 @@ def run(config: ScoreConfig) -> None:
     if sys.stdout is None:
         raise EnvironmentFault("standard output: closed. Open it, for the scores to be printed")
     device = choose_device(config.device)
-    files = None if config.source is None else read_files(config)
-    models = read_models(locate_models(config.checkpoint, config.runs))
-    score = partial(score_pairs, build_all(models, device), models, config.decode, device)
-    if files is not None:
-        score_all(score, from_files(*files, config), config, n_pairs=len(files[0]))
+    given = [_lines(Path(name)) for name in (config.source, config.translation) if name is not None]
+    check_line_counts(config, given)
+    paths = locate_models(config.checkpoint, config.runs)
+    models = read_models(paths, ("transformer", "decoder"))
+    is_text = models[0].config.name == "decoder"
+    if is_text:
+        refuse_for_text(config, paths)
+        model: AnyModel | LanguageModel = models[0].build_as(LanguageModel, device)
+    else:
+        if config.source is not None and config.translation is None:
+            raise ConfigError("--translation: not given, but --source is. Give both files, or neither")
+        model = build_all(models, device)
+    score = partial(score_pairs, model, models, config.decode, device)
+    what = "line" if is_text else "pair"
+    if config.source is not None:
+        score_all(score, from_files(given, config), config, what=what, n_pairs=len(given[0]))
         return
     with open_input(None) as stream:
         if stream.isatty():
-            LOGGER.info("type a source, a tab and its translation; Ctrl-D ends")
-        score_all(score, from_stream(stream, config), config)
+            LOGGER.info("type %s; Ctrl-D ends", "a line" if is_text else "a source, a tab and its translation")
+        score_all(score, from_stream(stream, config, is_text=is_text), config, what=what)
 
 
-def read_files(config: ScoreConfig) -> tuple[list[bytes], list[bytes]]:
-    """The lines of both files. Raises DataError, with both counts where they differ."""
-    source, translation = Path(str(config.source)), Path(str(config.translation))
-    sources, translations = _lines(source), _lines(translation)
-    if len(sources) != len(translations):
+def refuse_for_text(config: ScoreConfig, paths: Sequence[Path]) -> None:
+    """Raises ConfigError for what a language model has no use for."""
+    if len(paths) > 1:
+        raise ConfigError(f"{paths[1]}: a second language model; they answer one at a time. Name one --checkpoint")
+    if config.translation is not None:
+        raise ConfigError(f"--translation {config.translation}: {paths[0]} is a language model. Give --source alone")
+
+
+def check_line_counts(config: ScoreConfig, given: Sequence[Sequence[bytes]]) -> None:
+    """Raises DataError, with both counts, where two files differ."""
+    n_lines = [len(lines) for lines in given]
+    if len(set(n_lines)) > 1:
+        source, translation = shown(str(config.source)), shown(str(config.translation))
         raise DataError(
-            f"{shown(translation)}: has {len(translations):,} lines, {shown(source)} {len(sources):,}, so nothing is"
+            f"{translation}: has {n_lines[1]:,} lines, {source} {n_lines[0]:,}, so nothing is"
             " scored. Make line n of one the translation of line n of the other"
         )
-    return sources, translations
 
 
 def _lines(path: Path) -> list[bytes]:
@@ -97,23 +119,26 @@ def _lines(path: Path) -> list[bytes]:
         return split_lines(b"".join(iter(partial(stream.read, BLOCK_BYTES), b"")))
 
 
-def from_files(sources: list[bytes], translations: list[bytes], config: ScoreConfig) -> Iterator[list[Pair]]:
-    by_source, by_translation = (
-        partial(decode_line, config=TranslateConfig(input=name, strict=config.strict))
-        for name in (config.source, config.translation)
-    )
-    for start in range(0, len(sources), PAIRS):
-        numbers = range(start, min(start + PAIRS, len(sources)))
-        yield [Pair(*by_source(sources[i], i), *by_translation(translations[i], i)) for i in numbers]
+def from_files(given: Sequence[Sequence[bytes]], config: ScoreConfig) -> Iterator[list[Pair]]:
+    """`given` are the lines of source and translation, or those of the source alone."""
+    names = [config.source, config.translation][: len(given)]
+    decode = [partial(decode_line, config=TranslateConfig(input=name, strict=config.strict)) for name in names]
+    for start in range(0, len(given[0]), PAIRS):
+        numbers = range(start, min(start + PAIRS, len(given[0])))
+        rows = [[side(lines[i], i) for side, lines in zip(decode, given, strict=True)] for i in numbers]
+        yield [Pair("", False, *row[0]) if len(row) == 1 else Pair(*row[0], *row[1]) for row in rows]
 
 
-def from_stream(stream: BinaryIO, config: ScoreConfig) -> Iterator[list[Pair]]:
-    """What has arrived, before it waits for more. Raises DataError for a line that is no pair."""
+def from_stream(stream: BinaryIO, config: ScoreConfig, *, is_text: bool = False) -> Iterator[list[Pair]]:
+    """What has arrived, before it waits for more. Raises DataError for a line that is no pair, unless it is text."""
     decode = partial(decode_line, config=TranslateConfig(strict=config.strict))
     n_before = 0
     for raw in read_chunks(stream):
         lines = [decode(line, n_before + i) for i, line in enumerate(split_lines(raw))]
-        yield [_pair(text, was_bad, n_before + i + 1) for i, (text, was_bad) in enumerate(lines)]
+        if is_text:
+            yield [Pair("", False, text, was_bad) for text, was_bad in lines]
+        else:
+            yield [_pair(text, was_bad, n_before + i + 1) for i, (text, was_bad) in enumerate(lines)]
         n_before += len(lines)
 
 
@@ -128,7 +153,7 @@ def _pair(text: str, was_bad: bool, line: int) -> Pair:
 
 
 def score_pairs(
-    model: AnyModel,
+    model: AnyModel | LanguageModel,
     files: Sequence[ModelFile],
     config: DecodeConfig,
     device: torch.device,
@@ -142,8 +167,10 @@ def score_pairs(
     targets = tokenizers.target.encode([pair.translation for pair in pairs])
     longest = [max(map(len, ids)) for ids in zip(sources, targets, strict=True)]
     for file in files:
-        _refuse_beyond_table(file, longest, first_line)
-    if too_long := [first_line + i for i, n in enumerate(longest) if n > config.max_source_length]:
+        refuse_beyond_table(file, longest, first_line)
+    if isinstance(model, LanguageModel):
+        tell_longer(files[0], longest, first_line)
+    elif too_long := [first_line + i for i, n in enumerate(longest) if n > config.max_source_length]:
         LOGGER.warning(
             "%s: longer than decode.max_source_length=%d tokens, scored whole;"
             " `tfm translate` would split or cut a source like that",
@@ -159,7 +186,7 @@ def score_pairs(
     return scored
 
 
-def _refuse_beyond_table(file: ModelFile, longest: Sequence[int], first_line: int) -> None:
+def refuse_beyond_table(file: ModelFile, longest: Sequence[int], first_line: int) -> None:
     if file.config.positions is not Positions.learned:
         return
     for i, n in enumerate(longest):
@@ -170,13 +197,31 @@ def _refuse_beyond_table(file: ModelFile, longest: Sequence[int], first_line: in
             )
 
 
+def tell_longer(file: ModelFile, lengths: Sequence[int], first_line: int) -> None:
+    """Warn of text that a language model has not been trained for; it is read whole."""
+    longest = file.data.get("max_length")
+    if not isinstance(longest, int):
+        return
+    if too_long := [first_line + i for i, n in enumerate(lengths) if n + 1 > longest]:
+        LOGGER.warning(
+            "%s: longer than data.max_length=%d tokens, which the model was trained on; read whole",
+            named(too_long),
+            longest,
+        )
+
+
 def score_all(
-    score: Callable[..., list[Scored]], chunks: Iterable[list[Pair]], config: ScoreConfig, *, n_pairs: int | None = None
+    score: Callable[..., list[Scored]],
+    chunks: Iterable[list[Pair]],
+    config: ScoreConfig,
+    *,
+    what: str,
+    n_pairs: int | None = None,
 ) -> None:
     """Print each chunk when it is scored, and in the end the sum on stderr."""
     n_lines, n_bad, n_tokens, total = 0, 0, 0, 0.0
     quiet = True if n_pairs is None else None  # None: drawn on a terminal only
-    with tqdm(total=n_pairs, unit="pair", disable=quiet, desc="score", leave=False, file=sys.stderr) as bar:
+    with tqdm(total=n_pairs, unit=what, disable=quiet, desc="score", leave=False, file=sys.stderr) as bar:
         for pairs in chunks:
             scored = score(pairs, first_line=n_lines + 1)
             for line, one in enumerate(scored, start=n_lines + 1):
@@ -190,12 +235,13 @@ def score_all(
             bar.update(len(pairs))
     if n_bad:
         LOGGER.warning(
-            "%d of %d pairs were not UTF-8; their bad bytes became U+FFFD (--strict stops instead)", n_bad, n_lines
+            "%d of %d %ss were not UTF-8; their bad bytes became U+FFFD (--strict stops instead)", n_bad, n_lines, what
         )
     if n_tokens:
         LOGGER.info(
-            "%s pairs, %s tokens with their ends: log-probability %.2f, perplexity %.4g per token",
+            "%s %ss, %s tokens with their ends: log-probability %.2f, perplexity %.4g per token",
             f"{n_lines:,}",
+            what,
             f"{n_tokens:,}",
             total,
             math.exp(min(-total / n_tokens, 100)),

@@ -11,7 +11,7 @@ from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.errors import ConfigError
 from transformer_cli.logs import LOGGER, is_first_rank
 from transformer_cli.models.device import choose_device, keep_freed_memory
-from transformer_cli.schema import MODEL_OF, Task, TrainConfig
+from transformer_cli.schema import MODEL_OF, TrainConfig
 from transformer_cli.training.encoder import fitted, read_start
 from transformer_cli.training.learner import check_parts
 from transformer_cli.training.loop import TrainResult, assist, train
@@ -68,8 +68,6 @@ def _report(config: TrainConfig, prepared: Prepared, result: TrainResult, device
     kind = MODEL_OF[config.data.task]
     if kind in OTHER_KINDS:
         import_module(OTHER_KINDS[kind]).report_training(config, prepared, result, device)
-    elif config.data.task is not Task.translation:
-        return
     elif prepared.test is None:
         LOGGER.info("no test set, so no scores: name one with data.test, or give tfm evaluate --source and --reference")
     else:

@@ -13,6 +13,7 @@ from torch import Tensor
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import CheckpointError
 from transformer_cli.models.ensemble import AnyModel
+from transformer_cli.models.language_model import LanguageModel
 
 ROWS = 256  # of logits at a time: few enough for a processor's cache
 
@@ -33,7 +34,7 @@ class ReadBack:
 
 @torch.inference_mode()
 def read_back(
-    model: AnyModel,
+    model: AnyModel | LanguageModel,
     pairs: Sequence[Pair],
     tokenizers: Tokenizers,
     *,
@@ -44,7 +45,8 @@ def read_back(
     """One for each of `pairs`, in order; its numbers do not depend on its neighbours, but for the kernels' rounding.
 
     The log-probability of what a search has found is what the search said of it. `batch_tokens` bounds rows × longest
-    side; a longer pair is read alone. Attention costs another pass. Raises CheckpointError if logits are not numbers.
+    side; a longer pair is read alone. Attention costs another pass. A language model reads the targets alone, and
+    tells of no attention. Raises CheckpointError if logits are not numbers.
     """
     found: dict[int, ReadBack] = {}
     was_training = model.training
@@ -74,7 +76,12 @@ def _batches(pairs: Sequence[Pair], *, max_cells: int) -> Iterator[list[int]]:
 
 
 def _read(
-    model: AnyModel, pairs: Sequence[Pair], tokenizers: Tokenizers, device: torch.device, *, with_attention: bool
+    model: AnyModel | LanguageModel,
+    pairs: Sequence[Pair],
+    tokenizers: Tokenizers,
+    device: torch.device,
+    *,
+    with_attention: bool,
 ) -> list[ReadBack]:
     source, target = tokenizers.source, tokenizers.target
     source_BS = _padded([[*ids, source.eos_id] for ids, _ in pairs], source.pad_id).to(device)
@@ -93,6 +100,7 @@ def _read(
         )
     attention: list[Tensor | None] = [None] * len(pairs)
     if with_attention:
+        assert not isinstance(model, LanguageModel)
         attention_BTS = model.alignment(source_BS, target_in_BT).cpu()
         attention = [
             attention_BTS[b, :n, : len(ids) + 1] for b, (n, (ids, _)) in enumerate(zip(n_tokens, pairs, strict=True))

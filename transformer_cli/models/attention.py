@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_cli.models.cache import DecoderCache
+from transformer_cli.models.cache import DecoderCache, PastCache
 from transformer_cli.models.embeddings import Rotation
 from transformer_cli.models.linear import Linear, project
 from transformer_cli.models.sentences import Padded, Sentences
@@ -77,11 +77,21 @@ class SelfAttention(Attention):
         initialise(self.to_qkv, self.widths)
 
     def forward(
-        self, x_LD: Tensor, sentences: Sentences, *, causal: bool = False, rotation: Rotation | None = None
+        self,
+        x_LD: Tensor,
+        sentences: Sentences,
+        *,
+        causal: bool = False,
+        rotation: Rotation | None = None,
+        past: list[KeysAndValues] | None = None,
     ) -> Tensor:
-        return self.attend(sentences, sentences, *self.project(x_LD, rotation), causal=causal)
+        """`past` is given the keys and values, where later tokens will look for them."""
+        q_LHE, k_LHE, v_LHE = self.project(x_LD, rotation)
+        if past is not None:
+            past.append((k_LHE, v_LHE))
+        return self.attend(sentences, sentences, q_LHE, k_LHE, v_LHE, causal=causal)
 
-    def step(self, x_RD: Tensor, layer: int, cache: DecoderCache, rotation: Rotation | None) -> Tensor:
+    def step(self, x_RD: Tensor, layer: int, cache: PastCache, rotation: Rotation | None) -> Tensor:
         """The newest token of each row looks at all so far, its own key and value among them."""
         q_RHE, k_RHE, v_RHE = self.project(x_RD, rotation)
         k_GHME, v_GHME = cache.write(layer, k_RHE, v_RHE)
@@ -97,7 +107,13 @@ class SelfAttention(Attention):
         return q_LHE, k_LHE, v_LHE
 
     def weights(
-        self, x_BLD: Tensor, sentences: Padded, *, causal: bool = False, rotation: Rotation | None = None
+        self,
+        x_BLD: Tensor,
+        sentences: Padded,
+        *,
+        causal: bool = False,
+        rotation: Rotation | None = None,
+        past: list[KeysAndValues] | None = None,
     ) -> Tensor:
         """What `forward` multiplies the values with, [B, H, L, L]."""
         q_BLHE, k_BLHE, _ = self.project(x_BLD, rotation)

@@ -7,7 +7,7 @@ M = F × target positions, S source, H heads, E head width.
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -17,9 +17,9 @@ from transformer_cli.models.sentences import Newest, Padded, Places
 LARGEST_FAMILY = 16  # rows; each looks at the keys of all of them, so that work grows with its square
 
 
-@dataclass
-class DecoderCache:
-    """Keys and values of the target so far, in memory taken once for the longest translation, and those of the source.
+@dataclass(kw_only=True)
+class PastCache:
+    """Keys and values of the target so far, in memory taken once for the longest: all that a language model needs.
 
     The beams of a sentence are a family: what any of them has written lies side by side (token t of its row f at
     t·F + f), all of them look at all of it, and a mask says whose past is whose. So beams that change places move
@@ -30,40 +30,28 @@ class DecoderCache:
 
     keys_GHME: list[Tensor]
     values_GHME: list[Tensor]
-    memory_keys_BHSE: list[Tensor]
-    memory_values_BHSE: list[Tensor]
-    source_mask_BHNS: Tensor  # H and N of 1
     past_mask_GFM: Tensor | None  # None: families of one
     beam_size: int
-    keeps_attention: bool = False
-    attention_BNS: Tensor | None = None  # where the newest tokens looked: the last layer's mean over its heads
     length: int = 0
     mask_GHFM: Tensor | None = None  # `past_mask_GFM` as far as it goes, with H of 1
 
     @classmethod
-    def start(
-        cls,
-        memory: Sequence[tuple[Tensor, Tensor]],
-        source_mask_B11S: Tensor,
-        *,
-        beam_size: int,
-        max_length: int,
-        keeps_attention: bool,
+    def empty(
+        cls, like: Sequence[tuple[Tensor, Tensor]], n_sentences: int, *, beam_size: int, max_length: int, **more: Any
     ) -> Self:
-        """`memory` are keys and values of the source, [B, S, H, E], of each layer; `source_mask_B11S` is boolean."""
-        k_BSHE, v_BSHE = memory[0]
-        n_sentences, _, n_heads, _ = k_BSHE.shape
+        """For keys and values as `like`, […, H, E], one of each layer; `more` is what a subclass has."""
         family = beam_size if 1 < beam_size <= LARGEST_FAMILY else 1
-        shape = (n_sentences * beam_size // family, n_heads, max_length * family)
+        n_families = n_sentences * beam_size // family
+
+        def room(x: Tensor) -> Tensor:
+            return x.new_empty(n_families, x.size(-2), max_length * family, x.size(-1))
+
         return cls(
-            keys_GHME=[k_BSHE.new_empty(*shape, k_BSHE.size(-1)) for _ in memory],
-            values_GHME=[v_BSHE.new_empty(*shape, v_BSHE.size(-1)) for _ in memory],
-            memory_keys_BHSE=[k.transpose(1, 2).contiguous() for k, _ in memory],
-            memory_values_BHSE=[v.transpose(1, 2).contiguous() for _, v in memory],
-            source_mask_BHNS=added(source_mask_B11S, k_BSHE.dtype),
-            past_mask_GFM=own_past(family, k_BSHE).repeat(shape[0], 1, max_length) if family > 1 else None,
+            keys_GHME=[room(k) for k, _ in like],
+            values_GHME=[room(v) for _, v in like],
+            past_mask_GFM=own_past(family, like[0][0]).repeat(n_families, 1, max_length) if family > 1 else None,
             beam_size=beam_size,
-            keeps_attention=keeps_attention,
+            **more,
         )
 
     @property
@@ -99,8 +87,14 @@ class DecoderCache:
         values_GHME.narrow(2, start, n_new).copy_(torch.unflatten(v_RHE, 0, (n_families, -1)).transpose(1, 2))
         return keys_GHME.narrow(2, 0, start + n_new), values_GHME.narrow(2, 0, start + n_new)
 
-    def keep_attention(self, attention_BNS: Tensor) -> None:
-        self.attention_BNS = attention_BNS
+    def begin_with(self, past: Sequence[tuple[Tensor, Tensor]]) -> None:
+        """Put down keys and values of the first tokens of each sentence, [B, T, H, E], which its beams share."""
+        family = self.family
+        for layer, both in enumerate(past):
+            for x_GHME, new_BTHE in zip((self.keys_GHME[layer], self.values_GHME[layer]), both, strict=True):
+                new_GHTE = new_BTHE.transpose(1, 2).repeat_interleave(self.beam_size // family, dim=0)
+                x_GHME[:, :, : new_BTHE.size(1) * family] = new_GHTE.repeat_interleave(family, dim=2)
+        self.length = past[0][0].size(1)
 
     def reorder(self, rows_R: Tensor, sentences_B: Tensor | None = None) -> None:
         """Go on with these rows, and these sentences (None: all): each new one is named by its number until now."""
@@ -116,12 +110,51 @@ class DecoderCache:
             families_G = rows_R if sentences_B is not None or self.beam_size > 1 else None
         if families_G is not None:
             take((self.keys_GHME, self.values_GHME), families_G, used=used)
+
+
+@dataclass(kw_only=True)
+class DecoderCache(PastCache):
+    """And what each layer looks the source up by."""
+
+    memory_keys_BHSE: list[Tensor]
+    memory_values_BHSE: list[Tensor]
+    source_mask_BHNS: Tensor  # H and N of 1
+    keeps_attention: bool = False
+    attention_BNS: Tensor | None = None  # where the newest tokens looked: the last layer's mean over its heads
+
+    @classmethod
+    def start(
+        cls,
+        memory: Sequence[tuple[Tensor, Tensor]],
+        source_mask_B11S: Tensor,
+        *,
+        beam_size: int,
+        max_length: int,
+        keeps_attention: bool,
+    ) -> Self:
+        """`memory` are keys and values of the source, [B, S, H, E], of each layer; `source_mask_B11S` is boolean."""
+        return cls.empty(
+            memory,
+            len(source_mask_B11S),
+            beam_size=beam_size,
+            max_length=max_length,
+            memory_keys_BHSE=[k.transpose(1, 2).contiguous() for k, _ in memory],
+            memory_values_BHSE=[v.transpose(1, 2).contiguous() for _, v in memory],
+            source_mask_BHNS=added(source_mask_B11S, memory[0][0].dtype),
+            keeps_attention=keeps_attention,
+        )
+
+    def keep_attention(self, attention_BNS: Tensor) -> None:
+        self.attention_BNS = attention_BNS
+
+    def reorder(self, rows_R: Tensor, sentences_B: Tensor | None = None) -> None:
+        super().reorder(rows_R, sentences_B)
         if sentences_B is not None:
             take((self.memory_keys_BHSE, self.memory_values_BHSE), sentences_B)
             self.source_mask_BHNS = first(self.source_mask_BHNS, sentences_B)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class StaticCache(DecoderCache):
     """One whose tensors stay where they are, so that steps which a GPU has recorded find them.
 

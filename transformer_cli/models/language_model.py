@@ -2,15 +2,18 @@
 
 The decoder of section 3.1 without its attention to a source, as Liu et al. 2018 (section 4.2.3) have it.
 
-Shapes: B batch, T target, D width, V vocabulary. A tensor that begins with T holds sentences padded, [B, T, …], or
-packed, [T, …].
+Shapes: B batch, T target, K target tokens of all texts, D width, V vocabulary, N beam, R = B × N. A tensor that begins
+with T holds sentences padded, [B, T, …], or packed, [T, …].
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import cast
 
+import torch
 from torch import Tensor, nn
 
+from transformer_cli.models.attention import KeysAndValues
+from transformer_cli.models.cache import PastCache
 from transformer_cli.models.embeddings import TokenEmbedding
 from transformer_cli.models.layers import CausalLayer
 from transformer_cli.models.sentences import Padded, Sentences
@@ -28,12 +31,22 @@ class CausalStack(Stack):
         layers = nn.ModuleList(make_layer(CausalLayer, config) for _ in range(config.n_decoder_layers))
         self.layers = cast(Sequence[CausalLayer], layers)  # torch's list does not tell what it holds
 
-    def forward(self, x_TD: Tensor, target: Sentences) -> Tensor:
+    def forward(self, x_TD: Tensor, target: Sentences, past: list[KeysAndValues] | None = None) -> Tensor:
+        """`past` is given what each layer looks these tokens up by."""
         x_TD, rotation = self.enter(x_TD, target)
         for layer in self.layers:
-            x_TD = self.through(layer, x_TD, target, rotation)
+            x_TD = self.through(layer, x_TD, target, rotation, past)
         y_TD: Tensor = self.norm(x_TD)
         return y_TD
+
+    def step(self, x_RD: Tensor, cache: PastCache) -> Tensor:
+        """`forward` for the newest token of each row."""
+        x_RD, rotation = self.enter(x_RD, cache.newest)
+        cache.grow()
+        for i, layer in enumerate(self.layers):
+            x_RD = layer.step(x_RD, i, cache, rotation)
+        y_RD: Tensor = self.norm(x_RD)
+        return y_RD
 
 
 @MODELS.register("decoder")
@@ -65,15 +78,48 @@ class LanguageModel(Model):
     def stacks(self) -> Sequence[Stack]:
         return [self.decoder]
 
+    @property
+    def output_embedding(self) -> TokenEmbedding:
+        return self.embedding if self.own_output is None else self.own_output
+
     def forward(self, target_in_BT: Tensor) -> Tensor:
         """Logits of the token after each of `target_in_BT`, [B, T, V]; padding stands at the end."""
-        return self._logits(target_in_BT, Padded(target_in_BT.size(1)))
+        return self._logits(self._states(target_in_BT, Padded(target_in_BT.size(1))))
 
     def predict(self, source_S: Tensor, source: Sentences, target_in_T: Tensor, target: Sentences) -> Tensor:
         """As every model does; there is no source."""
-        return self._logits(target_in_T, target)
+        return self._logits(self._states(target_in_T, target))
 
-    def _logits(self, target_in_T: Tensor, target: Sentences) -> Tensor:
-        y_TD = self.decoder(self.embedding(target_in_T), target)
-        output = self.embedding if self.own_output is None else self.own_output
-        return output.logits(y_TD, multiple_of=self.multiple_of)
+    @torch.no_grad()
+    def predict_in_parts(
+        self, source_BS: Tensor, target_in_BT: Tensor, real_BT: Tensor, *, n_rows: int
+    ) -> Iterator[Tensor]:
+        """As `Transformer.predict_in_parts`, [K, V] in parts; there is no source."""
+        y_BTD = self._states(target_in_BT, Padded(target_in_BT.size(1)))
+        for y_KD in torch.split(y_BTD[real_BT], n_rows):  # [B, T, D] -> [K, D]
+            yield self._logits(y_KD)
+
+    @torch.no_grad()
+    def start(self, text_BT: Tensor, *, beam_size: int, max_length: int) -> tuple[Tensor, PastCache]:
+        """Read the beginnings of texts, as long as each other, in one pass.
+
+        What comes back are the logits of the next token, [B, V], and a cache for texts of at most `max_length` tokens,
+        these ones and BOS counted, with `beam_size` rows for each.
+        """
+        past: list[KeysAndValues] = []
+        y_BTD = self._states(text_BT, Padded(text_BT.size(1)), past)
+        cache = PastCache.empty(past, len(text_BT), beam_size=beam_size, max_length=max_length)
+        cache.begin_with(past)
+        return self._logits(y_BTD[:, -1]), cache
+
+    @torch.no_grad()
+    def step(self, ids_R: Tensor, cache: PastCache) -> Tensor:
+        """Logits of the token after `ids_R`, the newest token of each row; `cache` grows by one."""
+        return self._logits(self.decoder.step(self.embedding(ids_R), cache))
+
+    def _states(self, target_in_T: Tensor, target: Sentences, past: list[KeysAndValues] | None = None) -> Tensor:
+        y_TD: Tensor = self.decoder(self.embedding(target_in_T), target, past)
+        return y_TD
+
+    def _logits(self, y_TD: Tensor) -> Tensor:
+        return self.output_embedding.logits(y_TD, multiple_of=self.multiple_of)

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_cli.models.attention import CrossAttention, KeysAndValues, SelfAttention, initialise
-from transformer_cli.models.cache import DecoderCache
+from transformer_cli.models.cache import DecoderCache, PastCache
 from transformer_cli.models.embeddings import Rotation
 from transformer_cli.models.linear import Linear
 from transformer_cli.models.sentences import Sentences
@@ -122,12 +122,21 @@ class EncoderLayer(nn.Module):
 class CausalLayer(EncoderLayer):
     """The same where a position sees only what came before it: the layer of a decoder without a source."""
 
-    def forward(self, x_TD: Tensor, target: Sentences, rotation: Rotation | None) -> Tensor:
+    def forward(
+        self, x_TD: Tensor, target: Sentences, rotation: Rotation | None, past: list[KeysAndValues] | None = None
+    ) -> Tensor:
+        """`past` is given what later tokens look these ones up by."""
         x_TD = self.around_self_attention(
-            x_TD, lambda x: self.self_attention(x, target, causal=True, rotation=rotation)
+            x_TD, lambda x: self.self_attention(x, target, causal=True, rotation=rotation, past=past)
         )
         x_TD = self.around_feed_forward(x_TD, self.feed_forward)
         return x_TD
+
+    def step(self, x_RD: Tensor, layer: int, cache: PastCache, rotation: Rotation | None) -> Tensor:
+        """`forward` for the newest token of each row: what its past is looked up by is at hand."""
+        x_RD = self.around_self_attention(x_RD, lambda x: self.self_attention.step(x, layer, cache, rotation))
+        x_RD = self.around_feed_forward(x_RD, self.feed_forward)
+        return x_RD
 
 
 class DecoderLayer(nn.Module):

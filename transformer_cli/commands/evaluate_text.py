@@ -1,0 +1,104 @@
+"""`tfm evaluate` of a language model, and what `tfm train` reports when it has trained one."""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+
+from transformer_cli.commands.evaluate import load_test, own_corpus
+from transformer_cli.commands.score import refuse_beyond_table, tell_longer
+from transformer_cli.data.lines import read_lines
+from transformer_cli.data.prepare import Prepared
+from transformer_cli.errors import ConfigError, DataError
+from transformer_cli.evaluation.perplexity import TextScores, text_scores
+from transformer_cli.logs import LOGGER
+from transformer_cli.models.file import ModelFile, read_model
+from transformer_cli.models.language_model import LanguageModel
+from transformer_cli.schema import EvaluateConfig, Task, TrainConfig
+from transformer_cli.training.loop import TrainResult
+
+
+@dataclass(frozen=True)
+class TestText:
+    name: str
+    lines: Sequence[str]
+
+
+def run(config: EvaluateConfig, models: Sequence[ModelFile], paths: Sequence[Path], device: torch.device) -> None:
+    """Print the perplexity of a language model on its test set, on another corpus's, or on the user's own file."""
+    if len(models) > 1:
+        raise ConfigError(f"{paths[1]}: a second language model; they answer one at a time. Name one --checkpoint")
+    for flag, value in (("--reference", config.reference), ("--hypotheses", config.hypotheses)):
+        if value is not None:
+            raise ConfigError(f"{flag}: for translations; of a language model, --source is all. Leave it out")
+    model, path = models[0], paths[0]
+    test = own_file(config.source) if config.source is not None else corpus_test_set(config, model, path)
+    report(path, model, test, device, batch_tokens=config.decode.batch_tokens, as_json=config.json)
+
+
+def report_training(config: TrainConfig, prepared: Prepared, result: TrainResult, device: torch.device) -> None:
+    """The same of the model file that `tfm train` shipped."""
+    if prepared.test is None:
+        LOGGER.info("no test set, so no perplexity: name one with data.test, or give tfm evaluate --source")
+        return
+    test = TestText(f"{config.data.name}.test", prepared.test.targets)
+    model = read_model(result.model_path)
+    report(result.model_path, model, test, device, batch_tokens=config.decode.batch_tokens)
+
+
+def report(
+    path: Path, model: ModelFile, test: TestText, device: torch.device, *, batch_tokens: int, as_json: bool = False
+) -> None:
+    """Print the figures to stdout. Raises DataError for a line that the model cannot read, and where there is none."""
+    found = measure(model, test, device, batch_tokens=batch_tokens)
+    if as_json:
+        print(json.dumps({"model": str(path), "test_set": test.name, **found.as_dict()}, indent=2))
+    else:
+        print(f"{test.name}, {found.n_lines:,} lines, {path}")
+        print("\n".join(found.lines()), flush=True)  # before we speak as if they had arrived
+    if found.n_blank:
+        LOGGER.info("%s: %d blank lines, of which nothing is counted", test.name, found.n_blank)
+    if found.n_unknown:
+        LOGGER.warning(
+            "%s: %d pieces are unknown to the vocabulary. To say <unk> costs less than to spell, so the figures per"
+            " word and per character look better than they are",
+            test.name,
+            found.n_unknown,
+        )
+
+
+def measure(model: ModelFile, test: TestText, device: torch.device, *, batch_tokens: int) -> TextScores:
+    if not any(line.strip() for line in test.lines):
+        raise DataError(f"{test.name}: holds no text. Name another --source")
+    lengths = [len(ids) for ids in model.tokenizers.target.encode(test.lines)]
+    refuse_beyond_table(model, lengths, first_line=1)
+    tell_longer(model, lengths, first_line=1)
+    with tqdm(total=len(test.lines), unit="line", desc="read", disable=None, leave=False, file=sys.stderr) as bar:
+        return text_scores(
+            model.build_as(LanguageModel, device),
+            model.tokenizers,
+            test.lines,
+            device=device,
+            batch_tokens=batch_tokens,
+            on_progress=bar.update,
+        )
+
+
+def own_file(name: str) -> TestText:
+    path = Path(name)
+    return TestText(path.name, read_lines(path).texts)
+
+
+def corpus_test_set(config: EvaluateConfig, model: ModelFile, path: Path) -> TestText:
+    """The test set of `data=`, or of the text that the model was trained on."""
+    data = own_corpus(model, path) if config.data is None else config.data
+    if data.task is not Task.language_model:
+        raise ConfigError(
+            f"data={data.name}: is for data.task={data.task.name}, and this is a language model. Give --source FILE,"
+            " or add data=text data.test=FILE"
+        )
+    return TestText(f"{data.name}.test", load_test(data, [model]).targets)

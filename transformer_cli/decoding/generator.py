@@ -1,0 +1,158 @@
+"""Text that goes on from a prompt, by the searches that translations are found with.
+
+Shapes: B = 1 prompt, N continuations of it, T tokens of the prompt with BOS, V vocabulary.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from transformer_cli.data.tokenizer import Tokenizer
+from transformer_cli.decoding.search import SEARCHES, ControlIds, Hypothesis, Task, rows_per_sentence
+from transformer_cli.models.cache import PastCache
+from transformer_cli.models.language_model import LanguageModel
+from transformer_cli.schema import DecodeConfig, SearchKind
+
+LONGEST = 256  # tokens of a continuation, where decode.max_length does not say
+MARK = "▁"  # with which SentencePiece begins a word
+BROKEN = "\ufffd"  # what bytes that are no whole character yet are shown as
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """The beginning of a line. White space at its end says that its last word is finished."""
+
+    ids: list[int]  # without BOS
+    ends_word: bool
+
+
+@dataclass(frozen=True)
+class Generated:
+    """A prompt and what follows on it."""
+
+    text: str  # both
+    continuation: str  # what of `text` follows on the prompt
+    ids: list[int]  # of the continuation, without its end
+    pieces: list[str]
+    log_prob: float  # natural logarithm, of the continuation; with its end, where there is one
+    finished: bool  # False: cut at the longest length allowed
+
+
+def read_prompt(text: str, tokenizer: Tokenizer) -> Prompt:
+    (ids,) = tokenizer.encode([text])
+    return Prompt(ids, ends_word=text[-1:].isspace())
+
+
+class Generator:
+    """One way to go on, which depends on the prompt, the seed and a number, and on no other prompt."""
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        tokenizer: Tokenizer,
+        config: DecodeConfig,
+        *,
+        device: torch.device,
+        max_positions: int | None = None,
+        seed: int = 1,
+    ) -> None:
+        """`max_positions` is how many tokens the model can have places for, BOS counted; None: any number."""
+        self.model, self.tokenizer, self.config = model, tokenizer, config
+        self.device, self.max_positions, self.seed = device, max_positions, seed
+        self.control = ControlIds(pad=tokenizer.pad_id, bos=tokenizer.bos_id, eos=tokenizer.eos_id)
+        begins = [piece.startswith(MARK) for piece in tokenizer.pieces(range(len(tokenizer)))]
+        self.within_V = ~torch.tensor(begins, device=device)  # what does not begin a word
+
+    @property
+    def can_stream(self) -> bool:
+        """Whether what is chosen stays: there is one continuation, and no other that may overtake it."""
+        return self.config.search is not SearchKind.beam and self.config.n_best == 1
+
+    def room(self, prompt: Prompt) -> int:
+        """How many tokens may follow on the prompt, the end counted."""
+        wanted = self.config.max_length or LONGEST
+        return wanted if self.max_positions is None else min(wanted, self.max_positions - len(prompt.ids))
+
+    @torch.inference_mode()
+    def generate(
+        self, prompt: Prompt, *, number: int = 1, on_text: Callable[[str], object] | None = None
+    ) -> list[Generated]:
+        """`config.n_best` texts, best first; of samples, in the order of their scores.
+
+        `number` tells prompts apart that are drawn for with the same seed. `on_text` is given the text piece by piece,
+        the prompt first, where it `can_stream`. Raises CheckpointError if logits are not numbers.
+        """
+        assert prompt.ids, "nothing to go on from"
+        tell = Streamed(self.tokenizer, prompt.ids, on_text) if on_text is not None and self.can_stream else None
+        first_id = self.control.bos
+        logits_1V, cache = self.model.start(
+            torch.tensor([[first_id, *prompt.ids]], device=self.device),
+            beam_size=rows_per_sentence(self.config),
+            max_length=1 + len(prompt.ids) + self.room(prompt),
+        )
+        if prompt.ends_word:
+            logits_1V = logits_1V.masked_fill(self.within_V, -torch.inf)
+        has_begun = False
+
+        def step(ids_N: Tensor, cache: PastCache) -> Tensor:
+            nonlocal has_begun
+            if not has_begun:  # the search begins with BOS: what follows on the prompt is at hand
+                has_begun = True
+                return logits_1V.expand(len(ids_N), -1)
+            if tell is not None:
+                tell(int(ids_N))
+            return self.model.step(ids_N, cache)
+
+        task: Task[Any] = Task(
+            step,
+            cache,
+            self.control,
+            torch.tensor([self.room(prompt)], device=self.device),
+            self.config,
+            seeds=[(self.seed, number)],
+        )
+        (hypotheses,) = SEARCHES[self.config.search.name](task)
+        found = [self._generated(prompt, hypothesis) for hypothesis in hypotheses]
+        if tell is not None:
+            tell.end(found[0].text)
+        return found
+
+    def _generated(self, prompt: Prompt, hypothesis: Hypothesis) -> Generated:
+        tokenizer, before = self.tokenizer, self.tokenizer.decode(prompt.ids)
+        text = tokenizer.decode([*prompt.ids, *hypothesis.ids])
+        said = [*hypothesis.ids, *[tokenizer.eos_id] * hypothesis.finished]
+        return Generated(
+            text=text,
+            continuation=text.removeprefix(before),
+            ids=hypothesis.ids,
+            pieces=tokenizer.pieces(said),
+            log_prob=hypothesis.log_prob,
+            finished=hypothesis.finished,
+        )
+
+
+class Streamed:
+    """Gives text away as soon as it is settled: no part of a character that may still become whole.
+
+    What was given away, one after the other, is in the end what the tokenizer says of all ids.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, ids: list[int], on_text: Callable[[str], object]) -> None:
+        self.tokenizer, self.ids, self.on_text = tokenizer, list(ids), on_text
+        self.given = ""
+        self._give(self.tokenizer.decode(self.ids).rstrip(BROKEN))
+
+    def __call__(self, newest: int) -> None:
+        self.ids.append(newest)
+        self._give(self.tokenizer.decode(self.ids).rstrip(BROKEN))
+
+    def end(self, text: str) -> None:
+        self._give(text)
+
+    def _give(self, text: str) -> None:
+        if len(text) > len(self.given):
+            self.on_text(text[len(self.given) :])
+            self.given = text
