@@ -101,6 +101,16 @@ def test_characters_are_not_folded_into_others(text: str) -> None:
     assert tokenizer.decode(tokenizer.encode([text])[0]) == text
 
 
+def test_folded_case_reads_capitals_as_small_letters_and_keeps_the_rule_in_its_bytes() -> None:
+    folded = Tokenizer(
+        train(["Wer hat den Élan?", "wer WEISS, wo ½ davon ist"] * 9, vocab_size=60, fold_case=True).model_bytes
+    )
+    assert folded.encode(["WER HAT DEN ÉLAN?"]) == folded.encode(["wer hat den élan?"])
+    assert folded.decode(folded.encode(["Wer WEISS"])[0]) == "wer weiss"
+    plain = train(["Wer hat den Élan?", "wer WEISS, wo ½ davon ist"] * 9, vocab_size=60)
+    assert plain.encode(["Wer"]) != plain.encode(["wer"])
+
+
 def test_composed_and_separate_accents_are_the_same_text(tokenizer: Tokenizer) -> None:
     composed, separate = tokenizer.encode(["café naïve", unicodedata.normalize("NFD", "café naïve")])
     assert composed == separate

@@ -162,6 +162,7 @@ class TokenizerConfig:
     joint: bool = True  # one vocabulary for both languages; else one each
     character_coverage: float = 1.0
     byte_fallback: bool = False  # unknown characters become UTF-8 bytes instead of <unk>
+    fold_case: bool = False  # reads capitals as small letters, and ½, ² or full-width forms as plain ones (nfkc_cf)
     max_sentences: int = 2_000_000  # a seeded sample of this many lines is enough to train on
 
     def __post_init__(self) -> None:

@@ -101,6 +101,8 @@ def _key(config: DataConfig, inputs: dict[Split, list[list[str]]], tokenizer: To
     options = {name: value for name, value in asdict(config).items() if name not in (*_ELSEWHERE, *_WHILE_TRAINING)}
     if config.task is Task.translation:
         del options["task"]  # corpora that were prepared before there were others stay what they are
+    if not config.tokenizer.fold_case:
+        del options["tokenizer"]["fold_case"]
     if _is_mixed(config):
         options[_PARTS] = True
     if tokenizer is not None:

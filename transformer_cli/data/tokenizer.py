@@ -3,6 +3,7 @@
 Normalisation is ours and leaves the text as it is, but for white space (every kind and number becomes one plain space)
 and for letters typed with separate accents (composed: NFC). SentencePiece's usual `nmt_nfkc` would also rewrite `½`,
 `m²`, `…` and full-width letters and drop the joiners of Persian and of emoji, and a model could never write them again.
+What only reads text may have it so, and without capitals: `fold_case`. The rule is in the model's bytes.
 """
 
 import hashlib
@@ -151,7 +152,7 @@ def _train(lines: Sequence[str], config: TokenizerConfig, *, exact_size: bool) -
         hard_vocab_limit=exact_size,
         character_coverage=config.character_coverage,
         byte_fallback=config.byte_fallback,
-        normalization_rule_name="identity",
+        normalization_rule_name="nfkc_cf" if config.fold_case else "identity",
         unk_surface="\u2047",  # without its usual spaces: text must come out as it would go in again
         max_sentence_length=4 * _LONGEST_PART + 1,  # in bytes
         pad_id=0,  # the one place where ids are given out; everything else asks the tokenizer
