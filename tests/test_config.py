@@ -112,7 +112,7 @@ def test_a_recipe_suits_its_corpus_and_an_override_still_wins() -> None:
         (["data=trec", "train.best_metric=bleu"], "Set train.best_metric=accuracy"),
         (["data=text", "train.best_metric=accuracy"], "Set train.best_metric=nll"),
         (["train.best_metric=accuracy"], "Set train.best_metric=bleu"),
-        (["data=trec", "data.subword_dropout=0.1"], "data.subword_dropout=0.1: for data.task=translation only"),
+        (["data=text", "data.subword_dropout=0.1"], "data.subword_dropout=0.1"),
         (["data=text", "decode.exact=true"], "decode.exact=true: data.task=language_model translates nothing"),
         (["data=text", "data.tokenizer.joint=false"], "data.tokenizer.joint=false: data.task=language_model"),
     ],
