@@ -52,7 +52,7 @@ def test_greedy_search_says_what_asking_for_the_whole_text_every_time_says(promp
     (ids,) = tokenizer().encode([prompt])
     assert found.ids == uncached(language_model(), ids, 12)
     assert found.text == tokenizer().decode([*ids, *found.ids])
-    assert found.text == prompt + found.continuation
+    assert found.text.startswith(prompt)
 
 
 @pytest.mark.parametrize("options", [{"top_k": 1}, {"temperature": 1e-3}, {"top_p": 1e-6}])

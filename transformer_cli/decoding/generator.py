@@ -34,7 +34,6 @@ class Generated:
     """A prompt and what follows on it."""
 
     text: str  # both
-    continuation: str  # what of `text` follows on the prompt
     ids: list[int]  # of the continuation, without its end
     pieces: list[str]
     log_prob: float  # natural logarithm, of the continuation; with its end, where there is one
@@ -121,12 +120,11 @@ class Generator:
         return found
 
     def _generated(self, prompt: Prompt, hypothesis: Hypothesis) -> Generated:
-        tokenizer, before = self.tokenizer, self.tokenizer.decode(prompt.ids)
+        tokenizer = self.tokenizer
         text = tokenizer.decode([*prompt.ids, *hypothesis.ids])
         said = [*hypothesis.ids, *[tokenizer.eos_id] * hypothesis.finished]
         return Generated(
             text=text,
-            continuation=text.removeprefix(before),
             ids=hypothesis.ids,
             pieces=tokenizer.pieces(said),
             log_prob=hypothesis.log_prob,
