@@ -179,6 +179,17 @@ def test_a_class_that_training_has_not_seen_is_named_with_the_near_one(tmp_path:
     assert "dev.tsv:6: class 'midle' is not in the training text; did you mean `middle`?" in said
 
 
+def test_a_rare_class_whose_every_line_is_held_out_is_a_class_all_the_same(tmp_path: Path) -> None:
+    rows = [line.split("\t") for line in table(40, seed=3).split("\n")[:-1]]
+    rare = "".join(f"rare{i}\t{text} {'a ' * i}\n" for i, (_, text) in enumerate(rows[:18]))
+    usual = "".join(f"high\t{text}\n" for _, text in rows[18:])
+    found = prepared(tmp_path, "data.dev=null", "data.test=null", train=rare + usual)
+    trained = {found.tokenizers.labels[number] for number in found.train.target_ids.tolist()}
+    unlearnt = set(found.dev.targets) - trained
+    assert unlearnt, "the seed holds out no rare class; choose another"
+    assert unlearnt <= set(found.tokenizers.labels)
+
+
 def test_swapped_columns_are_noticed(tmp_path: Path) -> None:
     rows = [line.split("\t") for line in table(60, seed=1).split("\n")[:-1]]
     said = refusal(tmp_path, train="".join(f"{text}\t{label}\n" for label, text in rows))

@@ -33,8 +33,9 @@ def find_labels(labels: Iterable[str]) -> list[str]:
 
 def without_blank(text: ParallelText, labels: list[str], *, where: str) -> ParallelText:
     """The lines of dev or test that are not blank. Raises DataError, with its place, for a class unseen in training."""
+    known = set(labels)
     for index, label in enumerate(text.targets):
-        if label and label not in labels:
+        if label and label not in known:
             named = ", ".join(labels[:_SHOWN]) + (", …" if len(labels) > _SHOWN else "")
             raise DataError(
                 f"{where}:{index + 1}: class {quoted(label)} is not in the training text"

@@ -24,6 +24,7 @@ from transformer_cli.data.corpus import (
     GENERATORS,
     ParallelText,
     Split,
+    Splits,
     check_weights,
     input_files,
     load_splits,
@@ -128,7 +129,7 @@ def _build(folder: Path, config: DataConfig, *, progress: bool, tokenizer: Token
         train, report = clean(splits.train, drop_duplicates=config.drop_duplicates, held_out=splits.held_out)
         n_left = report.n_read - report.n_bad
         report.require_pairs()
-        labels = find_labels(label for _, label in train.each()) if config.task is Task.classification else []
+        labels = _labels(train, splits) if config.task is Task.classification else []
         dev, test = _scored(splits.dev, labels, "dev", config), _scored(splits.test, labels, "test", config)
         tokenizers = _train_tokenizers(train, config) if tokenizer is None else Tokenizers(tokenizer, tokenizer)
         kept: list[Array] = []
@@ -152,6 +153,12 @@ def _build(folder: Path, config: DataConfig, *, progress: bool, tokenizer: Token
         LOGGER.warning("data.train: too few pairs to hold any out; dev is the training text itself")
     for line in [*splits.notes(n_left), *report.lines()]:
         LOGGER.info("%s", line)
+
+
+def _labels(train: CleanText, splits: Splits) -> list[str]:
+    """The classes of all of data.train: of a rare one, every line may have been held out."""
+    held_out = chain.from_iterable(held.text.targets for held in splits.held.values())
+    return find_labels(chain((label for _, label in train.each()), held_out))
 
 
 def _scored(text: ParallelText | None, labels: list[str], split: Split, config: DataConfig) -> ParallelText | None:
@@ -200,7 +207,8 @@ def _encoded(
     """
     off = None if progress else True  # None: on if stderr is a terminal
     n_processes = min(len(os.sched_getaffinity(0)), len(text) // _PAIRS_PER_PROCESS)
-    classes = (labels.index(label) for _, label in text.each()) if labels else iter(())
+    numbers = {label: number for number, label in enumerate(labels)}
+    classes = (numbers[label] for _, label in text.each()) if labels else iter(())
     source, target = tokenizers.source, tokenizers.target
     with tqdm(total=len(text), desc="encoding", unit=" pairs", unit_scale=True, disable=off) as bar:
         for sources, targets in encoded(_sides(text, config.task), tokenizers, n_processes=n_processes):
