@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 from tests.toy_run import append
+from transformer_cli.config import load_config
 from transformer_cli.data import cache
 from transformer_cli.data import prepare as preparation
 from transformer_cli.data.prepare import Prepared, prepare
@@ -69,6 +70,11 @@ def config(tmp_path: Path) -> DataConfig:
         cache=str(tmp_path / "cache"),
         tokenizer=TokenizerConfig(vocab_size=60),
     )
+
+
+def test_corpora_that_version_0_1_0_prepared_are_not_prepared_again() -> None:
+    built_in = load_config("train", ["data.tokenizer.byte_fallback=false"]).data
+    assert preparation._key(built_in, preparation._inputs(built_in))[:12] == "12a1b83e1459"  # as 0.1.0 called its folder
 
 
 def prepared_folders(config: DataConfig) -> list[Path]:

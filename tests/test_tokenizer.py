@@ -116,6 +116,29 @@ def test_composed_and_separate_accents_are_the_same_text(tokenizer: Tokenizer) -
     assert composed == separate
 
 
+def many_words() -> list[str]:
+    """Text that fills a vocabulary of more than a thousand pieces."""
+    words = ["".join("bcdfghjkl"[i // 9**k % 9] + "aeiou"[i // 5**k % 5] for k in range(3)) for i in range(729)]
+    return [" ".join(words[(i * k + k) % len(words)] for k in range(3, 11)) for i in range(1000)]
+
+
+@pytest.mark.parametrize("kind", TokenizerKind)
+def test_a_new_vocabulary_spells_what_it_does_not_have_in_bytes(kind: TokenizerKind) -> None:
+    tokenizer = train(many_words(), kind=kind, vocab_size=1000)
+    (ids,) = tokenizer.encode(["baceda 東京 😀"])
+    assert tokenizer.unk_id not in ids
+    assert tokenizer.decode(ids) == "baceda 東京 😀"
+
+
+@pytest.mark.parametrize("options", [{"vocab_size": 999}, {"vocab_size": 1000, "byte_fallback": False}])
+def test_a_small_vocabulary_keeps_its_pieces_for_the_text_and_so_does_one_that_is_asked_to(
+    options: dict[str, int],
+) -> None:
+    tokenizer = train(many_words(), **options)
+    assert tokenizer.unk_id in tokenizer.encode(["東京"])[0]
+    assert "<0x41>" not in tokenizer.pieces(range(len(tokenizer)))
+
+
 @pytest.mark.parametrize("text", ["", " ", "\t", "\u00a0", "\u3000", "\u2028\u2029", "\x85\x0b\x0c\x1c", " \u2003 \t"])
 def test_D2_white_space_has_no_ids(tokenizer: Tokenizer, text: str) -> None:
     assert tokenizer.encode([text]) == [[]]

@@ -153,6 +153,9 @@ class TokenizerKind(Enum):
     unigram = "unigram"
 
 
+BYTE_FALLBACK_FROM = 1000  # pieces of a vocabulary for which byte_fallback is on unless it is set
+
+
 @dataclass
 class TokenizerConfig:
     """The SentencePiece model that is trained on the training text."""
@@ -161,7 +164,7 @@ class TokenizerConfig:
     vocab_size: int = 8000
     joint: bool = True  # one vocabulary for both languages; else one each
     character_coverage: float = 1.0
-    byte_fallback: bool = False  # unknown characters become UTF-8 bytes instead of <unk>
+    byte_fallback: bool | None = None  # spell characters outside the vocabulary as UTF-8 bytes; unset: from 1,000 pieces
     fold_case: bool = False  # reads capitals as small letters, and ½, ² or full-width forms as plain ones (nfkc_cf)
     max_sentences: int = 2_000_000  # a seeded sample of this many lines is enough to train on
 
@@ -169,6 +172,11 @@ class TokenizerConfig:
         _check("data.tokenizer.vocab_size", self.vocab_size, 8, 1_000_000)
         _check("data.tokenizer.character_coverage", self.character_coverage, 0.9, 1)
         _check("data.tokenizer.max_sentences", self.max_sentences, 1)
+
+    @property
+    def has_bytes(self) -> bool:
+        """Whether the vocabulary has the 256 bytes: too many of its pieces if it is small and nothing was chosen."""
+        return self.vocab_size >= BYTE_FALLBACK_FROM if self.byte_fallback is None else self.byte_fallback
 
 
 @dataclass

@@ -104,6 +104,7 @@ def _key(config: DataConfig, inputs: dict[Split, list[list[str]]], tokenizer: To
         del options["task"]  # corpora that were prepared before there were others stay what they are
     if not config.tokenizer.fold_case:
         del options["tokenizer"]["fold_case"]
+    options["tokenizer"]["byte_fallback"] = config.tokenizer.has_bytes
     if _is_mixed(config):
         options[_PARTS] = True
     if tokenizer is not None:

@@ -151,7 +151,7 @@ def _train(lines: Sequence[str], config: TokenizerConfig, *, exact_size: bool) -
         vocab_size=config.vocab_size,
         hard_vocab_limit=exact_size,
         character_coverage=config.character_coverage,
-        byte_fallback=config.byte_fallback,
+        byte_fallback=config.has_bytes,
         normalization_rule_name="nfkc_cf" if config.fold_case else "identity",
         unk_surface="\u2047",  # without its usual spaces: text must come out as it would go in again
         max_sentence_length=4 * _LONGEST_PART + 1,  # in bytes
