@@ -164,7 +164,9 @@ class TokenizerConfig:
     vocab_size: int = 8000
     joint: bool = True  # one vocabulary for both languages; else one each
     character_coverage: float = 1.0
-    byte_fallback: bool | None = None  # spell characters outside the vocabulary as UTF-8 bytes; unset: from 1,000 pieces
+    byte_fallback: bool | None = (
+        None  # spell characters outside the vocabulary as UTF-8 bytes; unset: from 1,000 pieces
+    )
     fold_case: bool = False  # reads capitals as small letters, and ½, ² or full-width forms as plain ones (nfkc_cf)
     max_sentences: int = 2_000_000  # a seeded sample of this many lines is enough to train on
 
