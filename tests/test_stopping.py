@@ -24,7 +24,7 @@ from transformer_cli.training.fused import FusedLoss
 from transformer_cli.training.learner import Learner
 from transformer_cli.training.loop import train
 from transformer_cli.training.ranks import Ranks
-from transformer_cli.training.run_directory import open_run
+from transformer_cli.training.run_directory import chosen_before, open_run, with_values
 from transformer_cli.training.signals import StopRequest, stop_signals
 from transformer_cli.training.validation import Validator
 
@@ -283,9 +283,12 @@ def test_A20_a_run_without_its_config_is_not_mixed_with_another(tmp_path: Path) 
     opened(tmp_path, force=True)
 
 
+def toy(runs: Path) -> TrainConfig:
+    return replace(config(), runs=str(runs), name="toy")
+
+
 def opened(runs: Path, **changes: Any) -> None:
-    settings = config()
-    settings.runs, settings.name = str(runs), "toy"
+    settings = toy(runs)
     for key, value in changes.items():
         setattr(settings, key, value)
     with open_run(settings) as folder:
@@ -301,6 +304,35 @@ def test_a_run_goes_on_that_was_started_when_searches_had_fewer_options(tmp_path
     opened(tmp_path)
     with pytest.raises(ConfigError, match=r"holds another run: decode\.min_length was 0, is 3\."):
         opened(tmp_path, decode=replace(config().decode, min_length=3))
+
+
+def test_what_is_left_open_is_taken_from_the_run_that_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_directory, "LEFT_OPEN", ("train.clip_norm", "data.tokenizer.vocab_size"))
+    left_open = toy(tmp_path)
+    assert chosen_before(left_open, tmp_path / "toy") == {}  # there is no run yet
+    opened(tmp_path, train=replace(config().train, clip_norm=0.5))
+    assert chosen_before(left_open, tmp_path / "toy") == {"train.clip_norm": 0.5}
+    going_on = with_values(left_open, {"train.clip_norm": 0.5, "data.tokenizer.vocab_size": 9})
+    assert (going_on.train.clip_norm, going_on.data.tokenizer.vocab_size) == (0.5, 9)
+    assert (left_open.train.clip_norm, left_open.data.tokenizer.vocab_size) == (None, 8000)
+    with open_run(left_open):  # is the same run
+        pass
+    with (
+        pytest.raises(ConfigError, match=r"holds another run: train\.clip_norm was 0\.5, is 0\.7\."),
+        open_run(replace(left_open, train=replace(left_open.train, clip_norm=0.7))),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("named", ["toy", "toy/checkpoints/step-00000012", "toy/checkpoints/best"])
+def test_a_run_that_begins_with_another_one_s_checkpoint_takes_what_is_left_open_from_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    monkeypatch.setattr(run_directory, "LEFT_OPEN", ("train.clip_norm",))
+    opened(tmp_path, train=replace(config().train, clip_norm=0.5))
+    second = replace(toy(tmp_path), name="second", resume=str(tmp_path / named))
+    assert chosen_before(second, tmp_path / "second") == {"train.clip_norm": 0.5}
+    assert chosen_before(replace(second, resume="auto"), tmp_path / "second") == {}
 
 
 def test_A20_another_config_is_refused_after_a_table_and_can_be_forced(

@@ -19,6 +19,7 @@ from transformer_cli.training.batch_size import settled
 from transformer_cli.training.encoder import fitted, read_start
 from transformer_cli.training.learner import check_parts
 from transformer_cli.training.ranks import Ranks
+from transformer_cli.training.run_directory import chosen_before, run_folder, with_values
 from transformer_cli.training.signals import StopRequest
 from transformer_cli.training.trial import check_training, duration
 
@@ -30,9 +31,10 @@ def run(config: DoctorConfig) -> None:
     encoder = read_start(training)
     training = fitted(training, encoder)
     check_parts(training, device)
+    training = with_values(training, chosen_before(training, run_folder(training)))
 
     start = time.perf_counter()
-    prepared = prepare(config.data, progress=True, tokenizer=None if encoder is None else encoder.tokenizers.source)
+    prepared = prepare(training.data, progress=True, tokenizer=None if encoder is None else encoder.tokenizers.source)
     opened = time.perf_counter()
     keep_freed_memory()
     training = settled(training, prepared, device, Ranks(StopRequest()), None)

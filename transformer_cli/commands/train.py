@@ -16,7 +16,7 @@ from transformer_cli.training.encoder import fitted, read_start
 from transformer_cli.training.learner import check_parts
 from transformer_cli.training.loop import TrainResult, assist, train
 from transformer_cli.training.ranks import Ranks, join_ranks
-from transformer_cli.training.run_directory import open_run
+from transformer_cli.training.run_directory import chosen_before, open_run, with_values
 from transformer_cli.training.signals import stop_signals
 
 
@@ -38,14 +38,16 @@ def run(config: TrainConfig) -> float | None:
         device = ranks.own(device)
         _require_same("config", json.dumps(to_plain(config)), ranks)
         if not ranks.is_first:
-            ranks.share("the run directory is ours", None)
+            config = with_values(config, json.loads(ranks.share("the run directory is ours", None)))
             prepared = prepare(config.data, tokenizer=tokenizer)
             keep_freed_memory()
             _require_same("prepared data", prepared.fingerprint, ranks)
             assist(config, prepared, device=device, ranks=ranks)
             return None
         with open_run(config) as run_dir:
-            ranks.share("the run directory is ours", "")
+            chosen = chosen_before(config, run_dir)
+            ranks.share("the run directory is ours", json.dumps(chosen))
+            config = with_values(config, chosen)
             prepared = prepare(config.data, progress=True, tokenizer=tokenizer)
             keep_freed_memory()  # not what preparing took
             _require_same("prepared data", prepared.fingerprint, ranks)

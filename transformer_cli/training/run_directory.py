@@ -5,8 +5,9 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ from transformer_cli.config import from_plain, read_yaml, to_plain, to_yaml
 from transformer_cli.errors import CheckpointError, ConfigError, LockedError
 from transformer_cli.files import faults, locked, make_folder, write_whole
 from transformer_cli.logs import LOGGER
+from transformer_cli.models.file import MODEL_FILE
 from transformer_cli.schema import ScheduleConfig, TrainConfig
 from transformer_cli.training.checkpoints import CHECKPOINTS
-from transformer_cli.training.resuming import tell_changes
+from transformer_cli.training.resuming import AUTO, tell_changes
 
 CONFIG_FILE, LOCK_FILE, OWNER_FILE = "config.yaml", ".lock", ".owner"
+OPEN = (None, AUTO)
 
 # Keys that a resumed run may change: they say how long, how often and where, not what is learnt or what is best.
 CHANGEABLE = (
@@ -46,6 +49,9 @@ CHANGEABLE = (
     "train.compile",
     "train.sharding",
 )
+# Keys that may be left open, as None or auto, for tfm to choose when a run begins. A run that goes on keeps what was
+# chosen then, whatever would be chosen today.
+LEFT_OPEN: tuple[str, ...] = ()
 # These schedules end at train.max_steps, so that changing it would change every step before.
 ENDS_AT_MAX_STEPS = ("cosine", "linear", "wsd")
 
@@ -61,19 +67,62 @@ def run_name(config: TrainConfig) -> str:
     return f"{config.data.name}-{config.model.preset}-{config.model.norm.name}-{digest[:6]}"
 
 
+def run_folder(config: TrainConfig) -> Path:
+    return Path(config.runs) / run_name(config)
+
+
 @contextmanager
 def open_run(config: TrainConfig) -> Iterator[Path]:
     """The run directory of `config`, made if it is not there, for this process alone.
 
     Raises ConfigError if something else has been learnt in it, LockedError if another process is at work there.
     """
-    folder = Path(config.runs) / run_name(config)
+    folder = run_folder(config)
     with faults(folder, "make the run directory"):
         make_folder(folder)
     with _owned(folder):
-        if any((folder / CHECKPOINTS).glob("*step-*")):
-            _refuse_another_run(config, folder)
+        if _has_checkpoints(folder):
+            _refuse_another_run(with_values(config, chosen_before(config, folder)), folder)
         yield folder
+
+
+def chosen_before(config: TrainConfig, folder: Path) -> dict[str, Any]:
+    """Dotted key → value of what `config` leaves open and the run in `folder`, or the one that it resumes, has chosen.
+
+    Raises CheckpointError for a run whose config cannot be read.
+    """
+    before = _goes_on_from(config, folder)
+    if before is None or not (before / CONFIG_FILE).exists():
+        return {}
+    chosen = _flat(to_plain(read_config(before)))
+    return {
+        key: chosen[key]
+        for key, value in _flat(to_plain(config)).items()
+        if key in LEFT_OPEN and value in OPEN and chosen[key] not in OPEN
+    }
+
+
+def with_values(config: TrainConfig, values: Mapping[str, Any]) -> TrainConfig:
+    """`config` with other values of some dotted keys. Raises ConfigError."""
+    for key, value in values.items():
+        config = _with_value(config, key.split("."), value)
+    return config
+
+
+def _with_value(config: Any, names: Sequence[str], value: object) -> Any:
+    name, *below = names
+    return replace(config, **{name: _with_value(getattr(config, name), below, value) if below else value})
+
+
+def _goes_on_from(config: TrainConfig, folder: Path) -> Path | None:
+    """The run directory whose checkpoint a run in `folder` goes on from, if it goes on from one."""
+    if _has_checkpoints(folder):
+        return folder
+    return run_of(Path(config.resume).resolve() / MODEL_FILE) if config.resume != AUTO else None
+
+
+def _has_checkpoints(folder: Path) -> bool:
+    return any((folder / CHECKPOINTS).glob("*step-*"))
 
 
 def write_config(config: TrainConfig, folder: Path) -> None:
