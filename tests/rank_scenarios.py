@@ -243,6 +243,11 @@ def replicas(folder: Path) -> dict[str, Any]:
         outcome[f"{n_ranks} ranks for a batch"] = together(folder / f"batch{n_ranks}", n_ranks, whole, overlapping=True)
     for n_ranks in (1, 2, 4):
         outcome[f"{n_ranks} ranks"] = together(folder / str(n_ranks), n_ranks, settings)
+    other_dev = config(tokens_per_batch=8, max_steps=14, eval_lines=3)
+    anew = together(folder / "2", 2, other_dev)
+    evaluated = [entry["step"] for entry in metrics(folder / "2") if entry["kind"] == "dev"]
+    best = json.loads((folder / "2" / "result.json").read_bytes())["best"]["step"]
+    outcome["ranked anew"] = {**anew, "evaluated": evaluated, "best": best}
     asked = in_trouble(5, 1, send(signal.SIGTERM))
     for n_ranks in (1, 4):
         first = together(folder / f"moved{n_ranks}", 2, settings, asked)

@@ -108,6 +108,13 @@ def test_all_ranks_lose_patience_at_the_same_step_also_after_a_stop(outcome: dic
     assert list(outcome["patience"]["second"]["losses"])[-1] == "8"  # the second evaluation, worse than the first
 
 
+def test_all_ranks_evaluate_first_where_earlier_dev_scores_do_not_compare(outcome: dict[str, Any]) -> None:
+    anew = outcome["ranked anew"]
+    assert codes(anew) == [0, 0]
+    assert (anew["evaluated"], anew["best"] >= 12) == ([4, 8, 12, 14], True)
+    assert list(anew["losses"]) == [str(step) for step in range(1, 15)]
+
+
 def test_A11_a_rank_that_hangs_is_named_when_patience_ends(outcome: dict[str, Any]) -> None:
     hanging = outcome["hanging"]
     assert codes(hanging) == [5, None]

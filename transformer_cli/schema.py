@@ -551,7 +551,7 @@ class TrainConfig:
     name: str | None = None  # of the run directory; unset: made from the config, so the same command resumes
     runs: str = "runs"  # folder that holds the run directories
     resume: str = "auto"  # from the run directory's own checkpoints; without any, from nothing or from the one named
-    force: bool = False  # go on although the config or the data are not those that the checkpoint was made with
+    force: bool = False  # go on although config or data are not those of the checkpoint; not with another vocabulary
     seed: int = 1
     device: Device = Device.auto
     model: ModelConfig = field(default_factory=ModelConfig)

@@ -191,6 +191,12 @@ class CheckpointStore:
         with faults(link, "write"):
             point(link, os.path.relpath(self.path(step), self.run_dir))
 
+    def unmark_best(self) -> None:
+        """Take the link away, where no checkpoint is known to be the best."""
+        link = self.run_dir / "best"
+        with faults(link, "remove"):
+            link.unlink(missing_ok=True)
+
     def mark_latest(self) -> None:
         """Point `<runs>/latest` at this run."""
         link = self.run_dir.parent / "latest"

@@ -51,6 +51,7 @@ from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.resuming import (
     environment,
     find_checkpoint,
+    rank_anew_if_other,
     refuse_other_data,
     require_room,
     share_checkpoint,
@@ -101,7 +102,8 @@ def train(
         config = settled(config, prepared, device, ranks, checkpoint)
         run = FirstRun(config, prepared, device, ranks, store)
         run.resume(checkpoint)
-        result = read_result(run_dir, run.progress.step) if run.progress.is_over(config.train) else None
+        is_finished = run.progress.is_over(config.train) and not run.progress.must_evaluate
+        result = read_result(run_dir, run.progress.step) if is_finished else None
         ranks.share("finished", "finished" if result is not None else "")
         if result is not None:
             LOGGER.info("%s: already finished at step %d; raise train.max_steps to go on", run_dir, result.step)
@@ -160,7 +162,7 @@ class Run:
         """Update until the last step, or until patience runs out. Raises Stopped when a rank was asked to stop."""
         settings, progress = self.config.train, self.progress
         self.ranks.request.is_training = True
-        if progress.step and progress.is_due(settings.eval_every, settings) and progress.evaluated != progress.step:
+        if progress.step and progress.evaluation_is_due(settings) and progress.evaluated != progress.step:
             self.look_back()  # the run was stopped before it came to that
         with Prefetcher(self.batches, progress.step + 1) as self.ahead:
             while not progress.is_over(settings):
@@ -205,9 +207,9 @@ class Run:
         """Evaluate and save, each if it is due."""
         settings, progress = self.config.train, self.progress
         is_one_of_the_best = False
-        if progress.is_due(settings.eval_every, settings) or progress.is_due(settings.save_every, settings):
+        if progress.evaluation_is_due(settings) or progress.is_due(settings.save_every, settings):
             self.learner.gather()
-        if progress.is_due(settings.eval_every, settings):
+        if progress.evaluation_is_due(settings):
             is_one_of_the_best = progress.rank(self.rank(), settings)
         is_last = progress.is_over(settings)
         if is_last and not progress.best and not self.learner.is_sound():
@@ -282,6 +284,7 @@ class FirstRun(Run):
         self.plain_config = to_plain(config)
         self.unit = "sentences" if config.data.task is Task.classification else "tokens"  # has one target each
         self.validator = make_validator(config, prepared, device)
+        self.ranked_by = self.validator.ranked_by()
         if config.decode.exact and isinstance(self.learner.whole_model, Transformer):
             check_exact(self.learner.whole_model, device)  # not at the first evaluation, hours later
         self.scores: DevScores | None = None  # of this step
@@ -309,7 +312,8 @@ class FirstRun(Run):
         try:
             if not is_own:  # what was best there has no checkpoint here
                 checkpoint.state["progress"]["n_without_best"] = 0
-            refuse_other_data(self.run_dir, checkpoint.state, self.prepared, force=self.config.force)
+            refuse_other_data(self.run_dir, checkpoint, self.prepared, force=self.config.force)
+            rank_anew_if_other(checkpoint, self.prepared, self.ranked_by, steps=self.store.steps())
             warn_of_other_environment(checkpoint.state, self.environment)
             self.go_on_from(checkpoint, steps=self.store.steps())
             if self.progress.step != checkpoint.step:
@@ -435,6 +439,7 @@ class FirstRun(Run):
         state = {
             "data": self.prepared.fingerprint,
             "inputs": self.prepared.inputs,
+            "ranked_by": self.ranked_by,
             "config": self.plain_config,
             "environment": self.environment,
             "progress": progress.state(),
@@ -548,6 +553,8 @@ class FirstRun(Run):
         best = [ranked.step for ranked in progress.best if ranked.step in steps]
         if best:
             self.store.mark_best(best[0])
+        else:
+            self.store.unmark_best()
         self.store.prune({progress.step, *progress.saved, *best})
         self.store.mark_latest()
 

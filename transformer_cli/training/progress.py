@@ -30,6 +30,7 @@ class Progress:
         int, ...
     ] = ()  # the last steps that were to be saved; one more may have been, when the run was stopped
     n_without_best: int = 0  # evaluations
+    must_evaluate: bool = False  # before the next update: the scores until now are of another dev set or metric
 
     def is_over(self, settings: TrainSettings) -> bool:
         return self.step >= settings.max_steps or self.out_of_patience(settings)
@@ -38,12 +39,15 @@ class Progress:
         """Whether something that happens `every` so many steps, and at the last one, happens now."""
         return self.step % every == 0 or self.step == settings.max_steps
 
+    def evaluation_is_due(self, settings: TrainSettings) -> bool:
+        return self.must_evaluate or self.is_due(settings.eval_every, settings)
+
     def out_of_patience(self, settings: TrainSettings) -> bool:
         return settings.patience is not None and self.n_without_best >= settings.patience
 
     def rank(self, rank: Rank, settings: TrainSettings) -> bool:
         """Take in an evaluation at this step; True when it is one of the best. What is not a number is never best."""
-        self.evaluated = self.step
+        self.evaluated, self.must_evaluate = self.step, False
         is_finite = all(map(math.isfinite, rank))
         is_new_best = is_finite and (not self.best or rank > self.best[0].rank)
         self.n_without_best = 0 if is_new_best else self.n_without_best + 1
@@ -66,6 +70,15 @@ class Progress:
         self.best = tuple(ranked for ranked in self.best if ranked.step not in steps)
         self.saved = tuple(step for step in self.saved if step not in steps)
 
+    def rank_anew(self) -> None:
+        """Ranks from here on do not compare with earlier ones: nothing is best yet, and this step is evaluated first.
+
+        Checkpoints that were among the best are kept as long as any other of their age.
+        """
+        self.saved = tuple(sorted(self.steps()))
+        self.best, self.n_without_best = (), 0
+        self.evaluated, self.must_evaluate = min(self.evaluated, self.step - 1), True
+
     def state(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -81,7 +94,8 @@ class Progress:
         best = tuple(Ranked((float(r["rank"][0]), float(r["rank"][1])), int(r["step"])) for r in state["best"])
         evaluated = int(state.get("evaluated", counts["step"]))
         saved = tuple(int(step) for step in state.get("saved", steps))
-        progress = cls(**counts, evaluated=evaluated, best=best, saved=saved)
+        must_evaluate = bool(state.get("must_evaluate", False))
+        progress = cls(**counts, evaluated=evaluated, best=best, saved=saved, must_evaluate=must_evaluate)
         progress.forget([step for step in progress.steps() if step not in steps])
         return progress
 

@@ -3,6 +3,7 @@
 import json
 import platform
 import shutil
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,17 @@ import torch
 from torch import nn
 
 from transformer_cli.data.prepare import Prepared
-from transformer_cli.errors import CheckpointError, DataError, EnvironmentFault
+from transformer_cli.data.tokenizer import Tokenizers
+from transformer_cli.errors import CheckpointError, DataError, EnvironmentFault, quoted
 from transformer_cli.files import faults
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.linear import prefers_onednn
-from transformer_cli.schema import TrainSettings
+from transformer_cli.schema import Metric, TrainSettings
 from transformer_cli.training.checkpoints import CHECKPOINTS, Checkpoint, CheckpointStore, Damage
 from transformer_cli.training.learner import Learner
+from transformer_cli.training.progress import Progress
 from transformer_cli.training.ranks import Ranks
+from transformer_cli.training.validation import DEV_TEXT, ranked_by
 
 AUTO = "auto"  # of `resume`
 
@@ -67,9 +71,13 @@ def share_checkpoint(checkpoint: Checkpoint | None, learner: Learner, ranks: Ran
     return dict(state)
 
 
-def refuse_other_data(run_dir: Path, state: dict[str, Any], prepared: Prepared, *, force: bool) -> None:
-    """Raise DataError, after a table of what has changed, unless `force`."""
-    if state["data"] == prepared.fingerprint:
+def refuse_other_data(run_dir: Path, checkpoint: Checkpoint, prepared: Prepared, *, force: bool) -> None:
+    """Raise DataError, after a table of what has changed: for another vocabulary always, for other text unless `force`.
+
+    Weights know pieces by their numbers: those of another vocabulary they would take for others, and learn them anew.
+    """
+    state, other = checkpoint.state, _other_vocabulary(checkpoint.model.tokenizers, prepared.tokenizers)
+    if state["data"] == prepared.fingerprint and not other:
         return
     before, now = (
         {**state.get("inputs", {}), "all of it": state["data"]},
@@ -77,6 +85,13 @@ def refuse_other_data(run_dir: Path, state: dict[str, Any], prepared: Prepared, 
     )
     changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
     tell_changes([(name, _short(before.get(name)), _short(now.get(name))) for name in changed], "SHA-256 of")
+    if other:
+        raise DataError(
+            f"{run_dir}: the checkpoint of step {checkpoint.step} has another vocabulary than these data: {other}."
+            " Restore the data and data.tokenizer that it was trained with, or train a new model with another name= and"
+            " without resume=. To train a model further on other text (fine-tuning) is not supported yet,"
+            " nor does force=true do it"
+        )
     if force:
         LOGGER.warning("%s: going on with other data than before, as force=true says", run_dir)
         return
@@ -85,6 +100,51 @@ def refuse_other_data(run_dir: Path, state: dict[str, Any], prepared: Prepared, 
         f"{run_dir}: was trained on other data: {first} had SHA-256 {_short(before.get(first))}, and now"
         f" {_short(now.get(first))}. Restore it, choose another name=, or go on all the same with force=true"
     )
+
+
+def _other_vocabulary(before: Tokenizers, now: Tokenizers) -> str:
+    """What differs between them; nothing if they are the same."""
+    for side in ("source", "target"):
+        ours, theirs = getattr(before, side).sha256, getattr(now, side).sha256
+        if ours != theirs:
+            return f"the {side} tokenizer had SHA-256 {_short(ours)}, and now {_short(theirs)}"
+    if before.labels != now.labels:
+        return f"its classes were {quoted(', '.join(before.labels))}, and now {quoted(', '.join(now.labels))}"
+    return ""
+
+
+def rank_anew_if_other(
+    checkpoint: Checkpoint, prepared: Prepared, now: Mapping[str, Any], *, steps: Collection[int]
+) -> None:
+    """Where ranks are `now` of something else than in the checkpoint, take back there what is best, and say so.
+
+    `now` is what `Validator.ranked_by` gives; `steps` are those of the checkpoints of this run.
+    """
+    state = checkpoint.state
+    before = state["ranked_by"] if "ranked_by" in state else _ranked_by_formerly(state, prepared, now)
+    changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+    if not changed:
+        return
+    LOGGER.warning(
+        "step %d: %s changed, so earlier dev scores do not compare with those from now on:"
+        " the best checkpoint is chosen, and patience counted, from here",
+        *(checkpoint.step, " and ".join([key for key in changed if key in before and key in now] or changed)),
+    )
+    progress = Progress.from_state(state["progress"], steps=steps)
+    progress.rank_anew()
+    state["progress"] = progress.state()
+
+
+def _ranked_by_formerly(state: Mapping[str, Any], prepared: Prepared, now: Mapping[str, Any]) -> dict[str, Any]:
+    """What ranks are of in a checkpoint that does not tell, as far as it can be known."""
+    config = state["config"]
+    metric = config["train"].get("best_metric", Metric.bleu.name)
+    before = ranked_by(config, metric=metric, dev_sha256=now[DEV_TEXT], n_dev=len(prepared.dev))
+    inputs = state.get("inputs", {})
+    files = [{k: v for k, v in names.items() if k.startswith(DEV_TEXT + ":")} for names in (inputs, prepared.inputs)]
+    if state["data"] != prepared.fingerprint and not (files[0] and files[0] == files[1]):
+        before[DEV_TEXT] = None
+    return before
 
 
 def _short(sha256: str | None) -> str:

@@ -5,7 +5,7 @@ Shapes: T target tokens of a batch, V vocabulary.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import islice
@@ -16,9 +16,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from transformer_cli.config import to_plain
 from transformer_cli.data.batching import Batch, micro_batches
 from transformer_cli.data.cache import EncodedCorpus
-from transformer_cli.data.corpus import ParallelText
+from transformer_cli.data.corpus import ParallelText, text_sha256
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.decoding.reading import ask_each, encode_whole
@@ -30,7 +31,7 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.models.classifier import Classifier
 from transformer_cli.models.sentences import Packed
 from transformer_cli.models.transformer import Model, Transformer
-from transformer_cli.schema import Metric, Task, TrainConfig
+from transformer_cli.schema import DataConfig, DecodeConfig, Metric, Task, TrainConfig, TrainSettings
 
 LONGEST_PICTURE = 24  # tokens
 
@@ -109,12 +110,31 @@ class ClassScores(DevScores):
 
 Autocast = Callable[[], AbstractContextManager[Any]]
 
+DEV_TEXT = "data.dev"
+_NOT_OF_THE_SCORE = ("batch_tokens", "exact")  # options of the search that move its last bits at most
+
+
+def ranked_by(config: Mapping[str, Any], *, metric: str, dev_sha256: str, n_dev: int) -> dict[str, Any]:
+    """All that a rank depends on beside the model, by config key, as JSON: other ranks do not compare with it.
+
+    `config` is plain. Of the search there is only what is not by default: a later tfm has more options.
+    """
+    train = {**to_plain(TrainSettings()), **config["train"]}
+    data = {**to_plain(DataConfig()), **config["data"]}
+    found = {"train.best_metric": metric, DEV_TEXT: dev_sha256, "data.max_length": data["max_length"]}
+    if train["best_metric"] == Metric.nll.name:
+        return found
+    default = to_plain(DecodeConfig())
+    search = {k: v for k, v in config["decode"].items() if k not in _NOT_OF_THE_SCORE and v != default.get(k)}
+    return {**found, "train.eval_lines": min(train["eval_lines"], n_dev), "decode": search}
+
 
 class Validator(ABC):
     """Scores a model on the dev set, always in the same way."""
 
     def __init__(self, config: TrainConfig, prepared: Prepared, device: torch.device) -> None:
         self.config, self.tokenizers, self.device = config, prepared.tokenizers, device
+        self.dev = prepared.dev
         self.text = prepared.dev.pick(range(min(len(prepared.dev), config.train.eval_lines)))
         self.corpus = self.encode(prepared.dev)
         indices = np.arange(len(self.corpus))
@@ -123,6 +143,15 @@ class Validator(ABC):
     @abstractmethod
     def encode(self, text: ParallelText) -> EncodedCorpus:
         """The dev set as training has its sentences."""
+
+    def ranked_by(self) -> dict[str, Any]:
+        """All that a rank depends on beside the model: ranks compare where this is the same."""
+        config, dev_sha256 = to_plain(self.config), text_sha256(self.dev)
+        return ranked_by(config, metric=self.metric_signature(), dev_sha256=dev_sha256, n_dev=len(self.dev))
+
+    def metric_signature(self) -> str:
+        """What the first number of a rank is: another metric, or other tokens of it, has another signature."""
+        return self.config.train.best_metric.name
 
     def score(self, model: Model, autocast: Autocast, between: Callable[[], None] = lambda: None) -> DevScores:
         """`between` is called after every batch, and may raise to end it."""
