@@ -324,6 +324,13 @@ def test_what_is_left_open_is_taken_from_the_run_that_goes_on(tmp_path: Path, mo
         pass
 
 
+def test_a_run_of_a_version_without_byte_fallback_goes_on_with_its_vocabulary(tmp_path: Path) -> None:
+    data = config().data
+    opened(tmp_path, data=replace(data, tokenizer=replace(data.tokenizer, byte_fallback=False)))  # as 0.1.0 wrote it
+    with open_run(toy(tmp_path)) as folder:
+        assert chosen_before(toy(tmp_path), folder) == {"data.tokenizer.byte_fallback": False}
+
+
 @pytest.mark.parametrize("named", ["toy", "toy/checkpoints/step-00000012", "toy/checkpoints/best"])
 def test_a_run_that_begins_with_another_one_s_checkpoint_takes_what_is_left_open_from_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
