@@ -112,7 +112,7 @@ def test_a_failure_at_any_moment_loses_neither_export(out: Path, act: Callable[[
 
 def restore(out: Path) -> None:
     """The old export in its place, and no leftovers."""
-    for leftover in [*out.parent.glob("out.old-*"), *out.parent.glob(".out.*.tmp")]:
+    for leftover in [*out.parent.glob("out.old-*"), *out.parent.glob(".tfm-*")]:
         for file in leftover.iterdir():
             file.unlink()
         leftover.rmdir()
@@ -210,7 +210,7 @@ def test_what_is_not_ours_is_never_replaced(out: Path, kind: str) -> None:
 
 
 def test_what_appears_while_a_model_is_exported_is_not_replaced(out: Path) -> None:
-    with pytest.raises(ConfigError, match=r"holds thesis\.tex, which no export of ours wrote"):
+    with pytest.raises(ConfigError, match=r"holds thesis\.tex, .*; this export is kept as .*/out\.kept-1"):
         export(out, "new", meanwhile=(out / "thesis.tex").touch)
     assert content(out) == "old"
     fresh = out.with_name("fresh")
@@ -228,7 +228,11 @@ def test_what_appears_while_a_model_is_exported_is_not_replaced(out: Path) -> No
         (folder / "model.bin").touch()
         theirs.rename(other)
     assert content(other) == "of another process"
-    assert sorted(path.name for path in out.parent.iterdir()) == [".out.tmp", "fresh", "other", "out", "out.old"]
+    kept = ["fresh.kept-1", "other.kept-1", "out.kept-1"]
+    assert sorted(path.name for path in out.parent.iterdir()) == sorted(
+        [".out.tmp", "fresh", "other", "out", "out.old", *kept]
+    )
+    assert [content(out.with_name(name)) for name in kept[::2]] == ["new", "new"]
 
 
 def test_what_appears_at_the_last_moment_stays_beside(out: Path, caplog: pytest.LogCaptureFixture) -> None:

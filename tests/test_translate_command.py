@@ -251,14 +251,14 @@ def test_D15_the_output_file_is_whole_or_absent(tmp_path: Path) -> None:
     output = tmp_path / "out"
 
     def crash() -> None:
-        with open_output(str(output)) as sink:
+        with open_output(str(output), replace=False) as sink:
             sink.write(b"half")
             raise RuntimeError("crash")
 
     with pytest.raises(RuntimeError):
         crash()
     assert list(tmp_path.iterdir()) == []
-    with open_output(str(output)) as sink:
+    with open_output(str(output), replace=False) as sink:
         sink.write(b"whole")
         assert not output.exists()
     assert output.read_bytes() == b"whole"

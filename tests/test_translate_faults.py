@@ -9,6 +9,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -175,19 +176,55 @@ def test_D15_a_killed_command_leaves_no_output_and_the_same_one_makes_it_whole(f
         open(folder / "slow", "wb", buffering=0) as feed,
     ):
         feed.write(b"a b c\n" * 100)
-        while not any(path.stat().st_size for path in folder.glob(".out.*")):
+        while not any(path.stat().st_size for path in folder.glob(".tfm-*")):
             assert process.poll() is None
             time.sleep(0.01)
-        (theirs,) = folder.glob(".out.*")
+        (theirs,) = folder.glob(".tfm-*")
         assert run([*TRANSLATE, "--input", "text", "--output", "out"], folder).code == 0
         assert theirs.exists(), "somebody is still writing it"
         (folder / "out").unlink()
         process.send_signal(signal.SIGKILL)
         process.wait()
-    untouched(before, folder, new=[".out.*"])
+    untouched(before, folder, new=[".tfm-*"])
     assert run([*TRANSLATE, "--input", "text", "--output", "out"], folder).code == 0
     assert (folder / "out").read_bytes() == run([*TRANSLATE, "--input", "text"], folder).out
     untouched(before, folder, new=["out"])
+
+
+def test_D16_a_file_that_appears_while_a_text_is_translated_is_kept_and_so_is_the_translation(folder: Path) -> None:
+    """As where two commands write one file: whoever comes second has worked for an hour, too."""
+    os.mkfifo(folder / "slow")
+
+    def feed() -> None:
+        with open(folder / "slow", "wb") as pipe:  # opened when the command reads, which is when it has looked
+            pipe.write((folder / "text").read_bytes())
+            (folder / "out").write_bytes(b"theirs\n")
+
+    thread = threading.Thread(target=feed)
+    thread.start()
+    ran = run([*TRANSLATE, "--input", "slow", "--output", "out", "--alignments", "links"], folder)
+    thread.join()
+    says = ["out: has appeared while this command ran", "kept as out.kept-1;"]
+    error_line(ran, code=2, says=says, working=True)
+    assert (folder / "out").read_bytes() == b"theirs\n"
+    assert (folder / "out.kept-1").read_bytes() == run([*TRANSLATE, "--input", "text"], folder).out
+    assert (folder / "links").read_bytes().count(b"\n") == 6
+    assert list(folder.glob(".*")) == []
+
+
+def test_D16_overwriting_keeps_a_private_file_private(folder: Path) -> None:
+    (folder / "out").write_bytes(b"old\n")
+    (folder / "out").chmod(0o600)
+    assert run([*TRANSLATE, "--input", "text", "--output", "out", "--overwrite"], folder).code == 0
+    assert (folder / "out").read_bytes() != b"old\n"
+    assert stat.S_IMODE((folder / "out").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("name", ["n" * 250, "d/" + "é" * 127], ids=["letters", "bytes"])
+def test_D17_an_output_may_have_as_long_a_name_as_the_disk_allows(folder: Path, name: str) -> None:
+    (folder / "d").mkdir()
+    assert run([*TRANSLATE, "--input", "text", "--output", name], folder).code == 0
+    assert (folder / name).read_bytes().count(b"\n") == 6
 
 
 def test_D16_no_file_is_written_over_unasked(folder: Path) -> None:

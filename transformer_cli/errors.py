@@ -2,6 +2,7 @@
 
 TfmError
 ├── ConfigError       2  a key, value, flag or file name on the command line
+│   └── TakenError       a file that has appeared where the result was to go, which is kept beside it
 ├── DataError         3  a corpus that cannot be used
 ├── CheckpointError   4  a model file or checkpoint that cannot be used
 ├── EnvironmentFault  5  disk, device, permission, network
@@ -24,6 +25,10 @@ class TfmError(Exception):
 
 class ConfigError(TfmError):
     exit_code = 2
+
+
+class TakenError(ConfigError):
+    pass
 
 
 class DataError(TfmError):

@@ -3,19 +3,29 @@
 The order is always the same: write under another name, sync the file, rename it, sync the folder that names it.
 """
 
+import errno
 import fcntl
-import glob
+import hashlib
 import os
+import shutil
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from io import TextIOWrapper
+from itertools import count
 from pathlib import Path
 from typing import BinaryIO
 
-from transformer_cli.errors import EnvironmentFault
+from transformer_cli.errors import EnvironmentFault, TakenError
 from transformer_cli.logs import LOGGER
 
 Piece = bytes | memoryview  # of a file's content
+
+NAME_MAX = 255  # bytes that a file name may have, on nearly every file system
+# What a file system says that has no hard links, or does not let us make one.
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL)
+_AT_FDCWD, _RENAME_NOREPLACE = -100, 1  # of renameat2(2)
 
 
 def size_of(pieces: Iterable[Piece]) -> int:
@@ -46,28 +56,79 @@ def write_new(file: Path, pieces: Iterable[Piece]) -> None:
         handle.writelines(pieces)
 
 
-def write_whole(file: Path, *pieces: Piece) -> None:
-    """Replace `file`: a reader, and a crash, find the old content or the new. Raises OSError."""
-    with writing_whole(file) as handle:
-        handle.writelines(pieces)
+def write_whole(file: Path, *pieces: Piece, replace: bool = True) -> None:
+    """Write `file`: a reader, and a crash, find the old content or the new. `replace`: see `writing_whole`."""
+    with writing_whole(file, replace=replace) as output:
+        output.writelines(pieces)
+
+
+class Output:
+    """A file that is being written. Errors name the file that it will be."""
+
+    def __init__(self, handle: BinaryIO, file: Path) -> None:
+        self._handle, self._file = handle, file
+
+    def write(self, content: Piece) -> int:
+        with naming(self._file):
+            return self._handle.write(content)
+
+    def writelines(self, pieces: Iterable[Piece]) -> None:
+        for piece in pieces:
+            self.write(piece)
+
+    def flush(self) -> None:
+        with naming(self._file):
+            self._handle.flush()
 
 
 @contextmanager
-def writing_whole(file: Path) -> Iterator[BinaryIO]:
-    """A stream to the new content of `file`, which takes its place when the block ends without an exception.
+def writing_whole(file: Path, *, replace: bool = True) -> Iterator[Output]:
+    """A stream to the new content of `file`, which appears under that name when the block ends without an exception.
 
-    A reader, and a crash, find the old content or the new. Raises OSError.
+    A reader, and a crash, find the old content or the new. The new file has the permissions, and where the system
+    allows it the owner, of the one that it replaces. Without `replace`, a file that has appeared meanwhile is kept, and
+    the new content too, beside it: raises TakenError with its name. Raises OSError, which names `file`.
     """
-    temporary = beside(file)
+    temporary, old = beside(file), _status(file) if replace else None
+    with naming(file, temporary):
+        handle = _open_new(temporary, private=old is not None)
     try:
-        with _writing_new(temporary) as handle:
-            with suppress(OSError):  # a disk without locks: what a killed process leaves stays
-                fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield handle
-        temporary.replace(file)
-        sync_folder(file.parent)
+        with suppress(OSError):  # a disk without locks: what a killed process leaves stays
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        taken: list[TakenError] = []
+        try:
+            yield Output(handle, file)
+        except TakenError as error:  # the name of another output of the block, which has done its work
+            taken.append(error)
+        with naming(file, temporary):
+            handle.flush()
+            if replace and (old := _status(file) or old):
+                _take_permissions(handle, old)
+            os.fsync(handle.fileno())
+            try:
+                _publish(temporary, file, replace=replace)
+            except TakenError as error:
+                taken.append(error)
+            sync_folder(file.parent)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+    finally:
+        with suppress(OSError):  # of what could not be written, which would hide why not
+            handle.close()
+    if taken:
+        raise TakenError("; ".join(map(str, taken)))
+
+
+@contextmanager
+def naming(file: Path, temporary: Path | None = None) -> Iterator[None]:
+    """Let an OSError that names no file, or the temporary one, name `file`."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None or error.filename == str(temporary):
+            error.filename, error.filename2 = str(file), None
         raise
 
 
@@ -84,10 +145,128 @@ def _writing_new(file: Path) -> Iterator[BinaryIO]:
             raise
 
 
+def _open_new(file: Path, *, private: bool) -> BinaryIO:
+    """With `private`, for this user's eyes only, whatever the umask."""
+    if not private:
+        return file.open("xb")
+    return open(file, "xb", opener=partial(os.open, mode=0o600))
+
+
+def _status(file: Path) -> os.stat_result | None:
+    try:
+        return os.stat(file)
+    except FileNotFoundError:
+        return None
+
+
+def _take_permissions(handle: BinaryIO, old: os.stat_result) -> None:
+    """Give a new file the group, owner and permissions of an old one.
+
+    Where the group has to be another, it may do no more than everybody may.
+    """
+    own, mode = os.fstat(handle.fileno()), stat.S_IMODE(old.st_mode) & 0o777
+    if old.st_gid != own.st_gid:
+        try:
+            os.fchown(handle.fileno(), -1, old.st_gid)
+        except OSError:
+            mode &= 0o707 | (mode & 0o007) << 3
+    with suppress(OSError):  # only root may give a file away, and some disks keep no permissions
+        if old.st_uid != own.st_uid:
+            os.fchown(handle.fileno(), old.st_uid, -1)
+    with suppress(OSError):
+        os.fchmod(handle.fileno(), mode)
+
+
+# ---- Names
+
+
+def _publish(temporary: Path, file: Path, *, replace: bool) -> None:
+    """Let `temporary` become `file`. Without `replace`, raises TakenError where that is there, and keeps both."""
+    if replace:
+        temporary.replace(file)
+        return
+    try:
+        move_to_free(temporary, file)
+    except FileExistsError:
+        raise TakenError(
+            f"{file}: has appeared while this command ran, and was not replaced. The result is kept as"
+            f" {keep_beside(temporary, file)}; compare the two and remove one"
+        ) from None
+
+
+def keep_beside(temporary: Path, path: Path) -> Path:
+    """Give `temporary`, which cannot become `path`, a free name that tells what it is. Raises OSError."""
+    for number in count(1):
+        kept = sibling(path, f".kept-{number}")
+        with suppress(FileExistsError):
+            move_to_free(temporary, kept)
+            return kept
+    raise AssertionError
+
+
+def move_to_free(source: Path, target: Path) -> None:
+    """Rename `source` to `target` in the same folder. Raises FileExistsError where that is there, always.
+
+    A link is made only where its name is free, which a rename does not ask. Where there are no links, the system may
+    have a rename that does. Where it has not, an empty file takes the name until the rename; a kill between the two
+    leaves it.
+    """
+    if source.is_dir():
+        if os.path.lexists(target):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
+        source.rename(target)  # which replaces no file, and no folder that holds anything
+        return
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        if os.lstat(source).st_nlink < 2 or not os.path.samefile(source, target):
+            raise
+        # It has been made, and the answer of a network disk was lost.
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        if not _rename_to_free(source, target):
+            os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            try:
+                source.replace(target)
+            except BaseException:
+                target.unlink()
+                raise
+        return
+    source.unlink()
+
+
+def _rename_to_free(source: Path, target: Path) -> bool:
+    """Rename where `target` is free; False where the system or the file system cannot ask that. Raises OSError."""
+    import ctypes
+
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError):
+        return False
+    names = os.fsencode(source), os.fsencode(target)
+    if renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_NOREPLACE) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
+        return False
+    raise OSError(code, os.strerror(code), str(source), None, str(target))
+
+
+def sibling(path: Path, mark: str) -> Path:
+    """`path` with `mark` before its ending; its name is cut where it would be too long."""
+    stem, ending = path.stem, path.suffix
+    if len(os.fsencode(ending)) > 32:  # no ending, but a long name with a dot
+        stem, ending = path.name, ""
+    while len(os.fsencode(f"{stem}{mark}{ending}")) > NAME_MAX:
+        stem = stem[:-1]
+    return path.with_name(f"{stem}{mark}{ending}")
+
+
 def point(link: Path, target: str) -> None:
     """Make `link` a symbolic link to `target`, which is relative to its folder; an old link is replaced at once."""
     # Named after the target, not the process: whoever points there again removes what a killed one left.
-    temporary = link.with_name(f".{link.name}.{Path(target).name}.tmp")
+    temporary = link.with_name(f"{_mark(f'{link.name}/{Path(target).name}')}link.tmp")
     temporary.unlink(missing_ok=True)
     if link.is_symlink() and os.readlink(link) == target:
         return
@@ -96,22 +275,48 @@ def point(link: Path, target: str) -> None:
     sync_folder(link.parent)
 
 
-def remove_leftovers(file: Path) -> None:
-    """Remove what killed processes left of `file` while they wrote it: theirs is what no living one has locked."""
-    for leftover in file.parent.glob(f".{glob.escape(file.name)}.*.tmp"):
-        process = leftover.name.removeprefix(f".{file.name}.").removesuffix(".tmp")
-        if not process.isdecimal() or int(process) == os.getpid():
-            continue  # that of another file, or our own, whose lock would not hold us off
-        with suppress(OSError), open(leftover, "ab", opener=open_no_link) as handle:
-            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+def remove_leftovers(path: Path) -> None:
+    """Remove what killed processes left of a file or a folder while they wrote it."""
+    for leftover in path.parent.glob(f"{_mark(path.name)}*.tmp"):
+        remove_unowned(leftover)
+
+
+def remove_unowned(leftover: Path) -> None:
+    """Remove a temporary file or folder unless the process that writes it holds its lock. What cannot be, stays.
+
+    It must not be this process: its own lock does not hold it off.
+    """
+    with suppress(OSError):
+        if leftover.is_symlink():
             leftover.unlink()
+        elif leftover.is_dir():
+            with holding(leftover):
+                shutil.rmtree(leftover)
+        else:
+            with open(leftover, "ab", opener=open_no_link) as handle:
+                fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                leftover.unlink()
 
 
-def beside(file: Path) -> Path:
-    """A hidden name in the same folder that no other process uses, free of what a dead one left."""
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    temporary.unlink(missing_ok=True)
-    return temporary
+@contextmanager
+def holding(folder: Path) -> Iterator[None]:
+    """Hold a folder that is being filled, so that nobody takes it for a leftover. Raises OSError where another does."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # lockf asks for one that can be written
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def beside(path: Path) -> Path:
+    """A new hidden name in the same folder for what will become `path`: short, however long that one is."""
+    return path.with_name(f"{_mark(path.name)}{os.urandom(4).hex()}.tmp")
+
+
+def _mark(name: str) -> str:
+    """How the temporary names begin of what will be called `name`."""
+    return f".tfm-{hashlib.sha256(os.fsencode(name)).hexdigest()[:12]}."
 
 
 def open_own(file: Path) -> TextIOWrapper:

@@ -66,7 +66,7 @@ def run(config: AttentionConfig) -> None:
     for job, ids in [(job, encode(job, file, translator)) for job in work]:
         looks = look(model, file.tokenizers, ids.source, ids.target, name=name, notes=ids.notes, finished=ids.finished)
         links = [] if config.link is None else told(looks, *pair_of(config.link), job.where)
-        with open_output(str(job.output)) as sink:
+        with open_output(str(job.output), replace=config.overwrite) as sink:
             sink.writelines(drawn(looks, config, form, job.where))
         print(f"{shown(job.output)}: {looks.source_text} → {looks.translation}", *links, sep="\n", flush=True)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from transformer_cli.config import to_plain
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault
-from transformer_cli.files import faults, meant
+from transformer_cli.files import faults, meant, remove_leftovers
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.ensemble import refuse_unlike
 from transformer_cli.models.file import MODEL_FILE, ModelFile, locate_models, read_model, write_model
@@ -30,7 +30,8 @@ def run(config: AverageConfig) -> None:
     output = check_output(config, list(sources))
     model = averaged(sources)
     with faults(output, "save the model"):
-        write_model(meant(output), model)
+        remove_leftovers(meant(output))
+        write_model(meant(output), model, replace=config.overwrite)
     LOGGER.info("%s: the average of %d models (%s)", output, len(sources), ", ".join(model.averaged))
 
 

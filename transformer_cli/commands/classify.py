@@ -33,7 +33,7 @@ def run(config: ClassifyConfig) -> None:
     say = partial(text_of, labels=labels, config=config)
     with ExitStack() as files:
         source = files.enter_context(open_input(config.input))
-        sink = files.enter_context(open_output(config.output))
+        sink = files.enter_context(open_output(config.output, replace=config.overwrite))
 
         def write(answers: list[Answer]) -> None:
             write_lines(sink, [say(answer) for answer in answers], config.output or "standard output")

@@ -22,6 +22,7 @@ from transformer_cli.data.lines import read_lines, shown
 from transformer_cli.decoding.reading import Reader
 from transformer_cli.decoding.translator import named
 from transformer_cli.errors import DataError
+from transformer_cli.files import Output
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.classifier import Classifier, sentence_vectors
 from transformer_cli.models.device import choose_device
@@ -42,7 +43,7 @@ def run(config: EmbedConfig) -> None:
     asking = Asking(reader, config)
     with ExitStack() as files:
         source = files.enter_context(open_input(config.input))
-        sink = files.enter_context(open_output(config.output))
+        sink = files.enter_context(open_output(config.output, replace=config.overwrite))
         name = config.output or "standard output"
 
         def write(answers: list[Answer]) -> None:
@@ -75,7 +76,7 @@ def as_json(answer: Answer) -> str:
     return json.dumps({"line": answer.line, "vector": vector}) + "\n"
 
 
-def write_array(sink: BinaryIO, answers: Sequence[Answer], width: int) -> None:
+def write_array(sink: BinaryIO | Output, answers: Sequence[Answer], width: int) -> None:
     """All vectors as one array in NumPy's format, [N, D], float32; that of a blank line is zero. Raises OSError."""
     array_ND = np.zeros((len(answers), width), np.float32)
     for row_D, answer in zip(array_ND, answers, strict=True):

@@ -17,6 +17,7 @@ from transformer_cli.decoding.reading import Reader
 from transformer_cli.decoding.terminal import converse
 from transformer_cli.decoding.translator import named
 from transformer_cli.errors import DataError, EnvironmentFault
+from transformer_cli.files import Output
 from transformer_cli.logs import LOGGER
 from transformer_cli.schema import ClassifyConfig, EmbedConfig, TranslateConfig
 
@@ -92,7 +93,7 @@ def check_paths(config: ClassifyConfig | EmbedConfig, *, also: dict[str, str | N
         check_output(Path(config.output), "--output", inputs, overwrite=config.overwrite)
 
 
-def write_lines(sink: BinaryIO, lines: Sequence[str], name: str) -> None:
+def write_lines(sink: BinaryIO | Output, lines: Sequence[str], name: str) -> None:
     """Raises EnvironmentFault where there is no room."""
     try:
         sink.write("".join(lines).encode())

@@ -23,7 +23,7 @@ from transformer_cli.decoding.terminal import converse
 from transformer_cli.decoding.terminology import read_terms
 from transformer_cli.decoding.translator import Translated, Translator, Wishes, written_ids
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault, quoted
-from transformer_cli.files import meant, remove_leftovers, writing_whole
+from transformer_cli.files import Output, meant, remove_leftovers, writing_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.ensemble import build_all, read_models
@@ -51,8 +51,10 @@ def run(config: TranslateConfig) -> None:
         is_typed = config.input is None and source.isatty()
         if config.prefix is not None:
             source, prefixes = with_prefixes(translator, source, config, is_typed=is_typed)
-        sink = files.enter_context(open_output(config.output))
-        links = files.enter_context(open_output(config.alignments)) if config.alignments is not None else None
+        sink = files.enter_context(open_output(config.output, replace=config.overwrite))
+        links = None
+        if config.alignments is not None:
+            links = files.enter_context(open_output(config.alignments, replace=config.overwrite))
         answering = Answering(translator, sink, config, links=links, prefixes=prefixes)
         if is_typed:
             talk(answering, models[0], paths)
@@ -149,8 +151,11 @@ def open_input(path: str | None) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def open_output(path: str | None) -> Iterator[BinaryIO]:
-    """Standard output, or a file that appears under its name only when it is whole."""
+def open_output(path: str | None, *, replace: bool) -> Iterator[BinaryIO | Output]:
+    """Standard output, or a file that appears under its name only when it is whole.
+
+    Without `replace`, a file that has appeared there meanwhile is kept: see `writing_whole`.
+    """
     if path is None:
         if sys.stdout is None:
             raise EnvironmentFault("standard output: closed. Open it, or name a file with --output")
@@ -158,7 +163,7 @@ def open_output(path: str | None) -> Iterator[BinaryIO]:
         return
     output = meant(Path(path))
     remove_leftovers(output)
-    with writing_whole(output) as file:
+    with writing_whole(output, replace=replace) as file:
         yield file
 
 
@@ -211,10 +216,10 @@ class Answering:
     def __init__(
         self,
         translator: Translator,
-        sink: BinaryIO,
+        sink: BinaryIO | Output,
         config: TranslateConfig,
         *,
-        links: BinaryIO | None = None,
+        links: BinaryIO | Output | None = None,
         prefixes: Sequence[Ids] | None = None,
     ) -> None:
         self.translator, self.config, self.prefixes = translator, config, prefixes
@@ -345,7 +350,7 @@ def pharaoh(row: Row) -> str:
     return " ".join(f"{i}-{j}" for i, j in row.result.alignment or []) + "\n"
 
 
-def write_rows(sink: BinaryIO, rows: Sequence[Row], name: str, written: Callable[[Row], str]) -> None:
+def write_rows(sink: BinaryIO | Output, rows: Sequence[Row], name: str, written: Callable[[Row], str]) -> None:
     line = 0
     try:
         for row in rows:

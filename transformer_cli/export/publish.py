@@ -4,18 +4,28 @@
 SHA-256.
 """
 
+import errno
 import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from transformer_cli.decoding.exported import EXPORT_FILE, sha256_of
-from transformer_cli.errors import ConfigError, EnvironmentFault
-from transformer_cli.files import faults, sync_folder, write_new
+from transformer_cli.errors import ConfigError, EnvironmentFault, TakenError
+from transformer_cli.files import (
+    beside,
+    faults,
+    holding,
+    keep_beside,
+    remove_leftovers,
+    sibling,
+    sync_folder,
+    write_new,
+)
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import MALFORMED
 
@@ -64,14 +74,16 @@ def not_ours(directory: Path) -> list[str]:
 def publishing(directory: Path, facts: dict[str, Any], *, overwrite: bool = False) -> Iterator[Path]:
     """A folder to write the export into; it becomes `directory`, with `facts` in it, if the block ends well.
 
-    Raises EnvironmentFault, and ConfigError for what has come there meanwhile. A block that ends otherwise leaves no
-    trace.
+    Raises EnvironmentFault, and TakenError for what has come there meanwhile: the export is then kept beside it. A
+    block that ends otherwise leaves no trace.
     """
-    temporary = directory.absolute().with_name(f".{directory.name}.{os.getpid()}.tmp")
-    with faults(directory, "save the export"):
-        shutil.rmtree(temporary, ignore_errors=True)
+    temporary = beside(directory.absolute())
+    with faults(directory, "save the export"), ExitStack() as held:
+        remove_leftovers(directory.absolute())
         try:
             temporary.mkdir()
+            with suppress(OSError):  # a disk without locks: what a killed process leaves stays
+                held.enter_context(holding(temporary))
             yield temporary
             listed = {"files": {path.name: sha256_of(path) for path in sorted(temporary.iterdir())}}
             content = json.dumps(facts | listed, indent=2, allow_nan=False) + "\n"  # a corpus may have any name
@@ -79,23 +91,33 @@ def publishing(directory: Path, facts: dict[str, Any], *, overwrite: bool = Fals
             for file in temporary.iterdir():
                 sync(file)
             sync_folder(temporary)
-            check(directory, overwrite=overwrite)
-            put_in_place(temporary, directory)
+            try:
+                check(directory, overwrite=overwrite)
+                put_in_place(temporary, directory, overwrite=overwrite)
+            except ConfigError as error:
+                kept = keep_beside(temporary, directory.absolute())
+                raise TakenError(f"{error}; this export is kept as {directory.with_name(kept.name)}") from error
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
 
-def put_in_place(new: Path, directory: Path) -> None:
+def put_in_place(new: Path, directory: Path, *, overwrite: bool) -> None:
     """Make `new` become `directory`. An earlier export is whole, there or beside it, until the new one is there.
 
-    Raises OSError, and EnvironmentFault where the earlier one has to stay beside.
+    Raises OSError, EnvironmentFault where the earlier one has to stay beside, and ConfigError where something is there
+    without `overwrite`.
     """
-    places = (directory.with_name(f"{directory.name}.old-{number}") for number in count(os.getpid()))
+    places = (sibling(directory, f".old-{number}") for number in count(os.getpid()))
     old = next(place for place in places if not os.path.lexists(place))  # in a container all have one number
     try:
-        if directory.exists():
+        if overwrite and directory.exists():
             directory.rename(old)
-        new.rename(directory)
+        try:
+            new.rename(directory)  # which replaces no file, and no folder that holds anything
+        except OSError as error:
+            if overwrite or error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+                raise
+            raise ConfigError(f"{directory}: has appeared meanwhile. Choose another --output") from error
         sync_folder(directory.absolute().parent)
     except BaseException:
         put_back(new, directory, old)

@@ -100,9 +100,9 @@ def require(model: ModelFile, path: Path, *names: str) -> None:
         raise CheckpointError(f"{path}: this is {what}; use `tfm {command}`, or choose another --checkpoint")
 
 
-def write_model(path: Path, model: ModelFile) -> None:
-    """Write or replace `path` whole. Raises OSError."""
-    write_whole(path, *model_pieces(model))
+def write_model(path: Path, model: ModelFile, *, replace: bool = True) -> None:
+    """Write `path` whole. Raises OSError, and TakenError where it has appeared meanwhile and `replace` is not set."""
+    write_whole(path, *model_pieces(model), replace=replace)
 
 
 def read_model(path: Path) -> ModelFile:

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from transformer_cli import __version__
 from transformer_cli.errors import CheckpointError, quoted
-from transformer_cli.files import Piece, faults, make_folder, point, size_of, sync_folder, write_new
+from transformer_cli.files import Piece, faults, make_folder, point, remove_unowned, size_of, sync_folder, write_new
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import (
     MALFORMED,
@@ -80,7 +80,7 @@ class CheckpointStore:
             for leftover in [*self.folder.glob(".tmp-*"), *self.folder.glob(".del-*")]:
                 shutil.rmtree(leftover)
             for half_written in self.run_dir.glob(".*.tmp"):  # see files.beside
-                half_written.unlink()
+                remove_unowned(half_written)
 
     def steps(self) -> list[int]:
         """Steps of the checkpoints, oldest first."""
