@@ -51,7 +51,10 @@ def test_pairs_of_held_out_sources_are_left_out_and_not_counted() -> None:
 
 def test_C5_pairs_that_were_not_utf8_are_in_the_report() -> None:
     _, report = clean(text(("a", "b"), n_bad=3), drop_duplicates=True)
-    assert report.lines() == ["1 of 4 training pairs kept", "3 dropped: not UTF-8 (data.on_bad=skip)"]
+    assert report.lines() == [
+        "1 of 4 training pairs kept",
+        "3 dropped: with lines that cannot be read (data.on_bad=skip)",
+    ]
 
 
 def test_C7_pairs_with_control_characters_are_kept_and_counted() -> None:

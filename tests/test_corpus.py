@@ -7,17 +7,21 @@ import logging
 import re
 import shutil
 import tarfile
+import zipfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from transformer_cli.config import load_config
+from tests import toy_run
+from transformer_cli.commands.evaluate import named_test_set, own_corpus
+from transformer_cli.config import config_dir, load_config, read_yaml
 from transformer_cli.data.corpus import ParallelText, Splits, hold_out, input_files, load_splits, load_text
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.logs import LOGGER
-from transformer_cli.schema import DataConfig, Download, OnBad
+from transformer_cli.schema import DataConfig, Download, OnBad, Task
 
 CORPORA = sorted(path.stem for path in (Path(__file__).parent.parent / "configs" / "data").glob("*.yaml"))
 OWN_FILES = ("files", "labels", "sst2", "text", "trec")  # of the user, who has to have them
@@ -181,6 +185,190 @@ def test_the_files_of_a_split_are_named_once_each(folder: Folder) -> None:
     assert input_files(config, "test") == []
 
 
+# ---- Which side is which
+
+
+def test_a_corpus_of_known_languages_follows_the_direction_that_is_asked_for(folder: Folder) -> None:
+    with tarfile.open(folder.path / "c.tgz", "w:gz") as tar:
+        for name, content in {"d/a.en": b"one\ntwo\n", "d/a.de": b"eins\nzwei\n"}.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    folder.write(b__en__sgm="<seg>one</seg>\n<seg>two</seg>", b__de__sgm="<seg>eins</seg>\n<seg>zwei</seg>")
+    folder.write(a__en="one\ntwo\n", a__de="eins\nzwei\n", t__tsv="one\teins\ntwo\tzwei\n", t__txt="1\teins\tone\n")
+    german_first = {"languages": ["en", "de"], "source_lang": "de", "target_lang": "en"}
+    for spec in ("a", ["a.en", "a.de"], "t.tsv", ["c.tgz::d/a.en", "c.tgz::d/a.de"], ["b.en.sgm", "b.de.sgm"]):
+        assert folder.pairs(spec, languages=["en", "de"]) == TWO_PAIRS
+        for split in ("train", "dev", "test"):
+            config = replace(folder.config("a"), **{split: spec}, **german_first)
+            text = load_text(config, split)
+            assert text == ParallelText(["eins", "zwei"], ["one", "two"])
+    columns = replace(folder.config("t.txt", columns=[2, 1]), **german_first)
+    assert load_text(columns, "train") == ParallelText(["eins"], ["one"])
+
+
+def test_the_builtin_corpus_swaps_its_sides() -> None:
+    plain = load_config("prepare").data
+    swapped = load_config("prepare", ["data.source_lang=fr", "data.target_lang=en"]).data
+    for split in ("train", "dev", "test"):
+        there, back = load_text(plain, split), load_text(swapped, split)
+        assert there is not None
+        assert back == ParallelText(there.targets, there.sources)
+
+
+@pytest.mark.parametrize("name", [name for name in CORPORA if name not in OWN_FILES])
+def test_every_corpus_that_comes_along_names_its_languages(name: str) -> None:
+    corpus = read_yaml(config_dir() / "data" / f"{name}.yaml")
+    assert corpus["languages"] == [corpus["source_lang"], corpus["target_lang"]]
+
+
+def test_a_pair_of_languages_that_a_corpus_does_not_have_is_refused_with_its_own() -> None:
+    for wrong in (["data.target_lang=de"], ["data.source_lang=fr"]):
+        with pytest.raises(ConfigError, match=r"data=multi30k_en_fr has en and fr\. Set data\."):
+            load_config("prepare", ["data=multi30k_en_fr", *wrong])
+
+
+def test_a_model_of_the_other_direction_is_scored_in_its_own_language(tmp_path: Path) -> None:
+    model = replace(toy_run.model_file(), source_lang="fr", target_lang="en", data={"name": "demo_en_fr"})
+    usual = load_config("evaluate", ["data=demo_en_fr"]).data
+    there = load_text(usual, "test")
+    assert there is not None
+    for corpus in (usual, own_corpus(model, tmp_path / "model.safetensors")):
+        test = named_test_set(corpus, [model])
+        assert test.name == "demo_en_fr.fr-en.test"
+        assert (test.sources, test.references) == (there.targets, [there.sources])
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        ["x.de", "x.en"],
+        ["x.de.gz", "x.en.txt"],
+        ["x.DE", "x.other"],
+        ["other", "x.en.sgm"],
+        ["a.en", "a.de", "x.de", "x.en"],
+    ],
+    ids=str,
+)
+def test_files_that_are_named_as_the_other_side_are_refused(folder: Folder, files: list[str]) -> None:
+    for name in files:
+        (folder.path / name).write_bytes(b"<seg>x</seg>\n")
+    with pytest.raises(ConfigError, match=r"^data\.train: .* named as the other sides of data\.source_lang=en"):
+        folder.pairs(files)
+
+
+@pytest.mark.parametrize(
+    ("files", "languages"),
+    [
+        (["src.txt", "tgt.txt"], ("en", "de")),
+        (["a.de", "b.de"], ("en", "de")),
+        (["train.tgt", "train.src"], ("en", "de")),
+        (["corpus.de", "corpus.en"], ("x", "y")),
+        (["corpus.de", "corpus.en"], ("en", "en")),
+    ],
+    ids=str,
+)
+def test_other_names_say_nothing_of_the_direction(folder: Folder, files: list[str], languages: tuple[str, str]) -> None:
+    for name in files:
+        (folder.path / name).write_bytes(name.encode())
+    source_lang, target_lang = languages
+    text = load_text(replace(folder.config(files), source_lang=source_lang, target_lang=target_lang), "train")
+    assert text == ParallelText([files[0]], [files[1]])
+
+
+# ---- Tables
+
+
+TATOEBA = (
+    "Go.\tVa !\tCC-BY 2.0 (France) Attribution: tatoeba.org #2877272 (CM) & #1158250 (Wittydev)\n"
+    "Hi.\tSalut !\tCC-BY 2.0 (France) Attribution: tatoeba.org #538123 (CM) & #509819 (Aiji)\n"
+)
+
+
+@pytest.mark.parametrize("name", ["fra.txt", "fra.txt.gz", "corpus", "my pairs.csv", "x.tsv"])
+def test_a_file_that_is_named_alone_is_a_table_by_its_tabs(folder: Folder, name: str) -> None:
+    content = b"one\teins\ntwo\tzwei\n"
+    (folder.path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    assert folder.pairs(name) == folder.pairs([name]) == TWO_PAIRS
+    assert len(input_files(folder.config(name), "train")) == 1
+
+
+def test_a_member_of_an_archive_is_a_table_by_its_tabs(folder: Folder) -> None:
+    with zipfile.ZipFile(folder.path / "fra-eng.zip", "w") as archive:
+        archive.writestr("fra.txt", "one\teins\ntwo\tzwei\n")
+        archive.writestr("a.en", "one\ntwo\n")
+        archive.writestr("a.de", "eins\nzwei\n")
+    assert folder.pairs("fra-eng.zip::fra.txt") == folder.pairs("fra-eng.zip::a") == TWO_PAIRS
+
+
+def test_a_stray_tab_in_a_file_of_one_side_makes_no_table(folder: Folder) -> None:
+    folder.write(a__en="one\ntw\to\nthree\n", a__de="eins\nzwei\ndrei\n")
+    assert folder.pairs(["a.en", "a.de"])[1] == ("tw\to", "zwei")
+    with pytest.raises(ConfigError, match=r"data\.train=a\.en: one file, without tabs"):
+        folder.pairs("a.en")
+
+
+@pytest.mark.parametrize("on_bad", OnBad)
+def test_a_table_of_three_columns_names_the_columns_key(folder: Folder, on_bad: OnBad) -> None:
+    folder.write(fra__txt=TATOEBA * 1000)
+    with pytest.raises(DataError) as caught:
+        folder.pairs("fra.txt", on_bad=on_bad)
+    assert str(caught.value).startswith(f"{folder.path}/fra.txt: has 3 columns ('Go.' | 'Va !' | 'CC-BY 2.0 (France) ")
+    assert "data.columns=[0,1]" in str(caught.value)
+    assert len(str(caught.value)) < 300
+    assert folder.pairs("fra.txt", columns=[0, 1])[:2] == [("Go.", "Va !"), ("Hi.", "Salut !")]
+    assert folder.pairs("fra.txt", columns=[1, 0])[0] == ("Va !", "Go.")
+
+
+def test_columns_are_those_of_every_split(folder: Folder) -> None:
+    folder.write(a__tsv="id\tone\teins\n", b__en="two\n", b__de="zwei\n")
+    config = folder.config(["b.en", "b.de", "a.tsv"], dev="a.tsv", test="a.tsv", columns=[2, 1])
+    train, *held = (load_text(config, split) for split in ("train", "dev", "test"))
+    assert train == ParallelText(["two", "eins"], ["zwei", "one"])
+    assert held == [ParallelText(["eins"], ["one"])] * 2
+
+
+def test_rows_of_too_few_columns_are_named_or_skipped(folder: Folder, messages: Callable[[], str]) -> None:
+    folder.write(a__tsv=f"{TATOEBA}only one\n\n{TATOEBA}two\tdeux\n")
+    with pytest.raises(DataError, match=r"a\.tsv:3: too few columns for data\.columns=\[0, 2\], .*: 'only one'\. Corr"):
+        folder.pairs("a.tsv", columns=[0, 2])
+    text = load_text(folder.config("a.tsv", columns=[0, 2], on_bad=OnBad.skip), "train")
+    assert text is not None
+    assert (len(text), text.n_bad) == (5, 2)
+    assert "2 pairs dropped" in messages()
+    assert "a.tsv:3: too few columns" in messages()
+
+
+def test_rows_of_other_columns_are_skipped_where_most_have_two(folder: Folder) -> None:
+    folder.write(a__tsv="one\teins\ntwo\tzwei\nno tab\nthree\ttabs\there\n")
+    assert folder.pairs("a.tsv", on_bad=OnBad.skip) == TWO_PAIRS
+
+
+def test_columns_that_a_table_does_not_have_are_refused(folder: Folder) -> None:
+    folder.write(a__tsv="one\teins\n" * 5)
+    with pytest.raises(DataError, match=r"has 2 columns \('one' \| 'eins'\), and data\.columns=\[0, 2\] counts from 0"):
+        folder.pairs("a.tsv", columns=[0, 2], on_bad=OnBad.skip)
+
+
+@pytest.mark.parametrize("columns", [[0], [1, 1], [0, 1, 2], [-1, 0], [0, 1000]], ids=str)
+def test_columns_are_two_different_ones(columns: list[int]) -> None:
+    with pytest.raises(ConfigError, match=r"^data\.columns="):
+        DataConfig(source_lang="en", target_lang="de", columns=columns)
+
+
+@pytest.mark.parametrize("data", ["demo_en_fr", "text"])
+def test_columns_are_refused_where_there_is_no_table(data: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^data\.columns=\[0, 1\]: data={data} is .* not a table\. Leave it out"):
+        load_config("prepare", [f"data={data}", "data.columns=[0,1]"])
+
+
+@pytest.mark.parametrize("columns", [[], [1, 0]])
+def test_labels_may_be_in_any_column(folder: Folder, columns: list[int]) -> None:
+    folder.write(a__tsv="good\tbest\n" if columns else "best\tgood\n")
+    config = replace(folder.config("a.tsv", columns=columns), task=Task.classification)
+    assert load_text(config, "train") == ParallelText(["good"], ["best"])
+
+
 # ---- What can be wrong
 
 
@@ -198,7 +386,9 @@ def test_an_odd_file_is_a_config_error_that_names_it(folder: Folder) -> None:
 
 def test_a_single_file_that_is_no_table_is_explained(folder: Folder) -> None:
     folder.write(corpus__txt="one\n")
-    with pytest.raises(ConfigError, match=r"data\.train=corpus\.txt: one file, which is not \.tsv\. Name two"):
+    with pytest.raises(
+        ConfigError, match=r"data\.train=corpus\.txt: one file, without tabs in its first lines\. Name two"
+    ):
         folder.pairs("corpus.txt")
 
 
@@ -250,7 +440,7 @@ def test_C5_a_bad_line_drops_its_pair_and_the_first_ten_are_listed(folder: Folde
         folder.pairs("a")
     text = load_text(folder.config("a", on_bad=OnBad.skip), "train")
     assert text == ParallelText(["one", "two"], ["eins", "zwei"], n_bad=13)
-    assert "13 pairs dropped, their lines are not UTF-8" in messages()
+    assert "13 pairs dropped, their lines cannot be read" in messages()
     assert messages().count("byte 0x") == 10
     assert "a.en:2: byte 0xff" in messages()
 

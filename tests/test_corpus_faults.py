@@ -89,7 +89,7 @@ def test_C5_bad_pairs_are_dropped_on_request_and_named(folder: Path) -> None:
     (folder / "bad.de").write_bytes(b"\n".join([*lines[:30], b"\xff", *lines[31:]]))
     ran = run([*PREPARE, "data.train=[corpus.en,bad.de]", "data.on_bad=skip"], folder)
     assert (ran.code, ran.out) == (0, b"")
-    assert b"1 pairs dropped, their lines are not UTF-8: bad.de:31: byte 0xff at column 1" in ran.err
+    assert b"1 pairs dropped, their lines cannot be read: bad.de:31: byte 0xff at column 1" in ran.err
 
 
 @pytest.mark.parametrize(

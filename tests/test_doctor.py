@@ -26,6 +26,7 @@ from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.data.profiles import Profiles, cross_scores
 from transformer_cli.data.text_checks import alignment_slips, check_text, length_deviations
 from transformer_cli.data.tokenizer_checks import check_tokenizer
+from transformer_cli.errors import ConfigError
 from transformer_cli.schema import DoctorConfig
 from transformer_cli.training import trial
 from transformer_cli.training.loop import train
@@ -117,12 +118,11 @@ def test_C17_one_file_for_both_sides_is_a_warning_with_the_share_of_equal_lines(
     assert report.first_error() is None
 
 
-def test_C17_file_names_of_the_other_language_are_noticed(pairs: Pairs, tmp_path: Path) -> None:
+def test_C17_file_names_of_the_other_language_are_refused(pairs: Pairs, tmp_path: Path) -> None:
     arguments = write(tmp_path, train=swapped(pairs[:300]))
     train = f"data.train=[{tmp_path}/train.fr,{tmp_path}/train.en]"
-    report = report_on(load_config("doctor", [*arguments[:-1], train]))
-    (finding,) = [found for found in bad(report) if "other side" in found.what]
-    assert "train.fr" in finding.what
+    with pytest.raises(ConfigError, match=r"^data\.train: 'train\.fr' and 'train\.en' are named as the other sides of"):
+        report_on(load_config("doctor", [*arguments[:-1], train]))
 
 
 def test_C18_leaked_pairs_and_sources_are_counted_apart(pairs: Pairs, tmp_path: Path) -> None:

@@ -285,6 +285,21 @@ def test_another_option_is_another_folder(config: DataConfig, options: dict[str,
     assert len(prepared_folders(config)) == 2
 
 
+def test_languages_that_change_nothing_keep_the_folder_and_a_swapped_corpus_has_its_own(config: DataConfig) -> None:
+    def prepared_in(config: DataConfig) -> str:
+        return preparation._key(config, {"train": [["train.en", "12ab"]]})
+
+    known = replace(config, languages=["en", "fr"])
+    swapped, mislabelled = (replace(of, source_lang="fr", target_lang="en") for of in (known, config))
+    assert prepared_in(known) == prepared_in(config)
+    assert len({prepared_in(config), prepared_in(swapped), prepared_in(mislabelled)}) == 3
+
+
+def test_columns_that_no_table_is_named_for_are_refused(config: DataConfig) -> None:
+    with pytest.raises(ConfigError, match=r"^data\.columns=\[0, 1\]: no table is named, but files of one side each"):
+        prepare(replace(config, columns=[0, 1]))
+
+
 def test_another_seed_is_another_folder(config: DataConfig) -> None:
     prepare(config)
     prepare(replace(config, seed=2))
@@ -532,3 +547,4 @@ def test_a_disk_without_locks_is_told_apart(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(fcntl, "lockf", no_locks)
     with locked(tmp_path / "lock", wait=False) as held:
         assert not held
+

@@ -498,3 +498,13 @@ def test_a_key_that_a_later_tfm_adds_leaves_the_names_of_runs_alone(monkeypatch:
     to_plain = run_directory.to_plain
     monkeypatch.setattr(run_directory, "to_plain", lambda config: {**to_plain(config), "invented": {"later": 1}})
     assert run_directory.run_name(config()) == name
+
+
+def test_languages_name_a_run_only_where_the_sides_are_swapped() -> None:
+    def named(**data: Any) -> str:
+        return run_directory.run_name(replace(config(), data=replace(config().data, **data)))
+
+    assert named(languages=["en", "xx"]) == named()
+    swapped, mislabelled = named(languages=["xx", "en"]), named()
+    assert swapped != mislabelled
+    assert "en-xx" in swapped

@@ -6,7 +6,7 @@ Each dataclass checks itself when it is built, so no config object with an impos
 
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -219,7 +219,7 @@ class DataConfig:
     With task=classification `train`, `dev` and `test` are tables of label<TAB>text, or lists of several; with
     task=language_model they are text files, or lists of them. Else each names parallel text as
       a list of files, source and target in turn:        [news.en.gz, news.de.gz, talks.en, talks.de]
-      a tab-separated file, source<TAB>target:           corpus.tsv or corpus.tsv.gz
+      a table, source<TAB>target (or see `columns`):     corpus.txt; among other files it must be called .tsv or .tsv.gz
       a prefix to which the languages are added:         corpus  (corpus.en and corpus.de, or with .gz)
     `archive.tgz::path/inside` names a member of an archive, which is read without unpacking it.
     In `train`, two files or a table are a corpus: `weights` and `temperature` say how often each is seen.
@@ -229,6 +229,10 @@ class DataConfig:
     task: Task = Task.translation
     source_lang: str = MISSING
     target_lang: str = MISSING
+    # Those of the first and the second file of each two (or column of a table): source_lang and target_lang may then be
+    # these, in either order, and the sides follow them. Unset: the first is the source, whatever language it is in.
+    languages: list[str] = field(default_factory=list)
+    columns: list[int] = field(default_factory=list)  # of a table, from 0: source and target (or label and text)
     builtin: str | None = None  # a generator of our own instead of files
     root: str | None = None  # folder with the files; unset: the working folder, or what was downloaded
     downloads: list[Download] = field(default_factory=list)
@@ -241,7 +245,7 @@ class DataConfig:
     seed: int = 1  # of what is held out and of the tokenizer's sample: runs with another `seed` share their data
     holdout: int = 1000  # pairs held out as dev, and again as test, where none is named (at most 5 % each)
     cache: str = "data"  # folder for downloads and encoded corpora
-    on_bad: OnBad = OnBad.error  # what a line that is not UTF-8 does
+    on_bad: OnBad = OnBad.error  # what a line that is not UTF-8, or has too few columns, does
     max_length: int = 256  # tokens a side, the end of sentence counted; longer training pairs are dropped
     max_ratio: float = 9.0  # longer side / shorter side in tokens; more uneven training pairs are dropped
     drop_duplicates: bool = True  # exact repetitions of a training pair
@@ -253,6 +257,8 @@ class DataConfig:
         for key in ("train", "dev", "test", "root"):
             if self.builtin is not None and getattr(self, key) is not None:
                 raise ConfigError(f"data.{key}: data={self.name} is built in and reads no files. Add data=files")
+        self._check_languages()
+        self._check_columns()
         for weight in self.weights:
             _check("data.weights", weight, 0.001, 1000)
         _check("data.temperature", self.temperature, 0.1, 1000)
@@ -261,6 +267,54 @@ class DataConfig:
         _check("data.holdout", self.holdout, 1)
         _check("data.max_length", self.max_length, 2, 100_000)
         _check("data.max_ratio", self.max_ratio, 1)
+
+    def _check_languages(self) -> None:
+        """Raise ConfigError for a direction that the corpus does not have."""
+        if not self.languages:
+            return
+        if self.task is not Task.translation:
+            raise ConfigError(f"data.languages={self.languages}: data.task={self.task.name} has one. Leave it out")
+        for language in self.languages:
+            _check_name("data.languages", language)
+        if len(self.languages) != 2 or len(set(self.languages)) != 2:
+            raise ConfigError(f"data.languages={self.languages}: must be two. Name that of each side, as in [en,fr]")
+        pair = (self.source_lang, self.target_lang)
+        if MISSING not in pair and sorted(pair) != sorted(self.languages):
+            first, second = self.languages
+            raise ConfigError(
+                f"data.source_lang={self.source_lang} data.target_lang={self.target_lang}: data={self.name} has {first}"
+                f" and {second}. Set data.source_lang={first} data.target_lang={second} or the other way round, or"
+                " choose another corpus (your own: data=files)"
+            )
+
+    def _check_columns(self) -> None:
+        if not self.columns:
+            return
+        for column in self.columns:
+            _check("data.columns", column, 0, 999)
+        if len(self.columns) != 2 or self.columns[0] == self.columns[1]:
+            raise ConfigError(
+                f"data.columns={self.columns}: must be two different ones, counted from 0. Choose two, as in [0,1]"
+            )
+        if self.builtin is not None or self.task is Task.language_model:
+            what = "built in" if self.builtin is not None else "plain text"
+            raise ConfigError(f"data.columns={self.columns}: data={self.name} is {what}, not a table. Leave it out")
+
+    @property
+    def is_swapped(self) -> bool:
+        """Whether the source is the second side of the corpus, as `languages` tells."""
+        return bool(self.languages) and self.languages[0] != self.source_lang
+
+    @property
+    def title(self) -> str:
+        """What results of this corpus are called: its name, and the direction where that is not the usual one."""
+        return f"{self.name}.{self.source_lang}-{self.target_lang}" if self.is_swapped else self.name
+
+    def in_direction(self, source_lang: str, target_lang: str) -> "DataConfig":
+        """The same corpus from `source_lang` to `target_lang` if it can be read so, else as it is."""
+        if sorted(self.languages) != sorted((source_lang, target_lang)):
+            return self
+        return replace(self, source_lang=source_lang, target_lang=target_lang)
 
 
 LARGEST_BEAM = 1000

@@ -73,7 +73,7 @@ def show(report: Report, config: TrainConfig, *, as_json: bool) -> None:
         return
     seconds = report.figures["seconds"]
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    print(f"{config.data.name}, model {config.model.preset}")
+    print(f"{config.data.title}, model {config.model.preset}")
     print("\n".join(report.lines(width)))
     print(
         f"\n{report.count(Level.error)} errors, {report.count(Level.warning)} warnings"

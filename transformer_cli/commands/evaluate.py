@@ -220,13 +220,14 @@ def corpus_test_set(config: EvaluateConfig, models: Sequence[Scored], path: Path
 
 def named_test_set(data: DataConfig, models: Sequence[Scored]) -> TestSet:
     model = models[0]
+    data = data.in_direction(model.source_lang, model.target_lang)
     if (data.source_lang, data.target_lang) != (model.source_lang, model.target_lang):
         raise ConfigError(
             f"data={data.name}: {data.source_lang} → {data.target_lang}, but the model translates"
             f" {model.source_lang} → {model.target_lang}. Choose another corpus or another --checkpoint"
         )
     text = load_test(data, models)
-    return TestSet(f"{data.name}.test", text.sources, [text.targets])
+    return TestSet(f"{data.title}.test", text.sources, [text.targets])
 
 
 def own_corpus(model: Scored, path: Path) -> DataConfig:

@@ -12,7 +12,7 @@ def run(config: ReplayConfig) -> None:
     """Print what each batch of the incident gives, and whether that is what was recorded. Raises CheckpointError."""
     incident = read_incident(Path(config.incident))
     findings = incident.replay(choose_device(config.device))
-    print(f"{config.incident}: update {incident.step} of {incident.config.data.name}")
+    print(f"{config.incident}: update {incident.step} of {incident.config.data.title}")
     for i, finding in enumerate(findings):
         norm = sum(norm**2 for norm in finding.grad_norms.values()) ** 0.5
         mark = "" if finding.is_finite else "  <- not finite"

@@ -73,5 +73,5 @@ def _report(config: TrainConfig, prepared: Prepared, result: TrainResult, device
     elif prepared.test is None:
         LOGGER.info("no test set, so no scores: name one with data.test, or give tfm evaluate --source and --reference")
     else:
-        name = f"{config.data.name}.test"
+        name = f"{config.data.title}.test"
         report_test_set(result.model_path, prepared.test, config.decode, name=name, device=device, seed=config.seed)

@@ -22,7 +22,7 @@ class CleaningReport:
     """What became of the training pairs; every pair read is counted in exactly one of the drops, or is kept."""
 
     n_read: int = 0
-    n_bad: int = 0  # a line was not UTF-8
+    n_bad: int = 0  # a line was not UTF-8, or had too few columns
     n_blank: int = 0  # a side was empty, in characters or in tokens
     n_duplicate: int = 0  # the same pair came before
     n_long: int = 0  # a side had more than max_length tokens
@@ -53,7 +53,7 @@ class CleaningReport:
 
     def _drops(self) -> list[tuple[int, str]]:
         return [
-            (self.n_bad, "not UTF-8 (data.on_bad=skip)"),
+            (self.n_bad, "with lines that cannot be read (data.on_bad=skip)"),
             (self.n_blank, "blank on one side or both"),
             (self.n_duplicate, "repeated (data.drop_duplicates=true)"),
             (self.n_long, f"longer than data.max_length={self.max_length} tokens"),

@@ -19,6 +19,7 @@ from typing import Literal
 from transformer_cli.data import archive, demo
 from transformer_cli.data.download import downloads_folder
 from transformer_cli.data.lines import ByteSource, Lines, open_text, read_stream, shown
+from transformer_cli.data.tables import check_columns, has_tabs, is_table, row_reader
 from transformer_cli.environment import folder_named
 from transformer_cli.errors import ConfigError, DataError, quoted
 from transformer_cli.logs import LOGGER
@@ -52,7 +53,7 @@ class ParallelText:
 
     sources: list[str] = field(default_factory=list)
     targets: list[str] = field(default_factory=list)
-    n_bad: int = 0  # pairs left out because a line of them was not UTF-8
+    n_bad: int = 0  # pairs left out because a line of them could not be read
 
     def __post_init__(self) -> None:
         assert len(self.sources) == len(self.targets)
@@ -104,12 +105,12 @@ def load_text(config: DataConfig, split: Split) -> ParallelText | None:
     """The pairs of a split as they are in its files; None if the config names none. Raises DataError, ConfigError.
 
     Nothing is cleaned: blank lines stay, so that dev and test keep the numbering of their files. Only pairs with a
-    line that is not UTF-8 are left out, if `data.on_bad` says so.
+    line that is not UTF-8 or has too few columns are left out, if `data.on_bad` says so.
     """
     if config.builtin is not None:
         corpus = GENERATORS[config.builtin]()
-        pairs = getattr(corpus, split)
-        return ParallelText([source for source, _ in pairs], [target for _, target in pairs])
+        sides = list(map(list, zip(*getattr(corpus, split), strict=True)))
+        return ParallelText(*(reversed(sides) if config.is_swapped else sides))
     spec = getattr(config, split)
     if spec is None:
         if split == "train":
@@ -137,7 +138,7 @@ class KeptText:
     """Text in files of our own: one that holds pairs, or source and target, for each that the config names."""
 
     units: list[tuple[Lines, ...]]
-    task: Task = Task.translation
+    config: DataConfig
 
     @property
     def n_bad(self) -> int:
@@ -149,14 +150,14 @@ class KeptText:
         return [len(unit[0]) - len(_bad(unit)) for unit in self.units]
 
     def each(self) -> Iterator[tuple[str, str]]:
-        """The pairs in their order. Raises DataError for lines that are no pair."""
-        read = {
-            Task.translation: lambda *unit: _tab_separated(*unit) if len(unit) == 1 else _aligned(*unit),
-            Task.classification: _labelled,
-            Task.language_model: _plain,
-        }
+        """The pairs in their order. Raises DataError for lines that are no pair, unless they are to be skipped."""
         for unit in self.units:
-            yield from read[self.task](*unit)
+            if len(unit) == 2:
+                yield from _aligned(*unit)
+            elif self.config.task is Task.language_model:
+                yield from _plain(*unit)
+            else:
+                yield from _table(unit[0], self.config)
 
 
 def input_files(config: DataConfig, split: Split) -> list[Path]:
@@ -180,6 +181,16 @@ def check_weights(config: DataConfig) -> None:
         )
 
 
+def check_columns_are_read(config: DataConfig) -> None:
+    """Raise ConfigError if `data.columns` is set and no split names a table."""
+    if not config.columns:
+        return
+    specs = {f"data.{split}": getattr(config, split) for split in ("train", *_HELD_OUT)}
+    units = [unit for key, spec in specs.items() if spec is not None for unit in _parse(spec, config, key=key)]
+    if all(len(unit) == 2 for unit in units):
+        raise ConfigError(f"data.columns={config.columns}: no table is named, but files of one side each. Leave it out")
+
+
 # ---- Which files
 
 
@@ -194,29 +205,85 @@ def _parse(spec: object, config: DataConfig, *, key: str) -> list[tuple[Place, .
         ):
             raise ConfigError(f"{key}={spec}: names no files. Name {_WANTED[config.task]}")
         return [(_find(name, config, key=key),) for name in names]
-    if isinstance(spec, str) and not _is_tsv(spec):
-        if not _exists(f"{spec}.{config.source_lang}", config):
-            how = f"Name two files, as in {key}=[corpus.en,corpus.de], or a .tsv file of source<TAB>target lines"
-            if _exists(spec, config):
-                raise ConfigError(f"{key}={shown(spec)}: one file, which is not .tsv. {how}")
-            if config.root is None and not config.downloads:
-                missing = shown(f"{spec}.{config.source_lang}")
-                raise DataError(f"{key}={shown(spec)}: no such file, and no {missing} either. {how}")
-        spec = [f"{spec}.{config.source_lang}", f"{spec}.{config.target_lang}"]
+    if isinstance(spec, str) and not _is_table(spec, config):
+        spec = _files_of_prefix(spec, config, key=key)
     names = [spec] if isinstance(spec, str) else spec
     if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) and name for name in names):
         raise ConfigError(f"{key}={spec}: names no files. Name two, as in {key}=[corpus.en,corpus.de]")
+    is_alone = len(names) == 1
     units: list[tuple[Place, ...]] = []
     rest = iter(names)
     for name in rest:
-        if _is_tsv(name):
+        if _is_tsv(name) or (is_alone and _is_table(name, config)):
             units.append((_find(name, config, key=key),))
             continue
         other = next(rest, None)
         if other is None or _is_tsv(other):
             raise ConfigError(f"{key}: {name} has no file of translations after it. Name files in pairs, source first")
-        units.append((_find(name, config, key=key), _find(other, config, key=key)))
+        places = _find(name, config, key=key), _find(other, config, key=key)
+        units.append(places[::-1] if config.is_swapped else places)
+        _refuse_other_direction(units[-1], config, key=key)
     return units
+
+
+def _files_of_prefix(prefix: str, config: DataConfig, *, key: str) -> list[str]:
+    """The two files that `prefix` stands for. Raises ConfigError and DataError for what is no prefix."""
+    names = [f"{prefix}.{language}" for language in config.languages or (config.source_lang, config.target_lang)]
+    if not _exists(names[0], config):
+        how = f"Name two files, as in {key}=[corpus.en,corpus.de], or a table of source<TAB>target lines"
+        if _exists(prefix, config):
+            raise ConfigError(f"{key}={shown(prefix)}: one file, without tabs in its first lines. {how}")
+        if config.root is None and not config.downloads:
+            raise DataError(f"{key}={shown(prefix)}: no such file, and no {shown(names[0])} either. {how}")
+    return names
+
+
+def _is_table(name: str, config: DataConfig) -> bool:
+    """Whether a file that is named alone holds pairs: by its name, or by the tabs in it. A prefix names other files."""
+    if _is_tsv(name):
+        return True
+    place = next((place for place in _candidates(name, config) if place.path.is_file()), None)
+    if place is None or (place.member is None and _exists(f"{name}.{config.source_lang}", config)):
+        return False
+    status = place.path.stat()
+    return _holds_tabs(place, (status.st_size, status.st_mtime_ns))
+
+
+@cache
+def _holds_tabs(place: Place, version: tuple[int, int]) -> bool:
+    """Whether a file has tabs; of an archive, which is gone through, once for each `version` of it."""
+    if place.member is None:
+        with open_text(place.path) as stream:
+            return has_tabs(stream)
+    try:
+        return any([has_tabs(stream) for _, stream in archive.open_members(place.path, [place.member])])
+    except DataError:  # as of a prefix of members, which is not there itself; what is wrong is told when it is read
+        return False
+
+
+_NOT_LANGUAGES = (".gz", ".sgm", ".xml", ".txt")  # that come after the language in the names of files
+
+
+def _refuse_other_direction(unit: tuple[Place, ...], config: DataConfig, *, key: str) -> None:
+    """Raise ConfigError if the endings of the files tell that one is the side that the other is declared to be."""
+    declared = [config.source_lang.lower(), config.target_lang.lower()]
+    told = [_ending(place.name) for place in unit]
+    if declared[0] == declared[1] or told[0] == told[1]:
+        return
+    if declared[0] == told[1] or declared[1] == told[0]:
+        names = " and ".join(quoted(place.name) for place in unit)
+        raise ConfigError(
+            f"{key}: {names} are named as the other sides of data.source_lang={config.source_lang}"
+            f" data.target_lang={config.target_lang}. Name the file of {config.source_lang} first, or exchange the two"
+            " keys"
+        )
+
+
+def _ending(name: str) -> str:
+    name = name.lower()
+    while name.endswith(_NOT_LANGUAGES):
+        name = name.rpartition(".")[0]
+    return name.rpartition(".")[2]
 
 
 def _is_tsv(name: str) -> bool:
@@ -279,7 +346,10 @@ def _read(spec: object, config: DataConfig, split: Split, spool: Path | None = N
     places = list(dict.fromkeys(place for unit in units for place in unit))
     kept_in = {place: spool / f"{number}.txt" for number, place in enumerate(places)} if spool is not None else {}
     texts = _read_all(places, kept_in, skip_bad=config.on_bad is OnBad.skip)
-    text = KeptText([tuple(texts[place] for place in unit) for unit in units], config.task)
+    text = KeptText([tuple(texts[place] for place in unit) for unit in units], config)
+    for unit in text.units:
+        if len(unit) == 1 and config.task is not Task.language_model:
+            check_columns(unit[0], config)
     n_pairs = n_copies = 0
     for source, target in text.each():
         n_pairs += 1
@@ -348,32 +418,19 @@ def _segments(lines: Lines) -> list[str]:
     return [html.unescape(re.sub(r"[ \t\n]+", " ", text).strip(" ")) for text in found]
 
 
-def _tab_separated(lines: Lines) -> Iterator[tuple[str, str]]:
+def _table(lines: Lines, config: DataConfig) -> Iterator[tuple[str, str]]:
+    """The pairs of a table. Lines that are none are kept in mind, or raise DataError where they are not skipped."""
+    read = row_reader(config)
     for index, line in enumerate(lines.each()):
         if index in lines.bad:
             continue
-        line = line or "\t"  # an empty line is an empty pair, as it is in two files
-        if line.count("\t") != 1:
-            raise DataError(
-                f"{lines.name}:{index + 1}: {line.count(chr(9))} tabs, must be one, between source and target:"
-                f" {quoted(line)}. Correct the line"
-            )
-        source, target = line.split("\t")
-        yield source, target
-
-
-def _labelled(lines: Lines) -> Iterator[tuple[str, str]]:
-    """Text and label of each line; a tab after the first one is white space of the text."""
-    for index, line in enumerate(lines.each()):
-        if index in lines.bad:
-            continue
-        label, tab, text = line.partition("\t")
-        if line and not (tab and label.strip()):
-            raise DataError(
-                f"{lines.name}:{index + 1}: {'no label before the tab' if tab else 'no tab between label and text'}:"
-                f" {quoted(line)}. Write label<TAB>text"
-            )
-        yield text, label.strip()
+        row = read(line)
+        if not isinstance(row, str):
+            yield row
+        elif config.on_bad is OnBad.skip:
+            lines.bad[index] = f"{lines.name}:{index + 1}: {row.rpartition('. ')[0]}"
+        else:
+            raise DataError(f"{lines.name}:{index + 1}: {row}")
 
 
 def _plain(lines: Lines) -> Iterator[tuple[str, str]]:
@@ -399,13 +456,16 @@ def _bad(unit: Sequence[Lines]) -> set[int]:
 
 
 def _report_bad(unit: Sequence[Lines]) -> None:
-    """Say how many pairs were dropped for lines that are not UTF-8, and name the first ten."""
+    """Say how many pairs were dropped for lines that cannot be read, and name the first ten."""
     if len(unit) > 1 and unit[0].name == unit[1].name:
         LOGGER.warning("%s: is both source and target; a model of it learns to copy", unit[0].name)
+    elif len(unit) > 1 and all(is_table(lines) for lines in unit):
+        names = " and ".join(lines.name for lines in unit)
+        LOGGER.warning("%s: both have tabs in their first lines. If they are tables, call them .tsv", names)
     faults = [fault for lines in unit for fault in lines.bad.values()]
     if faults:
         first = "; ".join(faults[:10]) + ("; …" if len(faults) > 10 else "")
-        LOGGER.warning("%s pairs dropped, their lines are not UTF-8: %s", f"{len(_bad(unit)):,}", first)
+        LOGGER.warning("%s pairs dropped, their lines cannot be read: %s", f"{len(_bad(unit)):,}", first)
 
 
 # ---- Dev and test text where none is named

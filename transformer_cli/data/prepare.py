@@ -25,6 +25,7 @@ from transformer_cli.data.corpus import (
     ParallelText,
     Split,
     Splits,
+    check_columns_are_read,
     check_weights,
     input_files,
     load_splits,
@@ -78,6 +79,9 @@ def prepare(config: DataConfig, *, progress: bool = False, tokenizer: Tokenizer 
         GENERATORS.check(config.builtin)
     fetch(config, progress=progress)
     check_weights(config)
+    check_columns_are_read(config)
+    if config.is_swapped:
+        LOGGER.info("data=%s: from %s to %s, with its sides exchanged", config.name, *config.languages[::-1])
     inputs = _inputs(config)
     folder = folder_named(config.cache) / config.name / f"prepared-{_key(config, inputs, tokenizer)[:12]}"
     ensure_folder(folder, lambda empty: _build(empty, config, progress=progress, tokenizer=tokenizer))
@@ -105,6 +109,10 @@ def _key(config: DataConfig, inputs: dict[Split, list[list[str]]], tokenizer: To
     if not config.tokenizer.fold_case:
         del options["tokenizer"]["fold_case"]
     options["tokenizer"]["byte_fallback"] = config.tokenizer.has_bytes
+    if not config.is_swapped:
+        del options["languages"]  # of what is read as it stands, the other two say enough
+    if not config.columns:
+        del options["columns"]
     if _is_mixed(config):
         options[_PARTS] = True
     if tokenizer is not None:

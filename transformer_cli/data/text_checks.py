@@ -7,7 +7,6 @@ the worst of the sound ones, whose figure is given, and the same text broken on 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from transformer_cli.data.findings import Section, listed, percent
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.profiles import Floats, Profiles, cross_scores
 from transformer_cli.data.tokenizer import Tokenizer
-from transformer_cli.errors import DataError, quoted
+from transformer_cli.errors import DataError
 from transformer_cli.schema import DataConfig
 
 SAMPLE = 100_000  # pairs of a split that are looked at one by one
@@ -82,7 +81,6 @@ def check_text(config: DataConfig, prepared: Prepared, section: Section) -> None
     """Findings and figures on every split. `prepared` is what `config` was made into."""
     excerpts = list(_excerpts(config, prepared))
     train, *held = excerpts
-    _check_names(config, section)
     _check_kept(prepared.report, section)
     for excerpt in excerpts:
         section.figures[excerpt.key] = {"pairs": excerpt.n_all, "looked_at": len(excerpt.text)}
@@ -140,23 +138,10 @@ def _spread(n: int) -> Array:
 # ---- One split by itself
 
 
-def _check_names(config: DataConfig, section: Section) -> None:
-    """File names that end in the other language."""
-    for key in ("train", "dev", "test"):
-        spec = getattr(config, key)
-        names = [str(name).removesuffix(".gz").removesuffix(".sgm") for name in spec] if isinstance(spec, list) else []
-        wrong = [name for name in names[::2] if name.endswith(f".{config.target_lang}")]
-        wrong += [name for name in names[1::2] if name.endswith(f".{config.source_lang}")]
-        if wrong and config.source_lang != config.target_lang:
-            what = f"{listed(quoted(Path(name).name) for name in wrong)} named as the other side of"
-            what += f" {config.source_lang} → {config.target_lang}"
-            section.warn(f"data.{key}", what, "Name files as source, target, source, target")
-
-
 def _check_kept(report: CleaningReport, section: Section) -> None:
     """What the filters dropped, of all training pairs."""
     dropped = {
-        "not UTF-8": (report.n_bad, 0.001, "Convert those lines: they are named above"),
+        "unreadable": (report.n_bad, 0.001, "Correct those lines: they are named above"),
         "blank": (report.n_blank, MANY_DROPPED, "Check that the files belong together"),
         "repeated": (report.n_duplicate, MANY_DROPPED, "Set data.drop_duplicates=false if they should count"),
         f"over {report.max_length} tokens": (report.n_long, MANY_DROPPED, "Raise data.max_length or split the lines"),

@@ -64,7 +64,7 @@ def run_name(config: TrainConfig) -> str:
     defaults = _flat(to_plain(TrainConfig()))
     chosen = {key: value for key, value in _fixed(config).items() if value != defaults.get(key)}
     digest = hashlib.sha256(json.dumps(chosen, sort_keys=True).encode()).hexdigest()
-    return f"{config.data.name}-{config.model.preset}-{config.model.norm.name}-{digest[:6]}"
+    return f"{config.data.title}-{config.model.preset}-{config.model.norm.name}-{digest[:6]}"
 
 
 def run_folder(config: TrainConfig) -> Path:
@@ -190,6 +190,8 @@ def read_config(folder: Path) -> TrainConfig:
 def _fixed(config: TrainConfig) -> dict[str, Any]:
     """Dotted key → value of all that a resumed run may not change."""
     free = [key for key in CHANGEABLE if key != "train.max_steps" or not _ends(config.schedule)]
+    if not config.data.is_swapped:
+        free.append("data.languages")  # of what is read as it stands, the other two say enough
     return {key: value for key, value in _flat(to_plain(config)).items() if key not in free}
 
 
