@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ import pytest
 
 from tests.toy_run import append
 from transformer_cli.config import load_config
-from transformer_cli.data import cache
+from transformer_cli.data import cache, hashes
 from transformer_cli.data import prepare as preparation
 from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.errors import ConfigError, EnvironmentFault
@@ -547,4 +547,129 @@ def test_a_disk_without_locks_is_told_apart(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(fcntl, "lockf", no_locks)
     with locked(tmp_path / "lock", wait=False) as held:
         assert not held
+
+
+# ---- Hashes of large files are noted
+
+
+@pytest.fixture
+def hashed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Names of the files that are read to be hashed, where every file counts as large."""
+    names: list[str] = []
+    file_sha256 = hashes.file_sha256
+
+    def recorded(path: Path) -> str:
+        names.append(path.name)
+        return file_sha256(path)
+
+    monkeypatch.setattr(hashes, "CHEAP_BYTES", 10)
+    monkeypatch.setattr(hashes, "RACY_NS", 0)
+    monkeypatch.setattr(hashes, "file_sha256", recorded)
+    return names
+
+
+def starts(config: DataConfig, hashed: list[str]) -> list[str]:
+    """What is hashed at a start."""
+    hashed.clear()
+    prepare(config)
+    return sorted(hashed)
+
+
+def test_a_second_start_reads_no_large_file_unless_it_is_to_verify(config: DataConfig, hashed: list[str]) -> None:
+    texts = sorted(f"{split}.{lang}" for split in ("train", "dev", "test") for lang in ("en", "fr"))
+    assert starts(config, hashed) == texts
+    assert starts(config, hashed) == sorted(set(FILES) - {"manifest.json"})  # once since it was built
+    assert starts(config, hashed) == []
+    assert starts(replace(config, verify=True), hashed) == sorted({*texts, *FILES} - {"manifest.json"})
+    assert len(prepared_folders(config)) == 1
+
+
+def test_a_file_of_other_times_is_read_again_and_another_text_found(
+    config: DataConfig, tmp_path: Path, hashed: list[str]
+) -> None:
+    before = prepare(config).fingerprint
+    path = tmp_path / "train.en"
+    content, status = path.read_bytes(), path.stat()
+    path.write_bytes(content)
+    assert "train.en" in starts(config, hashed)
+    path.write_bytes(content.replace(b".", b"!", 1))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))  # as cp -p does; what remains is the time of the status
+    assert prepare(config).fingerprint != before
+
+
+def test_a_changed_cache_of_the_same_size_is_found_by_its_times_or_by_verifying(
+    config: DataConfig, hashed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(2):
+        whole = prepare(config).fingerprint
+    path = prepared_folders(config)[0] / "target.ids"
+    content = path.read_bytes()
+    stamp = hashes._stamp(path)
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with monkeypatch.context() as patch:  # a disk that has rotted: neither the size nor the times tell
+        patch.setattr(hashes, "_stamp", lambda other: stamp if other == path else real_stamp(other))
+        assert starts(config, hashed) == []
+        assert path.read_bytes() != content
+        assert starts(replace(config, verify=True), hashed) != []
+    assert path.read_bytes() == content
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert prepare(config).fingerprint == whole
+    assert path.read_bytes() == content
+
+
+real_stamp = hashes._stamp
+
+
+@pytest.mark.parametrize(
+    "damage", [b"", b"\xff", b"[]", b"{", b'{"a": 1}', b'{"a": [["x"], 5]}', b"[" * 100_000], ids=repr
+)
+def test_damaged_notes_of_hashes_are_written_anew(config: DataConfig, hashed: list[str], damage: bytes) -> None:
+    whole = prepare(config).fingerprint
+    notes = Path(config.cache) / config.name / hashes.RECORDS
+    notes.write_bytes(damage)
+    assert "train.en" in starts(config, hashed)
+    assert starts(config, hashed) == []
+    assert prepare(config).fingerprint == whole
+
+
+def test_notes_that_cannot_be_written_are_done_without(config: DataConfig, hashed: list[str]) -> None:
+    prepare(config)
+    notes = Path(config.cache) / config.name / hashes.RECORDS
+    notes.unlink()
+    notes.mkdir()
+    assert "train.en" in starts(config, hashed)
+    assert "train.en" in starts(config, hashed)
+
+
+def test_a_file_that_was_just_written_is_not_noted(config: DataConfig, hashed: list[str]) -> None:
+    hashes.RACY_NS = 3_600_000_000_000  # the fixture puts it back
+    assert "train.en" in starts(config, hashed)
+    assert "train.en" in starts(config, hashed)
+
+
+def test_small_corpora_are_read_at_every_start(config: DataConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare(config)
+    prepare(config)
+    assert not (Path(config.cache) / config.name / hashes.RECORDS).exists()
+
+
+def test_processes_that_start_at_once_read_a_large_file_once(config: DataConfig, tmp_path: Path) -> None:
+    prepare(config)
+    program = """
+from transformer_cli.data import hashes
+hashes.CHEAP_BYTES, hashes.RACY_NS, real = 10, 0, hashes.file_sha256
+def slowly(path):
+    print(path.name)
+    time.sleep(0.02)
+    return real(path)
+hashes.file_sha256 = slowly
+Path(options["root"], f"ready{os.getpid()}").touch()
+while len(list(Path(options["root"]).glob("ready*"))) < 2:
+    time.sleep(0.01)
+prepare.prepare(config)
+"""
+    config = replace(config, test=None)
+    outputs = [process.communicate() for process in [child(config, program), child(config, program)]]
+    printed = [name for out, _ in outputs for name in out.split()]
+    assert sorted(name for name in printed if name.startswith(("train", "dev."))).count("train.en") == 1
 

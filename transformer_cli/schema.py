@@ -245,6 +245,7 @@ class DataConfig:
     seed: int = 1  # of what is held out and of the tokenizer's sample: runs with another `seed` share their data
     holdout: int = 1000  # pairs held out as dev, and again as test, where none is named (at most 5 % each)
     cache: str = "data"  # folder for downloads and encoded corpora
+    verify: bool = False  # read and hash large files at each start, too, rather than trust that size and times tell
     on_bad: OnBad = OnBad.error  # what a line that is not UTF-8, or has too few columns, does
     max_length: int = 256  # tokens a side, the end of sentence counted; longer training pairs are dropped
     max_ratio: float = 9.0  # longer side / shorter side in tokens; more uneven training pairs are dropped

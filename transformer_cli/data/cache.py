@@ -3,7 +3,6 @@
 A folder is built beside its place, written down in a manifest of sizes and SHA-256, synced, and renamed once.
 """
 
-import hashlib
 import json
 import os
 import shutil
@@ -18,6 +17,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from transformer_cli.data.hashes import Hashes, file_sha256
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.files import locked, sync_folder
 from transformer_cli.logs import LOGGER
@@ -143,17 +143,18 @@ def _lengths(path: Path, n: int) -> Array:
     return lengths
 
 
-def ensure_folder(folder: Path, build: Callable[[Path], None]) -> None:
+def ensure_folder(folder: Path, build: Callable[[Path], None], hashes: Hashes | None = None) -> None:
     """Make sure that `folder` is there and whole: as it is, or as `build` fills an empty folder beside it.
 
     Processes that want the same folder wait for the first one and use what it has built. Raises EnvironmentFault.
     """
+    hashes = hashes or Hashes(folder.parent)
     try:
-        if _fault(folder) is None:
+        if _fault(folder, hashes) is None:
             return
         folder.parent.mkdir(parents=True, exist_ok=True)
         with locked(folder.parent / f".{folder.name}.lock") as alone:  # if not, only the rename decides
-            fault = _fault(folder)  # again: another process may have built it while we waited
+            fault = _fault(folder, hashes)  # again: another process may have built it while we waited
             if fault is None:
                 return
             if folder.exists():
@@ -161,7 +162,7 @@ def ensure_folder(folder: Path, build: Callable[[Path], None]) -> None:
             if alone:  # then what lies about was left by processes that were killed
                 for left in folder.parent.glob(f".{folder.name}-*"):
                     shutil.rmtree(left)
-            _build_beside(folder, build)
+            _build_beside(folder, build, hashes)
     except OSError as error:
         raise EnvironmentFault(
             f"{error.filename or folder}: cannot keep the prepared data: {error.strerror}."
@@ -169,7 +170,7 @@ def ensure_folder(folder: Path, build: Callable[[Path], None]) -> None:
         ) from error
 
 
-def _build_beside(folder: Path, build: Callable[[Path], None]) -> None:
+def _build_beside(folder: Path, build: Callable[[Path], None], hashes: Hashes) -> None:
     beside = folder.parent / f".{folder.name}-{uuid.uuid4().hex}"
     try:
         beside.mkdir()
@@ -180,12 +181,12 @@ def _build_beside(folder: Path, build: Callable[[Path], None]) -> None:
             with path.open("rb") as file:
                 os.fsync(file.fileno())
         sync_folder(beside)
-        if folder.exists() and _fault(folder) is not None:
+        if folder.exists() and _fault(folder, hashes) is not None:
             folder.rename(beside.with_name(f"{beside.name}-damaged"))
         try:
             beside.rename(folder)
         except OSError:
-            if _fault(folder) is not None:  # else another process was faster, on a disk without locks
+            if _fault(folder, hashes) is not None:  # else another process was faster, on a disk without locks
                 raise
         sync_folder(folder.parent)
     finally:
@@ -193,7 +194,7 @@ def _build_beside(folder: Path, build: Callable[[Path], None]) -> None:
             shutil.rmtree(left)
 
 
-def _fault(folder: Path) -> str | None:
+def _fault(folder: Path, hashes: Hashes) -> str | None:
     """What is wrong with `folder`, compared with its manifest; None if nothing is."""
     if not folder.is_dir():
         return "missing"
@@ -202,7 +203,11 @@ def _fault(folder: Path) -> str | None:
         for name, expected in files.items():
             if "/" in name or ((folder / name).exists() and not (folder / name).is_file()):
                 return f"{MANIFEST} is damaged"  # it could lead to a device, and reading that would never end
-            if _written(folder / name) != expected:
+            if (folder / name).stat().st_size != expected["size"]:
+                return f"{name} is not as it was written"
+        found = hashes.of([folder / name for name in files])  # last: it may read for minutes
+        for (name, expected), sha256 in zip(files.items(), found, strict=True):
+            if expected != {"size": expected["size"], "sha256": sha256}:
                 return f"{name} is not as it was written"
     except FileNotFoundError as error:
         return f"{Path(error.filename).name} is missing"
@@ -214,8 +219,3 @@ def _fault(folder: Path) -> str | None:
 def _written(path: Path) -> dict[str, Any]:
     """What the manifest says of a file."""
     return {"size": path.stat().st_size, "sha256": file_sha256(path)}
-
-
-def file_sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -17,7 +17,7 @@ from typing import IO, Any, NoReturn
 
 from tqdm import tqdm
 
-from transformer_cli.data.cache import file_sha256
+from transformer_cli.data.hashes import file_sha256
 from transformer_cli.data.lines import BLOCK_BYTES, ByteSource, Gunzip, shown
 from transformer_cli.environment import folder_named
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault, quoted

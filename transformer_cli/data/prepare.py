@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from tqdm import tqdm
 
-from transformer_cli.data.cache import MANIFEST, Array, CorpusWriter, EncodedCorpus, ensure_folder, file_sha256
+from transformer_cli.data.cache import MANIFEST, Array, CorpusWriter, EncodedCorpus, ensure_folder
 from transformer_cli.data.clean import CleaningReport, CleanText, clean, keep_mask
 from transformer_cli.data.corpus import (
     GENERATORS,
@@ -34,6 +34,7 @@ from transformer_cli.data.corpus import (
 )
 from transformer_cli.data.download import fetch
 from transformer_cli.data.encoding import Encoded, encoded
+from transformer_cli.data.hashes import Hashes, file_sha256
 from transformer_cli.data.labels import find_labels, without_blank
 from transformer_cli.data.lines import open_text
 from transformer_cli.data.shuffling import Part, mixed
@@ -48,7 +49,7 @@ _PAIRS_PER_PROCESS = 50_000  # at least, to be worth its start
 _SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 _PARTS, _LABELS = "parts.json", "labels.json"
 _WHILE_TRAINING = ("weights", "temperature", "subword_dropout")  # options that say how what is prepared is seen
-_ELSEWHERE = ("name", "root", "cache", "downloads")  # options that say where files are, not what is made of them
+_ELSEWHERE = ("name", "root", "cache", "downloads", "verify")  # that say where files are, not what is made of them
 
 
 @dataclass(frozen=True)
@@ -82,9 +83,11 @@ def prepare(config: DataConfig, *, progress: bool = False, tokenizer: Tokenizer 
     check_columns_are_read(config)
     if config.is_swapped:
         LOGGER.info("data=%s: from %s to %s, with its sides exchanged", config.name, *config.languages[::-1])
-    inputs = _inputs(config)
-    folder = folder_named(config.cache) / config.name / f"prepared-{_key(config, inputs, tokenizer)[:12]}"
-    ensure_folder(folder, lambda empty: _build(empty, config, progress=progress, tokenizer=tokenizer))
+    place = folder_named(config.cache) / config.name
+    hashes = Hashes(place, verify=config.verify and os.environ.get("LOCAL_RANK", "0") == "0")  # once on each machine
+    inputs = _inputs(config, hashes)
+    folder = place / f"prepared-{_key(config, inputs, tokenizer)[:12]}"
+    ensure_folder(folder, lambda empty: _build(empty, config, progress=progress, tokenizer=tokenizer), hashes)
     prepared = _open(folder)
     if _is_mixed(config):
         prepared = replace(prepared, parts=_parts(folder, prepared.train, config))
@@ -93,12 +96,18 @@ def prepare(config: DataConfig, *, progress: bool = False, tokenizer: Tokenizer 
     return replace(prepared, inputs=named | {f"{side} tokenizer": sides[side].sha256 for side in sides})
 
 
-def _inputs(config: DataConfig) -> dict[Split, list[list[str]]]:
+def _inputs(config: DataConfig, hashes: Hashes) -> dict[Split, list[list[str]]]:
     """Name and SHA-256 of each file that a split is read from; a corpus that we make has no names."""
     if config.builtin is not None:
         texts = {split: load_text(config, split) for split in _SPLITS}
         return {split: [["", text_sha256(text)]] for split, text in texts.items() if text is not None}
-    return {split: [_identity(path) for path in input_files(config, split)] for split in _SPLITS}
+    files = {split: input_files(config, split) for split in _SPLITS}
+    paths = list(dict.fromkeys(chain.from_iterable(files.values())))
+    for path in paths:
+        with open_text(path):  # says what is wrong with a folder, a FIFO or a file that may not be read
+            pass
+    sha256 = dict(zip(paths, hashes.of(paths), strict=True))
+    return {split: [[path.name, sha256[path]] for path in files[split]] for split in _SPLITS}
 
 
 def _key(config: DataConfig, inputs: dict[Split, list[list[str]]], tokenizer: Tokenizer | None = None) -> str:
@@ -119,11 +128,6 @@ def _key(config: DataConfig, inputs: dict[Split, list[list[str]]], tokenizer: To
         options["tokenizer"] = tokenizer.sha256
     everything = json.dumps([_FORMAT, options, list(inputs.values())], default=_enum_name, sort_keys=True)
     return hashlib.sha256(everything.encode()).hexdigest()
-
-
-def _identity(path: Path) -> list[str]:
-    with open_text(path):  # says what is wrong with a folder, a FIFO or a file that may not be read
-        return [path.name, file_sha256(path)]
 
 
 def _enum_name(value: object) -> str:
