@@ -2,6 +2,7 @@
 
 import json
 import random
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -24,7 +25,7 @@ from transformer_cli.data.findings import Finding, Level, Report
 from transformer_cli.data.lines import read_lines
 from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.data.profiles import Profiles, cross_scores
-from transformer_cli.data.text_checks import alignment_slips, check_text, length_deviations
+from transformer_cli.data.text_checks import LengthRatio, alignment_slips, check_text, most_uneven
 from transformer_cli.data.tokenizer_checks import check_tokenizer
 from transformer_cli.errors import ConfigError
 from transformer_cli.schema import DoctorConfig
@@ -241,10 +242,36 @@ def test_only_pairs_out_of_proportion_deviate() -> None:
     source = draw.integers(20, 200, 2000)
     target = (source * draw.normal(1.2, 0.05, 2000)).astype(int)
     target[[7, 70]] = source[[7, 70]] * [4, 0.1]
-    deviations = length_deviations(source, target)
+    deviations = LengthRatio.of(source, target).deviations(source, target)
     assert np.flatnonzero(np.abs(deviations) > text_checks.UNEVEN).tolist() == [7, 70]
     assert deviations[7] > 0 > deviations[70]
-    assert length_deviations(np.array([0, 3]), np.array([5, 0])).tolist() == [0, 0]
+    blank = np.array([0, 3]), np.array([5, 0])
+    assert LengthRatio.of(*blank).deviations(*blank).tolist() == [0, 0]
+
+
+def test_the_most_uneven_pairs_are_the_same_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = np.random.default_rng(1)
+    source = draw.integers(20, 200, 2000)
+    target = (source * draw.normal(1.2, 0.05, 2000)).astype(int)
+    target[100:1300:100] *= np.arange(4, 16)
+    whole = most_uneven(source, target)
+    assert whole[0] == 12
+    assert len(whole[1]) == 10
+    monkeypatch.setattr(text_checks, "_LENGTHS_AT_A_TIME", 70)
+    assert most_uneven(source, target) == whole
+
+
+def test_what_is_held_of_a_large_corpus_is_bounded() -> None:
+    n = 1_000_000
+    draw = np.random.default_rng(1)
+    source = draw.integers(20, 200, n).astype(np.int32)
+    target = (source * 1.2).astype(np.int32)
+    tracemalloc.start()
+    most_uneven(source, target)
+    alignment_slips(source, target)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 12_000_000  # bytes; one number of eight bytes for each pair would be 8,000,000
 
 
 # ---- The trial

@@ -672,4 +672,3 @@ prepare.prepare(config)
     outputs = [process.communicate() for process in [child(config, program), child(config, program)]]
     printed = [name for out, _ in outputs for name in out.split()]
     assert sorted(name for name in printed if name.startswith(("train", "dev."))).count("train.en") == 1
-

@@ -4,19 +4,24 @@ Each limit below was set on real corpora (Multi30k, Tatoeba, IWSLT, Europarl, WM
 the worst of the sound ones, whose figure is given, and the same text broken on purpose.
 """
 
+import os
 import re
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
 from transformer_cli.data.cache import Array
 from transformer_cli.data.clean import CleaningReport
-from transformer_cli.data.corpus import ParallelText, Split, input_files, load_text
+from transformer_cli.data.corpus import KeptText, ParallelText, Split, input_files, stream_text
 from transformer_cli.data.findings import Section, listed, percent
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.profiles import Floats, Profiles, cross_scores
 from transformer_cli.data.tokenizer import Tokenizer
+from transformer_cli.environment import folder_named
 from transformer_cli.errors import DataError
 from transformer_cli.schema import DataConfig
 
@@ -31,6 +36,8 @@ MANY_BY_CHANCE = 2  # pairs: whatever their share, so few say nothing of a corpu
 FEW_PAIRS = 100  # in dev or test: BLEU of fewer moves by points at random
 
 UNEVEN = 6.0  # robust standard deviations from the usual ratio of lengths
+_N_WORST = 10
+_LENGTHS_AT_A_TIME = 1 << 16
 MANY_UNEVEN = 0.01  # 0.3 % of sound text; 2 % of a TED talk whose segments slipped by one
 WINDOW = 500  # pairs in a row whose lengths are correlated
 MIN_WINDOW = 200
@@ -97,9 +104,7 @@ def _excerpts(config: DataConfig, prepared: Prepared) -> Iterator[Excerpt]:
     """Training text first, then dev and test."""
     files = input_files(config, "train")
     if sum(path.stat().st_size for path in files) <= MAX_READ_BYTES:
-        text = load_text(config, "train")
-        assert text is not None
-        yield _excerpt("data.train", text, "line" if text.n_bad == 0 else "readable pair")
+        yield _training_excerpt(config)
     else:
         yield _prepared_excerpt(prepared)
     texts: list[tuple[Split, ParallelText | None]] = [("dev", prepared.dev), ("test", prepared.test)]
@@ -109,11 +114,32 @@ def _excerpts(config: DataConfig, prepared: Prepared) -> Iterator[Excerpt]:
             yield _excerpt(f"data.{split}", text, "line" if is_own else "held-out pair")
 
 
-def _excerpt(key: str, text: ParallelText, unit: str) -> Excerpt:
-    lengths = (np.fromiter(map(len, side), np.int64, len(side)) for side in (text.sources, text.targets))
-    chosen = _spread(len(text))
-    sample = text if len(chosen) == len(text) else text.pick(chosen)
-    return Excerpt(key, sample, chosen + 1, unit, *lengths)
+def _training_excerpt(config: DataConfig) -> Excerpt:
+    """The training text as it is in its files, which need more room than memory should give."""
+    with TemporaryDirectory(dir=_writable(folder_named(config.cache))) as spool:
+        text = stream_text(config, Path(spool))
+        return _excerpt("data.train", text, "line" if text.n_bad == 0 else "readable pair")
+
+
+def _writable(folder: Path) -> Path | None:
+    """`folder`, or None for that of temporary files."""
+    return folder if os.access(folder, os.W_OK | os.X_OK) else None
+
+
+def _excerpt(key: str, text: ParallelText | KeptText, unit: str) -> Excerpt:
+    n = sum(text.sizes)
+    lengths = array("i"), array("i")
+    chosen = _spread(n)
+    is_chosen = np.zeros(n, np.bool_)
+    is_chosen[chosen] = True
+    sample = ParallelText()
+    for index, (source, target) in enumerate(text.each()):
+        lengths[0].append(len(source))
+        lengths[1].append(len(target))
+        if is_chosen[index]:
+            sample.sources.append(source)
+            sample.targets.append(target)
+    return Excerpt(key, sample, chosen + 1, unit, *(np.array(side, np.int32) for side in lengths))
 
 
 def _prepared_excerpt(prepared: Prepared) -> Excerpt:
@@ -209,37 +235,76 @@ def _check_lines(excerpt: Excerpt, section: Section) -> Iterator[str]:
 
 def _check_lengths(excerpt: Excerpt, section: Section) -> Iterator[str]:
     """Pairs whose lengths are out of proportion, among all of the split: often no translations of each other."""
-    deviation = np.abs(length_deviations(excerpt.source_lengths, excerpt.target_lengths))
-    uneven = np.flatnonzero(deviation > UNEVEN)
-    worst = uneven[np.argsort(-deviation[uneven], kind="stable")]
-    section.figures[excerpt.key]["uneven"] = len(uneven)
-    section.figures[excerpt.key]["most_uneven"] = [int(i) + 1 for i in worst[:5]]
-    examples = f": {excerpt.unit} {listed(int(i) + 1 for i in worst)}" if len(uneven) else ""
-    share = len(uneven) / max(1, excerpt.n_all)
-    if share > MANY_UNEVEN and len(uneven) > MANY_BY_CHANCE:
-        what = f"{len(uneven):,} of {excerpt.n_all:,} pairs of very uneven length ({percent(share)}){examples}"
+    n_uneven, worst = most_uneven(excerpt.source_lengths, excerpt.target_lengths)
+    section.figures[excerpt.key]["uneven"] = n_uneven
+    section.figures[excerpt.key]["most_uneven"] = [index + 1 for index in worst[:5]]
+    examples = f": {excerpt.unit} {listed(index + 1 for index in worst)}" if worst else ""
+    share = n_uneven / max(1, excerpt.n_all)
+    if share > MANY_UNEVEN and n_uneven > MANY_BY_CHANCE:
+        what = f"{n_uneven:,} of {excerpt.n_all:,} pairs of very uneven length ({percent(share)}){examples}"
         section.warn(excerpt.key, what, "Look at those lines: are they translations of each other?")
     else:
-        yield f"{len(uneven):,} of very uneven length{examples}"
+        yield f"{n_uneven:,} of very uneven length{examples}"
 
 
-def length_deviations(source_lengths: Array, target_lengths: Array) -> Floats:
-    """How far each pair is from the usual ratio of lengths, in robust standard deviations (Gale and Church 1993).
+def most_uneven(source_lengths: Array, target_lengths: Array) -> tuple[int, list[int]]:
+    """How many pairs deviate by more than UNEVEN, and the indices of the worst, a few more than are ever shown."""
+    usual = LengthRatio.of(source_lengths, target_lengths)
+    n_uneven, worst = 0, np.empty(0, np.int64)
+    deviations = np.empty(0)  # of the worst
+    for first in range(0, len(source_lengths), _LENGTHS_AT_A_TIME):
+        part = slice(first, first + _LENGTHS_AT_A_TIME)
+        found = np.abs(usual.deviations(source_lengths[part], target_lengths[part]))
+        uneven = np.flatnonzero(found > UNEVEN)
+        n_uneven += len(uneven)
+        worst, deviations = np.append(worst, first + uneven), np.append(deviations, found[uneven])
+        kept = np.argsort(-deviations, kind="stable")[:_N_WORST]
+        worst, deviations = worst[kept], deviations[kept]
+    return n_uneven, worst.tolist()
 
-    The variance of a translation's length grows with the length; the scale is the median absolute deviation, so that
-    the outliers do not hide themselves. Blank sides count as nothing unusual: they are reported as blank.
-    """
-    deviations = np.zeros(len(source_lengths))
-    real = np.flatnonzero((source_lengths > 0) & (target_lengths > 0))
-    if len(real) == 0:
-        return deviations
-    source, target = source_lengths[real] + 1.0, target_lengths[real] + 1.0
-    expected = source * (target.sum() / source.sum())
-    raw = (target - expected) / np.sqrt((target + expected) / 2)
-    raw -= np.median(raw)
-    scale = 1.4826 * np.median(np.abs(raw))  # of a normal distribution: its standard deviation
-    deviations[real] = raw / max(float(scale), 0.1)  # copies deviate by nothing at all
-    return deviations
+
+@dataclass(frozen=True)
+class LengthRatio:
+    """The usual ratio of the lengths of two sides, and how far pairs are from it (Gale and Church 1993)."""
+
+    ratio: float
+    middle: float
+    scale: float
+
+    @classmethod
+    def of(cls, source_lengths: Array, target_lengths: Array) -> "LengthRatio":
+        """That of a text; of a large one, by pairs at equal distances.
+
+        The scale is the median absolute deviation, so that the outliers do not hide themselves.
+        """
+        chosen = _spread(len(source_lengths))
+        source, target = source_lengths[chosen], target_lengths[chosen]
+        real = (source > 0) & (target > 0)
+        if not real.any():
+            return cls(1.0, 0.0, 1.0)
+        source, target = source[real] + 1.0, target[real] + 1.0
+        ratio = float(target.sum() / source.sum())
+        raw = _out_of_ratio(source, target, ratio)
+        middle = float(np.median(raw))
+        # 1.4826 of it is the standard deviation of a normal distribution; copies deviate by nothing at all.
+        return cls(ratio, middle, max(1.4826 * float(np.median(np.abs(raw - middle))), 0.1))
+
+    def deviations(self, source_lengths: Array, target_lengths: Array) -> Floats:
+        """How far each pair is from the usual ratio, in robust standard deviations.
+
+        Blank sides count as nothing unusual: they are reported as blank.
+        """
+        source, target = source_lengths + 1.0, target_lengths + 1.0
+        found = (_out_of_ratio(source, target, self.ratio) - self.middle) / self.scale
+        found[(source_lengths == 0) | (target_lengths == 0)] = 0
+        return found
+
+
+def _out_of_ratio(source: Floats, target: Floats, ratio: float) -> Floats:
+    """By how much the targets are too long; the variance of a translation's length grows with the length."""
+    expected = source * ratio
+    found: Floats = (target - expected) / np.sqrt((target + expected) / 2)
+    return found
 
 
 def _check_alignment(excerpt: Excerpt, section: Section) -> None:
@@ -264,20 +329,23 @@ def alignment_slips(source_lengths: Array, target_lengths: Array) -> list[tuple[
 
     Lengths of translations correlate, those of strangers do not. A target that comes `lag` lines too late has it > 0.
     """
-    source, target = np.log1p(source_lengths), np.log1p(target_lengths)
-    n, slips = len(source), []
+    n, slips = len(source_lengths), []
     for start in range(0, n, WINDOW):
         end = min(n, start + WINDOW)
         if end - start < MIN_WINDOW:
             break
-        aligned = _correlation(source, target, start, end, 0)
+        # Only the window is held as logarithms, with what may have slipped into it.
+        around = slice(max(0, start - MAX_LAG), end + MAX_LAG)
+        source, target = np.log1p(source_lengths[around]), np.log1p(target_lengths[around])
+        begin, stop = start - around.start, end - around.start
+        aligned = _correlation(source, target, begin, stop, 0)
         if aligned > GOES_TOGETHER:
             continue
         lags = range(-MAX_LAG, MAX_LAG + 1)
-        best, lag = max((_correlation(source, target, start, end, lag), lag) for lag in lags)
+        best, lag = max((_correlation(source, target, begin, stop, lag), lag) for lag in lags)
         if best > aligned + LAG_MARGIN:
             slips.append((start, lag))
-        elif aligned < UNRELATED and _varies(source[start:end]) and _varies(target[start:end]):
+        elif aligned < UNRELATED and _varies(source[begin:stop]) and _varies(target[begin:stop]):
             slips.append((start, 0))
     return slips
 
