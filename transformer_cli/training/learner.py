@@ -27,6 +27,7 @@ from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.build import MODELS, Model, build_model
+from transformer_cli.models.memory import is_out_of_memory
 from transformer_cli.schema import Compile, Precision, TrainConfig
 from transformer_cli.training.ema import PREFIX as EMA
 from transformer_cli.training.ema import Ema
@@ -344,12 +345,6 @@ class Skips:
     def restore(self, counts: Sequence[int]) -> None:
         """The inverse of `counts`."""
         self.in_a_row, self.in_all = torch.tensor(counts, dtype=torch.int64, device=self.in_all.device)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Torch has a class for the GPU only."""
-    on_cpu = ("DefaultCPUAllocator", "bad_alloc")
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(word in str(error) for word in on_cpu)
 
 
 def stable_seed(*numbers: int) -> int:

@@ -22,9 +22,10 @@ from transformer_cli.data.batching import Batch
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import ConfigError, EnvironmentFault
 from transformer_cli.models.build import Model
+from transformer_cli.models.memory import is_out_of_memory
 from transformer_cli.schema import TrainConfig
 from transformer_cli.training.ema import PREFIX as EMA
-from transformer_cli.training.learner import Learner, is_out_of_memory, stable_seed
+from transformer_cli.training.learner import Learner, stable_seed
 from transformer_cli.training.optimizers import check_optimizer_tensors, optimizer_tensors
 from transformer_cli.training.ranks import Ranks
 

@@ -27,9 +27,10 @@ from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.environment import folder_named
 from transformer_cli.errors import DivergedError, EnvironmentFault
+from transformer_cli.models.memory import is_out_of_memory
 from transformer_cli.schema import TrainConfig
 from transformer_cli.training.checkpoints import CHECKPOINTS
-from transformer_cli.training.learner import Learner, is_out_of_memory
+from transformer_cli.training.learner import Learner
 from transformer_cli.training.run_directory import run_name
 from transformer_cli.training.schedules import build_schedule
 
