@@ -12,9 +12,6 @@ from transformer_cli.registry import Registry
 from transformer_cli.schema import OptimizerConfig
 
 OPTIMIZERS: Registry[Callable[[nn.Module, OptimizerConfig], Optimizer]] = Registry("optimizer")
-REMEMBERED_BY_ADAM = ("step", "exp_avg", "exp_avg_sq")  # for each parameter
-REMEMBERED_BY_MUON = ("momentum_buffer",)
-_STEP = torch.tensor(0.0)  # is counted in one number
 
 
 def build_optimizer(model: nn.Module, config: OptimizerConfig) -> Optimizer:
@@ -87,35 +84,75 @@ def set_rate(optimizer: Optimizer, rate: float) -> None:
         group["lr"] = rate
 
 
+def take_step(optimizer: Optimizer, *, skip: Tensor) -> None:
+    """One step; where `skip`, a boolean on the device, is True, nothing changes.
+
+    Those of torch's optimizers that cannot look at it there make the CPU wait for it.
+    """
+    if getattr(optimizer, "_step_supports_amp_scaling", False):
+        optimizer.found_inf = skip.float()  # type: ignore[attr-defined]
+        optimizer.step()
+    elif not skip:
+        optimizer.step()
+
+
 def optimizer_tensors(optimizer: Optimizer, parameters: Iterable[tuple[str, nn.Parameter]]) -> dict[str, Tensor]:
-    """All that the optimizer remembers: `exp_avg/encoder.layers.0.…` → tensor."""
+    """All that the optimizer remembers: `exp_avg/encoder.layers.0.…` → tensor. Plain numbers become tensors."""
     return {
-        f"{key}/{name}": value for name, parameter in parameters for key, value in optimizer.state[parameter].items()
+        f"{key}/{name}": value if isinstance(value, Tensor) else _as_tensor(value)
+        for name, parameter in parameters
+        for key, value in optimizer.state.get(parameter, {}).items()
+        if value is not None
     }
 
 
+def _as_tensor(value: float) -> Tensor:
+    assert isinstance(value, bool | int | float), f"an optimizer that remembers a {type(value).__name__}"
+    return torch.tensor(value, dtype={bool: torch.bool, int: torch.int64, float: torch.float64}[type(value)])
+
+
 def load_optimizer_tensors(
-    optimizer: Optimizer, parameters: Iterable[tuple[str, nn.Parameter]], tensors: Mapping[str, Tensor]
+    optimizer: Optimizer,
+    parameters: Iterable[tuple[str, nn.Parameter]],
+    tensors: Mapping[str, Tensor],
+    *,
+    put: Callable[[Tensor, Tensor], object] = Tensor.copy_,
 ) -> None:
-    """The inverse of `optimizer_tensors`. Raises as `check_optimizer_tensors` does."""
+    """The inverse of `optimizer_tensors`; `put` writes the second tensor into the first.
+
+    Raises CheckpointError if `tensors` belong to another model or optimizer.
+    """
     by_name = dict(parameters)
-    check_optimizer_tensors(optimizer, by_name.items(), tensors)
+    begin_remembering(optimizer)
+    refuse_unlike(optimizer_tensors(optimizer, by_name.items()), tensors)
     for full_name, value in tensors.items():
         key, _, name = full_name.partition("/")
-        parameter = by_name[name]
-        optimizer.state[parameter][key] = value.to(parameter.device, copy=True)
+        own = optimizer.state[by_name[name]]
+        if isinstance(own[key], Tensor):
+            put(own[key], value)
+        else:
+            number = _as_tensor(own[key])
+            put(number, value)
+            own[key] = number.item()
 
 
-def check_optimizer_tensors(
-    optimizer: Optimizer, parameters: Iterable[tuple[str, nn.Parameter]], tensors: Mapping[str, Tensor]
-) -> None:
-    """Raise CheckpointError if `tensors` belong to another model or optimizer."""
-    like: dict[str, Tensor] = {}
-    keys = {parameter: _remembered(group) for group in optimizer.param_groups for parameter in group["params"]}
-    for name, parameter in parameters:
-        like |= {f"{key}/{name}": parameter if key != "step" else _STEP for key in keys[parameter]}
-    if tensors:  # there are none before the first update
-        refuse_unlike(like, tensors)
+def begin_remembering(optimizer: Optimizer) -> None:
+    """Let the optimizer make what it remembers of each parameter, by a step that leaves all else as it was."""
+    parameters = [one for group in optimizer.param_groups for one in group["params"] if one.requires_grad]
+    kept = [(one, one.grad, one.detach().clone()) for one in parameters]
+    groups = [{**group} for group in optimizer.param_groups]
+    try:
+        set_rate(optimizer, 0.0)
+        for one in parameters:
+            one.grad = torch.zeros_like(one)
+        optimizer.step()
+    finally:
+        for group, before in zip(optimizer.param_groups, groups, strict=True):
+            group.update(before)
+        with torch.no_grad():
+            for one, gradient, value in kept:
+                one.copy_(value)
+                one.grad = gradient
 
 
 def refuse_unlike(like: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> None:
@@ -127,11 +164,6 @@ def refuse_unlike(like: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> 
                 f"optimizer state {quoted(name)}: {found}, but this model asks for {wanted}."
                 " Resume with the config that the run was started with"
             )
-
-
-def _remembered(group: Mapping[str, Any]) -> tuple[str, ...]:
-    """What there is to remember for each parameter of a group."""
-    return REMEMBERED_BY_MUON if "ns_steps" in group else REMEMBERED_BY_ADAM
 
 
 def _kind(tensor: Tensor | None) -> str:
