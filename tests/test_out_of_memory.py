@@ -263,9 +263,7 @@ def test_B8_a_prompt_too_large_to_go_on_from_names_the_keys_to_lower(monkeypatch
         raise SAID[1]
 
     monkeypatch.setattr(LanguageModel, "step", fail)
-    with pytest.raises(
-        EnvironmentFault, match=r"\(RuntimeError\)\. Lower decode\.beam_size, decode\.n_best or"
-    ):
+    with pytest.raises(EnvironmentFault, match=r"\(RuntimeError\)\. Lower decode\.beam_size, decode\.n_best or"):
         going_on("the cat")
 
 
