@@ -66,9 +66,7 @@ def test_B8_a_batch_too_large_for_the_memory_is_cut_in_two(
     if n_sentences:
         assert [found.text for found in theirs.translate(LINES)] == expected
     else:
-        with pytest.raises(
-            EnvironmentFault, match=r"with a single sentence .* Lower decode\.beam_size or"
-        ):
+        with pytest.raises(EnvironmentFault, match=r"with a single sentence .* Lower decode\.beam_size or"):
             theirs.translate(LINES)
 
 
