@@ -1,5 +1,6 @@
 """CTranslate2 as the engine of the Translator: the same lines, and scores that mean the same."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,29 @@ def test_greedy_search_says_the_same_for_every_line(tmp_path: Path, batch_tokens
         assert (found.split, found.hit_limit) == (wanted.split, wanted.hit_limit)
         if not wanted.hit_limit:
             assert found.hypotheses[0][1] == pytest.approx(wanted.hypotheses[0][1], abs=1e-3)
+
+
+@pytest.mark.parametrize("n_sentences", [2, 0])
+def test_B8_a_batch_too_large_for_the_memory_is_cut_in_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_sentences: int
+) -> None:
+    class TooLarge:
+        def result(self) -> Any:
+            raise RuntimeError("CUDA failed with error out of memory")
+
+    ask = CTranslate2Translator._ask
+
+    def small(self: CTranslate2Translator, batch: Sequence[Piece], **options: Any) -> list[Any]:
+        return ask(self, batch, **options) if len(batch) <= n_sentences else [TooLarge()] * len(batch)
+
+    _, theirs = both(model_file(norm=Norm.pre), tmp_path, **GREEDY)
+    expected = [found.text for found in theirs.translate(LINES)]
+    monkeypatch.setattr(CTranslate2Translator, "_ask", small)
+    if n_sentences:
+        assert [found.text for found in theirs.translate(LINES)] == expected
+    else:
+        with pytest.raises(EnvironmentFault, match=r"with a single sentence .* Lower decode\.beam_size or"):
+            theirs.translate(LINES)
 
 
 @pytest.mark.parametrize("alpha", [0, 0.6, 1])

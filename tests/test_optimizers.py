@@ -1,8 +1,10 @@
 """Adam and Muon against their definitions, and what they remember through a file and back."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,10 +13,14 @@ from torch import nn
 from tests.test_diverging import break_loss, states
 from tests.toy_run import CPU, MODEL, config, metrics, run, run_until, sha256, tokenizers
 from transformer_cli.errors import CheckpointError
-from transformer_cli.schema import OptimizerConfig, Tying
+from transformer_cli.models.attention import CrossAttention, SelfAttention
+from transformer_cli.models.classifier import Classifier
+from transformer_cli.models.layers import FeedForward
+from transformer_cli.schema import Activation, OptimizerConfig, Tying
 from transformer_cli.training.learner import Learner
 from transformer_cli.training.optimizers import (
     OPTIMIZERS,
+    begin_remembering,
     build_optimizer,
     load_optimizer_tensors,
     optimizer_tensors,
@@ -107,6 +113,161 @@ def test_muon_takes_every_matrix_between_the_layers_and_no_embedding(tying: Tyin
     }
     assert len(taken) == 11  # four in an encoder layer, seven in a decoder layer
     assert taken | {names[parameter] for group in by_adamw for parameter in group["params"]} == set(names.values())
+
+
+@pytest.mark.parametrize("swiglu", [True, False])
+def test_muon_takes_matrices_that_share_a_tensor_one_by_one(swiglu: bool) -> None:
+    """As torch's Muon takes them where each has a tensor of its own."""
+    width, n_heads, d_k, d_v, d_ff = 8, 2, 3, 5, 12
+    activation = Activation.swiglu if swiglu else Activation.relu
+    torch.manual_seed(0)
+    joint = nn.ModuleList(
+        [
+            SelfAttention(width, n_heads, d_k=d_k, d_v=d_v, dropout=0.0, bias=False),
+            CrossAttention(width, n_heads, d_k=d_k, d_v=d_v, dropout=0.0, bias=False),
+            FeedForward(width, d_ff, activation=activation, dropout=0.0, bias=False),
+        ]
+    )
+    sizes = {"to_qkv": [6, 6, 10], "to_kv": [6, 10], "to_hidden": [d_ff, d_ff] if swiglu else [d_ff]}
+    cut = {name: sizes.get(name.split(".")[1], [len(weight)]) for name, weight in joint.named_parameters()}
+    apart = {
+        name: [nn.Parameter(part.clone()) for part in weight.detach().split(cut[name])]
+        for name, weight in joint.named_parameters()
+    }
+    assert sum(map(len, apart.values())) == 3 + 1 + 2 + 1 + 1 + (2 if swiglu else 1) + 1
+    ours = build_optimizer(joint, OptimizerConfig(name="muon", weight_decay=0.1))
+    theirs = torch.optim.Muon(
+        [part for parts in apart.values() for part in parts], weight_decay=0.1, adjust_lr_fn="match_rms_adamw"
+    )
+    for n in range(3):
+        for name, weight in joint.named_parameters():
+            weight.grad = torch.randn_like(weight)
+            for part, gradient in zip(apart[name], weight.grad.split(cut[name]), strict=True):
+                part.grad = gradient.clone()
+        for optimizer in (ours, theirs):
+            set_rate(optimizer, 0.1 / (n + 1))
+            optimizer.step()
+    for name, weight in joint.named_parameters():
+        assert torch.equal(weight, torch.cat(apart[name])), name
+
+
+def classifier() -> Classifier:
+    torch.manual_seed(1)
+    ids = {"source_vocab_size": 9, "target_vocab_size": 2, "source_pad_id": 0, "target_pad_id": 0}
+    return Classifier(replace(MODEL, name="classifier"), **ids)
+
+
+def test_muon_leaves_the_output_layer_of_a_classifier_to_adamw() -> None:
+    model = classifier()
+    by_muon, *by_adamw = build_optimizer(model, OptimizerConfig(name="muon")).param_groups
+    assert not any(parameter is model.to_classes.weight for parameter in by_muon["params"])
+    assert any(parameter is model.to_classes.weight for group in by_adamw for parameter in group["params"])
+
+
+def test_what_muon_remembered_of_an_output_layer_is_dropped_and_the_rest_kept(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model = classifier()
+    optimizer = build_optimizer(model, OptimizerConfig(name="muon"))
+    begin_remembering(optimizer)
+    tensors = {name: torch.rand_like(x) for name, x in optimizer_tensors(optimizer, model.named_parameters()).items()}
+    earlier = {name: x for name, x in tensors.items() if not name.endswith("/to_classes.weight")}
+    earlier["momentum_buffer/to_classes.weight"] = torch.rand_like(model.to_classes.weight)
+    load_optimizer_tensors(optimizer, model.named_parameters(), earlier)
+    found = optimizer_tensors(optimizer, model.named_parameters())
+    del earlier["momentum_buffer/to_classes.weight"]
+    assert found.keys() == earlier.keys()
+    assert all(torch.equal(found[name], earlier[name]) for name in earlier)
+    assert caplog.messages == ["to_classes.weight: was Muon's, and is AdamW's now, which begins anew with it"]
+
+
+class Counting(torch.optim.Optimizer):
+    """Descends along the sign, and remembers plain numbers, a whole number and one row or column of each matrix."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {"lr": 0.0})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                state = self.state[parameter]
+                state["n"] = state.get("n", 0) + 1
+                state["decay"] = 0.5 * state.get("decay", 1.0) + parameter.grad.abs().mean().item()
+                state["count"] = state.get("count", torch.zeros((), dtype=torch.int64)) + 1
+                state["nothing"] = None
+                if parameter.dim() == 2:
+                    state["row"] = state.get("row", 0) + parameter.grad.mean(0, keepdim=True)
+                parameter.sub_(parameter.grad.sign() * group["lr"] * state["decay"] / state["n"] ** 0.5)
+
+
+ELSEWHERE: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
+    "sgd": torch.optim.SGD,  # which remembers nothing
+    "momentum": lambda parameters: torch.optim.SGD(parameters, momentum=0.9, nesterov=True, lr=0.1),
+    "rmsprop": lambda parameters: torch.optim.RMSprop(parameters, momentum=0.5, centered=True),
+    "adafactor": torch.optim.Adafactor,
+    "nadam": torch.optim.NAdam,
+    "counting": Counting,
+}
+
+
+@pytest.fixture(params=ELSEWHERE)
+def registered(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of an optimizer that somebody else has registered."""
+    make = ELSEWHERE[request.param]
+    monkeypatch.setitem(OPTIMIZERS._entries, "theirs", lambda model, config: make(model.parameters()))
+    return "theirs"
+
+
+@pytest.mark.parametrize("registered", ["sgd", "counting"], indirect=True)
+def test_A16_a_run_with_any_registered_optimizer_resumes_to_the_last_bit(tmp_path: Path, registered: str) -> None:
+    settings = config(optimizer=registered, max_steps=4, save_every=2, eval_every=4)
+    run(tmp_path / "unbroken", settings)
+    run_until(3, tmp_path / "stopped", settings)
+    run(tmp_path / "stopped", settings)
+    assert metrics(tmp_path / "stopped") == metrics(tmp_path / "unbroken")
+    for file in ("model.safetensors", "checkpoints/step-00000004/optimizer.safetensors"):
+        assert sha256(tmp_path / "stopped" / file) == sha256(tmp_path / "unbroken" / file)
+
+
+def test_what_any_registered_optimizer_remembers_comes_back_to_the_last_bit(registered: str) -> None:
+    model, copy, settings = toy(), toy(seed=9), OptimizerConfig(name=registered)
+    optimizer, restored = build_optimizer(model, settings), build_optimizer(copy, settings)
+    for n in (1, 2):
+        step(model, optimizer, seed=n)
+    copy.load_state_dict(model.state_dict())
+    load_optimizer_tensors(restored, copy.named_parameters(), optimizer_tensors(optimizer, model.named_parameters()))
+    for subject, one in ((model, optimizer), (copy, restored)):
+        step(subject, one, seed=3)
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), copy.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("registered", ["momentum", "counting"], indirect=True)
+def test_B11_any_registered_optimizer_learns_nothing_from_a_loss_that_is_not_finite(
+    monkeypatch: pytest.MonkeyPatch, registered: str
+) -> None:
+    break_loss(monkeypatch, lambda step: step == 2)
+    first, second, third = states(config(optimizer=registered), 3)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert not all(torch.equal(first[name], third[name]) for name in first)
+
+
+@pytest.mark.parametrize("eps", [0.0, 1e-9])
+def test_to_begin_remembering_changes_no_weight_and_no_rate(eps: float) -> None:
+    model = toy()
+    optimizer = build_optimizer(model, OptimizerConfig(name="adamw", eps=eps, weight_decay=0.5))
+    set_rate(optimizer, 0.1)
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    begin_remembering(optimizer)
+    assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
+    assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.1]
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_a_checkpoint_of_an_optimizer_that_remembers_nothing_is_not_adams() -> None:
+    model = toy()
+    with pytest.raises(CheckpointError, match=r"optimizer state 'exp_avg/bias': nothing, but this model asks for"):
+        load_optimizer_tensors(build_optimizer(model, OptimizerConfig()), model.named_parameters(), {})
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS.names())

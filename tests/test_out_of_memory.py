@@ -8,12 +8,26 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from tests.conftest import ROOT
+from tests.contract import refused
+from tests.test_generate import going_on
 from tests.toy_run import CPU, MODEL, config, metrics, prepared, run, tokenizers
+from tests.toy_translator import GREEDY, SAMPLE, random_model, sentences, texts, toy_tokenizer, translator_of
+from transformer_cli import cli
 from transformer_cli.data.batching import Batch, BatchPlan, micro_batches
+from transformer_cli.data.tokenizer import Tokenizers
+from transformer_cli.decoding.forced import read_back
+from transformer_cli.decoding.reading import ask_each
 from transformer_cli.errors import EnvironmentFault
-from transformer_cli.training.learner import Learner, is_out_of_memory
+from transformer_cli.models import memory
+from transformer_cli.models.language_model import LanguageModel
+from transformer_cli.models.memory import is_out_of_memory
+from transformer_cli.models.transformer import Transformer
+from transformer_cli.schema import Quantize, SearchKind
+from transformer_cli.training.learner import Learner
+from transformer_cli.training.validation import Validator
 
 PLAIN = config(model=replace(MODEL, dropout=0.0), tokens_per_batch=100)
 
@@ -91,7 +105,7 @@ def test_an_error_that_is_not_about_memory_is_not_tried_again(monkeypatch: pytes
 
 REAL = """
 import resource, sys, torch
-from transformer_cli.training.learner import is_out_of_memory
+from transformer_cli.models.memory import is_out_of_memory
 resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
 try:
     torch.zeros(1 << 33)
@@ -105,3 +119,178 @@ def test_B8_what_torch_raises_on_a_cpu_without_memory_is_recognised() -> None:
     assert result.returncode == 0, result.stderr
     assert is_out_of_memory(MemoryError())
     assert not is_out_of_memory(RuntimeError("shapes cannot be multiplied"))
+
+
+# Searching, scoring and encoding
+
+SAID = [
+    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+    RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported"),
+    RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
+    RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"),
+    MemoryError(),
+]
+
+
+@pytest.mark.parametrize("error", SAID, ids=lambda error: str(error)[:30])
+def test_B8_whatever_library_says_it_a_memory_that_is_too_small_is_recognised(error: Exception) -> None:
+    assert is_out_of_memory(error)
+
+
+@pytest.mark.parametrize("said", ["CUDA error: device-side assert triggered", "CUBLAS_STATUS_NOT_INITIALIZED"])
+def test_B8_another_fault_of_a_gpu_is_not_one_of_memory(said: str) -> None:
+    assert not is_out_of_memory(RuntimeError(said))
+
+
+@pytest.fixture
+def lines() -> list[str]:
+    memory._warned.cache_clear()
+    return sentences(12, seed=5)
+
+
+def shrink_search(patch: pytest.MonkeyPatch, n_rows: int, error: BaseException = SAID[0]) -> list[int]:
+    """Let the beginning of a search fail for more sentences than these; how many were tried."""
+    start, tried = Transformer.start, []
+
+    def small(self: Transformer, source_BS: Tensor, *args: Any, **kwargs: Any) -> Any:
+        tried.append(len(source_BS))
+        if len(source_BS) > n_rows:
+            raise error
+        return start(self, source_BS, *args, **kwargs)
+
+    patch.setattr(Transformer, "start", small)
+    return tried
+
+
+SEARCHES: dict[str, dict[str, Any]] = {
+    "beam": {"n_best": 4},
+    "greedy": GREEDY,
+    "sample": SAMPLE,
+    "mbr": {"search": SearchKind.mbr, "beam_size": 1, "n_samples": 3},
+    "int8": {"quantize": Quantize.int8},
+}
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("n_rows", [1, 5])
+def test_B8_a_batch_too_large_to_search_is_cut_in_two_and_says_the_same(
+    monkeypatch: pytest.MonkeyPatch, lines: list[str], caplog: pytest.LogCaptureFixture, search: str, n_rows: int
+) -> None:
+    expected = texts(translator_of(toy_tokenizer(), **SEARCHES[search]).translate(lines))
+    tried = shrink_search(monkeypatch, n_rows)
+    assert texts(translator_of(toy_tokenizer(), **SEARCHES[search]).translate(lines)) == expected
+    assert max(tried) > n_rows
+    (told,) = caplog.messages  # once, however often it happens
+    assert "sentences; it is cut in two and tried again" in told
+    assert "Lower decode.batch_tokens" in told
+
+
+@pytest.mark.parametrize("error", SAID[::5], ids=["gpu", "cpu"])
+def test_B8_a_single_sentence_too_large_to_search_names_the_keys_to_lower(
+    monkeypatch: pytest.MonkeyPatch, lines: list[str], error: Exception
+) -> None:
+    shrink_search(monkeypatch, 0, error)
+    with pytest.raises(EnvironmentFault) as refused:
+        translator_of(toy_tokenizer()).translate(lines)
+    assert str(refused.value) == (
+        f"out of memory with a single sentence ({type(error).__name__})."
+        " Lower decode.beam_size or decode.max_source_length, or choose another device="
+    )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only")
+@pytest.mark.parametrize("n_rows", [3, 0])
+def test_B8_a_process_without_memory_translates_fewer_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, lines: list[str], n_rows: int
+) -> None:
+    expected = texts(translator_of(toy_tokenizer(), **GREEDY).translate(lines))
+    translator = translator_of(toy_tokenizer(), **GREEDY, batch_tokens=60, whole_machine=True)
+    assert translator.streams is not None
+    translator.streams.n_streams = 2
+    shrink_search(monkeypatch, n_rows, MemoryError())
+    try:
+        if n_rows:
+            assert texts(translator.translate(lines)) == expected
+        else:
+            with pytest.raises(EnvironmentFault, match="single sentence"):
+                translator.translate(lines)
+    finally:
+        if translator.streams.pool is not None:
+            translator.streams.pool.shutdown()
+
+
+def test_an_error_of_a_search_that_is_not_about_memory_is_not_tried_again(
+    monkeypatch: pytest.MonkeyPatch, lines: list[str]
+) -> None:
+    tried = shrink_search(monkeypatch, 1, RuntimeError("shapes cannot be multiplied"))
+    with pytest.raises(RuntimeError, match="shapes"):
+        translator_of(toy_tokenizer()).translate(lines)
+    assert len(tried) == 1
+
+
+def test_B8_a_batch_too_large_to_score_is_cut_in_two(monkeypatch: pytest.MonkeyPatch, lines: list[str]) -> None:
+    ids, predict = toy_tokenizer(), Transformer.predict_in_parts
+    model, pairs = random_model(ids), [(one, one) for one in ids.encode(lines)]
+
+    def score() -> list[float]:
+        read = read_back(model, pairs, Tokenizers(ids, ids), device=CPU, batch_tokens=4096)
+        return [one.log_prob for one in read]
+
+    def small(self: Transformer, source_BS: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if len(source_BS) > 2:
+            raise SAID[2]
+        return predict(self, source_BS, *args, **kwargs)
+
+    expected = score()
+    monkeypatch.setattr(Transformer, "predict_in_parts", small)
+    assert score() == pytest.approx(expected, rel=1e-6)
+
+
+def test_B8_a_batch_too_large_to_encode_is_cut_in_two(lines: list[str]) -> None:
+    def ask(source_BS: Tensor) -> Tensor:
+        if len(source_BS) > 2:
+            raise MemoryError
+        return source_BS.sum(dim=1, keepdim=True)  # PAD is 0
+
+    ids = toy_tokenizer().encode(lines)
+    found = ask_each(ask, ids, pad_id=0, device=CPU, batch_tokens=4096)
+    assert [int(one) for one in found] == [sum(one) for one in ids]
+
+
+def test_B8_a_prompt_too_large_to_go_on_from_names_the_keys_to_lower(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: Any, **kwargs: Any) -> Any:
+        raise SAID[1]
+
+    monkeypatch.setattr(LanguageModel, "step", fail)
+    with pytest.raises(EnvironmentFault, match=r"\(RuntimeError\)\. Lower decode\.beam_size, decode\.n_best or"):
+        going_on("the cat")
+
+
+def test_B8_an_average_that_does_not_fit_into_memory_is_no_bug_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    score, n_calls = Validator.score, 0
+
+    def failing(self: Validator, *args: Any) -> Any:
+        nonlocal n_calls
+        n_calls += 1
+        if n_calls > 2:
+            raise SAID[0]
+        return score(self, *args)
+
+    monkeypatch.setattr(Validator, "score", failing)
+    with pytest.raises(EnvironmentFault, match=r"step 4: out of memory while evaluating\. Lower decode\.batch_tokens"):
+        run(tmp_path, config(max_steps=4, eval_every=2))
+
+
+@pytest.mark.parametrize("error", SAID[:1] + SAID[-1:], ids=["gpu", "cpu"])
+def test_B8_wherever_memory_ends_it_is_told_as_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(_: list[str]) -> int:
+        raise error
+
+    monkeypatch.setattr(cli, "_run", fail)
+    says = [f"out of memory ({type(error).__name__}). Free some, choose another device=, or lower decode.batch_tokens"]
+    refused(["attention"], tmp_path, code=5, says=says)

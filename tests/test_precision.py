@@ -4,6 +4,7 @@ import copy
 import math
 from collections import defaultdict
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,12 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from tests.toy_run import CPU, MODEL, config, prepared, tokenizers
+from tests.toy_run import CPU, MODEL, config, prepared, run, tokenizers
 from transformer_cli.data.batching import Batch, micro_batches
-from transformer_cli.errors import EnvironmentFault
+from transformer_cli.errors import DivergedError, EnvironmentFault
 from transformer_cli.schema import NormKind, Precision
 from transformer_cli.training import learner as learning
-from transformer_cli.training.learner import Learner, choose_dtype, set_float32_products
+from transformer_cli.training.learner import Learner, choose_dtype, set_float32_products, spec_of
 
 CUDA = torch.device("cuda")
 
@@ -153,6 +154,72 @@ def test_a_gradient_too_large_for_fp16_changes_no_bit_and_halves_the_scale(
     assert not all(torch.equal(x, before[name]) for name, x in tensors(fp16).items())
 
 
+def broken(learner: Learner, monkeypatch: pytest.MonkeyPatch, n_updates: int, *, loss: bool) -> list[float]:
+    """Updates whose loss, or else whose gradient alone, is not finite; the scale after each."""
+    learn_from = Learner.learn_from
+
+    def breaking(self: Learner, batch: Batch, **kwargs: Any) -> Tensor:
+        sums = learn_from(self, batch, **kwargs)
+        for parameter in self.model.parameters():
+            assert parameter.grad is not None
+            parameter.grad.fill_(math.nan)
+        return sums * math.nan if loss else sums
+
+    scales = []
+    with monkeypatch.context() as patch:
+        patch.setattr(Learner, "learn_from", breaking)
+        for step in range(2, 2 + n_updates):
+            learner.update(batches(40), step=step, rate=0.01)
+            scales.append(learner.scaler.get_scale())
+    return scales
+
+
+def test_B11_a_gradient_that_never_fits_into_fp16_is_counted_once_the_scale_is_one(
+    fp16: Learner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fp16.update(batches(40), step=1, rate=0.01)
+    before = tensors(fp16)
+    scales = broken(fp16, monkeypatch, 20, loss=False)
+    assert scales == [2.0**power for power in range(15, 0, -1)] + [1.0] * 5  # 65,536 is 2 to the 16th
+    assert fp16.skips.counts() == [4, 4]  # 16 have looked for the scale
+    assert all(torch.equal(x, before[name]) for name, x in tensors(fp16).items())
+
+
+def test_B11_a_loss_that_is_not_finite_is_counted_at_any_scale_and_leaves_it(
+    fp16: Learner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fp16.update(batches(40), step=1, rate=0.01)
+    assert broken(fp16, monkeypatch, 3, loss=True) == [65536.0] * 3
+    assert fp16.skips.counts() == [3, 3]
+
+
+def test_B11_fp16_learns_nothing_after_too_many_in_a_row_either(fp16: Learner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU the count is looked at an update later."""
+    fp16.update(batches(40), step=1, rate=0.01)
+    broken(fp16, monkeypatch, fp16.settings.max_skipped, loss=True)
+    before = tensors(fp16)
+    fp16.update(batches(40), step=50, rate=0.01)
+    assert all(torch.equal(x, before[name]) for name, x in tensors(fp16).items())
+
+
+@pytest.mark.parametrize("loss", [True, False])
+def test_B11_a_diverging_fp16_run_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss: bool) -> None:
+    monkeypatch.setattr(learning, "choose_dtype", lambda *_: torch.float16)
+    learn_from = Learner.learn_from
+
+    def breaking(self: Learner, batch: Batch, **kwargs: Any) -> Tensor:
+        sums = learn_from(self, batch, **kwargs)
+        for parameter in self.model.parameters():
+            assert parameter.grad is not None
+            parameter.grad.fill_(math.inf)
+        return sums * math.inf if loss else sums
+
+    monkeypatch.setattr(Learner, "learn_from", breaking)
+    settings = config(precision=Precision.fp16, max_steps=40, eval_every=40, save_every=40, max_skipped=3)
+    with pytest.raises(DivergedError, match="step 3:" if loss else "step 19:"):
+        run(tmp_path, settings)
+
+
 def test_A17_the_scaler_is_restored_with_its_scale_and_its_count(
     fp16: Learner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,7 +228,7 @@ def test_A17_the_scaler_is_restored_with_its_scale_and_its_count(
     fp16.update(batches(40), step=3, rate=0.01)
     again = learner_in(Precision.fp16)
     remembered = copy.deepcopy(fp16.remembered())
-    again.take(fp16.model.state_dict(), remembered, {name: list(x.shape) for name, x in remembered.items()})
+    again.take(fp16.model.state_dict(), remembered, {name: spec_of(x) for name, x in remembered.items()})
     again.restore(copy.deepcopy(fp16.state()))
     assert (again.scaler.get_scale(), again.scaler.state_dict()["_growth_tracker"]) == (32768, 1)
     for learner in (fp16, again):

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+import torch
 
 from transformer_cli.errors import ConfigError
 from transformer_cli.schema import ScheduleConfig
@@ -57,23 +58,46 @@ def test_warm_up_rises_in_a_straight_line_to_the_peak(name: str) -> None:
     ("name", "after_a_quarter", "half_way", "at_the_end"),
     [
         ("constant", 1, 1, 1),
-        ("linear", 3 / 4, 1 / 2, 0),
-        ("wsd", 1, 1, 0),
-        ("cosine", (1 + math.sqrt(1 / 2)) / 2, 1 / 2, 0),
-        ("inverse_sqrt", math.sqrt(100 / 350), math.sqrt(100 / 600), math.sqrt(100 / 1100)),
+        ("linear", 3 / 4, 1 / 2, 1 / 1000),
+        ("wsd", 1, 1, 1 / 440.6),
+        ("cosine", (1 + math.sqrt(1 / 2)) / 2, 1 / 2, (1 - math.cos(math.pi / 1000)) / 2),
+        ("inverse_sqrt", math.sqrt(100 / 350), math.sqrt(100 / 600), math.sqrt(100 / 1099)),
     ],
 )
 def test_decay_by_hand(name: str, after_a_quarter: float, half_way: float, at_the_end: float) -> None:
-    schedule = peaked(name)
+    """Of 1099 updates 999 come after the warm-up: the thousandth would have the rate zero."""
+    schedule = peaked(name, max_steps=1099)
     expected = [after_a_quarter, half_way, at_the_end]
-    assert [schedule(350), schedule(600), schedule(1100)] == pytest.approx(expected, abs=1e-12)
+    assert [schedule(350), schedule(600), schedule(1099)] == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize(
-    ("step", "rate"), [(50, 0.25), (100, 0.5), (660, 0.5), (661, 0.5 * 439 / 440), (880, 0.25), (1099, 0.5 / 440)]
+    ("step", "rate"),
+    [(50, 0.25), (100, 0.5), (660, 0.5), (661, 0.5 * 440 / 441), (880, 0.5 * 221 / 441), (1100, 0.5 / 441)],
 )
 def test_wsd_falls_in_a_straight_line_over_its_last_part(step: int, rate: float) -> None:
-    assert peaked("wsd", lr=0.5)(step) == pytest.approx(rate)  # 0.4 of 1100 steps: from 660 on
+    assert peaked("wsd", lr=0.5)(step) == pytest.approx(rate)  # 0.4 of 1100 steps: the 440 after 660
+
+
+@pytest.mark.parametrize("name", ["cosine", "linear", "wsd"])
+@pytest.mark.parametrize("max_steps", [1, 2, 5, 1100])
+def test_the_last_update_has_a_rate_and_the_one_after_it_has_none(name: str, max_steps: int) -> None:
+    schedule = peaked(name, warmup_steps=1, max_steps=max_steps)
+    assert all(schedule(n) > 0 for n in range(1, max_steps + 1))
+    assert schedule(max_steps + 1) == pytest.approx(0 if max_steps > 1 or name == "wsd" else schedule(2), abs=1e-9)
+
+
+@pytest.mark.parametrize("name", ["linear", "cosine"])
+def test_the_decay_is_that_of_hugging_face(name: str) -> None:
+    """Theirs counts from 0: step s is our update s + 1."""
+    transformers = pytest.importorskip("transformers")
+    model = torch.nn.Linear(1, 1)
+    theirs = {"linear": "get_linear_schedule_with_warmup", "cosine": "get_cosine_schedule_with_warmup"}[name]
+    scheduler = getattr(transformers, theirs)(torch.optim.SGD(model.parameters(), lr=1.0), 9, 60)
+    rate = scheduler.lr_lambdas[0]
+    ours = peaked(name, warmup_steps=10, max_steps=60)
+    assert [ours(n) for n in range(10, 61)] == pytest.approx([rate(n - 1) for n in range(10, 61)])
+    assert rate(59) > 0
 
 
 def test_a_longer_wsd_run_has_the_same_rates_until_the_shorter_one_decays() -> None:

@@ -302,7 +302,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         _abandon_stdout()
         return _fail(_describe(error), EnvironmentFault.exit_code)
     except Exception as error:
+        if _is_out_of_memory(error):
+            return _fail(f"out of memory ({type(error).__name__}). {_FOR_LESS_MEMORY}", EnvironmentFault.exit_code)
         return _fail(f"internal error ({type(error).__name__}), please report: {_crash_report(arguments)}", 70)
+
+
+_FOR_LESS_MEMORY = "Free some, choose another device=, or lower decode.batch_tokens or train.tokens_per_batch"
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    if "torch" not in sys.modules:
+        return isinstance(error, MemoryError)
+    from transformer_cli.models.memory import is_out_of_memory
+
+    return is_out_of_memory(error)
 
 
 def _run(arguments: list[str]) -> int:

@@ -457,8 +457,9 @@ class ScheduleConfig:
     """The learning rate of update n, counted from 1.
 
     noam takes `factor` (section 5.3: factor · d_model^-0.5 · min(n^-0.5, n · warmup^-1.5)); the others take the
-    peak rate `lr`, reached after `warmup_steps`. cosine, linear and wsd end at train.max_steps, wsd with the part
-    `decay` of it.
+    peak rate `lr`, reached after `warmup_steps` (w). With N = train.max_steps, linear is then lr · (N+1-n) / (N+1-w),
+    cosine lr · (1 + cos(π · (n-w) / (N+1-w))) / 2, and wsd lr · (N+1-n) / (d+1) in its last d = decay · N updates:
+    zero after the last update, not at it.
     """
 
     name: str = "noam"

@@ -22,6 +22,7 @@ from transformer_cli.decoding.search import Hypothesis, longest_translation
 from transformer_cli.decoding.translator import NO_WISHES, Piece, Translator, Wishes, batches
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, quoted
 from transformer_cli.extras import imported
+from transformer_cli.models.memory import in_halves
 from transformer_cli.schema import DecodeConfig, SearchKind
 
 # Keys of `decode` that this engine obeys; it refuses any other that is not at its default.
@@ -86,7 +87,7 @@ class CTranslate2Translator(Translator):
         found = {
             (piece.line, piece.part): hypotheses
             for part, results in zip(parts, [self._ask(part) for part in parts], strict=True)
-            for piece, hypotheses in zip(part, map(self._hypotheses, self._wait(results)), strict=True)
+            for piece, hypotheses in zip(part, map(self._hypotheses, self._wait(part, results)), strict=True)
         }
         for piece in batch:
             hypotheses = found[piece.line, piece.part]
@@ -94,7 +95,7 @@ class CTranslate2Translator(Translator):
             if any(self.control.pad in h.ids or self.control.bos in h.ids for h in hypotheses):
                 never = [self.control.pad, self.control.bos]
             if never or any(len(h.ids) + h.finished > self._longest([piece]) for h in hypotheses):
-                (result,) = self._wait(self._ask([piece], never=never))
+                (result,) = self._wait([piece], self._ask([piece], never=never), never=never)
                 hypotheses = self._hypotheses(result)
             if never or self._bans:
                 hypotheses = self._reread(piece, hypotheses)
@@ -132,9 +133,20 @@ class CTranslate2Translator(Translator):
         )
         return results
 
-    def _wait(self, results: Sequence[Any]) -> list[Any]:
+    def _wait(self, batch: Sequence[Piece], results: Sequence[Any], *, never: Sequence[int] = ()) -> list[Any]:
+        """What comes of them; where the memory was too small, they are asked for again, fewer at a time."""
+        asked = iter([results])
+
+        def wait(part: Sequence[Piece]) -> list[Any]:
+            return [result.result() for result in next(asked, None) or self._ask(part, never=never)]
+
         with faults_of(self.directory):
-            return [result.result() for result in results]
+            return in_halves(
+                batch,
+                wait,
+                lower="decode.batch_tokens",
+                alone="Lower decode.beam_size or decode.max_source_length, or choose another device=",
+            )
 
     def _longest(self, batch: Sequence[Piece]) -> int:
         """Tokens that a translation may have; both sides count their EOS."""

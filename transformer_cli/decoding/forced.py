@@ -14,6 +14,7 @@ from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import CheckpointError
 from transformer_cli.models.ensemble import AnyModel
 from transformer_cli.models.language_model import LanguageModel
+from transformer_cli.models.memory import in_halves
 
 ROWS = 256  # of logits at a time: few enough for a processor's cache
 
@@ -53,7 +54,12 @@ def read_back(
     model.eval()
     try:
         for batch in _batches(pairs, max_cells=batch_tokens):
-            read = _read(model, [pairs[i] for i in batch], tokenizers, device, with_attention=with_attention)
+            read = in_halves(
+                [pairs[i] for i in batch],
+                lambda part: _read(model, part, tokenizers, device, with_attention=with_attention),
+                lower="batch_tokens",
+                alone="Shorten the longest sentences, or choose another device=",
+            )
             found.update(zip(batch, read, strict=True))
     finally:
         model.train(was_training)

@@ -14,6 +14,7 @@ from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.decoding.search import SEARCHES, ControlIds, Hypothesis, Task, rows_per_sentence
 from transformer_cli.models.cache import PastCache
 from transformer_cli.models.language_model import LanguageModel
+from transformer_cli.models.memory import in_halves
 from transformer_cli.schema import DecodeConfig, SearchKind
 
 LONGEST = 256  # tokens of a continuation, where decode.max_length does not say
@@ -84,6 +85,15 @@ class Generator:
         `number` tells prompts apart that are drawn for with the same seed. `on_text` is given the text piece by piece,
         the prompt first, where it `can_stream`. Raises CheckpointError if logits are not numbers.
         """
+        (found,) = in_halves(
+            [prompt],
+            lambda prompts: [self._generate(prompts[0], number, on_text)],
+            lower="",  # there is one
+            alone="Lower decode.beam_size, decode.n_best or decode.max_length, or choose another device=",
+        )
+        return found
+
+    def _generate(self, prompt: Prompt, number: int, on_text: Callable[[str], object] | None) -> list[Generated]:
         assert prompt.ids, "nothing to go on from"
         tell = Streamed(self.tokenizer, prompt.ids, on_text) if on_text is not None and self.can_stream else None
         first_id = self.control.bos

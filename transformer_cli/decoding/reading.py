@@ -10,6 +10,7 @@ from torch import Tensor
 
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.models.file import ModelFile
+from transformer_cli.models.memory import in_halves
 from transformer_cli.schema import Positions
 
 
@@ -92,11 +93,19 @@ def ask_each(
         while end < len(order) and len(sentences[order[end]]) * (end + 1 - start) <= batch_tokens:
             end += 1
         chosen = order[start:end]
-        longest = len(sentences[chosen[-1]])
-        rows = [[*sentences[i], *[pad_id] * (longest - len(sentences[i]))] for i in chosen]
-        answer_BX = ask(torch.tensor(rows, device=device)).float().cpu()
-        for i, answer_X in zip(chosen, answer_BX, strict=True):
+        found = in_halves(
+            [sentences[i] for i in chosen],
+            lambda part: list(ask(_padded(part, pad_id).to(device)).float().cpu()),
+            lower="batch_tokens",
+            alone="Shorten the longest sentences, or choose another device=",
+        )
+        for i, answer_X in zip(chosen, found, strict=True):
             answers[i] = answer_X
         between(len(chosen))
         start = end
     return answers
+
+
+def _padded(sentences: Sequence[Sequence[int]], pad_id: int) -> Tensor:
+    longest = max(map(len, sentences))
+    return torch.tensor([[*ids, *[pad_id] * (longest - len(ids))] for ids in sentences])

@@ -36,6 +36,7 @@ from transformer_cli.decoding.terminology import Term, Terminology, holds
 from transformer_cli.errors import ConfigError, DataError, quoted
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.ensemble import AnyModel, Ensemble
+from transformer_cli.models.memory import in_halves
 from transformer_cli.models.packed import can_pack, pack
 from transformer_cli.models.transformer import Transformer
 from transformer_cli.schema import LARGEST_BEAM, DecodeConfig, LongLines, Quantize, SearchKind
@@ -405,13 +406,28 @@ class Translator:
 
     def _settle(self, batch: Sequence[Piece], first_line: int) -> list[list[Hypothesis]]:
         """The same in any company: where rounding may have chosen, and it differs from batch to batch, ask alone."""
-        found = self._search(batch, first_line)
+        found = self._search_in_halves(batch, first_line)
         if self.config.exact or self.config.quantize is not Quantize.none or len(batch) == 1:
             return found
         return [
-            self._search([piece], first_line)[0] if hypotheses[0].is_close else hypotheses
+            self._search_in_halves([piece], first_line)[0] if hypotheses[0].is_close else hypotheses
             for piece, hypotheses in zip(batch, found, strict=True)
         ]
+
+    def _search_in_halves(self, batch: Sequence[Piece], first_line: int) -> list[list[Hypothesis]]:
+        """`_search` of as many at a time as there is memory for."""
+        rows = "n_samples" if self.config.search is SearchKind.mbr else "beam_size"
+        return in_halves(
+            batch,
+            lambda part: self._search(part, first_line),
+            lower="decode.batch_tokens",
+            alone=f"Lower decode.{rows} or decode.max_source_length, or choose another device=",
+            on_split=self._drop_recorded,
+        )
+
+    def _drop_recorded(self) -> None:
+        """Recorded steps keep the memory that they were recorded with."""
+        self.decoder = self.model
 
     def _search(self, batch: Sequence[Piece], first_line: int) -> list[list[Hypothesis]]:
         config, source = self.config, self.tokenizers.source

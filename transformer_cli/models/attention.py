@@ -73,7 +73,7 @@ class SelfAttention(Attention):
     def __init__(self, d_model: int, n_heads: int, *, d_k: int, d_v: int, dropout: float, bias: bool) -> None:
         super().__init__(d_model, n_heads, d_k=d_k, d_v=d_v, dropout=dropout, bias=bias)
         self.widths = [n_heads * d_k, n_heads * d_k, n_heads * d_v]
-        self.to_qkv = Linear(d_model, sum(self.widths), bias=bias)
+        self.to_qkv = Linear(d_model, sum(self.widths), bias=bias, parts=self.widths)
         initialise(self.to_qkv, self.widths)
 
     def forward(
@@ -127,7 +127,7 @@ class CrossAttention(Attention):
         super().__init__(d_model, n_heads, d_k=d_k, d_v=d_v, dropout=dropout, bias=bias)
         self.widths = [n_heads * d_k, n_heads * d_v]
         self.to_q = Linear(d_model, n_heads * d_k, bias=bias)
-        self.to_kv = Linear(d_model, sum(self.widths), bias=bias)
+        self.to_kv = Linear(d_model, sum(self.widths), bias=bias, parts=self.widths)
         initialise(self.to_q, [n_heads * d_k])
         initialise(self.to_kv, self.widths)
 

@@ -38,7 +38,7 @@ class Classifier(Model):
         )
         self.encoder = Encoder(config)
         self.dropout = Dropout(config.dropout)
-        self.to_classes = Linear(config.d_model, target_vocab_size)
+        self.to_classes = Linear(config.d_model, target_vocab_size, is_output=True)
         initialise(self.to_classes)
 
     @property

@@ -86,7 +86,8 @@ class FeedForward(nn.Module):
     def __init__(self, d_model: int, d_ff: int, *, activation: Activation, dropout: float, bias: bool) -> None:
         super().__init__()
         self.gated, self.activate = activation is Activation.swiglu, ACTIVATIONS[activation]
-        self.to_hidden = Linear(d_model, 2 * d_ff if self.gated else d_ff, bias=bias)
+        widths = [d_ff, d_ff] if self.gated else [d_ff]
+        self.to_hidden = Linear(d_model, sum(widths), bias=bias, parts=widths)
         self.to_out = Linear(d_ff, d_model, bias=bias)
         self.dropout = Dropout(dropout)
         initialise(self.to_hidden)

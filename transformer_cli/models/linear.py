@@ -3,7 +3,7 @@
 Shapes: L rows of all sentences (or B, L: padded), K columns in, N columns out.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,24 @@ from torch import Tensor, nn
 
 
 class Linear(nn.Linear):
-    """y = x Wᵀ + b, by `project`."""
+    """y = x Wᵀ + b, by `project`.
+
+    `parts` are the output widths of the projections that share this matrix for the sake of speed; optimizers that look
+    at whole matrices take each by itself. The output layer of a model, whose rows are classes, `is_output`.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        *,
+        parts: Sequence[int] | None = None,
+        is_output: bool = False,
+    ) -> None:
+        super().__init__(in_features, out_features, bias=bias)
+        self.parts, self.is_output = list(parts or [out_features]), is_output
+        assert sum(self.parts) == out_features
 
     def forward(self, x_LK: Tensor) -> Tensor:
         return project(x_LK, self.weight, self.bias)

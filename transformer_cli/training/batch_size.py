@@ -10,9 +10,9 @@ import torch
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.logs import LOGGER
+from transformer_cli.models.memory import is_out_of_memory
 from transformer_cli.schema import AUTO, TrainConfig
 from transformer_cli.training.checkpoints import Checkpoint
-from transformer_cli.training.learner import is_out_of_memory
 from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.resuming import environment
 from transformer_cli.training.trial import Trial, available_memory, batch_of, worst_shapes

@@ -27,6 +27,7 @@ from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.build import MODELS, Model, build_model
+from transformer_cli.models.memory import is_out_of_memory
 from transformer_cli.schema import Compile, Precision, TrainConfig
 from transformer_cli.training.ema import PREFIX as EMA
 from transformer_cli.training.ema import Ema
@@ -38,6 +39,7 @@ from transformer_cli.training.optimizers import (
     load_optimizer_tensors,
     optimizer_tensors,
     set_rate,
+    take_step,
 )
 from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.schedules import SCHEDULES
@@ -61,6 +63,18 @@ class UpdateStats:
 
 
 Share = list[tuple[tuple[int, ...], Batch]]  # of one rank: batches with their numbers
+
+
+TensorSpecs = Mapping[str, tuple[Sequence[int], str]]  # name → shape and type
+
+
+def spec_of(tensor: Tensor) -> tuple[list[int], str]:
+    return list(tensor.shape), str(tensor.dtype).removeprefix("torch.")
+
+
+def empty(spec: tuple[Sequence[int], str], device: torch.device) -> Tensor:
+    shape, dtype = spec
+    return torch.empty(tuple(shape), dtype=getattr(torch, dtype), device=device)
 
 
 class Learner:
@@ -147,14 +161,12 @@ class Learner:
         loss, nll = self._backward(batches, step=step, n_tokens=n_tokens) / n_tokens
         grad_norm = self._clip()
         set_rate(self.optimizer, rate)
-        finite = loss.isfinite() & (grad_norm.isfinite() | self._may_scale_less())
+        finite = loss.isfinite() & (grad_norm.isfinite() | self._has_scaled_less(loss))
         self.skips.add(finite, step)
-        if not self.scaler.is_enabled():
-            self.optimizer.found_inf = self.skips.last.float()  # type: ignore[attr-defined]  # the kernel looks at it
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
+        skip = self.skips.last | ~grad_norm.isfinite()
+        take_step(self.optimizer, skip=skip)
         if self.ema is not None:
-            self.ema.update(step, changed=~self.skips.last & grad_norm.isfinite())
+            self.ema.update(step, changed=~skip)
         n_cells = sum(batch.n_tokens if self.fused is None else self.fused.n_cells(batch) for batch in batches)
         return UpdateStats(loss, nll, grad_norm, finite, n_tokens, n_cells)
 
@@ -264,10 +276,20 @@ class Learner:
         """Whether all weights are numbers, and none so large that no loss would be."""
         return bool(get_total_norm(self.model.parameters()).isfinite())
 
-    def _may_scale_less(self) -> Tensor:
-        """With a scaler, gradients that are too large are its own business: it skips the step and scales less."""
-        scale = self.scaler._get_scale_async() if self.scaler.is_enabled() else None
-        return torch.zeros((), dtype=torch.bool, device=self.device) if scale is None else scale > 1
+    def _has_scaled_less(self, loss: Tensor) -> Tensor:
+        """Let the scaler of fp16 choose its next scale; True where it has found this one too large for the gradient.
+
+        Such an update is left out and is no sign of divergence: some 16 of them look for the first scale. But no scale
+        below 1 is tried, and none is to blame for a loss that is not finite, which is not scaled.
+        """
+        if not self.scaler.is_enabled():
+            return torch.zeros((), dtype=torch.bool, device=self.device)
+        scale = self.scaler._get_scale_async()
+        assert scale is not None
+        before = scale.clone()
+        self.scaler.update()
+        scale.copy_(torch.where(loss.isfinite(), torch.maximum(scale, before.clamp(max=1)), before))
+        return (scale < before).squeeze()
 
     def remembered(self) -> dict[str, Tensor]:
         """The optimizer's tensors and those of the moving average, by parameter name."""
@@ -275,20 +297,22 @@ class Learner:
         return optimizer_tensors(self.optimizer, self.model.named_parameters()) | averaged
 
     def take(
-        self, weights: Mapping[str, Tensor] | None, remembered: Mapping[str, Tensor], shapes: Mapping[str, list[int]]
+        self, weights: Mapping[str, Tensor] | None, remembered: Mapping[str, Tensor], specs: TensorSpecs | None
     ) -> None:
-        """Let all ranks have the first rank's weights, and what it remembers, whose `shapes` they know.
+        """Let all ranks have the first rank's weights, and what it remembers, of which they know the `specs`.
 
-        `weights` are None where the model has them already; the other ranks pass nothing.
+        A new run has no `specs`, and no `weights`: the first rank's model has them. The other ranks pass nothing.
         """
-        mine = self.model.state_dict()
         if weights is not None:
             self.model.load_state_dict(weights)
+        self.ranks.spread(list(self.model.state_dict().values()))
+        if specs is None:
+            return
         tensors = {
-            name: remembered[name].to(self.device) if name in remembered else torch.empty(shape, device=self.device)
-            for name, shape in shapes.items()
+            name: remembered[name].to(self.device) if name in remembered else empty(spec, self.device)
+            for name, spec in specs.items()
         }
-        self.ranks.spread([*mine.values(), *tensors.values()])
+        self.ranks.spread(list(tensors.values()))
         averaged = {name: tensor for name, tensor in tensors.items() if name.startswith(EMA)}
         optimizer = {name: tensor for name, tensor in tensors.items() if name not in averaged}
         load_optimizer_tensors(self.optimizer, self.model.named_parameters(), optimizer)
@@ -344,12 +368,6 @@ class Skips:
     def restore(self, counts: Sequence[int]) -> None:
         """The inverse of `counts`."""
         self.in_a_row, self.in_all = torch.tensor(counts, dtype=torch.int64, device=self.in_all.device)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Torch has a class for the GPU only."""
-    on_cpu = ("DefaultCPUAllocator", "bad_alloc")
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(word in str(error) for word in on_cpu)
 
 
 def stable_seed(*numbers: int) -> int:

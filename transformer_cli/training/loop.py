@@ -36,6 +36,7 @@ from transformer_cli.errors import (
 from transformer_cli.files import faults, write_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import MALFORMED, MODEL_FILE, ModelFile, read_model, write_model
+from transformer_cli.models.memory import is_out_of_memory
 from transformer_cli.models.transformer import Transformer
 from transformer_cli.schema import Sharding, Task, TrainConfig
 from transformer_cli.training.averaging import average
@@ -43,7 +44,7 @@ from transformer_cli.training.batch_size import settled
 from transformer_cli.training.checkpoints import Checkpoint, CheckpointStore
 from transformer_cli.training.encoder import encoder_weights
 from transformer_cli.training.incident import write_incident
-from transformer_cli.training.learner import Learner, is_out_of_memory
+from transformer_cli.training.learner import Learner
 from transformer_cli.training.pictures import attention_picture
 from transformer_cli.training.profile import Trace
 from transformer_cli.training.progress import Interval, Progress, Ranked
@@ -377,7 +378,7 @@ class FirstRun(Run):
         try:
             if not self.learner.is_sound():
                 raise CheckpointError(UNSOUND)
-            with self.recorder.paused(), self.learner.whole() as model:
+            with self.recorder.paused(), self._faults_of_evaluating(), self.learner.whole() as model:
                 scores = self.validator.score(model, self.learner.autocast, self.refuse_to_go_on)
                 averaged = self._score_ema()
                 pictures = self.validator.attention(model)
@@ -386,12 +387,6 @@ class FirstRun(Run):
         except CheckpointError as error:  # the model gives no numbers
             LOGGER.warning("step %d: no dev scores: %s", step, error)
             return json.dumps([[math.nan, math.nan], failed])
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-            raise EnvironmentFault(
-                f"step {step}: out of memory while evaluating. Lower decode.batch_tokens or train.tokens_per_batch"
-            ) from error
         self.scores = scores
         self.recorder.dev(step, {**scores.as_dict(), **averaged})
         LOGGER.info("step %d: dev %s", step, scores.told)
@@ -404,6 +399,19 @@ class FirstRun(Run):
         for name, layers_BHTS in pictures.items():
             self.recorder.picture(step, f"attention/{name}", attention_picture(layers_BHTS))
         return json.dumps([scores.rank(self.config.train.best_metric), failed])
+
+    @contextmanager
+    def _faults_of_evaluating(self) -> Iterator[None]:
+        """Raise EnvironmentFault where the memory is too small for it."""
+        try:
+            yield
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            raise EnvironmentFault(
+                f"step {self.progress.step}: out of memory while evaluating."
+                " Lower decode.batch_tokens or train.tokens_per_batch"
+            ) from error
 
     def _score_ema(self) -> dict[str, float]:
         """The dev NLL of the moving average, if there is one."""
@@ -488,7 +496,7 @@ class FirstRun(Run):
         for candidate in self._averages():
             self.learner.whole_model.load_state_dict(candidate.weights)
             try:
-                with self.learner.whole() as model:
+                with self._faults_of_evaluating(), self.learner.whole() as model:
                     scores = self.validator.score(model, self.learner.autocast, self.refuse_if_signalled)
             except StopNow:
                 raise Stopped(self.ranks.request.signal, f"{self.run_dir}: {self._newest()}") from None

@@ -18,7 +18,7 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.models.linear import prefers_onednn
 from transformer_cli.schema import Metric, TrainSettings
 from transformer_cli.training.checkpoints import CHECKPOINTS, Checkpoint, CheckpointStore, Damage
-from transformer_cli.training.learner import Learner
+from transformer_cli.training.learner import Learner, spec_of
 from transformer_cli.training.progress import Progress
 from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.validation import DEV_TEXT, ranked_by
@@ -58,13 +58,13 @@ def share_checkpoint(checkpoint: Checkpoint | None, learner: Learner, ranks: Ran
     """Let every rank's learner go on from what the first rank has read; its state, or None for a new run."""
     header = None
     if ranks.is_first:
-        shapes = {} if checkpoint is None else {name: list(x.shape) for name, x in checkpoint.optimizer.items()}
-        header = json.dumps([None if checkpoint is None else checkpoint.state, shapes])
-    state, shapes = json.loads(ranks.share("checkpoint", header))
+        specs = None if checkpoint is None else {name: spec_of(x) for name, x in checkpoint.optimizer.items()}
+        header = json.dumps([None if checkpoint is None else checkpoint.state, specs])
+    state, specs = json.loads(ranks.share("checkpoint", header))
     if checkpoint is None:
-        learner.take(None, {}, shapes)
+        learner.take(None, {}, specs)
     else:
-        learner.take(checkpoint.model.weights, checkpoint.optimizer, shapes)
+        learner.take(checkpoint.model.weights, checkpoint.optimizer, specs)
     if state is None:
         return None
     learner.restore(state)

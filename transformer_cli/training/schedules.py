@@ -1,4 +1,7 @@
-"""Learning rate schedules: the rate of update n, counted from 1, as pure functions of n."""
+"""Learning rate schedules: the rate of update n, counted from 1, as pure functions of n.
+
+A schedule that ends at `max_steps` comes to zero after that update, not with it: the last one learns something too.
+"""
 
 import math
 from collections.abc import Callable
@@ -32,25 +35,25 @@ def inverse_sqrt(config: ScheduleConfig, d_model: int, max_steps: int) -> Schedu
 
 @SCHEDULES.register("cosine")
 def cosine(config: ScheduleConfig, d_model: int, max_steps: int) -> Schedule:
-    """Half a cosine from the peak to zero at `max_steps` (Loshchilov and Hutter 2017)."""
+    """Half a cosine from the peak to zero after `max_steps` (Loshchilov and Hutter 2017)."""
     return _after_warmup(config, lambda n: 0.5 * (1 + math.cos(math.pi * _elapsed(n, config, max_steps))))
 
 
 @SCHEDULES.register("linear")
 def linear(config: ScheduleConfig, d_model: int, max_steps: int) -> Schedule:
-    """A straight line from the peak to zero at `max_steps`."""
+    """A straight line from the peak to zero after `max_steps`."""
     return _after_warmup(config, lambda n: 1 - _elapsed(n, config, max_steps))
 
 
 @SCHEDULES.register("wsd")
 def wsd(config: ScheduleConfig, d_model: int, max_steps: int) -> Schedule:
-    """Warm-up, stable, decay (Hu et al. 2024): the peak rate, and a straight line to zero in the last part.
+    """Warm-up, stable, decay (Hu et al. 2024): the peak rate, and a straight line to zero after the last part.
 
     The steps before that part do not depend on `max_steps`: a longer run can start from any of their checkpoints.
     """
     assert config.decay is not None
     n_decaying = config.decay * max_steps
-    return _after_warmup(config, lambda n: min(1.0, max(0, max_steps - n) / n_decaying))
+    return _after_warmup(config, lambda n: min(1.0, max(0, max_steps + 1 - n) / (n_decaying + 1)))
 
 
 @SCHEDULES.register("constant")
@@ -66,5 +69,5 @@ def _after_warmup(config: ScheduleConfig, shape: Callable[[int], float]) -> Sche
 
 
 def _elapsed(n: int, config: ScheduleConfig, max_steps: int) -> float:
-    """The part of the decay, from 0 to 1, that is over at update n."""
-    return min(1.0, (n - config.warmup_steps) / max(1, max_steps - config.warmup_steps))
+    """The part of the decay, from 0 to 1, that is over at update n: 0 at the last warm-up step, 1 after `max_steps`."""
+    return min(1.0, (n - config.warmup_steps) / max(1, max_steps + 1 - config.warmup_steps))

@@ -22,10 +22,11 @@ from transformer_cli.data.batching import Batch
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import ConfigError, EnvironmentFault
 from transformer_cli.models.build import Model
+from transformer_cli.models.memory import is_out_of_memory
 from transformer_cli.schema import TrainConfig
 from transformer_cli.training.ema import PREFIX as EMA
-from transformer_cli.training.learner import Learner, is_out_of_memory, stable_seed
-from transformer_cli.training.optimizers import check_optimizer_tensors, optimizer_tensors
+from transformer_cli.training.learner import Learner, TensorSpecs, empty, stable_seed
+from transformer_cli.training.optimizers import load_optimizer_tensors, optimizer_tensors
 from transformer_cli.training.ranks import Ranks
 
 
@@ -135,38 +136,33 @@ class ShardedLearner(Learner):
         return self._remembered
 
     def take(
-        self, weights: Mapping[str, Tensor] | None, remembered: Mapping[str, Tensor], shapes: Mapping[str, list[int]]
+        self, weights: Mapping[str, Tensor] | None, remembered: Mapping[str, Tensor], specs: TensorSpecs | None
     ) -> None:
-        # A moving average, which a run without shards may have kept, has nobody to go on with it here.
-        remembered = {name: tensor for name, tensor in remembered.items() if not name.startswith(EMA)}
-        shapes = {name: shape for name, shape in shapes.items() if not name.startswith(EMA)}
         whole: dict[str, Tensor] = {}
         if self.ranks.is_first:
             if weights is not None:
                 self.whole_model.load_state_dict(weights)
-            check_optimizer_tensors(self.optimizer, self.model.named_parameters(), remembered)
             whole = self.whole_model.state_dict()
-        parameters = dict(self.model.named_parameters())
         with self._collective():
             for name, part in self.model.state_dict().items():
-                part.copy_(self._cut(whole.get(name), like=part))
-            for full_name, shape in shapes.items():
-                key, _, name = full_name.partition("/")
-                tensor, parameter = remembered.get(full_name), parameters[name]
-                if shape == list(parameter.shape):
-                    value = self._cut(tensor, like=parameter)
-                else:  # a count
-                    value = self._received(tensor, shape)
-                    self.ranks.spread([value])
-                self.optimizer.state[parameter][key] = value
+                self._put(part, whole.get(name, torch.empty(part.shape, device="meta")))
+            if specs is None:
+                return
+            # A moving average, which a run without shards may have kept, has nobody to go on with it here.
+            names = [name for name in specs if not name.startswith(EMA)]
+            tensors = {name: remembered.get(name, empty(specs[name], torch.device("meta"))) for name in names}
+            load_optimizer_tensors(self.optimizer, self.model.named_parameters(), tensors, put=self._put)
 
-    def _cut(self, whole: Tensor | None, *, like: Tensor) -> Tensor:
-        """This rank's part of a tensor that the first rank has."""
-        assert isinstance(like, DTensor)
-        return distribute_tensor(self._received(whole, like.shape), like.device_mesh, like.placements)
-
-    def _received(self, whole: Tensor | None, shape: Sequence[int]) -> Tensor:
-        return torch.empty(shape, device=self.device) if whole is None else whole.to(self.device, copy=True)
+    def _put(self, own: Tensor, whole: Tensor) -> None:
+        """Write into each rank's `own` tensor, or its part of one, what the first rank has; the others' has no data."""
+        received = torch.empty(whole.shape, dtype=own.dtype, device=self.device)
+        if not whole.is_meta:
+            received.copy_(whole)
+        if isinstance(own, DTensor):
+            own.copy_(distribute_tensor(received, own.device_mesh, own.placements))
+        else:
+            self.ranks.spread([received])
+            own.copy_(received)
 
 
 def _whole(tensor: Tensor) -> Tensor:

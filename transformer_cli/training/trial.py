@@ -27,9 +27,10 @@ from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.environment import folder_named
 from transformer_cli.errors import DivergedError, EnvironmentFault
+from transformer_cli.models.memory import is_out_of_memory
 from transformer_cli.schema import TrainConfig
 from transformer_cli.training.checkpoints import CHECKPOINTS
-from transformer_cli.training.learner import Learner, is_out_of_memory
+from transformer_cli.training.learner import Learner
 from transformer_cli.training.run_directory import run_name
 from transformer_cli.training.schedules import build_schedule
 
@@ -145,9 +146,13 @@ class Trial:
         return _n_bytes(weights) + remembered + sum(len(tokenizer.model_bytes) for tokenizer in sides.values())
 
     def least_bytes(self, n_tokens: int) -> int:
-        """What an update takes at the very least: weights, gradients, two moments, and the logits with theirs."""
+        """What an update takes at the very least: weights, gradients, the optimizer's state, the logits with theirs."""
         weights = _n_bytes(iter(self.learner.model.parameters()))
-        return 4 * weights + 2 * n_tokens * self.tokenizers.n_outputs * 4
+        return (
+            2 * weights
+            + _n_bytes(iter(self.learner.remembered().values()))
+            + 2 * n_tokens * self.tokenizers.n_outputs * 4
+        )
 
 
 def worst_shapes(longest: int, max_tokens: int) -> list[Shape]:
