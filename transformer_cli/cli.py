@@ -302,7 +302,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         _abandon_stdout()
         return _fail(_describe(error), EnvironmentFault.exit_code)
     except Exception as error:
-        return _fail(f"internal error ({type(error).__name__}), please report: {_crash_report(arguments)}", 70)
+        fault = as_fault(error, arguments)
+        return _fail(str(fault), fault.exit_code)
+
+
+def as_fault(error: Exception, arguments: Sequence[str]) -> TfmError:
+    """`error` as the one line that a user reads, and its exit status; a bug of ours is kept in a file."""
+    if isinstance(error, TfmError):
+        return error
+    if isinstance(error, OSError):
+        return EnvironmentFault(_describe(error))
+    return TfmError(f"internal error ({type(error).__name__}), please report: {_crash_report(arguments)}")
 
 
 def _run(arguments: list[str]) -> int:
@@ -355,11 +365,9 @@ def _run_command(name: str, arguments: list[str]) -> int:
     if command.multirun and parsed.multirun:
         if parsed.cfg:
             raise ConfigError("--cfg: prints one config, and --multirun makes several. Leave one of them out")
-        if flags:
-            raise ConfigError(f"--multirun: takes no other flag. Write {next(iter(flags))}=VALUE instead")
         from transformer_cli import multirun
 
-        multirun.launch(name, parsed.overrides, user_dir)
+        multirun.launch(name, parsed.overrides, user_dir, flags)
         return 0
     config = configs.load_config(name, parsed.overrides, flags=flags, user_dir=user_dir)
     if parsed.cfg:
@@ -455,7 +463,7 @@ def _abandon_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _crash_report(arguments: list[str]) -> str:
+def _crash_report(arguments: Sequence[str]) -> str:
     with tempfile.NamedTemporaryFile(
         "w", prefix="tfm-crash-", suffix=".txt", delete=False, encoding="utf-8", errors="backslashreplace"
     ) as file:

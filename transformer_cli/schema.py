@@ -25,10 +25,11 @@ def _check(key: str, value: float | None, low: float, high: float = math.inf, *,
         raise ConfigError(f"{key}={value}: out of range. Choose a value of {wanted}")
 
 
-def _check_name(key: str, value: str) -> None:
+def _check_name(key: str, value: str, also: str = "") -> None:
     """Refuse what cannot be part of a file name."""
-    if value != MISSING and not re.fullmatch(r"\w[\w.+-]*", value):
-        raise ConfigError(f"{key}={value!r}: becomes part of a file name. Use letters, digits and . _ + - only")
+    if value != MISSING and not re.fullmatch(rf"\w[\w.+{also}-]*", value):
+        marks = " ".join((".", "_", "+", *also, "-"))
+        raise ConfigError(f"{key}={value!r}: becomes part of a file name. Use letters, digits and {marks} only")
 
 
 def _model_names(value: Any) -> str | list[str] | None:
@@ -565,7 +566,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         _check("seed", self.seed, 0, 2**31 - 1)
         if self.name is not None:
-            _check_name("name", self.name)
+            _check_name("name", self.name, also="=,")  # names of a sweep's runs have both
         if self.name == "latest":
             raise ConfigError("name=latest: is the link to the newest run. Choose another name")
         self._refuse_another_task()

@@ -90,10 +90,10 @@ def run(config: EvaluateConfig) -> None:
 
 def report_test_set(
     path: Path, test: ParallelText, decode: DecodeConfig, *, name: str, device: torch.device, seed: int
-) -> None:
+) -> list[Score]:
     """What `tfm train` does at its end: the same scores, of the model file that it shipped."""
     models, test_set = [read_model(path)], TestSet(name, test.sources, [test.targets])
-    report([path], models, test_set, decode, device, seed=seed, saved_as=default_file(path, models, test_set))
+    return report([path], models, test_set, decode, device, seed=seed, saved_as=default_file(path, models, test_set))
 
 
 def report(
@@ -107,7 +107,7 @@ def report(
     saved_as: Path | None,
     as_json: bool = False,
     whole_machine: bool = False,
-) -> None:
+) -> list[Score]:
     """Translate, save the translations, and print the scores to stdout."""
     check_line_counts(test.sources, test.references)
     hypotheses = translate(models, test, decode, device, seed=seed, whole_machine=whole_machine)
@@ -118,11 +118,12 @@ def report(
     if as_json:
         facts = {"model": names, "test_set": test.name, "lines": len(hypotheses), "hypotheses": str(saved_as)}
         print(json.dumps(as_dict(scores, **facts), indent=2))
-        return
+        return scores
     print(f"{test.name}, {len(hypotheses):,} lines, {names}")
     print("\n".join(text_lines(scores)), flush=True)  # before we speak as if they had arrived
     if saved_as is not None:
         LOGGER.info("translations: %s", saved_as)
+    return scores
 
 
 def translate(

@@ -74,6 +74,7 @@ class TrainResult:
     model_path: Path  # of the model that is shipped
     dev_score: float  # its train.best_metric: BLEU, or nats per target token
     step: int  # the last one
+    is_new: bool = True  # False: the run had ended before it was asked for
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def train(
         ranks.share("finished", "finished" if result is not None else "")
         if result is not None:
             LOGGER.info("%s: already finished at step %d; raise train.max_steps to go on", run_dir, result.step)
-            return result
+            return replace(result, is_new=False)
         require_room(store, config.train, run.learner.whole_model)
         write_config(config, run_dir)  # not before: a start that is refused changes nothing
         with run.at_work():
