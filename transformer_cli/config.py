@@ -198,6 +198,19 @@ def check_overrides(command: str, overrides: Sequence[str], user_dir: Path | Non
             raise ConfigError(f"{key}: no corpus is chosen. Add data=NAME (choices: {', '.join(choices_of('data'))})")
 
 
+def values_of(overrides: Sequence[str]) -> dict[str, Any]:
+    """Key → value of `overrides`. Raises ConfigError for a key with two values: the last would win in silence."""
+    found: dict[str, Any] = {}
+    for text in overrides:
+        override = parse_override(text)
+        key, value = override.key_or_group, override.value()
+        value = getattr(value, "text", value)  # of a quoted string
+        if key in found and str(found[key]) != str(value):
+            raise ConfigError(f"{quoted(text)}: {key} is given twice, with different values. Leave one of them out")
+        found[key] = value
+    return found
+
+
 def parse_override(text: str) -> Override:
     if "=" not in text and not text.startswith("~"):
         raise ConfigError(f"{quoted(text)}: not a flag and not a key=value override. Write key=value")
