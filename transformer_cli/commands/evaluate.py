@@ -20,7 +20,7 @@ from transformer_cli.data.download import fetch
 from transformer_cli.data.lines import read_lines
 from transformer_cli.data.prepare import prepare
 from transformer_cli.decoding.ctranslate2 import CTranslate2Translator
-from transformer_cli.decoding.exported import Exported, locate_export
+from transformer_cli.decoding.exported import Exported, chosen_engine, locate_export
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
 from transformer_cli.evaluation.metrics import Score, check_line_counts, score
@@ -62,8 +62,8 @@ def run(config: EvaluateConfig) -> None:
         raise EnvironmentFault("standard output: closed. Open it, for the scores to be printed")
     device = choose_device(config.device)
     models: Sequence[Scored]
-    if config.engine is Engine.ctranslate2:
-        exported = locate_export(config.checkpoint, program=config.engine.name)
+    if chosen_engine(config.engine, config.checkpoint) is Engine.ctranslate2:
+        exported = locate_export(config.checkpoint, program=Engine.ctranslate2.name)
         paths, models = [exported.directory], [exported]
     else:
         paths = locate_models(config.checkpoint, config.runs)
