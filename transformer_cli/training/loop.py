@@ -57,7 +57,7 @@ from transformer_cli.training.resuming import (
     share_checkpoint,
     warn_of_other_environment,
 )
-from transformer_cli.training.run_directory import write_config
+from transformer_cli.training.run_directory import LOG_FILE, write_config
 from transformer_cli.training.saver import Saver
 from transformer_cli.training.schedules import build_schedule
 from transformer_cli.training.signals import StopNow, StopRequest
@@ -96,7 +96,7 @@ def train(
     number for too long; EnvironmentFault for what disk, memory or another rank does; and what the store raises.
     """
     ranks = ranks or Ranks(StopRequest())
-    with log_file(run_dir / "tfm.log"):
+    with log_file(run_dir / LOG_FILE):
         store = CheckpointStore(run_dir)
         store.sweep()
         checkpoint = find_checkpoint(store, config.resume)
