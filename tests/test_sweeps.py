@@ -225,7 +225,7 @@ def returned(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     plugin = ModuleType("hydra_plugins.of_a_test")
     plugin.OptimisingSweeper = OptimisingSweeper  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, plugin.__name__, plugin)
-    OptimisingSweeper.__module__ = plugin.__name__
+    OptimisingSweeper.__module__, OptimisingSweeper.__qualname__ = plugin.__name__, "OptimisingSweeper"
     node = {"_target_": f"{plugin.__name__}.OptimisingSweeper", "max_batch_size": None}
     ConfigStore.instance().store(group="hydra/sweeper", name="optimising", node=node)
     plugins.register(OptimisingSweeper)
