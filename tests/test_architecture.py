@@ -25,10 +25,11 @@ ORDER = [
     "registry",
     "errors",
 ]
-# Beside the order: `completion` and `multirun` belong to cli, `logs` to nobody.
+# Beside the order: `completion`, `multirun` and `sweeps` belong to cli, `logs` to nobody.
 ROOM = {
     "completion": "cli",
     "multirun": "cli",
+    "sweeps": "cli",
     "logs": "errors",
     "files": "errors",
     "environment": "errors",

@@ -474,7 +474,7 @@ def test_json_tells_all(capsys: pytest.CaptureFixture[str]) -> None:
     ("words", "message"),
     [
         (["nonsense"], "subject: Invalid value 'nonsense', expected one of [machine, train,"),
-        ([], "subject: not set"),
+        ([], "`tfm bench`: no subject given. Name one: machine, train, loss,"),
         (["train", "rounds=0"], "rounds=0: out of range"),
         (["train", "n_updates=0"], "n_updates=0: out of range"),
         (["train", "train.tokens_per_batch=auto"], "train.tokens_per_batch=auto: "),

@@ -160,3 +160,77 @@ def test_E10_a_bug_of_ours_is_one_line_that_names_a_report(tmp_path: Path, monke
     report = Path(line.rsplit(": ", 1)[1]).read_text(encoding="utf-8")
     assert "secret detail" in report
     assert "tfm train seed=3" in report
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (["train", "--name", "a", "name=b"], ["name=b: contradicts --name 'a'"]),
+        (["train", "-m", "--name", "a", "name=b,c"], ["name=", "contradicts --name 'a'"]),
+        (["translate", "--beam", "2", "decode.beam_size=4"], ["decode.beam_size=4: contradicts --beam '2'"]),
+        (["translate", "--overwrite", "overwrite=false"], ["overwrite=False: contradicts --overwrite"]),
+        (["translate", "--checkpoint", "a", "--checkpoint", "b", "checkpoint=[a,c]"], ["contradicts --checkpoint"]),
+        (["attention", "a b", "sentence=c"], ["sentence=c: contradicts the sentence 'a b'"]),
+        (["translate", "--beam", "2", "--beam", "4"], ["--beam: given twice, as '2' and '4'"]),
+        (["bench", "decode", "--checkpoint", "a", "--checkpoint", "b"], ["--checkpoint: given twice"]),
+        (["export", "ctranslate2", "--output", "o", "--checkpoint", "a", "--checkpoint", "b"], ["names several"]),
+        (["train", "seed=1", "model=tiny", "seed=2"], ["'seed=2': seed is given twice"]),
+        (["train", "model=base", "model=tiny"], ["'model=tiny': model is given twice"]),
+    ],
+)
+def test_two_values_for_one_key_are_refused(tmp_path: Path, command: list[str], says: list[str]) -> None:
+    refused(command, tmp_path, code=2, says=says)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--name", "a", "name=a", "--name", "a", "name='a'"],
+        ["--device", "cpu", "device=cpu"],
+        ["--name", "7", "name=7"],
+        ["model=tiny", "model=tiny"],
+    ],
+)
+def test_one_value_may_be_given_twice(tmp_path: Path, words: list[str]) -> None:
+    assert run(["train", "--cfg", *words], tmp_path).code == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (["evaluate", "test.en"], ["'test.en'", "--source and --reference"]),
+        (["score", "a", "b"], ["'a'", "--source and --translation"]),
+        (["classify", "What is this?"], ["'What is this?'", "--input"]),
+        (["embed", "lines.txt"], ["'lines.txt'", "--input"]),
+        (["average", "runs/a", "runs/b"], ["'runs/a'", "--checkpoint"]),
+        (["train", "big"], ["'big'", "key=value"]),
+    ],
+)
+def test_a_word_on_its_own_is_told_where_text_comes_from(tmp_path: Path, command: list[str], says: list[str]) -> None:
+    refused(command, tmp_path, code=2, says=says)
+
+
+def test_a_path_with_an_equals_sign_is_an_argument(tmp_path: Path) -> None:
+    incident = "runs/abc-seed=1/incidents/step-00000003"
+    refused(["replay", incident], tmp_path, code=4, says=[incident])
+
+
+def test_prepare_takes_the_command_line_of_train_and_tells_what_it_does_not_use(tmp_path: Path) -> None:
+    write(tmp_path / "corpus.en", sentences(60, seed=1))
+    write(tmp_path / "corpus.de", sentences(60, seed=2))
+    ran = run(["prepare", *TRAIN[1:], "data.train=corpus", "--name", "run", "model=small"], tmp_path)
+    assert ran.code == 0, ran.err.decode()
+    first = ran.err.decode().split("\n")[0]
+    assert first.startswith("not used by `tfm prepare`: name, device, decode")
+    assert "model" in first
+    assert "data" not in first
+    assert run([*TRAIN, "data.train=corpus"], tmp_path).code == 0
+    assert len(list((tmp_path / "data" / "files").glob("prepared-*"))) == 1  # the same
+
+
+def test_prepare_uses_the_corpus_of_an_experiment_and_knows_its_keys(tmp_path: Path) -> None:
+    ran = run(["prepare", "experiment=sst2", "--cfg"], tmp_path)
+    assert b"  name: sst2\n" in ran.out
+    refused(["prepare", "model.d_modle=3"], tmp_path, code=2, says=["did you mean `model.d_model`?"])
+    # Which `tfm train` would refuse, as its model has one vocabulary: an older command line for an own model.
+    assert run(["prepare", "data.tokenizer.joint=false", "--cfg"], tmp_path).code == 0

@@ -271,7 +271,10 @@ def test_what_is_no_incident_is_refused(incident: Path, damage: bytes | None) ->
 
 def test_tfm_replay_without_a_folder_asks_for_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["replay"]) == 2
-    assert capsys.readouterr().err == "tfm: error: incident: not set. Give it as incident=VALUE\n"
+    assert capsys.readouterr().err == (
+        "tfm: error: `tfm replay`: no incident given."
+        " Name the folder that a diverged run has left, as runs/NAME/incidents/step-00001204\n"
+    )
 
 
 def test_a_second_incident_at_the_same_step_takes_the_place_of_the_first(

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import os
 import pickle
 import random
 import zipfile
@@ -15,7 +16,8 @@ import safetensors.torch
 import torch
 
 from tests.toy_run import CPU, model_file, packed, tokenizer
-from transformer_cli.errors import CheckpointError
+from transformer_cli.decoding.exported import chosen_engine, locate_export
+from transformer_cli.errors import CheckpointError, ConfigError
 from transformer_cli.models.file import (
     ModelFile,
     locate_model,
@@ -24,6 +26,7 @@ from transformer_cli.models.file import (
     unpack_model,
     write_model,
 )
+from transformer_cli.schema import Engine
 
 SOURCE_BS = torch.tensor([[5, 6, 7, 3], [8, 9, 3, 0]])
 TARGET_BT = torch.tensor([[2, 5, 6], [2, 7, 0]])
@@ -263,6 +266,45 @@ class TestLocateModel:
 
     def test_nothing_means_the_newest_run(self, run: Path) -> None:
         assert locate_model(None, str(run.parent)).resolve() == run / "checkpoints/step-00000200/model.safetensors"
+
+    @pytest.mark.parametrize("what", ["dangling", "gone", "empty"])
+    def test_without_the_newest_run_the_next_newest_with_a_model_is_used_and_named(
+        self, run: Path, caplog: pytest.LogCaptureFixture, what: str
+    ) -> None:
+        runs = run.parent
+        for name, time in (("older", 10), ("newer", 30), ("newer too", 30), ("m.hf", 50)):
+            os.utime(self.touch(runs / name / "model.safetensors"), (time, time))
+        self.touch(runs / "none" / "tfm.log")
+        (runs / "m.hf" / "export.json").write_text('{"program": "huggingface"}')
+        run.rename(runs.parent / "moved")
+        if what == "gone":
+            (runs / "latest").unlink()
+        if what == "empty":
+            run.mkdir()
+        with caplog.at_level("INFO", "tfm"):
+            assert locate_model(None, str(runs)) == runs / "newer too" / "model.safetensors"
+        assert f"using {runs}/newer too," in caplog.text
+
+    @pytest.mark.parametrize("name", ["", "model.bin"])
+    @pytest.mark.parametrize("program", ["ctranslate2", "huggingface"])
+    def test_an_export_is_named_as_one(self, tmp_path: Path, program: str, name: str) -> None:
+        (tmp_path / "out").mkdir()
+        self.touch(tmp_path / "out" / "model.bin")
+        (tmp_path / "out" / "export.json").write_text(json.dumps({"program": program}))
+        with pytest.raises(CheckpointError, match=rf"out: was exported for {program}, which .* Choose the run"):
+            locate_model(str(tmp_path / "out" / name), "runs")
+
+    def test_the_engine_follows_the_folder(self, run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        (tmp_path / "m.ct2").mkdir()
+        (tmp_path / "m.ct2" / "export.json").write_text('{"program": "ctranslate2"}')
+        with caplog.at_level("INFO", "tfm"):
+            assert chosen_engine(None, str(tmp_path / "m.ct2")) is Engine.ctranslate2
+        assert "m.ct2: was exported for CTranslate2, so engine=ctranslate2" in caplog.text
+        assert chosen_engine(None, str(run)) is Engine.tfm
+        assert chosen_engine(None, None) is Engine.tfm
+        assert chosen_engine(Engine.tfm, str(tmp_path / "m.ct2")) is Engine.tfm
+        with pytest.raises(ConfigError, match=r"`tfm export ctranslate2 --checkpoint .*copy --output NAME`"):
+            locate_export(str(run), program="ctranslate2")
 
     def test_what_is_not_there_is_named(self, tmp_path: Path) -> None:
         with pytest.raises(CheckpointError, match=r"runs/latest: no trained model\. Train one with `tfm train`"):

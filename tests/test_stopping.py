@@ -1,5 +1,6 @@
 """Stopping when the system asks, and going on as if nothing had been."""
 
+import fcntl
 import logging
 import os
 import signal
@@ -16,6 +17,7 @@ import yaml
 from tests.toy_run import CPU, MODEL, config, metrics, prepared, run, sha256, tree
 from transformer_cli.config import read_yaml
 from transformer_cli.errors import CheckpointError, ConfigError, DataError, EnvironmentFault, LockedError, Stopped
+from transformer_cli.files import locked
 from transformer_cli.models.transformer import Transformer
 from transformer_cli.schema import Compile, TrainConfig
 from transformer_cli.training import resuming, run_directory
@@ -508,3 +510,65 @@ def test_languages_name_a_run_only_where_the_sides_are_swapped() -> None:
     swapped, mislabelled = named(languages=["xx", "en"]), named()
     assert swapped != mislabelled
     assert "en-xx" in swapped
+
+
+def log_of(folder: Path) -> str:
+    return (folder / "tfm.log").read_text(encoding="utf-8")
+
+
+def test_a_stop_that_was_asked_for_leaves_no_traceback_in_the_log(tmp_path: Path) -> None:
+    stop_at(3, signal.SIGTERM, tmp_path)
+    assert (
+        log_of(tmp_path)
+        .removesuffix("\n")
+        .endswith(f"INFO stopped by SIGTERM: {tmp_path}: step 3 is the newest that is saved")
+    )
+    with pytest.raises(KeyboardInterrupt), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Learner, "update", before(Learner.update, lambda *_: signal.raise_signal(signal.SIGINT)))
+        run(tmp_path)
+    assert "Traceback" not in log_of(tmp_path)
+    with pytest.raises(ZeroDivisionError), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Learner, "update", before(Learner.update, lambda *_: 1 // 0))
+        run(tmp_path)
+    assert "Traceback" in log_of(tmp_path)
+
+
+@pytest.mark.parametrize("error", [DataError("x"), KeyboardInterrupt()])
+def test_a_start_that_is_refused_leaves_no_directory(tmp_path: Path, error: BaseException) -> None:
+    settings = replace(config(), runs=str(tmp_path / "new" / "runs"), name="x")
+    with pytest.raises(type(error)), open_run(settings) as folder:
+        assert {path.name for path in folder.iterdir()} == {".lock", ".owner"}
+        raise error
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(CheckpointError), open_run(replace(settings, resume="nowhere")) as folder:
+        run(folder, replace(settings, resume="nowhere"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_start_that_is_refused_leaves_what_it_has_not_made(tmp_path: Path) -> None:
+    settings = replace(config(), runs=str(tmp_path / "runs"), name="x")
+    (tmp_path / "runs" / "x").mkdir(parents=True)
+    (tmp_path / "runs" / "y").mkdir()
+    for name, kept in (("x", [".lock", ".owner"]), ("z", ["notes"])):
+        with pytest.raises(DataError), open_run(replace(settings, name=name)) as folder:
+            if name == "z":
+                (folder / "notes").touch()
+            raise DataError("x")
+        assert set(kept) <= {path.name for path in folder.iterdir()}
+    assert (tmp_path / "runs" / "y").is_dir()
+
+
+def test_who_waited_for_a_lock_that_was_removed_takes_the_new_one(tmp_path: Path) -> None:
+    file, lockf = tmp_path / ".lock", fcntl.lockf
+
+    def slow(descriptor: Any, operation: int) -> None:  # meanwhile its holder removes it, and leaves
+        if not hasattr(slow, "done"):
+            slow.done = True  # type: ignore[attr-defined]
+            file.unlink()
+        lockf(descriptor, operation)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fcntl.lockf", slow)
+        with locked(file, wait=False) as is_held:
+            assert is_held
+            assert file.exists()

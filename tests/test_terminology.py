@@ -85,3 +85,8 @@ def test_a_line_that_is_no_term_is_named(tmp_path: Path, line: bytes, says: str)
 def test_many_terms_are_found_as_fast_as_few() -> None:
     many = terminology(*(f"word{n} next{n}" for n in range(100_000)))
     assert [term.source for term in many.find("so word5 next5 and word6 next7")] == ["word5 next5"]
+
+
+def test_an_empty_file_holds_no_terms(tmp_path: Path) -> None:
+    (tmp_path / "terms.tsv").touch()
+    assert read_terms(tmp_path / "terms.tsv").terms == []

@@ -14,6 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.conftest import ROOT
+from tests.contract import refused, run
 from tests.toy_translator import GREEDY, sentences, toy_tokenizer, translator_of
 from transformer_cli.commands import translate
 from transformer_cli.commands.translate import (
@@ -244,7 +246,26 @@ def test_a_large_input_is_read_in_pieces_that_end_with_lines() -> None:
 def test_n_best_output_names_the_line_of_each_hypothesis() -> None:
     config = TranslateConfig()
     config.decode.n_best = 2
-    assert translated(b"a\nb\n", config) == b"0 ||| a ||| 0.0000\n1 ||| b ||| 0.0000\n"
+    assert translated(b"a\nb\n", config) == b"1 ||| a ||| 0.0000\n2 ||| b ||| 0.0000\n"
+
+
+def test_the_n_best_lists_of_moses_count_from_0_and_name_the_feature() -> None:
+    # Its manual: sentence number ||| output ||| feature scores, each after its name and = ||| total.
+    config = TranslateConfig(output_format=OutputFormat.moses)
+    assert translated(b"a\nb\n", config) == (
+        b"0 ||| a ||| log_prob= 0.0000 ||| 0.0000\n1 ||| b ||| log_prob= 0.0000 ||| 0.0000\n"
+    )
+
+
+def test_a_text_on_the_command_line_is_a_line_to_translate(tmp_path: Path) -> None:
+    model = str(ROOT / "tests" / "golden" / "format-1" / "joint-post.safetensors")
+    command = ["translate", "--checkpoint", model, "device=cpu"]
+    given = run([*command, "a b"], tmp_path)
+    assert (given.code, given.out) == (0, run(command, tmp_path, stdin=b"a b\n").out)
+    (tmp_path / "news").write_text("a b\n")
+    refused([*command, "news"], tmp_path, code=2, says=["news: a file has this name", "--input"])
+    refused([*command, "a", "b"], tmp_path, code=2, says=["'b': a second text after 'a'", "in quotes"])
+    refused([*command, "a b", "--input", "news"], tmp_path, code=2, says=["--input news", "Leave one"])
 
 
 def test_D15_the_output_file_is_whole_or_absent(tmp_path: Path) -> None:

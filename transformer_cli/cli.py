@@ -6,13 +6,14 @@ import errno
 import importlib
 import io
 import os
+import re
 import shlex
 import signal
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -42,6 +43,9 @@ class Command:
     run: str  # module:function, imported only when the command runs
     flags: dict[str, Flag] = field(default_factory=dict)
     argument: Flag | None = None  # a value that needs no --name
+    needs_argument: str = ""  # what to give where there is no way without; empty: it may be left out
+    input_hint: str = ""  # where text comes from, for who writes a word on its own
+    reads: tuple[str, ...] = ()  # the groups of keys that it uses, of those that it takes; empty: all
     multirun: bool = False
 
     def load(self) -> Callable[[Any], object]:
@@ -61,6 +65,8 @@ _ONE_MODEL = Flag(
     repeated=True,  # to be refused: the last would win in silence
 )
 _BEAM = Flag("decode.beam_size", "hypotheses kept by beam search (default: 4)", int)
+_NAME = Flag("name", "name of the run directory (default: made from the config)")
+_TEXT_COMES = "Give the text on standard input, or a file with --input"
 _DEVICE = Flag("device", "auto, cpu or cuda")
 
 COMMANDS = {
@@ -68,7 +74,7 @@ COMMANDS = {
         "prepare the data, train, report BLEU; the same command resumes",
         "tfm train model=base data=wmt14_en_de",
         "transformer_cli.commands.train:run",
-        {"--name": Flag("name", "name of the run directory (default: made from the config)"), "--device": _DEVICE},
+        {"--name": _NAME, "--device": _DEVICE},
         multirun=True,
     ),
     "translate": Command(
@@ -81,8 +87,11 @@ COMMANDS = {
             "--input": Flag("input", "file to translate (default: standard input)"),
             "--output": Flag("output", "file for the translation, written whole or not at all"),
             "--overwrite": Flag("overwrite", "replace --output if it exists", bool),
-            "--n-best": Flag("decode.n_best", "translations a line, as `line ||| text ||| score`", int),
-            "--output-format": Flag("output_format", "text, or jsonl: an object a line with scores, n-best and flags"),
+            "--n-best": Flag("decode.n_best", "translations a line, as `line ||| text ||| score`, lines from 1", int),
+            "--output-format": Flag(
+                "output_format",
+                "text; jsonl: an object a line with scores, n-best and flags; or moses: its n-best lists",
+            ),
             "--prefix": Flag("prefix", "file: line n begins the translation of line n"),
             "--terms": Flag("terms", "terminology: source phrase, tab, target phrase on each line"),
             "--alignments": Flag("alignments", "file for word alignments, as `i-j`"),
@@ -91,6 +100,7 @@ COMMANDS = {
             "--strict": Flag("strict", "stop at a line that is not UTF-8", bool),
             "--device": _DEVICE,
         },
+        argument=Flag("text", "the text to translate (default: standard input)"),
     ),
     "classify": Command(
         "say the class of each line from standard input, or --input, in order",
@@ -106,6 +116,7 @@ COMMANDS = {
             "--strict": Flag("strict", "stop at a line that is not UTF-8", bool),
             "--device": _DEVICE,
         },
+        input_hint=_TEXT_COMES,
     ),
     "embed": Command(
         "make a vector of each line with a model's encoder, or find the nearest lines of a file",
@@ -122,6 +133,7 @@ COMMANDS = {
             "--strict": Flag("strict", "stop at a line that is not UTF-8", bool),
             "--device": _DEVICE,
         },
+        input_hint=_TEXT_COMES,
     ),
     "evaluate": Command(
         "report BLEU, chrF and TER on the test set; accuracy and F1; or perplexity",
@@ -136,6 +148,7 @@ COMMANDS = {
             "--json": Flag("json", "print JSON", bool),
             "--device": _DEVICE,
         },
+        input_hint="Name files with --source and --reference",
     ),
     "score": Command(
         "say how likely a model finds translations that are given, or lines of text",
@@ -149,6 +162,7 @@ COMMANDS = {
             "--strict": Flag("strict", "stop at a line that is not UTF-8", bool),
             "--device": _DEVICE,
         },
+        input_hint="Name files with --source and --translation, or give source<TAB>translation on standard input",
     ),
     "attention": Command(
         "draw where a model looks while it translates a sentence",
@@ -199,17 +213,20 @@ COMMANDS = {
             "--output": Flag("output", "file for the model, written whole or not at all"),
             "--overwrite": Flag("overwrite", "replace --output if it exists", bool),
         },
+        input_hint="Name models with --checkpoint",
     ),
     "prepare": Command(
         "download, verify, clean, train the tokenizer and encode, without training",
         "tfm prepare data=multi30k_en_de",
         "transformer_cli.commands.prepare:run",
+        {"--name": _NAME, "--device": _DEVICE},
+        reads=("data", "encoder", "experiment"),
     ),
     "doctor": Command(
         "check the text, memory, time and disk of a training run before it starts",
         "tfm doctor model=base data=wmt14_en_de",
         "transformer_cli.commands.doctor:run",
-        {"--json": Flag("json", "print JSON", bool), "--device": _DEVICE},
+        {"--json": Flag("json", "print JSON", bool), "--name": _NAME, "--device": _DEVICE},
     ),
     "bench": Command(
         "measure speed on this machine, beside rivals",
@@ -221,6 +238,7 @@ COMMANDS = {
             "--device": _DEVICE,
         },
         argument=Flag("subject", "machine, train, loss, attention, data, start, decode or layers"),
+        needs_argument="Name one: machine, train, loss, attention, data, start, decode or layers",
     ),
     "export": Command(
         "write a model for CTranslate2 or Hugging Face transformers, and compare what they say",
@@ -240,8 +258,21 @@ COMMANDS = {
         "transformer_cli.commands.replay:run",
         {"--device": _DEVICE},
         argument=Flag("incident", "folder that a diverged run has left"),
+        needs_argument="Name the folder that a diverged run has left, as runs/NAME/incidents/step-00001204",
     ),
 }
+
+
+class _Once(argparse.Action):
+    """Keeps a value, and refuses another one for the same flag: the last would win in silence."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option: str | None = None) -> None:
+        before = getattr(namespace, self.dest)
+        if before is not None and before != values:
+            raise ConfigError(
+                f"{option}: given twice, as {quoted(str(before))} and {quoted(str(values))}. Leave one out"
+            )
+        setattr(namespace, self.dest, values)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -302,9 +333,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         _abandon_stdout()
         return _fail(_describe(error), EnvironmentFault.exit_code)
     except Exception as error:
-        if _is_out_of_memory(error):
-            return _fail(f"out of memory ({type(error).__name__}). {_FOR_LESS_MEMORY}", EnvironmentFault.exit_code)
-        return _fail(f"internal error ({type(error).__name__}), please report: {_crash_report(arguments)}", 70)
+        fault = as_fault(error, arguments)
+        return _fail(str(fault), fault.exit_code)
+
+
+def as_fault(error: Exception, arguments: Sequence[str]) -> TfmError:
+    """`error` as the one line that a user reads, and its exit status; a bug of ours is kept in a file."""
+    if isinstance(error, TfmError):
+        return error
+    if isinstance(error, OSError):
+        return EnvironmentFault(_describe(error))
+    if _is_out_of_memory(error):
+        return EnvironmentFault(f"out of memory ({type(error).__name__}). {_FOR_LESS_MEMORY}")
+    return TfmError(f"internal error ({type(error).__name__}), please report: {_crash_report(arguments)}")
 
 
 _FOR_LESS_MEMORY = "Free some, choose another device=, or lower decode.batch_tokens or train.tokens_per_batch"
@@ -345,9 +386,8 @@ def _run_command(name: str, arguments: list[str]) -> int:
         return 0
     parsed = parser.parse_intermixed_args(arguments)
     flags = {flag.key: value for option, flag in command.flags.items() if (value := _value(parsed, option)) is not None}
-    # No key has a blank in it, but a sentence may have a = sign.
-    bare = [word for word in parsed.overrides if "=" not in word or " " in word.partition("=")[0]]
-    if command.argument and bare:
+    bare = _bare_words(parsed.overrides)
+    if bare and command.argument:
         if len(bare) > 1:
             raise ConfigError(
                 f"{quoted(bare[1])}: a second {command.argument.key} after {quoted(bare[0])}."
@@ -355,6 +395,8 @@ def _run_command(name: str, arguments: list[str]) -> int:
             )
         flags[command.argument.key] = bare[0]
         parsed.overrides.remove(bare[0])
+    elif bare and command.input_hint:
+        raise ConfigError(f"{quoted(bare[0])}: `tfm {name}` takes no word on its own. {command.input_hint}")
 
     # Read when torch is loaded. Threads that spin for long while they wait are slow as soon as another program wants
     # their core; threads that sleep at once are slow on a quiet machine: spin for a little (benchmarks/threads.md).
@@ -365,22 +407,51 @@ def _run_command(name: str, arguments: list[str]) -> int:
     from transformer_cli import logs
 
     user_dir = Path(parsed.config_dir) if parsed.config_dir else None
+    given = configs.values_of(parsed.overrides)
+    _refuse_contradictions(command, flags, given)
+    if command.argument and command.needs_argument and command.argument.key not in {**flags, **given}:
+        raise ConfigError(f"`tfm {name}`: no {command.argument.key} given. {command.needs_argument}")
     if command.multirun and parsed.multirun:
         if parsed.cfg:
             raise ConfigError("--cfg: prints one config, and --multirun makes several. Leave one of them out")
-        if flags:
-            raise ConfigError(f"--multirun: takes no other flag. Write {next(iter(flags))}=VALUE instead")
         from transformer_cli import multirun
 
-        multirun.launch(name, parsed.overrides, user_dir)
+        multirun.launch(name, parsed.overrides, user_dir, flags)
         return 0
     config = configs.load_config(name, parsed.overrides, flags=flags, user_dir=user_dir)
     if parsed.cfg:
         print(configs.to_yaml(config), end="")
         return 0
     logs.start()
+    _tell_unused(name, [*given, *flags])
     command.load()(config)
     return 0
+
+
+def _bare_words(words: Sequence[str]) -> list[str]:
+    """Those that are no override: no key has a blank or a slash in it, but a sentence or a path may have a = sign."""
+    return [word for word in words if not word.startswith("hydra/") and not re.match(r"[^\s/]*=", word)]
+
+
+def _refuse_contradictions(command: Command, flags: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a key that a flag and an override give different values: one would win in silence."""
+    for key in given.keys() & flags.keys():
+        flag, override = (
+            value[0] if isinstance(value, list) and len(value) == 1 else value for value in (flags[key], given[key])
+        )
+        if flag != override and str(flag) != str(override):
+            names = [option for option, one in command.flags.items() if one.key == key]
+            who = names[0] if names else f"the {key}"
+            raise ConfigError(f"{key}={override}: contradicts {who} {quoted(str(flag))}. Leave one of them out")
+
+
+def _tell_unused(name: str, keys: Sequence[str]) -> None:
+    """One line on what is for other commands, of the keys that were given."""
+    from transformer_cli.logs import LOGGER
+
+    reads = COMMANDS[name].reads
+    if unused := [key for key in keys if reads and key.partition(".")[0] not in reads]:
+        LOGGER.info("not used by `tfm %s`: %s", name, ", ".join(unused))
 
 
 def _parser(name: str) -> _Parser:
@@ -393,17 +464,20 @@ def _parser(name: str) -> _Parser:
         add_help=False,
     )
     if command.argument:
-        parser.usage = f"tfm {name} {command.argument.key.upper()} [flags] [key=value ...]"
+        word = command.argument.key.upper()
+        parser.usage = f"tfm {name} {word if command.needs_argument else f'[{word}]'} [flags] [key=value ...]"
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="config overrides, as model=big or seed=7")
     for option, flag in command.flags.items():
         if flag.kind is bool:
             parser.add_argument(option, action="store_true", default=None, help=flag.help)
         else:
-            action = "append" if flag.repeated else "store"
+            action: Any = "append" if flag.repeated else _Once
             metavar = "N" if flag.kind is int else option.strip("-").upper()
             parser.add_argument(option, action=action, type=flag.kind, metavar=metavar, help=flag.help)
     parser.add_argument("--cfg", action="store_true", help="print the resolved config and stop")
-    parser.add_argument("--config-dir", metavar="DIR", help="folder with your own YAML files, laid out as ours")
+    parser.add_argument(
+        "--config-dir", action=_Once, metavar="DIR", help="folder with your own YAML files, laid out as ours"
+    )
     if command.multirun:
         parser.add_argument("-m", "--multirun", action="store_true", help="one run for each combination of a,b values")
     parser.add_argument("-h", "--help", action="store_true", help="print this and stop")
@@ -468,7 +542,7 @@ def _abandon_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _crash_report(arguments: list[str]) -> str:
+def _crash_report(arguments: Sequence[str]) -> str:
     with tempfile.NamedTemporaryFile(
         "w", prefix="tfm-crash-", suffix=".txt", delete=False, encoding="utf-8", errors="backslashreplace"
     ) as file:

@@ -100,7 +100,7 @@ def load_config(
         with initialize_config_dir(str(config_dir()), version_base="1.3"):
             config = compose(command, arguments)
     except (HydraException, OmegaConfBaseException) as error:
-        raise _as_config_error(error, SCHEMAS[command]) from error
+        raise as_config_error(error, SCHEMAS[command]) from error
     return to_schema(config, SCHEMAS[command], flags=flags)
 
 
@@ -112,7 +112,7 @@ def hydra_arguments(command: str, overrides: Sequence[str], user_dir: Path | Non
     register_schemas()
     # Not as_uri(): Hydra does not decode the %20 of a blank.
     kept = [text for text in map(_without_null, overrides) if text]
-    search_path = [f"hydra.searchpath=[{_quoted_for_hydra(f'file://{user_dir.resolve()}')}]"] if user_dir else []
+    search_path = [f"hydra.searchpath=[{quoted_for_hydra(f'file://{user_dir.resolve()}')}]"] if user_dir else []
     return [*search_path, *kept]
 
 
@@ -138,7 +138,7 @@ def to_schema(config: DictConfig, schema: type, *, flags: Mapping[str, Any] | No
             raise ConfigError(f"{missing[0]}: not set. Give it as {missing[0]}=VALUE")
         return OmegaConf.to_object(config)
     except OmegaConfBaseException as error:
-        raise _as_config_error(error, schema) from error
+        raise as_config_error(error, schema) from error
 
 
 def to_plain(config: Any) -> dict[str, Any]:
@@ -162,7 +162,7 @@ def from_plain(schema: type, plain: Mapping[str, Any]) -> Any:
         _refuse_strangers(config, schema, root=schema)
         return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), config))
     except OmegaConfBaseException as error:
-        raise _as_config_error(error, schema) from error
+        raise as_config_error(error, schema) from error
 
 
 def _renamed(plain: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -196,6 +196,19 @@ def check_overrides(command: str, overrides: Sequence[str], user_dir: Path | Non
         group = key.split(".")[0]
         if group == "data" and command == "evaluate" and not any(other.startswith("data=") for other in overrides):
             raise ConfigError(f"{key}: no corpus is chosen. Add data=NAME (choices: {', '.join(choices_of('data'))})")
+
+
+def values_of(overrides: Sequence[str]) -> dict[str, Any]:
+    """Key → value of `overrides`. Raises ConfigError for a key with two values: the last would win in silence."""
+    found: dict[str, Any] = {}
+    for text in overrides:
+        override = parse_override(text)
+        key, value = override.key_or_group, override.value()
+        value = getattr(value, "text", value)  # of a quoted string
+        if key in found and str(found[key]) != str(value):
+            raise ConfigError(f"{quoted(text)}: {key} is given twice, with different values. Leave one of them out")
+        found[key] = value
+    return found
 
 
 def parse_override(text: str) -> Override:
@@ -360,7 +373,7 @@ def _refuse_interpolations(value: object, key: str) -> None:
         _refuse_interpolations(child, f"{key}.{name}" if key else str(name))
 
 
-def _as_config_error(error: Exception, schema: type) -> ConfigError:
+def as_config_error(error: Exception, schema: type) -> ConfigError:
     """Hydra's and OmegaConf's many-line messages as one line that names the key."""
     cause: BaseException = error
     while not isinstance(cause, OmegaConfBaseException) and cause.__cause__ is not None:
@@ -387,7 +400,7 @@ def _literal(value: Any) -> Any:
     return value.replace("${", "\\${") if isinstance(value, str) else value
 
 
-def _quoted_for_hydra(text: str) -> str:
+def quoted_for_hydra(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 

@@ -355,8 +355,20 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
 
     Without `wait`, raises BlockingIOError while another process holds it. It does not keep a process from itself.
     """
-    with open(path, "ab", opener=open_no_link) as file:
-        yield _lock(file, path, wait=wait)
+    while True:
+        with open(path, "ab", opener=open_no_link) as file:
+            is_held = _lock(file, path, wait=wait)
+            if _is_at(file, path):
+                yield is_held
+                return
+
+
+def _is_at(file: BinaryIO, path: Path) -> bool:
+    """Whether `path` still names the open `file`: who held the lock may have removed it meanwhile."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _lock(file: BinaryIO, path: Path, *, wait: bool) -> bool:

@@ -1,31 +1,232 @@
 """`-m`: Hydra itself runs the sweep, so that its launchers and sweepers work unchanged."""
 
+import json
 import os
+import shutil
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from itertools import count, islice, product
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import hydra
-from omegaconf import DictConfig
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from transformer_cli import config as configs
 from transformer_cli import logs
+from transformer_cli.errors import ConfigError, ElsewhereError, EnvironmentFault, Stopped, quoted
+from transformer_cli.files import faults, make_folder, write_whole
+from transformer_cli.sweeps import RECORD_FILE, RESULTS_FILE, SweepRun, as_json, read_records, run_name, table, value_of
+
+if TYPE_CHECKING:  # imports torch
+    from transformer_cli.commands.train import Trained
+
+SWEEP_DIR = "hydra.sweep.dir"
+MOST_CHECKED = 100  # combinations, of a quarter of a second each
 
 
-def launch(command: str, overrides: Sequence[str], user_dir: Path | None) -> None:
-    """Start one job for each combination of the `a,b,c` values in `overrides`."""
+class _RunFailed(Exception):
+    """Tells a sweeper that a run has no score; its record says why."""
+
+
+class _Abort(BaseException):
+    """Somebody has stopped a run, and with it the sweep. Hydra would go on with the next one after an Exception."""
+
+
+def launch(command: str, overrides: Sequence[str], user_dir: Path | None, flags: Mapping[str, Any]) -> None:
+    """Start one job for each combination of the `a,b,c` values in `overrides`; print the table of their scores.
+
+    A job that fails does not keep the others from running. Raises ElsewhereError with the line and the status of the
+    first one that failed, Stopped if a signal has ended one.
+    """
     arguments = configs.hydra_arguments(command, overrides, user_dir)
+    parsed = [configs.parse_override(text) for text in overrides]
+    _check_combinations(command, parsed, user_dir, flags)
+    own_dir = next((value_of(one) for one in parsed if one.key_or_group == SWEEP_DIR), None)
+    fixed = tuple(one.key_or_group for one in parsed if not one.is_sweep_override())
+    logs.start()
+    with _sweep_folder(own_dir) as folder:
+        sweep = Sweep(command, dict(flags), fixed, folder)
+        arguments += [] if own_dir is not None else [f"{SWEEP_DIR}={configs.quoted_for_hydra(str(folder))}"]
+        ended = _under_hydra(sweep, arguments)
+        runs = read_records(folder)
+        if runs:
+            _report(runs, folder)
+        if ended is not None and not isinstance(ended, _RunFailed | _Abort):
+            raise ended
+        _raise_failure(runs)
+        if ended is not None:  # the record of what has ended it could not be written
+            raise EnvironmentFault(f"{folder}: the sweep has ended early. Run the same command again")
 
-    def job(config: DictConfig) -> object:
-        from transformer_cli.cli import COMMANDS  # imported in the job's own process
+
+@dataclass(frozen=True)
+class Sweep:
+    """What a job has to know, in whatever process it runs."""
+
+    command: str
+    flags: dict[str, Any]
+    fixed: tuple[str, ...]  # keys that the command line sets to one value
+    folder: Path  # for the records of the runs, and their table
+
+    def run(self, config: DictConfig) -> float | None:
+        """One run of the sweep; its dev score. Raises _RunFailed, but not where it would end the other runs."""
+        job = HydraConfig.get()
+        changes = self._changes(job.overrides.task)
+        try:
+            trained, minutes = self._train(config, changes)
+        except Exception as error:
+            from transformer_cli.cli import as_fault  # imported in the job's own process
+
+            fault = as_fault(error, ["tfm", self.command, "-m", *job.overrides.task])
+            record = SweepRun(job.job.num, changes, error=str(fault), exit_code=fault.exit_code)
+            self._write(record)
+            if isinstance(error, Stopped | BrokenPipeError):
+                raise _Abort from error
+            logs.LOGGER.warning("%s: failed: %s", record.label, fault)
+            if job.sweeper["_target_"].endswith(".BasicSweeper"):  # which would end the sweep with a message of its own
+                return None
+            raise _RunFailed(str(fault)) from None
+        self._write(
+            SweepRun(
+                job.job.num,
+                changes,
+                run_dir=str(trained.run_dir),
+                scores=trained.scores,
+                step=trained.step,
+                minutes=minutes if trained.is_new else None,
+            )
+        )
+        return trained.dev_score
+
+    def _changes(self, overrides: Sequence[str]) -> dict[str, str]:
+        parsed = [configs.parse_override(text) for text in overrides]
+        return {one.key_or_group: value_of(one) for one in parsed if one.key_or_group not in self.fixed}
+
+    def _train(self, config: DictConfig, changes: dict[str, str]) -> tuple["Trained", float]:
+        """What the run has come to, and in how many minutes."""
+        from transformer_cli.commands.train import train_and_report
 
         logs.start()
-        return COMMANDS[command].load()(configs.to_schema(config, configs.SCHEMAS[command]))
+        flags = dict(self.flags)
+        # A name that is made from other keys, as run-${seed}, says already what differs.
+        base = flags.get("name") or (None if OmegaConf.is_interpolation(config, "name") else config.name)
+        if base is not None:
+            flags["name"] = run_name(str(base), {key: value for key, value in changes.items() if key != "name"})
+        start = time.perf_counter()
+        trained = train_and_report(configs.to_schema(config, configs.SCHEMAS[self.command], flags=flags))
+        assert trained is not None, "a rank of another process"
+        return trained, (time.perf_counter() - start) / 60
 
-    main = hydra.main(version_base="1.3", config_path=str(configs.config_dir()), config_name=command)(job)
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # an error of a job is ours to report, in one line
+    def _write(self, record: SweepRun) -> None:
+        file = self.folder / str(record.number) / RECORD_FILE
+        try:
+            make_folder(file.parent)
+            write_whole(file, json.dumps(asdict(record)).encode())
+        except OSError as error:
+            logs.LOGGER.warning("%s: %s. The table will lack this run", file, error.strerror)
+
+
+def _check_combinations(
+    command: str, overrides: Sequence[Override], user_dir: Path | None, flags: Mapping[str, Any]
+) -> None:
+    """Compose the config of each run that Hydra's own sweeper will start: no hour is lost to a later one's mistake.
+
+    Raises ConfigError.
+    """
+    keys = [one.key_or_group for one in overrides]
+    if any(key == "hydra/sweeper" or key.startswith("hydra.sweeper") for key in keys):
+        return  # which chooses as it goes along
+    values = [_values(one) for one in overrides if not one.key_or_group.startswith("hydra")]
+    for texts in islice(product(*values), MOST_CHECKED):
+        configs.load_config(command, texts, flags=flags, user_dir=user_dir)
+
+
+def _values(override: Override) -> list[str]:
+    """The override once for each value that a sweep gives its key."""
+    if not override.is_sweep_override():
+        return [str(override.input_line)]
+    if not override.is_discrete_sweep():
+        raise ConfigError(
+            f"{quoted(str(override.input_line))}: no list of values. Write them as a,b, or add hydra/sweeper=NAME"
+        )
+    return [f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()]
+
+
+@contextmanager
+def _sweep_folder(chosen: str | None) -> Iterator[Path]:
+    """The folder of this sweep, a new one unless it is `chosen`; gone again if no run has begun."""
+    if chosen is not None and "${" not in chosen:
+        folder = Path(chosen).absolute()
+        for old in folder.glob(f"*/{RECORD_FILE}"):  # of an earlier sweep there
+            old.unlink()
+        yield folder
+        return
+    when = Path.cwd() / "multirun" / time.strftime("%Y-%m-%d_%H-%M-%S")
+    with faults(when, "make the folder of the sweep"):
+        make_folder(when.parent)
+        for n in count(1):
+            folder = when if n == 1 else when.with_name(f"{when.name}-{n}")
+            try:
+                folder.mkdir()
+                break
+            except FileExistsError:
+                continue
+    try:
+        yield folder
+    finally:
+        if not any(path.is_dir() for path in folder.iterdir()):  # Hydra makes one for each job
+            shutil.rmtree(folder, ignore_errors=True)
+            if not any(folder.parent.iterdir()):
+                folder.parent.rmdir()
+
+
+def _under_hydra(sweep: Sweep, arguments: Sequence[str]) -> BaseException | None:
+    """Let Hydra run all jobs; what has ended the sweep before its time."""
+
+    def job(config: DictConfig) -> object:
+        return sweep.run(config)
+
+    main = hydra.main(version_base="1.3", config_path=str(configs.config_dir()), config_name=sweep.command)(job)
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # an error is ours to report, in one line
     ours, sys.argv = sys.argv, ["tfm", "-m", *arguments]
     try:
         main()
+    except (_RunFailed, _Abort, KeyboardInterrupt) as error:
+        return error
+    except BrokenExecutor:
+        return EnvironmentFault(
+            "a process of the sweep was killed; there may be too little memory. Start fewer at once, with"
+            " hydra.launcher.n_jobs=, and run the same command again"
+        )
+    except (HydraException, OmegaConfBaseException) as error:
+        return configs.as_config_error(error, configs.SCHEMAS[sweep.command])
     finally:
         sys.argv = ours
+    return None
+
+
+def _report(runs: Sequence[SweepRun], folder: Path) -> None:
+    file = folder / RESULTS_FILE
+    print(f"\n{table(runs)}", flush=True)
+    with faults(file, "save the table"):
+        write_whole(file, (as_json(runs) + "\n").encode())
+    logs.LOGGER.info("the same as JSON: %s", os.path.relpath(file))
+
+
+def _raise_failure(runs: Sequence[SweepRun]) -> None:
+    failed = [run for run in runs if run.error is not None]
+    if not failed:
+        return
+    first = next((run for run in failed if run.exit_code > 128), failed[0])
+    what = f"{len(failed)} of {len(runs)} runs failed, {first.label}: {first.error}"
+    if first.exit_code > 128:
+        raise Stopped(first.exit_code - 128, str(first.error).partition(": ")[2])
+    raise ElsewhereError(what, first.exit_code, speaks=True)

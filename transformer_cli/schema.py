@@ -25,10 +25,11 @@ def _check(key: str, value: float | None, low: float, high: float = math.inf, *,
         raise ConfigError(f"{key}={value}: out of range. Choose a value of {wanted}")
 
 
-def _check_name(key: str, value: str) -> None:
+def _check_name(key: str, value: str, also: str = "") -> None:
     """Refuse what cannot be part of a file name."""
-    if value != MISSING and not re.fullmatch(r"\w[\w.+-]*", value):
-        raise ConfigError(f"{key}={value!r}: becomes part of a file name. Use letters, digits and . _ + - only")
+    if value != MISSING and not re.fullmatch(rf"\w[\w.+{also}-]*", value):
+        marks = " ".join((".", "_", "+", *also, "-"))
+        raise ConfigError(f"{key}={value!r}: becomes part of a file name. Use letters, digits and {marks} only")
 
 
 def _model_names(value: Any) -> str | list[str] | None:
@@ -621,7 +622,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         _check("seed", self.seed, 0, 2**31 - 1)
         if self.name is not None:
-            _check_name("name", self.name)
+            _check_name("name", self.name, also="=,")  # names of a sweep's runs have both
         if self.name == "latest":
             raise ConfigError("name=latest: is the link to the newest run. Choose another name")
         self._refuse_another_task()
@@ -784,10 +785,11 @@ class BenchConfig(TrainConfig):
 
 
 @dataclass
-class PrepareConfig:
-    """`tfm prepare`."""
+class PrepareConfig(TrainConfig):
+    """`tfm prepare`: takes what `tfm train` does, so that the same command line serves both, and uses `data`."""
 
-    data: DataConfig = field(default_factory=DataConfig)
+    def __post_init__(self) -> None:
+        """Each part has checked itself; whether they suit each other is for `tfm train` to say."""
 
 
 @dataclass
@@ -799,8 +801,9 @@ class ReplayConfig:
 
 
 class OutputFormat(Enum):
-    text = "text"  # the translations
+    text = "text"  # the translations; of several, line ||| translation ||| score, with lines from 1
     jsonl = "jsonl"  # an object a line: scores, alternatives, and what is suspicious
+    moses = "moses"  # n-best lists as Moses and its tools have them, with lines from 0; for translating only
 
 
 class OnIssue(Enum):
@@ -857,6 +860,7 @@ class TranslateConfig:
 
     checkpoint: Any = None  # model file, checkpoint or run directory; unset: the newest run; a list: an ensemble
     runs: str = "runs"
+    text: str | None = None  # to translate, instead of a file or standard input
     input: str | None = None  # file; unset: standard input
     output: str | None = None  # file, written whole or not at all; unset: standard output
     overwrite: bool = False
@@ -867,7 +871,7 @@ class TranslateConfig:
     terms: str | None = None  # file: source phrase, tab, the phrase that its translation must hold
     alignments: str | None = None  # file for the words that each word comes from, as i-j
     token_scores: bool = False  # the log-probability of each token; in jsonl
-    engine: Engine = Engine.tfm
+    engine: Engine | None = None  # unset: ctranslate2 for a folder of `tfm export ctranslate2`, else tfm
     seed: int = 1
     device: Device = Device.auto
     decode: DecodeConfig = field(default_factory=DecodeConfig)
@@ -875,6 +879,8 @@ class TranslateConfig:
     def __post_init__(self) -> None:
         self.checkpoint = _model_names(self.checkpoint)
         _check("seed", self.seed, 0, 2**31 - 1)
+        if self.text is not None and self.input is not None:
+            raise ConfigError(f"--input {self.input}: and a text to translate are given. Leave one of them out")
         if self.token_scores and self.output_format is not OutputFormat.jsonl:
             raise ConfigError(
                 f"token_scores=true: output_format={self.output_format.name} has no place for them."
@@ -925,6 +931,8 @@ class ClassifyConfig:
     def __post_init__(self) -> None:
         self.checkpoint = _one_model_name(self.checkpoint)
         _check("batch_tokens", self.batch_tokens, 1)
+        if self.output_format is OutputFormat.moses:
+            raise ConfigError("output_format=moses: for translations. Choose text or jsonl")
 
 
 @dataclass
@@ -964,7 +972,7 @@ class EvaluateConfig:
     reference: Any = None  # own test set: its reference translation, or a list of several
     hypotheses: str | None = None  # file for the translations, or the classes; unset: beside the model
     json: bool = False
-    engine: Engine = Engine.tfm
+    engine: Engine | None = None  # as for `tfm translate`
     seed: int = 1
     device: Device = Device.auto
     data: DataConfig | None = None  # unset: the corpus that the model was trained on

@@ -13,7 +13,15 @@ from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFaul
 from transformer_cli.files import faults, meant, remove_leftovers
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.ensemble import refuse_unlike
-from transformer_cli.models.file import MODEL_FILE, ModelFile, locate_models, read_model, write_model
+from transformer_cli.models.file import (
+    MODEL_FILE,
+    ModelFile,
+    locate_models,
+    newest_run,
+    read_model,
+    refuse_export,
+    write_model,
+)
 from transformer_cli.schema import AverageConfig
 from transformer_cli.training.averaging import average
 from transformer_cli.training.checkpoints import CheckpointStore
@@ -50,7 +58,8 @@ def checkpoints_of(config: AverageConfig) -> dict[Path, Load]:
     assert config.last is not None
     if isinstance(config.checkpoint, list):
         raise ConfigError(f"--last {config.last}: of one run, but --checkpoint names several. Name one run directory")
-    run_dir = Path(config.checkpoint or Path(config.runs) / "latest")
+    run_dir = Path(config.checkpoint) if config.checkpoint else newest_run(Path(config.runs))
+    refuse_export(run_dir)
     if not run_dir.is_dir():
         raise CheckpointError(f"{run_dir}: no run directory. Name one with --checkpoint")
     store = CheckpointStore(run_dir)

@@ -20,7 +20,7 @@ from transformer_cli.data.download import fetch
 from transformer_cli.data.lines import read_lines
 from transformer_cli.data.prepare import prepare
 from transformer_cli.decoding.ctranslate2 import CTranslate2Translator
-from transformer_cli.decoding.exported import Exported, locate_export
+from transformer_cli.decoding.exported import Exported, chosen_engine, locate_export
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
 from transformer_cli.evaluation.metrics import Score, check_line_counts, score
@@ -62,8 +62,8 @@ def run(config: EvaluateConfig) -> None:
         raise EnvironmentFault("standard output: closed. Open it, for the scores to be printed")
     device = choose_device(config.device)
     models: Sequence[Scored]
-    if config.engine is Engine.ctranslate2:
-        exported = locate_export(config.checkpoint, program=config.engine.name)
+    if chosen_engine(config.engine, config.checkpoint) is Engine.ctranslate2:
+        exported = locate_export(config.checkpoint, program=Engine.ctranslate2.name)
         paths, models = [exported.directory], [exported]
     else:
         paths = locate_models(config.checkpoint, config.runs)
@@ -90,10 +90,10 @@ def run(config: EvaluateConfig) -> None:
 
 def report_test_set(
     path: Path, test: ParallelText, decode: DecodeConfig, *, name: str, device: torch.device, seed: int
-) -> None:
+) -> list[Score]:
     """What `tfm train` does at its end: the same scores, of the model file that it shipped."""
     models, test_set = [read_model(path)], TestSet(name, test.sources, [test.targets])
-    report([path], models, test_set, decode, device, seed=seed, saved_as=default_file(path, models, test_set))
+    return report([path], models, test_set, decode, device, seed=seed, saved_as=default_file(path, models, test_set))
 
 
 def report(
@@ -107,7 +107,7 @@ def report(
     saved_as: Path | None,
     as_json: bool = False,
     whole_machine: bool = False,
-) -> None:
+) -> list[Score]:
     """Translate, save the translations, and print the scores to stdout."""
     check_line_counts(test.sources, test.references)
     hypotheses = translate(models, test, decode, device, seed=seed, whole_machine=whole_machine)
@@ -118,11 +118,12 @@ def report(
     if as_json:
         facts = {"model": names, "test_set": test.name, "lines": len(hypotheses), "hypotheses": str(saved_as)}
         print(json.dumps(as_dict(scores, **facts), indent=2))
-        return
+        return scores
     print(f"{test.name}, {len(hypotheses):,} lines, {names}")
     print("\n".join(text_lines(scores)), flush=True)  # before we speak as if they had arrived
     if saved_as is not None:
         LOGGER.info("translations: %s", saved_as)
+    return scores
 
 
 def translate(

@@ -12,7 +12,7 @@ from transformer_cli.data.labels import without_blank
 from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.decoding.reading import Reader
 from transformer_cli.errors import ConfigError, DataError
-from transformer_cli.evaluation.classification import class_report
+from transformer_cli.evaluation.classification import ClassReport, class_report
 from transformer_cli.files import faults, meant, write_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.classifier import Classifier
@@ -36,15 +36,18 @@ def run(config: EvaluateConfig, models: Sequence[ModelFile], paths: Sequence[Pat
     report(path, model, test, predicted, seed=config.seed, saved_as=saved_as, as_json=config.json)
 
 
-def report_training(config: TrainConfig, prepared: Prepared, result: TrainResult, device: torch.device) -> None:
-    """The same of the model file that `tfm train` shipped."""
+def report_training(
+    config: TrainConfig, prepared: Prepared, result: TrainResult, device: torch.device
+) -> dict[str, float]:
+    """The same of the model file that `tfm train` shipped; its scores."""
     if prepared.test is None:
         LOGGER.info("no test set, so no scores: name one with data.test, or give tfm evaluate --source")
-        return
+        return {}
     test = TestSet(f"{config.data.name}.test", prepared.test.sources, [prepared.test.targets])
     path, model = result.model_path, read_model(result.model_path)
     predicted = predict(model, test, device, batch_tokens=config.decode.batch_tokens)
-    report(path, model, test, predicted, seed=config.seed, saved_as=default_file(path, [model], test))
+    found = report(path, model, test, predicted, seed=config.seed, saved_as=default_file(path, [model], test))
+    return {"test accuracy": found.accuracy.score, "test macro-F1": found.macro_f1.score}
 
 
 def report(
@@ -56,7 +59,7 @@ def report(
     seed: int,
     saved_as: Path | None,
     as_json: bool = False,
-) -> None:
+) -> ClassReport:
     """Save the classes, and print the scores to stdout."""
     if saved_as is not None:
         with faults(saved_as, "save the classes"):
@@ -65,11 +68,12 @@ def report(
     if as_json:
         facts = {"model": str(path), "test_set": test.name, "lines": len(predicted), "hypotheses": str(saved_as)}
         print(json.dumps(found.as_dict(**facts), indent=2))
-        return
+        return found
     print(f"{test.name}, {len(predicted):,} lines, {path}")
     print("\n".join(found.lines()), flush=True)  # before we speak as if they had arrived
     if saved_as is not None:
         LOGGER.info("classes: %s", saved_as)
+    return found
 
 
 def predict(model: ModelFile, test: TestSet, device: torch.device, *, batch_tokens: int) -> list[str]:

@@ -40,19 +40,22 @@ def run(config: EvaluateConfig, models: Sequence[ModelFile], paths: Sequence[Pat
     report(path, model, test, device, batch_tokens=config.decode.batch_tokens, as_json=config.json)
 
 
-def report_training(config: TrainConfig, prepared: Prepared, result: TrainResult, device: torch.device) -> None:
-    """The same of the model file that `tfm train` shipped."""
+def report_training(
+    config: TrainConfig, prepared: Prepared, result: TrainResult, device: torch.device
+) -> dict[str, float]:
+    """The same of the model file that `tfm train` shipped; its scores."""
     if prepared.test is None:
         LOGGER.info("no test set, so no perplexity: name one with data.test, or give tfm evaluate --source")
-        return
+        return {}
     test = TestText(f"{config.data.name}.test", prepared.test.targets)
     model = read_model(result.model_path)
-    report(result.model_path, model, test, device, batch_tokens=config.decode.batch_tokens)
+    found = report(result.model_path, model, test, device, batch_tokens=config.decode.batch_tokens)
+    return {"test perplexity/token": found.perplexity_per_token, "test perplexity/word": found.perplexity_per_word}
 
 
 def report(
     path: Path, model: ModelFile, test: TestText, device: torch.device, *, batch_tokens: int, as_json: bool = False
-) -> None:
+) -> TextScores:
     """Print the figures to stdout. Raises DataError for a line that the model cannot read, and where there is none."""
     found = measure(model, test, device, batch_tokens=batch_tokens)
     if as_json:
@@ -69,6 +72,7 @@ def report(
             test.name,
             found.n_unknown,
         )
+    return found
 
 
 def measure(model: ModelFile, test: TestText, device: torch.device, *, batch_tokens: int) -> TextScores:

@@ -3,11 +3,13 @@
 from transformer_cli.data.prepare import prepare
 from transformer_cli.logs import LOGGER
 from transformer_cli.schema import PrepareConfig
+from transformer_cli.training.encoder import read_start
 
 
 def run(config: PrepareConfig) -> None:
     """Download, verify, clean, train the tokenizer and encode; do nothing that is already done."""
-    prepared = prepare(config.data, progress=True)
+    start = read_start(config)  # whose tokenizer a classifier takes over
+    prepared = prepare(config.data, progress=True, tokenizer=None if start is None else start.tokenizers.source)
     sizes = f"{len(prepared.train):,} training, {len(prepared.dev):,} dev"
     sizes += f", {len(prepared.test):,} test pairs" if prepared.test is not None else " pairs, no test set"
     for warning in prepared.warnings:

@@ -1,7 +1,10 @@
 """`tfm train`: prepare, train or resume, and report dev and test scores."""
 
 import json
+import math
+from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 
 import torch
 
@@ -11,7 +14,7 @@ from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.errors import ConfigError
 from transformer_cli.logs import LOGGER, is_first_rank
 from transformer_cli.models.device import choose_device, keep_freed_memory
-from transformer_cli.schema import MODEL_OF, TrainConfig
+from transformer_cli.schema import MODEL_OF, Metric, TrainConfig
 from transformer_cli.training.encoder import fitted, read_start
 from transformer_cli.training.learner import check_parts
 from transformer_cli.training.loop import TrainResult, assist, train
@@ -20,11 +23,28 @@ from transformer_cli.training.run_directory import chosen_before, open_run, with
 from transformer_cli.training.signals import stop_signals
 
 
+@dataclass(frozen=True)
+class Trained:
+    """What a run has come to. `scores` has the dev score and those of the test set, by their names."""
+
+    run_dir: Path
+    dev_score: float
+    step: int
+    scores: dict[str, float | None]  # None: not a number
+    is_new: bool  # False: an earlier command had finished it
+
+
 def run(config: TrainConfig) -> float | None:
     """Train `config` in its run directory; return the dev score, which a sweeper optimises.
 
     Under torchrun every rank runs this, and all but the first return None.
     """
+    trained = train_and_report(config)
+    return None if trained is None else trained.dev_score
+
+
+def train_and_report(config: TrainConfig) -> Trained | None:
+    """Train, and print the scores of the test set; None on every rank but the first."""
     # Before the data: a missing GPU or a misspelt name should not cost an hour of preparation.
     device = choose_device(config.device)
     start = read_start(config)
@@ -55,8 +75,15 @@ def run(config: TrainConfig) -> float | None:
             _require_same("prepared data", prepared.fingerprint, ranks)
             result = train(config, prepared, run_dir, device=device, ranks=ranks)
         request.note_end()
-        _report(config, prepared, result, device)
-        return result.dev_score
+        test_scores = _report(config, prepared, result, device)
+        dev_score = result.dev_score if math.isfinite(result.dev_score) else None
+        return Trained(
+            run_dir,
+            result.dev_score,
+            result.step,
+            {f"dev {_shown(config.train.best_metric)}": dev_score, **test_scores},
+            result.is_new,
+        )
 
 
 def _require_same(what: str, mine: str, ranks: Ranks) -> None:
@@ -67,13 +94,24 @@ def _require_same(what: str, mine: str, ranks: Ranks) -> None:
         )
 
 
-def _report(config: TrainConfig, prepared: Prepared, result: TrainResult, device: torch.device) -> None:
-    """The scores of the test set, as `tfm evaluate` prints them."""
+def _shown(metric: Metric) -> str:
+    return "BLEU" if metric is Metric.bleu else metric.name
+
+
+def _report(
+    config: TrainConfig, prepared: Prepared, result: TrainResult, device: torch.device
+) -> dict[str, float | None]:
+    """Print the scores of the test set, as `tfm evaluate` does; return those that a table of runs shows."""
     kind = MODEL_OF[config.data.task]
     if kind in OTHER_KINDS:
-        import_module(OTHER_KINDS[kind]).report_training(config, prepared, result, device)
-    elif prepared.test is None:
+        scores: dict[str, float | None] = import_module(OTHER_KINDS[kind]).report_training(
+            config, prepared, result, device
+        )
+        return scores
+    if prepared.test is None:
         LOGGER.info("no test set, so no scores: name one with data.test, or give tfm evaluate --source and --reference")
-    else:
-        name = f"{config.data.title}.test"
-        report_test_set(result.model_path, prepared.test, config.decode, name=name, device=device, seed=config.seed)
+        return {}
+    name = f"{config.data.title}.test"
+    found = report_test_set(result.model_path, prepared.test, config.decode, name=name, device=device, seed=config.seed)
+    by_name = {score.name: score.value for score in found}
+    return {f"test {name}": by_name[full] for name, full in (("BLEU", "BLEU"), ("chrF", "chrF2")) if full in by_name}

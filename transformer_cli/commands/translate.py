@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from transformer_cli.data.lines import read_lines, shown, split_lines
 from transformer_cli.decoding.ctranslate2 import CTranslate2Translator
-from transformer_cli.decoding.exported import Exported, locate_export
+from transformer_cli.decoding.exported import Exported, chosen_engine, locate_export
 from transformer_cli.decoding.records import flags_of, record_of, to_line
 from transformer_cli.decoding.terminal import converse
 from transformer_cli.decoding.terminology import read_terms
@@ -47,7 +47,7 @@ def run(config: TranslateConfig) -> None:
     )
     models, paths, translator = open_translator(config, device, wishes)
     with ExitStack() as files:
-        source, prefixes = files.enter_context(open_input(config.input)), None
+        source, prefixes = files.enter_context(open_input(config.input, config.text)), None
         is_typed = config.input is None and source.isatty()
         if config.prefix is not None:
             source, prefixes = with_prefixes(translator, source, config, is_typed=is_typed)
@@ -77,9 +77,9 @@ def open_translator(
 ) -> tuple[Sequence[ModelFile | Exported], Sequence[Path], Translator]:
     """What translates, where it was found, and how."""
     decode, seed = config.decode, config.seed
-    if config.engine is Engine.ctranslate2:
+    if chosen_engine(config.engine, config.checkpoint) is Engine.ctranslate2:
         refuse_wishes(config)
-        exported = locate_export(config.checkpoint, program=config.engine.name)
+        exported = locate_export(config.checkpoint, program=Engine.ctranslate2.name)
         translator: Translator = CTranslate2Translator(exported, decode, device=device, seed=seed, wishes=wishes)
         return [exported], [exported.directory], translator
     paths = locate_models(config.checkpoint, config.runs)
@@ -105,6 +105,10 @@ def refuse_wishes(config: TranslateConfig) -> None:
 
 def check_paths(config: TranslateConfig) -> None:
     """Refuse what would fail after the model is loaded, or destroy a file."""
+    if config.text is not None and os.path.isfile(config.text):
+        raise ConfigError(
+            f"{shown(config.text)}: a file has this name. Add --input to translate the file, or pipe the text in"
+        )
     inputs = {"--input": config.input, "--prefix": config.prefix, "--terms": config.terms}
     for flag, name in inputs.items():
         if name is not None and not Path(name).exists():
@@ -140,7 +144,10 @@ def same(one: str, other: str) -> bool:
 
 
 @contextmanager
-def open_input(path: str | None) -> Iterator[BinaryIO]:
+def open_input(path: str | None, text: str | None = None) -> Iterator[BinaryIO]:
+    if text is not None:
+        yield BytesIO(os.fsencode(text) + b"\n")
+        return
     if path is None:
         if sys.stdin is None:
             raise DataError("standard input: closed. Open it, or name a file with --input")
@@ -340,9 +347,14 @@ class Row:
 def text_of(row: Row, config: TranslateConfig) -> str:
     if config.output_format is OutputFormat.jsonl:
         return to_line(record_of(row.result, line=row.index + 1, source=row.source, bad_bytes=row.was_bad)) + "\n"
+    if config.output_format is OutputFormat.moses:  # which counts lines from 0, and names the features of a score
+        return "".join(
+            f"{row.index} ||| {one.text} ||| log_prob= {one.log_prob:.4f} ||| {one.score:.4f}\n"
+            for one in row.result.candidates
+        )
     if config.decode.n_best == 1:
         return f"{row.result.text}\n"
-    return "".join(f"{row.index} ||| {text} ||| {score:.4f}\n" for text, score in row.result.hypotheses)
+    return "".join(f"{row.index + 1} ||| {text} ||| {score:.4f}\n" for text, score in row.result.hypotheses)
 
 
 def pharaoh(row: Row) -> str:

@@ -1,7 +1,9 @@
 """What lies beside an exported model: `export.json`, which tells what another program's files do not."""
 
 import hashlib
+import shlex
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,10 +12,10 @@ from transformer_cli import __version__
 from transformer_cli.config import to_plain
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, quoted
-from transformer_cli.models.file import MALFORMED, ModelFile, read_json
-from transformer_cli.schema import DataConfig
+from transformer_cli.logs import LOGGER
+from transformer_cli.models.file import EXPORT_FILE, MALFORMED, ModelFile, exported_for, locate_model, read_json
+from transformer_cli.schema import DataConfig, Engine
 
-EXPORT_FILE = "export.json"
 FORMAT = 1
 
 
@@ -117,6 +119,18 @@ def read_tokenizer(file: Path, facts: Mapping[str, Any]) -> Tokenizer:
         raise CheckpointError(f"{file}: {error}") from error
 
 
+def chosen_engine(engine: Engine | None, checkpoint: str | list[str] | None) -> Engine:
+    """`engine`, or what `--checkpoint` needs: a line tells when that is not our own. Raises CheckpointError."""
+    names = checkpoint if isinstance(checkpoint, list) else [checkpoint]
+    if engine is not None or len(names) != 1 or names[0] is None:
+        return engine or Engine.tfm
+    folder = Path(names[0])
+    if exported_for(folder) != Engine.ctranslate2.name:
+        return Engine.tfm
+    LOGGER.info("%s: was exported for CTranslate2, so engine=ctranslate2", folder)
+    return Engine.ctranslate2
+
+
 def locate_export(checkpoint: str | list[str] | None, *, program: str) -> Exported:
     """What `--checkpoint` means where `program` is the engine."""
     if isinstance(checkpoint, list) and len(checkpoint) == 1:
@@ -128,7 +142,21 @@ def locate_export(checkpoint: str | list[str] | None, *, program: str) -> Export
             f"engine={program}: needs an exported model. Write one with `tfm export {program}`, and name its folder"
             " with --checkpoint"
         )
+    refuse_own_model(Path(checkpoint), program)
     return read_export(Path(checkpoint), program=program)
+
+
+def refuse_own_model(path: Path, program: str) -> None:
+    """Raise CheckpointError, with the command that exports it, for a run or a model file of ours."""
+    if (path / EXPORT_FILE).exists() or not path.exists():
+        return
+    with suppress(CheckpointError):  # a folder that is neither
+        locate_model(str(path), "")
+        command = shlex.join(["tfm", "export", program, "--checkpoint", str(path), "--output", "NAME"])
+        raise ConfigError(
+            f"{path}: a model of tfm, which engine={program} cannot read. Leave engine={program} out, or export it:"
+            f" `{command}`"
+        )
 
 
 def sha256_of(file: Path) -> str:

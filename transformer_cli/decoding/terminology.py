@@ -72,9 +72,13 @@ def holds(text: str, phrase: str) -> bool:
 
 
 def read_terms(path: Path) -> Terminology:
-    """The phrases of a file with `source<TAB>target` on each line; blank lines are left out. Raises DataError."""
+    """The phrases of a file with `source<TAB>target` on each line; blank lines are left out. Raises DataError.
+
+    An empty file is a terminology without terms.
+    """
     terms: dict[tuple[str, ...], Term] = {}
-    for number, line in enumerate(read_lines(path).each(), start=1):
+    is_empty = path.is_file() and path.stat().st_size == 0
+    for number, line in enumerate([] if is_empty else read_lines(path).each(), start=1):
         if not line.strip():
             continue
         where = f"{shown(path)}:{number}"

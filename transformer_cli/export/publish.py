@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from transformer_cli.decoding.exported import EXPORT_FILE, sha256_of
+from transformer_cli.decoding.exported import sha256_of
 from transformer_cli.errors import ConfigError, EnvironmentFault, TakenError
 from transformer_cli.files import (
     beside,
@@ -27,7 +27,7 @@ from transformer_cli.files import (
     write_new,
 )
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.file import MALFORMED
+from transformer_cli.models.file import EXPORT_FILE, MALFORMED
 
 
 def check(directory: Path, *, overwrite: bool) -> None:

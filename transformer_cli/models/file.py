@@ -24,6 +24,7 @@ from transformer_cli.config import from_plain, to_plain
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, quoted
 from transformer_cli.files import Piece, write_whole
+from transformer_cli.logs import LOGGER
 from transformer_cli.models.build import Model, build_model
 from transformer_cli.models.transformer import Transformer
 from transformer_cli.schema import DataConfig, ModelConfig
@@ -31,6 +32,8 @@ from transformer_cli.schema import DataConfig, ModelConfig
 ModelT = TypeVar("ModelT", bound=Model)
 
 MODEL_FILE = "model.safetensors"
+EXPORT_FILE = "export.json"  # of what `tfm export` wrote
+EXPORTED_FILES = ("model.bin", MODEL_FILE)
 FORMAT = 1
 NEEDS = "0.1.0"  # the first version of tfm that reads this format
 
@@ -348,18 +351,64 @@ def locate_model(checkpoint: str | None, runs: str) -> Path:
 
     In a run directory the finished model comes first, then the best checkpoint, then the newest one.
     """
-    path = Path(checkpoint) if checkpoint is not None else Path(runs) / "latest"
+    path = Path(checkpoint) if checkpoint is not None else newest_run(Path(runs))
+    refuse_export(path)
     if path.is_dir():
-        newest = sorted(path.glob("checkpoints/step-*"), key=_step_of, reverse=True)
-        for folder in (path, path / "best", *newest):
-            if (folder / MODEL_FILE).is_file():
-                return folder / MODEL_FILE
-        raise CheckpointError(f"{path}: holds no model yet. Wait for its first checkpoint, or choose another")
+        model = _model_in(path)
+        if model is None:
+            raise CheckpointError(f"{path}: holds no model yet. Wait for its first checkpoint, or choose another")
+        return model
     if path.exists():
         return path
-    if checkpoint is None:
-        raise CheckpointError(f"{path}: no trained model. Train one with `tfm train`, or name one with --checkpoint")
     raise CheckpointError(f"{path}: no such file or folder. Check --checkpoint")
+
+
+def newest_run(runs: Path) -> Path:
+    """`<runs>/latest`; where that leads to no model, the run whose model file is the newest, which a line tells.
+
+    Raises CheckpointError if no run has a model.
+    """
+    latest = runs / "latest"
+    if latest.is_dir() and _model_in(latest) is not None:
+        return latest
+    folders = [path for path in sorted(runs.glob("[!.]*")) if path != latest and exported_for(path) is None]
+    written = {path: model.stat().st_mtime_ns for path in folders if (model := _model_in(path)) is not None}
+    if not written:
+        raise CheckpointError(f"{latest}: no trained model. Train one with `tfm train`, or name one with --checkpoint")
+    newest = max(written, key=lambda path: (written[path], path.name))  # a clock may have stood still
+    LOGGER.info("%s: leads to no model; using %s, which has the newest of the others", latest, newest)
+    return newest
+
+
+def _model_in(folder: Path) -> Path | None:
+    """The model file of a run directory or a checkpoint, if it has one."""
+    newest = sorted(folder.glob("checkpoints/step-*"), key=_step_of, reverse=True)
+    models = (place / MODEL_FILE for place in (folder, folder / "best", *newest))
+    return next((model for model in models if model.is_file()), None)
+
+
+def exported_for(folder: Path) -> str | None:
+    """The program that a folder of `tfm export` was written for; None for any other folder."""
+    try:
+        file = folder / EXPORT_FILE
+        return str(json.loads(file.read_bytes())["program"]) if file.is_file() else None  # a pipe would keep us waiting
+    except (OSError, *MALFORMED):
+        return None
+
+
+def refuse_export(path: Path) -> None:
+    """Raise CheckpointError for a folder, or a file in it, that `tfm export` wrote: it is no model file of ours."""
+    folder = path if path.is_dir() else path.parent
+    if folder is path or path.name in EXPORTED_FILES:
+        program = exported_for(folder)
+        if program is not None:
+            users = (
+                "only `tfm translate` and `tfm evaluate` use, alone" if program == "ctranslate2" else "tfm does not run"
+            )
+            raise CheckpointError(
+                f"{folder}: was exported for {quoted(program)[1:-1]}, which {users}."
+                " Choose the run or the model file that it was made from"
+            )
 
 
 def _step_of(folder: Path) -> float:

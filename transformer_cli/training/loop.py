@@ -58,7 +58,7 @@ from transformer_cli.training.resuming import (
     share_checkpoint,
     warn_of_other_environment,
 )
-from transformer_cli.training.run_directory import write_config
+from transformer_cli.training.run_directory import LOG_FILE, write_config
 from transformer_cli.training.saver import Saver
 from transformer_cli.training.schedules import build_schedule
 from transformer_cli.training.signals import StopNow, StopRequest
@@ -75,6 +75,7 @@ class TrainResult:
     model_path: Path  # of the model that is shipped
     dev_score: float  # its train.best_metric: BLEU, or nats per target token
     step: int  # the last one
+    is_new: bool = True  # False: the run had ended before it was asked for
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def train(
     number for too long; EnvironmentFault for what disk, memory or another rank does; and what the store raises.
     """
     ranks = ranks or Ranks(StopRequest())
-    with log_file(run_dir / "tfm.log"):
+    with log_file(run_dir / LOG_FILE):
         store = CheckpointStore(run_dir)
         store.sweep()
         checkpoint = find_checkpoint(store, config.resume)
@@ -108,7 +109,7 @@ def train(
         ranks.share("finished", "finished" if result is not None else "")
         if result is not None:
             LOGGER.info("%s: already finished at step %d; raise train.max_steps to go on", run_dir, result.step)
-            return result
+            return replace(result, is_new=False)
         require_room(store, config.train, run.learner.whole_model)
         write_config(config, run_dir)  # not before: a start that is refused changes nothing
         with run.at_work():

@@ -15,6 +15,7 @@ from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import CheckpointError, DataError, EnvironmentFault, quoted
 from transformer_cli.files import faults
 from transformer_cli.logs import LOGGER
+from transformer_cli.models.file import exported_for
 from transformer_cli.models.linear import prefers_onednn
 from transformer_cli.schema import Metric, TrainSettings
 from transformer_cli.training.checkpoints import CHECKPOINTS, Checkpoint, CheckpointStore, Damage
@@ -35,6 +36,11 @@ def find_checkpoint(store: CheckpointStore, resume: str) -> Checkpoint | None:
     if checkpoint is not None or resume == AUTO:
         return checkpoint
     path = Path(resume).resolve()  # it may be `best` or `latest`, which are links
+    if (program := exported_for(path)) is not None:
+        raise CheckpointError(
+            f"resume={resume}: was exported for {quoted(program)[1:-1]}, and cannot be trained further."
+            " Name the run that it was made from"
+        )
     other = CheckpointStore(path if (path / CHECKPOINTS).is_dir() else path.parent.parent)
     step = max(other.steps(), default=None) if other.run_dir == path else _step_of(path)
     if step is None or not other.path(step).is_dir():

@@ -6,7 +6,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from transformer_cli.schema import ScheduleConfig, TrainConfig
 from transformer_cli.training.checkpoints import CHECKPOINTS
 from transformer_cli.training.resuming import AUTO, tell_changes
 
-CONFIG_FILE, LOCK_FILE, OWNER_FILE = "config.yaml", ".lock", ".owner"
+CONFIG_FILE, LOCK_FILE, OWNER_FILE, LOG_FILE = "config.yaml", ".lock", ".owner", "tfm.log"
 OPEN = (None, AUTO)
 
 # Keys that a resumed run may change: they say how long, how often and where, not what is learnt or what is best.
@@ -76,15 +76,37 @@ def run_folder(config: TrainConfig) -> Path:
 def open_run(config: TrainConfig) -> Iterator[Path]:
     """The run directory of `config`, made if it is not there, for this process alone.
 
-    Raises ConfigError if something else has been learnt in it, LockedError if another process is at work there.
+    A start that is refused before the run has begun leaves no directory that it has made. Raises ConfigError if
+    something else has been learnt in it, LockedError if another process is at work there.
     """
     folder = run_folder(config)
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
     with faults(folder, "make the run directory"):
         make_folder(folder)
     with _owned(folder):
-        if _has_checkpoints(folder):
-            _refuse_another_run(with_values(config, chosen_before(config, folder)), folder)
-        yield folder
+        try:
+            if _has_checkpoints(folder):
+                _refuse_another_run(with_values(config, chosen_before(config, folder)), folder)
+            yield folder
+        except BaseException:
+            if made:
+                _remove_unused(made)
+            raise
+
+
+def _remove_unused(made: Sequence[Path]) -> None:
+    """Remove the run directory `made[0]`, whose lock we hold, and what was made for it, if no run has begun there."""
+    folder = made[0]
+    left_by_a_start = {LOCK_FILE, OWNER_FILE, LOG_FILE, CHECKPOINTS}
+    with suppress(OSError):  # somebody else has put something there meanwhile, and it stays
+        if any(path.name not in left_by_a_start for path in folder.iterdir()) or _has_checkpoints(folder):
+            return
+        for name in (LOG_FILE, OWNER_FILE, LOCK_FILE):
+            (folder / name).unlink(missing_ok=True)
+        if (folder / CHECKPOINTS).exists():
+            (folder / CHECKPOINTS).rmdir()
+        for path in made:
+            path.rmdir()
 
 
 def chosen_before(config: TrainConfig, folder: Path) -> dict[str, Any]:

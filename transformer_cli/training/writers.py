@@ -20,6 +20,7 @@ from torch.utils.tensorboard.writer import SummaryWriter
 from tqdm import tqdm
 
 from transformer_cli.environment import concealed
+from transformer_cli.errors import Stopped
 from transformer_cli.files import faults, open_own, write_whole
 from transformer_cli.logs import LOGGER
 
@@ -45,7 +46,10 @@ class _LogFile(logging.FileHandler):
 
 @contextmanager
 def log_file(file: Path) -> Iterator[None]:
-    """Keep what is logged meanwhile, and the traceback of whatever ends it early. Raises EnvironmentFault."""
+    """Keep what is logged meanwhile, and what ends it early: with its traceback, unless somebody asked for the end.
+
+    Raises EnvironmentFault.
+    """
     with faults(file, "write"):
         handler = _LogFile(file, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
@@ -53,8 +57,10 @@ def log_file(file: Path) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        what = (type(error).__name__, sys.exc_info())
-        handler.handle(LOGGER.makeRecord("tfm", logging.ERROR, "", 0, "stopped by %s", what[:1], what[1]))
+        was_asked_for = isinstance(error, Stopped) or not isinstance(error, Exception)
+        level, traceback = (logging.INFO, None) if was_asked_for else (logging.ERROR, sys.exc_info())
+        what = str(error) if isinstance(error, Stopped) else f"stopped by {type(error).__name__}"
+        handler.handle(LOGGER.makeRecord("tfm", level, "", 0, "%s", (what,), traceback))
         raise
     finally:
         LOGGER.removeHandler(handler)

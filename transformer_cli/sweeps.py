@@ -1,0 +1,157 @@
+"""The runs of a sweep (`tfm train -m`): their names, and the table of their scores."""
+
+import hashlib
+import json
+import re
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from hydra.core.override_parser.types import Override, QuotedString
+
+MAX_NAME_BYTES = 180  # file systems allow 255, and temporary names need room
+RECORD_FILE, RESULTS_FILE = "run.json", "results.json"
+SEED = "seed"
+
+
+@dataclass(frozen=True)
+class SweepRun:
+    """What became of one run. `scores` are those of its dev and test set by their names."""
+
+    number: int
+    changes: dict[str, str]  # the keys that differ between the runs, in the order given, with this run's values
+    run_dir: str | None = None
+    scores: dict[str, float | None] = field(default_factory=dict)
+    step: int | None = None
+    minutes: float | None = None  # None: the run was finished by an earlier command
+    error: str | None = None
+    exit_code: int = 0
+
+    @property
+    def ended(self) -> str:
+        return "" if self.exit_code > 128 else "failed: "  # "stopped by …" says it
+
+    @property
+    def label(self) -> str:
+        return ",".join(f"{key}={value}" for key, value in self.changes.items()) or f"run {self.number}"
+
+
+def value_of(override: Override) -> str:
+    """The value of an override as text, without the quotes of Hydra's grammar."""
+    value = override.value()
+    return value.text if isinstance(value, QuotedString) else override.get_value_element_as_str()
+
+
+def run_name(base: str, changes: Mapping[str, str]) -> str:
+    """`base-norm=pre,seed=1`: a file name that no other values of these keys have, shorter than MAX_NAME_BYTES."""
+    told = ",".join(f"{key}={_file_name_part(value)}" for key, value in changes.items())
+    name = f"{base}-{told}" if told else base
+    if len(name.encode()) <= MAX_NAME_BYTES:
+        return name
+    return f"{name.encode()[: MAX_NAME_BYTES - 9].decode(errors='ignore')}-{_digest(name, 8)}"
+
+
+def _file_name_part(value: str) -> str:
+    """`value` in characters of a run's name; where others are replaced, a hash keeps it different from its like."""
+    plain = re.sub(r"[^\w.+-]+", "_", value).strip("_")
+    return plain if plain == value else f"{plain}-{_digest(value, 4)}"
+
+
+def _digest(text: str, n_digits: int) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:n_digits]
+
+
+def read_records(folder: Path) -> list[SweepRun]:
+    """What the jobs of a sweep have written there, in their order."""
+    runs = [SweepRun(**json.loads(file.read_bytes())) for file in folder.glob(f"*/{RECORD_FILE}")]
+    return sorted(runs, key=lambda run: run.number)
+
+
+def as_json(runs: Sequence[SweepRun]) -> str:
+    """Every run, and the mean over seeds where they were swept."""
+    return json.dumps(
+        {"runs": [asdict(run) for run in runs], "over_seeds": [asdict(group) for group in over_seeds(runs)]},
+        indent=1,
+        ensure_ascii=False,
+        allow_nan=False,
+    )
+
+
+@dataclass(frozen=True)
+class SeedGroup:
+    """Finished runs that differ in nothing but their seed."""
+
+    changes: dict[str, str]
+    n_runs: int
+    mean: dict[str, float]
+    std: dict[str, float]  # the sample standard deviation, n - 1; empty for one run
+
+
+def over_seeds(runs: Sequence[SweepRun]) -> list[SeedGroup]:
+    groups: dict[tuple[tuple[str, str], ...], list[SweepRun]] = {}
+    for run in runs:
+        if SEED in run.changes and run.error is None:
+            others = tuple((key, value) for key, value in run.changes.items() if key != SEED)
+            groups.setdefault(others, []).append(run)
+    found = []
+    for others, members in groups.items():
+        columns = {name: [run.scores.get(name) for run in members] for name in _score_names(members)}
+        known = {name: [x for x in values if x is not None] for name, values in columns.items() if None not in values}
+        mean = {name: statistics.fmean(values) for name, values in known.items()}
+        std = {name: statistics.stdev(values) for name, values in known.items()} if len(members) > 1 else {}
+        found.append(SeedGroup(dict(others), len(members), mean, std))
+    return found
+
+
+def table(runs: Sequence[SweepRun]) -> str:
+    """The runs in columns; below, mean ± standard deviation over seeds where they were swept."""
+    keys = list(dict.fromkeys(key for run in runs for key in run.changes))
+    names = _score_names(runs)
+    rows = [["run", *keys, *names, "steps", "minutes"]]
+    for run in runs:
+        told = [_number(run.scores.get(name), name) for name in names]
+        minutes = "before" if run.minutes is None else f"{run.minutes:.1f}"
+        step = "" if run.step is None else str(run.step)
+        changes = [run.changes.get(key, "") for key in keys]
+        rows.append([run.run_dir or "", *changes, *told, step, "" if run.error is not None else minutes])
+    lines = _columns(rows, n_left=1 + len(keys))
+    lines += [f"{run.label}: {run.ended}{run.error}" for run in runs if run.error is not None]
+    groups = over_seeds(runs)
+    if any(group.n_runs > 1 for group in groups):
+        others = [key for key in keys if key != SEED]
+        means = [["seeds", *others, *names]]
+        for group in groups:
+            changes = [group.changes.get(key, "") for key in others]
+            means.append([str(group.n_runs), *changes, *(_spread(group, name) for name in names)])
+        lines += ["", "mean ± standard deviation (n - 1) over seeds", *_columns(means, n_left=1 + len(others))]
+    return "\n".join(lines)
+
+
+def _score_names(runs: Sequence[SweepRun]) -> list[str]:
+    return list(dict.fromkeys(name for run in runs for name in run.scores))
+
+
+def _number(value: float | None, name: str) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4f}" if name.endswith("nll") else f"{value:.2f}"
+
+
+def _spread(group: SeedGroup, name: str) -> str:
+    if name not in group.mean:
+        return ""
+    spread = f" ± {_number(group.std[name], name)}" if name in group.std else ""
+    return _number(group.mean[name], name) + spread
+
+
+def _columns(rows: Sequence[Sequence[str]], *, n_left: int) -> list[str]:
+    """Lines of aligned columns, of which the first `n_left` begin at the left and the others end at the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if i < n_left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
