@@ -69,7 +69,7 @@ def log_probs(model: ModelFile, sources: list[list[int]], targets: list[list[int
     return verify.log_probs(model.build(CPU), sources, targets, model.tokenizers.target)
 
 
-def test_padding_and_bos_are_never_said(tmp_path: Path) -> None:
+def test_padding_bos_and_the_unknown_token_are_never_said(tmp_path: Path) -> None:
     model = model_file(norm=Norm.pre, tie_embeddings=Tying.none)
     target = model.tokenizers.target
     ours, theirs = both(model, tmp_path, **GREEDY)
@@ -77,12 +77,12 @@ def test_padding_and_bos_are_never_said(tmp_path: Path) -> None:
     likeliest = max(set(said), key=said.count)
     weights = dict(model.weights)
     output = weights["own_output.weight"].clone()
-    output[target.pad_id] = output[target.bos_id] = 1.5 * output[likeliest]
+    output[[target.pad_id, target.bos_id, target.unk_id]] = 1.5 * output[likeliest]
     weights["own_output.weight"] = output
     (tmp_path / "tempting").mkdir()
     ours, theirs = both(replace(model, weights=weights), tmp_path / "tempting", **GREEDY)
     (spoken,) = theirs.engine.translate_batch([target.pieces([likeliest])], beam_size=1)  # type: ignore[attr-defined]
-    assert {"<pad>", "<s>"} & set(spoken.hypotheses[0]), "nothing tempted it"
+    assert {"<pad>", "<s>", "<unk>"} & set(spoken.hypotheses[0]), "nothing tempted it"
     for wanted, found in zip(ours.translate(LINES), theirs.translate(LINES), strict=True):
         assert found.text == wanted.text
         assert found.hypotheses[0][1] == pytest.approx(wanted.hypotheses[0][1], abs=1e-2)

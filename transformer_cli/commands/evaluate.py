@@ -19,6 +19,7 @@ from transformer_cli.data.corpus import ParallelText, load_text
 from transformer_cli.data.download import fetch
 from transformer_cli.data.lines import read_lines
 from transformer_cli.data.prepare import prepare
+from transformer_cli.data.unknown import UnknownCounter
 from transformer_cli.decoding.ctranslate2 import CTranslate2Translator
 from transformer_cli.decoding.exported import Exported, locate_export
 from transformer_cli.decoding.translator import Translator
@@ -144,7 +145,12 @@ def translate(
     with tqdm(
         total=len(test.sources), unit="line", desc="translate", disable=None, leave=False, file=sys.stderr
     ) as bar:
-        return [result.text for result in translator.translate(test.sources, on_progress=bar.update)]
+        results = translator.translate(test.sources, on_progress=bar.update)
+    unknown = UnknownCounter()
+    for line, result in enumerate(results, start=1):
+        unknown.add(line, result.unknown)
+    unknown.warn(where=f"{test.name}: ")
+    return [result.text for result in results]
 
 
 def all_scores(hypotheses: Sequence[str], references: Sequence[Sequence[str]], model: Scored) -> list[Score]:

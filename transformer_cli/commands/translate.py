@@ -16,6 +16,7 @@ import torch
 from tqdm import tqdm
 
 from transformer_cli.data.lines import read_lines, shown, split_lines
+from transformer_cli.data.unknown import UnknownCounter, shown_characters
 from transformer_cli.decoding.ctranslate2 import CTranslate2Translator
 from transformer_cli.decoding.exported import Exported, locate_export
 from transformer_cli.decoding.records import flags_of, record_of, to_line
@@ -229,6 +230,7 @@ class Answering:
             self.sinks.append((links, str(config.alignments), pharaoh))
         self.n_lines, self.n_bad, self.n_retried, self.n_replaced = 0, 0, 0, 0
         self.n_flagged: Counter[str] = Counter()
+        self.unknown = UnknownCounter()
 
     def answer(self, raw: bytes) -> list[Translated]:
         """Translate some lines, and write what became of them."""
@@ -248,7 +250,8 @@ class Answering:
         self.n_bad += sum(was_bad for _, was_bad in decoded)
         self.n_retried += sum(result.retried for result in results)
         self.n_replaced += sum(result.replaced for result in results)
-        for result in results:
+        for line, result in enumerate(results, start=n_before + 1):
+            self.unknown.add(line, result.unknown)
             self.n_flagged.update(flag for flag, is_set in flags_of(result).items() if is_set)
         return results
 
@@ -256,7 +259,8 @@ class Answering:
         """Answer a person, who hears at once what is wrong."""
         (result,) = self.answer(line + b"\n")
         if flags := [flag for flag, is_set in flags_of(result).items() if is_set]:
-            LOGGER.warning("this translation: %s", ", ".join(flags))
+            more = f" ({shown_characters(result.unknown)})" if result.unknown else ""
+            LOGGER.warning("this translation: %s%s", ", ".join(flags), more)
 
     def tell(self) -> None:
         """What a user must know who does not look at every line."""
@@ -264,6 +268,7 @@ class Answering:
             counts = ", ".join(f"{n:,} {flag}" for flag, n in self.n_flagged.most_common())
             more = "" if self.config.output_format is OutputFormat.jsonl else "; --output-format=jsonl tells which"
             LOGGER.warning("of %s lines: %s%s", f"{self.n_lines:,}", counts, more)
+        self.unknown.warn()
         if self.n_retried:
             LOGGER.info("%d lines were translated again, %d of them better", self.n_retried, self.n_replaced)
         if self.n_bad:

@@ -78,7 +78,7 @@ class CTranslate2Translator(Translator):
         return batches(pieces, max_cells=cells // self.config.beam_size)
 
     def _settle(self, batch: Sequence[Piece], first_line: int) -> list[list[Hypothesis]]:
-        """What the library finds; once more, alone, where it said PAD or BOS, or went on for longer than the line may.
+        """What the library finds; once more, alone, where it said what is banned, or went on for too long.
 
         It knows one longest length for a batch.
         """
@@ -88,11 +88,12 @@ class CTranslate2Translator(Translator):
             for part, results in zip(parts, [self._ask(part) for part in parts], strict=True)
             for piece, hypotheses in zip(part, map(self._hypotheses, self._wait(results)), strict=True)
         }
+        banned = set(self.control.banned)
         for piece in batch:
             hypotheses = found[piece.line, piece.part]
             never: Sequence[int] = ()
-            if any(self.control.pad in h.ids or self.control.bos in h.ids for h in hypotheses):
-                never = [self.control.pad, self.control.bos]
+            if any(not banned.isdisjoint(h.ids) for h in hypotheses):
+                never = sorted(banned)
             if never or any(len(h.ids) + h.finished > self._longest([piece]) for h in hypotheses):
                 (result,) = self._wait(self._ask([piece], never=never))
                 hypotheses = self._hypotheses(result)

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, normalize
+from transformer_cli.data.unknown import unknown_characters
 from transformer_cli.decoding.alignment import align_words, word_numbers
 from transformer_cli.decoding.exact import EXACT_BUCKET, FixedCache, bucket_length, check, fixed, one_thread, places
 from transformer_cli.decoding.flaws import copied, repeats_itself
@@ -72,6 +73,7 @@ class Translated:
     repeats_itself: bool = False
     copied: bool = False  # says what its source says
     empty: bool = False  # and its source is not
+    unknown: tuple[str, ...] = ()  # characters of the source that the vocabulary does not have
     retried: bool = False  # was translated again, because of one of these four
     replaced: bool = False  # and the second translation is here, because it has fewer of them
     unmet: tuple[Term, ...] = ()  # terms of its source that are not in it
@@ -120,6 +122,7 @@ class Line:
     text: str
     pieces: list[Piece]
     too_long: bool
+    unknown: tuple[str, ...] = ()  # characters that the vocabulary does not have
 
 
 Found = dict[tuple[int, int], list[Hypothesis]]  # for each piece, by its line and part
@@ -166,7 +169,7 @@ class Translator:
             self.model = prepared(model, config, device)
         self.tokenizers, self.config, self.device, self.seed = tokenizers, config, device, seed
         target = tokenizers.target
-        self.control = ControlIds(pad=target.pad_id, bos=target.bos_id, eos=target.eos_id)
+        self.control = ControlIds.of(target)
         is_mbr = config.search is SearchKind.mbr
         self.search = consensus(target.decode) if is_mbr else SEARCHES[config.search.name]
         self.wishes = wishes
@@ -252,7 +255,7 @@ class Translator:
                 prefix = prefixes[n] if prefixes is not None and part == 0 else ()
                 terms = terminology.find(source.decode(part_ids) if too_long else text) if terminology else ()
                 pieces.append(Piece(n, part, part_ids, prefix, tuple(terms)))
-            work.append(Line(text, pieces, too_long))
+            work.append(Line(text, pieces, too_long, unknown_characters(text, ids, source)))
         return work
 
     def _parts(self, text: str, ids: list[int]) -> list[list[int]]:
@@ -467,6 +470,7 @@ class Translator:
             repeats_itself=repeats_itself(best, line.text),
             copied=copied(best, line.text),
             empty=not best,
+            unknown=line.unknown,
         )
 
 
@@ -528,7 +532,7 @@ def ids_of_terms(terminology: Terminology, target: Tokenizer) -> dict[Term, tupl
 def written_ids(text: str, target: Tokenizer) -> tuple[int, ...] | None:
     """The ids that write `text`; None where they write something else, because it is not in the vocabulary."""
     (ids,) = target.encode([text])
-    return tuple(ids) if target.decode(ids) == normalize(text) else None
+    return tuple(ids) if target.unk_id not in ids and target.decode(ids) == normalize(text) else None
 
 
 def tell_unmet(unmet: Mapping[int, Sequence[Term]]) -> None:
