@@ -88,6 +88,16 @@ def test_padding_bos_and_the_unknown_token_are_never_said(tmp_path: Path) -> Non
         assert found.hypotheses[0][1] == pytest.approx(wanted.hypotheses[0][1], abs=1e-2)
 
 
+def test_the_engine_splits_lines_as_the_model_was_trained(tmp_path: Path) -> None:
+    model = replace(model_file(norm=Norm.pre), multi_sentence_share=0.02, data={"max_length": 31})
+    _, theirs = both(model, tmp_path, max_source_length=None, **GREEDY)
+    lines = ["The cat sat. A woman drank milk.", "the cat sat", "the cat " * 20]
+    results = theirs.translate(lines)
+    assert [(result.n_parts > 1, result.split) for result in results] == [(True, False), (False, False), (True, True)]
+    alone = theirs.translate(["The cat sat.", "A woman drank milk."])
+    assert results[0].text == " ".join(result.text for result in alone if result.text)
+
+
 def test_a_line_keeps_its_own_limit_in_a_batch(tmp_path: Path) -> None:
     ours, theirs = both(model_file(norm=Norm.pre), tmp_path, max_extra_length=0, **GREEDY)
     lines = ["the cat .", *sentences(6, seed=3, longest=30)]

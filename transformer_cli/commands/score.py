@@ -20,6 +20,7 @@ from transformer_cli.data.lines import BLOCK_BYTES, open_text, shown, split_line
 from transformer_cli.data.unknown import UnknownCounter, unknown_characters
 from transformer_cli.decoding.forced import read_back
 from transformer_cli.decoding.scoring import divisor
+from transformer_cli.decoding.training_text import training_text
 from transformer_cli.decoding.translator import named
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
 from transformer_cli.logs import LOGGER
@@ -171,17 +172,17 @@ def score_pairs(
         for line, (pair, source, target) in enumerate(zip(pairs, sources, targets, strict=True), start=first_line):
             of_source = unknown_characters(pair.source, source, tokenizers.source)
             unknown.add(line, of_source + unknown_characters(pair.translation, target, tokenizers.target))
+    text = training_text(files)
     longest = [max(map(len, ids)) for ids in zip(sources, targets, strict=True)]
     for file in files:
         refuse_beyond_table(file, longest, first_line)
     if isinstance(model, LanguageModel):
         tell_longer(files[0], longest, first_line)
-    elif too_long := [first_line + i for i, n in enumerate(longest) if n > config.max_source_length]:
+    elif too_long := [first_line + i for i, n in enumerate(longest) if n > text.longest_source(config)]:
         LOGGER.warning(
-            "%s: longer than decode.max_source_length=%d tokens, scored whole;"
-            " `tfm translate` would split or cut a source like that",
+            "%s: longer than %s tokens, scored whole; `tfm translate` would split or cut a source like that",
             named(too_long),
-            config.max_source_length,
+            text.named_limit(config),
         )
     real = [i for i, n in enumerate(longest) if n]  # a blank line of a blank line never meets the model
     ids = [(sources[i], targets[i]) for i in real]

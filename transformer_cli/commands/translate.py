@@ -22,6 +22,7 @@ from transformer_cli.decoding.exported import Exported, locate_export
 from transformer_cli.decoding.records import flags_of, record_of, to_line
 from transformer_cli.decoding.terminal import converse
 from transformer_cli.decoding.terminology import read_terms
+from transformer_cli.decoding.training_text import training_text
 from transformer_cli.decoding.translator import Translated, Translator, Wishes, written_ids
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault, quoted
 from transformer_cli.files import Output, meant, remove_leftovers, writing_whole
@@ -87,7 +88,14 @@ def open_translator(
     models = read_models(paths)
     model = build_all(models, device)
     translator = Translator(
-        model, models[0].tokenizers, decode, device=device, seed=seed, wishes=wishes, whole_machine=True
+        model,
+        models[0].tokenizers,
+        decode,
+        device=device,
+        seed=seed,
+        wishes=wishes,
+        text=training_text(models),
+        whole_machine=True,
     )
     return models, paths, translator
 

@@ -33,6 +33,7 @@ def record_of(result: Translated, *, line: int, source: str, bad_bytes: bool) ->
         **flags_of(result),
         "unmet_terms": [[term.source, *term.targets] for term in result.unmet],
         "unknown_characters": list(result.unknown),
+        "parts": result.n_parts,
         "bad_bytes": bad_bytes,
         "retried": result.retried,
         "replaced": result.replaced,

@@ -14,13 +14,14 @@ from typing import Any
 
 import torch
 
+from transformer_cli.data.sentences import has_no_spaces, split_sentences
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, normalize
 from transformer_cli.data.unknown import unknown_characters
 from transformer_cli.decoding.alignment import align_words, word_numbers
 from transformer_cli.decoding.exact import EXACT_BUCKET, FixedCache, bucket_length, check, fixed, one_thread, places
 from transformer_cli.decoding.flaws import copied, repeats_itself
 from transformer_cli.decoding.forced import read_back
-from transformer_cli.decoding.long_lines import split_line
+from transformer_cli.decoding.long_lines import Segment, split_line
 from transformer_cli.decoding.mbr import consensus
 from transformer_cli.decoding.replayed import Replayed, can_replay, on_cuda
 from transformer_cli.decoding.search import (
@@ -34,12 +35,13 @@ from transformer_cli.decoding.search import (
 )
 from transformer_cli.decoding.streams import Streams
 from transformer_cli.decoding.terminology import Term, Terminology, holds
+from transformer_cli.decoding.training_text import NOTHING_KNOWN, TrainingText
 from transformer_cli.errors import ConfigError, DataError, quoted
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.ensemble import AnyModel, Ensemble
 from transformer_cli.models.packed import can_pack, pack
 from transformer_cli.models.transformer import Transformer
-from transformer_cli.schema import LARGEST_BEAM, DecodeConfig, LongLines, Quantize, SearchKind
+from transformer_cli.schema import AUTO, LARGEST_BEAM, DecodeConfig, LongLines, Quantize, SearchKind
 
 N_NAMED = 10  # line numbers in a warning; the rest are counted
 WHAT_BECOMES = {
@@ -67,7 +69,8 @@ class Translated:
     """What became of one line."""
 
     candidates: list[Candidate]  # best first; a blank line has one, "" and 0
-    split: bool = False  # too long: translated in parts, joined by spaces
+    n_parts: int = 1  # that were translated one by one, and joined again
+    split: bool = False  # too long, and so translated in parts
     cut: bool = False  # too long: only its beginning was translated
     hit_limit: bool = False  # the best candidate, or a part of it, was still going on at its longest length
     repeats_itself: bool = False
@@ -106,11 +109,12 @@ class Wishes:
 
 @dataclass(frozen=True)
 class Piece:
-    """A line, or a part of one that is too long."""
+    """A line, or a part of one: a sentence, or what is not too long for the model."""
 
     line: int  # index in the lines given
     part: int  # number within its line
     ids: list[int]  # without EOS
+    text: str = ""  # which `ids` are of
     prefix: tuple[int, ...] = ()  # how its translation begins
     terms: tuple[Term, ...] = ()  # what its translation holds
 
@@ -121,7 +125,7 @@ class Line:
 
     text: str
     pieces: list[Piece]
-    too_long: bool
+    too_long: bool  # or a sentence of it, if its sentences are translated one by one
     unknown: tuple[str, ...] = ()  # characters that the vocabulary does not have
 
 
@@ -136,6 +140,8 @@ class Translator:
     kernels' rounding lets them be, and with `config.exact` equal to the last bit. Raises ConfigError where that is not
     proved, or a search cannot do what is wished, and DataError for a term that the vocabulary cannot write.
 
+    `text`, what the model was trained on, says how long a source may be, and whether lines are split into sentences.
+
     It is for the weights that `model` has when it is made: some are copied, others shared, so that a model which goes
     on learning needs a new one.
     """
@@ -149,6 +155,7 @@ class Translator:
         device: torch.device,
         seed: int = 1,
         wishes: Wishes = NO_WISHES,
+        text: TrainingText = NOTHING_KNOWN,
         whole_machine: bool = False,
     ) -> None:
         """With `whole_machine` every core takes batches of its own, in a forked process; a GPU replays its steps."""
@@ -170,6 +177,8 @@ class Translator:
         self.tokenizers, self.config, self.device, self.seed = tokenizers, config, device, seed
         target = tokenizers.target
         self.control = ControlIds.of(target)
+        self.text, self.max_source_length = text, text.longest_source(config)
+        self.splits_sentences = text.is_in_sentences if config.split_sentences == AUTO else config.split_sentences
         is_mbr = config.search is SearchKind.mbr
         self.search = consensus(target.decode) if is_mbr else SEARCHES[config.search.name]
         self.wishes = wishes
@@ -220,7 +229,7 @@ class Translator:
 
     @torch.inference_mode()
     def best(self, ids: list[int]) -> Hypothesis:
-        """What the search finds for one source, as ids without EOS and read in one piece: at most max_source_length."""
+        """What the search finds for one source, given without EOS and read in one piece, however long."""
         with self._ready():
             return self._search_all([Piece(0, 0, ids)], 1)[0, 0][0]
 
@@ -244,34 +253,53 @@ class Translator:
         None for a blank line.
         """
         first_parts = (line.pieces[0].ids if line.pieces else None for line in self._encode(lines))
-        return [None if ids is None else longest_translation(self.config, len(ids) + 1) - 1 for ids in first_parts]
+        return [None if ids is None else self.longest_translation(len(ids) + 1) - 1 for ids in first_parts]
+
+    def longest_translation(self, n_source_tokens: int) -> int:
+        """How many tokens a translation may have; both sides count their EOS."""
+        longest, limit = longest_translation(self.config, n_source_tokens), self.text.max_positions
+        return longest if limit is None else min(longest, limit)
 
     def _encode(self, lines: Sequence[str], prefixes: Sequence[tuple[int, ...]] | None = None) -> list[Line]:
         """A prefix is for the first part of its line, a term for every part that it is in."""
         source, terminology, work = self.tokenizers.source, self.wishes.terminology, []
         for n, (text, ids) in enumerate(zip(lines, source.encode(lines), strict=True)):
-            too_long, pieces = len(ids) > self.config.max_source_length, []
-            for part, part_ids in enumerate(self._parts(text, ids)):
+            pieces = []
+            segments, too_long = self._segments(text, ids)
+            for part, segment in enumerate(segments):
                 prefix = prefixes[n] if prefixes is not None and part == 0 else ()
-                terms = terminology.find(source.decode(part_ids) if too_long else text) if terminology else ()
-                pieces.append(Piece(n, part, part_ids, prefix, tuple(terms)))
+                terms = terminology.find(segment.text) if terminology else ()
+                pieces.append(Piece(n, part, segment.ids, segment.text, prefix, tuple(terms)))
             work.append(Line(text, pieces, too_long, unknown_characters(text, ids, source)))
         return work
 
-    def _parts(self, text: str, ids: list[int]) -> list[list[int]]:
-        longest = self.config.max_source_length
-        if len(ids) <= longest:
-            return [ids] if ids else []
+    def _segments(self, text: str, ids: list[int]) -> tuple[list[Segment], bool]:
+        """The parts of a line that are translated one by one, and whether something of it was too long."""
+        sentences = [Segment(text, ids)] if ids else []
+        if ids and self.splits_sentences:
+            texts = split_sentences(text, self.text.source_lang)
+            if len(texts) > 1:
+                encoded = zip(texts, self.tokenizers.source.encode(texts), strict=True)
+                sentences = [Segment(sentence, its_ids) for sentence, its_ids in encoded if its_ids]
+        too_long = any(len(sentence.ids) > self.max_source_length for sentence in sentences)
+        if too_long:
+            sentences = [part for sentence in sentences for part in self._within_limit(sentence)]
+        return sentences, too_long
+
+    def _within_limit(self, sentence: Segment) -> list[Segment]:
+        longest, source = self.max_source_length, self.tokenizers.source
+        if len(sentence.ids) <= longest:
+            return [sentence]
         if self.config.long_lines is LongLines.split:
-            return split_line(text, self.tokenizers.source, max_tokens=longest)
-        return [ids[:longest]]
+            return split_line(sentence.text, source, max_tokens=longest, language=self.text.source_lang)
+        return [Segment(source.decode(sentence.ids[:longest]), sentence.ids[:longest])]
 
     def _tell_too_long(self, work: Sequence[Line], first_line: int) -> None:
         if numbers := [n for n, line in enumerate(work, start=first_line) if line.too_long]:
             LOGGER.warning(
-                "%s: longer than decode.max_source_length=%d tokens, %s",
+                "%s: longer than %s tokens, %s",
                 named(numbers),
-                self.config.max_source_length,
+                self.text.named_limit(self.config),
                 WHAT_BECOMES[self.config.long_lines],
             )
 
@@ -362,12 +390,14 @@ class Translator:
                 links = align_words(
                     told.attention_TS, word_numbers(piece.ids, source), word_numbers(hypothesis.ids, target)
                 )
+                if alignment and not self._joiner:  # its first word goes on with the last one
+                    links = links[1:]
                 alignment += [(first_source + i, first_target + j) for j, i in enumerate(links)]
 
     def _first_word(self, line: Line, part: int) -> int:
         """The number of the word that a part of a line begins with, or in."""
         ends = list(accumulate(len(word) for word in normalize(line.text).split()))
-        before = (self.tokenizers.source.decode(piece.ids) for piece in line.pieces[:part])
+        before = (normalize(piece.text) for piece in line.pieces[:part])
         return min(bisect_right(ends, sum(len("".join(text.split())) for text in before)), len(ends) - 1)
 
     # ---- The search
@@ -404,7 +434,7 @@ class Translator:
     def _bucket(self, piece: Piece) -> int:
         """What a source is padded to whatever its neighbours; with bytes, a rounding that they turned would grow."""
         size = EXACT_BUCKET if self.config.exact else QUANTIZED_BUCKET
-        return bucket_length(len(piece.ids) + 1, size=size, longest=self.config.max_source_length + 1)
+        return bucket_length(len(piece.ids) + 1, size=size, longest=self.max_source_length + 1)
 
     def _settle(self, batch: Sequence[Piece], first_line: int) -> list[list[Hypothesis]]:
         """The same in any company: where rounding may have chosen, and it differs from batch to batch, ask alone."""
@@ -428,11 +458,11 @@ class Translator:
         for row_S, ids in zip(source_BS, rows, strict=False):  # those behind the last are fillers
             row_S[: len(ids)] = torch.tensor(ids)
         lengths_B = torch.tensor(list(map(len, rows)), device=self.device)
-        max_lengths_B = torch.tensor([longest_translation(config, len(row)) for row in rows], device=self.device)
+        max_lengths_B = torch.tensor([self.longest_translation(len(row)) for row in rows], device=self.device)
         cache = self.decoder.start(
             source_BS.to(self.device),
             beam_size=n_beams,
-            max_length=longest_translation(config, longest),
+            max_length=self.longest_translation(longest),
             keeps_attention=config.coverage_penalty > 0,
         )
         seeds = [(self.seed, first_line + piece.line, piece.part) for piece in batch]
@@ -444,6 +474,11 @@ class Translator:
             task = replace(task, step=fixed(self.model.step), cache=fixed_cache)
         return self.search(task)
 
+    @property
+    def _joiner(self) -> str:
+        """What stands between the translations of parts."""
+        return "" if has_no_spaces(self.text.target_lang) else " "
+
     def _join(self, line: Line, found: Found) -> Translated:
         """The n-th candidate of a line is made of the n-th of each of its parts."""
         if not line.pieces:
@@ -454,7 +489,7 @@ class Translator:
         ranks = [[part[min(n, len(part) - 1)] for part in parts] for n in range(n_best)]
         candidates = [
             Candidate(
-                text=" ".join(filter(None, (self.tokenizers.target.decode(h.ids) for h in rank))),
+                text=self._joiner.join(filter(None, (self.tokenizers.target.decode(h.ids) for h in rank))),
                 score=sum(h.score for h in rank),
                 log_prob=sum(h.log_prob for h in rank),
                 n_tokens=sum(len(h.ids) + h.finished for h in rank),
@@ -464,6 +499,7 @@ class Translator:
         best = candidates[0].text
         return Translated(
             candidates,
+            n_parts=len(parts),
             split=line.too_long and self.config.long_lines is LongLines.split,
             cut=line.too_long and self.config.long_lines is LongLines.cut,
             hit_limit=not all(part[0].finished for part in parts),
