@@ -1,6 +1,7 @@
 """`tfm average`: the mean of the weights, what it tells of itself, and what has no mean."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,15 @@ def test_every_weight_is_the_mean_and_the_file_says_of_what(folder: Path) -> Non
     assert metadata(folder / "mean")["averaged"] == mean.averaged == ["step 1 of a", "step 2 of b", "step 3 of c"]
     assert (mean.step, mean.config, mean.scores) == (3, A.config, {}), "nobody has measured it"
     assert "averaged" not in metadata(folder / "a")
+
+
+def test_a_mean_was_trained_on_single_sentences_only_if_all_its_models_were(folder: Path) -> None:
+    for name, share in (("a", 0.02), ("b", 0.3)):
+        (folder / name).write_bytes(packed(replace(A, multi_sentence_share=share)))
+    assert run([*THREE[:5], "--output", "mean"], folder).code == 0
+    assert read_model(folder / "mean").multi_sentence_share == 0.3
+    assert run([*THREE, "--output", "other"], folder).code == 0
+    assert read_model(folder / "other").multi_sentence_share is None, "nobody has looked at what c was trained on"
 
 
 def test_the_mean_of_two_translates(folder: Path) -> None:

@@ -93,7 +93,7 @@ def log_probs(model: ModelFile, sources: list[list[int]], targets: list[list[int
     return verify.log_probs(model.build(CPU), sources, targets, model.tokenizers.target)
 
 
-def test_padding_and_bos_are_never_said(tmp_path: Path) -> None:
+def test_padding_bos_and_the_unknown_token_are_never_said(tmp_path: Path) -> None:
     model = model_file(norm=Norm.pre, tie_embeddings=Tying.none)
     target = model.tokenizers.target
     ours, theirs = both(model, tmp_path, **GREEDY)
@@ -101,15 +101,25 @@ def test_padding_and_bos_are_never_said(tmp_path: Path) -> None:
     likeliest = max(set(said), key=said.count)
     weights = dict(model.weights)
     output = weights["own_output.weight"].clone()
-    output[target.pad_id] = output[target.bos_id] = 1.5 * output[likeliest]
+    output[[target.pad_id, target.bos_id, target.unk_id]] = 1.5 * output[likeliest]
     weights["own_output.weight"] = output
     (tmp_path / "tempting").mkdir()
     ours, theirs = both(replace(model, weights=weights), tmp_path / "tempting", **GREEDY)
     (spoken,) = theirs.engine.translate_batch([target.pieces([likeliest])], beam_size=1)  # type: ignore[attr-defined]
-    assert {"<pad>", "<s>"} & set(spoken.hypotheses[0]), "nothing tempted it"
+    assert {"<pad>", "<s>", "<unk>"} & set(spoken.hypotheses[0]), "nothing tempted it"
     for wanted, found in zip(ours.translate(LINES), theirs.translate(LINES), strict=True):
         assert found.text == wanted.text
         assert found.hypotheses[0][1] == pytest.approx(wanted.hypotheses[0][1], abs=1e-2)
+
+
+def test_the_engine_splits_lines_as_the_model_was_trained(tmp_path: Path) -> None:
+    model = replace(model_file(norm=Norm.pre), multi_sentence_share=0.02, data={"max_length": 31})
+    _, theirs = both(model, tmp_path, max_source_length=None, **GREEDY)
+    lines = ["The cat sat. A woman drank milk.", "the cat sat", "the cat " * 20]
+    results = theirs.translate(lines)
+    assert [(result.n_parts > 1, result.split) for result in results] == [(True, False), (False, False), (True, True)]
+    alone = theirs.translate(["The cat sat.", "A woman drank milk."])
+    assert results[0].text == " ".join(result.text for result in alone if result.text)
 
 
 def test_a_line_keeps_its_own_limit_in_a_batch(tmp_path: Path) -> None:

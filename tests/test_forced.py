@@ -62,7 +62,7 @@ def test_a_search_says_of_its_hypotheses_what_reading_them_back_says(
     source_BS = forced._padded([[*ids, IDS.eos_id] for ids in sources], IDS.pad_id)
     lengths_B = torch.tensor([len(ids) + 7 for ids in sources])
     cache = model.start(source_BS, beam_size=rows_per_sentence(config), max_length=int(lengths_B.max()))
-    control = ControlIds(pad=IDS.pad_id, bos=IDS.bos_id, eos=IDS.eos_id)
+    control = ControlIds.of(IDS)
     task = Task(model.step, cache, control, lengths_B, config, [(1, b) for b in range(len(sources))])
     with torch.inference_mode():
         found = SEARCHES[config.search.name](task)

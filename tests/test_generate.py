@@ -87,23 +87,26 @@ def test_white_space_at_the_end_of_a_prompt_finishes_its_word() -> None:
     assert not all(one.pieces[0].startswith("▁") for one in going_on("the cat drank mil", n_best=50, **SAMPLE))
 
 
-@given(ids=st.lists(st.integers(0, len(tokenizer()) - 1), max_size=30), n_prompt=st.integers(0, 5))
+@given(
+    ids=st.lists(st.integers(0, len(tokenizer()) - 1), max_size=30), text=st.sampled_from(["", "it", "a €", *PROMPTS])
+)
 @settings(max_examples=300, deadline=None)
-def test_what_is_streamed_is_in_the_end_what_the_tokenizer_says_of_all_ids(ids: list[int], n_prompt: int) -> None:
+def test_what_is_streamed_is_in_the_end_what_the_tokenizer_says_of_all_ids(ids: list[int], text: str) -> None:
     given_away: list[str] = []
-    tell = Streamed(tokenizer(), ids[:n_prompt], given_away.append)
-    for i in ids[n_prompt:]:
+    prompt = read_prompt(text, tokenizer())
+    tell = Streamed(tokenizer(), prompt, given_away.append)
+    for i in ids:
         tell(i)
-        assert tokenizer().decode(tell.ids).startswith("".join(given_away))
-    tell.end(tokenizer().decode(ids))
-    assert "".join(given_away) == tokenizer().decode(ids)
+        assert tokenizer().decode([*prompt.ids, *tell.ids]).startswith("".join(given_away))
+    tell.end(tokenizer().decode([*prompt.ids, *ids]))
+    assert "".join(given_away) == tokenizer().decode([*prompt.ids, *ids])
 
 
 def test_a_character_of_several_bytes_is_shown_when_it_is_whole() -> None:
     (ids,) = tokenizer().encode(["a €"])
     assert len([piece for piece in tokenizer().pieces(ids) if piece.startswith("<0x")]) == 3
     given_away: list[str] = []
-    tell = Streamed(tokenizer(), [], given_away.append)
+    tell = Streamed(tokenizer(), read_prompt("", tokenizer()), given_away.append)
     for i in ids:
         tell(i)
     assert "".join(given_away) == "a €"
@@ -166,7 +169,11 @@ def test_what_is_cut_and_what_is_unknown_is_said(folder: Path) -> None:
     cut = generate(folder, "decode=greedy", "--max-length", "1", "the cat")
     assert b"1 of 1 texts did not come to their end" in cut.err
     odd = generate(folder, "--max-length", "2", "the Ž", model="few")
-    assert b"the prompt: 1 of its pieces are unknown" in odd.err
+    assert (
+        "1 prompt with characters that the model's vocabulary does not have, the first is prompt 1: Ž"
+        in odd.err.decode()
+    )
+    assert lines(odd)[0].startswith("the Ž"), "what a user wrote stays as it is"
 
 
 def test_learned_positions_end_a_text_where_there_are_no_more(folder: Path) -> None:

@@ -8,6 +8,7 @@ import pickle
 import random
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,16 @@ def test_one_file_is_all_that_translating_needs(tmp_path: Path, joint: bool) -> 
 
 def test_the_same_model_gives_the_same_bytes() -> None:
     assert packed(model_file()) == packed(model_file())
+
+
+def test_a_file_says_how_many_training_lines_held_several_sentences_if_anybody_looked() -> None:
+    looked = unpack_model(packed(replace(model_file(), multi_sentence_share=0.03)), Path("m"))
+    assert looked.multi_sentence_share == 0.03
+    assert unpack_model(packed(model_file()), Path("m")).multi_sentence_share is None
+    assert "multi_sentence_share" not in parts(packed(model_file()))[1], "as in files of older versions"
+    for share in (-0.1, 2, True, "few"):
+        with pytest.raises(CheckpointError, match="multi_sentence_share"):
+            unpack_model(forged(lambda metadata, share=share: metadata.update(multi_sentence_share=share)), Path("m"))  # type: ignore[misc]
 
 
 def test_tied_weights_are_stored_once() -> None:

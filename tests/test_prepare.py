@@ -24,6 +24,7 @@ from tests.toy_run import append
 from transformer_cli.data import cache, demo, hashes
 from transformer_cli.data import prepare as preparation
 from transformer_cli.data.prepare import Prepared, prepare
+from transformer_cli.data.sentences import share_of_several
 from transformer_cli.errors import ConfigError, EnvironmentFault
 from transformer_cli.files import locked, writing_whole
 from transformer_cli.schema import DataConfig, TokenizerConfig
@@ -196,6 +197,17 @@ def test_the_end_of_sentence_is_one_of_the_max_length_tokens(config: DataConfig)
         assert prepared.train.source_lengths.max() <= longest
         assert prepared.report.n_long == 40 - len(prepared.train)
     assert prepared.report.n_long > 0
+
+
+@pytest.mark.parametrize("n_several", [0, 10, 40])
+def test_the_share_of_lines_with_several_sentences_is_measured_on_the_training_text(
+    config: DataConfig, tmp_path: Path, n_several: int
+) -> None:
+    sources = [f"A man ate {n} eggs.{' He is Dr. No.' * (n <= n_several)}" for n in range(1, 41)]
+    write(tmp_path, "train.en", sources)
+    write(tmp_path, "train.fr", sources)
+    prepared = prepare(config)
+    assert share_of_several(prepared.train, prepared.tokenizers.source, "en") == n_several / 40
 
 
 def test_C21_one_pair_is_enough(config: DataConfig, tmp_path: Path) -> None:

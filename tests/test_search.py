@@ -5,7 +5,7 @@ Shapes: B models, M prefixes, N hypotheses of a model that go on, R = B × N row
 
 import itertools
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ from transformer_cli.decoding.stepping import leave
 from transformer_cli.errors import CheckpointError
 from transformer_cli.schema import DecodeConfig, SearchKind
 
-CONTROL = ControlIds(pad=2, bos=3, eos=5)
+CONTROL = ControlIds(pad=2, bos=3, eos=5, unk=None)
 WORDS = (0, 1, 4, 6)  # with EOS a vocabulary of five; PAD and BOS have logits as well, and must not be chosen
 VOCABULARY = 7
 LONGEST = 5
@@ -77,6 +77,34 @@ def run(
     seeds = [(1, b) for b in range(len(max_lengths))] if seeds is None else seeds
     task = Task(tables.step, cache, CONTROL, torch.tensor(max_lengths), config, seeds)
     return SEARCHES[config.search.name](task), cache
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        DecodeConfig(search=SearchKind.greedy, beam_size=1),
+        DecodeConfig(beam_size=3, n_best=3),
+        DecodeConfig(beam_size=4, n_best=2, diversity_groups=2),
+        DecodeConfig(search=SearchKind.sample, beam_size=1, n_best=5),
+        DecodeConfig(beam_size=2, no_repeat_ngram=1, min_length=2),
+    ],
+    ids=["greedy", "beam", "groups", "samples", "no repeats"],
+)
+def test_the_unknown_token_is_never_chosen_and_keeps_its_probability(config: DecodeConfig) -> None:
+    tables, unk = random_tables(20, seed=31), WORDS[0]
+    tables.logits_BMV[..., unk] += 5  # what every search would say
+    cache, control = tables.start(rows_per_sentence(config)), replace(CONTROL, unk=unk)
+    task = Task(tables.step, cache, control, torch.tensor([4] * 20), config, [(1, b) for b in range(20)])
+    log_p_BMV = tables.logits_BMV.log_softmax(dim=-1)
+    for b, hypotheses in enumerate(SEARCHES[config.search.name](task)):
+        assert hypotheses
+        for hypothesis in hypotheses:
+            assert unk not in hypothesis.ids
+            node, log_prob = torch.tensor([0]), 0.0
+            for i in [*hypothesis.ids, *[CONTROL.eos] * hypothesis.finished]:
+                log_prob += float(log_p_BMV[b, node, i])
+                node = tables.child(node, torch.tensor([i]))
+            assert hypothesis.log_prob == pytest.approx(log_prob)
 
 
 def greedy() -> DecodeConfig:

@@ -308,6 +308,12 @@ def test_a_run_goes_on_that_was_started_when_searches_had_fewer_options(tmp_path
         opened(tmp_path, decode=replace(config().decode, min_length=3))
 
 
+def test_a_run_of_the_old_limit_of_sources_goes_on_with_it(tmp_path: Path) -> None:
+    opened(tmp_path, decode=replace(config().decode, max_source_length=256))
+    opened(tmp_path)
+    assert chosen_before(toy(tmp_path), tmp_path / "toy") == {"decode.max_source_length": 256}
+
+
 def test_what_is_left_open_is_taken_from_the_run_that_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_directory, "LEFT_OPEN", ("train.clip_norm", "data.tokenizer.vocab_size"))
     left_open = toy(tmp_path)

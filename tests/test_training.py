@@ -227,6 +227,7 @@ def test_a_precision_that_the_device_lacks_names_another(monkeypatch: pytest.Mon
 
 def test_dev_bleu_is_that_of_the_shipped_model_under_tfm_translate(unbroken: Path) -> None:
     shipped, dev = read_model(unbroken / "model.safetensors"), prepared().dev
+    assert shipped.multi_sentence_share == 0, "of lines of letters"
     translator = Translator(shipped.build(CPU), shipped.tokenizers, config().decode, device=CPU)
     expected = bleu([translated.text for translated in translator.translate(dev.sources)], [dev.targets])
     assert shipped.scores["dev_bleu"] == expected.value

@@ -18,6 +18,7 @@ from tests.toy_translator import (
     GREEDY,
     MARKS,
     SAMPLE,
+    VARIANTS,
     WORDS,
     random_model,
     sentences,
@@ -25,10 +26,12 @@ from tests.toy_translator import (
     toy_tokenizer,
     translator_of,
 )
+from transformer_cli.data.sentences import has_several, split_sentences
 from transformer_cli.data.tokenizer import Tokenizer, train_tokenizer
 from transformer_cli.decoding import long_lines, translator
 from transformer_cli.decoding.search import Demands, Hypothesis, Task
 from transformer_cli.decoding.terminology import Term, Terminology
+from transformer_cli.decoding.training_text import TrainingText
 from transformer_cli.decoding.translator import (
     Candidate,
     Piece,
@@ -41,7 +44,7 @@ from transformer_cli.decoding.translator import (
 )
 from transformer_cli.errors import DataError
 from transformer_cli.models.transformer import DecoderCache
-from transformer_cli.schema import LongLines, TokenizerConfig
+from transformer_cli.schema import DecodeConfig, LongLines, TokenizerConfig
 
 BLANK = ["", " ", "\t", "\u00a0", "\u3000", " \t\u2003\r"]
 ODD = [
@@ -294,16 +297,142 @@ def test_D5_a_warning_names_ten_lines_and_counts_the_rest() -> None:
     ],
 )
 def test_sentences_end_where_a_reader_says(text: str, expected: list[str]) -> None:
-    assert long_lines.sentences(text) == expected
+    assert split_sentences(text, "en") == expected
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "expected"),
+    [
+        (
+            "en",
+            "Dr. Smith met Mr. J. R. Jones on Jan. 5, 2020. He left.",
+            ["Dr. Smith met Mr. J. R. Jones on Jan. 5, 2020.", "He left."],
+        ),
+        ("en_GB", "See No. 5 there. Oh no. He left.", ["See No. 5 there.", "Oh no.", "He left."]),
+        (
+            "en",
+            "Visit www.x.org/a.b?q=1. It costs 3.14, e.g. Today.",
+            ["Visit www.x.org/a.b?q=1.", "It costs 3.14, e.g. Today."],
+        ),
+        ("en", "The U.S. President came. So did I.", ["The U.S. President came.", "So did I."]),
+        ("en", '"Really?!" she asked. "Yes."', ['"Really?!" she asked.', '"Yes."']),
+        ("en", "1. Open it. 2. Close it.", ["1. Open it.", "2. Close it."]),
+        ("en", "all in small letters. no capitals here.", ["all in small letters.", "no capitals here."]),
+        ("de", "Am 5. Mai 2020. Er ging z.B. nach Haus.", ["Am 5. Mai 2020.", "Er ging z.B. nach Haus."]),
+        ("cs", "Byl 3. Ledna doma. Dnes ne.", ["Byl 3. Ledna doma.", "Dnes ne."]),
+        ("fr", "« Bonjour. » Il part. Quoi ? Oui !", ["« Bonjour. »", "Il part.", "Quoi ?", "Oui !"]),
+        ("es", "¿Qué? ¡No! El Sr. Paz.", ["¿Qué?", "¡No!", "El Sr. Paz."]),
+        ("ru", "А. С. Пушкин родился. Он умер.", ["А. С. Пушкин родился.", "Он умер."]),
+        ("ja", "「はい。」と言った。そう！", ["「はい。」と言った。", "そう！"]),
+        ("zh-Hans", "你好。再见！（完。）好", ["你好。", "再见！", "（完。）", "好"]),
+        ("hi", "यह है। वह है।", ["यह है।", "वह है।"]),
+        ("ar", "كيف حالك؟ بخير.", ["كيف حالك؟", "بخير."]),
+        ("xx", "Dr. Who. He.", ["Dr. Who.", "He."]),
+    ],
+)
+def test_abbreviations_and_numbers_end_no_sentence(language: str, text: str, expected: list[str]) -> None:
+    assert split_sentences(text, language) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["今日は。明日は?！「はい。」終わり", "J. R. came. He left.", "no end", "a\u2028b. C", "1. One"]
+)
+def test_a_line_has_several_sentences_if_it_is_split_into_several(text: str) -> None:
+    assert has_several(text, "en") is (len(split_sentences(text, "en")) > 1)
 
 
 @settings(max_examples=200, deadline=None)
 @given(text=st.text(alphabet=f"{MARKS}\u2028\t"), max_tokens=st.integers(2, 9))
 def test_parts_of_a_line_hold_all_of_it(tokenizer: Tokenizer, text: str, max_tokens: int) -> None:
-    parts = long_lines.split_line(text, tokenizer, max_tokens=max_tokens)
-    assert all(1 <= len(part) <= max_tokens for part in parts)
-    held = "".join(tokenizer.decode(part) for part in parts)
-    assert "".join(held.split()) == "".join(text.split())
+    parts = long_lines.split_line(text, tokenizer, max_tokens=max_tokens, language="en")
+    assert all(1 <= len(part.ids) <= max_tokens for part in parts)
+    for held in ("".join(tokenizer.decode(part.ids) for part in parts), "".join(part.text for part in parts)):
+        assert "".join(held.split()) == "".join(text.split())
+
+
+def test_sentences_are_packed_into_as_few_parts_as_there_is_room_for(tokenizer: Tokenizer) -> None:
+    each = [
+        "The cat sat.",
+        "A woman drank.",
+        "It was milk.",
+        "And her chair, in the cat, it was a pretty woman and milk.",
+    ]
+    lengths = [len(ids) for ids in tokenizer.encode(each)]
+    room = lengths[0] + lengths[1]
+    assert lengths[1] + lengths[2] <= room < min(lengths[0] + lengths[1] + lengths[2], lengths[3])
+    parts = long_lines.split_line(" ".join(each), tokenizer, max_tokens=room, language="en")
+    assert [part.text for part in parts[:2]] == ["The cat sat. A woman drank.", "It was milk."]
+    assert all(part.text.endswith(",") for part in parts[2:-1]), "a sentence that is too long is divided behind clauses"
+    assert [part.ids for part in parts] == tokenizer.encode([part.text for part in parts])
+
+
+IN_SENTENCES = TrainingText(source_lang="en", target_lang="fr", multi_sentence_share=0.01)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "n_parts"),
+    [
+        (IN_SENTENCES, {}, [2, 1, 0, 1]),
+        (replace(IN_SENTENCES, multi_sentence_share=0.5), {}, [1, 1, 0, 1]),
+        (TrainingText(), {}, [1, 1, 0, 1]),  # a file that does not say
+        (TrainingText(), {"split_sentences": True}, [2, 1, 0, 1]),
+        (IN_SENTENCES, {"split_sentences": False}, [1, 1, 0, 1]),
+    ],
+    ids=["single sentences", "several a line", "unknown", "asked", "refused"],
+)
+def test_a_line_of_several_sentences_is_split_for_a_model_of_single_ones(
+    tokenizer: Tokenizer, text: TrainingText, options: dict[str, Any], n_parts: list[int]
+) -> None:
+    lines = ["The cat sat. A woman drank milk.", "The cat sat.", "", "it was her chair"]
+    model = random_model(tokenizer)
+    given = translator_of(tokenizer, model=model, text=text, n_best=2, **options)
+    results = given.translate(lines)
+    assert [result.n_parts for result in results[:2]] == n_parts[:2]
+    assert not any(result.split or result.cut for result in results)
+    if n_parts[0] == 2:
+        alone = translator_of(tokenizer, model=model, n_best=2).translate(["The cat sat.", "A woman drank milk."])
+        assert results[0].text == " ".join(result.text for result in alone)
+        prefix = written_ids("her chair", tokenizer)
+        assert prefix is not None
+        assert given.room(lines)[0] == len(tokenizer.encode(["The cat sat."])[0]) + 6
+        (begun,) = given.translate(lines[:1], prefixes=[prefix])
+        assert begun.text.startswith("her chair")
+        assert begun.text.endswith(alone[1].text), "a prefix is for the first part"
+
+
+def test_parts_are_joined_as_the_language_writes_them(tokenizer: Tokenizer) -> None:
+    lines, model = ["The cat sat. A woman drank milk."], random_model(tokenizer)
+    wishes = Wishes(read_back=True)
+    spaced = translator_of(tokenizer, model=model, text=IN_SENTENCES, wishes=wishes).translate(lines)[0]
+    japanese = replace(IN_SENTENCES, target_lang="ja")
+    (joined,) = translator_of(tokenizer, model=model, text=japanese, wishes=wishes).translate(lines)
+    assert joined.text.replace(" ", "") == spaced.text.replace(" ", "")
+    assert len(joined.text) == len(spaced.text) - 1
+    assert joined.alignment is not None
+    assert [j for _, j in joined.alignment] == list(range(len(joined.text.split())))
+
+
+def test_the_longest_source_is_what_the_model_was_trained_on(
+    tokenizer: Tokenizer, warnings: pytest.LogCaptureFixture
+) -> None:
+    (ids,) = tokenizer.encode(["the cat drank milk"])
+    fits, short = TrainingText(max_length=len(ids) + 1), TrainingText(max_length=len(ids))
+    assert not translator_of(tokenizer, text=fits).translate(["the cat drank milk"])[0].split
+    assert warnings.messages == []
+    assert translator_of(tokenizer, text=short).translate(["the cat drank milk"])[0].split
+    assert warnings.messages == [f"line 1: longer than the model's {len(ids) - 1} tokens, translated in parts"]
+    assert not translator_of(tokenizer, text=short, max_source_length=99).translate(["the cat drank milk"])[0].split
+    assert TrainingText().longest_source(DecodeConfig()) == 256
+    table = TrainingText(max_length=500, max_positions=300)
+    assert table.longest_source(DecodeConfig()) == table.longest_source(DecodeConfig(max_source_length=400)) == 299
+
+
+def test_a_table_of_positions_ends_a_translation(tokenizer: Tokenizer) -> None:
+    model = random_model(tokenizer, config=replace(VARIANTS["learned"], max_positions=10))
+    text = TrainingText(max_length=10, max_positions=10)
+    long_line = " ".join(["the cat sat"] * 9)
+    (result,) = translator_of(tokenizer, model=model, text=text, max_extra_length=50).translate([long_line])
+    assert result.split
 
 
 def test_a_sentence_is_cut_between_words_where_it_can_be() -> None:
@@ -314,10 +443,13 @@ def test_a_sentence_is_cut_between_words_where_it_can_be() -> None:
     assert long_lines.cut_at_words([], [], max_tokens=3) == []
 
 
-@pytest.mark.parametrize("text", ["." * 300_000, '."' * 150_000, "。" * 300_000, ". " * 150_000, " " * 300_000])
+@pytest.mark.parametrize(
+    "text",
+    ["." * 300_000, '."' * 150_000, "A. " * 90_000, "1. " * 90_000, "。" * 300_000, ". " * 150_000, " " * 300_000],
+)
 def test_hostile_lines_are_split_in_no_time(text: str) -> None:
     start = time.perf_counter()
-    long_lines.sentences(text)
+    split_sentences(text, "en")
     assert time.perf_counter() - start < 2
 
 
@@ -404,7 +536,7 @@ def test_only_lines_that_lack_their_terms_are_translated_again(
     assert sorted(map(len, asked)) == [0, 0, 0, 0, 1, 1, 2], "and one again without what cannot be met"
     assert asked.count([tuple(milk)]) == 2
     (warning,) = warnings.messages
-    assert warning.startswith("line 13: 'was' has no room or no place in its translation as 'a a ")
+    assert warning.startswith("line 13: 'was' has no room or no likely place in its translation as 'a a ")
 
 
 def test_a_term_that_costs_the_end_is_given_up(tokenizer: Tokenizer, warnings: pytest.LogCaptureFixture) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
+from transformer_cli.decoding.training_text import NOTHING_KNOWN, TrainingText
 from transformer_cli.decoding.translator import NO_WISHES, Translated, Translator, Wishes
 from transformer_cli.models.build import build_model
 from transformer_cli.models.ensemble import AnyModel
@@ -96,6 +97,7 @@ def translator_of(
     seed: int = 1,
     device: str = "cpu",
     wishes: Wishes = NO_WISHES,
+    text: TrainingText = NOTHING_KNOWN,
     whole_machine: bool = False,
     **options: object,
 ) -> Translator:
@@ -109,6 +111,7 @@ def translator_of(
         device=torch.device(device),
         seed=seed,
         wishes=wishes,
+        text=text,
         whole_machine=whole_machine,
     )
 

@@ -341,8 +341,11 @@ class Quantize(Enum):
 
 
 class LongLines(Enum):
-    split = "split"  # at sentence ends, translated one by one and joined again
+    split = "split"  # into parts of whole sentences, translated one by one and joined again
     cut = "cut"
+
+
+AUTO = "auto"  # of a key that tfm chooses a value for, where none is given
 
 
 @dataclass
@@ -365,9 +368,11 @@ class DecodeConfig:
     top_k: int | None = None  # sampling only: keep the k likeliest tokens
     top_p: float | None = None  # sampling only: keep the likeliest tokens that hold this probability
     n_samples: int = 32  # mbr only: drawn for each sentence
-    max_source_length: int = 256  # tokens; longer lines are split or cut, and named in a warning
-    long_lines: LongLines = LongLines.split
+    max_source_length: int | None = None  # tokens of a source that is translated whole; unset: what the model has met
+    long_lines: LongLines = LongLines.split  # what longer lines are, which a warning names
+    split_sentences: Any = AUTO  # translate a line sentence by sentence; auto: if the model was trained on single ones
     batch_tokens: int = 4096  # source cells (rows × longest) × beam in one batch
+    max_term_cost: float | None = 5.0  # nats a token that --terms may make a translation less likely; null: any
     quantize: Quantize = Quantize.none
     exact: bool = False  # scores equal to the last bit whatever the neighbours; CPU, one thread, any batch_tokens
 
@@ -389,7 +394,10 @@ class DecodeConfig:
         _check("decode.top_p", self.top_p, 1e-6, 1)
         _check("decode.n_samples", self.n_samples, 2, 1000)
         _check("decode.max_source_length", self.max_source_length, 2, 100_000)
+        if self.split_sentences != AUTO and not isinstance(self.split_sentences, bool):
+            raise ConfigError(f"decode.split_sentences={self.split_sentences}: unknown. Choose auto, true or false")
         _check("decode.batch_tokens", self.batch_tokens, 1)
+        _check("decode.max_term_cost", self.max_term_cost, 0, 1000)
         if self.exact and self.quantize is not Quantize.none:
             raise ConfigError(
                 f"decode.quantize={self.quantize.name}: not proved with decode.exact=true. Leave one of them out"
@@ -541,9 +549,6 @@ class Device(Enum):
     cuda = "cuda"
 
 
-AUTO = "auto"  # of train.tokens_per_batch: what the memory is large enough for
-
-
 @dataclass
 class TrainSettings:
     """The training loop. Tokens are target tokens, steps are optimizer updates."""
@@ -638,7 +643,9 @@ class TrainConfig:
                 "data.tokenizer.joint=false: model.tie_embeddings=three_way needs one vocabulary for both languages."
                 " Choose model.tie_embeddings=decoder, or data.tokenizer.joint=true"
             )
-        longest = max(self.data.max_length, self.decode.max_source_length + self.decode.max_extra_length + 1)
+        longest = self.data.max_length
+        if self.decode.max_source_length is not None:
+            longest = max(longest, self.decode.max_source_length + self.decode.max_extra_length + 1)
         if self.model.positions is Positions.learned and longest > self.model.max_positions:
             raise ConfigError(
                 f"model.max_positions={self.model.max_positions}: fewer than the {longest} tokens that"

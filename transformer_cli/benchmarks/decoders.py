@@ -107,7 +107,7 @@ class Ours(Engine):
         limits = [len(row) + 1 + self.extra for row in rows]
         for _ in range(max(limits)):
             logits_BV = self.model(source_BS, ids_BT)[:, -1]
-            logits_BV[:, [target.pad_id, target.bos_id]] = -torch.inf
+            logits_BV[:, [target.pad_id, target.bos_id, target.unk_id]] = -torch.inf
             ids_BT = torch.cat([ids_BT, logits_BV.argmax(dim=-1, keepdim=True)], dim=1)
         found = [row[1 : 1 + limit] for row, limit in zip(ids_BT.tolist(), limits, strict=True)]
         return {"found": [row[: row.index(target.eos_id)] if target.eos_id in row else row for row in found]}

@@ -31,6 +31,7 @@ from transformer_cli.benchmarks.timing import Spread, best, ratio
 from transformer_cli.benchmarks.training import skeleton
 from transformer_cli.config import to_plain
 from transformer_cli.data.lines import read_lines
+from transformer_cli.decoding.training_text import LONGEST
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
 from transformer_cli.evaluation.metrics import bleu
 from transformer_cli.logs import LOGGER
@@ -119,9 +120,10 @@ def read(config: BenchConfig, model: ModelFile) -> Text:
             f"{config.reference}: has {len(references):,} lines, {config.source} {len(lines):,}. Give its translation"
         )
     rows = tokenizer.encode(lines[: config.n_lines])
-    kept = [n for n, row in enumerate(rows) if 0 < len(row) <= config.decode.max_source_length]
+    longest = config.decode.max_source_length or LONGEST
+    kept = [n for n, row in enumerate(rows) if 0 < len(row) <= longest]
     if not kept:
-        raise DataError(f"{config.source}: no line with 1 to {config.decode.max_source_length} tokens. Choose another")
+        raise DataError(f"{config.source}: no line with 1 to {longest} tokens. Choose another")
     if len(kept) < len(rows):
         LOGGER.info("%d of %d lines are blank or too long, and left out", len(rows) - len(kept), len(rows))
     chosen = [references[n] for n in kept] if references is not None else None

@@ -9,6 +9,7 @@ from transformer_cli.commands.translate import check_output, open_output
 from transformer_cli.data.lines import read_lines, shown
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.long_lines import split_line
+from transformer_cli.decoding.training_text import training_text
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault, quoted
 from transformer_cli.extras import imported
@@ -62,7 +63,8 @@ def run(config: AttentionConfig) -> None:
     require(file, path, "transformer")
     refuse_out_of_range(file, config)
     model, name = file.build(device), name_of(file, path)
-    translator = Translator(model, file.tokenizers, config.decode, device=device, seed=config.seed)
+    text = training_text([file])
+    translator = Translator(model, file.tokenizers, config.decode, device=device, seed=config.seed, text=text)
     for job, ids in [(job, encode(job, file, translator)) for job in work]:
         looks = look(model, file.tokenizers, ids.source, ids.target, name=name, notes=ids.notes, finished=ids.finished)
         links = [] if config.link is None else told(looks, *pair_of(config.link), job.where)
@@ -182,9 +184,10 @@ def one_piece(job: Job, tokenizers: Tokenizers, translator: Translator) -> Ids:
         if not target:
             raise DataError(f"{job.where}: nothing of its translation that the model could read. Write words")
         return Ids(source, target, finished=True, notes=["translation given"])
-    longest, notes = translator.config.max_source_length, []
+    longest, notes = translator.max_source_length, []
     if len(source) > longest:
-        whole, source = len(source), split_line(job.sentence, tokenizers.source, max_tokens=longest)[0]
+        whole, language = len(source), translator.text.source_lang
+        source = split_line(job.sentence, tokenizers.source, max_tokens=longest, language=language)[0].ids
         notes = [
             f"the first {len(source)} of {whole} tokens, as decode.max_source_length={longest} splits such sentences"
         ]

@@ -9,6 +9,7 @@ from pathlib import Path
 from torch import Tensor
 
 from transformer_cli.config import to_plain
+from transformer_cli.decoding.training_text import training_text
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault
 from transformer_cli.files import faults, meant, remove_leftovers
 from transformer_cli.logs import LOGGER
@@ -106,6 +107,7 @@ def averaged(sources: Mapping[Path, Load]) -> ModelFile:
         step=max(model.step for model in models),
         fingerprint=first.fingerprint if len({model.fingerprint for model in models}) == 1 else "",
         data=first.data if all(model.data == first.data for model in models) else {},
+        multi_sentence_share=training_text(models).multi_sentence_share,
         scores={},  # nobody has measured it
         averaged=[f"step {model.step} of {_name(path)}" for path, model in zip(sources, models, strict=True)],
     )

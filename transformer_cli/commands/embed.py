@@ -102,6 +102,7 @@ def read_among(path: Path, reader: Reader) -> Among:
     each = [Answer(line, text, x) for line, (text, x) in enumerate(zip(texts, said, strict=True), start=1)]
     if reader.cut:
         LOGGER.warning("%s: %s longer than the model's %d tokens", shown(path), named(reader.cut), reader.max_length)
+    reader.unknown.warn(where=f"{shown(path)}: ")
     reader.begin()
     lines = [line for line in each if line.said_X is not None]
     if not lines:

@@ -19,8 +19,10 @@ from transformer_cli.data.corpus import ParallelText, load_text
 from transformer_cli.data.download import fetch
 from transformer_cli.data.lines import read_lines
 from transformer_cli.data.prepare import prepare
+from transformer_cli.data.unknown import UnknownCounter
 from transformer_cli.decoding.ctranslate2 import CTranslate2Translator
 from transformer_cli.decoding.exported import Exported, chosen_engine, locate_export
+from transformer_cli.decoding.training_text import training_text
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
 from transformer_cli.evaluation.metrics import Score, check_line_counts, score
@@ -140,12 +142,25 @@ def translate(
     else:
         files = [model for model in models if isinstance(model, ModelFile)]
         translator = Translator(
-            build_all(files, device), files[0].tokenizers, decode, device=device, seed=seed, whole_machine=whole_machine
+            build_all(files, device),
+            files[0].tokenizers,
+            decode,
+            device=device,
+            seed=seed,
+            text=training_text(files),
+            whole_machine=whole_machine,
         )
     with tqdm(
         total=len(test.sources), unit="line", desc="translate", disable=None, leave=False, file=sys.stderr
     ) as bar:
-        return [result.text for result in translator.translate(test.sources, on_progress=bar.update)]
+        results = translator.translate(test.sources, on_progress=bar.update)
+    if n_split := sum(result.n_parts > 1 and not result.split for result in results):
+        LOGGER.info("%s: %d lines were translated sentence by sentence", test.name, n_split)
+    unknown = UnknownCounter()
+    for line, result in enumerate(results, start=1):
+        unknown.add(line, result.unknown)
+    unknown.warn(where=f"{test.name}: ")
+    return [result.text for result in results]
 
 
 def all_scores(hypotheses: Sequence[str], references: Sequence[Sequence[str]], model: Scored) -> list[Score]:

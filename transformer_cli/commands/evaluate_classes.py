@@ -81,6 +81,7 @@ def predict(model: ModelFile, test: TestSet, device: torch.device, *, batch_toke
     reader = Reader(model.build_as(Classifier, device), model, device=device, batch_tokens=batch_tokens)
     answers = [logits_C for logits_C in reader.read(test.sources) if logits_C is not None]
     assert len(answers) == len(test.sources)
+    reader.unknown.warn(where=f"{test.name}: ")
     return [model.tokenizers.labels[int(logits_C.argmax())] for logits_C in answers]
 
 

@@ -8,6 +8,7 @@ import torch
 from transformer_cli.commands.translate import decode_line, open_input, read_chunks
 from transformer_cli.data.lines import shown, split_lines
 from transformer_cli.data.tokenizer import Tokenizer
+from transformer_cli.data.unknown import UnknownCounter
 from transformer_cli.decoding.generator import Generator, Prompt, read_prompt
 from transformer_cli.decoding.terminal import converse
 from transformer_cli.errors import DataError, EnvironmentFault
@@ -65,6 +66,7 @@ class GoingOn:
         )
         self.decode = partial(decode_line, config=TranslateConfig(strict=config.strict))
         self.streams = self.generator.can_stream and sys.stdout.isatty()
+        self.unknown = UnknownCounter()
         self.n_prompts, self.n_bad, self.n_texts, self.n_cut = 0, 0, 0, 0
 
     def answer_line(self, line: bytes) -> None:
@@ -77,6 +79,7 @@ class GoingOn:
         """Print what comes of a prompt, piece by piece if somebody watches. Raises DataError for one of no use."""
         prompt = self._read(text, where)
         self.n_prompts += 1
+        self.unknown.add(self.n_prompts, prompt.unknown)
         on_text = partial(print, end="", flush=True) if self.streams else None
         found = self.generator.generate(prompt, number=self.n_prompts, on_text=on_text)
         print("" if self.streams else "\n".join(one.text for one in found), flush=True)
@@ -91,8 +94,6 @@ class GoingOn:
                 f"{where}: {len(prompt.ids):,} tokens, which leave no room for more, because the model has"
                 f" model.max_positions={self.max_positions}. Shorten it"
             )
-        if n_unknown := prompt.ids.count(self.tokenizer.unk_id):
-            LOGGER.warning("%s: %d of its pieces are unknown to the model, which reads them as ⁇", where, n_unknown)
         return prompt
 
     def tell(self) -> None:
@@ -102,6 +103,7 @@ class GoingOn:
                 self.n_cut,
                 self.n_texts,
             )
+        self.unknown.warn("prompt")
         if self.n_bad:
             LOGGER.warning(
                 "%d of %d prompts were not UTF-8; their bad bytes became U+FFFD (--strict stops instead)",

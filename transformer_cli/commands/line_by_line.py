@@ -13,6 +13,7 @@ from tqdm import tqdm
 
 from transformer_cli.commands.translate import check_output, decode_line, read_chunks
 from transformer_cli.data.lines import split_lines
+from transformer_cli.data.unknown import UnknownCounter
 from transformer_cli.decoding.reading import Reader
 from transformer_cli.decoding.terminal import converse
 from transformer_cli.decoding.translator import named
@@ -63,7 +64,7 @@ class Asking:
         def each(line: bytes) -> None:
             answer(self.ask(line + b"\n"))
             self.tell()
-            self.n_bad, self.reader.cut = 0, []
+            self.n_bad, self.reader.cut, self.reader.unknown = 0, [], UnknownCounter()
 
         converse(each, prompt=prompt)
 
@@ -73,6 +74,7 @@ class Asking:
             LOGGER.warning(
                 "%s: longer than the model's %d tokens; the rest is not read", named(self.reader.cut), longest
             )
+        self.reader.unknown.warn()
         if self.n_bad:
             LOGGER.warning(
                 "%d of %d lines were not UTF-8; their bad bytes became U+FFFD (--strict stops instead)",

@@ -17,8 +17,10 @@ from tqdm import tqdm
 
 from transformer_cli.commands.translate import decode_line, open_input, read_chunks
 from transformer_cli.data.lines import BLOCK_BYTES, open_text, shown, split_lines
+from transformer_cli.data.unknown import UnknownCounter, unknown_characters
 from transformer_cli.decoding.forced import read_back
 from transformer_cli.decoding.scoring import divisor
+from transformer_cli.decoding.training_text import training_text
 from transformer_cli.decoding.translator import named
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
 from transformer_cli.logs import LOGGER
@@ -160,22 +162,27 @@ def score_pairs(
     pairs: Sequence[Pair],
     *,
     first_line: int,
+    unknown: UnknownCounter | None = None,
 ) -> list[Scored]:
     """One for each of `pairs`; the first is that of `first_line`. Raises DataError for one that no model can read."""
     tokenizers = files[0].tokenizers
     sources = tokenizers.source.encode([pair.source for pair in pairs])
     targets = tokenizers.target.encode([pair.translation for pair in pairs])
+    if unknown is not None:
+        for line, (pair, source, target) in enumerate(zip(pairs, sources, targets, strict=True), start=first_line):
+            of_source = unknown_characters(pair.source, source, tokenizers.source)
+            unknown.add(line, of_source + unknown_characters(pair.translation, target, tokenizers.target))
+    text = training_text(files)
     longest = [max(map(len, ids)) for ids in zip(sources, targets, strict=True)]
     for file in files:
         refuse_beyond_table(file, longest, first_line)
     if isinstance(model, LanguageModel):
         tell_longer(files[0], longest, first_line)
-    elif too_long := [first_line + i for i, n in enumerate(longest) if n > config.max_source_length]:
+    elif too_long := [first_line + i for i, n in enumerate(longest) if n > text.longest_source(config)]:
         LOGGER.warning(
-            "%s: longer than decode.max_source_length=%d tokens, scored whole;"
-            " `tfm translate` would split or cut a source like that",
+            "%s: longer than %s tokens, scored whole; `tfm translate` would split or cut a source like that",
             named(too_long),
-            config.max_source_length,
+            text.named_limit(config),
         )
     real = [i for i, n in enumerate(longest) if n]  # a blank line of a blank line never meets the model
     ids = [(sources[i], targets[i]) for i in real]
@@ -219,11 +226,11 @@ def score_all(
     n_pairs: int | None = None,
 ) -> None:
     """Print each chunk when it is scored, and in the end the sum on stderr."""
-    n_lines, n_bad, n_tokens, total = 0, 0, 0, 0.0
+    n_lines, n_bad, n_tokens, total, unknown = 0, 0, 0, 0.0, UnknownCounter()
     quiet = True if n_pairs is None else None  # None: drawn on a terminal only
     with tqdm(total=n_pairs, unit=what, disable=quiet, desc="score", leave=False, file=sys.stderr) as bar:
         for pairs in chunks:
-            scored = score(pairs, first_line=n_lines + 1)
+            scored = score(pairs, first_line=n_lines + 1, unknown=unknown)
             for line, one in enumerate(scored, start=n_lines + 1):
                 record = one.record(line, config.decode)
                 print(json.dumps(record, ensure_ascii=False) if config.json else f"{one.log_prob:.4f}")
@@ -233,6 +240,7 @@ def score_all(
             n_tokens += sum(len(one.pieces) for one in scored)
             total += math.fsum(one.log_prob for one in scored)
             bar.update(len(pairs))
+    unknown.warn(what)
     if n_bad:
         LOGGER.warning(
             "%d of %d %ss were not UTF-8; their bad bytes became U+FFFD (--strict stops instead)", n_bad, n_lines, what

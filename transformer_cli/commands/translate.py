@@ -16,11 +16,13 @@ import torch
 from tqdm import tqdm
 
 from transformer_cli.data.lines import read_lines, shown, split_lines
+from transformer_cli.data.unknown import UnknownCounter, shown_characters
 from transformer_cli.decoding.ctranslate2 import CTranslate2Translator
 from transformer_cli.decoding.exported import Exported, chosen_engine, locate_export
 from transformer_cli.decoding.records import flags_of, record_of, to_line
 from transformer_cli.decoding.terminal import converse
 from transformer_cli.decoding.terminology import read_terms
+from transformer_cli.decoding.training_text import training_text
 from transformer_cli.decoding.translator import Translated, Translator, Wishes, written_ids
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault, quoted
 from transformer_cli.files import Output, meant, remove_leftovers, writing_whole
@@ -86,7 +88,14 @@ def open_translator(
     models = read_models(paths)
     model = build_all(models, device)
     translator = Translator(
-        model, models[0].tokenizers, decode, device=device, seed=seed, wishes=wishes, whole_machine=True
+        model,
+        models[0].tokenizers,
+        decode,
+        device=device,
+        seed=seed,
+        wishes=wishes,
+        text=training_text(models),
+        whole_machine=True,
     )
     return models, paths, translator
 
@@ -236,6 +245,7 @@ class Answering:
             self.sinks.append((links, str(config.alignments), pharaoh))
         self.n_lines, self.n_bad, self.n_retried, self.n_replaced = 0, 0, 0, 0
         self.n_flagged: Counter[str] = Counter()
+        self.unknown = UnknownCounter()
 
     def answer(self, raw: bytes) -> list[Translated]:
         """Translate some lines, and write what became of them."""
@@ -255,7 +265,8 @@ class Answering:
         self.n_bad += sum(was_bad for _, was_bad in decoded)
         self.n_retried += sum(result.retried for result in results)
         self.n_replaced += sum(result.replaced for result in results)
-        for result in results:
+        for line, result in enumerate(results, start=n_before + 1):
+            self.unknown.add(line, result.unknown)
             self.n_flagged.update(flag for flag, is_set in flags_of(result).items() if is_set)
         return results
 
@@ -263,7 +274,8 @@ class Answering:
         """Answer a person, who hears at once what is wrong."""
         (result,) = self.answer(line + b"\n")
         if flags := [flag for flag, is_set in flags_of(result).items() if is_set]:
-            LOGGER.warning("this translation: %s", ", ".join(flags))
+            more = f" ({shown_characters(result.unknown)})" if result.unknown else ""
+            LOGGER.warning("this translation: %s%s", ", ".join(flags), more)
 
     def tell(self) -> None:
         """What a user must know who does not look at every line."""
@@ -271,6 +283,7 @@ class Answering:
             counts = ", ".join(f"{n:,} {flag}" for flag, n in self.n_flagged.most_common())
             more = "" if self.config.output_format is OutputFormat.jsonl else "; --output-format=jsonl tells which"
             LOGGER.warning("of %s lines: %s%s", f"{self.n_lines:,}", counts, more)
+        self.unknown.warn()
         if self.n_retried:
             LOGGER.info("%d lines were translated again, %d of them better", self.n_retried, self.n_replaced)
         if self.n_bad:

@@ -39,7 +39,7 @@ class Tokenizer:
         self.sha256 = hashlib.sha256(model_bytes).hexdigest()
         try:
             self._model = sentencepiece.SentencePieceProcessor(model_proto=model_bytes)
-            self.pieces(range(len(self._model)))  # a forged model can hold what is no text
+            pieces = self.pieces(range(len(self._model)))  # a forged model can hold what is no text
         except (RuntimeError, OSError, UnicodeDecodeError) as error:
             raise CheckpointError("tokenizer: not a SentencePiece model. Use one trained by tfm") from error
         self.pad_id: int = self._model.pad_id()
@@ -49,6 +49,9 @@ class Tokenizer:
         special = {self.pad_id, self.unk_id, self.bos_id, self.eos_id}
         if min(special) < 0 or len(special) < 4:
             raise CheckpointError("tokenizer: has no id for <pad>, <unk>, <s> or </s>. Use one trained by tfm")
+        # What stands for a character that is no piece: <unk>, or the bytes of byte fallback.
+        in_bytes = (i for i, piece in enumerate(pieces) if piece.startswith("<0x") and self._model.is_byte(i))
+        self.unknown_ids = frozenset([self.unk_id, *in_bytes])
 
     def __len__(self) -> int:
         return len(self._model)

@@ -105,7 +105,7 @@ def _check_split(key: str, text: ParallelText, prepared: Prepared, config: Train
         side = _Side(key, name, tokenizer, lines, sentences, figures)
         fine += [*_check_unknown(side, section), *_check_round_trip(side, section)]
         if name == "source":
-            fine += _check_long(side, config.decode.max_source_length, section)
+            fine += _check_long(side, config.decode.max_source_length or config.data.max_length - 1, section)
     if fine:
         first = f"the first {SAMPLE:,} lines: " if len(text) > SAMPLE else ""
         section.ok(key, f"{first}{', '.join(fine)}")
@@ -152,7 +152,7 @@ def _check_round_trip(side: _Side, section: Section) -> Iterator[str]:
 
 def _check_long(side: _Side, longest: int, section: Section) -> Iterator[str]:
     """Source lines that translation would split or cut."""
-    long = [i + 1 for i, ids in enumerate(side.sentences) if len(ids) + 1 > longest]  # EOS counts
+    long = [i + 1 for i, ids in enumerate(side.sentences) if len(ids) > longest]
     side.figures["over_max_source_length"] = len(long)
     if len(long) > MANY_LONG * len(side.lines):
         what = f"{len(long):,} source lines over decode.max_source_length={longest}: line {listed(long)}"

@@ -18,7 +18,8 @@ from torch import nn
 
 from transformer_cli.decoding.exported import Exported
 from transformer_cli.decoding.scoring import divisor
-from transformer_cli.decoding.search import Hypothesis, longest_translation
+from transformer_cli.decoding.search import Hypothesis
+from transformer_cli.decoding.training_text import training_text
 from transformer_cli.decoding.translator import NO_WISHES, Piece, Translator, Wishes, batches
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, quoted
 from transformer_cli.extras import imported
@@ -28,7 +29,15 @@ from transformer_cli.schema import DecodeConfig, SearchKind
 # Keys of `decode` that this engine obeys; it refuses any other that is not at its default.
 OBEYED = (
     *("search", "beam_size", "length_penalty", "length_normalization", "n_best", "no_repeat_ngram"),
-    *("max_extra_length", "max_length", "min_length", "max_source_length", "long_lines", "batch_tokens"),
+    *(
+        "max_extra_length",
+        "max_length",
+        "min_length",
+        "max_source_length",
+        "long_lines",
+        "split_sentences",
+        "batch_tokens",
+    ),
 )
 DAMAGED = (ValueError, LookupError)  # what the library raises for contents that do not fit together
 BATCHES_AT_ONCE = 16  # for each thread: enough to keep all busy, few enough to see progress
@@ -47,7 +56,8 @@ class CTranslate2Translator(Translator):
         wishes: Wishes = NO_WISHES,
     ) -> None:
         check(config, exported)
-        super().__init__(nothing(), exported.tokenizers, config, device=device, seed=seed, wishes=wishes)
+        text = training_text([exported], max_positions=exported.max_positions)
+        super().__init__(nothing(), exported.tokenizers, config, device=device, seed=seed, wishes=wishes, text=text)
         self.n_threads = torch.get_num_threads()
         self.directory = exported.directory
         library = imported("ctranslate2", needs="engine=ctranslate2")
@@ -79,7 +89,7 @@ class CTranslate2Translator(Translator):
         return batches(pieces, max_cells=cells // self.config.beam_size)
 
     def _settle(self, batch: Sequence[Piece], first_line: int) -> list[list[Hypothesis]]:
-        """What the library finds; once more, alone, where it said PAD or BOS, or went on for longer than the line may.
+        """What the library finds; once more, alone, where it said what is banned, or went on for too long.
 
         It knows one longest length for a batch.
         """
@@ -89,11 +99,12 @@ class CTranslate2Translator(Translator):
             for part, results in zip(parts, [self._ask(part) for part in parts], strict=True)
             for piece, hypotheses in zip(part, map(self._hypotheses, self._wait(part, results)), strict=True)
         }
+        banned = set(self.control.banned)
         for piece in batch:
             hypotheses = found[piece.line, piece.part]
             never: Sequence[int] = ()
-            if any(self.control.pad in h.ids or self.control.bos in h.ids for h in hypotheses):
-                never = [self.control.pad, self.control.bos]
+            if any(not banned.isdisjoint(h.ids) for h in hypotheses):
+                never = sorted(banned)
             if never or any(len(h.ids) + h.finished > self._longest([piece]) for h in hypotheses):
                 (result,) = self._wait([piece], self._ask([piece], never=never), never=never)
                 hypotheses = self._hypotheses(result)
@@ -150,7 +161,7 @@ class CTranslate2Translator(Translator):
 
     def _longest(self, batch: Sequence[Piece]) -> int:
         """Tokens that a translation may have; both sides count their EOS."""
-        return longest_translation(self.config, max(len(piece.ids) for piece in batch) + 1)
+        return self.longest_translation(max(len(piece.ids) for piece in batch) + 1)
 
     def _hypotheses(self, result: Any) -> list[Hypothesis]:
         found = []
@@ -188,6 +199,8 @@ def check(config: DecodeConfig, exported: Exported) -> None:
         if (value := getattr(config, key)) != getattr(defaults, key):
             said = value.name if isinstance(value, Enum) else value
             raise ConfigError(f"decode.{key}={said}: engine=ctranslate2 does not have it. Leave one of them out")
+    if config.max_source_length is None:
+        return  # as long as there is room for
     longest = config.max_source_length + config.max_extra_length + 1
     if exported.max_positions is not None and longest > exported.max_positions:
         raise ConfigError(

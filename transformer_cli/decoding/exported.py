@@ -13,7 +13,15 @@ from transformer_cli.config import to_plain
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, quoted
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.file import EXPORT_FILE, MALFORMED, ModelFile, exported_for, locate_model, read_json
+from transformer_cli.models.file import (
+    EXPORT_FILE,
+    MALFORMED,
+    ModelFile,
+    exported_for,
+    locate_model,
+    read_json,
+    read_share,
+)
 from transformer_cli.schema import DataConfig, Engine
 
 FORMAT = 1
@@ -23,7 +31,7 @@ FORMAT = 1
 class Exported:
     """A model directory of another program. `max_positions`: tokens that a sentence may have there; None: any number.
 
-    `data` and `fingerprint` are those of the model file.
+    `data`, `fingerprint` and `multi_sentence_share` are those of the model file.
     """
 
     directory: Path
@@ -33,6 +41,7 @@ class Exported:
     max_positions: int | None
     data: dict[str, Any]
     fingerprint: str
+    multi_sentence_share: float | None = None
 
 
 def facts_of(model: ModelFile, model_sha256: str, *, program: str, max_positions: int | None) -> dict[str, Any]:
@@ -50,6 +59,7 @@ def facts_of(model: ModelFile, model_sha256: str, *, program: str, max_positions
         "config": to_plain(model.config),
         "fingerprint": model.fingerprint,
         "data": model.data,
+        "multi_sentence_share": model.multi_sentence_share,
     }
 
 
@@ -107,6 +117,7 @@ def unpack(directory: Path, facts: Mapping[str, Any]) -> Exported:
         max_positions=most,
         data=dict(facts["data"]),
         fingerprint=str(facts["fingerprint"]),
+        multi_sentence_share=read_share(facts.get("multi_sentence_share")),
     )
 
 

@@ -3,14 +3,15 @@
 Shapes: B = 1 prompt, N continuations of it, T tokens of the prompt with BOS, V vocabulary.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from transformer_cli.data.tokenizer import Tokenizer
+from transformer_cli.data.tokenizer import Tokenizer, normalize
+from transformer_cli.data.unknown import unknown_characters
 from transformer_cli.decoding.search import SEARCHES, ControlIds, Hypothesis, Task, rows_per_sentence
 from transformer_cli.models.cache import PastCache
 from transformer_cli.models.language_model import LanguageModel
@@ -26,8 +27,10 @@ BROKEN = "\ufffd"  # what bytes that are no whole character yet are shown as
 class Prompt:
     """The beginning of a line. White space at its end says that its last word is finished."""
 
+    text: str  # as it was given, but for white space
     ids: list[int]  # without BOS
     ends_word: bool
+    unknown: tuple[str, ...] = ()  # characters that the vocabulary does not have
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Generated:
 
 def read_prompt(text: str, tokenizer: Tokenizer) -> Prompt:
     (ids,) = tokenizer.encode([text])
-    return Prompt(ids, ends_word=text[-1:].isspace())
+    return Prompt(normalize(text), ids, text[-1:].isspace(), unknown_characters(text, ids, tokenizer))
 
 
 class Generator:
@@ -62,7 +65,7 @@ class Generator:
         """`max_positions` is how many tokens the model can have places for, BOS counted; None: any number."""
         self.model, self.tokenizer, self.config = model, tokenizer, config
         self.device, self.max_positions, self.seed = device, max_positions, seed
-        self.control = ControlIds(pad=tokenizer.pad_id, bos=tokenizer.bos_id, eos=tokenizer.eos_id)
+        self.control = ControlIds.of(tokenizer)
         begins = [piece.startswith(MARK) for piece in tokenizer.pieces(range(len(tokenizer)))]
         self.within_V = ~torch.tensor(begins, device=device)  # what does not begin a word
 
@@ -95,7 +98,7 @@ class Generator:
 
     def _generate(self, prompt: Prompt, number: int, on_text: Callable[[str], object] | None) -> list[Generated]:
         assert prompt.ids, "nothing to go on from"
-        tell = Streamed(self.tokenizer, prompt.ids, on_text) if on_text is not None and self.can_stream else None
+        tell = Streamed(self.tokenizer, prompt, on_text) if on_text is not None and self.can_stream else None
         first_id = self.control.bos
         logits_1V, cache = self.model.start(
             torch.tensor([[first_id, *prompt.ids]], device=self.device),
@@ -131,7 +134,7 @@ class Generator:
 
     def _generated(self, prompt: Prompt, hypothesis: Hypothesis) -> Generated:
         tokenizer = self.tokenizer
-        text = tokenizer.decode([*prompt.ids, *hypothesis.ids])
+        text = with_continuation(prompt, hypothesis.ids, tokenizer)
         said = [*hypothesis.ids, *[tokenizer.eos_id] * hypothesis.finished]
         return Generated(
             text=text,
@@ -142,20 +145,26 @@ class Generator:
         )
 
 
+def with_continuation(prompt: Prompt, ids: Sequence[int], tokenizer: Tokenizer) -> str:
+    """The prompt as it was given, also where the vocabulary cannot write it, and the text of `ids` behind it."""
+    return prompt.text + tokenizer.decode([*prompt.ids, *ids])[len(tokenizer.decode(prompt.ids)) :]
+
+
 class Streamed:
     """Gives text away as soon as it is settled: no part of a character that may still become whole.
 
-    What was given away, one after the other, is in the end what the tokenizer says of all ids.
+    What was given away, one after the other, is in the end the whole text.
     """
 
-    def __init__(self, tokenizer: Tokenizer, ids: list[int], on_text: Callable[[str], object]) -> None:
-        self.tokenizer, self.ids, self.on_text = tokenizer, list(ids), on_text
+    def __init__(self, tokenizer: Tokenizer, prompt: Prompt, on_text: Callable[[str], object]) -> None:
+        self.tokenizer, self.prompt, self.on_text = tokenizer, prompt, on_text
+        self.ids: list[int] = []  # of the continuation
         self.given = ""
-        self._give(self.tokenizer.decode(self.ids).rstrip(BROKEN))
+        self._give(prompt.text)
 
     def __call__(self, newest: int) -> None:
         self.ids.append(newest)
-        self._give(self.tokenizer.decode(self.ids).rstrip(BROKEN))
+        self._give(with_continuation(self.prompt, self.ids, self.tokenizer).rstrip(BROKEN))
 
     def end(self, text: str) -> None:
         self._give(text)

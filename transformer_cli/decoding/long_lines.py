@@ -1,27 +1,64 @@
-"""Lines that are too long for the model, as parts that are not."""
+"""Lines as the parts that a model can be asked: their sentences, or what is not too long for it."""
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from transformer_cli.data.sentences import split_sentences
 from transformer_cli.data.tokenizer import Tokenizer
 
-# The last mark of a sentence, with the quotes and brackets that close behind it. Latin marks end a sentence only before
-# white space, so 3.14 stays whole; Chinese and Japanese ones need none. No pattern here looks at a character twice.
-SENTENCE_END = re.compile(r"""[.!?…]["'”’»)\]]*+(?=\s)|[。！？]["'”’»)\]」』）]*+(?![。！？])""")
 WORD_START = "▁"  # SentencePiece's mark
+# Where a sentence that is too long is divided. No pattern here looks at a character twice.
+_CLAUSE_END = re.compile(r"""[.!?…,;:،؛]["'”’»)\]]*+(?=\s)|(?<=\s)[–—-](?=\s)|[，、；：]""")
 
 
-def sentences(text: str) -> list[str]:
-    """The sentences of a line; together they hold all of it but white space between them."""
-    ends = [match.end() for match in SENTENCE_END.finditer(text)]
-    parts = (text[start:end].strip() for start, end in zip([0, *ends], [*ends, len(text)], strict=True))
+@dataclass(frozen=True)
+class Segment:
+    """A part of a line."""
+
+    text: str
+    ids: list[int]  # without EOS
+
+
+def split_line(text: str, tokenizer: Tokenizer, *, max_tokens: int, language: str) -> list[Segment]:
+    """Parts of at most `max_tokens` ids: as many whole sentences together as there is room for.
+
+    A sentence that is too long by itself is divided behind clauses, one of these between words, a word anywhere.
+    """
+    found: list[Segment] = []
+    for part in packed(text, split_sentences(text, language), tokenizer, max_tokens=max_tokens):
+        if len(part.ids) <= max_tokens:
+            found.append(part)
+            continue
+        for clause in packed(part.text, clauses(part.text), tokenizer, max_tokens=max_tokens):
+            if len(clause.ids) <= max_tokens:
+                found.append(clause)
+                continue
+            cut = cut_at_words(clause.ids, tokenizer.pieces(clause.ids), max_tokens=max_tokens)
+            found += [Segment(tokenizer.decode(ids), ids) for ids in cut]
+    return found
+
+
+def packed(text: str, parts: Sequence[str], tokenizer: Tokenizer, *, max_tokens: int) -> list[Segment]:
+    """`parts` of `text`, neighbours together while they are no longer than `max_tokens`; a longer one stands alone."""
+    groups: list[list[int]] = []  # first character, end, tokens
+    end = 0
+    for part, ids in zip(parts, tokenizer.encode(parts), strict=True):
+        start = text.index(part, end)
+        end = start + len(part)
+        if groups and groups[-1][2] + len(ids) <= max_tokens:
+            groups[-1][1:] = [end, groups[-1][2] + len(ids)]
+        else:
+            groups.append([start, end, len(ids)])
+    texts = [text[start:end] for start, end, _ in groups]
+    return [Segment(*pair) for pair in zip(texts, tokenizer.encode(texts), strict=True) if pair[1]]
+
+
+def clauses(sentence: str) -> list[str]:
+    """Together they hold all of it but white space between them."""
+    ends = [match.end() for match in _CLAUSE_END.finditer(sentence)]
+    parts = (sentence[start:end].strip() for start, end in zip([0, *ends], [*ends, len(sentence)], strict=True))
     return [part for part in parts if part]
-
-
-def split_line(text: str, tokenizer: Tokenizer, *, max_tokens: int) -> list[list[int]]:
-    """Ids of each sentence, and of as many parts of it as `max_tokens` demands."""
-    encoded = tokenizer.encode(sentences(text))
-    return [part for ids in encoded for part in cut_at_words(ids, tokenizer.pieces(ids), max_tokens=max_tokens)]
 
 
 def cut_at_words(ids: Sequence[int], pieces: Sequence[str], *, max_tokens: int) -> list[list[int]]:

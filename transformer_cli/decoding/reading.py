@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from transformer_cli.data.tokenizer import Tokenizer
+from transformer_cli.data.unknown import UnknownCounter, unknown_characters
 from transformer_cli.models.file import ModelFile
 from transformer_cli.models.memory import in_halves
 from transformer_cli.schema import Positions
@@ -34,7 +35,8 @@ def longest_of(model: ModelFile) -> int:
 class Reader:
     """What a model's encoder makes of lines, each by itself: `ask` is given ids, [B, S], and answers [B, X].
 
-    A blank line has no answer. `cut` are the numbers of the lines so far of which only the beginning was read.
+    A blank line has no answer. `cut` are the numbers of the lines so far of which only the beginning was read,
+    and `unknown` counts those with characters that the vocabulary does not have.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Reader:
     def begin(self) -> None:
         """Number the lines from 1."""
         self.cut: list[int] = []
+        self.unknown = UnknownCounter()
         self.n_lines = 0
 
     def read(self, lines: Sequence[str]) -> list[Tensor | None]:
@@ -55,6 +58,8 @@ class Reader:
         tokenizer, begins, longest = self.tokenizer, self.begins, self.max_length
         ids = tokenizer.encode(lines)
         self.cut += [self.n_lines + i for i, line in enumerate(ids, start=1) if len(line) + begins + 1 > longest]
+        for number, (line, its_ids) in enumerate(zip(lines, ids, strict=True), start=self.n_lines + 1):
+            self.unknown.add(number, unknown_characters(line, its_ids, tokenizer))
         self.n_lines += len(lines)
         real = [i for i, line in enumerate(ids) if line]
         answers = ask_each(

@@ -18,7 +18,9 @@ def flags_of(result: Translated) -> dict[str, bool]:
         "repeats_itself": result.repeats_itself,
         "copied": result.copied,
         "empty": result.empty,
+        "unknown_source": bool(result.unknown),
         "unmet_terms": bool(result.unmet),
+        "misplaced_terms": bool(result.misplaced),
     }
 
 
@@ -31,6 +33,9 @@ def record_of(result: Translated, *, line: int, source: str, bad_bytes: bool) ->
         "alternatives": [_told(other) for other in others],
         **flags_of(result),
         "unmet_terms": [[term.source, *term.targets] for term in result.unmet],
+        "misplaced_terms": [[term.source, *term.targets] for term in result.misplaced],
+        "unknown_characters": list(result.unknown),
+        "parts": result.n_parts,
         "bad_bytes": bad_bytes,
         "retried": result.retried,
         "replaced": result.replaced,

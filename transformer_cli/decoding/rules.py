@@ -1,6 +1,6 @@
 """What may be said next. A rule takes tokens away, and never gives their probability to others.
 
-1. PAD and BOS never, and EOS not before `min_length` tokens.
+1. PAD, BOS and the unknown token never, and EOS not before `min_length` tokens.
 2. With `no_repeat_ngram=n`, no token that would say n tokens in a row again. A hypothesis that this leaves nothing to
    say ends, however short it is.
 3. While a prefix lasts, its next token and no other, whatever the rules above say of it. It counts in them later.
@@ -34,8 +34,8 @@ class Rules:
     def __init__(self, task: Task[Any]) -> None:
         control, config, device = task.control, task.config, task.max_lengths_B.device
         self.eos_id, self.min_length, self.n_gram = control.eos, config.min_length, config.no_repeat_ngram
-        self.never = torch.tensor([control.pad, control.bos], device=device)
-        self.not_yet = torch.tensor([control.pad, control.bos, control.eos], device=device)
+        self.never = torch.tensor(control.banned, device=device)
+        self.not_yet = torch.tensor([*control.banned, control.eos], device=device)
         self.said_BNT: Tensor | None = None  # kept to look for n-grams
         self.longest_prefix = max((len(demanded.prefix) for demanded in task.demands), default=0)
         padded = [(*demanded.prefix, *[-1] * self.longest_prefix)[: self.longest_prefix] for demanded in task.demands]

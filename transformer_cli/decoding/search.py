@@ -9,8 +9,9 @@ A hypothesis has at most its sentence's `max_length` tokens, EOS counted. Its sc
 (`scoring.divisor`), plus a penalty for what of the source it leaves out (`scoring.Coverage`). One that comes to
 `max_length` without EOS is cut: it is marked, and ranks behind all finished ones, because it has not paid for its end.
 Of equal candidates the lower token id goes first, then the earlier beam; of equal finished hypotheses the one that
-finished first. What no rule lets a hypothesis say, as PAD and BOS, keeps its share of the probability: a score is what
-the model says of the sentence when it is read back.
+finished first.
+What no rule lets a hypothesis say, as PAD, BOS and the unknown token, keeps its share of the probability: a score is
+what the model says of the sentence when it is read back.
 A choice between log-probabilities less than CLOSE apart may be turned by the rounding of kernels, which depends on the
 shape of the batch. Greedy and beam search mark the hypotheses of a sentence in which they had to make such a choice.
 """

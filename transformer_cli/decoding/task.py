@@ -10,6 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from torch import Tensor
 
+from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.schema import DecodeConfig, SearchKind
 
 
@@ -36,6 +37,16 @@ class ControlIds:
     pad: int
     bos: int
     eos: int
+    unk: int | None  # None: the vocabulary has none
+
+    @classmethod
+    def of(cls, target: Tokenizer) -> "ControlIds":
+        return cls(pad=target.pad_id, bos=target.bos_id, eos=target.eos_id, unk=target.unk_id)
+
+    @property
+    def banned(self) -> list[int]:
+        """Tokens that no translation contains."""
+        return [self.pad, self.bos, *([] if self.unk is None else [self.unk])]
 
 
 @dataclass(frozen=True)
@@ -77,7 +88,7 @@ class Task(Generic[CacheT]):
             assert len(demanded.prefix) <= longest, "a prefix that has no room"
             assert all(demanded.terms), "a term of no tokens"
             said = {*demanded.prefix, *(v for term in demanded.terms for v in term)}
-            assert not said & {self.control.pad, self.control.bos, self.control.eos}, "a token that stands for no text"
+            assert not said & {*self.control.banned, self.control.eos}, "a token that stands for no text"
 
     @property
     def has_terms(self) -> bool:

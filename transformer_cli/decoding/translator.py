@@ -14,13 +14,16 @@ from typing import Any
 
 import torch
 
+from transformer_cli.data.sentences import has_no_spaces, split_sentences
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, normalize
+from transformer_cli.data.unknown import unknown_characters
 from transformer_cli.decoding.alignment import align_words, word_numbers
 from transformer_cli.decoding.exact import EXACT_BUCKET, FixedCache, bucket_length, check, fixed, one_thread, places
 from transformer_cli.decoding.flaws import copied, repeats_itself
-from transformer_cli.decoding.forced import read_back
-from transformer_cli.decoding.long_lines import split_line
+from transformer_cli.decoding.forced import ReadBack, read_back
+from transformer_cli.decoding.long_lines import Segment, split_line
 from transformer_cli.decoding.mbr import consensus
+from transformer_cli.decoding.placement import Placement, Translation
 from transformer_cli.decoding.replayed import Replayed, can_replay, on_cuda
 from transformer_cli.decoding.search import (
     SEARCHES,
@@ -33,13 +36,14 @@ from transformer_cli.decoding.search import (
 )
 from transformer_cli.decoding.streams import Streams
 from transformer_cli.decoding.terminology import Term, Terminology, holds
+from transformer_cli.decoding.training_text import NOTHING_KNOWN, TrainingText
 from transformer_cli.errors import ConfigError, DataError, quoted
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.ensemble import AnyModel, Ensemble
 from transformer_cli.models.memory import in_halves
 from transformer_cli.models.packed import can_pack, pack
 from transformer_cli.models.transformer import Transformer
-from transformer_cli.schema import LARGEST_BEAM, DecodeConfig, LongLines, Quantize, SearchKind
+from transformer_cli.schema import AUTO, LARGEST_BEAM, DecodeConfig, LongLines, Quantize, SearchKind
 
 N_NAMED = 10  # line numbers in a warning; the rest are counted
 WHAT_BECOMES = {
@@ -67,15 +71,18 @@ class Translated:
     """What became of one line."""
 
     candidates: list[Candidate]  # best first; a blank line has one, "" and 0
-    split: bool = False  # too long: translated in parts, joined by spaces
+    n_parts: int = 1  # that were translated one by one, and joined again
+    split: bool = False  # too long, and so translated in parts
     cut: bool = False  # too long: only its beginning was translated
     hit_limit: bool = False  # the best candidate, or a part of it, was still going on at its longest length
     repeats_itself: bool = False
     copied: bool = False  # says what its source says
     empty: bool = False  # and its source is not
+    unknown: tuple[str, ...] = ()  # characters of the source that the vocabulary does not have
     retried: bool = False  # was translated again, because of one of these four
     replaced: bool = False  # and the second translation is here, because it has fewer of them
     unmet: tuple[Term, ...] = ()  # terms of its source that are not in it
+    misplaced: tuple[Term, ...] = ()  # terms that are in it, but not as the translation of their source phrase
     alignment: list[tuple[int, int]] | None = None  # words of the source and of the translation, from 0
     tokens: list[tuple[str, float]] | None = None  # pieces, and the log-probability of each
 
@@ -105,11 +112,12 @@ class Wishes:
 
 @dataclass(frozen=True)
 class Piece:
-    """A line, or a part of one that is too long."""
+    """A line, or a part of one: a sentence, or what is not too long for the model."""
 
     line: int  # index in the lines given
     part: int  # number within its line
     ids: list[int]  # without EOS
+    text: str = ""  # which `ids` are of
     prefix: tuple[int, ...] = ()  # how its translation begins
     terms: tuple[Term, ...] = ()  # what its translation holds
 
@@ -120,9 +128,20 @@ class Line:
 
     text: str
     pieces: list[Piece]
-    too_long: bool
+    too_long: bool  # or a sentence of it, if its sentences are translated one by one
+    unknown: tuple[str, ...] = ()  # characters that the vocabulary does not have
 
 
+@dataclass(frozen=True)
+class Choice:
+    """Which translations of a piece with terms are taken, best first; none, if a term is given up."""
+
+    hypotheses: list[Hypothesis]
+    misplaced: tuple[Term, ...] = ()  # of the first
+    given_up: tuple[Term, ...] = ()
+
+
+TermsOfLines = dict[int, tuple[Term, ...]]
 Found = dict[tuple[int, int], list[Hypothesis]]  # for each piece, by its line and part
 NO_WISHES = Wishes()
 
@@ -133,6 +152,8 @@ class Translator:
     (A sample also depends on `seed` and on the line's number, and rounding may turn it.) Scores are as equal as the
     kernels' rounding lets them be, and with `config.exact` equal to the last bit. Raises ConfigError where that is not
     proved, or a search cannot do what is wished, and DataError for a term that the vocabulary cannot write.
+
+    `text`, what the model was trained on, says how long a source may be, and whether lines are split into sentences.
 
     It is for the weights that `model` has when it is made: some are copied, others shared, so that a model which goes
     on learning needs a new one.
@@ -147,6 +168,7 @@ class Translator:
         device: torch.device,
         seed: int = 1,
         wishes: Wishes = NO_WISHES,
+        text: TrainingText = NOTHING_KNOWN,
         whole_machine: bool = False,
     ) -> None:
         """With `whole_machine` every core takes batches of its own, in a forked process; a GPU replays its steps."""
@@ -167,7 +189,9 @@ class Translator:
             self.model = prepared(model, config, device)
         self.tokenizers, self.config, self.device, self.seed = tokenizers, config, device, seed
         target = tokenizers.target
-        self.control = ControlIds(pad=target.pad_id, bos=target.bos_id, eos=target.eos_id)
+        self.control = ControlIds.of(target)
+        self.text, self.max_source_length = text, text.longest_source(config)
+        self.splits_sentences = text.is_in_sentences if config.split_sentences == AUTO else config.split_sentences
         is_mbr = config.search is SearchKind.mbr
         self.search = consensus(target.decode) if is_mbr else SEARCHES[config.search.name]
         self.wishes = wishes
@@ -208,17 +232,22 @@ class Translator:
             # Without terms: few lines have any, and most of those hold them unasked.
             plain = [replace(piece, terms=()) for line in work for piece in line.pieces]
             found = self._search_all(plain, first_line, tell_finished)
-            unmet = self._meet_terms(work, found, first_line)
-            results = [replace(self._join(line, found), unmet=unmet.get(n, ())) for n, line in enumerate(work)]
+            unmet, misplaced = self._meet_terms(work, found, first_line)
+            tell_unmet({first_line + n: unmet[n] for n in sorted(unmet)})
+            results = [
+                replace(self._join(line, found), unmet=unmet.get(n, ()), misplaced=misplaced.get(n, ()))
+                for n, line in enumerate(work)
+            ]
             if self.wishes.retry:
                 self._retry(work, found, results, first_line)
+            tell_misplaced({n: result.misplaced for n, result in enumerate(results, start=first_line)})
             if self.wishes.read_back:
                 self._read_back(work, found, results)
         return results
 
     @torch.inference_mode()
     def best(self, ids: list[int]) -> Hypothesis:
-        """What the search finds for one source, as ids without EOS and read in one piece: at most max_source_length."""
+        """What the search finds for one source, given without EOS and read in one piece, however long."""
         with self._ready():
             return self._search_all([Piece(0, 0, ids)], 1)[0, 0][0]
 
@@ -242,64 +271,142 @@ class Translator:
         None for a blank line.
         """
         first_parts = (line.pieces[0].ids if line.pieces else None for line in self._encode(lines))
-        return [None if ids is None else longest_translation(self.config, len(ids) + 1) - 1 for ids in first_parts]
+        return [None if ids is None else self.longest_translation(len(ids) + 1) - 1 for ids in first_parts]
+
+    def longest_translation(self, n_source_tokens: int) -> int:
+        """How many tokens a translation may have; both sides count their EOS."""
+        longest, limit = longest_translation(self.config, n_source_tokens), self.text.max_positions
+        return longest if limit is None else min(longest, limit)
 
     def _encode(self, lines: Sequence[str], prefixes: Sequence[tuple[int, ...]] | None = None) -> list[Line]:
         """A prefix is for the first part of its line, a term for every part that it is in."""
         source, terminology, work = self.tokenizers.source, self.wishes.terminology, []
         for n, (text, ids) in enumerate(zip(lines, source.encode(lines), strict=True)):
-            too_long, pieces = len(ids) > self.config.max_source_length, []
-            for part, part_ids in enumerate(self._parts(text, ids)):
+            pieces = []
+            segments, too_long = self._segments(text, ids)
+            for part, segment in enumerate(segments):
                 prefix = prefixes[n] if prefixes is not None and part == 0 else ()
-                terms = terminology.find(source.decode(part_ids) if too_long else text) if terminology else ()
-                pieces.append(Piece(n, part, part_ids, prefix, tuple(terms)))
-            work.append(Line(text, pieces, too_long))
+                terms = terminology.find(segment.text) if terminology else ()
+                pieces.append(Piece(n, part, segment.ids, segment.text, prefix, tuple(terms)))
+            work.append(Line(text, pieces, too_long, unknown_characters(text, ids, source)))
         return work
 
-    def _parts(self, text: str, ids: list[int]) -> list[list[int]]:
-        longest = self.config.max_source_length
-        if len(ids) <= longest:
-            return [ids] if ids else []
+    def _segments(self, text: str, ids: list[int]) -> tuple[list[Segment], bool]:
+        """The parts of a line that are translated one by one, and whether something of it was too long."""
+        sentences = [Segment(text, ids)] if ids else []
+        if ids and self.splits_sentences:
+            texts = split_sentences(text, self.text.source_lang)
+            if len(texts) > 1:
+                encoded = zip(texts, self.tokenizers.source.encode(texts), strict=True)
+                sentences = [Segment(sentence, its_ids) for sentence, its_ids in encoded if its_ids]
+        too_long = any(len(sentence.ids) > self.max_source_length for sentence in sentences)
+        if too_long:
+            sentences = [part for sentence in sentences for part in self._within_limit(sentence)]
+        return sentences, too_long
+
+    def _within_limit(self, sentence: Segment) -> list[Segment]:
+        longest, source = self.max_source_length, self.tokenizers.source
+        if len(sentence.ids) <= longest:
+            return [sentence]
         if self.config.long_lines is LongLines.split:
-            return split_line(text, self.tokenizers.source, max_tokens=longest)
-        return [ids[:longest]]
+            return split_line(sentence.text, source, max_tokens=longest, language=self.text.source_lang)
+        return [Segment(source.decode(sentence.ids[:longest]), sentence.ids[:longest])]
 
     def _tell_too_long(self, work: Sequence[Line], first_line: int) -> None:
         if numbers := [n for n, line in enumerate(work, start=first_line) if line.too_long]:
             LOGGER.warning(
-                "%s: longer than decode.max_source_length=%d tokens, %s",
+                "%s: longer than %s tokens, %s",
                 named(numbers),
-                self.config.max_source_length,
+                self.text.named_limit(self.config),
                 WHAT_BECOMES[self.config.long_lines],
             )
 
     # ---- What comes out
 
-    def _meet_terms(self, work: Sequence[Line], found: Found, first_line: int) -> dict[int, tuple[Term, ...]]:
-        """Put into `found` translations that hold their terms; what comes back are those, by line, that none holds.
+    def _meet_terms(self, work: Sequence[Line], found: Found, first_line: int) -> tuple[TermsOfLines, TermsOfLines]:
+        """Put into `found` translations that hold their terms; what comes back are terms that are unmet, and misplaced.
 
         Whoever translates as the terms ask without being told keeps that translation. A term that the search does not
-        get in, or only by leaving a sentence without its end, is given up, and the others are tried without it.
+        get in, or only by leaving a sentence without its end, or at too high a cost, is given up, and the others are
+        tried without it.
         """
-        unmet: dict[int, tuple[Term, ...]] = {}
+        unmet: TermsOfLines = {}
+        misplaced: TermsOfLines = {}
         waiting = [piece for line in work for piece in line.pieces if self._lacking(piece, found)]
         while waiting:
-            again, tried = self._search_all(waiting, first_line), waiting
-            waiting = []
-            for piece in tried:
+            tried, waiting = self._constrained(waiting, found, first_line), []
+            for piece, choice in tried:
                 place = piece.line, piece.part
-                given_up = self._lacking(piece, again)
-                if found[place][0].finished and not again[place][0].finished:
-                    given_up = piece.terms
-                if not given_up:
-                    found[place] = again[place]
+                if not choice.given_up:
+                    found[place] = choice.hypotheses
+                    if choice.misplaced:
+                        misplaced[piece.line] = (*misplaced.get(piece.line, ()), *choice.misplaced)
                     continue
-                unmet[piece.line] = (*unmet.get(piece.line, ()), *given_up)
-                with_the_rest = replace(piece, terms=tuple(term for term in piece.terms if term not in given_up))
+                unmet[piece.line] = (*unmet.get(piece.line, ()), *choice.given_up)
+                with_the_rest = replace(piece, terms=tuple(term for term in piece.terms if term not in choice.given_up))
                 if self._lacking(with_the_rest, found):
                     waiting.append(with_the_rest)
-        tell_unmet({first_line + n: unmet[n] for n in sorted(unmet)})
-        return unmet
+        return unmet, misplaced
+
+    def _constrained(self, pieces: Sequence[Piece], plain: Found, first_line: int) -> list[tuple[Piece, Choice]]:
+        """What the search finds for `pieces` with their terms, beside what it has found without.
+
+        All that it finds is looked at: the likeliest often says a term in addition, and not in the place of a word.
+        """
+        searching = copy.copy(self)
+        searching.config = replace(self.config, n_best=max(self.config.n_best, self.config.beam_size))
+        again = searching._search_all(pieces, first_line)
+        judged = [(piece, self._candidates(piece, plain, again)) for piece in pieces]
+        pairs = [
+            (piece.ids, h.ids) for piece, candidates in judged for h in (plain[piece.line, piece.part][0], *candidates)
+        ]
+        read = iter(self._read(pairs))
+        choices = []
+        for piece, candidates in judged:
+            if not candidates:
+                next(read)
+                lacking = self._lacking(piece, again)
+                choices.append((piece, Choice([], given_up=lacking or piece.terms)))
+                continue
+            told = list(islice(read, 1 + len(candidates)))
+            choices.append((piece, self._choice(piece, plain[piece.line, piece.part][0], candidates, told)))
+        return choices
+
+    def _read(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[ReadBack]:
+        return read_back(
+            self.model,
+            pairs,
+            self.tokenizers,
+            device=self.device,
+            batch_tokens=self.config.batch_tokens,
+            with_attention=True,
+        )
+
+    def _candidates(self, piece: Piece, plain: Found, again: Found) -> list[Hypothesis]:
+        """Translations of `piece` that hold all of its terms, and have an end if the one without terms has."""
+        place = piece.line, piece.part
+        needs_end = plain[place][0].finished
+        return [
+            hypothesis
+            for hypothesis in again[place]
+            if (hypothesis.finished or not needs_end) and not self._lacking(piece, {place: [hypothesis]})
+        ]
+
+    def _choice(
+        self, piece: Piece, plain: Hypothesis, candidates: Sequence[Hypothesis], read: Sequence[ReadBack]
+    ) -> Choice:
+        """The likeliest translation whose terms are all in their place; if there is none, the likeliest."""
+        ours, *theirs = [
+            Translation(h.ids, told.attention_TS) for h, told in zip((plain, *candidates), read, strict=True)
+        ]
+        placement = Placement(piece.ids, self.tokenizers, ours)
+        misplaced = [placement.misplaced(piece.terms, translation) for translation in theirs]
+        order = sorted(range(len(candidates)), key=lambda i: len(misplaced[i]))  # stable: the likeliest first
+        best = order[0]
+        most = self.config.max_term_cost
+        if most is not None and per_token(plain) - per_token(candidates[best]) > most:
+            return Choice([], given_up=misplaced[best] or piece.terms)
+        return Choice([candidates[i] for i in order][: self.config.n_best], misplaced=misplaced[best])
 
     def _lacking(self, piece: Piece, found: Found) -> tuple[Term, ...]:
         """The terms of `piece` that its best translation does not hold."""
@@ -316,19 +423,25 @@ class Translator:
         flawed = [n for n, result in enumerate(results) if result.n_flaws and not result.cut]
         if not flawed:
             return
-        pieces = [
-            replace(piece, terms=tuple(term for term in piece.terms if term not in results[n].unmet))
+        lines = [
+            replace(
+                work[n],
+                pieces=[
+                    replace(piece, terms=tuple(term for term in piece.terms if term not in results[n].unmet))
+                    for piece in work[n].pieces
+                ],
+            )
             for n in flawed
-            for piece in work[n].pieces
         ]
         other = copy.copy(self)
         other.config = again_config(self.config)
         other.search, other.streams = SEARCHES[other.config.search.name], None
-        again = other._search_all(pieces, first_line)
-        worse = {piece.line for piece in pieces if self._lacking(piece, again)}
+        again = other._search_all([replace(piece, terms=()) for line in lines for piece in line.pieces], first_line)
+        unmet, misplaced = other._meet_terms(lines, again, first_line)
         for n in flawed:
-            first, second = results[n], self._join(work[n], again)
-            if n in worse or second.n_flaws >= first.n_flaws:
+            first, second = results[n], replace(self._join(work[n], again), misplaced=misplaced.get(n, ()))
+            is_worse = n in unmet or len(second.misplaced) > len(first.misplaced)
+            if is_worse or second.n_flaws >= first.n_flaws:
                 results[n] = replace(first, retried=True)
                 continue
             results[n] = replace(second, retried=True, replaced=True, unmet=first.unmet)
@@ -338,14 +451,7 @@ class Translator:
         """Add to `results` what the model says of them when it reads them."""
         pieces = [piece for line in work for piece in line.pieces]
         best = [found[piece.line, piece.part][0] for piece in pieces]
-        read = read_back(
-            self.model,
-            [(piece.ids, hypothesis.ids) for piece, hypothesis in zip(pieces, best, strict=True)],
-            self.tokenizers,
-            device=self.device,
-            batch_tokens=self.config.batch_tokens,
-            with_attention=True,
-        )
+        read = self._read([(piece.ids, hypothesis.ids) for piece, hypothesis in zip(pieces, best, strict=True)])
         results[:] = [replace(result, alignment=[], tokens=[]) for result in results]
         source, target = self.tokenizers.source, self.tokenizers.target
         for piece, hypothesis, told in zip(pieces, best, read, strict=True):
@@ -360,12 +466,14 @@ class Translator:
                 links = align_words(
                     told.attention_TS, word_numbers(piece.ids, source), word_numbers(hypothesis.ids, target)
                 )
+                if alignment and not self._joiner:  # its first word goes on with the last one
+                    links = links[1:]
                 alignment += [(first_source + i, first_target + j) for j, i in enumerate(links)]
 
     def _first_word(self, line: Line, part: int) -> int:
         """The number of the word that a part of a line begins with, or in."""
         ends = list(accumulate(len(word) for word in normalize(line.text).split()))
-        before = (self.tokenizers.source.decode(piece.ids) for piece in line.pieces[:part])
+        before = (normalize(piece.text) for piece in line.pieces[:part])
         return min(bisect_right(ends, sum(len("".join(text.split())) for text in before)), len(ends) - 1)
 
     # ---- The search
@@ -402,7 +510,7 @@ class Translator:
     def _bucket(self, piece: Piece) -> int:
         """What a source is padded to whatever its neighbours; with bytes, a rounding that they turned would grow."""
         size = EXACT_BUCKET if self.config.exact else QUANTIZED_BUCKET
-        return bucket_length(len(piece.ids) + 1, size=size, longest=self.config.max_source_length + 1)
+        return bucket_length(len(piece.ids) + 1, size=size, longest=self.max_source_length + 1)
 
     def _settle(self, batch: Sequence[Piece], first_line: int) -> list[list[Hypothesis]]:
         """The same in any company: where rounding may have chosen, and it differs from batch to batch, ask alone."""
@@ -441,11 +549,11 @@ class Translator:
         for row_S, ids in zip(source_BS, rows, strict=False):  # those behind the last are fillers
             row_S[: len(ids)] = torch.tensor(ids)
         lengths_B = torch.tensor(list(map(len, rows)), device=self.device)
-        max_lengths_B = torch.tensor([longest_translation(config, len(row)) for row in rows], device=self.device)
+        max_lengths_B = torch.tensor([self.longest_translation(len(row)) for row in rows], device=self.device)
         cache = self.decoder.start(
             source_BS.to(self.device),
             beam_size=n_beams,
-            max_length=longest_translation(config, longest),
+            max_length=self.longest_translation(longest),
             keeps_attention=config.coverage_penalty > 0,
         )
         seeds = [(self.seed, first_line + piece.line, piece.part) for piece in batch]
@@ -457,6 +565,11 @@ class Translator:
             task = replace(task, step=fixed(self.model.step), cache=fixed_cache)
         return self.search(task)
 
+    @property
+    def _joiner(self) -> str:
+        """What stands between the translations of parts."""
+        return "" if has_no_spaces(self.text.target_lang) else " "
+
     def _join(self, line: Line, found: Found) -> Translated:
         """The n-th candidate of a line is made of the n-th of each of its parts."""
         if not line.pieces:
@@ -467,7 +580,7 @@ class Translator:
         ranks = [[part[min(n, len(part) - 1)] for part in parts] for n in range(n_best)]
         candidates = [
             Candidate(
-                text=" ".join(filter(None, (self.tokenizers.target.decode(h.ids) for h in rank))),
+                text=self._joiner.join(filter(None, (self.tokenizers.target.decode(h.ids) for h in rank))),
                 score=sum(h.score for h in rank),
                 log_prob=sum(h.log_prob for h in rank),
                 n_tokens=sum(len(h.ids) + h.finished for h in rank),
@@ -477,12 +590,14 @@ class Translator:
         best = candidates[0].text
         return Translated(
             candidates,
+            n_parts=len(parts),
             split=line.too_long and self.config.long_lines is LongLines.split,
             cut=line.too_long and self.config.long_lines is LongLines.cut,
             hit_limit=not all(part[0].finished for part in parts),
             repeats_itself=repeats_itself(best, line.text),
             copied=copied(best, line.text),
             empty=not best,
+            unknown=line.unknown,
         )
 
 
@@ -544,7 +659,17 @@ def ids_of_terms(terminology: Terminology, target: Tokenizer) -> dict[Term, tupl
 def written_ids(text: str, target: Tokenizer) -> tuple[int, ...] | None:
     """The ids that write `text`; None where they write something else, because it is not in the vocabulary."""
     (ids,) = target.encode([text])
-    return tuple(ids) if target.decode(ids) == normalize(text) else None
+    return tuple(ids) if target.unk_id not in ids and target.decode(ids) == normalize(text) else None
+
+
+def per_token(hypothesis: Hypothesis) -> float:
+    return hypothesis.log_prob / max(1, len(hypothesis.ids) + hypothesis.finished)
+
+
+def tell_misplaced(misplaced: Mapping[int, Sequence[Term]]) -> None:
+    """One warning, if there are any."""
+    if lines := [line for line, terms in misplaced.items() if terms]:
+        LOGGER.warning("%s: a term is not where its source phrase is translated, or stands beside it", named(lines))
 
 
 def tell_unmet(unmet: Mapping[int, Sequence[Term]]) -> None:
@@ -552,13 +677,13 @@ def tell_unmet(unmet: Mapping[int, Sequence[Term]]) -> None:
     terms = [(line, term) for line, of_line in unmet.items() for term in of_line]
     for line, term in terms[:N_NAMED]:
         LOGGER.warning(
-            "line %d: %s has no room or no place in its translation as %s, and is left to the model",
+            "line %d: %s has no room or no likely place in its translation as %s, and is left to the model",
             line,
             quoted(term.source),
             quoted(term.targets[0]),
         )
     if len(terms) > N_NAMED:
-        LOGGER.warning("%d more terms have no room or no place in their translations", len(terms) - N_NAMED)
+        LOGGER.warning("%d more terms have no room or no likely place in their translations", len(terms) - N_NAMED)
 
 
 def batches(pieces: Sequence[Piece], *, max_cells: int) -> Iterator[list[Piece]]:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
+from transformer_cli.decoding.search import ControlIds
 from transformer_cli.export.text import normalising
 from transformer_cli.export.weights import built, check_heads, projections, stacks
 from transformer_cli.extras import imported
@@ -185,7 +186,7 @@ class Loaded:
             min_decoding_length=0,  # EOS counts as the others do
             max_input_length=0,
             length_penalty=0,
-            suppress_sequences=[[piece] for piece in self.target.pieces([self.target.pad_id, self.target.bos_id])],
+            suppress_sequences=[[piece] for piece in self.target.pieces(ControlIds.of(self.target).banned)],
         )
         return [[self.ids[piece] for piece in result.hypotheses[0]] for result in found]
 

@@ -20,6 +20,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from transformer_cli.data.tokenizer import Tokenizer
+from transformer_cli.decoding.search import ControlIds
 from transformer_cli.export.text import normalising
 from transformer_cli.export.verify import rows
 from transformer_cli.export.weights import built, check_heads, projections, refuse, stacks
@@ -180,7 +181,7 @@ def generation(model: ModelFile) -> dict[str, Any]:
         "bos_token_id": target.bos_id,
         "eos_token_id": target.eos_id,
         "decoder_start_token_id": target.bos_id,
-        "suppress_tokens": [target.pad_id, target.bos_id],
+        "suppress_tokens": ControlIds.of(target).banned,
     }
 
 

@@ -167,8 +167,7 @@ def search(model: Transformer, sources: Sequence[Ids], *, target: Tokenizer, bea
     max_lengths_B = torch.tensor([len(ids) + 1 + EXTRA for ids in sources])
     with torch.inference_mode():
         cache = model.start(source_BS, beam_size=beam_size, max_length=int(max_lengths_B.max()))
-        control = ControlIds(pad=target.pad_id, bos=target.bos_id, eos=target.eos_id)
-        found = SEARCHES[kind.name](Task(model.step, cache, control, max_lengths_B, config))
+        found = SEARCHES[kind.name](Task(model.step, cache, ControlIds.of(target), max_lengths_B, config))
     return [hypotheses[0] for hypotheses in found]
 
 

@@ -71,6 +71,7 @@ class ModelFile:
     data: dict[str, Any] = field(default_factory=dict)
     scores: dict[str, Any] = field(default_factory=dict)
     averaged: list[str] = field(default_factory=list)  # the models whose mean this one is
+    multi_sentence_share: float | None = None  # of the training text's source lines; None: nobody has looked
 
     def build(self, device: torch.device) -> Transformer:
         """The model, ready to translate."""
@@ -144,6 +145,8 @@ def model_pieces(model: ModelFile) -> list[Piece]:
         metadata["labels"] = list(model.tokenizers.labels)
     if model.averaged:
         metadata["averaged"] = model.averaged
+    if model.multi_sentence_share is not None:
+        metadata["multi_sentence_share"] = model.multi_sentence_share
     tensors = dict(model.weights) | {name: _as_tensor(tokenizer.model_bytes) for name, tokenizer in tokenizers.items()}
     header, *data = serialise(tensors, {_METADATA: json.dumps(metadata, allow_nan=False)})
     return [bytes(header).replace(_NO_HASH.encode(), sha256([header, *data]).encode()), *data]
@@ -203,6 +206,7 @@ def unpack_model(content: bytes, path: Path) -> ModelFile:
             data=dict(metadata["data"]),
             scores=dict(metadata["scores"]),
             averaged=[str(name) for name in metadata.get("averaged", [])],
+            multi_sentence_share=read_share(metadata.get("multi_sentence_share")),
         )
         _check_shapes(model, path)
     except ConfigError as error:
@@ -210,6 +214,15 @@ def unpack_model(content: bytes, path: Path) -> ModelFile:
     except (safetensors.SafetensorError, *MALFORMED) as error:
         _refuse(path, f"damaged or not written by tfm ({quoted(str(error))})")
     return model
+
+
+def read_share(value: object) -> float | None:
+    """Raises what MALFORMED lists for what is no share."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise ValueError(f"multi_sentence_share is {value}")
+    return float(value)
 
 
 def _read_header(content: bytes, path: Path) -> dict[str, Any]:

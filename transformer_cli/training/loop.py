@@ -311,6 +311,8 @@ class FirstRun(Run):
             self.go_on_from(None)
             return
         is_own = checkpoint.step in self.store.steps()
+        if is_own:  # dev scores go on as they began
+            self.validator.multi_sentence_share = checkpoint.model.multi_sentence_share
         try:
             if not is_own:  # what was best there has no checkpoint here
                 checkpoint.state["progress"]["n_without_best"] = 0
@@ -553,6 +555,7 @@ class FirstRun(Run):
             step=self.progress.step,
             fingerprint=self.prepared.fingerprint,
             data={key: value for key, value in self.plain_config["data"].items() if key not in _OF_THIS_MACHINE},
+            multi_sentence_share=self.validator.multi_sentence_share,
             scores=self.scores.as_dict() if self.scores is not None and is_of_this_step else {},
         )
 

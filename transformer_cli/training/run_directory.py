@@ -52,7 +52,7 @@ CHANGEABLE = (
 )
 # Keys that may be left open, as None or auto, for tfm to choose when a run begins. A run that goes on keeps what was
 # chosen then, whatever would be chosen today.
-LEFT_OPEN: tuple[str, ...] = ("data.tokenizer.byte_fallback",)
+LEFT_OPEN: tuple[str, ...] = ("data.tokenizer.byte_fallback", "decode.max_source_length")
 # These schedules end at train.max_steps, so that changing it would change every step before.
 ENDS_AT_MAX_STEPS = ("cosine", "linear", "wsd")
 

@@ -21,8 +21,10 @@ from transformer_cli.data.batching import Batch, micro_batches
 from transformer_cli.data.cache import EncodedCorpus
 from transformer_cli.data.corpus import ParallelText, text_sha256
 from transformer_cli.data.prepare import Prepared
+from transformer_cli.data.sentences import share_of_several
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.decoding.reading import ask_each, encode_whole
+from transformer_cli.decoding.training_text import TrainingText
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import DataError
 from transformer_cli.evaluation.classification import accuracy, macro_f1
@@ -31,7 +33,7 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.models.classifier import Classifier
 from transformer_cli.models.sentences import Packed
 from transformer_cli.models.transformer import Model, Transformer
-from transformer_cli.schema import DataConfig, DecodeConfig, Metric, Task, TrainConfig, TrainSettings
+from transformer_cli.schema import DataConfig, DecodeConfig, Metric, Positions, Task, TrainConfig, TrainSettings
 
 LONGEST_PICTURE = 24  # tokens
 
@@ -135,6 +137,7 @@ class Validator(ABC):
     def __init__(self, config: TrainConfig, prepared: Prepared, device: torch.device) -> None:
         self.config, self.tokenizers, self.device = config, prepared.tokenizers, device
         self.dev = prepared.dev
+        self.multi_sentence_share: float | None = None  # of the training text, where that is translated
         self.text = prepared.dev.pick(range(min(len(prepared.dev), config.train.eval_lines)))
         self.corpus = self.encode(prepared.dev)
         indices = np.arange(len(self.corpus))
@@ -208,12 +211,27 @@ class Validator(ABC):
 class TranslationValidator(Validator):
     """Beside the NLL, BLEU by the Translator that `tfm translate` uses."""
 
+    def __init__(self, config: TrainConfig, prepared: Prepared, device: torch.device) -> None:
+        super().__init__(config, prepared, device)
+        language = config.data.source_lang
+        self.multi_sentence_share = share_of_several(prepared.train, prepared.tokenizers.source, language)
+
     def encode(self, text: ParallelText) -> EncodedCorpus:
         return encode_pairs(text, self.tokenizers, max_length=self.config.data.max_length)
 
     def _score(self, model: Model, nll: float, autocast: Autocast, between: Callable[[], None]) -> DevScores:
         assert isinstance(model, Transformer)
-        translator = Translator(model, self.tokenizers, self.config.decode, device=self.device, seed=self.config.seed)
+        data, table = self.config.data, self.config.model
+        text = TrainingText(
+            source_lang=data.source_lang,
+            target_lang=data.target_lang,
+            max_length=data.max_length,
+            multi_sentence_share=self.multi_sentence_share,
+            max_positions=table.max_positions if table.positions is Positions.learned else None,
+        )
+        translator = Translator(
+            model, self.tokenizers, self.config.decode, device=self.device, seed=self.config.seed, text=text
+        )
         translated = translator.translate(self.text.sources, on_progress=lambda n_lines: between())
         translations = [line.text for line in translated]
         return TranslationScores(nll, bleu(translations, [self.text.targets]), translations)

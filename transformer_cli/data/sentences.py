@@ -1,0 +1,104 @@
+"""Where the sentences of a line end.
+
+A mark ends a sentence where a new one can begin behind it. After a full stop that is not so behind an abbreviation: the
+non-breaking prefixes of Moses, as the package sacremoses has them, and English's for a language without a list.
+"""
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+
+from transformer_cli.data.cache import EncodedCorpus
+from transformer_cli.data.tokenizer import Tokenizer
+
+# The marks, with the quotes and brackets that close behind them. Most need white space, so that 3.14 and a URL stay
+# whole; those of scripts that put none between sentences do not. No pattern here looks at a character twice.
+_CLOSING = "\"'”’“»›)\\]」』）］】"
+_END = re.compile(
+    rf"(?<![.!?…؟۔։])(?P<marks>[.!?…؟۔։]++)[{_CLOSING}]*+(?=\s)(?:\s[»›](?=\s|$))?"
+    rf"|[。！？｡][{_CLOSING}]*+(?![。！？｡]|と|って)|[।॥።။]++[{_CLOSING}]*+"
+)
+_NEXT = re.compile(r"[^\W_]")  # the first letter or digit
+_NEAR = 16  # characters in which a sentence comes to its first letter or digit
+_OPENING = "\"'“”„‘’«‹([{¿¡—–-"
+_LONGEST_WORD = 40  # characters that an abbreviation can have
+_ACRONYM = re.compile(r"\.[^\W\d_a-z]+$")  # U.S, of which the last full stop was cut off
+_NO_SPACES = re.compile("bo|dz|ja|jpn|km|lo|lzh|my|th|tha|wuu|yue|zh|zho")
+_SAMPLE = 5000  # lines: the share is known to a percent
+_NUMERIC_ONLY = "#NUMERIC_ONLY#"
+# Languages that write 3rd as 3., where it is in the middle of a sentence.
+_ORDINALS = re.compile("bs|cs|da|de|dsb|et|eu|fi|fo|hr|hsb|hu|is|lb|lv|nb|nn|no|pl|se|sk|sl|sr|tr")
+
+
+def split_sentences(text: str, language: str) -> list[str]:
+    """The sentences of a line; together they hold all of it but white space between them."""
+    starts = [0, *_ends(text, language), len(text)]
+    parts = (text[start:end].strip() for start, end in pairwise(starts))
+    return [part for part in parts if part]
+
+
+def has_several(text: str, language: str) -> bool:
+    """Whether a line holds more than one sentence."""
+    return any(text[:end].strip() and text[end:].strip() for end in _ends(text, language))
+
+
+def share_of_several(corpus: EncodedCorpus, tokenizer: Tokenizer, language: str) -> float:
+    """The share of source lines that hold several sentences, of a sample from all over the corpus."""
+    chosen = np.unique(np.linspace(0, len(corpus) - 1, min(len(corpus), _SAMPLE)).astype(np.int64))
+    starts, lengths = corpus.source_offsets[chosen], corpus.source_lengths[chosen]
+    each = zip(starts.tolist(), lengths.tolist(), strict=True)
+    lines = (tokenizer.decode(corpus.source_ids[start : start + length].tolist()) for start, length in each)
+    return sum(has_several(line, language) for line in lines) / len(chosen)
+
+
+def has_no_spaces(language: str) -> bool:
+    """Whether a language puts no space between sentences."""
+    return _NO_SPACES.fullmatch(_main(language)) is not None
+
+
+def _ends(text: str, language: str) -> Iterable[int]:
+    has_capitals = text != text.lower()  # a line without any may begin its sentences without one
+    start = 0
+    for match in _END.finditer(text):
+        if match["marks"] is None or _ends_here(text, match, start, language, has_capitals=has_capitals):
+            start = match.end()
+            yield start
+
+
+def _ends_here(text: str, match: re.Match[str], start: int, language: str, *, has_capitals: bool) -> bool:
+    following = _NEXT.search(text, match.end(), match.end() + _NEAR)
+    next_letter = following[0] if following else ""
+    if has_capitals and next_letter.islower():
+        return False
+    if match["marks"] != ".":
+        return True
+    head = text[max(start, match.start() - _LONGEST_WORD) : match.start()]
+    word = head.rsplit(None, 1)[-1].lstrip(_OPENING) if head and not head[-1].isspace() else ""
+    if not word:
+        return True
+    if word.isdecimal():
+        is_first = not text[start : match.start()].strip().removesuffix(word).strip(_OPENING + " ")  # 1. as in a list
+        return not is_first and not (len(word) <= 2 and _ORDINALS.fullmatch(_main(language)))
+    always, before_numbers = _prefixes(_main(language))
+    if word in always or (word in before_numbers and next_letter.isdecimal()):
+        return False
+    is_initial = len(word) == 1 and word.isupper()
+    return not is_initial and _ACRONYM.search(word) is None
+
+
+def _main(language: str) -> str:
+    """`pt` of pt_BR and pt-br."""
+    return re.split("[-_]", language.lower(), maxsplit=1)[0]
+
+
+@cache
+def _prefixes(language: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Words that a full stop does not end a sentence behind: always, and before a number."""
+    from sacremoses.corpus import NonbreakingPrefixes  # not needed by every command, and not fast to import
+
+    words = list(NonbreakingPrefixes().words(language))
+    numeric = {word.removesuffix(_NUMERIC_ONLY).strip() for word in words if word.endswith(_NUMERIC_ONLY)}
+    return frozenset(words), frozenset(numeric)

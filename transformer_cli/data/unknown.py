@@ -1,0 +1,79 @@
+"""Characters of a text that a vocabulary does not have: the model reads <unk> for each, or its UTF-8 bytes."""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+from transformer_cli.data.tokenizer import Tokenizer, normalize
+from transformer_cli.logs import LOGGER
+
+N_SHOWN = 10  # characters in a message; the rest are counted
+
+_SELECTORS = "\ufe00-\ufe0f\U000e0100-\U000e01ef"  # of a glyph's variant
+_MARKS = f"\u0300-\u036f\u20d0-\u20ff{_SELECTORS}\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f"
+# What a reader takes for one character: a flag, a letter with its marks, an emoji of several that ZWJ joins.
+_CHARACTER = re.compile(rf"[\U0001f1e6-\U0001f1ff]{{2}}|.[{_MARKS}]*(?:\u200d\S[{_MARKS}]*)*", re.DOTALL)
+_SELECTOR = re.compile(f"[{_SELECTORS}]")
+_JOINS = "\u200d\ufe0e\ufe0f"  # not printable by themselves, and needed within an emoji
+
+
+def unknown_characters(line: str, ids: Sequence[int], tokenizer: Tokenizer) -> tuple[str, ...]:
+    """The characters of `line`, which was encoded as `ids`, that are no pieces of the vocabulary: each once, in order.
+
+    White space, control characters and what only formats (joiners, soft hyphens, variation selectors) say nothing that
+    a translation could lose, and do not count. An emoji of several code points is one character.
+    """
+    if tokenizer.unknown_ids.isdisjoint(ids):
+        return ()
+    visible = {character: _visible(character) for character in _CHARACTER.findall(normalize(line))}
+    candidates = [character for character, text in visible.items() if text]
+    encoded = tokenizer.encode([visible[character] for character in candidates])
+    return tuple(
+        character
+        for character, its_ids in zip(candidates, encoded, strict=True)
+        if not tokenizer.unknown_ids.isdisjoint(its_ids)
+    )
+
+
+def _visible(character: str) -> str:
+    text = _SELECTOR.sub("", character)
+    return "".join(c for c in text if unicodedata.category(c) not in ("Cc", "Cf", "Zs"))
+
+
+class UnknownCounter:
+    """Counts lines with unknown characters, and remembers which characters."""
+
+    def __init__(self) -> None:
+        self.n_lines = 0
+        self.first_line = 0
+        self.characters: dict[str, None] = {}  # in the order in which they came
+
+    def add(self, line: int, characters: Iterable[str]) -> None:
+        """Those of the line with this number."""
+        found = dict.fromkeys(characters)
+        if found:
+            self.first_line = self.first_line or line
+            self.n_lines += 1
+            self.characters |= found
+
+    def warn(self, unit: str = "line", *, where: str = "") -> None:
+        """One warning, if any line had one; `unit` is what a line holds."""
+        if self.n_lines:
+            LOGGER.warning(
+                "%s%s with characters that the model's vocabulary does not have, the first is %s %d: %s",
+                where,
+                f"{self.n_lines:,} {unit}{'s' * (self.n_lines > 1)}",
+                unit,
+                self.first_line,
+                shown_characters(list(self.characters)),
+            )
+
+
+def shown_characters(characters: Sequence[str]) -> str:
+    """The first few, with what cannot be printed escaped."""
+    more = f" and {len(characters) - N_SHOWN:,} more" if len(characters) > N_SHOWN else ""
+    return " ".join(map(_shown, characters[:N_SHOWN])) + more
+
+
+def _shown(character: str) -> str:
+    return "".join(c if c.isprintable() or c in _JOINS else f"U+{ord(c):04X}" for c in character)

@@ -1,0 +1,73 @@
+"""What is known of the text that a model was trained on: what it has met, it can be asked."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from transformer_cli.models.file import ModelFile
+from transformer_cli.schema import DecodeConfig, Positions
+
+LONGEST = 256  # tokens of a source, where a model does not say
+FEW_SEVERAL = 0.1  # of the lines with several sentences: a model with fewer was trained on single sentences
+
+
+class Described(Protocol):
+    """A model file, or an export of one."""
+
+    @property
+    def source_lang(self) -> str: ...
+    @property
+    def target_lang(self) -> str: ...
+    @property
+    def data(self) -> dict[str, Any]: ...
+    @property
+    def multi_sentence_share(self) -> float | None: ...
+
+
+@dataclass(frozen=True)
+class TrainingText:
+    source_lang: str = "en"
+    target_lang: str = ""
+    max_length: int | None = None  # tokens of a side, its end counted
+    multi_sentence_share: float | None = None  # of the source lines, those with several sentences
+    max_positions: int | None = None  # tokens of a side that the model has positions for; None: any number
+
+    @property
+    def is_in_sentences(self) -> bool:
+        """Whether (nearly) every line was one sentence; not where nobody has looked."""
+        return self.multi_sentence_share is not None and self.multi_sentence_share < FEW_SEVERAL
+
+    def longest_source(self, config: DecodeConfig) -> int:
+        """Tokens, without the end, of a source that is translated whole."""
+        of_model = LONGEST if self.max_length is None else self.max_length - 1
+        longest = of_model if config.max_source_length is None else config.max_source_length
+        return longest if self.max_positions is None else max(1, min(longest, self.max_positions - 1))
+
+    def named_limit(self, config: DecodeConfig) -> str:
+        """What a message calls it."""
+        longest = self.longest_source(config)
+        return (
+            f"decode.max_source_length={longest}" if longest == config.max_source_length else f"the model's {longest}"
+        )
+
+
+NOTHING_KNOWN = TrainingText()
+
+
+def training_text(models: Sequence[Described], *, max_positions: int | None = None) -> TrainingText:
+    """Of one model, or of those of an ensemble what holds for all."""
+    lengths = [model.data.get("max_length") for model in models]
+    shares = [model.multi_sentence_share for model in models]
+    known = [share for share in shares if share is not None]
+    tables = [
+        model.config.max_positions
+        for model in models
+        if isinstance(model, ModelFile) and model.config.positions is Positions.learned
+    ]
+    return TrainingText(
+        source_lang=models[0].source_lang,
+        target_lang=models[0].target_lang,
+        max_length=min((n for n in lengths if isinstance(n, int) and n >= 2), default=None),
+        multi_sentence_share=max(known) if len(known) == len(shares) else None,
+        max_positions=min([*tables, *([] if max_positions is None else [max_positions])], default=None),
+    )
