@@ -6,6 +6,7 @@ Each dataclass checks itself when it is built, so no config object with an impos
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -906,7 +907,9 @@ class EvaluateConfig:
     runs: str = "runs"
     source: str | None = None  # own test set: file to translate; for a classifier, a table of label<TAB>text
     reference: Any = None  # own test set: its reference translation, or a list of several
-    hypotheses: str | None = None  # file for the translations, or the classes; unset: beside the model
+    hypotheses: str | None = None  # input: file of translations, or labels, to be scored without a model
+    save: str | None = None  # output: file for the translations, or labels; unset: beside the model
+    overwrite: bool = False  # replace `save` if it exists
     json: bool = False
     engine: Engine = Engine.tfm
     seed: int = 1
@@ -917,12 +920,28 @@ class EvaluateConfig:
     def __post_init__(self) -> None:
         self.checkpoint = _model_names(self.checkpoint)
         _check("seed", self.seed, 0, 2**31 - 1)
-        if self.source is not None and self.data is not None:
+        for name, value in (("source", self.source), ("reference", self.reference)):
+            if value is not None and self.data is not None:
+                shown = ",".join(map(str, value)) if isinstance(value, list) else value
+                raise ConfigError(
+                    f"{name}={shown}: and data={self.data.name} name two test sets. Leave one of them out"
+                )
+        if self.hypotheses is not None and self.reference is None and self.data is None:
             raise ConfigError(
-                f"source={self.source}: and data={self.data.name} name two test sets. Leave one of them out"
+                "--reference: not given, but --hypotheses is. A score needs both; or add data=NAME, whose test set has"
+                " references"
             )
-        if self.source is None and self.reference is not None:
+        if self.hypotheses is None and self.source is None and self.reference is not None:
             raise ConfigError("--source: not given, but --reference is. A score needs a text and its translation")
+
+    def refuse_given(self, keys: Iterable[str]) -> None:
+        """Raise ConfigError for a key that says how a model translates, among those given, where there is no model."""
+        for key in keys:
+            if self.hypotheses is not None and key.split(".")[0] in ("checkpoint", "engine", "decode", "save"):
+                raise ConfigError(
+                    f"{key}: for a model that translates, but --hypotheses {self.hypotheses} is an input, which is"
+                    " scored as it is. Leave one of them out; --save names the file for a model's translations"
+                )
 
 
 @dataclass
