@@ -81,7 +81,7 @@ def test_evaluate_says_what_training_said_and_counts_what_classify_answers(train
     model = ["--checkpoint", str(trained / "runs/a")]
     _, out, _ = tfm("evaluate", *model)
     assert out.split("\n")[1:] == (trained / "said").read_text().split("\n")[1:]
-    _, out, _ = tfm("evaluate", *model, "--json", "--source", str(trained / "test.tsv"), "--hypotheses", "said")
+    _, out, _ = tfm("evaluate", *model, "--json", "--source", str(trained / "test.tsv"), "--save", "said")
     found = json.loads(out)
     rows = [line.split("\t") for line in (trained / "test.tsv").read_text().split("\n")[:-1]]
     _, answers, _ = tfm("classify", *model, stdin="".join(f"{text}\n" for _, text in rows).encode())

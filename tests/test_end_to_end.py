@@ -142,7 +142,7 @@ def test_translate_gives_a_file_the_same_text_as_standard_output(trained: Path) 
 
 def test_D21_every_score_is_that_of_sacrebleus_own_command(trained: Path) -> None:
     (trained / "hypotheses.fr").symlink_to("saved.fr")  # a link to where they are wanted
-    result = tfm(trained, "evaluate", "--json", "decode.beam_size=2", "--hypotheses", "hypotheses.fr")
+    result = tfm(trained, "evaluate", "--json", "decode.beam_size=2", "--save", "hypotheses.fr")
     assert result.returncode == 0, result.stderr
     assert (trained / "hypotheses.fr").is_symlink()
     ours = {score["name"]: score for score in json.loads(result.stdout)["scores"]}

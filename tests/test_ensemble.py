@@ -209,7 +209,10 @@ def test_a_checkpoint_is_a_name_or_several(given: str, expected: object) -> None
 
 def test_evaluate_scores_the_ensemble_and_keeps_its_translations_apart(folder: Path) -> None:
     command = ["evaluate", "--device", "cpu", "--source", "text", "--reference", "text", "--json", "--checkpoint", "a"]
-    for arguments, name in ([], "hypotheses.text.fr"), (["--checkpoint", "b"], "hypotheses.text.ensemble-of-2.fr"):
+    for arguments, name in (
+        ([], "hypotheses.text.beam4.a.fr"),
+        (["--checkpoint", "b"], "hypotheses.text.beam4.ensemble-of-2.fr"),
+    ):
         ran = run([*command, *arguments], folder)
         assert ran.code == 0, ran.err
         facts = json.loads(ran.out)

@@ -22,7 +22,7 @@ from transformer_cli.data.batching import BatchPlan, micro_batches
 from transformer_cli.data.cache import CorpusWriter, EncodedCorpus
 
 MODEL = ["--checkpoint", "model.safetensors", "--device", "cpu", "decode=greedy"]
-EVALUATE = ["evaluate", *MODEL, "--source", "text", "--reference", "text", "--hypotheses", "hypotheses"]
+EVALUATE = ["evaluate", *MODEL, "--source", "text", "--reference", "text", "--save", "hypotheses"]
 ODD_NAME = "größe 50%\nx ☃"
 
 
@@ -59,7 +59,7 @@ PIPELINE = [
     [*TRAIN, "data.train=['kö.en','kö.de']"],
     ["translate", "--input", "text", "--output", "öut", "decode=greedy", "--device", "cpu"],
     ["translate", "decode=greedy", "--device", "cpu"],
-    ["evaluate", "--source", "kö.en", "--reference", "kö.de", "--hypotheses", "hypotheses ☃", "--device", "cpu"],
+    ["evaluate", "--source", "kö.en", "--reference", "kö.de", "--save", "hypotheses ☃", "--device", "cpu"],
 ]
 ALL_OF_IT = """
 import json, sys
@@ -223,7 +223,7 @@ def test_B7_too_few_open_files_are_one_line_wherever_they_run_out(folder: Path) 
         (["translate", "--checkpoint", "x" * 300], 5),
         (["translate", *MODEL, "--input", "x" * 300], 5),
         (["translate", *MODEL, "--input", "text", "--output", "x" * 300], 5),
-        ([*EVALUATE, "--hypotheses", "x" * 300], 5),
+        ([*EVALUATE, "--save", "x" * 300], 5),
         (["train", "--config-dir", "x" * 300], 5),
     ],
     ids=["runs", "cache", "corpus", "checkpoint", "input", "output", "hypotheses", "configs"],

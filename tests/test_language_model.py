@@ -290,7 +290,7 @@ def test_a_line_longer_than_those_of_the_training_is_read_whole_and_named(folder
         (["score", "--checkpoint", "m", "--checkpoint", "m"], ["a second language model", "--checkpoint"]),
         (["evaluate", "--checkpoint", "m", "--checkpoint", "m", "--source", "text"], ["a second language model"]),
         (["evaluate", "--checkpoint", "m", "--source", "text", "--reference", "text"], ["--reference"]),
-        (["evaluate", "--checkpoint", "m", "--source", "text", "--hypotheses", "h"], ["--hypotheses"]),
+        (["evaluate", "--checkpoint", "m", "--source", "text", "--save", "h"], ["--save"]),
         (["translate", "--checkpoint", "m"], ["this is a language model; use `tfm generate`"]),
         (["classify", "--checkpoint", "m"], ["this is a language model; use `tfm generate`"]),
         (["score", "--checkpoint", "t", "--source", "text"], ["--translation", "--source"]),

@@ -5,7 +5,6 @@ import os
 import random
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -43,7 +42,7 @@ def sacrebleu_command(
     for name, lines in (("hypotheses", hypotheses), *((f"reference{k}", lines) for k, lines in enumerate(references))):
         paths.append(folder / name)
         paths[-1].write_bytes("".join(f"{line}\n" for line in lines).encode())
-    command = [Path(sysconfig.get_path("scripts")) / "sacrebleu", *paths[1:], "-i", paths[0], "-w", "12", *options]
+    command = [sys.executable, "-m", "sacrebleu", *paths[1:], "-i", paths[0], "-w", "12", *options]
     environment = {key: value for key, value in os.environ.items() if key != "SACREBLEU_FORMAT"}
     printed = subprocess.run(command, env=environment, check=True, capture_output=True, encoding="utf-8").stdout
     answer = json.loads(printed)

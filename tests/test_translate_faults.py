@@ -240,8 +240,8 @@ def test_D16_no_file_is_written_over_unasked(folder: Path) -> None:
     }.items():
         refused([*TRANSLATE, "--input", "text", "--output", output, "--overwrite"][: -1 if output == "there" else None],
                 folder, code=2, says=[says])  # fmt: skip
-    own = [*EVALUATE, "--source", "text", "--reference", "text", "--hypotheses"]
-    refused([*own, "text"], folder, code=2, says=["text: both an input and --hypotheses"])
+    own = [*EVALUATE, "--source", "text", "--reference", "text", "--save"]
+    refused([*own, "text"], folder, code=2, says=["text: both --source and --save"])
     refused([*own, "fifo"], folder, code=2, says=["fifo: not a plain file"])
 
 
@@ -288,7 +288,7 @@ def test_D17_a_full_disk_names_the_line(folder: Path) -> None:
 
 def test_D17_translations_that_cannot_be_saved_are_said_before_any_is_made(folder: Path) -> None:
     (folder / "shut").mkdir(mode=0o500)
-    own = [*EVALUATE, "--source", "text", "--reference", "text", "--hypotheses"]
+    own = [*EVALUATE, "--source", "text", "--reference", "text", "--save"]
     refused([*own, "no/out"], folder, code=5, says=["no: no such folder"], as_root=False)
     refused([*own, "shut/out"], folder, code=5, says=["shut: ", "written"], as_root=False)
 

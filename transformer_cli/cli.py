@@ -138,13 +138,20 @@ COMMANDS = {
     "evaluate": Command(
         "report BLEU, chrF and TER on the test set; accuracy and F1; or perplexity",
         "tfm evaluate --beam 4",
-        "transformer_cli.commands.evaluate:run",
+        "transformer_cli.commands.evaluate_file:run",
         {
             "--checkpoint": _CHECKPOINT,
             "--beam": _BEAM,
             "--source": Flag("source", "own test set: file to translate, a table of label<TAB>text, or text"),
             "--reference": Flag("reference", "own test set: its translation; repeat for several", repeated=True),
-            "--hypotheses": Flag("hypotheses", "file for the translations or classes (default: beside the model)"),
+            "--hypotheses": Flag(
+                "hypotheses",
+                "score this file of translations or labels, made by anything, without a model",
+                repeated=True,
+            ),
+            "--save": Flag("save", "file for the model's translations or labels (default: beside the model)"),
+            "--overwrite": Flag("overwrite", "replace --save if it exists", bool),
+            "--tokenize": Flag("tokenize", "sacrebleu's tokenizer for BLEU (default: by the target language)"),
             "--json": Flag("json", "print JSON", bool),
             "--device": _DEVICE,
         },

@@ -101,7 +101,10 @@ def load_config(
             config = compose(command, arguments)
     except (HydraException, OmegaConfBaseException) as error:
         raise as_config_error(error, SCHEMAS[command]) from error
-    return to_schema(config, SCHEMAS[command], flags=flags)
+    checked = to_schema(config, SCHEMAS[command], flags=flags)
+    if isinstance(checked, EvaluateConfig):
+        checked.refuse_given([*(flags or {}), *(parse_override(text).key_or_group for text in overrides)])
+    return checked
 
 
 def hydra_arguments(command: str, overrides: Sequence[str], user_dir: Path | None) -> list[str]:

@@ -6,6 +6,7 @@ Each dataclass checks itself when it is built, so no config object with an impos
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
@@ -32,6 +33,16 @@ def _check_name(key: str, value: str, also: str = "") -> None:
         raise ConfigError(f"{key}={value!r}: becomes part of a file name. Use letters, digits and {marks} only")
 
 
+# Those of sacrebleu that download nothing; the two with mecab need a library (pip extras ja and ko).
+BLEU_TOKENIZERS = ("13a", "intl", "zh", "char", "ja-mecab", "ko-mecab", "none")
+
+
+def _check_tokenizer(key: str, value: str | None) -> None:
+    """Refuse what is no tokenizer for BLEU; None means "not set" and passes."""
+    if value is not None and value not in BLEU_TOKENIZERS:
+        raise ConfigError(f"{key}={value}: no tokenizer for BLEU. Choose {', '.join(BLEU_TOKENIZERS)}, or leave it out")
+
+
 def _model_names(value: Any) -> str | list[str] | None:
     """`checkpoint`: one name or a list of several. A folder may be called 2026."""
     names = [str(name) if type(name) is int else name for name in (value if isinstance(value, list) else [value])]
@@ -46,6 +57,14 @@ def _one_model_name(value: Any) -> str | None:
     if isinstance(names, list):
         raise ConfigError(f"checkpoint={value}: several models, where one is asked. Name one")
     return names
+
+
+def _one_file(key: str, value: Any) -> str | None:
+    """A name that a flag may repeat: the last would win in silence."""
+    if isinstance(value, list) and len(value) != 1:
+        raise ConfigError(f"--{key}: names {len(value)} files, and one is read at a time. Name one")
+    name = value[0] if isinstance(value, list) else value
+    return None if name is None else str(name)
 
 
 class Norm(Enum):
@@ -251,6 +270,7 @@ class DataConfig:
     max_length: int = 256  # tokens a side, the end of sentence counted; longer training pairs are dropped
     max_ratio: float = 9.0  # longer side / shorter side in tokens; more uneven training pairs are dropped
     drop_duplicates: bool = True  # exact repetitions of a training pair
+    bleu_tokenize: str | None = None  # sacrebleu's tokenizer for BLEU, of dev and test text; unset: by target_lang
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
 
     def __post_init__(self) -> None:
@@ -263,6 +283,7 @@ class DataConfig:
         self._check_columns()
         for weight in self.weights:
             _check("data.weights", weight, 0.001, 1000)
+        _check_tokenizer("data.bleu_tokenize", self.bleu_tokenize)
         _check("data.temperature", self.temperature, 0.1, 1000)
         _check("data.subword_dropout", self.subword_dropout, 0, 1)
         _check("data.seed", self.seed, 0, 2**31 - 1)
@@ -977,7 +998,10 @@ class EvaluateConfig:
     runs: str = "runs"
     source: str | None = None  # own test set: file to translate; for a classifier, a table of label<TAB>text
     reference: Any = None  # own test set: its reference translation, or a list of several
-    hypotheses: str | None = None  # file for the translations, or the classes; unset: beside the model
+    hypotheses: Any = None  # input: file of translations, or labels, to be scored without a model
+    save: str | None = None  # output: file for the translations, or labels; unset: beside the model
+    overwrite: bool = False  # replace `save` if it exists
+    tokenize: str | None = None  # sacrebleu's tokenizer for BLEU; unset: data.bleu_tokenize, or by the target language
     json: bool = False
     engine: Engine | None = None  # as for `tfm translate`
     seed: int = 1
@@ -987,13 +1011,31 @@ class EvaluateConfig:
 
     def __post_init__(self) -> None:
         self.checkpoint = _model_names(self.checkpoint)
+        self.hypotheses = _one_file("hypotheses", self.hypotheses)
         _check("seed", self.seed, 0, 2**31 - 1)
-        if self.source is not None and self.data is not None:
+        _check_tokenizer("tokenize", self.tokenize)
+        for name, value in (("source", self.source), ("reference", self.reference)):
+            if value is not None and self.data is not None:
+                shown = ",".join(map(str, value)) if isinstance(value, list) else value
+                raise ConfigError(
+                    f"{name}={shown}: and data={self.data.name} name two test sets. Leave one of them out"
+                )
+        if self.hypotheses is not None and self.reference is None and self.data is None:
             raise ConfigError(
-                f"source={self.source}: and data={self.data.name} name two test sets. Leave one of them out"
+                "--reference: not given, but --hypotheses is. A score needs both; or add data=NAME, whose test set has"
+                " references"
             )
-        if self.source is None and self.reference is not None:
+        if self.hypotheses is None and self.source is None and self.reference is not None:
             raise ConfigError("--source: not given, but --reference is. A score needs a text and its translation")
+
+    def refuse_given(self, keys: Iterable[str]) -> None:
+        """Raise ConfigError for a key that says how a model translates, among those given, where there is no model."""
+        for key in keys:
+            if self.hypotheses is not None and key.split(".")[0] in ("checkpoint", "engine", "decode", "save"):
+                raise ConfigError(
+                    f"{key}: for a model that translates, but --hypotheses {self.hypotheses} is an input, which is"
+                    " scored as it is. Leave one of them out; --save names the file for a model's translations"
+                )
 
 
 @dataclass

@@ -1,44 +1,44 @@
-"""`tfm evaluate`: translate a test set and score it, with the signatures that make the scores comparable.
+"""`tfm evaluate` of a model: translate a test set and score it, with the signatures that make the scores comparable.
 
-Models that do not translate have modules of their own.
+Models that do not translate have modules of their own, and so have translations that are given in a file.
 """
 
-import json
+import hashlib
 import os
+import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import fields
+from enum import Enum
 from importlib import import_module
 from pathlib import Path
 
 import torch
 from tqdm import tqdm
 
+from transformer_cli.commands.evaluate_file import TestSet, own_files, reference_files, show_scores, tokens_for
+from transformer_cli.commands.translate import check_output
 from transformer_cli.config import choices_of, load_config
-from transformer_cli.data.corpus import ParallelText, load_text
+from transformer_cli.data.corpus import ParallelText, input_files, load_text
 from transformer_cli.data.download import fetch
-from transformer_cli.data.lines import read_lines
 from transformer_cli.data.prepare import prepare
 from transformer_cli.data.unknown import UnknownCounter
 from transformer_cli.decoding.ctranslate2 import CTranslate2Translator
 from transformer_cli.decoding.exported import Exported, chosen_engine, locate_export
 from transformer_cli.decoding.training_text import training_text
 from transformer_cli.decoding.translator import Translator
-from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
-from transformer_cli.evaluation.metrics import Score, check_line_counts, score
-from transformer_cli.evaluation.paper_bleu import compound_split_bleu, tokenised_bleu
-from transformer_cli.evaluation.report import as_dict, text_lines
+from transformer_cli.errors import ConfigError, DataError
+from transformer_cli.evaluation.metrics import check_line_counts
+from transformer_cli.evaluation.tokenization import Tokenization, tokenization, tokenizer_in
+from transformer_cli.evaluation.translation import translation_report
 from transformer_cli.files import faults, meant, write_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.ensemble import build_all, read_models
-from transformer_cli.models.file import ModelFile, locate_models, read_model
-from transformer_cli.schema import DataConfig, DecodeConfig, Engine, EvaluateConfig
+from transformer_cli.models.file import MODEL_FILE, ModelFile, locate_models, read_model
+from transformer_cli.schema import DataConfig, DecodeConfig, Engine, EvaluateConfig, SearchKind
 from transformer_cli.training.run_directory import read_config, run_of
-
-# Those that Moses has rules for; for others its tokens would be nobody's.
-MOSES_LANGUAGES = ("cs", "de", "en", "es", "fi", "fr", "hu", "it", "lv", "nl", "pl", "pt", "ro", "ru", "sv")
-
 
 # What reports on models that do not translate: `run` for `tfm evaluate`, `report_training` for the end of `tfm train`.
 OTHER_KINDS = {
@@ -47,44 +47,38 @@ OTHER_KINDS = {
 }
 
 Scored = ModelFile | Exported
-
-
-@dataclass(frozen=True)
-class TestSet:
-    """Lines to translate, and one or more reference translations of each."""
-
-    name: str
-    sources: Sequence[str]
-    references: Sequence[Sequence[str]]
+LONGEST_NAME, LONGEST_OPTIONS = 200, 100  # bytes, signs: names of files have at most 255 bytes
 
 
 def run(config: EvaluateConfig) -> None:
     """Print the scores of a model on its test set, on another corpus's, or on the user's own files."""
-    if sys.stdout is None:
-        raise EnvironmentFault("standard output: closed. Open it, for the scores to be printed")
     device = choose_device(config.device)
     models: Sequence[Scored]
     if chosen_engine(config.engine, config.checkpoint) is Engine.ctranslate2:
+        check_save(config)
         exported = locate_export(config.checkpoint, program=Engine.ctranslate2.name)
         paths, models = [exported.directory], [exported]
     else:
         paths = locate_models(config.checkpoint, config.runs)
+        check_save(config, paths)
         models = files = read_models(paths, ("transformer", *OTHER_KINDS))
         if (kind := files[0].config.name) in OTHER_KINDS:
             import_module(OTHER_KINDS[kind]).run(config, files, paths, device)
             return
     if config.source is not None and config.reference is None:
         raise ConfigError("--reference: not given, but --source is. A score needs a text and its translation")
+    tokens = tokens_for(config, models[0].target_lang, of_model=tokenizer_in(models[0].data, paths[0]))
     test = own_files(config) if config.source is not None else corpus_test_set(config, models, paths[0])
-    saved_as = output_file(config) or default_file(paths[0], models, test)
     report(
         paths,
         models,
         test,
+        tokens,
         config.decode,
         device,
         seed=config.seed,
-        saved_as=saved_as,
+        saved_as=place_to_save(config, paths, models, test, search_name(config.decode, seed=config.seed)),
+        may_replace=config.save is None or config.overwrite,
         as_json=config.json,
         whole_machine=True,
     )
@@ -95,37 +89,36 @@ def report_test_set(
 ) -> list[Score]:
     """What `tfm train` does at its end: the same scores, of the model file that it shipped."""
     models, test_set = [read_model(path)], TestSet(name, test.sources, [test.targets])
-    return report([path], models, test_set, decode, device, seed=seed, saved_as=default_file(path, models, test_set))
+    tokens = tokenization(models[0].target_lang, tokenizer_in(models[0].data, path))
+    saved_as = default_file([path], models, test_set, search_name(decode, seed=seed))
+    return report([path], models, test_set, tokens, decode, device, seed=seed, saved_as=saved_as)
 
 
 def report(
     paths: Sequence[Path],
     models: Sequence[Scored],
     test: TestSet,
+    tokens: Tokenization,
     decode: DecodeConfig,
     device: torch.device,
     *,
     seed: int,
     saved_as: Path | None,
+    may_replace: bool = True,
     as_json: bool = False,
     whole_machine: bool = False,
 ) -> list[Score]:
     """Translate, save the translations, and print the scores to stdout."""
     check_line_counts(test.sources, test.references)
     hypotheses = translate(models, test, decode, device, seed=seed, whole_machine=whole_machine)
-    if saved_as is not None:
-        with faults(saved_as, "save the translations"):
-            write_whole(meant(saved_as), "".join(f"{line}\n" for line in hypotheses).encode())
-    scores, names = all_scores(hypotheses, test.references, models[0]), ", ".join(map(str, paths))
-    if as_json:
-        facts = {"model": names, "test_set": test.name, "lines": len(hypotheses), "hypotheses": str(saved_as)}
-        print(json.dumps(as_dict(scores, **facts), indent=2))
-        return scores
-    print(f"{test.name}, {len(hypotheses):,} lines, {names}")
-    print("\n".join(text_lines(scores)), flush=True)  # before we speak as if they had arrived
-    if saved_as is not None:
+    save(hypotheses, saved_as, "save the translations", may_replace=may_replace)
+    languages = {"source_lang": models[0].source_lang, "target_lang": models[0].target_lang}
+    found = translation_report(hypotheses, test.references, tokens, **languages, test=test.name)
+    names = ", ".join(map(str, paths))
+    show_scores(found, test.name, len(hypotheses), hypotheses=saved_as, model=names, as_json=as_json)
+    if saved_as is not None and not as_json:
         LOGGER.info("translations: %s", saved_as)
-    return scores
+    return found.scores
 
 
 def translate(
@@ -163,73 +156,113 @@ def translate(
     return [result.text for result in results]
 
 
-def all_scores(hypotheses: Sequence[str], references: Sequence[Sequence[str]], model: Scored) -> list[Score]:
-    """sacrebleu's three, then the tokenised BLEU of papers; that of the paper itself for English-German."""
-    scores = score(hypotheses, references)
-    if model.target_lang in MOSES_LANGUAGES:
-        scores.append(tokenised_bleu(hypotheses, references, language=model.target_lang))
-    if (model.source_lang, model.target_lang) == ("en", "de"):
-        scores.append(compound_split_bleu(hypotheses, references))
-    return scores
+# ---- Where the translations are kept
 
 
-def output_file(config: EvaluateConfig) -> Path | None:
-    """--hypotheses, looked at before anything is translated."""
-    if config.hypotheses is None:
+def check_save(config: EvaluateConfig, models: Sequence[Path] = ()) -> None:
+    """Refuse a --save that would fail, or destroy a file, before a model is read."""
+    if config.save is None:
+        return
+    inputs: dict[str, str | None] = {"--source": config.source}
+    inputs |= {f"--reference {name}": name for name in reference_files(config)}
+    inputs |= {f"--checkpoint {path}": str(path) for path in models}
+    there = {flag: name for flag, name in inputs.items() if name is not None and Path(name).exists()}
+    check_output(Path(config.save), "--save", there, overwrite=config.overwrite)
+
+
+def check_corpus(config: EvaluateConfig, data: DataConfig) -> DataConfig:
+    """`data`, if none of its files is --save. Raises ConfigError."""
+    if config.save is not None and Path(config.save).exists():
+        files: list[Path] = []
+        with suppress(DataError):  # what is not there yet cannot be --save, and whoever reads it says what is wrong
+            files = input_files(data, "test" if data.test is not None else "train")
+        if any(Path(config.save).samefile(file) for file in files):
+            raise ConfigError(f"{config.save}: both a file of data={data.name} and --save. Choose another --save")
+    return data
+
+
+def place_to_save(
+    config: EvaluateConfig, paths: Sequence[Path], models: Sequence[Scored], test: TestSet, search: str = ""
+) -> Path | None:
+    """--save, or the default file, if that is no input."""
+    if config.save is not None:
+        return Path(config.save)
+    file = default_file(paths, models, test, search)
+    inputs = [config.source, *reference_files(config)]
+    if file is not None and file.exists() and any(name is not None and file.samefile(name) for name in inputs):
+        LOGGER.warning("%s: is an input, so the translations are not saved there; --save names another place", file)
         return None
-    file = Path(config.hypotheses)
-    inputs = [config.source, *reference_files(config)] if config.source is not None else []
-    if any(name is not None and file.exists() and file.samefile(name) for name in inputs):
-        raise ConfigError(f"{file}: both an input and --hypotheses. Choose another --hypotheses")
-    if file.exists() and not file.is_file():
-        raise ConfigError(f"{file}: not a plain file. Choose another --hypotheses")
-    folder = meant(file).parent
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise EnvironmentFault(f"{folder}: no such folder, or not one that can be written. Choose another place")
     return file
 
 
-def default_file(path: Path, models: Sequence[Scored], test: TestSet) -> Path | None:
+def save(lines: Sequence[str], file: Path | None, doing: str, *, may_replace: bool) -> None:
+    """Write `file`, if there is to be one, whole or not at all. Raises EnvironmentFault.
+
+    Raises TakenError where it has appeared since `check_save` looked, and may not be replaced.
+    """
+    if file is None:
+        return
+    with faults(file, doing):
+        write_whole(meant(file), "".join(f"{line}\n" for line in lines).encode(), replace=may_replace)
+
+
+def default_file(paths: Sequence[Path], models: Sequence[Scored], test: TestSet, search: str = "") -> Path | None:
     """In the run directory of the (first) model, else beside it; nowhere, with a warning, if that cannot be written.
 
-    Those of an ensemble, and of an export, have its name: they do not replace the run's own.
+    Its name tells the test set, the search and what translated, so that only the same again takes its place.
     """
-    made_by = f"ensemble-of-{len(models)}." if len(models) > 1 else ""
-    if isinstance(models[0], Exported):
-        path = path.resolve()  # it may be called `.`
-        made_by = f"{path.name}."
+    path = paths[0].resolve() if isinstance(models[0], Exported) else paths[0]  # it may be called `.`
     folder = run_of(path) or path.parent
-    file = folder / f"hypotheses.{test.name}.{made_by}{models[0].target_lang}"
+    parts = ["hypotheses", test.name, search, _maker(path, folder, models), models[0].target_lang]
+    name = ".".join(filter(None, parts))
+    if len(os.fsencode(name)) > LONGEST_NAME:
+        name = f"hypotheses.{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}.{models[0].target_lang}"
     if os.access(folder, os.W_OK | os.X_OK):
-        return file
-    LOGGER.warning("%s cannot be written, so the translations are not saved; --hypotheses names another place", file)
+        return folder / name
+    LOGGER.warning("%s cannot be written, so the translations are not saved; --save names another place", folder / name)
     return None
 
 
-def own_files(config: EvaluateConfig) -> TestSet:
-    """--source and --reference."""
-    source = Path(str(config.source))
-    sources = read_lines(source)
-    references = [read_lines(Path(file)) for file in reference_files(config)]
-    for reference in references:
-        if len(reference) != len(sources):
-            raise DataError(
-                f"{reference.name}: has {len(reference):,} lines, {sources.name} {len(sources):,}, so nothing is"
-                " scored. Make line n of one the translation of line n of the other"
-            )
-    return TestSet(source.name, sources.texts, [reference.texts for reference in references])
+def _maker(path: Path, folder: Path, models: Sequence[Scored]) -> str:
+    """Nothing for the model of a run; else what tells a model, an export or an ensemble from it."""
+    if len(models) > 1:
+        return f"ensemble-of-{len(models)}"
+    if isinstance(models[0], Exported):
+        return path.name
+    if path.name != MODEL_FILE:
+        return path.name.removesuffix(".safetensors")
+    return "" if path.parent == folder else path.parent.name  # a checkpoint of the run
 
 
-def reference_files(config: EvaluateConfig) -> list[str]:
-    return [config.reference] if isinstance(config.reference, str) else [str(file) for file in config.reference or []]
+def search_name(decode: DecodeConfig, *, seed: int) -> str:
+    """The kind of search, and what of its options is not by default, as a part of a file name."""
+    kind = decode.search
+    draws = kind in (SearchKind.sample, SearchKind.mbr)
+    size = {SearchKind.beam: decode.beam_size, SearchKind.mbr: decode.n_samples}.get(kind, "")
+    default = DecodeConfig()
+    others = {field.name: getattr(decode, field.name) for field in fields(decode)}
+    told = [
+        f"{name}={value.name if isinstance(value, Enum) else value}"
+        for name, value in others.items()
+        if value != getattr(default, name) and name not in ("search", "beam_size", "n_samples", "batch_tokens")
+    ]
+    if draws and seed != 1:
+        told.append(f"seed={seed}")
+    options = ",".join(told)
+    if len(options) > LONGEST_OPTIONS or not re.fullmatch(r"[\w.,=+-]*", options):
+        options = hashlib.sha256(options.encode()).hexdigest()[:12]
+    return f"{kind.name}{size}{options and '-'}{options}"
+
+
+# ---- Test sets
 
 
 def corpus_test_set(config: EvaluateConfig, models: Sequence[Scored], path: Path) -> TestSet:
     """The test set of `data=`, or of the corpus that the (first) model was trained on."""
     if config.data is not None:
-        return named_test_set(config.data, models)
+        return named_test_set(check_corpus(config, config.data), models)
     try:
-        return named_test_set(own_corpus(models[0], path), models)
+        return named_test_set(check_corpus(config, own_corpus(models[0], path)), models)
     except DataError as error:
         raise DataError(f"{error}, or give --source and --reference (this is the corpus of the model's run)") from error
 

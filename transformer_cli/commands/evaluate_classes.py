@@ -1,19 +1,18 @@
 """`tfm evaluate` of a classifier, and what `tfm train` reports when it has trained one."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
-from transformer_cli.commands.evaluate import TestSet, default_file, output_file, own_corpus
+from transformer_cli.commands.evaluate import check_corpus, default_file, own_corpus, place_to_save, save
+from transformer_cli.commands.evaluate_file import TestSet, show_classes
 from transformer_cli.data.corpus import ParallelText, load_text
 from transformer_cli.data.labels import without_blank
 from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.decoding.reading import Reader
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.evaluation.classification import ClassReport, class_report
-from transformer_cli.files import faults, meant, write_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.classifier import Classifier
 from transformer_cli.models.file import ModelFile, read_model
@@ -29,10 +28,13 @@ def run(config: EvaluateConfig, models: Sequence[ModelFile], paths: Sequence[Pat
         raise ConfigError(
             "--reference: for translations; a classifier's --source is a table of label<TAB>text. Leave it out"
         )
+    if config.tokenize is not None:
+        raise ConfigError(f"--tokenize {config.tokenize}: for BLEU of translations; this is a classifier. Leave it out")
     model, path = models[0], paths[0]
     test = own_table(config, model) if config.source is not None else corpus_test_set(config, model, path)
-    saved_as = output_file(config) or default_file(path, models, test)
+    saved_as, may_replace = place_to_save(config, paths, models, test), config.save is None or config.overwrite
     predicted = predict(model, test, device, batch_tokens=config.decode.batch_tokens)
+    save(predicted, saved_as, "save the classes", may_replace=may_replace)
     report(path, model, test, predicted, seed=config.seed, saved_as=saved_as, as_json=config.json)
 
 
@@ -45,8 +47,12 @@ def report_training(
         return {}
     test = TestSet(f"{config.data.name}.test", prepared.test.sources, [prepared.test.targets])
     path, model = result.model_path, read_model(result.model_path)
-    predicted = predict(model, test, device, batch_tokens=config.decode.batch_tokens)
-    found = report(path, model, test, predicted, seed=config.seed, saved_as=default_file(path, [model], test))
+    predicted, saved_as = (
+        predict(model, test, device, batch_tokens=config.decode.batch_tokens),
+        default_file([path], [model], test),
+    )
+    save(predicted, saved_as, "save the classes", may_replace=True)
+    found = report(path, model, test, predicted, seed=config.seed, saved_as=saved_as)
     return {"test accuracy": found.accuracy.score, "test macro-F1": found.macro_f1.score}
 
 
@@ -60,18 +66,10 @@ def report(
     saved_as: Path | None,
     as_json: bool = False,
 ) -> ClassReport:
-    """Save the classes, and print the scores to stdout."""
-    if saved_as is not None:
-        with faults(saved_as, "save the classes"):
-            write_whole(meant(saved_as), "".join(f"{label}\n" for label in predicted).encode())
+    """Print the scores to stdout."""
     found = class_report(predicted, test.references[0], model.tokenizers.labels, seed=seed)
-    if as_json:
-        facts = {"model": str(path), "test_set": test.name, "lines": len(predicted), "hypotheses": str(saved_as)}
-        print(json.dumps(found.as_dict(**facts), indent=2))
-        return found
-    print(f"{test.name}, {len(predicted):,} lines, {path}")
-    print("\n".join(found.lines()), flush=True)  # before we speak as if they had arrived
-    if saved_as is not None:
+    show_classes(found, test.name, len(predicted), hypotheses=saved_as, model=str(path), as_json=as_json)
+    if saved_as is not None and not as_json:
         LOGGER.info("classes: %s", saved_as)
     return found
 
@@ -99,9 +97,9 @@ def own_table(config: EvaluateConfig, model: ModelFile) -> TestSet:
 def corpus_test_set(config: EvaluateConfig, model: ModelFile, path: Path) -> TestSet:
     """The test set of `data=`, or of the corpus that the model was trained on."""
     if config.data is not None:
-        return named_test_set(config.data, model)
+        return named_test_set(check_corpus(config, config.data), model)
     try:
-        return named_test_set(own_corpus(model, path), model)
+        return named_test_set(check_corpus(config, own_corpus(model, path)), model)
     except DataError as error:
         raise DataError(f"{error}, or give --source (this is the corpus of the model's run)") from error
 

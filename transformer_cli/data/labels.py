@@ -41,7 +41,12 @@ def without_blank(text: ParallelText, labels: list[str], *, where: str) -> Paral
                 f"{where}:{index + 1}: class {quoted(label)} is not in the training text"
                 f"{did_you_mean(label, labels)} (classes: {named}). Correct the label, or train with it"
             )
-    real = text.pick(i for i, (source, label) in enumerate(text.each()) if label and source.strip())
+    real = text.pick(real_lines(text))
     if not real.sources:
         raise DataError(f"{where}: holds no sentence with a class. Write label<TAB>text")
     return real
+
+
+def real_lines(text: ParallelText) -> list[int]:
+    """Which lines have a text and a label, by index from 0."""
+    return [i for i, (source, label) in enumerate(text.each()) if label and source.strip()]

@@ -32,6 +32,7 @@ CHANGEABLE = (
     "data.root",
     "data.cache",
     "data.verify",
+    "data.bleu_tokenize",
     "train.tokens_per_batch",
     "train.max_steps",
     "train.log_every",

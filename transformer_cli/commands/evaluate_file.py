@@ -1,0 +1,236 @@
+"""`tfm evaluate` of a file of translations or labels, made by anything: no model, and no torch, is needed.
+
+Without such a file the scores are those of a model (evaluate.py).
+"""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+from transformer_cli.data.corpus import ParallelText, load_text
+from transformer_cli.data.download import fetch
+from transformer_cli.data.labels import real_lines
+from transformer_cli.data.lines import Lines, read_lines, shown
+from transformer_cli.data.prepare import prepare
+from transformer_cli.errors import ConfigError, DataError, EnvironmentFault, quoted
+from transformer_cli.evaluation.classification import ClassReport, class_report
+from transformer_cli.evaluation.report import as_dict, text_lines
+from transformer_cli.evaluation.tokenization import Tokenization, tokenization
+from transformer_cli.evaluation.translation import TranslationReport, translation_report
+from transformer_cli.logs import LOGGER
+from transformer_cli.schema import DataConfig, EvaluateConfig, Task
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """Lines to translate or to classify, and one or more reference translations, or the label, of each.
+
+    Where translations are given there need be no lines to translate.
+    """
+
+    name: str
+    sources: Sequence[str]
+    references: Sequence[Sequence[str]]
+
+
+def run(config: EvaluateConfig) -> None:
+    """Print the scores of the file --hypotheses; without one, those of a model."""
+    if sys.stdout is None:
+        raise EnvironmentFault("standard output: closed. Open it, for the scores to be printed")
+    if config.hypotheses is None:
+        import_module("transformer_cli.commands.evaluate").run(config)
+        return
+    hypotheses = read_hypotheses(Path(config.hypotheses))
+    if config.data is None:
+        score_translations(config, hypotheses, own_references(config, hypotheses))
+        return
+    match config.data.task:
+        case Task.translation:
+            text = raw_test_set(config.data)
+            check_lines(hypotheses, len(text), f"data={config.data.name}: its test set")
+            score_translations(config, hypotheses, TestSet(f"{config.data.title}.test", text.sources, [text.targets]))
+        case Task.classification:
+            score_labels(config, hypotheses, raw_test_set(config.data))
+        case Task.language_model:
+            raise ConfigError(
+                f"data={config.data.name}: text for a language model, which translates nothing. Choose parallel text"
+            )
+
+
+def read_hypotheses(file: Path) -> Lines:
+    if not file.exists() and not file.is_symlink():
+        raise DataError(
+            f"{shown(file)}: no such file. --hypotheses is an input, translations that are scored as they are;"
+            " --save names a file for those of a model"
+        )
+    hypotheses = read_lines(file)
+    if hypotheses.n_crlf:
+        LOGGER.info("%s: %s lines end in \\r\\n; the \\r was left out", shown(file), f"{hypotheses.n_crlf:,}")
+    return hypotheses
+
+
+def score_translations(config: EvaluateConfig, hypotheses: Lines, test: TestSet) -> None:
+    if config.data is not None:
+        source_lang, target_lang = config.data.source_lang, config.data.target_lang
+    else:
+        source_lang, target_lang = language_of(config.source), language_of(reference_files(config)[0])
+    report = translation_report(
+        hypotheses.texts,
+        test.references,
+        tokens_for(config, target_lang),
+        source_lang=source_lang,
+        target_lang=target_lang,
+        test=test.name,
+    )
+    show_scores(report, test.name, len(hypotheses), hypotheses=hypotheses.name, as_json=config.json)
+
+
+def tokens_for(config: EvaluateConfig, language: str, *, of_model: str | None = None) -> Tokenization:
+    """Those that BLEU and TER count: as the command asks, or its corpus; else as the model's corpus; or by language.
+
+    Raises EnvironmentFault if what was asked for here is not installed.
+    """
+    if config.tokenize is not None:
+        return tokenization(language, config.tokenize, asked_by=f"--tokenize {config.tokenize}")
+    if config.data is not None and (name := config.data.bleu_tokenize) is not None:
+        return tokenization(language, name, asked_by=f"data.bleu_tokenize={name}")
+    return tokenization(language, of_model)
+
+
+def score_labels(config: EvaluateConfig, hypotheses: Lines, text: ParallelText) -> None:
+    """Labels against labels. The file has one for each line of the test set, or for each that is not blank."""
+    assert config.data is not None
+    if config.tokenize is not None:
+        raise ConfigError(f"--tokenize {config.tokenize}: for BLEU of translations; these are labels. Leave it out")
+    name, real = f"{config.data.title}.test", real_lines(text)
+    if len(hypotheses) != len(real):
+        check_lines(hypotheses, len(text), f"data={config.data.name}: its test set")
+    has_blank = len(hypotheses) == len(text)
+    predicted = [label.strip() for label in hypotheses.texts]
+    predicted = [predicted[i] for i in real] if has_blank else predicted
+    wanted = [text.targets[i] for i in real]
+    if not wanted:
+        raise DataError(f"{name}: holds no sentence with a class. Write label<TAB>text")
+    known = set(wanted)
+    strange = [label for label in predicted if label not in known]
+    if strange:
+        LOGGER.warning(
+            "%s: %d of %d labels are none of the test set's, as %s",
+            *(hypotheses.name, len(strange), len(predicted), quoted(strange[0])),
+        )
+    found = class_report(predicted, wanted, sorted({*predicted, *wanted}), seed=config.seed)
+    show_classes(found, name, len(predicted), hypotheses=hypotheses.name, as_json=config.json)
+
+
+def check_lines(hypotheses: Lines, n_lines: int, where: str) -> None:
+    """Raise DataError unless there are as many translations as references."""
+    if len(hypotheses) != n_lines:
+        raise DataError(
+            f"{hypotheses.name}: has {len(hypotheses):,} lines, {where} {n_lines:,}, so nothing is scored."
+            " Make line n of one the translation of line n of the other"
+        )
+
+
+# ---- Test sets
+
+
+def own_references(config: EvaluateConfig, hypotheses: Lines) -> TestSet:
+    """--reference, and --source, which nothing is read of but the number of lines."""
+    files = reference_files(config)
+    for file in files:
+        if Path(file).exists() and Path(str(config.hypotheses)).samefile(file):
+            LOGGER.warning("%s: is both --hypotheses and --reference, which says nothing of a translation", shown(file))
+    references = [read_lines(Path(file)) for file in files]
+    sources = [read_lines(Path(config.source))] if config.source is not None else []
+    for lines in (*references, *sources):
+        check_lines(hypotheses, len(lines), lines.name)
+    name = ", ".join(Path(file).name for file in files)
+    return TestSet(name, sources[0].texts if sources else [], [lines.texts for lines in references])
+
+
+def own_files(config: EvaluateConfig) -> TestSet:
+    """--source and --reference."""
+    source = Path(str(config.source))
+    sources = read_lines(source)
+    references = [read_lines(Path(file)) for file in reference_files(config)]
+    for reference in references:
+        if len(reference) != len(sources):
+            raise DataError(
+                f"{reference.name}: has {len(reference):,} lines, {sources.name} {len(sources):,}, so nothing is"
+                " scored. Make line n of one the translation of line n of the other"
+            )
+    return TestSet(source.name, sources.texts, [reference.texts for reference in references])
+
+
+def reference_files(config: EvaluateConfig) -> list[str]:
+    return [config.reference] if isinstance(config.reference, str) else [str(file) for file in config.reference or []]
+
+
+def language_of(file: str | None) -> str:
+    """The ending, as in news.de or news.de.gz; whether it is a language is for others to know."""
+    return Path((file or "").removesuffix(".gz")).suffix.removeprefix(".")
+
+
+def raw_test_set(data: DataConfig) -> ParallelText:
+    """As it is in its files; where none is named, what is held out of the training text."""
+    if data.test is not None or data.builtin is not None:
+        fetch(data, progress=True)
+        text = load_text(data, "test")
+    else:
+        text = prepare(data, progress=True).test
+    if text is None:
+        raise ConfigError(f"data.test: {data.name} has no test set. Name one, or give --reference")
+    return text
+
+
+# ---- What is printed
+
+
+def show_scores(
+    report: TranslationReport,
+    test: str,
+    n_lines: int,
+    *,
+    hypotheses: Path | str | None,
+    model: str | None = None,
+    as_json: bool,
+) -> None:
+    """To stdout: the test set, which translations were scored, those of a model or of a file, and their scores."""
+    if as_json:
+        missing = {"missing": report.missing} if report.missing else {}
+        print(json.dumps(as_dict(report.scores, **facts(test, n_lines, hypotheses, model), **missing), indent=2))
+        return
+    print(headline(test, n_lines, hypotheses, model))
+    print("\n".join(text_lines(report.scores)), flush=True)  # before we speak as if they had arrived
+    for name, why in report.missing.items():
+        LOGGER.warning("no %s: %s", name, why)
+
+
+def show_classes(
+    found: ClassReport,
+    test: str,
+    n_lines: int,
+    *,
+    hypotheses: Path | str | None,
+    model: str | None = None,
+    as_json: bool,
+) -> None:
+    """The same of labels."""
+    if as_json:
+        print(json.dumps(found.as_dict(**facts(test, n_lines, hypotheses, model)), indent=2))
+        return
+    print(headline(test, n_lines, hypotheses, model))
+    print("\n".join(found.lines()), flush=True)
+
+
+def facts(test: str, n_lines: int, hypotheses: Path | str | None, model: str | None) -> dict[str, object]:
+    """For programs. `hypotheses` is the file with what was scored, if it is in one."""
+    file = None if hypotheses is None else str(hypotheses)
+    return {"model": model, "test_set": test, "lines": n_lines, "hypotheses": file}
+
+
+def headline(test: str, n_lines: int, hypotheses: Path | str | None, model: str | None) -> str:
+    return f"{test}, {n_lines:,} lines, {f'hypotheses {hypotheses}' if model is None else model}"
