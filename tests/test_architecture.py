@@ -31,6 +31,7 @@ ROOM = {
     "multirun": "cli",
     "logs": "errors",
     "files": "errors",
+    "standard_streams": "errors",
     "environment": "errors",
     "extras": "errors",
     "__init__": "errors",
