@@ -24,6 +24,7 @@ from unittest import mock
 
 from tests.conftest import ROOT
 from transformer_cli.cli import main
+from transformer_cli.standard_streams import replace_standard_streams
 
 PROGRAM = "import sys; sys.argv[0] = 'tfm'; from transformer_cli.cli import entry_point; entry_point()"
 TO_DO = re.compile(
@@ -79,6 +80,7 @@ def _on_descriptors(*descriptors: int) -> Iterator[None]:
     files = [open(number, mode, closefd=False) for number, mode in enumerate(modes)]  # noqa: SIM115
     streams = [io.TextIOWrapper(file, encoding="utf-8", line_buffering=i == 2) for i, file in enumerate(files)]
     sys.stdin, sys.stdout, sys.stderr = streams
+    replace_standard_streams()
     try:
         yield
     finally:

@@ -32,6 +32,7 @@ ROOM = {
     "sweeps": "cli",
     "logs": "errors",
     "files": "errors",
+    "standard_streams": "errors",
     "environment": "errors",
     "extras": "errors",
     "__init__": "errors",

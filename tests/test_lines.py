@@ -5,6 +5,8 @@ import io
 import random
 import subprocess
 import time
+import tracemalloc
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transformer_cli.data import lines
-from transformer_cli.data.lines import Lines, read_lines, read_stream, split_lines
+from transformer_cli.data.lines import Lines, TextInput, read_chunks, read_lines, read_stream, split_lines
 from transformer_cli.errors import DataError, EnvironmentFault
 
 # What Python's own line readers take for line ends, and what they may confuse with one.
@@ -219,8 +221,146 @@ def test_C11_a_line_of_a_million_characters_is_one_line(tmp_path: Path) -> None:
 
 def test_C11_a_file_that_is_one_endless_line_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "MAX_LINE_BYTES", 1000)
-    with pytest.raises(DataError, match=r"a line of more than 1,000 bytes"):
+    monkeypatch.setattr(lines, "BLOCK_BYTES", 500)
+    with pytest.raises(DataError, match=r"corpus.en:1: a line of more than 1,000 bytes"):
         texts(tmp_path, b"x" * 2000)
+    with pytest.raises(DataError, match=r"corpus.en:3: a line of more than 1,000 bytes"):
+        texts(tmp_path, b"a\nb\n" + b"x" * 1001 + b"\nc\n")
+    assert texts(tmp_path, b"a\n" + b"x" * 1000 + b"\n") == ["a", "x" * 1000]
+
+
+# ---- Lines as they arrive
+
+
+def chunks(content: bytes, *, at_a_time: int = 1 << 20) -> list[bytes]:
+    source = io.BufferedReader(io.BytesIO(content), at_a_time)  # type: ignore[arg-type]
+    return list(read_chunks(source, "standard input"))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Hi.\n",
+        "Ein ganz gewöhnlicher Satz.\n" * 300,
+        "猫は牛乳を飲んだ。\n彼女は椅子に座った。\n" * 40,
+        "Кошка пила.\nДа.\n" * 9,
+    ],
+    ids=["short", "German", "Japanese", "Russian"],
+)
+def test_C6_other_unicode_encodings_are_named_before_a_line_is_handed_out(encoding: str, text: str) -> None:
+    says = rf"standard input: is {encoding[:6].upper()}.E, not UTF-8\. Convert it with `iconv -f UTF-"
+    with pytest.raises(DataError, match=says):
+        chunks(text.encode(encoding))
+    if len(text) > 1000:
+        with pytest.raises(DataError, match=says):
+            next(iter(read_chunks(TwoBytes(text.encode(encoding)), "standard input")))
+
+
+class TwoBytes(io.BytesIO):
+    """Hands out little at a time, as a slow program does; all of it is there already."""
+
+    def read1(self, size: int | None = -1, /) -> bytes:
+        return super().read1(min(2, size or 2))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "日本語の文です。\n".encode() * 600,
+        "é".encode() * 4096,
+        b"one\0two\nthree\n",
+        b"a\0b\0c\n",
+        "für Ähnliches\n".encode("latin-1") * 200 + b"\0\n",
+        b"\n" * 5000,
+        b"\0" * 5000,
+        b"PK is not an archive\n",
+        b"BZh, he said\n"[4:],
+        b"7 zips\n%PDF\n",
+    ],
+    ids=["Japanese", "cut", "a zero byte", "three", "Latin-1", "newlines", "zero bytes", "PK", "BZh", "PDF"],
+)
+def test_C7_what_only_looks_like_another_encoding_is_text(content: bytes) -> None:
+    assert b"".join(chunks(content)) == content
+
+
+def workbook(member: str) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name in ("[Content_Types].xml", "_rels/.rels", member):
+            archive.writestr(name, "<xml/>")
+    return packed.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (gzip.compress(b"text\n"), "gzip data, not text. Add .gz to its name, or unpack it first"),
+        (workbook("notes.txt"), "a zip archive, not text. Unpack it first"),
+        (workbook("xl/workbook.xml"), "an Excel workbook"),
+        (workbook("word/document.xml"), "a Word document"),
+        (b"%PDF-1.7\n%\xe2\xe3\n", "a PDF document, not text. Save its text as a plain text file in UTF-8"),
+    ],
+    ids=["gzip", "zip", "xlsx", "docx", "pdf"],
+)
+def test_C6_documents_and_archives_are_named_before_a_line_is_handed_out(content: bytes, what: str) -> None:
+    with pytest.raises(DataError, match=f"^standard input: is {what}"):
+        chunks(content)
+
+
+def test_C11_an_endless_line_is_named_as_soon_as_it_is_too_long() -> None:
+    class Zeros(io.RawIOBase):
+        n_read = 0
+
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, buffer: bytearray) -> int:  # type: ignore[override]
+            buffer[:] = bytes(len(buffer))
+            self.n_read += len(buffer)
+            return len(buffer)
+
+    zeros = Zeros()
+    with pytest.raises(DataError, match=r"^standard input:1: a line of more than 4,194,304 bytes\. Put one sentence"):
+        list(read_chunks(io.BufferedReader(zeros), "standard input"))
+    assert zeros.n_read <= lines.MAX_LINE_BYTES + (2 << 20)
+
+
+def test_C11_lines_before_a_line_that_is_too_long_are_handed_out_and_it_is_named_by_its_number() -> None:
+    source = io.BufferedReader(io.BytesIO(b"one\n" * 600_000 + bytes(5 << 20) + b"\nlast\n"))  # type: ignore[arg-type]
+    found = b""
+    with pytest.raises(DataError, match=r"^it:600001: a line of more than 4,194,304 bytes"):
+        for chunk in read_chunks(source, "it"):
+            found += chunk
+    assert found == b"one\n" * 600_000
+
+
+def test_C11_a_long_line_that_comes_in_small_pieces_is_not_copied_for_each() -> None:
+    """Else its time and memory grow with the square of its length."""
+    ours, theirs = io.BytesIO(b"x" * 4_000_000 + b"\n"), io.BytesIO()
+    source = io.BufferedReader(ours, 512)  # type: ignore[arg-type]
+    source.read1 = lambda size=-1, /: ours.read(512)  # type: ignore[method-assign]
+    tracemalloc.start()
+    start = time.perf_counter()
+    for chunk in read_chunks(source, "it"):
+        theirs.write(chunk)
+    seconds, (_, peak) = time.perf_counter() - start, tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(theirs.getvalue()) == 4_000_001
+    assert seconds < 1.5  # 7,800 pieces; copied each time, they would be 16 GB
+    assert peak < 30_000_000
+
+
+def test_an_input_is_a_file_a_pipe_or_packed_and_no_device(tmp_path: Path) -> None:
+    def read(path: Path) -> bytes:
+        with TextInput(path) as source:
+            return b"".join(read_chunks(source, str(path)))
+
+    assert read(written(tmp_path, b"one\ntwo")) == b"one\ntwo"
+    assert read(written(tmp_path, gzip.compress(b"one\ntwo\n"), "corpus.en.gz")) == b"one\ntwo\n"
+    for path, says in ((Path("/dev/zero"), "is not a regular file"), (tmp_path, "is a folder")):
+        with pytest.raises(DataError, match=f"{path}: {says}. Name a text file"):
+            read(path)
 
 
 def test_F11_escapes_in_a_file_name_are_not_shown_to_the_terminal(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Fault rows D, `tfm translate` and `tfm evaluate`, as the commands meet them. The model copies letters, badly."""
 
+import gzip
 import json
 import os
 import pty
@@ -72,6 +73,55 @@ def test_D4_strict_names_the_line_on_either_input(folder: Path) -> None:
     assert (ran.code, ran.out.count(b"\n")) == (0, 2)
     assert ran.err.startswith(b"tfm: warning: 1 of 2 lines were not UTF-8")
     assert ran.err.count(b"\n") == 1
+
+
+@pytest.mark.parametrize("to", ["stdin", "--input"])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32"])
+def test_C6_a_text_in_another_unicode_encoding_is_named_and_nothing_is_translated(
+    folder: Path, encoding: str, to: str
+) -> None:
+    wide = "a b c\nd e f\n".encode(encoding)
+    (folder / "wide").write_bytes(wide)
+    given, where = (["--input", "wide"], "wide") if to == "--input" else ([], "standard input")
+    says = [f"{where}: is {encoding[:6].upper()}LE, not UTF-8. Convert it with `iconv"]
+    refused([*TRANSLATE, *given], folder, code=3, says=says, stdin=b"" if given else wide)
+
+
+@pytest.mark.parametrize("name", ["/dev/zero", "endless", "prefixes"])
+def test_C11_an_endless_line_ends_the_command_at_once(folder: Path, name: str) -> None:
+    (folder / "endless").write_bytes(b"a b\n" + bytes(6 << 20))
+    (folder / "prefixes").write_bytes(bytes(6 << 20))
+    if name == "prefixes":
+        command, says = ["--prefix", name], "prefixes:1: a line of more than 4,194,304 bytes"
+    else:
+        command, says = ["--input", name], "/dev/zero: is not a regular file"
+    if name == "endless":
+        ran = run([*TRANSLATE, *command], folder)
+        assert (ran.code, ran.out.count(b"\n")) == (3, 1), "the lines before it are answered"
+        error_line(Ran(3, b"", ran.err), code=3, says=["endless:2: a line of more than 4,194,304 bytes"])
+    else:
+        refused([*TRANSLATE, *command], folder, code=3, says=[says], stdin=b"a\n")
+
+
+def test_a_packed_input_is_unpacked_as_a_corpus_is(folder: Path) -> None:
+    (folder / "text.gz").write_bytes(gzip.compress((folder / "text").read_bytes()))
+    assert run([*TRANSLATE, "--input", "text.gz"], folder) == run([*TRANSLATE, "--input", "text"], folder)
+
+
+def test_D1_streams_that_do_not_block_lose_no_line(folder: Path) -> None:
+    lines, (ours, theirs), (out, end) = (folder / "text").read_bytes(), os.pipe(), os.pipe()
+    os.set_blocking(ours, False)
+    os.set_blocking(end, False)
+    with started(folder, *TRANSLATE, stdin=ours, stdout=end, env=environment({"PYTHONUNBUFFERED": "1"})) as process:
+        os.close(ours)
+        os.close(end)
+        for line in lines.split(b"\n")[:-1]:
+            os.write(theirs, line + b"\n")
+            os.read(out, 1 << 16)  # the answer
+        os.close(theirs)
+        assert os.read(out, 1 << 16) == b""
+        assert process.wait(timeout=30) == 0
+    os.close(out)
 
 
 def test_D6_empty_input_is_no_error(folder: Path) -> None:

@@ -22,6 +22,7 @@ from transformer_cli import __version__
 from transformer_cli.environment import concealed
 from transformer_cli.errors import ConfigError, EnvironmentFault, Stopped, TfmError, printable, quoted
 from transformer_cli.registry import did_you_mean
+from transformer_cli.standard_streams import replace_standard_streams
 
 SPEAKING_S = 3.0
 
@@ -294,6 +295,7 @@ class _Parser(argparse.ArgumentParser):
 def entry_point() -> NoReturn:
     _speak_utf8()
     _occupy_closed_streams()
+    replace_standard_streams()
     sys.exit(main())
 
 
@@ -321,23 +323,39 @@ def _occupy_closed_streams() -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `tfm <command> [flags] [key=value ...]`; return its exit status (see `errors.py`)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    status = _status_of(lambda: _run(arguments), arguments)
+    # A full disk must show as an exit status, not in the interpreter's last breath. Only the first fault is told.
+    if status == 0:
+        return _status_of(_flush, arguments)
+    with contextlib.suppress(OSError, KeyboardInterrupt):
+        _flush()
+    return status
+
+
+def _flush() -> int:
     try:
-        status = _run(arguments)
         if sys.stdout is not None:
-            sys.stdout.flush()  # a full disk must show as an exit status, not in the interpreter's last breath
-        return status
+            sys.stdout.flush()
+    except BaseException:
+        _abandon_stdout()
+        raise
+    return 0
+
+
+def _status_of(work: Callable[[], int], arguments: list[str]) -> int:
+    """The exit status of what is done, and one line about what ends it early."""
+    try:
+        return work()
     except Stopped as stopped:
         return _fail(f"{stopped}. Go on with `{shlex.join(['tfm', *arguments])}`", stopped.exit_code, mark="tfm: ")
     except TfmError as error:
         return _fail(str(error), error.exit_code, speaks=error.speaks)
     except BrokenPipeError:
-        _abandon_stdout()
         return 141
     except KeyboardInterrupt:
         goes_on = "; the same command goes on from the last checkpoint" if arguments[:1] == ["train"] else ""
         return _fail(f"interrupted{goes_on}", 130)
     except OSError as error:
-        _abandon_stdout()
         return _fail(_describe(error), EnvironmentFault.exit_code)
     except Exception as error:
         fault = as_fault(error, arguments)
@@ -368,15 +386,15 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 def _run(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        print(_overview())
+        _print(_overview() + "\n")
         return 0
     if arguments[0] == "--version":
-        print(f"tfm {__version__}")
+        _print(f"tfm {__version__}\n")
         return 0
     if arguments[0] in ("completion", "--complete"):
         from transformer_cli import completion
 
-        print(completion.answer(arguments))
+        _print(f"{completion.answer(arguments)}\n")
         return 0
     name = arguments[0]
     if name not in COMMANDS:
@@ -389,7 +407,7 @@ def _run_command(name: str, arguments: list[str]) -> int:
     command = COMMANDS[name]
     parser = _parser(name)
     if {"-h", "--help"} & set(arguments):
-        print(parser.format_help(), end="")
+        _print(parser.format_help())
         return 0
     parsed = parser.parse_intermixed_args(arguments)
     flags = {flag.key: value for option, flag in command.flags.items() if (value := _value(parsed, option)) is not None}
@@ -427,7 +445,7 @@ def _run_command(name: str, arguments: list[str]) -> int:
         return 0
     config = configs.load_config(name, parsed.overrides, flags=flags, user_dir=user_dir)
     if parsed.cfg:
-        print(configs.to_yaml(config), end="")
+        _print(configs.to_yaml(config))
         return 0
     logs.start()
     _tell_unused(name, [*given, *flags])
@@ -459,6 +477,12 @@ def _tell_unused(name: str, keys: Sequence[str]) -> None:
     reads = COMMANDS[name].reads
     if unused := [key for key in keys if reads and key.partition(".")[0] not in reads]:
         LOGGER.info("not used by `tfm %s`: %s", name, ", ".join(unused))
+
+
+def _print(text: str) -> None:
+    if sys.stdout is None:
+        raise EnvironmentFault("standard output: closed. Open it, for the answer to be printed")
+    sys.stdout.write(text)
 
 
 def _parser(name: str) -> _Parser:
@@ -533,7 +557,7 @@ def _fail(message: str, status: int, *, mark: str = "tfm: error: ", speaks: bool
 
 
 def _describe(error: OSError) -> str:
-    where = error.filename if error.filename is not None else "standard output"
+    where = error.filename if error.filename is not None else "input or output"  # who writes, names it
     advice = {
         errno.ENOSPC: "Free some space and run the same command again",
         errno.EDQUOT: "Free some space and run the same command again",

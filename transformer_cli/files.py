@@ -122,7 +122,7 @@ def writing_whole(file: Path, *, replace: bool = True) -> Iterator[Output]:
 
 
 @contextmanager
-def naming(file: Path, temporary: Path | None = None) -> Iterator[None]:
+def naming(file: Path | str, temporary: Path | None = None) -> Iterator[None]:
     """Let an OSError that names no file, or the temporary one, name `file`."""
     try:
         yield

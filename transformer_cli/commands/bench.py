@@ -1,6 +1,7 @@
 """`tfm bench`: what this machine can do, what tfm makes of it, and what others make of it."""
 
 import json
+import sys
 from collections.abc import Callable
 
 import torch
@@ -14,6 +15,7 @@ from transformer_cli.benchmarks.report import Measured
 from transformer_cli.benchmarks.startup import bench_start
 from transformer_cli.benchmarks.training import bench_train
 from transformer_cli.config import to_plain
+from transformer_cli.errors import EnvironmentFault
 from transformer_cli.models.device import choose_device, keep_freed_memory
 from transformer_cli.schema import BenchConfig, BenchSubject
 from transformer_cli.training.learner import check_parts, set_float32_products
@@ -32,6 +34,8 @@ BENCHES: dict[BenchSubject, Callable[[BenchConfig, torch.device], Measured]] = {
 
 def run(config: BenchConfig) -> None:
     """Print a table, or JSON, to stdout."""
+    if sys.stdout is None:
+        raise EnvironmentFault("standard output: closed. Open it, for the figures to be printed")
     device = choose_device(config.device)
     check_parts(config, device)
     keep_freed_memory()

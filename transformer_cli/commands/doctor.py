@@ -12,6 +12,7 @@ from transformer_cli.data.findings import Level, Report
 from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.data.text_checks import check_text
 from transformer_cli.data.tokenizer_checks import check_tokenizer
+from transformer_cli.errors import EnvironmentFault
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device, keep_freed_memory
 from transformer_cli.schema import DoctorConfig, Task, TrainConfig
@@ -27,6 +28,8 @@ from transformer_cli.training.validation import check_dev_score
 
 def run(config: DoctorConfig) -> None:
     """Print what is found to stdout. Raises the first error among it, so that the exit status tells its kind."""
+    if sys.stdout is None:
+        raise EnvironmentFault("standard output: closed. Open it, for what is found to be printed")
     device = choose_device(config.device)
     training = TrainConfig(**{field.name: getattr(config, field.name) for field in fields(TrainConfig)})
     encoder = read_start(training)

@@ -5,8 +5,8 @@ from functools import partial
 
 import torch
 
-from transformer_cli.commands.translate import decode_line, open_input, read_chunks
-from transformer_cli.data.lines import shown, split_lines
+from transformer_cli.commands.translate import decode_line, open_input
+from transformer_cli.data.lines import read_chunks, shown, split_lines
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.data.unknown import UnknownCounter
 from transformer_cli.decoding.generator import Generator, Prompt, read_prompt
@@ -38,7 +38,7 @@ def run(config: GenerateConfig) -> None:
                 LOGGER.info("goes on with %s. Type a beginning; Ctrl-C drops it, Ctrl-D leaves", shown(path))
                 converse(going_on.answer_line, prompt="> ")
             else:
-                for raw in read_chunks(stream):
+                for raw in read_chunks(stream, "standard input"):
                     for line in split_lines(raw):
                         going_on.answer_line(line)
     going_on.tell()

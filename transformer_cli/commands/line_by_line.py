@@ -1,6 +1,5 @@
 """What `tfm classify` and `tfm embed` have in common: lines in, an answer to each of them, in order."""
 
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,13 +10,13 @@ from typing import BinaryIO
 from torch import Tensor
 from tqdm import tqdm
 
-from transformer_cli.commands.translate import check_output, decode_line, read_chunks
-from transformer_cli.data.lines import split_lines
+from transformer_cli.commands.translate import check_input, check_output, decode_line, size_of_input
+from transformer_cli.data.lines import ChunkSource, read_chunks, split_lines
 from transformer_cli.data.unknown import UnknownCounter
 from transformer_cli.decoding.reading import Reader
 from transformer_cli.decoding.terminal import converse
 from transformer_cli.decoding.translator import named
-from transformer_cli.errors import DataError, EnvironmentFault
+from transformer_cli.errors import EnvironmentFault
 from transformer_cli.files import Output
 from transformer_cli.logs import LOGGER
 from transformer_cli.schema import ClassifyConfig, EmbedConfig, TranslateConfig
@@ -48,12 +47,12 @@ class Asking:
         said = enumerate(zip(texts, self.reader.read(texts), strict=True), start=n_before + 1)
         return [Answer(line, text, said_X) for line, (text, said_X) in said]
 
-    def chunks(self, source: BinaryIO, *, doing: str) -> Iterator[list[Answer]]:
+    def chunks(self, source: ChunkSource, *, doing: str) -> Iterator[list[Answer]]:
         """The answers to what has arrived, before it waits for more; then what there is to tell."""
-        size = os.path.getsize(self.name) if self.name is not None else None
+        size = size_of_input(self.name)
         quiet = True if self.name is None else None  # None: drawn on a terminal only
         with tqdm(total=size, unit="B", unit_scale=True, disable=quiet, desc=doing, file=sys.stderr) as bar:
-            for raw in read_chunks(source):
+            for raw in read_chunks(source, self.name or "standard input"):
                 yield self.ask(raw)
                 bar.update(len(raw))
         self.tell()
@@ -87,10 +86,8 @@ def check_paths(config: ClassifyConfig | EmbedConfig, *, also: dict[str, str | N
     """Refuse what would fail after the model is loaded, or destroy a file; `also` names other files that are read."""
     inputs = {"--input": config.input, **(also or {})}
     for flag, name in inputs.items():
-        if name is not None and not Path(name).exists():
-            raise DataError(f"{name}: no such file. Check {flag}")
-        if name is not None and Path(name).is_dir():
-            raise DataError(f"{name}: a folder, not a file. Check {flag}")
+        if name is not None:
+            check_input(name, flag)
     if config.output is not None:
         check_output(Path(config.output), "--output", inputs, overwrite=config.overwrite)
 

@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
 
 import torch
 from tqdm import tqdm
 
-from transformer_cli.commands.translate import decode_line, open_input, read_chunks
-from transformer_cli.data.lines import BLOCK_BYTES, open_text, shown, split_lines
+from transformer_cli.commands.translate import decode_line, open_input
+from transformer_cli.data.lines import ChunkSource, TextInput, read_chunks, shown, split_lines
 from transformer_cli.data.unknown import UnknownCounter, unknown_characters
 from transformer_cli.decoding.forced import read_back
 from transformer_cli.decoding.scoring import divisor
@@ -117,8 +116,8 @@ def check_line_counts(config: ScoreConfig, given: Sequence[Sequence[bytes]]) -> 
 
 
 def _lines(path: Path) -> list[bytes]:
-    with open_text(path) as stream:
-        return split_lines(b"".join(iter(partial(stream.read, BLOCK_BYTES), b"")))
+    with TextInput(path) as stream:
+        return split_lines(b"".join(read_chunks(stream, shown(path))))
 
 
 def from_files(given: Sequence[Sequence[bytes]], config: ScoreConfig) -> Iterator[list[Pair]]:
@@ -131,11 +130,11 @@ def from_files(given: Sequence[Sequence[bytes]], config: ScoreConfig) -> Iterato
         yield [Pair("", False, *row[0]) if len(row) == 1 else Pair(*row[0], *row[1]) for row in rows]
 
 
-def from_stream(stream: BinaryIO, config: ScoreConfig, *, is_text: bool = False) -> Iterator[list[Pair]]:
+def from_stream(stream: ChunkSource, config: ScoreConfig, *, is_text: bool = False) -> Iterator[list[Pair]]:
     """What has arrived, before it waits for more. Raises DataError for a line that is no pair, unless it is text."""
     decode = partial(decode_line, config=TranslateConfig(strict=config.strict))
     n_before = 0
-    for raw in read_chunks(stream):
+    for raw in read_chunks(stream, "standard input"):
         lines = [decode(line, n_before + i) for i, line in enumerate(split_lines(raw))]
         if is_text:
             yield [Pair("", False, text, was_bad) for text, was_bad in lines]

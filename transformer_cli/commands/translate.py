@@ -1,7 +1,6 @@
 """`tfm translate`: lines in, as many lines out, in order, whatever the bytes."""
 
 import os
-import select
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,12 +9,20 @@ from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 import torch
 from tqdm import tqdm
 
-from transformer_cli.data.lines import read_lines, shown, split_lines
+from transformer_cli.data.lines import (
+    ChunkSource,
+    TextInput,
+    read_chunks,
+    read_lines,
+    refuse_unreadable,
+    shown,
+    split_lines,
+)
 from transformer_cli.data.unknown import UnknownCounter, shown_characters
 from transformer_cli.decoding.ctranslate2 import CTranslate2Translator
 from transformer_cli.decoding.exported import Exported, chosen_engine, locate_export
@@ -32,7 +39,6 @@ from transformer_cli.models.ensemble import build_all, read_models
 from transformer_cli.models.file import ModelFile, locate_models
 from transformer_cli.schema import Engine, OnIssue, OutputFormat, TranslateConfig
 
-READ_BYTES = 1 << 20  # translated together: enough to sort by length, small enough to see progress
 BOM = b"\xef\xbb\xbf"
 
 Ids = tuple[int, ...]
@@ -120,16 +126,23 @@ def check_paths(config: TranslateConfig) -> None:
         )
     inputs = {"--input": config.input, "--prefix": config.prefix, "--terms": config.terms}
     for flag, name in inputs.items():
-        if name is not None and not Path(name).exists():
-            raise DataError(f"{name}: no such file. Check {flag}")
-        if name is not None and Path(name).is_dir():
-            raise DataError(f"{name}: a folder, not a file. Check {flag}")
+        if name is not None:
+            check_input(name, flag)
     outputs = {"--output": config.output, "--alignments": config.alignments}
     for flag, name in outputs.items():
         if name is not None:
             check_output(Path(name), flag, inputs, overwrite=config.overwrite)
     if config.output is not None and config.alignments is not None and same(config.output, config.alignments):
         raise ConfigError(f"{config.alignments}: both --output and --alignments. Choose another --alignments")
+
+
+def check_input(name: str, flag: str) -> None:
+    """Refuse what is no text file; --input may be a pipe, as a shell's <(…) is one."""
+    if not Path(name).exists():
+        raise DataError(f"{name}: no such file. Check {flag}")
+    if Path(name).is_dir():
+        raise DataError(f"{name}: a folder, not a file. Check {flag}")
+    refuse_unreadable(Path(name), pipes=flag == "--input")
 
 
 def check_output(output: Path, flag: str, inputs: Mapping[str, str | None], *, overwrite: bool) -> None:
@@ -153,17 +166,23 @@ def same(one: str, other: str) -> bool:
 
 
 @contextmanager
-def open_input(path: str | None, text: str | None = None) -> Iterator[BinaryIO]:
+def open_input(path: str | None, text: str | None = None) -> Iterator[ChunkSource]:
+    """Standard input, or a file or pipe, or `text` as a line of it."""
     if text is not None:
         yield BytesIO(os.fsencode(text) + b"\n")
         return
     if path is None:
         if sys.stdin is None:
             raise DataError("standard input: closed. Open it, or name a file with --input")
-        yield sys.stdin.buffer
+        yield cast(ChunkSource, sys.stdin.buffer)  # whose type says less than it is
         return
-    with open(path, "rb") as file:
+    with TextInput(Path(path)) as file:
         yield file
+
+
+def size_of_input(path: str | None) -> int | None:
+    """Bytes that will be read, where that is known: not of standard input, and not of what is packed."""
+    return None if path is None or path.endswith(".gz") else os.path.getsize(path) or None
 
 
 @contextmanager
@@ -184,8 +203,8 @@ def open_output(path: str | None, *, replace: bool) -> Iterator[BinaryIO | Outpu
 
 
 def with_prefixes(
-    translator: Translator, source: BinaryIO, config: TranslateConfig, *, is_typed: bool
-) -> tuple[BinaryIO, list[Ids]]:
+    translator: Translator, source: ChunkSource, config: TranslateConfig, *, is_typed: bool
+) -> tuple[ChunkSource, list[Ids]]:
     """The whole input, and the beginning of each line's translation: all is looked at before anything is translated.
 
     Raises DataError naming the line of a prefix that cannot be met.
@@ -193,7 +212,7 @@ def with_prefixes(
     name, where = shown(str(config.prefix)), config.input or "standard input"
     if is_typed:
         raise ConfigError(f"{name}: --prefix needs a text that is there before. Give --input, or a pipe")
-    data = source.read()
+    data = b"".join(read_chunks(source, where))
     lines = [decode_line(line, n, config)[0] for n, line in enumerate(split_lines(data))]
     prefix_file = Path(str(config.prefix))
     is_empty = prefix_file.is_file() and prefix_file.stat().st_size == 0  # as the input may be
@@ -294,42 +313,15 @@ class Answering:
             )
 
 
-def translate_stream(answering: Answering, source: BinaryIO, config: TranslateConfig) -> None:
+def translate_stream(answering: Answering, source: ChunkSource, config: TranslateConfig) -> None:
     """Translate whatever has arrived, write it, and wait for more."""
-    size = os.path.getsize(config.input) if config.input is not None else None
+    size = size_of_input(config.input)
     quiet = True if config.input is None else None  # None: drawn on a terminal only
     with tqdm(total=size, unit="B", unit_scale=True, disable=quiet, desc="translate", file=sys.stderr) as bar:
-        for raw in read_chunks(source):
+        for raw in read_chunks(source, config.input or "standard input"):
             answering.answer(raw)
             bar.update(len(raw))
     answering.tell()
-
-
-def read_chunks(source: BinaryIO) -> Iterator[bytes]:
-    """Whole lines, as many as are there and at most about READ_BYTES; the last one may lack its newline.
-
-    Waits only while there is not one whole line, so that a person or a program at the other end gets each answer
-    before sending more.
-    """
-    pending = b""
-    while True:
-        piece = source.read1(READ_BYTES)  # type: ignore[attr-defined]
-        pending += piece
-        if piece and len(pending) < READ_BYTES and _more_is_waiting(source):
-            continue
-        end = len(pending) if not piece else pending.rfind(b"\n") + 1
-        if end:
-            yield pending[:end]
-            pending = pending[end:]
-        if not piece:
-            return
-
-
-def _more_is_waiting(source: BinaryIO) -> bool:
-    try:
-        return bool(select.select([source], [], [], 0)[0])
-    except (OSError, ValueError):
-        return False  # no descriptor to ask
 
 
 def decode_line(line: bytes, index: int, config: TranslateConfig) -> tuple[str, bool]:

@@ -5,31 +5,46 @@ such split shifts every pair of a corpus after it.
 """
 
 import re
+import select
 import stat
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 from transformer_cli.environment import concealed
 from transformer_cli.errors import DataError, EnvironmentFault, quoted
+from transformer_cli.files import naming
 
 BLOCK_BYTES = 1 << 22
-MAX_LINE_BYTES = 1 << 26  # longer "lines" are not text, and would be held in memory whole
+READ_BYTES = 1 << 20  # answered together: enough to sort by length, small enough to see progress
+MAX_LINE_BYTES = 1 << 22  # longer "lines" are not text; the tokens of one take a hundred times its memory
+assert max(BLOCK_BYTES, READ_BYTES) <= MAX_LINE_BYTES  # so that only lines that go on from one to the next are longer
 # Text packs about 3:1, deflate cannot do better than 1030:1. A file over both limits unpacks to fill the disk.
 MAX_UNPACKED_RATIO = 100
 MAX_UNPACKED_FREE_BYTES = 1 << 26
 
 _BOM = b"\xef\xbb\xbf"
 _HEAD_BYTES = 4096
-_PACKED = {
-    b"\x1f\x8b": ("gzip data", "Add .gz to its name"),
-    b"PK\x03\x04": ("a zip archive", "Name its members as archive.zip::member"),
+_SAVE_AS_TEXT = "Save its text as a plain text file in UTF-8"
+_FORMATS = {  # by their first bytes
+    b"\x1f\x8b": ("gzip data", "Add .gz to its name, or unpack it first"),
     b"BZh": ("bzip2 data", "Unpack it first"),
     b"\xfd7zXZ\x00": ("xz data", "Unpack it first"),
     b"\x28\xb5\x2f\xfd": ("zstandard data", "Unpack it first"),
+    b"7z\xbc\xaf\x27\x1c": ("a 7z archive", "Unpack it first"),
+    b"%PDF-": ("a PDF document", _SAVE_AS_TEXT),
+    b"{\\rtf": ("an RTF document", _SAVE_AS_TEXT),
+    b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": ("a document of Microsoft Office", _SAVE_AS_TEXT),
+}
+_ZIPPED = {  # by a name among the first members of a zip archive
+    b"word/": "a Word document (.docx)",
+    b"xl/": "an Excel workbook (.xlsx)",
+    b"ppt/": "a PowerPoint presentation (.pptx)",
+    b"mimetypeapplication/vnd.oasis": "an OpenDocument file",
+    b"mimetypeapplication/epub": "an e-book (.epub)",
 }
 _WIDE = {  # UTF-32 first: its little-endian mark begins with that of UTF-16
     b"\xff\xfe\x00\x00": "UTF-32LE",
@@ -44,6 +59,13 @@ class ByteSource(Protocol):
     """Anything that hands out at most `size` bytes at a time, and b"" at its end."""
 
     def read(self, size: int, /) -> bytes: ...
+
+
+class ChunkSource(Protocol):
+    """Hands out what is there, at most `size` bytes, and b"" at its end; waits while nothing is there."""
+
+    def read1(self, size: int, /) -> bytes: ...
+    def isatty(self) -> bool: ...
 
 
 @dataclass
@@ -104,13 +126,52 @@ def read_lines(path: Path, *, skip_bad: bool = False, skip_hint: str = "") -> Li
 @contextmanager
 def open_text(path: Path) -> Iterator[ByteSource]:
     """The bytes of a regular file, unpacked if its name ends in .gz. Raises DataError with the path."""
-    try:
-        mode = path.stat().st_mode
-        if not stat.S_ISREG(mode):  # opening a FIFO would wait for ever
-            kind = "a folder" if stat.S_ISDIR(mode) else "not a regular file"
-            raise DataError(f"{shown(path)}: is {kind}. Name a text file")
+    with _faults_of(path):
+        refuse_unreadable(path)
         with path.open("rb") as file:
             yield Gunzip(file, shown(path)) if path.name.endswith(".gz") else file
+
+
+def refuse_unreadable(path: Path, *, pipes: bool = False) -> None:
+    """Raise DataError for what is neither a regular file nor, with `pipes`, a pipe. Raises OSError.
+
+    A device may never end, and opening a pipe waits until somebody writes.
+    """
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode) and not (pipes and stat.S_ISFIFO(mode)):
+        kind = "a folder" if stat.S_ISDIR(mode) else "not a regular file"
+        raise DataError(f"{shown(path)}: is {kind}. Name a text file")
+
+
+class TextInput:
+    """A file or a pipe that is read as its lines arrive, unpacked if its name ends in .gz. Errors name it."""
+
+    def __init__(self, path: Path) -> None:
+        self._stack = ExitStack()
+        with _faults_of(path):
+            refuse_unreadable(path, pipes=True)
+            file = self._stack.enter_context(path.open("rb"))
+        self._path, self.fileno = path, file.fileno
+        self._read = Gunzip(file, shown(path)).read if path.name.endswith(".gz") else file.read1
+
+    def __enter__(self) -> "TextInput":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def read1(self, size: int, /) -> bytes:
+        with naming(self._path):
+            return self._read(size)
+
+    def isatty(self) -> bool:
+        return False
+
+
+@contextmanager
+def _faults_of(path: Path) -> Iterator[None]:
+    try:
+        yield
     except FileNotFoundError:
         what = "is a link to nothing" if path.is_symlink() else "no such file"
         raise DataError(f"{shown(path)}: {what}. Check the name") from None
@@ -182,7 +243,7 @@ def read_stream(
     `after_block` is given the lines again and again as they grow, and may put away the texts read so far.
     """
     lines, is_first = Lines(name), True
-    for block in _blocks(stream, name):
+    for block in _blocks(stream, lines):
         if is_first:
             _refuse_other_formats(block[:_HEAD_BYTES], name)
             block = block.removeprefix(_BOM)
@@ -196,18 +257,57 @@ def read_stream(
     return lines
 
 
-def _blocks(stream: ByteSource, name: str) -> Iterator[bytes]:
+def read_chunks(source: ChunkSource, name: str) -> Iterator[bytes]:
+    """Whole lines, as many as are there and at most about READ_BYTES; the last one may lack its newline.
+
+    Waits only while there is not one whole line, so that a person or a program at the other end gets each answer
+    before sending more. Raises DataError for what is not UTF-8 text by its first bytes, and for an endless line.
+    """
+    head, pending = b"", bytearray()
+    n_lines, end = 0, 0  # lines handed out; bytes of `pending` that are whole lines
+    while piece := source.read1(READ_BYTES):
+        if len(head) < _HEAD_BYTES:
+            head += piece[: _HEAD_BYTES - len(head)]
+            _refuse_other_formats(head, name)
+        if not end:
+            first = piece.find(b"\n")
+            _refuse_endless(len(pending) + (len(piece) if first < 0 else first), f"{name}:{n_lines + 1}")
+        if newline := piece.rfind(b"\n") + 1:
+            end = len(pending) + newline
+        pending += piece
+        if end and (len(pending) >= READ_BYTES or not _more_is_waiting(source)):
+            yield (chunk := bytes(pending[:end]))
+            n_lines += chunk.count(b"\n")
+            del pending[:end]
+            end = 0
+    if pending:
+        yield bytes(pending)
+
+
+def _more_is_waiting(source: ChunkSource) -> bool:
+    try:
+        return bool(select.select([cast(Any, source)], [], [], 0)[0])
+    except (OSError, ValueError, TypeError):
+        return False  # no descriptor to ask
+
+
+def _refuse_endless(n_bytes: int, where: str) -> None:
+    if n_bytes > MAX_LINE_BYTES:
+        raise DataError(f"{where}: a line of more than {MAX_LINE_BYTES:,} bytes. Put one sentence on each line")
+
+
+def _blocks(stream: ByteSource, lines: Lines) -> Iterator[bytes]:
     """Pieces of the stream that end where a line ends (the last one: where the stream ends)."""
     rest = b""
     while chunk := stream.read(BLOCK_BYTES):
         end = chunk.rfind(b"\n") + 1
+        first = chunk.find(b"\n") if end else len(chunk)
+        _refuse_endless(len(rest) + first, f"{lines.name}:{lines.n_read + 1}")
         if end:
             yield rest + chunk[:end]
             rest = chunk[end:]
         else:
             rest += chunk
-        if len(rest) > MAX_LINE_BYTES:
-            raise DataError(f"{name}: a line of more than {MAX_LINE_BYTES:,} bytes. Put one sentence on each line")
     if rest:
         yield rest
 
@@ -247,16 +347,60 @@ def _likely(block: bytes, skip_hint: str) -> str:
 
 
 def _refuse_other_formats(head: bytes, name: str) -> None:
-    """Raise DataError if the first bytes are those of something that is not UTF-8 text."""
-    for magic, (what, todo) in _PACKED.items():
+    if (fault := other_format(head)) is not None:
+        raise DataError(f"{name}: {fault}")
+
+
+def other_format(head: bytes) -> str | None:
+    """What the first bytes are, if not those of UTF-8 text, and what to do."""
+    for magic, (what, todo) in _FORMATS.items():
         if head.startswith(magic):
-            raise DataError(f"{name}: is {what}, not text. {todo}")
+            return f"is {what}, not text. {todo}"
+    if head.startswith(b"PK\x03\x04"):
+        for member, what in _ZIPPED.items():
+            if member in head:
+                return f"is {what}, not text. {_SAVE_AS_TEXT}"
+        return f"is a zip archive, not text. {_name_members('zip')}"
     if head[257:262] == b"ustar":
-        raise DataError(f"{name}: is a tar archive, not text. Name its members as archive.tar::member")
+        return f"is a tar archive, not text. {_name_members('tar')}"
+    if len(head) < 4 and b"\xff\xfe\0\0".startswith(head):
+        return None  # which of the two begins so is not there yet
     encoding = next((encoding for mark, encoding in _WIDE.items() if head.startswith(mark)), None)
-    if encoding is None and len(head) >= 32:
-        even, odd = head[::2].count(0) / len(head[::2]), head[1::2].count(0) / len(head[1::2])
-        if max(even, odd) > 0.4 > min(even, odd):  # every second byte of Latin text in UTF-16
-            encoding = "UTF-16LE" if odd > even else "UTF-16BE"
-    if encoding is not None:
-        raise DataError(f"{name}: is {encoding}, not UTF-8. Convert it with `iconv -f {encoding} -t UTF-8`")
+    encoding = encoding or _wide_without_mark(head)
+    return encoding and f"is {encoding}, not UTF-8. Convert it with `iconv -f {encoding} -t UTF-8`"
+
+
+def _name_members(ending: str) -> str:
+    return f"Unpack it first; a corpus may name its members as archive.{ending}::member"
+
+
+def _wide_without_mark(head: bytes) -> str | None:
+    """UTF-32 or UTF-16 that the places of zero bytes give away, or those around the ends of lines."""
+    if len(head) < 8 or not any(head):
+        return None
+    quarters = [head[i : len(head) // 4 * 4 : 4] for i in range(4)]
+    for name, (top, plane) in {"UTF-32LE": (3, 2), "UTF-32BE": (0, 1)}.items():  # no character is above 0x10ffff
+        if not any(quarters[top]) and max(quarters[plane]) <= 0x10 and head.count(0) * 2 >= len(head):
+            return name
+    even, odd = head[::2].count(0) / len(head[::2]), head[1::2].count(0) / len(head[1::2])
+    enough = 0.4 if len(head) >= 32 else 0.99
+    if max(even, odd) > enough and min(even, odd) < (0.4 if len(head) >= 32 else 0.01):
+        return "UTF-16LE" if odd > even else "UTF-16BE"  # every second byte of Latin text
+    return _wide_by_line_ends(head)
+
+
+def _wide_by_line_ends(head: bytes) -> str | None:
+    """UTF-16 of other scripts: no text as bytes, and nearly each newline is one of two bytes, in step with the rest."""
+    try:
+        head.decode("utf-8")
+        is_text = len(_CONTROL.findall(head)) * 5 < len(head)  # Cyrillic in UTF-16 is full of them
+    except UnicodeDecodeError as error:
+        is_text = error.start >= len(head) - 4  # a character that is cut
+    if is_text or len(head) < 64:
+        return None
+    newlines = head.count(b"\n")
+    for name, newline in {"UTF-16LE": b"\n\0", "UTF-16BE": b"\0\n"}.items():
+        in_step = sum(head[i : i + 2] == newline for i in range(0, len(head), 2))
+        if newlines >= 2 and in_step >= 0.8 * newlines:
+            return name
+    return None
