@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 from tests.toy_run import append
+from transformer_cli.config import load_config
 from transformer_cli.data import cache, demo, hashes
 from transformer_cli.data import prepare as preparation
 from transformer_cli.data.prepare import Prepared, prepare

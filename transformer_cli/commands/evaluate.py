@@ -29,7 +29,7 @@ from transformer_cli.decoding.exported import Exported, chosen_engine, locate_ex
 from transformer_cli.decoding.training_text import training_text
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError, DataError
-from transformer_cli.evaluation.metrics import check_line_counts
+from transformer_cli.evaluation.metrics import Score, check_line_counts
 from transformer_cli.evaluation.tokenization import Tokenization, tokenization, tokenizer_in
 from transformer_cli.evaluation.translation import translation_report
 from transformer_cli.files import faults, meant, write_whole

@@ -240,6 +240,8 @@ class TranslationValidator(Validator):
             LOGGER.warning("%s. %s", self.tokens.missing, _chrf_decides(config))
         else:
             warn_of_script([self.text.targets], self.tokens, where="data.dev", key="data.bleu_tokenize=")
+        language = config.data.source_lang
+        self.multi_sentence_share = share_of_several(prepared.train, prepared.tokenizers.source, language)
 
     @property
     def metric_name(self) -> str:
@@ -259,11 +261,6 @@ class TranslationValidator(Validator):
                 *(self.tokens.bleu, self.tokens.bleu),
             )
         return is_other and self.by_chrf
-
-    def __init__(self, config: TrainConfig, prepared: Prepared, device: torch.device) -> None:
-        super().__init__(config, prepared, device)
-        language = config.data.source_lang
-        self.multi_sentence_share = share_of_several(prepared.train, prepared.tokenizers.source, language)
 
     def encode(self, text: ParallelText) -> EncodedCorpus:
         return encode_pairs(text, self.tokenizers, max_length=self.config.data.max_length)
