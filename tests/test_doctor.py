@@ -126,6 +126,17 @@ def test_C17_file_names_of_the_other_language_are_refused(pairs: Pairs, tmp_path
         report_on(load_config("doctor", [*arguments[:-1], train]))
 
 
+def test_C17_sides_that_read_like_other_languages_than_declared_are_findings(pairs: Pairs, tmp_path: Path) -> None:
+    report = examined(tmp_path, train=swapped(pairs[:2500]), dev=swapped(pairs[2500:2800]), test=swapped(pairs[2800:]))
+    assert {finding.level for finding in bad(report)} == {Level.warning}
+    assert [(finding.where, finding.what.split(" (")[0]) for finding in bad(report)] == [
+        (f"data.{split}", f"the {side} side is declared {lang}")
+        for split in ("train", "dev", "test")
+        for side, lang in (("source", "en"), ("target", "fr"))
+    ]
+    assert "reads like fr" in bad(report)[0].what
+
+
 def test_C18_leaked_pairs_and_sources_are_counted_apart(pairs: Pairs, tmp_path: Path) -> None:
     dev = [*pairs[2500:2700], *pairs[10:20]]
     test = [*pairs[2700:2800], *((source, "Une autre phrase .") for source, _ in pairs[30:70])]

@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import gzip
+import hashlib
 import io
 import json
 import logging
@@ -21,7 +22,7 @@ import pytest
 
 from tests.toy_run import append
 from transformer_cli.config import load_config
-from transformer_cli.data import cache, hashes
+from transformer_cli.data import cache, demo, hashes
 from transformer_cli.data import prepare as preparation
 from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.errors import ConfigError, EnvironmentFault
@@ -46,6 +47,7 @@ FILES = [
     "target.model",
     "target.offsets",
     "test.json",
+    "warnings.json",
 ]
 
 
@@ -75,7 +77,7 @@ def config(tmp_path: Path) -> DataConfig:
 def test_corpora_that_version_0_1_0_prepared_are_not_prepared_again() -> None:
     built_in = load_config("train", ["data.tokenizer.byte_fallback=false"]).data
     assert (
-        preparation._key(built_in, preparation._inputs(built_in))[:12] == "12a1b83e1459"
+        preparation._key(built_in, preparation._inputs(built_in, hashes.Hashes(Path())))[:12] == "12a1b83e1459"
     )  # as 0.1.0 called its folder
 
 
@@ -672,3 +674,56 @@ prepare.prepare(config)
     outputs = [process.communicate() for process in [child(config, program), child(config, program)]]
     printed = [name for out, _ in outputs for name in out.split()]
     assert sorted(name for name in printed if name.startswith(("train", "dev."))).count("train.en") == 1
+
+
+# ---- What is likely to be wrong
+
+
+def test_training_pairs_that_are_in_dev_or_test_are_counted(config: DataConfig, tmp_path: Path) -> None:
+    write(tmp_path, "dev.en", ["", "unseen .", f" {SOURCES[7]}", SOURCES[8]])
+    write(tmp_path, "dev.fr", ["", "x .", TARGETS[7], "autre chose ."])
+    write(tmp_path, "test.en", ["another ."])
+    write(tmp_path, "test.fr", ["un autre ."])
+    prepared = prepare(config)
+    (warning,) = prepared.warnings
+    assert warning.startswith("data.dev: 2 training pairs have a source sentence of it (1 with the same translation)")
+    assert f"such as line 3, '{SOURCES[7]}': its scores will be too good" in warning
+    assert prepared.report.n_kept == 40
+    assert prepare(config).warnings == prepared.warnings
+
+
+def test_what_is_held_out_leaks_nothing(config: DataConfig) -> None:
+    assert list(prepare(replace(config, dev=None, test=None)).warnings) == []
+
+
+def test_of_what_older_versions_prepared_nothing_is_warned(config: DataConfig) -> None:
+    first = prepare(config)
+    (folder,) = prepared_folders(config)
+    kept = json.loads((folder / "manifest.json").read_bytes())
+    del kept["files"]["warnings.json"]
+    (folder / "manifest.json").write_text(json.dumps(kept, indent=1))
+    (folder / "warnings.json").unlink()
+    old = prepare(config)
+    assert first.warnings
+    assert list(old.warnings) == []
+    assert old.fingerprint == first.fingerprint == hashlib.sha256((folder / "manifest.json").read_bytes()).hexdigest()
+
+
+def test_sides_that_are_not_in_their_declared_languages_are_warned_of(config: DataConfig, tmp_path: Path) -> None:
+    pairs = demo.generate().train[:600]
+    for split, chosen in {"train": pairs[:500], "dev": pairs[500:550], "test": pairs[550:]}.items():
+        write(tmp_path, f"{split}.tsv", [f"{english}\t{french}" for english, french in chosen])
+    config = replace(
+        config, train="train.tsv", dev="dev.tsv", test="test.tsv", tokenizer=TokenizerConfig(vocab_size=200)
+    )
+    assert list(prepare(config).warnings) == []
+    swapped = prepare(replace(config, source_lang="fr", target_lang="en")).warnings
+    assert [warning.split(":")[0] for warning in swapped[:2]] == ["data.train", "data.train"]
+    assert "the source side is declared fr (data.source_lang), but reads like en" in swapped[0]
+    assert "the target side is declared en (data.target_lang), but reads like fr" in swapped[1]
+    assert list(prepare(replace(config, source_lang="fr", target_lang="en", columns=[1, 0])).warnings) == []
+    unknown = replace(config, source_lang="xx", target_lang="yy")
+    assert list(prepare(unknown).warnings) == []
+    write(tmp_path, "dev.tsv", [f"{french}\t{english}" for english, french in pairs[500:550]])
+    (exchanged,) = prepare(unknown).warnings
+    assert exchanged.startswith("data.dev: source and target are exchanged, compared with data.train")

@@ -10,4 +10,6 @@ def run(config: PrepareConfig) -> None:
     prepared = prepare(config.data, progress=True)
     sizes = f"{len(prepared.train):,} training, {len(prepared.dev):,} dev"
     sizes += f", {len(prepared.test):,} test pairs" if prepared.test is not None else " pairs, no test set"
+    for warning in prepared.warnings:
+        LOGGER.warning("%s", warning)
     LOGGER.info("%s: %s, vocabulary of %s", config.data.title, sizes, f"{len(prepared.tokenizers.source):,}")

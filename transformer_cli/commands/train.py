@@ -50,6 +50,8 @@ def run(config: TrainConfig) -> float | None:
             config = with_values(config, chosen)
             prepared = prepare(config.data, progress=True, tokenizer=tokenizer)
             keep_freed_memory()  # not what preparing took
+            for warning in prepared.warnings:
+                LOGGER.warning("%s", warning)
             _require_same("prepared data", prepared.fingerprint, ranks)
             result = train(config, prepared, run_dir, device=device, ranks=ranks)
         request.note_end()

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -176,7 +176,7 @@ def _build_beside(folder: Path, build: Callable[[Path], None], hashes: Hashes) -
         beside.mkdir()
         build(beside)
         files = {path.name: _written(path) for path in sorted(beside.iterdir())}
-        (beside / MANIFEST).write_text(json.dumps({"files": files}, indent=1), encoding="ascii")
+        (beside / MANIFEST).write_bytes(manifest(files))
         for path in beside.iterdir():
             with path.open("rb") as file:
                 os.fsync(file.fileno())
@@ -192,6 +192,11 @@ def _build_beside(folder: Path, build: Callable[[Path], None], hashes: Hashes) -
     finally:
         for left in folder.parent.glob(f"{beside.name}*"):
             shutil.rmtree(left)
+
+
+def manifest(files: Mapping[str, Any]) -> bytes:
+    """The content of the manifest of `files`, each with its size and its SHA-256."""
+    return json.dumps({"files": files}, indent=1).encode("ascii")
 
 
 def _fault(folder: Path, hashes: Hashes) -> str | None:

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from tqdm import tqdm
 
-from transformer_cli.data.cache import MANIFEST, Array, CorpusWriter, EncodedCorpus, ensure_folder
+from transformer_cli.data.cache import MANIFEST, Array, CorpusWriter, EncodedCorpus, ensure_folder, manifest
 from transformer_cli.data.clean import CleaningReport, CleanText, clean, keep_mask
 from transformer_cli.data.corpus import (
     GENERATORS,
@@ -32,9 +32,10 @@ from transformer_cli.data.corpus import (
     load_text,
     text_sha256,
 )
+from transformer_cli.data.corpus_warnings import CorpusWarnings, Leak, find_warnings
 from transformer_cli.data.download import fetch
 from transformer_cli.data.encoding import Encoded, encoded
-from transformer_cli.data.hashes import Hashes, file_sha256
+from transformer_cli.data.hashes import Hashes
 from transformer_cli.data.labels import find_labels, without_blank
 from transformer_cli.data.lines import open_text
 from transformer_cli.data.shuffling import Part, mixed
@@ -47,7 +48,7 @@ from transformer_cli.schema import DataConfig, Task
 _FORMAT = 2  # to be raised when the same key would give other files
 _PAIRS_PER_PROCESS = 50_000  # at least, to be worth its start
 _SPLITS: tuple[Split, ...] = ("train", "dev", "test")
-_PARTS, _LABELS = "parts.json", "labels.json"
+_PARTS, _LABELS, _WARNINGS = "parts.json", "labels.json", "warnings.json"
 _WHILE_TRAINING = ("weights", "temperature", "subword_dropout")  # options that say how what is prepared is seen
 _ELSEWHERE = ("name", "root", "cache", "downloads", "verify")  # that say where files are, not what is made of them
 
@@ -68,6 +69,7 @@ class Prepared:
     report: CleaningReport
     parts: list[Part] = field(default_factory=list)  # of `train`, where its corpora are not each seen once an epoch
     inputs: dict[str, str] = field(default_factory=dict)  # what it was made from, with the SHA-256 of each
+    warnings: Sequence[str] = ()  # what is likely to be wrong with it; nothing is known of what older versions prepared
 
 
 def prepare(config: DataConfig, *, progress: bool = False, tokenizer: Tokenizer | None = None) -> Prepared:
@@ -88,7 +90,7 @@ def prepare(config: DataConfig, *, progress: bool = False, tokenizer: Tokenizer 
     inputs = _inputs(config, hashes)
     folder = place / f"prepared-{_key(config, inputs, tokenizer)[:12]}"
     ensure_folder(folder, lambda empty: _build(empty, config, progress=progress, tokenizer=tokenizer), hashes)
-    prepared = _open(folder)
+    prepared = _open(folder, config.task)
     if _is_mixed(config):
         prepared = replace(prepared, parts=_parts(folder, prepared.train, config))
     sides = {"source": prepared.tokenizers.source, "target": prepared.tokenizers.target}
@@ -143,6 +145,7 @@ def _build(folder: Path, config: DataConfig, *, progress: bool, tokenizer: Token
         n_left = report.n_read - report.n_bad
         report.require_pairs()
         labels = _labels(train, splits) if config.task is Task.classification else []
+        warnings = find_warnings(train, splits, config)
         dev, test = _scored(splits.dev, labels, "dev", config), _scored(splits.test, labels, "test", config)
         tokenizers = _train_tokenizers(train, config) if tokenizer is None else Tokenizers(tokenizer, tokenizer)
         kept: list[Array] = []
@@ -155,6 +158,7 @@ def _build(folder: Path, config: DataConfig, *, progress: bool, tokenizer: Token
     (folder / "source.model").write_bytes(tokenizers.source.model_bytes)
     (folder / "target.model").write_bytes(tokenizers.target.model_bytes)
     _write_json(folder / "report.json", asdict(report))
+    _write_json(folder / _WARNINGS, asdict(warnings))
     if labels:
         _write_json(folder / _LABELS, labels)
     assert dev is not None
@@ -275,7 +279,7 @@ def _parts(folder: Path, corpus: EncodedCorpus, config: DataConfig) -> list[Part
     return [Part(*part) for part in zip(sizes, times, strict=True)]
 
 
-def _open(folder: Path) -> Prepared:
+def _open(folder: Path, task: Task) -> Prepared:
     source = Tokenizer((folder / "source.model").read_bytes())
     target_bytes = (folder / "target.model").read_bytes()
     target = source if target_bytes == source.model_bytes else Tokenizer(target_bytes)
@@ -286,9 +290,24 @@ def _open(folder: Path) -> Prepared:
         train=EncodedCorpus.open(folder, **_vocab_sizes(tokenizers)),
         dev=_read_text(folder / "dev.json"),
         test=_read_text(test) if test.exists() else None,
-        fingerprint=file_sha256(folder / MANIFEST),  # it holds the SHA-256 of every other file
+        fingerprint=_fingerprint(folder),
         report=CleaningReport(**json.loads((folder / "report.json").read_bytes())),
+        warnings=_read_warnings(folder).sentences(task),
     )
+
+
+def _fingerprint(folder: Path) -> str:
+    """SHA-256 of the manifest, which holds that of every file; without what is only told of the corpus."""
+    files = json.loads((folder / MANIFEST).read_bytes())["files"]
+    return hashlib.sha256(manifest({name: files[name] for name in files if name != _WARNINGS})).hexdigest()
+
+
+def _read_warnings(folder: Path) -> CorpusWarnings:
+    path = folder / _WARNINGS
+    if not path.exists():
+        return CorpusWarnings()
+    content = json.loads(path.read_bytes())
+    return CorpusWarnings([Leak(**leak) for leak in content["leaks"]], content["direction"])
 
 
 def _vocab_sizes(tokenizers: Tokenizers) -> dict[str, int]:

@@ -17,6 +17,7 @@ import numpy as np
 from transformer_cli.data.cache import Array
 from transformer_cli.data.clean import CleaningReport
 from transformer_cli.data.corpus import KeptText, ParallelText, Split, input_files, stream_text
+from transformer_cli.data.corpus_warnings import MIN_PROFILE, TOLD_APART, unlike_declared
 from transformer_cli.data.findings import Section, listed, percent
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.profiles import Floats, Profiles, cross_scores
@@ -46,8 +47,6 @@ GOES_TOGETHER = 0.5  # correlation of log lengths; 0.51 at least in sound text
 UNRELATED = 0.3  # 0.28 at most between strangers
 LAG_MARGIN = 0.2  # by which the correlation must be better elsewhere
 
-MIN_PROFILE = 200  # pairs; fewer say too little of a language
-TOLD_APART = 0.8  # pairs whose sides look like two languages; 98 % at least, half of them if both are one
 MANY_SWAPPED = 0.002  # pairs of which each side looks like the other; none at all
 MANY_FOREIGN = 0.02  # lines that clearly look like the other side; 0.8 %
 CLEARLY = 0.3  # nats a trigram
@@ -92,7 +91,10 @@ def check_text(config: DataConfig, prepared: Prepared, section: Section) -> None
     for excerpt in excerpts:
         section.figures[excerpt.key] = {"pairs": excerpt.n_all, "looked_at": len(excerpt.text)}
         _check_split(excerpt, section)
-    _check_languages(train, held, section)
+    exchanged = _check_languages(train, held, section)
+    for excerpt in excerpts:
+        for what, todo in unlike_declared(excerpt.text, config) if excerpt.key not in exchanged else ():
+            section.warn(excerpt.key, what, todo)
     for excerpt, (pairs, sources) in zip(held, leaks([excerpt.text for excerpt in held], prepared), strict=True):
         _check_leaks(excerpt, pairs, sources, section)
 
@@ -116,7 +118,7 @@ def _excerpts(config: DataConfig, prepared: Prepared) -> Iterator[Excerpt]:
 
 def _training_excerpt(config: DataConfig) -> Excerpt:
     """The training text as it is in its files, which need more room than memory should give."""
-    with TemporaryDirectory(dir=_writable(folder_named(config.cache))) as spool:
+    with TemporaryDirectory(prefix=".doctor-", dir=_writable(folder_named(config.cache))) as spool:
         text = stream_text(config, Path(spool))
         return _excerpt("data.train", text, "line" if text.n_bad == 0 else "readable pair")
 
@@ -364,28 +366,34 @@ def _varies(log_lengths: Floats) -> bool:
 # ---- Which language is where
 
 
-def _check_languages(train: Excerpt, held: list[Excerpt], section: Section) -> None:
-    """Sides that are exchanged or mixed, told by what the two sides of the training text look like."""
+def _check_languages(train: Excerpt, held: list[Excerpt], section: Section) -> set[str]:
+    """Sides that are exchanged or mixed, told by what the two sides of the training text look like.
+
+    Returns the keys of the splits that are exchanged as a whole.
+    """
     sources, targets = train.text.sources, train.text.targets
     if len(sources) < MIN_PROFILE:
         section.ok("languages", f"not compared: {len(sources):,} training pairs say too little of them")
-        return
+        return set()
     source_scores, target_scores = cross_scores(sources, targets)
     apart = float((source_scores * target_scores < 0).mean())
     section.figures["told_apart"] = round(apart, 4)
     if apart < TOLD_APART:
         what = f"in only {percent(apart)} of the training pairs the sides look like two languages"
         section.warn("languages", what, "Look at both files: is one language on both sides, or both on each?")
-        return
+        return set()
     section.ok("languages", f"in {apart:.1%} of the training pairs the sides look like two languages")
     _check_sides(train, source_scores, target_scores, section)
-    profiles = Profiles(sources, targets)
+    profiles, exchanged = Profiles(sources, targets), set()
     for excerpt in held:
         text = excerpt.text
-        _check_sides(excerpt, profiles.scores(text.sources), profiles.scores(text.targets), section)
+        if not _check_sides(excerpt, profiles.scores(text.sources), profiles.scores(text.targets), section):
+            exchanged.add(excerpt.key)
+    return exchanged
 
 
-def _check_sides(excerpt: Excerpt, source_scores: Floats, target_scores: Floats, section: Section) -> None:
+def _check_sides(excerpt: Excerpt, source_scores: Floats, target_scores: Floats, section: Section) -> bool:
+    """Whether the sides are where they should be but for some pairs."""
     swapped = np.flatnonzero((source_scores < 0) & (target_scores > 0))
     foreign_source = np.flatnonzero((source_scores < -CLEARLY) & (target_scores <= 0))
     foreign_target = np.flatnonzero((target_scores > CLEARLY) & (source_scores >= 0))
@@ -397,7 +405,7 @@ def _check_sides(excerpt: Excerpt, source_scores: Floats, target_scores: Floats,
     if 2 * len(swapped) > n:
         what = f"source and target are exchanged, compared with data.train ({len(swapped):,} {of} pairs)"
         section.error(excerpt.key, what, f"Exchange the two files of {excerpt.key}", DataError)
-        return
+        return False
     if len(swapped) > max(MANY_BY_CHANCE, MANY_SWAPPED * n):
         what = f"{len(swapped):,} {of} pairs have their sides exchanged: {excerpt.named(swapped)}"
         section.warn(excerpt.key, what, "Exchange the sides of those lines, or drop them")
@@ -406,6 +414,7 @@ def _check_sides(excerpt: Excerpt, source_scores: Floats, target_scores: Floats,
             share = percent(len(lines) / n)
             what = f"{len(lines):,} {of} {side} lines look like the {other} language ({share}): {excerpt.named(lines)}"
             section.warn(excerpt.key, what, "Drop the pairs that are not translated")
+    return True
 
 
 # ---- What is in two splits

@@ -1,0 +1,125 @@
+"""What is likely to be wrong with a corpus although it can be prepared: told when it is, and at each start.
+
+Training text that holds dev or test sentences, and sides that are not in the languages that they are declared to be in.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from transformer_cli.data.clean import CleanText
+from transformer_cli.data.corpus import ParallelText, Splits
+from transformer_cli.data.languages import reads_like
+from transformer_cli.data.profiles import Profiles, cross_scores
+from transformer_cli.errors import quoted
+from transformer_cli.schema import DataConfig, Task
+
+SAMPLE = 2_000  # pairs of a split by which its languages are judged
+MIN_PROFILE = 200  # pairs; fewer say too little of a language
+TOLD_APART = 0.8  # pairs whose sides look like two languages; 98 % at least, half of them if both are one
+
+_SAME = {
+    Task.translation: ("training pairs have a source sentence of it", "with the same translation"),
+    Task.classification: ("training lines have a sentence of it", "with the same label"),
+    Task.language_model: ("training lines are lines of it", "the same"),
+}
+
+
+@dataclass
+class Leak:
+    """Training pairs whose source sentence is in dev or test, white space at its ends aside."""
+
+    split: str
+    n_pairs: int = 0
+    n_same_target: int = 0  # of these
+    line: int = 0  # of the split, from 1: the first that was found
+    text: str = ""
+
+    def sentence(self, task: Task) -> str:
+        what, same = _SAME[task]
+        also = f" ({self.n_same_target:,} {same})" if task is not Task.language_model else ""
+        return (
+            f"data.{self.split}: {self.n_pairs:,} {what}{also}, such as line {self.line:,}, {quoted(self.text, 60)}:"
+            " its scores will be too good. Remove them from data.train"
+        )
+
+
+@dataclass
+class CorpusWarnings:
+    """What was found when a corpus was prepared."""
+
+    leaks: list[Leak] = field(default_factory=list)
+    direction: list[str] = field(default_factory=list)
+
+    def sentences(self, task: Task) -> list[str]:
+        return [*self.direction, *(leak.sentence(task) for leak in self.leaks)]
+
+
+def find_warnings(train: CleanText, splits: Splits, config: DataConfig) -> CorpusWarnings:
+    """Go through the training text once; in memory are dev and test, and a sample."""
+    named = {"dev": splits.dev, "test": splits.test}
+    held = {split: text for split, text in named.items() if text is not None and split not in splits.held}
+    leaks = {split: Leak(split) for split in held}
+    known = {split: _first_lines(text) for split, text in held.items()}
+    sample, every = ParallelText(), 1 + len(train) // SAMPLE
+    for index, (source, target) in enumerate(train.each()):
+        if index % every == 0:
+            sample.sources.append(source)
+            sample.targets.append(target)
+        key = source.strip()
+        for split, lines in known.items():
+            if key in lines:
+                _count(leaks[split], key, lines[key][0], same=target.strip() in lines[key][1])
+    found = CorpusWarnings([leak for leak in leaks.values() if leak.n_pairs])
+    if config.task is Task.translation:
+        texts = {
+            f"data.{split}": text.pick(range(0, len(text), 1 + len(text) // SAMPLE)) for split, text in held.items()
+        }
+        found.direction = list(_direction(sample, texts, config))
+    return found
+
+
+def _first_lines(text: ParallelText) -> dict[str, tuple[int, set[str]]]:
+    """Of each source sentence the first line, from 1, and its translations."""
+    found: dict[str, tuple[int, set[str]]] = {}
+    for number, (source, target) in enumerate(text.each(), 1):
+        if key := source.strip():
+            found.setdefault(key, (number, set()))[1].add(target.strip())
+    return found
+
+
+def _count(leak: Leak, text: str, line: int, *, same: bool) -> None:
+    leak.n_pairs += 1
+    leak.n_same_target += same
+    if leak.n_pairs == 1:
+        leak.line, leak.text = line, text
+
+
+def _direction(train: ParallelText, held: dict[str, ParallelText], config: DataConfig) -> Iterator[str]:
+    undoubted = dict(held)
+    for key, text in {"data.train": train, **held}.items():
+        for what, todo in unlike_declared(text, config):
+            undoubted.pop(key, None)
+            yield f"{key}: {what}. {todo}"
+    if not undoubted or len(train) < MIN_PROFILE:
+        return
+    source_scores, target_scores = cross_scores(train.sources, train.targets)
+    if (source_scores * target_scores < 0).mean() < TOLD_APART:
+        return
+    profiles = Profiles(train.sources, train.targets)
+    for key, text in undoubted.items():
+        exchanged = (profiles.scores(text.sources) < 0) & (profiles.scores(text.targets) > 0)
+        if 2 * exchanged.sum() > len(text):
+            yield f"{key}: source and target are exchanged, compared with data.train. Exchange the two files of {key}"
+
+
+def unlike_declared(text: ParallelText, config: DataConfig) -> Iterator[tuple[str, str]]:
+    """For each side that clearly reads like another language than it is declared to be: what, and what to do."""
+    for side, language, lines in (
+        ("source", config.source_lang, text.sources),
+        ("target", config.target_lang, text.targets),
+    ):
+        if (found := reads_like(lines, language)) is not None:
+            yield (
+                f"the {side} side is declared {language} (data.{side}_lang), but reads like {found}",
+                "Name files, or the columns of a table (data.columns), in the order source, target, or correct the key",
+            )
