@@ -109,7 +109,7 @@ def train(
         if result is not None:
             LOGGER.info("%s: already finished at step %d; raise train.max_steps to go on", run_dir, result.step)
             return result
-        require_room(store, config.train, run.learner.whole_model)
+        require_room(store, config.train, run.learner)
         write_config(config, run_dir)  # not before: a start that is refused changes nothing
         with run.at_work():
             run.learn()
@@ -313,7 +313,8 @@ class FirstRun(Run):
         try:
             if not is_own:  # what was best there has no checkpoint here
                 checkpoint.state["progress"]["n_without_best"] = 0
-            refuse_other_data(self.run_dir, checkpoint, self.prepared, force=self.config.force)
+            came_from = str(self.run_dir) if is_own else f"resume={self.config.resume}"
+            refuse_other_data(came_from, checkpoint, self.prepared, force=self.config.force)
             rank_anew_if_other(checkpoint, self.prepared, self.ranked_by, steps=self.store.steps())
             warn_of_other_environment(checkpoint.state, self.environment)
             self.go_on_from(checkpoint, steps=self.store.steps())
