@@ -74,8 +74,9 @@ def test_A21_another_vocabulary_of_the_same_size_is_always_refused(
     target.mkdir(exist_ok=True)
     with pytest.raises(DataError) as refused:
         train(wanted, new, target, device=CPU)
+    where = folder if is_own else f"resume={folder}"
     assert str(refused.value) == (
-        f"{target}: the checkpoint of step 4 has another vocabulary than these data: the source tokenizer had SHA-256"
+        f"{where}: the checkpoint of step 4 has another vocabulary than these data: the source tokenizer had SHA-256"
         f" {before}, and now {now}. Restore the data and data.tokenizer that it was trained with, or train a new model"
         " with another name= and without resume=. To train a model further on other text (fine-tuning) is not supported"
         " yet, nor does force=true do it"
@@ -88,7 +89,7 @@ def test_A21_the_same_number_of_other_classes_is_always_refused(folder: Path) ->
     model = replace(checkpoint.model, tokenizers=replace(tokenizers(), labels=("ham", "spam")))
     swapped = replace(prepared(), tokenizers=replace(tokenizers(), labels=("spam", "ham")))
     with pytest.raises(DataError, match=r"its classes were 'ham, spam', and now 'spam, ham'\. Restore the data"):
-        refuse_other_data(folder, replace(checkpoint, model=model), swapped, force=True)
+        refuse_other_data(str(folder), replace(checkpoint, model=model), swapped, force=True)
 
 
 def test_scores_on_another_dev_set_do_not_compete_with_earlier_ones(

@@ -141,6 +141,10 @@ def overflow(learner: Learner, monkeypatch: pytest.MonkeyPatch) -> None:
         learner.update(batches(40), step=2, rate=0.01)
 
 
+def test_a_rank_without_a_batch_has_a_scale_too(fp16: Learner) -> None:
+    assert fp16.scaler._get_scale_async() is not None
+
+
 def test_a_gradient_too_large_for_fp16_changes_no_bit_and_halves_the_scale(
     fp16: Learner, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -110,7 +110,7 @@ def train(
         if result is not None:
             LOGGER.info("%s: already finished at step %d; raise train.max_steps to go on", run_dir, result.step)
             return replace(result, is_new=False)
-        require_room(store, config.train, run.learner.whole_model)
+        require_room(store, config.train, run.learner)
         write_config(config, run_dir)  # not before: a start that is refused changes nothing
         with run.at_work():
             run.learn()
@@ -316,7 +316,8 @@ class FirstRun(Run):
         try:
             if not is_own:  # what was best there has no checkpoint here
                 checkpoint.state["progress"]["n_without_best"] = 0
-            refuse_other_data(self.run_dir, checkpoint, self.prepared, force=self.config.force)
+            came_from = str(self.run_dir) if is_own else f"resume={self.config.resume}"
+            refuse_other_data(came_from, checkpoint, self.prepared, force=self.config.force)
             if is_own and self.validator.keep_metric(checkpoint.state.get("ranked_by", {})):
                 self.ranked_by = self.validator.ranked_by()
             rank_anew_if_other(checkpoint, self.prepared, self.ranked_by, steps=self.store.steps())

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizers
@@ -19,6 +18,7 @@ from transformer_cli.models.file import exported_for
 from transformer_cli.models.linear import prefers_onednn
 from transformer_cli.schema import Metric, TrainSettings
 from transformer_cli.training.checkpoints import CHECKPOINTS, Checkpoint, CheckpointStore, Damage
+from transformer_cli.training.ema import PREFIX as EMA
 from transformer_cli.training.learner import Learner, spec_of
 from transformer_cli.training.progress import Progress
 from transformer_cli.training.ranks import Ranks
@@ -77,7 +77,7 @@ def share_checkpoint(checkpoint: Checkpoint | None, learner: Learner, ranks: Ran
     return dict(state)
 
 
-def refuse_other_data(run_dir: Path, checkpoint: Checkpoint, prepared: Prepared, *, force: bool) -> None:
+def refuse_other_data(came_from: str, checkpoint: Checkpoint, prepared: Prepared, *, force: bool) -> None:
     """Raise DataError, after a table of what has changed: for another vocabulary always, for other text unless `force`.
 
     Weights know pieces by their numbers: those of another vocabulary they would take for others, and learn them anew.
@@ -93,17 +93,17 @@ def refuse_other_data(run_dir: Path, checkpoint: Checkpoint, prepared: Prepared,
     tell_changes([(name, _short(before.get(name)), _short(now.get(name))) for name in changed], "SHA-256 of")
     if other:
         raise DataError(
-            f"{run_dir}: the checkpoint of step {checkpoint.step} has another vocabulary than these data: {other}."
+            f"{came_from}: the checkpoint of step {checkpoint.step} has another vocabulary than these data: {other}."
             " Restore the data and data.tokenizer that it was trained with, or train a new model with another name= and"
             " without resume=. To train a model further on other text (fine-tuning) is not supported yet,"
             " nor does force=true do it"
         )
     if force:
-        LOGGER.warning("%s: going on with other data than before, as force=true says", run_dir)
+        LOGGER.warning("%s: going on with other data than before, as force=true says", came_from)
         return
     first = changed[0]
     raise DataError(
-        f"{run_dir}: was trained on other data: {first} had SHA-256 {_short(before.get(first))}, and now"
+        f"{came_from}: was trained on other data: {first} had SHA-256 {_short(before.get(first))}, and now"
         f" {_short(now.get(first))}. Restore it, choose another name=, or go on all the same with force=true"
     )
 
@@ -185,10 +185,12 @@ def warn_of_other_environment(state: dict[str, Any], now: dict[str, Any]) -> Non
         LOGGER.warning("%s: the last bits may differ from those of a run that went on unchanged", "; ".join(changed))
 
 
-def require_room(store: CheckpointStore, settings: TrainSettings, model: nn.Module) -> None:
+def require_room(store: CheckpointStore, settings: TrainSettings, learner: Learner) -> None:
     """Raise EnvironmentFault if the disk has no room for the checkpoints that this run will keep at once."""
-    n_copies = 3 + (settings.ema is not None)  # each weight with the two moments of Adam, and its moving average
-    size = n_copies * sum(weight.nbytes for weight in model.state_dict().values())
+    weights = sum(weight.nbytes for weight in learner.whole_model.state_dict().values())
+    of_optimizer = sum(x.nbytes for name, x in learner.remembered().items() if not name.startswith(EMA))
+    # Before the first update the optimizer has nothing yet to remember: most have two moments, as Adam.
+    size = weights + (of_optimizer or 2 * weights) + (weights if settings.ema is not None else 0)
     # One more than is kept, since the old one goes last; and the model that is shipped is smaller than a checkpoint.
     n_missing = max(1, settings.keep_last + settings.keep_best + 1 - len(store.steps()))
     with faults(store.folder, "look for free space"):
