@@ -437,7 +437,7 @@ def test_a_term_that_has_no_room_is_told_and_disturbs_nothing(folder: Path) -> N
     *told, summary = [line for line in ran.err.decode().split("\n") if line]
     assert told == [line for line in told if line.startswith("tfm: warning: line ")]
     assert [int(line.split()[3].rstrip(":")) for line in told] == in_lines
-    assert all(f"'{word}' has no room or no place in its translation as 'a a " in line for line in told)
+    assert all(f"'{word}' has no room or no likely place in its translation as 'a a " in line for line in told)
     assert f"{len(in_lines)} unmet_terms" in summary
     records = [json.loads(line) for line in run([*command, "--output-format", "jsonl"], folder).out.split(b"\n")[:-1]]
     assert [record["line"] for record in records if record["unmet_terms"]] == in_lines

@@ -536,7 +536,7 @@ def test_only_lines_that_lack_their_terms_are_translated_again(
     assert sorted(map(len, asked)) == [0, 0, 0, 0, 1, 1, 2], "and one again without what cannot be met"
     assert asked.count([tuple(milk)]) == 2
     (warning,) = warnings.messages
-    assert warning.startswith("line 13: 'was' has no room or no place in its translation as 'a a ")
+    assert warning.startswith("line 13: 'was' has no room or no likely place in its translation as 'a a ")
 
 
 def test_a_term_that_costs_the_end_is_given_up(tokenizer: Tokenizer, warnings: pytest.LogCaptureFixture) -> None:

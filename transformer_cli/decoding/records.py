@@ -20,6 +20,7 @@ def flags_of(result: Translated) -> dict[str, bool]:
         "empty": result.empty,
         "unknown_source": bool(result.unknown),
         "unmet_terms": bool(result.unmet),
+        "misplaced_terms": bool(result.misplaced),
     }
 
 
@@ -32,6 +33,7 @@ def record_of(result: Translated, *, line: int, source: str, bad_bytes: bool) ->
         "alternatives": [_told(other) for other in others],
         **flags_of(result),
         "unmet_terms": [[term.source, *term.targets] for term in result.unmet],
+        "misplaced_terms": [[term.source, *term.targets] for term in result.misplaced],
         "unknown_characters": list(result.unknown),
         "parts": result.n_parts,
         "bad_bytes": bad_bytes,

@@ -16,6 +16,9 @@ _MARKS = "\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0900-\u0963\u0966-\u0dff"
 _WORD = re.compile(rf"[{_RUNS_ON}]|(?:[^\W{_RUNS_ON}]|[{_MARKS}])+|\S")
 
 
+Span = tuple[int, int]  # characters of a text: the first, and the one behind the last
+
+
 @dataclass(frozen=True)
 class Term:
     """A phrase of the source, and its translations: any of them will do, the first is the one to demand."""
@@ -58,17 +61,32 @@ def words_of(text: str) -> tuple[str, ...]:
     return tuple(_WORD.findall(text))
 
 
+def word_spans(text: str) -> list[Span]:
+    """Where its words and marks stand."""
+    return [match.span() for match in _WORD.finditer(text)]
+
+
+def occurrences(text: str, phrase: str, *, any_case: bool = False, has_ending: bool = False) -> list[Span]:
+    """Where `phrase` stands in `text`, as whole words; with `has_ending` its last word may go on, as `holds` has it."""
+    wanted, lower = words_of(phrase), text.lower()
+    text = lower if any_case and len(lower) == len(text) else text
+    spans = word_spans(text)
+    words = [text[slice(*span)] for span in spans]
+    found = []
+    for i in range(len(words) - len(wanted) + 1):
+        *first, last = words[i : i + len(wanted)]
+        meets = last.startswith(wanted[-1]) if has_ending else last == wanted[-1]
+        if meets and tuple(first) == wanted[:-1]:
+            found.append((spans[i][0], spans[i + len(first)][1]))
+    return found
+
+
 def holds(text: str, phrase: str) -> bool:
     """Whether `phrase` is in `text`, as it is written, from the beginning of a word; its last word may have an ending.
 
     So the term `Hund` is met by `Hundes`.
     """
-    words, wanted = words_of(text), words_of(phrase)
-    *first, last = wanted
-    return any(
-        words[i + len(first)].startswith(last) and list(words[i : i + len(first)]) == first
-        for i in range(len(words) - len(first))
-    )
+    return bool(occurrences(text, phrase, has_ending=True))
 
 
 def read_terms(path: Path) -> Terminology:

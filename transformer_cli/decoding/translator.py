@@ -20,9 +20,10 @@ from transformer_cli.data.unknown import unknown_characters
 from transformer_cli.decoding.alignment import align_words, word_numbers
 from transformer_cli.decoding.exact import EXACT_BUCKET, FixedCache, bucket_length, check, fixed, one_thread, places
 from transformer_cli.decoding.flaws import copied, repeats_itself
-from transformer_cli.decoding.forced import read_back
+from transformer_cli.decoding.forced import ReadBack, read_back
 from transformer_cli.decoding.long_lines import Segment, split_line
 from transformer_cli.decoding.mbr import consensus
+from transformer_cli.decoding.placement import Placement, Translation
 from transformer_cli.decoding.replayed import Replayed, can_replay, on_cuda
 from transformer_cli.decoding.search import (
     SEARCHES,
@@ -80,6 +81,7 @@ class Translated:
     retried: bool = False  # was translated again, because of one of these four
     replaced: bool = False  # and the second translation is here, because it has fewer of them
     unmet: tuple[Term, ...] = ()  # terms of its source that are not in it
+    misplaced: tuple[Term, ...] = ()  # terms that are in it, but not as the translation of their source phrase
     alignment: list[tuple[int, int]] | None = None  # words of the source and of the translation, from 0
     tokens: list[tuple[str, float]] | None = None  # pieces, and the log-probability of each
 
@@ -129,6 +131,16 @@ class Line:
     unknown: tuple[str, ...] = ()  # characters that the vocabulary does not have
 
 
+@dataclass(frozen=True)
+class Choice:
+    """Which translations of a piece with terms are taken, best first; none, if a term is given up."""
+
+    hypotheses: list[Hypothesis]
+    misplaced: tuple[Term, ...] = ()  # of the first
+    given_up: tuple[Term, ...] = ()
+
+
+TermsOfLines = dict[int, tuple[Term, ...]]
 Found = dict[tuple[int, int], list[Hypothesis]]  # for each piece, by its line and part
 NO_WISHES = Wishes()
 
@@ -219,10 +231,15 @@ class Translator:
             # Without terms: few lines have any, and most of those hold them unasked.
             plain = [replace(piece, terms=()) for line in work for piece in line.pieces]
             found = self._search_all(plain, first_line, tell_finished)
-            unmet = self._meet_terms(work, found, first_line)
-            results = [replace(self._join(line, found), unmet=unmet.get(n, ())) for n, line in enumerate(work)]
+            unmet, misplaced = self._meet_terms(work, found, first_line)
+            tell_unmet({first_line + n: unmet[n] for n in sorted(unmet)})
+            results = [
+                replace(self._join(line, found), unmet=unmet.get(n, ()), misplaced=misplaced.get(n, ()))
+                for n, line in enumerate(work)
+            ]
             if self.wishes.retry:
                 self._retry(work, found, results, first_line)
+            tell_misplaced({n: result.misplaced for n, result in enumerate(results, start=first_line)})
             if self.wishes.read_back:
                 self._read_back(work, found, results)
         return results
@@ -305,31 +322,88 @@ class Translator:
 
     # ---- What comes out
 
-    def _meet_terms(self, work: Sequence[Line], found: Found, first_line: int) -> dict[int, tuple[Term, ...]]:
-        """Put into `found` translations that hold their terms; what comes back are those, by line, that none holds.
+    def _meet_terms(self, work: Sequence[Line], found: Found, first_line: int) -> tuple[TermsOfLines, TermsOfLines]:
+        """Put into `found` translations that hold their terms; what comes back are terms that are unmet, and misplaced.
 
         Whoever translates as the terms ask without being told keeps that translation. A term that the search does not
-        get in, or only by leaving a sentence without its end, is given up, and the others are tried without it.
+        get in, or only by leaving a sentence without its end, or in a wrong place at too high a cost, is given up, and
+        the others are tried without it.
         """
-        unmet: dict[int, tuple[Term, ...]] = {}
+        unmet: TermsOfLines = {}
+        misplaced: TermsOfLines = {}
         waiting = [piece for line in work for piece in line.pieces if self._lacking(piece, found)]
         while waiting:
-            again, tried = self._search_all(waiting, first_line), waiting
-            waiting = []
-            for piece in tried:
+            tried, waiting = self._constrained(waiting, found, first_line), []
+            for piece, choice in tried:
                 place = piece.line, piece.part
-                given_up = self._lacking(piece, again)
-                if found[place][0].finished and not again[place][0].finished:
-                    given_up = piece.terms
-                if not given_up:
-                    found[place] = again[place]
+                if not choice.given_up:
+                    found[place] = choice.hypotheses
+                    if choice.misplaced:
+                        misplaced[piece.line] = (*misplaced.get(piece.line, ()), *choice.misplaced)
                     continue
-                unmet[piece.line] = (*unmet.get(piece.line, ()), *given_up)
-                with_the_rest = replace(piece, terms=tuple(term for term in piece.terms if term not in given_up))
+                unmet[piece.line] = (*unmet.get(piece.line, ()), *choice.given_up)
+                with_the_rest = replace(piece, terms=tuple(term for term in piece.terms if term not in choice.given_up))
                 if self._lacking(with_the_rest, found):
                     waiting.append(with_the_rest)
-        tell_unmet({first_line + n: unmet[n] for n in sorted(unmet)})
-        return unmet
+        return unmet, misplaced
+
+    def _constrained(self, pieces: Sequence[Piece], plain: Found, first_line: int) -> list[tuple[Piece, Choice]]:
+        """What the search finds for `pieces` with their terms, beside what it has found without.
+
+        All that it finds is looked at: the likeliest often says a term in addition, and not in the place of a word.
+        """
+        again = self._search_all(pieces, first_line)
+        judged = [(piece, self._candidates(piece, plain, again)) for piece in pieces]
+        pairs = [
+            (piece.ids, h.ids) for piece, candidates in judged for h in (plain[piece.line, piece.part][0], *candidates)
+        ]
+        read = iter(self._read(pairs))
+        choices = []
+        for piece, candidates in judged:
+            if not candidates:
+                next(read)
+                lacking = self._lacking(piece, again)
+                choices.append((piece, Choice([], given_up=lacking or piece.terms)))
+                continue
+            told = list(islice(read, 1 + len(candidates)))
+            choices.append((piece, self._choice(piece, plain[piece.line, piece.part][0], candidates, told)))
+        return choices
+
+    def _read(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[ReadBack]:
+        return read_back(
+            self.model,
+            pairs,
+            self.tokenizers,
+            device=self.device,
+            batch_tokens=self.config.batch_tokens,
+            with_attention=True,
+        )
+
+    def _candidates(self, piece: Piece, plain: Found, again: Found) -> list[Hypothesis]:
+        """Translations of `piece` that hold all of its terms, and have an end if the one without terms has."""
+        place = piece.line, piece.part
+        needs_end = plain[place][0].finished
+        return [
+            hypothesis
+            for hypothesis in again[place]
+            if (hypothesis.finished or not needs_end) and not self._lacking(piece, {place: [hypothesis]})
+        ]
+
+    def _choice(
+        self, piece: Piece, plain: Hypothesis, candidates: Sequence[Hypothesis], read: Sequence[ReadBack]
+    ) -> Choice:
+        """The likeliest translation whose terms are all in their place; if there is none, the likeliest."""
+        ours, *theirs = [
+            Translation(h.ids, told.attention_TS) for h, told in zip((plain, *candidates), read, strict=True)
+        ]
+        placement = Placement(piece.ids, self.tokenizers, ours)
+        misplaced = [placement.misplaced(piece.terms, translation) for translation in theirs]
+        order = sorted(range(len(candidates)), key=lambda i: len(misplaced[i]))  # stable: the likeliest first
+        best = order[0]
+        most = self.config.max_misplaced_cost
+        if misplaced[best] and most is not None and per_token(plain) - per_token(candidates[best]) > most:
+            return Choice([], given_up=misplaced[best])
+        return Choice([candidates[i] for i in order][: self.config.n_best], misplaced=misplaced[best])
 
     def _lacking(self, piece: Piece, found: Found) -> tuple[Term, ...]:
         """The terms of `piece` that its best translation does not hold."""
@@ -346,19 +420,25 @@ class Translator:
         flawed = [n for n, result in enumerate(results) if result.n_flaws and not result.cut]
         if not flawed:
             return
-        pieces = [
-            replace(piece, terms=tuple(term for term in piece.terms if term not in results[n].unmet))
+        lines = [
+            replace(
+                work[n],
+                pieces=[
+                    replace(piece, terms=tuple(term for term in piece.terms if term not in results[n].unmet))
+                    for piece in work[n].pieces
+                ],
+            )
             for n in flawed
-            for piece in work[n].pieces
         ]
         other = copy.copy(self)
         other.config = again_config(self.config)
         other.search, other.streams = SEARCHES[other.config.search.name], None
-        again = other._search_all(pieces, first_line)
-        worse = {piece.line for piece in pieces if self._lacking(piece, again)}
+        again = other._search_all([replace(piece, terms=()) for line in lines for piece in line.pieces], first_line)
+        unmet, misplaced = other._meet_terms(lines, again, first_line)
         for n in flawed:
-            first, second = results[n], self._join(work[n], again)
-            if n in worse or second.n_flaws >= first.n_flaws:
+            first, second = results[n], replace(self._join(work[n], again), misplaced=misplaced.get(n, ()))
+            is_worse = n in unmet or len(second.misplaced) > len(first.misplaced)
+            if is_worse or second.n_flaws >= first.n_flaws:
                 results[n] = replace(first, retried=True)
                 continue
             results[n] = replace(second, retried=True, replaced=True, unmet=first.unmet)
@@ -368,14 +448,7 @@ class Translator:
         """Add to `results` what the model says of them when it reads them."""
         pieces = [piece for line in work for piece in line.pieces]
         best = [found[piece.line, piece.part][0] for piece in pieces]
-        read = read_back(
-            self.model,
-            [(piece.ids, hypothesis.ids) for piece, hypothesis in zip(pieces, best, strict=True)],
-            self.tokenizers,
-            device=self.device,
-            batch_tokens=self.config.batch_tokens,
-            with_attention=True,
-        )
+        read = self._read([(piece.ids, hypothesis.ids) for piece, hypothesis in zip(pieces, best, strict=True)])
         results[:] = [replace(result, alignment=[], tokens=[]) for result in results]
         source, target = self.tokenizers.source, self.tokenizers.target
         for piece, hypothesis, told in zip(pieces, best, read, strict=True):
@@ -448,6 +521,8 @@ class Translator:
 
     def _search(self, batch: Sequence[Piece], first_line: int) -> list[list[Hypothesis]]:
         config, source = self.config, self.tokenizers.source
+        if any(piece.terms for piece in batch):  # all that is found is looked at
+            config = replace(config, n_best=max(config.n_best, config.beam_size))
         rows = [[*piece.ids, source.eos_id] for piece in batch]
         longest, n_sentences, n_beams = max(map(len, rows)), len(rows), rows_per_sentence(config)
         if config.exact or config.quantize is not Quantize.none:
@@ -571,18 +646,28 @@ def written_ids(text: str, target: Tokenizer) -> tuple[int, ...] | None:
     return tuple(ids) if target.unk_id not in ids and target.decode(ids) == normalize(text) else None
 
 
+def per_token(hypothesis: Hypothesis) -> float:
+    return hypothesis.log_prob / max(1, len(hypothesis.ids) + hypothesis.finished)
+
+
+def tell_misplaced(misplaced: Mapping[int, Sequence[Term]]) -> None:
+    """One warning, if there are any."""
+    if lines := [line for line, terms in misplaced.items() if terms]:
+        LOGGER.warning("%s: a term is not where its source phrase is translated, or stands beside it", named(lines))
+
+
 def tell_unmet(unmet: Mapping[int, Sequence[Term]]) -> None:
     """One warning for each term of the first few lines, and how many there are more."""
     terms = [(line, term) for line, of_line in unmet.items() for term in of_line]
     for line, term in terms[:N_NAMED]:
         LOGGER.warning(
-            "line %d: %s has no room or no place in its translation as %s, and is left to the model",
+            "line %d: %s has no room or no likely place in its translation as %s, and is left to the model",
             line,
             quoted(term.source),
             quoted(term.targets[0]),
         )
     if len(terms) > N_NAMED:
-        LOGGER.warning("%d more terms have no room or no place in their translations", len(terms) - N_NAMED)
+        LOGGER.warning("%d more terms have no room or no likely place in their translations", len(terms) - N_NAMED)
 
 
 def batches(pieces: Sequence[Piece], *, max_cells: int) -> Iterator[list[Piece]]:
