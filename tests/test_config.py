@@ -264,7 +264,7 @@ def test_E3_an_unknown_choice_lists_the_choices() -> None:
         (["decode.length_normalization=mean"], ["decode.length_normalization", "mean", "gnmt", "average", "none"]),
         (
             ["model.positions=learned", "model.max_positions=100"],
-            ["model.max_positions=100", "model.max_positions to 307"],
+            ["model.max_positions=100", "model.max_positions to 256"],
         ),
     ],
 )

@@ -110,7 +110,7 @@ def translated(
 
 
 APPENDED = ("the cat drank milk woman", [0, 1, 2, 3, 1], -4.0)
-PLACED = ("the woman drank milk", [0, 1, 2, 3], -9.0)
+PLACED = ("the woman drank milk", [0, 1, 2, 3], -90.0)
 
 
 def test_of_what_is_found_a_translation_with_its_term_in_place_is_taken(
@@ -131,11 +131,14 @@ def test_a_term_that_is_nowhere_in_place_is_flagged(
 
 
 @pytest.mark.parametrize("limit", [0.5, None])
-def test_a_translation_that_terms_make_too_unlikely_is_left_without(
+def test_a_misplaced_term_that_makes_a_translation_too_unlikely_is_left_out(
     tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, limit: float | None
 ) -> None:
-    result = translated([PLACED], tokenizer, monkeypatch, max_term_cost=limit)
+    n_tokens = len(numbers(APPENDED[0], tokenizer)[0]) + 1
+    costly = (*APPENDED[:2], -1.0 * n_tokens)
+    result = translated([costly], tokenizer, monkeypatch, max_misplaced_cost=limit)
     if limit is None:
-        assert (result.text, result.unmet) == (PLACED[0], ())
+        assert (result.text, result.unmet, result.misplaced) == (APPENDED[0], (), (WOMAN,))
     else:
         assert (result.text, result.unmet, result.misplaced) == ("the cat drank milk", (WOMAN,), ())
+    assert translated([PLACED], tokenizer, monkeypatch, max_misplaced_cost=limit).text == PLACED[0]

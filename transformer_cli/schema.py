@@ -393,7 +393,7 @@ class DecodeConfig:
     long_lines: LongLines = LongLines.split  # what longer lines are, which a warning names
     split_sentences: Any = AUTO  # translate a line sentence by sentence; auto: if the model was trained on single ones
     batch_tokens: int = 4096  # source cells (rows × longest) × beam in one batch
-    max_term_cost: float | None = 5.0  # nats a token that --terms may make a translation less likely; null: any
+    max_misplaced_cost: float | None = 1.5  # nats a token that a misplaced term of --terms may cost; null: any number
     quantize: Quantize = Quantize.none
     exact: bool = False  # scores equal to the last bit whatever the neighbours; CPU, one thread, any batch_tokens
 
@@ -418,7 +418,7 @@ class DecodeConfig:
         if self.split_sentences != AUTO and not isinstance(self.split_sentences, bool):
             raise ConfigError(f"decode.split_sentences={self.split_sentences}: unknown. Choose auto, true or false")
         _check("decode.batch_tokens", self.batch_tokens, 1)
-        _check("decode.max_term_cost", self.max_term_cost, 0, 1000)
+        _check("decode.max_misplaced_cost", self.max_misplaced_cost, 0, 1000)
         if self.exact and self.quantize is not Quantize.none:
             raise ConfigError(
                 f"decode.quantize={self.quantize.name}: not proved with decode.exact=true. Leave one of them out"

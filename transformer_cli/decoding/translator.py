@@ -327,8 +327,8 @@ class Translator:
         """Put into `found` translations that hold their terms; what comes back are terms that are unmet, and misplaced.
 
         Whoever translates as the terms ask without being told keeps that translation. A term that the search does not
-        get in, or only by leaving a sentence without its end, or at too high a cost, is given up, and the others are
-        tried without it.
+        get in, or only by leaving a sentence without its end, or in a wrong place at too high a cost, is given up, and
+        the others are tried without it.
         """
         unmet: TermsOfLines = {}
         misplaced: TermsOfLines = {}
@@ -353,9 +353,7 @@ class Translator:
 
         All that it finds is looked at: the likeliest often says a term in addition, and not in the place of a word.
         """
-        searching = copy.copy(self)
-        searching.config = replace(self.config, n_best=max(self.config.n_best, self.config.beam_size))
-        again = searching._search_all(pieces, first_line)
+        again = self._search_all(pieces, first_line)
         judged = [(piece, self._candidates(piece, plain, again)) for piece in pieces]
         pairs = [
             (piece.ids, h.ids) for piece, candidates in judged for h in (plain[piece.line, piece.part][0], *candidates)
@@ -403,9 +401,9 @@ class Translator:
         misplaced = [placement.misplaced(piece.terms, translation) for translation in theirs]
         order = sorted(range(len(candidates)), key=lambda i: len(misplaced[i]))  # stable: the likeliest first
         best = order[0]
-        most = self.config.max_term_cost
-        if most is not None and per_token(plain) - per_token(candidates[best]) > most:
-            return Choice([], given_up=misplaced[best] or piece.terms)
+        most = self.config.max_misplaced_cost
+        if misplaced[best] and most is not None and per_token(plain) - per_token(candidates[best]) > most:
+            return Choice([], given_up=misplaced[best])
         return Choice([candidates[i] for i in order][: self.config.n_best], misplaced=misplaced[best])
 
     def _lacking(self, piece: Piece, found: Found) -> tuple[Term, ...]:
@@ -539,6 +537,8 @@ class Translator:
 
     def _search(self, batch: Sequence[Piece], first_line: int) -> list[list[Hypothesis]]:
         config, source = self.config, self.tokenizers.source
+        if any(piece.terms for piece in batch):  # all that is found is looked at
+            config = replace(config, n_best=max(config.n_best, config.beam_size))
         rows = [[*piece.ids, source.eos_id] for piece in batch]
         longest, n_sentences, n_beams = max(map(len, rows)), len(rows), rows_per_sentence(config)
         if config.exact or config.quantize is not Quantize.none:
