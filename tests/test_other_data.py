@@ -151,7 +151,7 @@ def test_scores_by_another_metric_do_not_compete(
 ) -> None:
     score_as(monkeypatch, 1.0)
     train(settings(max_steps=6, best_metric=Metric.nll), prepared(), folder, device=CPU)
-    assert "step 4: train.best_metric changed, so earlier" in caplog.text
+    assert "step 4: train.best_metric (bleu, now nll) changed, so earlier" in caplog.text
     assert best_step(folder) == 4  # the first that was scored so; what is as good later is no better
 
 

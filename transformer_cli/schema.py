@@ -32,6 +32,16 @@ def _check_name(key: str, value: str) -> None:
         raise ConfigError(f"{key}={value!r}: becomes part of a file name. Use letters, digits and . _ + - only")
 
 
+# Those of sacrebleu that download nothing; the two with mecab need a library (pip extras ja and ko).
+BLEU_TOKENIZERS = ("13a", "intl", "zh", "char", "ja-mecab", "ko-mecab", "none")
+
+
+def _check_tokenizer(key: str, value: str | None) -> None:
+    """Refuse what is no tokenizer for BLEU; None means "not set" and passes."""
+    if value is not None and value not in BLEU_TOKENIZERS:
+        raise ConfigError(f"{key}={value}: no tokenizer for BLEU. Choose {', '.join(BLEU_TOKENIZERS)}, or leave it out")
+
+
 def _model_names(value: Any) -> str | list[str] | None:
     """`checkpoint`: one name or a list of several. A folder may be called 2026."""
     names = [str(name) if type(name) is int else name for name in (value if isinstance(value, list) else [value])]
@@ -46,6 +56,14 @@ def _one_model_name(value: Any) -> str | None:
     if isinstance(names, list):
         raise ConfigError(f"checkpoint={value}: several models, where one is asked. Name one")
     return names
+
+
+def _one_file(key: str, value: Any) -> str | None:
+    """A name that a flag may repeat: the last would win in silence."""
+    if isinstance(value, list) and len(value) != 1:
+        raise ConfigError(f"--{key}: names {len(value)} files, and one is read at a time. Name one")
+    name = value[0] if isinstance(value, list) else value
+    return None if name is None else str(name)
 
 
 class Norm(Enum):
@@ -246,6 +264,7 @@ class DataConfig:
     max_length: int = 256  # tokens a side, the end of sentence counted; longer training pairs are dropped
     max_ratio: float = 9.0  # longer side / shorter side in tokens; more uneven training pairs are dropped
     drop_duplicates: bool = True  # exact repetitions of a training pair
+    bleu_tokenize: str | None = None  # sacrebleu's tokenizer for BLEU, of dev and test text; unset: by target_lang
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
 
     def __post_init__(self) -> None:
@@ -256,6 +275,7 @@ class DataConfig:
                 raise ConfigError(f"data.{key}: data={self.name} is built in and reads no files. Add data=files")
         for weight in self.weights:
             _check("data.weights", weight, 0.001, 1000)
+        _check_tokenizer("data.bleu_tokenize", self.bleu_tokenize)
         _check("data.temperature", self.temperature, 0.1, 1000)
         _check("data.subword_dropout", self.subword_dropout, 0, 1)
         _check("data.seed", self.seed, 0, 2**31 - 1)
@@ -454,7 +474,7 @@ class OptimizerConfig:
 
 
 class Metric(Enum):
-    bleu = "bleu"  # of the dev set, by the Translator that `tfm translate` uses
+    bleu = "bleu"  # of the dev set, by the Translator that `tfm translate` uses; chrF where BLEU cannot be computed
     accuracy = "accuracy"  # of the dev set, in percent: classification only
     nll = "nll"  # nats per target token of the dev set
 
@@ -907,9 +927,10 @@ class EvaluateConfig:
     runs: str = "runs"
     source: str | None = None  # own test set: file to translate; for a classifier, a table of label<TAB>text
     reference: Any = None  # own test set: its reference translation, or a list of several
-    hypotheses: str | None = None  # input: file of translations, or labels, to be scored without a model
+    hypotheses: Any = None  # input: file of translations, or labels, to be scored without a model
     save: str | None = None  # output: file for the translations, or labels; unset: beside the model
     overwrite: bool = False  # replace `save` if it exists
+    tokenize: str | None = None  # sacrebleu's tokenizer for BLEU; unset: data.bleu_tokenize, or by the target language
     json: bool = False
     engine: Engine = Engine.tfm
     seed: int = 1
@@ -919,7 +940,9 @@ class EvaluateConfig:
 
     def __post_init__(self) -> None:
         self.checkpoint = _model_names(self.checkpoint)
+        self.hypotheses = _one_file("hypotheses", self.hypotheses)
         _check("seed", self.seed, 0, 2**31 - 1)
+        _check_tokenizer("tokenize", self.tokenize)
         for name, value in (("source", self.source), ("reference", self.reference)):
             if value is not None and self.data is not None:
                 shown = ",".join(map(str, value)) if isinstance(value, list) else value

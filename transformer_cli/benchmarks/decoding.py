@@ -33,6 +33,7 @@ from transformer_cli.config import to_plain
 from transformer_cli.data.lines import read_lines
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
 from transformer_cli.evaluation.metrics import bleu
+from transformer_cli.evaluation.tokenization import Tokenization, tokenization, tokenizer_in
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import ModelFile, locate_model, read_model, write_model
 from transformer_cli.models.linear import project
@@ -346,8 +347,11 @@ def like_sizes(sizes: Sequence[int]) -> list[tuple[int, int]]:
 
 def summary(config: BenchConfig, text: Text, model: ModelFile, matches: Sequence[Match]) -> Measured:
     found = Measured("decode", COLUMNS)
+    tokens = tokenization(model.target_lang, config.data.bleu_tokenize or tokenizer_in(model.data, Path("checkpoint")))
     for match in matches:
-        put(found, match, text, model)
+        put(found, match, text, model, tokens)
+    if text.references and tokens.missing:
+        found.notes.append(f"No BLEU: {tokens.missing}")
     kind = (
         f"Random weights; {len(text.rows)} sentences of {FORCED} tokens, and as many in each translation."
         if text.is_forced
@@ -364,7 +368,7 @@ def summary(config: BenchConfig, text: Text, model: ModelFile, matches: Sequence
     return found
 
 
-def put(found: Measured, match: Match, text: Text, model: ModelFile) -> None:
+def put(found: Measured, match: Match, text: Text, model: ModelFile, tokens: Tokenization) -> None:
     """Rows, ratios and notes of one search."""
     # Of random weights the text means nothing.
     spell: Callable[[list[int]], str] = repr if text.is_forced else model.tokenizers.target.decode
@@ -373,7 +377,9 @@ def put(found: Measured, match: Match, text: Text, model: ModelFile) -> None:
     for name, one in match.standings.items():
         n_tokens, mine = sum(map(len, one.found)), match.standings[one.counterpart]
         faster = ratio(one.seconds, mine.seconds)
-        score = f"{bleu(said[name], [text.references]).value:.2f}" if text.references else ""
+        score = ""
+        if text.references and not tokens.missing:
+            score = f"{bleu(said[name], [text.references], tokens).value:.2f}"
         alone = np.quantile(np.concatenate(one.alone), (0.5, 0.95)).tolist() if one.alone else []
         row = [f"{match.title}: {name}", f"{len(text.rows) / Spread.of(one.seconds).median:,.1f}"]
         row += [Spread.of([n_tokens / seconds for seconds in one.seconds]).shown_briefly()]

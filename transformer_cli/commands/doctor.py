@@ -22,6 +22,7 @@ from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.run_directory import chosen_before, run_folder, with_values
 from transformer_cli.training.signals import StopRequest
 from transformer_cli.training.trial import check_training, duration
+from transformer_cli.training.validation import check_dev_score
 
 
 def run(config: DoctorConfig) -> None:
@@ -59,6 +60,7 @@ def examine(config: TrainConfig, prepared: Prepared, device: torch.device) -> Re
     check_training(config, prepared, device, updates)
     if not is_parallel:
         return report
+    check_dev_score(config, prepared, updates)
     text, vocabulary = of_text
     LOGGER.info("looking through the text")
     check_text(config.data, prepared, text)

@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import fields
 from enum import Enum
 from importlib import import_module
@@ -16,7 +17,7 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from transformer_cli.commands.evaluate_file import TestSet, own_files, reference_files, show_scores
+from transformer_cli.commands.evaluate_file import TestSet, own_files, reference_files, show_scores, tokens_for
 from transformer_cli.commands.translate import check_output
 from transformer_cli.config import choices_of, load_config
 from transformer_cli.data.corpus import ParallelText, input_files, load_text
@@ -27,7 +28,8 @@ from transformer_cli.decoding.exported import Exported, locate_export
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.evaluation.metrics import check_line_counts
-from transformer_cli.evaluation.translation import translation_scores
+from transformer_cli.evaluation.tokenization import Tokenization, tokenization, tokenizer_in
+from transformer_cli.evaluation.translation import translation_report
 from transformer_cli.files import faults, meant, write_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
@@ -63,11 +65,13 @@ def run(config: EvaluateConfig) -> None:
             return
     if config.source is not None and config.reference is None:
         raise ConfigError("--reference: not given, but --source is. A score needs a text and its translation")
+    tokens = tokens_for(config, models[0].target_lang, of_model=tokenizer_in(models[0].data, paths[0]))
     test = own_files(config) if config.source is not None else corpus_test_set(config, models, paths[0])
     report(
         paths,
         models,
         test,
+        tokens,
         config.decode,
         device,
         seed=config.seed,
@@ -83,14 +87,16 @@ def report_test_set(
 ) -> None:
     """What `tfm train` does at its end: the same scores, of the model file that it shipped."""
     models, test_set = [read_model(path)], TestSet(name, test.sources, [test.targets])
+    tokens = tokenization(models[0].target_lang, tokenizer_in(models[0].data, path))
     saved_as = default_file([path], models, test_set, search_name(decode, seed=seed))
-    report([path], models, test_set, decode, device, seed=seed, saved_as=saved_as)
+    report([path], models, test_set, tokens, decode, device, seed=seed, saved_as=saved_as)
 
 
 def report(
     paths: Sequence[Path],
     models: Sequence[Scored],
     test: TestSet,
+    tokens: Tokenization,
     decode: DecodeConfig,
     device: torch.device,
     *,
@@ -105,9 +111,9 @@ def report(
     hypotheses = translate(models, test, decode, device, seed=seed, whole_machine=whole_machine)
     save(hypotheses, saved_as, "save the translations", may_replace=may_replace)
     languages = {"source_lang": models[0].source_lang, "target_lang": models[0].target_lang}
-    scores = translation_scores(hypotheses, test.references, **languages)
+    found = translation_report(hypotheses, test.references, tokens, **languages, test=test.name)
     names = ", ".join(map(str, paths))
-    show_scores(scores, test.name, len(hypotheses), hypotheses=saved_as, model=names, as_json=as_json)
+    show_scores(found, test.name, len(hypotheses), hypotheses=saved_as, model=names, as_json=as_json)
     if saved_as is not None and not as_json:
         LOGGER.info("translations: %s", saved_as)
 
@@ -151,9 +157,11 @@ def check_save(config: EvaluateConfig, models: Sequence[Path] = ()) -> None:
 def check_corpus(config: EvaluateConfig, data: DataConfig) -> DataConfig:
     """`data`, if none of its files is --save. Raises ConfigError."""
     if config.save is not None and Path(config.save).exists():
-        for path in input_files(data, "test" if data.test is not None else "train"):
-            if Path(config.save).samefile(path):
-                raise ConfigError(f"{config.save}: both a file of data={data.name} and --save. Choose another --save")
+        files: list[Path] = []
+        with suppress(DataError):  # what is not there yet cannot be --save, and whoever reads it says what is wrong
+            files = input_files(data, "test" if data.test is not None else "train")
+        if any(Path(config.save).samefile(file) for file in files):
+            raise ConfigError(f"{config.save}: both a file of data={data.name} and --save. Choose another --save")
     return data
 
 
@@ -172,13 +180,14 @@ def place_to_save(
 
 
 def save(lines: Sequence[str], file: Path | None, doing: str, *, may_replace: bool) -> None:
-    """Write `file`, if there is to be one, whole or not at all. Raises EnvironmentFault, ConfigError."""
+    """Write `file`, if there is to be one, whole or not at all. Raises EnvironmentFault.
+
+    Raises TakenError where it has appeared since `check_save` looked, and may not be replaced.
+    """
     if file is None:
         return
-    if not may_replace and meant(file).exists():
-        raise ConfigError(f"{file}: has appeared while this command ran, and was not replaced. Choose another --save")
     with faults(file, doing):
-        write_whole(meant(file), "".join(f"{line}\n" for line in lines).encode())
+        write_whole(meant(file), "".join(f"{line}\n" for line in lines).encode(), replace=may_replace)
 
 
 def default_file(paths: Sequence[Path], models: Sequence[Scored], test: TestSet, search: str = "") -> Path | None:

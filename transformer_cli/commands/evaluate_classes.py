@@ -28,6 +28,8 @@ def run(config: EvaluateConfig, models: Sequence[ModelFile], paths: Sequence[Pat
         raise ConfigError(
             "--reference: for translations; a classifier's --source is a table of label<TAB>text. Leave it out"
         )
+    if config.tokenize is not None:
+        raise ConfigError(f"--tokenize {config.tokenize}: for BLEU of translations; this is a classifier. Leave it out")
     model, path = models[0], paths[0]
     test = own_table(config, model) if config.source is not None else corpus_test_set(config, model, path)
     saved_as, may_replace = place_to_save(config, paths, models, test), config.save is None or config.overwrite

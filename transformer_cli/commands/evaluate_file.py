@@ -17,9 +17,9 @@ from transformer_cli.data.lines import Lines, read_lines, shown
 from transformer_cli.data.prepare import prepare
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault, quoted
 from transformer_cli.evaluation.classification import ClassReport, class_report
-from transformer_cli.evaluation.metrics import Score
 from transformer_cli.evaluation.report import as_dict, text_lines
-from transformer_cli.evaluation.translation import translation_scores
+from transformer_cli.evaluation.tokenization import Tokenization, tokenization
+from transformer_cli.evaluation.translation import TranslationReport, translation_report
 from transformer_cli.logs import LOGGER
 from transformer_cli.schema import DataConfig, EvaluateConfig, Task
 
@@ -77,23 +77,45 @@ def score_translations(config: EvaluateConfig, hypotheses: Lines, test: TestSet)
         source_lang, target_lang = config.data.source_lang, config.data.target_lang
     else:
         source_lang, target_lang = language_of(config.source), language_of(reference_files(config)[0])
-    scores = translation_scores(hypotheses.texts, test.references, source_lang=source_lang, target_lang=target_lang)
-    show_scores(scores, test.name, len(hypotheses), hypotheses=hypotheses.name, as_json=config.json)
+    report = translation_report(
+        hypotheses.texts,
+        test.references,
+        tokens_for(config, target_lang),
+        source_lang=source_lang,
+        target_lang=target_lang,
+        test=test.name,
+    )
+    show_scores(report, test.name, len(hypotheses), hypotheses=hypotheses.name, as_json=config.json)
+
+
+def tokens_for(config: EvaluateConfig, language: str, *, of_model: str | None = None) -> Tokenization:
+    """Those that BLEU and TER count: as the command asks, or its corpus; else as the model's corpus; or by language.
+
+    Raises EnvironmentFault if what was asked for here is not installed.
+    """
+    if config.tokenize is not None:
+        return tokenization(language, config.tokenize, asked_by=f"--tokenize {config.tokenize}")
+    if config.data is not None and (name := config.data.bleu_tokenize) is not None:
+        return tokenization(language, name, asked_by=f"data.bleu_tokenize={name}")
+    return tokenization(language, of_model)
 
 
 def score_labels(config: EvaluateConfig, hypotheses: Lines, text: ParallelText) -> None:
     """Labels against labels. The file has one for each line of the test set, or for each that is not blank."""
     assert config.data is not None
+    if config.tokenize is not None:
+        raise ConfigError(f"--tokenize {config.tokenize}: for BLEU of translations; these are labels. Leave it out")
     name, real = f"{config.data.name}.test", real_lines(text)
     if len(hypotheses) != len(real):
         check_lines(hypotheses, len(text), f"data={config.data.name}: its test set")
-    every = len(hypotheses) == len(text)
+    has_blank = len(hypotheses) == len(text)
     predicted = [label.strip() for label in hypotheses.texts]
-    predicted = [predicted[i] for i in real] if every else predicted
+    predicted = [predicted[i] for i in real] if has_blank else predicted
     wanted = [text.targets[i] for i in real]
     if not wanted:
         raise DataError(f"{name}: holds no sentence with a class. Write label<TAB>text")
-    strange = [label for label in predicted if label not in set(wanted)]
+    known = set(wanted)
+    strange = [label for label in predicted if label not in known]
     if strange:
         LOGGER.warning(
             "%s: %d of %d labels are none of the test set's, as %s",
@@ -168,7 +190,7 @@ def raw_test_set(data: DataConfig) -> ParallelText:
 
 
 def show_scores(
-    scores: Sequence[Score],
+    report: TranslationReport,
     test: str,
     n_lines: int,
     *,
@@ -178,10 +200,13 @@ def show_scores(
 ) -> None:
     """To stdout: the test set, which translations were scored, those of a model or of a file, and their scores."""
     if as_json:
-        print(json.dumps(as_dict(scores, **facts(test, n_lines, hypotheses, model)), indent=2))
+        missing = {"missing": report.missing} if report.missing else {}
+        print(json.dumps(as_dict(report.scores, **facts(test, n_lines, hypotheses, model), **missing), indent=2))
         return
     print(headline(test, n_lines, hypotheses, model))
-    print("\n".join(text_lines(scores)), flush=True)  # before we speak as if they had arrived
+    print("\n".join(text_lines(report.scores)), flush=True)  # before we speak as if they had arrived
+    for name, why in report.missing.items():
+        LOGGER.warning("no %s: %s", name, why)
 
 
 def show_classes(

@@ -32,7 +32,7 @@ def run(config: EvaluateConfig, models: Sequence[ModelFile], paths: Sequence[Pat
     """Print the perplexity of a language model on its test set, on another corpus's, or on the user's own file."""
     if len(models) > 1:
         raise ConfigError(f"{paths[1]}: a second language model; they answer one at a time. Name one --checkpoint")
-    for flag, value in (("--reference", config.reference), ("--save", config.save)):
+    for flag, value in (("--reference", config.reference), ("--save", config.save), ("--tokenize", config.tokenize)):
         if value is not None:
             raise ConfigError(f"{flag}: for translations; of a language model, --source is all. Leave it out")
     model, path = models[0], paths[0]

@@ -47,6 +47,7 @@ _PAIRS_PER_PROCESS = 50_000  # at least, to be worth its start
 _SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 _PARTS, _LABELS = "parts.json", "labels.json"
 _WHILE_TRAINING = ("weights", "temperature", "subword_dropout")  # options that say how what is prepared is seen
+_OF_SCORES = ("bleu_tokenize",)  # options that say how what comes out is measured
 _ELSEWHERE = ("name", "root", "cache", "downloads")  # options that say where files are, not what is made of them
 
 
@@ -99,7 +100,8 @@ def _inputs(config: DataConfig) -> dict[Split, list[list[str]]]:
 
 def _key(config: DataConfig, inputs: dict[Split, list[list[str]]], tokenizer: Tokenizer | None = None) -> str:
     """SHA-256 of the input files' bytes and of every option that changes what is made of them."""
-    options = {name: value for name, value in asdict(config).items() if name not in (*_ELSEWHERE, *_WHILE_TRAINING)}
+    left_out = (*_ELSEWHERE, *_WHILE_TRAINING, *_OF_SCORES)
+    options = {name: value for name, value in asdict(config).items() if name not in left_out}
     if config.task is Task.translation:
         del options["task"]  # corpora that were prepared before there were others stay what they are
     if not config.tokenizer.fold_case:

@@ -12,6 +12,7 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
 from transformer_cli.errors import DataError
+from transformer_cli.evaluation.tokenization import PLAIN, Tokenization
 from transformer_cli.logs import LOGGER
 
 TOKENISED_LINES = 100  # sacrebleu, too, calls a text tokenised from this many lines that end in " ."
@@ -26,10 +27,11 @@ class Score:
     signature: str
 
 
-def score(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[Score]:
-    """BLEU (cased, 13a), chrF2 and TER, with the names, values and signatures of `sacrebleu -m bleu chrf ter`.
+def score(hypotheses: Sequence[str], references: Sequence[Sequence[str]], tokens: Tokenization = PLAIN) -> list[Score]:
+    """BLEU (cased), chrF2 and TER, with the names, values and signatures of `sacrebleu -m bleu chrf ter`.
 
-    Raises DataError when a reference has another number of lines, or when there is none.
+    What `tokens` does not have is left out. Raises DataError when a reference has another number of lines, or when
+    there is none.
     """
     check_line_counts(hypotheses, references)
     n_tokenised = sum(line.rstrip().endswith(" .") for line in hypotheses)
@@ -40,13 +42,25 @@ def score(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> lis
             n_tokenised,
             len(hypotheses),
         )
-    return [_score(metric, hypotheses, references) for metric in (_bleu_metric(), CHRF(), TER())]
+    metrics: list[Metric] = [] if tokens.missing else [_bleu_metric(tokens)]
+    metrics.append(CHRF())
+    if tokens.ter:
+        # What sacrebleu has for Han characters works on normalised text only.
+        is_asian = tokens.ter == "asian"
+        metrics.append(TER(normalized=is_asian, asian_support=is_asian))
+    return [_score(metric, hypotheses, references) for metric in metrics]
 
 
-def bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
-    """BLEU alone (cased, 13a): quick enough to follow a training run with."""
+def bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]], tokens: Tokenization = PLAIN) -> Score:
+    """BLEU alone (cased): quick enough to follow a training run with."""
     check_line_counts(hypotheses, references)
-    return _score(_bleu_metric(), hypotheses, references)
+    return _score(_bleu_metric(tokens), hypotheses, references)
+
+
+def chrf(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
+    """chrF2 alone, which asks for no tokens."""
+    check_line_counts(hypotheses, references)
+    return _score(CHRF(), hypotheses, references)
 
 
 def check_line_counts(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
@@ -64,9 +78,9 @@ def check_line_counts(hypotheses: Sequence[str], references: Sequence[Sequence[s
             )
 
 
-def _bleu_metric() -> BLEU:
+def _bleu_metric(tokens: Tokenization) -> BLEU:
     # `force` only silences sacrebleu's advice on tokenised text, which speaks of its own options; ours is in score().
-    return BLEU(force=True)
+    return BLEU(tokenize=tokens.bleu, force=True)
 
 
 def _score(metric: Metric, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:

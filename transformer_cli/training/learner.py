@@ -27,7 +27,7 @@ from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.build import MODELS, Model, build_model
-from transformer_cli.schema import Compile, Precision, TrainConfig
+from transformer_cli.schema import Compile, Precision, Task, TrainConfig
 from transformer_cli.training.ema import PREFIX as EMA
 from transformer_cli.training.ema import Ema
 from transformer_cli.training.gradients import GradientSum
@@ -42,7 +42,7 @@ from transformer_cli.training.optimizers import (
 from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.schedules import SCHEDULES
 from transformer_cli.training.signals import StopRequest
-from transformer_cli.training.validation import predict
+from transformer_cli.training.validation import dev_tokens, predict
 
 if TYPE_CHECKING:
     from transformer_cli.training.fused import FusedLoss
@@ -358,11 +358,15 @@ def stable_seed(*numbers: int) -> int:
 
 
 def check_parts(config: TrainConfig, device: torch.device) -> None:
-    """Raises ConfigError for a name that is in no registry, EnvironmentFault for a precision that `device` lacks."""
+    """Raises ConfigError for a name that is in no registry, EnvironmentFault for a precision that `device` lacks, or
+    for a tokenizer that is not installed.
+    """
     MODELS.check(config.model.name)
     SCHEDULES.check(config.schedule.name)
     OPTIMIZERS.check(config.optimizer.name)
     choose_dtype(config.train.precision, device)
+    if config.data.task is Task.translation:
+        dev_tokens(config.data)
 
 
 def choose_dtype(wanted: Precision, device: torch.device) -> torch.dtype:

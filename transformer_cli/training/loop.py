@@ -72,7 +72,7 @@ _OF_THIS_MACHINE = ("root", "cache")  # keys of the data config that a shared mo
 @dataclass(frozen=True)
 class TrainResult:
     model_path: Path  # of the model that is shipped
-    dev_score: float  # its train.best_metric: BLEU, or nats per target token
+    dev_score: float  # its train.best_metric: BLEU (chrF where that cannot be computed), or nats per target token
     step: int  # the last one
 
 
@@ -313,6 +313,8 @@ class FirstRun(Run):
             if not is_own:  # what was best there has no checkpoint here
                 checkpoint.state["progress"]["n_without_best"] = 0
             refuse_other_data(self.run_dir, checkpoint, self.prepared, force=self.config.force)
+            if is_own and self.validator.keep_metric(checkpoint.state.get("ranked_by", {})):
+                self.ranked_by = self.validator.ranked_by()
             rank_anew_if_other(checkpoint, self.prepared, self.ranked_by, steps=self.store.steps())
             warn_of_other_environment(checkpoint.state, self.environment)
             self.go_on_from(checkpoint, steps=self.store.steps())
@@ -497,7 +499,8 @@ class FirstRun(Run):
                 shipped = replace(self._model_file(), weights=candidate.weights, scores=scores.as_dict())
                 rank, what = scores.rank(metric), candidate.what
         path = self.run_dir / MODEL_FILE
-        outcome |= {"step": progress.step, "shipped": what, "dev_score": shipped.scores.get(f"dev_{metric.name}")}
+        dev_score = shipped.scores.get(f"dev_{self.validator.metric_name}")
+        outcome |= {"step": progress.step, "shipped": what, "dev_score": dev_score}
         self.recorder.final(progress.step, outcome)
         with faults(path, "save the model"):
             write_model(path, shipped)

@@ -21,7 +21,7 @@ from transformer_cli.training.checkpoints import CHECKPOINTS, Checkpoint, Checkp
 from transformer_cli.training.learner import Learner
 from transformer_cli.training.progress import Progress
 from transformer_cli.training.ranks import Ranks
-from transformer_cli.training.validation import DEV_TEXT, ranked_by
+from transformer_cli.training.validation import DEV_TEXT, METRIC, ranked_by
 
 AUTO = "auto"  # of `resume`
 
@@ -125,10 +125,13 @@ def rank_anew_if_other(
     changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
     if not changed:
         return
+    told = [key for key in changed if key in before and key in now] or changed
+    if METRIC in changed:
+        told[told.index(METRIC)] = f"{METRIC} ({before[METRIC]}, now {now[METRIC]})"
     LOGGER.warning(
         "step %d: %s changed, so earlier dev scores do not compare with those from now on:"
         " the best checkpoint is chosen, and patience counted, from here",
-        *(checkpoint.step, " and ".join([key for key in changed if key in before and key in now] or changed)),
+        *(checkpoint.step, " and ".join(told)),
     )
     progress = Progress.from_state(state["progress"], steps=steps)
     progress.rank_anew()

@@ -31,6 +31,7 @@ CHANGEABLE = (
     "device",
     "data.root",
     "data.cache",
+    "data.bleu_tokenize",
     "train.tokens_per_batch",
     "train.max_steps",
     "train.log_every",

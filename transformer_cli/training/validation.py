@@ -20,13 +20,21 @@ from transformer_cli.config import to_plain
 from transformer_cli.data.batching import Batch, micro_batches
 from transformer_cli.data.cache import EncodedCorpus
 from transformer_cli.data.corpus import ParallelText, text_sha256
+from transformer_cli.data.findings import Section
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.decoding.reading import ask_each, encode_whole
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import DataError
 from transformer_cli.evaluation.classification import accuracy, macro_f1
-from transformer_cli.evaluation.metrics import Score, bleu
+from transformer_cli.evaluation.metrics import Score, bleu, chrf
+from transformer_cli.evaluation.tokenization import (
+    PLAIN,
+    Tokenization,
+    suited_tokenizer,
+    tokenization,
+    warn_of_script,
+)
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.classifier import Classifier
 from transformer_cli.models.sentences import Packed
@@ -70,23 +78,27 @@ class DevScores:
         return {}
 
 
+CHRF_RANK = "chrf"  # what ranks are of where they are to be of BLEU, and it cannot be computed
+KEY_OF = {"BLEU": "bleu", "chrF2": "chrf"}  # of a score that sacrebleu calls so, in what is written down
+
+
 @dataclass(frozen=True)
 class TranslationScores(DevScores):
-    bleu: Score
+    score: Score  # BLEU, or chrF where BLEU cannot be computed
     translations: list[str]
 
     @property
     def told(self) -> str:
-        return f"nll {self.nll:.3f}, BLEU {self.bleu.value:.2f} ({self.bleu.signature})"
+        return f"nll {self.nll:.3f}, {self.score.name} {self.score.value:.2f} ({self.score.signature})"
 
     def rank(self, metric: Metric) -> Rank:
-        return (self.bleu.value, -self.nll) if metric is Metric.bleu else (-self.nll, self.bleu.value)
+        return (self.score.value, -self.nll) if metric is Metric.bleu else (-self.nll, self.score.value)
 
     def as_dict(self) -> dict[str, Any]:
-        return {**super().as_dict(), "bleu_signature": self.bleu.signature}
+        return {**super().as_dict(), f"{KEY_OF[self.score.name]}_signature": self.score.signature}
 
     def _of_the_task(self) -> dict[str, float]:
-        return {"dev_bleu": self.bleu.value}
+        return {f"dev_{KEY_OF[self.score.name]}": self.score.value}
 
 
 @dataclass(frozen=True)
@@ -110,7 +122,7 @@ class ClassScores(DevScores):
 
 Autocast = Callable[[], AbstractContextManager[Any]]
 
-DEV_TEXT = "data.dev"
+DEV_TEXT, METRIC = "data.dev", "train.best_metric"
 _NOT_OF_THE_SCORE = ("batch_tokens", "exact")  # options of the search that move its last bits at most
 
 
@@ -121,7 +133,7 @@ def ranked_by(config: Mapping[str, Any], *, metric: str, dev_sha256: str, n_dev:
     """
     train = {**to_plain(TrainSettings()), **config["train"]}
     data = {**to_plain(DataConfig()), **config["data"]}
-    found = {"train.best_metric": metric, DEV_TEXT: dev_sha256, "data.max_length": data["max_length"]}
+    found = {METRIC: metric, DEV_TEXT: dev_sha256, "data.max_length": data["max_length"]}
     if train["best_metric"] == Metric.nll.name:
         return found
     default = to_plain(DecodeConfig())
@@ -149,9 +161,18 @@ class Validator(ABC):
         config, dev_sha256 = to_plain(self.config), text_sha256(self.dev)
         return ranked_by(config, metric=self.metric_signature(), dev_sha256=dev_sha256, n_dev=len(self.dev))
 
+    @property
+    def metric_name(self) -> str:
+        """What a rank is of: train.best_metric, if that can be had."""
+        return self.config.train.best_metric.name
+
     def metric_signature(self) -> str:
         """What the first number of a rank is: another metric, or other tokens of it, has another signature."""
-        return self.config.train.best_metric.name
+        return self.metric_name
+
+    def keep_metric(self, before: Mapping[str, Any]) -> bool:
+        """Rank by the metric of a run's earlier ranks, which were of `before`; whether that is another one."""
+        return False
 
     def score(self, model: Model, autocast: Autocast, between: Callable[[], None] = lambda: None) -> DevScores:
         """`between` is called after every batch, and may raise to end it."""
@@ -206,7 +227,35 @@ class Validator(ABC):
 
 
 class TranslationValidator(Validator):
-    """Beside the NLL, BLEU by the Translator that `tfm translate` uses."""
+    """Beside the NLL, BLEU by the Translator that `tfm translate` uses; chrF where BLEU cannot be computed."""
+
+    def __init__(self, config: TrainConfig, prepared: Prepared, device: torch.device) -> None:
+        super().__init__(config, prepared, device)
+        self.tokens = dev_tokens(config.data)
+        self.by_chrf = bool(self.tokens.missing)
+        if self.by_chrf:
+            LOGGER.warning("%s. %s", self.tokens.missing, _chrf_decides(config))
+        else:
+            warn_of_script([self.text.targets], self.tokens, where="data.dev", key="data.bleu_tokenize=")
+
+    @property
+    def metric_name(self) -> str:
+        return CHRF_RANK if self.by_chrf and self.config.train.best_metric is Metric.bleu else super().metric_name
+
+    def metric_signature(self) -> str:
+        is_plain = self.metric_name != Metric.bleu.name or self.tokens.bleu == PLAIN.bleu
+        return self.metric_name if is_plain else f"{self.metric_name} in tokens of {self.tokens.bleu}"
+
+    def keep_metric(self, before: Mapping[str, Any]) -> bool:
+        is_other = before.get(METRIC) == CHRF_RANK and self.metric_name == Metric.bleu.name
+        if is_other and self.config.data.bleu_tokenize is None:
+            self.by_chrf = True
+            LOGGER.warning(
+                "BLEU in tokens of %s could be computed now, but this run goes on with chrF, by which its checkpoints"
+                " are ranked. Set data.bleu_tokenize=%s to rank by BLEU from here on",
+                *(self.tokens.bleu, self.tokens.bleu),
+            )
+        return is_other and self.by_chrf
 
     def encode(self, text: ParallelText) -> EncodedCorpus:
         return encode_pairs(text, self.tokenizers, max_length=self.config.data.max_length)
@@ -215,8 +264,9 @@ class TranslationValidator(Validator):
         assert isinstance(model, Transformer)
         translator = Translator(model, self.tokenizers, self.config.decode, device=self.device, seed=self.config.seed)
         translated = translator.translate(self.text.sources, on_progress=lambda n_lines: between())
-        translations = [line.text for line in translated]
-        return TranslationScores(nll, bleu(translations, [self.text.targets]), translations)
+        translations, references = [line.text for line in translated], [self.text.targets]
+        score = chrf(translations, references) if self.by_chrf else bleu(translations, references, self.tokens)
+        return TranslationScores(nll, score, translations)
 
     def samples(self, scores: DevScores) -> Sequence[Sample]:
         assert isinstance(scores, TranslationScores)
@@ -279,6 +329,28 @@ VALIDATORS: dict[Task, type[Validator]] = {
     Task.classification: ClassValidator,
     Task.language_model: TextValidator,
 }
+
+
+def dev_tokens(data: DataConfig) -> Tokenization:
+    """Those that dev BLEU counts. Raises EnvironmentFault if data.bleu_tokenize asks for what is not installed."""
+    name = data.bleu_tokenize
+    return tokenization(data.target_lang, name, asked_by=None if name is None else f"data.bleu_tokenize={name}")
+
+
+def check_dev_score(config: TrainConfig, prepared: Prepared, section: Section) -> None:
+    """Findings on what dev text is scored by."""
+    tokens = dev_tokens(config.data)
+    if tokens.missing:
+        section.warn("dev scores", tokens.missing, _chrf_decides(config))
+    elif (suited := suited_tokenizer([prepared.dev.targets], tokens)) is not None:
+        what = f"data.dev is in a script that BLEU's tokenizer {tokens.bleu} does not cut into words"
+        section.warn("dev scores", what, f"Set data.bleu_tokenize={suited}")
+
+
+def _chrf_decides(config: TrainConfig) -> str:
+    ranked = config.train.best_metric is Metric.bleu
+    more = ", which also decides on the best checkpoint, patience and the average" if ranked else ""
+    return f"Dev scores are chrF until then{more}"
 
 
 def make_validator(config: TrainConfig, prepared: Prepared, device: torch.device) -> Validator:
