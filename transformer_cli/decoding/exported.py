@@ -10,7 +10,7 @@ from transformer_cli import __version__
 from transformer_cli.config import to_plain
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, quoted
-from transformer_cli.models.file import MALFORMED, ModelFile, read_json
+from transformer_cli.models.file import MALFORMED, ModelFile, is_whole, read_json
 from transformer_cli.schema import DataConfig
 
 EXPORT_FILE = "export.json"
@@ -59,6 +59,13 @@ def read_export(directory: Path, *, program: str) -> Exported:
         raise CheckpointError(f"{directory}: {what}. Name a folder of `tfm export {program}`")
     try:
         facts = read_json(file.read_bytes(), file)
+        if not is_whole(facts["format"], least=1):
+            raise ValueError(f"format is {facts['format']!r}")
+        if facts["format"] > FORMAT:
+            raise CheckpointError(
+                f"{directory}: written in format {facts['format']} by a newer tfm; this is {__version__}. Upgrade with"
+                " `pip install --upgrade transformer-cli`"
+            )
         if facts["program"] != program:
             made_for = quoted(str(facts["program"]))[1:-1]
             raise CheckpointError(
