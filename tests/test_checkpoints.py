@@ -1,5 +1,6 @@
 """The checkpoint store: a save is whole or absent, and damage is found before it is used."""
 
+import hashlib
 import json
 import logging
 import os
@@ -94,6 +95,18 @@ def relist(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]
     return damage
 
 
+def signed(change: dict[str, Any]) -> Callable[[Path], None]:
+    """Change state.json, and its sum in the manifest, as somebody would who knows how."""
+
+    def forge(file: Path) -> None:
+        content = json.dumps({**json.loads(file.read_bytes()), **change}, indent=1).encode()
+        file.write_bytes(content)
+        entry = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        relist(lambda m: m["files"].update({file.name: entry}))(file.with_name("manifest.json"))
+
+    return forge
+
+
 @pytest.mark.parametrize(
     ("file", "damage", "reason"),
     [
@@ -111,6 +124,15 @@ def relist(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]
         ("manifest.json", relist(lambda m: m.update(files=3)), "manifest.json is damaged"),
         ("manifest.json", relist(lambda m: m.update(step=3)), "manifest.json belongs to step 3"),
         ("manifest.json", relist(lambda m: m.update(format=2)), "manifest.json has format 2, state.json 1"),
+        *(
+            ("manifest.json", relist(lambda m, change=change: m.update(change)), "manifest.json is damaged")
+            for change in ({"format": True}, {"format": 1.0}, {"format": -1}, {"step": "2"}, {"step": 2.0})
+        ),
+        *(
+            ("state.json", signed(change), "state.json has no format number")
+            for change in ({"format": True}, {"format": 0})
+        ),
+        ("state.json", signed({"step": 2.0}), "state.json is not that of step 2"),
         ("manifest.json", relist(lambda m: m.update(note="")), "manifest.json is damaged"),
         ("manifest.json", extend, "manifest.json is damaged"),
         (".", lambda folder: [file.unlink() for file in folder.iterdir()], "manifest.json is missing"),

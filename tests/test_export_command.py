@@ -318,6 +318,8 @@ DAMAGED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a hash of nothing": (stating(files={"model.bin": None}), f"out/model.bin: {ANOTHER}"),
     "language as a path": (stating(target_lang="../x"), "out/export.json: damaged"),
     "positions as a list": (stating(max_positions=[1]), "out/export.json: damaged"),
+    **{f"format {v!r}": (stating(format=v), "out/export.json: damaged") for v in (-1, 0, True, "1", 1.0)},
+    "a newer format": (stating(format=2), "out: written in format 2 by a newer tfm"),
     "no positions": (stating(max_positions=0), "out/export.json: damaged"),
     "data as a text": (stating(data="multi30k"), "out/export.json: damaged"),
     "another tokenizer": (in_place_of("source.spm", b"no model"), "out/source.spm: tokenizer: not a SentencePiece"),

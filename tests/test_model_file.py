@@ -183,7 +183,13 @@ def test_what_is_no_model_file_is_refused_and_never_run(
         (lambda m: m["config"].update(name="os.system"), "no model called `os.system`"),
         (lambda m: m.update(config=[1]), "damaged or not written by tfm|cannot be used"),
         (lambda m: m.pop("config"), "damaged or not written by tfm"),
-        (lambda m: m.update(step="x"), "damaged or not written by tfm"),
+        *((lambda m, v=v: m.update(format=v), "no format number") for v in (-1, 0, True, "1", 1.0, None)),
+        *(
+            (lambda m, v=v: m.update(step=v), "damaged or not written by tfm")
+            for v in (-1, True, "1", 1.0, 1.5, None, "x")
+        ),
+        (lambda m: m.update(labels=[1, 2]), "damaged or not written by tfm"),
+        (lambda m: m.update(averaged="abc"), "damaged or not written by tfm"),
         (lambda m: m["config"].update(d_ff=48), r"is \[\d+, 16\], but its config asks for \[48, 16\]|\[32\].*\[48\]"),
         (lambda m: m["config"].update(n_decoder_layers=2), r"decoder\.layers\.1.* is nothing, but its config asks for"),
         (lambda m: m["config"].update(d_model=100_000, n_heads=1), "its config asks for"),

@@ -18,6 +18,7 @@ from transformer_cli.models.file import (
     MALFORMED,
     ModelFile,
     exported_for,
+    is_whole,
     locate_model,
     read_json,
     read_share,
@@ -71,6 +72,13 @@ def read_export(directory: Path, *, program: str) -> Exported:
         raise CheckpointError(f"{directory}: {what}. Name a folder of `tfm export {program}`")
     try:
         facts = read_json(file.read_bytes(), file)
+        if not is_whole(facts["format"], least=1):
+            raise ValueError(f"format is {facts['format']!r}")
+        if facts["format"] > FORMAT:
+            raise CheckpointError(
+                f"{directory}: written in format {facts['format']} by a newer tfm; this is {__version__}. Upgrade with"
+                " `pip install --upgrade transformer-cli`"
+            )
         if facts["program"] != program:
             made_for = quoted(str(facts["program"]))[1:-1]
             raise CheckpointError(

@@ -194,18 +194,18 @@ def unpack_model(content: bytes, path: Path) -> ModelFile:
         # They become parts of file names; what the config of a corpus would refuse is refused here.
         languages = DataConfig(source_lang=str(metadata["source_lang"]), target_lang=str(metadata["target_lang"]))
         tokenizers = _read_tokenizers(tensors, metadata["tokenizers"], path)
-        tokenizers = replace(tokenizers, labels=tuple(str(label) for label in metadata.get("labels", [])))
+        tokenizers = replace(tokenizers, labels=tuple(texts(metadata.get("labels", []), "labels")))
         model = ModelFile(
             config=config,
             tokenizers=tokenizers,
             weights={name: tensor for name, tensor in tensors.items() if name not in (_SOURCE, _TARGET)},
             source_lang=languages.source_lang,
             target_lang=languages.target_lang,
-            step=int(metadata["step"]),
+            step=whole(metadata["step"], "step"),
             fingerprint=str(metadata.get("fingerprint", "")),
             data=dict(metadata["data"]),
             scores=dict(metadata["scores"]),
-            averaged=[str(name) for name in metadata.get("averaged", [])],
+            averaged=texts(metadata.get("averaged", []), "averaged"),
             multi_sentence_share=read_share(metadata.get("multi_sentence_share")),
         )
         _check_shapes(model, path)
@@ -244,7 +244,7 @@ def _read_metadata(header: dict[str, Any], path: Path) -> dict[str, Any]:
     if not isinstance(text, str):
         _refuse(path, "a safetensors file, but without what tfm writes into its models")
     metadata = read_json(text.encode(), path)
-    if not isinstance(metadata, dict) or not isinstance(metadata.get("format"), int):
+    if not isinstance(metadata, dict) or not is_whole(metadata.get("format"), least=1):
         _refuse(path, "its metadata has no format number")
     if metadata["format"] > FORMAT:
         raise CheckpointError(
@@ -252,6 +252,25 @@ def _read_metadata(header: dict[str, Any], path: Path) -> dict[str, Any]:
             f" this is {__version__}. Upgrade with `pip install --upgrade transformer-cli`"
         )
     return metadata
+
+
+def is_whole(value: object, *, least: int = 0) -> bool:
+    """Whether a value of JSON is a whole number: neither true nor 1.0, which Python takes for 1."""
+    return type(value) is int and value >= least
+
+
+def whole(value: object, what: str) -> int:
+    """A count that stands in a file. Raises ValueError."""
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{what} is {value!r}, not a whole number from 0")
+    return value
+
+
+def texts(value: object, what: str) -> list[str]:
+    """A list of texts that stands in a file. Raises ValueError."""
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise ValueError(f"{what} is not a list of texts")
+    return value
 
 
 def read_json(text: bytes, path: Path) -> Any:

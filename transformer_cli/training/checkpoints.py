@@ -36,11 +36,13 @@ from transformer_cli.models.file import (
     MODEL_FILE,
     NEEDS,
     ModelFile,
+    is_whole,
     model_pieces,
     read_json,
     serialise,
     sha256,
     unpack_model,
+    whole,
 )
 
 FORMAT = 1
@@ -152,14 +154,14 @@ class CheckpointStore:
             files = _read_verified(path)
             format_listed, _ = _read_manifest(path)
         state = read_json(files[STATE_FILE], path / STATE_FILE)
-        if not isinstance(state, dict) or not isinstance(state.get("format"), int):
+        if not isinstance(state, dict) or not is_whole(state.get("format"), least=1):
             raise Damage(f"{STATE_FILE} has no format number")
         if state["format"] != format_listed:
             raise Damage(f"{MANIFEST_FILE} has format {format_listed}, {STATE_FILE} {state['format']}")
         if state["format"] > FORMAT:
             needed = quoted(str(state.get("needs")))[1:-1]
             raise CheckpointError(f"{path}: needs tfm >= {needed}; this is {__version__}. Upgrade transformer-cli")
-        if state.get("step") != step or not isinstance(state.get("state"), dict):
+        if state.get("step") != step or not is_whole(state["step"]) or not isinstance(state.get("state"), dict):
             raise Damage(f"{STATE_FILE} is not that of step {step}")
         return Checkpoint(
             step=step,
@@ -256,8 +258,10 @@ def _read_manifest(path: Path) -> tuple[int, dict[str, tuple[int, str]]]:
     content = _read(path / MANIFEST_FILE, at_most=100_000)
     try:
         manifest = read_json(content, path / MANIFEST_FILE)
-        listed = {name: (int(entry["size"]), str(entry["sha256"])) for name, entry in manifest["files"].items()}
-        format_, step = manifest["format"], int(manifest["step"])
+        listed = {
+            name: (whole(entry["size"], "size"), str(entry["sha256"])) for name, entry in manifest["files"].items()
+        }
+        format_, step = whole(manifest["format"], "format"), whole(manifest["step"], "step")
         as_written = _manifest(format_, step, manifest["files"])
     except (CheckpointError, *MALFORMED) as error:
         raise Damage(f"{MANIFEST_FILE} is damaged") from error

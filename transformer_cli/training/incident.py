@@ -21,7 +21,16 @@ from transformer_cli.data.cache import Array, EncodedCorpus
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import CheckpointError, ConfigError
 from transformer_cli.files import sync_folder, write_new
-from transformer_cli.models.file import MALFORMED, MODEL_FILE, ModelFile, model_pieces, read_json, read_model
+from transformer_cli.models.file import (
+    MALFORMED,
+    MODEL_FILE,
+    ModelFile,
+    is_whole,
+    model_pieces,
+    read_json,
+    read_model,
+    whole,
+)
 from transformer_cli.schema import TrainConfig
 from transformer_cli.training.learner import Learner, stable_seed
 
@@ -131,9 +140,13 @@ def read_incident(folder: Path) -> Incident:
     try:
         content = read_json(file.read_bytes(), file)
         model = read_model(folder / MODEL_FILE)
+        if not is_whole(content["format"], least=1):
+            raise ValueError(f"format is {content['format']!r}")
+        if content["format"] > FORMAT:
+            raise CheckpointError(f"{file}: kept by a newer tfm (format {content['format']}). Upgrade transformer-cli")
         sources, targets = content["source_ids"], content["target_ids"]
         return Incident(
-            step=int(content["step"]),
+            step=whole(content["step"], "step"),
             config=from_plain(TrainConfig, content["config"]),
             model=model,
             pairs=EncodedCorpus.of(sources, targets),
