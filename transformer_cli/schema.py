@@ -43,16 +43,6 @@ def _check_tokenizer(key: str, value: str | None) -> None:
         raise ConfigError(f"{key}={value}: no tokenizer for BLEU. Choose {', '.join(BLEU_TOKENIZERS)}, or leave it out")
 
 
-# Those of sacrebleu that download nothing; the two with mecab need a library (pip extras ja and ko).
-BLEU_TOKENIZERS = ("13a", "intl", "zh", "char", "ja-mecab", "ko-mecab", "none")
-
-
-def _check_tokenizer(key: str, value: str | None) -> None:
-    """Refuse what is no tokenizer for BLEU; None means "not set" and passes."""
-    if value is not None and value not in BLEU_TOKENIZERS:
-        raise ConfigError(f"{key}={value}: no tokenizer for BLEU. Choose {', '.join(BLEU_TOKENIZERS)}, or leave it out")
-
-
 def _model_names(value: Any) -> str | list[str] | None:
     """`checkpoint`: one name or a list of several. A folder may be called 2026."""
     names = [str(name) if type(name) is int else name for name in (value if isinstance(value, list) else [value])]
