@@ -225,3 +225,10 @@ def test_C21_a_handful_of_pairs_is_trained_on(folder: Path, n_pairs: int) -> Non
     assert ran.code == 0, ran.err
     assert b"dev is the training text itself" in ran.err
     assert b"no test set" in ran.err
+
+
+def test_C18_training_pairs_that_are_in_dev_are_told_at_each_start(folder: Path) -> None:
+    for _ in range(2):
+        ran = run([*TRAIN, "data.train=corpus", "data.dev=corpus"], folder)
+        assert ran.code == 0
+        assert b"data.dev: 57 training pairs have a source sentence of it (57 with the same translation)" in ran.err

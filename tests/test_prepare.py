@@ -78,7 +78,7 @@ def config(tmp_path: Path) -> DataConfig:
 def test_corpora_that_version_0_1_0_prepared_are_not_prepared_again() -> None:
     built_in = load_config("train", ["data.tokenizer.byte_fallback=false"]).data
     assert (
-        preparation._key(built_in, preparation._inputs(built_in))[:12] == "12a1b83e1459"
+        preparation._key(built_in, preparation._inputs(built_in, hashes.Hashes(Path())))[:12] == "12a1b83e1459"
     )  # as 0.1.0 called its folder
 
 

@@ -118,7 +118,7 @@ def _excerpts(config: DataConfig, prepared: Prepared) -> Iterator[Excerpt]:
 
 def _training_excerpt(config: DataConfig) -> Excerpt:
     """The training text as it is in its files, which need more room than memory should give."""
-    with TemporaryDirectory(dir=_writable(folder_named(config.cache))) as spool:
+    with TemporaryDirectory(prefix=".doctor-", dir=_writable(folder_named(config.cache))) as spool:
         text = stream_text(config, Path(spool))
         return _excerpt("data.train", text, "line" if text.n_bad == 0 else "readable pair")
 
