@@ -49,15 +49,17 @@ def swapped(pairs: Pairs) -> Pairs:
     return [(target, source) for source, target in pairs]
 
 
-def write(folder: Path, **splits: Pairs) -> list[str]:
+def write(folder: Path, languages: tuple[str, str] = ("en", "fr"), **splits: Pairs) -> list[str]:
     """Write the splits as files; the arguments that name them."""
-    arguments = ["data=files", f"data.cache={folder}/cache", "data.source_lang=en", "data.target_lang=fr"]
+    source_lang, target_lang = languages
+    arguments = ["data=files", f"data.cache={folder}/cache"]
+    arguments += [f"data.source_lang={source_lang}", f"data.target_lang={target_lang}"]
     arguments += ["data.tokenizer.vocab_size=300", f"runs={folder}/runs", "model.d_model=16", "model.d_ff=16"]
     arguments += ["train.tokens_per_update=1000", "train.tokens_per_batch=500", "device=cpu", "model.n_heads=2"]
     for name, pairs in splits.items():
-        for side, lang in ((0, "en"), (1, "fr")):
+        for side, lang in enumerate(languages):
             (folder / f"{name}.{lang}").write_text("".join(f"{pair[side]}\n" for pair in pairs), encoding="utf-8")
-        arguments.append(f"data.{name}=[{folder}/{name}.en,{folder}/{name}.fr]")
+        arguments.append(f"data.{name}=[{folder}/{name}.{source_lang},{folder}/{name}.{target_lang}]")
     return arguments
 
 
@@ -555,7 +557,8 @@ def test_real_text_gives_no_false_alarm_and_each_fault_in_it_is_found(
     name: str, shared_data: Path, tmp_path: Path, figures: Callable[[str, str], None]
 ) -> None:
     splits = real(shared_data, name)
-    arguments = write(tmp_path, **splits)
+    source, target = (pattern.rpartition(".")[2] for pattern in SETS[name][:2])
+    arguments = write(tmp_path, (source, target), **splits)
     config = load_config("doctor", [*arguments, "data.tokenizer.vocab_size=4000"])
     prepared: Prepared = prepare(config.data)
     report = Report()
