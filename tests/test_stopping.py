@@ -310,8 +310,8 @@ def test_a_run_goes_on_that_was_started_when_searches_had_fewer_options(tmp_path
 
 def test_a_run_of_the_old_limit_of_sources_goes_on_with_it(tmp_path: Path) -> None:
     opened(tmp_path, decode=replace(config().decode, max_source_length=256))
-    opened(tmp_path)
-    assert chosen_before(toy(tmp_path), tmp_path / "toy") == {"decode.max_source_length": 256}
+    with open_run(toy(tmp_path)) as folder:
+        assert chosen_before(toy(tmp_path), folder) == {"decode.max_source_length": 256}
 
 
 def test_what_is_left_open_is_taken_from_the_run_that_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
