@@ -187,7 +187,9 @@ def one_piece(job: Job, tokenizers: Tokenizers, translator: Translator) -> Ids:
     longest, notes = translator.max_source_length, []
     if len(source) > longest:
         whole, language = len(source), translator.text.source_lang
-        source = split_line(job.sentence, tokenizers.source, max_tokens=longest, language=language)[0].ids
+        packs = translator.packs_sentences
+        parts = split_line(job.sentence, tokenizers.source, max_tokens=longest, language=language, packs=packs)
+        source = parts[0].ids
         notes = [
             f"the first {len(source)} of {whole} tokens, as decode.max_source_length={longest} splits such sentences"
         ]

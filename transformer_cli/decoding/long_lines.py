@@ -20,13 +20,14 @@ class Segment:
     ids: list[int]  # without EOS
 
 
-def split_line(text: str, tokenizer: Tokenizer, *, max_tokens: int, language: str) -> list[Segment]:
-    """Parts of at most `max_tokens` ids: as many whole sentences together as there is room for.
+def split_line(text: str, tokenizer: Tokenizer, *, max_tokens: int, language: str, packs: bool = True) -> list[Segment]:
+    """Parts of at most `max_tokens` ids: a sentence each, or as many together as there is room for if it `packs`.
 
     A sentence that is too long by itself is divided behind clauses, one of these between words, a word anywhere.
     """
     found: list[Segment] = []
-    for part in packed(text, split_sentences(text, language), tokenizer, max_tokens=max_tokens):
+    sentences = split_sentences(text, language)
+    for part in packed(text, sentences, tokenizer, max_tokens=max_tokens if packs else 0):
         if len(part.ids) <= max_tokens:
             found.append(part)
             continue

@@ -192,6 +192,8 @@ class Translator:
         self.control = ControlIds.of(target)
         self.text, self.max_source_length = text, text.longest_source(config)
         self.splits_sentences = text.is_in_sentences if config.split_sentences == AUTO else config.split_sentences
+        # Of a model that may have met single sentences only, a long line is split into these.
+        self.packs_sentences = config.split_sentences is False or text.multi_sentence_share is not None
         is_mbr = config.search is SearchKind.mbr
         self.search = consensus(target.decode) if is_mbr else SEARCHES[config.search.name]
         self.wishes = wishes
@@ -309,7 +311,8 @@ class Translator:
         if len(sentence.ids) <= longest:
             return [sentence]
         if self.config.long_lines is LongLines.split:
-            return split_line(sentence.text, source, max_tokens=longest, language=self.text.source_lang)
+            language = self.text.source_lang
+            return split_line(sentence.text, source, max_tokens=longest, language=language, packs=self.packs_sentences)
         return [Segment(source.decode(sentence.ids[:longest]), sentence.ids[:longest])]
 
     def _tell_too_long(self, work: Sequence[Line], first_line: int) -> None:
