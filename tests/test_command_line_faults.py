@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract import process, refused, run
-from tests.test_corpus_faults import TRAIN, write
+from tests.test_corpus_faults import PREPARE, TRAIN, write
 from tests.toy_run import sentences
 from transformer_cli import __version__, cli
 
@@ -174,12 +174,18 @@ def test_E10_a_bug_of_ours_is_one_line_that_names_a_report(tmp_path: Path, monke
         (["translate", "--beam", "2", "--beam", "4"], ["--beam: given twice, as '2' and '4'"]),
         (["bench", "decode", "--checkpoint", "a", "--checkpoint", "b"], ["--checkpoint: given twice"]),
         (["export", "ctranslate2", "--output", "o", "--checkpoint", "a", "--checkpoint", "b"], ["names several"]),
-        (["train", "seed=1", "model=tiny", "seed=2"], ["'seed=2': seed is given twice"]),
-        (["train", "model=base", "model=tiny"], ["'model=tiny': model is given twice"]),
     ],
 )
 def test_two_values_for_one_key_are_refused(tmp_path: Path, command: list[str], says: list[str]) -> None:
     refused(command, tmp_path, code=2, says=says)
+
+
+def test_of_two_overrides_the_last_holds_and_a_line_says_so(tmp_path: Path) -> None:
+    """As everywhere with Hydra: a script has defaults, to which its own arguments are appended."""
+    ran = run(["prepare", *PREPARE[1:], "data.train=nowhere", "data.train=no"], tmp_path)
+    first, last = ran.err.decode().removesuffix("\n").split("\n")
+    assert first == "tfm: warning: data.train=nowhere, data.train=no: given more than once; the last one holds"
+    assert last.startswith("tfm: error: data.train=no: no such file")
 
 
 @pytest.mark.parametrize(

@@ -227,7 +227,7 @@ COMMANDS = {
         "download, verify, clean, train the tokenizer and encode, without training",
         "tfm prepare data=multi30k_en_de",
         "transformer_cli.commands.prepare:run",
-        {"--name": _NAME, "--device": _DEVICE},
+        {"--name": Flag("name", "of `tfm train`; not used"), "--device": Flag("device", "of `tfm train`; not used")},
         reads=("data", "encoder", "experiment"),
     ),
     "doctor": Command(
@@ -441,6 +441,8 @@ def _run_command(name: str, arguments: list[str]) -> int:
             raise ConfigError("--cfg: prints one config, and --multirun makes several. Leave one of them out")
         from transformer_cli import multirun
 
+        logs.start()
+        _tell_unused(name, flags, given)
         multirun.launch(name, parsed.overrides, user_dir, flags)
         return 0
     config = configs.load_config(name, parsed.overrides, flags=flags, user_dir=user_dir)
@@ -448,7 +450,7 @@ def _run_command(name: str, arguments: list[str]) -> int:
         _print(configs.to_yaml(config))
         return 0
     logs.start()
-    _tell_unused(name, [*given, *flags])
+    _tell_unused(name, flags, given)
     command.load()(config)
     return 0
 
@@ -458,24 +460,33 @@ def _bare_words(words: Sequence[str]) -> list[str]:
     return [word for word in words if not word.startswith("hydra/") and not re.match(r"[^\s/]*=", word)]
 
 
-def _refuse_contradictions(command: Command, flags: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+def _refuse_contradictions(command: Command, flags: Mapping[str, Any], given: Mapping[str, Sequence[Any]]) -> None:
     """Raise ConfigError for a key that a flag and an override give different values: one would win in silence."""
     for key in given.keys() & flags.keys():
-        flag, override = (
-            value[0] if isinstance(value, list) and len(value) == 1 else value for value in (flags[key], given[key])
-        )
-        if flag != override and str(flag) != str(override):
-            names = [option for option, one in command.flags.items() if one.key == key]
-            who = names[0] if names else f"the {key}"
-            raise ConfigError(f"{key}={override}: contradicts {who} {quoted(str(flag))}. Leave one of them out")
+        by_flag = _alone(flags[key])
+        for override in map(_alone, given[key]):
+            if by_flag != override and str(by_flag) != str(override):
+                names = [option for option, one in command.flags.items() if one.key == key] or [f"the {key}"]
+                raise ConfigError(
+                    f"{key}={override}: contradicts {names[0]} {quoted(str(by_flag))}. Leave one of them out"
+                )
 
 
-def _tell_unused(name: str, keys: Sequence[str]) -> None:
-    """One line on what is for other commands, of the keys that were given."""
+def _alone(value: Any) -> Any:
+    """The element of a list of one."""
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
+def _tell_unused(name: str, flags: Mapping[str, Any], given: Mapping[str, Sequence[Any]]) -> None:
+    """A line on each override that a later one replaces, and one on what is for other commands."""
     from transformer_cli.logs import LOGGER
 
+    for key, values in given.items():
+        if len(values) > 1:
+            told = ", ".join(f"{key}={value}" for value in values)
+            LOGGER.warning("%s: given more than once; the last one holds", told)
     reads = COMMANDS[name].reads
-    if unused := [key for key in keys if reads and key.partition(".")[0] not in reads]:
+    if unused := [key for key in {**given, **flags} if reads and key.partition(".")[0] not in reads]:
         LOGGER.info("not used by `tfm %s`: %s", name, ", ".join(unused))
 
 

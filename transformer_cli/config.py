@@ -201,16 +201,16 @@ def check_overrides(command: str, overrides: Sequence[str], user_dir: Path | Non
             raise ConfigError(f"{key}: no corpus is chosen. Add data=NAME (choices: {', '.join(choices_of('data'))})")
 
 
-def values_of(overrides: Sequence[str]) -> dict[str, Any]:
-    """Key → value of `overrides`. Raises ConfigError for a key with two values: the last would win in silence."""
-    found: dict[str, Any] = {}
+def values_of(overrides: Sequence[str]) -> dict[str, list[Any]]:
+    """Key → the different values that `overrides` give it, the one that holds last. Raises ConfigError."""
+    found: dict[str, list[Any]] = {}
     for text in overrides:
         override = parse_override(text)
-        key, value = override.key_or_group, override.value()
-        value = getattr(value, "text", value)  # of a quoted string
-        if key in found and str(found[key]) != str(value):
-            raise ConfigError(f"{quoted(text)}: {key} is given twice, with different values. Leave one of them out")
-        found[key] = value
+        value = override.value()
+        values = found.setdefault(override.key_or_group, [])
+        values.append(getattr(value, "text", value))  # of a quoted string
+        if str(values[-1]) in map(str, values[:-1]):
+            values[:] = [one for one in values[:-1] if str(one) != str(values[-1])] + values[-1:]
     return found
 
 

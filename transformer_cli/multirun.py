@@ -48,11 +48,11 @@ def launch(command: str, overrides: Sequence[str], user_dir: Path | None, flags:
     first one that failed, Stopped if a signal has ended one.
     """
     arguments = configs.hydra_arguments(command, overrides, user_dir)
-    parsed = [configs.parse_override(text) for text in overrides]
+    # Of several for one key the last holds.
+    parsed = list({one.key_or_group: one for one in map(configs.parse_override, overrides)}.values())
     _check_combinations(command, parsed, user_dir, flags)
     own_dir = next((value_of(one) for one in parsed if one.key_or_group == SWEEP_DIR), None)
     fixed = tuple(one.key_or_group for one in parsed if not one.is_sweep_override())
-    logs.start()
     with _sweep_folder(own_dir) as folder:
         sweep = Sweep(command, dict(flags), fixed, folder)
         arguments += [] if own_dir is not None else [f"{SWEEP_DIR}={configs.quoted_for_hydra(str(folder))}"]
