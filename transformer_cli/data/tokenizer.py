@@ -13,7 +13,7 @@ import re
 import threading
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sentencepiece
 
@@ -187,6 +187,8 @@ def _size_error(lines: Sequence[str], config: TokenizerConfig, message: str) -> 
         )
     # SentencePiece names the limit too, in words that may change; a training that may stop short ends at it.
     largest = len(Tokenizer(_train(lines, config, exact_size=False)))
+    if replace(config, vocab_size=largest).has_bytes != config.has_bytes:  # a vocabulary of that size has none
+        largest = len(Tokenizer(_train(lines, replace(config, byte_fallback=False), exact_size=False)))
     return ConfigError(
         f"{key}: more pieces than the training text has; the largest possible is {largest}."
         f" Set data.tokenizer.vocab_size={largest} or less"
