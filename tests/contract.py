@@ -24,6 +24,7 @@ from unittest import mock
 
 from tests.conftest import ROOT
 from transformer_cli.cli import main
+from transformer_cli.data.lines import other_format
 from transformer_cli.standard_streams import replace_standard_streams
 
 PROGRAM = "import sys; sys.argv[0] = 'tfm'; from transformer_cli.cli import entry_point; entry_point()"
@@ -198,6 +199,11 @@ def bound_by_permissions() -> Iterator[None]:
     finally:
         sets[0] = before
         assert libc.capset(header, sets) == 0
+
+
+def is_text(data: bytes) -> bool:
+    """Not what is told to be UTF-16, or an archive, however much of it has arrived."""
+    return all(other_format(data[:n]) is None for n in range(len(data) + 1))
 
 
 def signed(content: bytes, **changes: object) -> bytes:

@@ -15,7 +15,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import ROOT
-from tests.contract import refused, run
+from tests.contract import is_text, refused, run
 from tests.toy_translator import GREEDY, sentences, toy_tokenizer, translator_of
 from transformer_cli.commands.translate import (
     BOM,
@@ -25,7 +25,7 @@ from transformer_cli.commands.translate import (
     open_output,
     translate_stream,
 )
-from transformer_cli.data.lines import other_format, read_chunks, split_lines
+from transformer_cli.data.lines import read_chunks, split_lines
 from transformer_cli.decoding.terminology import Term, Terminology
 from transformer_cli.decoding.translator import Candidate, Translated, Translator, Wishes, written_ids
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
@@ -56,11 +56,6 @@ def stream(data: bytes, sink: BinaryIO, config: TranslateConfig, *, translator: 
 
 def line_count(data: bytes) -> int:
     return data.count(b"\n") + (not data.endswith(b"\n") and data != b"")
-
-
-def is_text(data: bytes) -> bool:
-    """Not what is told to be UTF-16, or an archive, however much of it has arrived."""
-    return all(other_format(data[:n]) is None for n in range(len(data) + 1))
 
 
 PIECES = [b"a", b"\n", b"\r", b"\r\n", b"\xe2\x80\xa8", b"\xc2\x85", b"\x0b", b"\xff", b"\xef\xbb\xbf", b" ", b"\x00"]

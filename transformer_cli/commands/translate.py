@@ -176,7 +176,7 @@ def open_input(path: str | None, text: str | None = None) -> Iterator[ChunkSourc
             raise DataError("standard input: closed. Open it, or name a file with --input")
         yield cast(ChunkSource, sys.stdin.buffer)  # whose type says less than it is
         return
-    with TextInput(Path(path)) as file:
+    with TextInput(Path(path), pipes=True) as file:
         yield file
 
 

@@ -144,12 +144,15 @@ def refuse_unreadable(path: Path, *, pipes: bool = False) -> None:
 
 
 class TextInput:
-    """A file or a pipe that is read as its lines arrive, unpacked if its name ends in .gz. Errors name it."""
+    """A file, or with `pipes` a pipe, that is read as its lines arrive, unpacked if its name ends in .gz.
 
-    def __init__(self, path: Path) -> None:
+    Errors name it.
+    """
+
+    def __init__(self, path: Path, *, pipes: bool = False) -> None:
         self._stack = ExitStack()
         with _faults_of(path):
-            refuse_unreadable(path, pipes=True)
+            refuse_unreadable(path, pipes=pipes)
             file = self._stack.enter_context(path.open("rb"))
         self._path, self.fileno = path, file.fileno
         self._read = Gunzip(file, shown(path)).read if path.name.endswith(".gz") else file.read1
