@@ -239,6 +239,7 @@ def test_without_a_library_chrf_decides_and_is_not_called_bleu(
     assert all({"dev_chrf", "chrf_signature"} <= entry.keys() for entry in dev)
     outcome = json.loads((tmp_path / "result.json").read_bytes())
     assert outcome["dev_score"] == result.dev_score
+    assert result.metric == outcome["dev_metric"] == "chrf", "or a table of runs would call it BLEU"
     shown = max(entry["dev_chrf"] for entry in [*dev, outcome["average"]])
     assert result.dev_score == shown > 0
     for file in ("metrics.jsonl", "result.json"):

@@ -14,7 +14,7 @@ from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.errors import ConfigError
 from transformer_cli.logs import LOGGER, is_first_rank
 from transformer_cli.models.device import choose_device, keep_freed_memory
-from transformer_cli.schema import MODEL_OF, Metric, TrainConfig
+from transformer_cli.schema import MODEL_OF, TrainConfig
 from transformer_cli.training.encoder import fitted, read_start
 from transformer_cli.training.learner import check_parts
 from transformer_cli.training.loop import TrainResult, assist, train
@@ -81,7 +81,7 @@ def train_and_report(config: TrainConfig) -> Trained | None:
             run_dir,
             result.dev_score,
             result.step,
-            {f"dev {_shown(config.train.best_metric)}": dev_score, **test_scores},
+            {f"dev {_shown(result.metric or config.train.best_metric.name)}": dev_score, **test_scores},
             result.is_new,
         )
 
@@ -94,8 +94,8 @@ def _require_same(what: str, mine: str, ranks: Ranks) -> None:
         )
 
 
-def _shown(metric: Metric) -> str:
-    return "BLEU" if metric is Metric.bleu else metric.name
+def _shown(metric: str) -> str:
+    return {"bleu": "BLEU", "chrf": "chrF"}.get(metric, metric)
 
 
 def _report(

@@ -75,6 +75,7 @@ class TrainResult:
     model_path: Path  # of the model that is shipped
     dev_score: float  # its train.best_metric: BLEU (chrF where that cannot be computed), or nats per target token
     step: int  # the last one
+    metric: str = ""  # what dev_score is: bleu, chrf …; nothing if a run of an older tfm does not tell
     is_new: bool = True  # False: the run had ended before it was asked for
 
 
@@ -512,7 +513,8 @@ class FirstRun(Run):
                 rank, what = scores.rank(metric), candidate.what
         path = self.run_dir / MODEL_FILE
         dev_score = shipped.scores.get(f"dev_{self.validator.metric_name}")
-        outcome |= {"step": progress.step, "shipped": what, "dev_score": dev_score}
+        measured = {"dev_score": dev_score, "dev_metric": self.validator.metric_name}
+        outcome |= {"step": progress.step, "shipped": what, **measured}
         self.recorder.final(progress.step, outcome)
         with faults(path, "save the model"):
             write_model(path, shipped)
@@ -580,7 +582,9 @@ def read_result(run_dir: Path, step: int) -> TrainResult | None:
     try:
         outcome = json.loads((run_dir / RESULT_FILE).read_bytes())
         score = outcome["dev_score"]
-        result = TrainResult(run_dir / MODEL_FILE, math.nan if score is None else float(score), int(outcome["step"]))
+        score = math.nan if score is None else float(score)
+        metric = str(outcome.get("dev_metric", ""))
+        result = TrainResult(run_dir / MODEL_FILE, score, int(outcome["step"]), metric)
     except (OSError, *MALFORMED):
         return None
     if result.step != step:
