@@ -486,17 +486,29 @@ def test_every_file_is_synced_before_the_folder_gets_its_name(
 
 def test_a_file_appears_when_it_is_whole_with_the_rights_that_the_umask_leaves(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    path.write_bytes(b"old")
     before = os.umask(0o027)
     try:
         with writing_whole(path) as file:
             file.write(b"new")
             file.flush()
-            assert path.read_bytes() == b"old"
+            assert not path.exists()
     finally:
         os.umask(before)
     assert path.read_bytes() == b"new"
     assert path.stat().st_mode & 0o777 == 0o640
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_is_replaced_when_it_is_whole_and_keeps_its_rights(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    path.chmod(0o600)
+    with writing_whole(path) as file:
+        file.write(b"new")
+        file.flush()
+        assert path.read_bytes() == b"old"
+    assert path.read_bytes() == b"new"
+    assert path.stat().st_mode & 0o777 == 0o600
     assert list(tmp_path.iterdir()) == [path]
 
 
