@@ -22,7 +22,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from transformer_cli import config as configs
 from transformer_cli import logs
-from transformer_cli.errors import ConfigError, ElsewhereError, EnvironmentFault, Stopped, quoted
+from transformer_cli.environment import concealed
+from transformer_cli.errors import ConfigError, ElsewhereError, EnvironmentFault, Stopped, printable, quoted
 from transformer_cli.files import faults, make_folder, write_whole
 from transformer_cli.sweeps import RECORD_FILE, RESULTS_FILE, SweepRun, as_json, read_records, run_name, table, value_of
 
@@ -86,7 +87,8 @@ class Sweep:
             from transformer_cli.cli import as_fault  # imported in the job's own process
 
             fault = as_fault(error, ["tfm", self.command, "-m", *job.overrides.task])
-            record = SweepRun(job.job.num, changes, error=str(fault), exit_code=fault.exit_code)
+            told = printable(concealed(str(fault)))
+            record = SweepRun(job.job.num, changes, error=told, exit_code=fault.exit_code)
             self._write(record)
             if isinstance(error, Stopped | BrokenPipeError):
                 raise _Abort from error
