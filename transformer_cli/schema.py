@@ -15,6 +15,8 @@ from omegaconf import MISSING
 
 from transformer_cli.errors import ConfigError
 
+AUTO = "auto"  # of a number that tfm shall choose: by the memory (train.tokens_per_batch), or by the corpus
+
 
 def _check(key: str, value: float | None, low: float, high: float = math.inf, *, below: bool = False) -> None:
     """Refuse `value` outside [low, high], or [low, high) with `below`; None means "not set" and passes."""
@@ -24,6 +26,15 @@ def _check(key: str, value: float | None, low: float, high: float = math.inf, *,
         top = f"below {high:,}" if below else f"at most {high:,}"
         wanted = f"at least {low:,}" + ("" if math.isinf(high) else f" and {top}")
         raise ConfigError(f"{key}={value}: out of range. Choose a value of {wanted}")
+
+
+def _check_open(key: str, value: Any, low: int) -> None:
+    """Refuse what is neither auto nor a whole number from `low` up."""
+    if value == AUTO:
+        return
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ConfigError(f"{key}={value}: no whole number. Give one, or auto")
+    _check(key, value, low)
 
 
 def _check_name(key: str, value: str, also: str = "") -> None:
@@ -487,7 +498,8 @@ class ScheduleConfig:
     """The learning rate of update n, counted from 1.
 
     noam takes `factor` (section 5.3: factor · d_model^-0.5 · min(n^-0.5, n · warmup^-1.5)); the others take the
-    peak rate `lr`, reached after `warmup_steps` (w). With N = train.max_steps, linear is then lr · (N+1-n) / (N+1-w),
+    peak rate `lr`, reached after `warmup_steps` (w). With N the last update that train.max_steps and
+    train.max_epochs allow, linear is then lr · (N+1-n) / (N+1-w),
     cosine lr · (1 + cos(π · (n-w) / (N+1-w))) / 2, and wsd lr · (N+1-n) / (d+1) in its last d = decay · N updates:
     zero after the last update, not at it.
     """
@@ -495,13 +507,13 @@ class ScheduleConfig:
     name: str = "noam"
     factor: float | None = None
     lr: float | None = None
-    warmup_steps: int = 4000
+    warmup_steps: Any = 4000  # updates; or auto: a tenth of the run, and more for a wide model
     decay: float | None = None  # of wsd: the part of all steps in which the rate falls
 
     def __post_init__(self) -> None:
         _check("schedule.factor", self.factor, 1e-6, 100)
         _check("schedule.lr", self.lr, 1e-9, 10)
-        _check("schedule.warmup_steps", self.warmup_steps, 1)
+        _check_open("schedule.warmup_steps", self.warmup_steps, 1)
         _check("schedule.decay", self.decay, 1e-3, 1)
         used = SCHEDULE_HEIGHT.get(self.name)
         if used is None:
@@ -572,18 +584,22 @@ class Device(Enum):
 
 @dataclass
 class TrainSettings:
-    """The training loop. Tokens are target tokens, steps are optimizer updates."""
+    """The training loop. Tokens are target tokens, steps are optimizer updates; auto is what suits the corpus."""
 
-    tokens_per_update: int = 25_000  # whatever the hardware: section 5.1
+    tokens_per_update: Any = 25_000  # whatever the hardware: section 5.1; or auto
     tokens_per_batch: Any = 8192  # of one forward pass, either side: bounds memory, moves dropout; or auto
-    max_steps: int = 100_000
+    max_steps: Any = 100_000  # updates after which training ends; or auto: as max_epochs says, or as suits the corpus
+    max_epochs: float | None = (
+        None  # passes over the training pairs after which training ends, if max_steps is not first
+    )
     label_smoothing: float = 0.1
     clip_norm: float | None = None  # the paper clips nothing
     max_skipped: int = 10  # updates in a row whose loss is not a number, and that are left out, before training stops
     rank_timeout: float = 600.0  # seconds that the processes of one training wait for the slowest
-    log_every: int = 100
-    eval_every: int = 1000
-    save_every: int = 1000
+    log_every: Any = 100  # updates, as of the next two; or auto
+    log_seconds: float = 30.0  # without a line in the log, after which one tells how far training is
+    eval_every: Any = 1000
+    save_every: Any = 1000
     eval_lines: int = 1000  # dev pairs translated for dev BLEU during training; the first ones
     keep_last: int = 5
     keep_best: int = 1
@@ -599,12 +615,10 @@ class TrainSettings:
     compile: Compile = Compile.auto  # forward and backward pass to kernels of their own; moves dropout
 
     def __post_init__(self) -> None:
-        if self.tokens_per_batch != AUTO:
-            if not isinstance(self.tokens_per_batch, int) or isinstance(self.tokens_per_batch, bool):
-                raise ConfigError(f"train.tokens_per_batch={self.tokens_per_batch}: no whole number. Give one, or auto")
-            _check("train.tokens_per_batch", self.tokens_per_batch, 1)
-        for key in ("tokens_per_update", "max_steps", "log_every", "eval_every", "save_every"):
-            _check(f"train.{key}", getattr(self, key), 1)
+        for key in ("tokens_per_update", "tokens_per_batch", "max_steps", "log_every", "eval_every", "save_every"):
+            _check_open(f"train.{key}", getattr(self, key), 1)
+        _check("train.max_epochs", self.max_epochs, 1e-3, 1e6)
+        _check("train.log_seconds", self.log_seconds, 0.1)
         for key in ("keep_last", "keep_best", "average_last", "patience", "eval_lines"):
             _check(f"train.{key}", getattr(self, key), 1)
         _check("train.samples", self.samples, 0, 100)
@@ -654,7 +668,7 @@ class TrainConfig:
         self._refuse_another_task()
         if self.train.sharding is Sharding.full:
             self._refuse_what_needs_the_whole_model()
-        if self.data.max_length > self.train.tokens_per_update:
+        if self.train.tokens_per_update != AUTO and self.data.max_length > self.train.tokens_per_update:
             raise ConfigError(
                 f"data.max_length={self.data.max_length}: more than train.tokens_per_update="
                 f"{self.train.tokens_per_update}. Raise the second or lower the first"

@@ -241,12 +241,14 @@ def train_parts(config: "TrainConfig", marks: Marks) -> None:
     import torch
 
     import transformer_cli.commands.train  # noqa: F401
+    from transformer_cli.data.feed import epoch_of
     from transformer_cli.data.prefetch import Prefetcher
     from transformer_cli.data.prepare import prepare
     from transformer_cli.models.device import choose_device, keep_freed_memory
     from transformer_cli.training.checkpoints import CheckpointStore
     from transformer_cli.training.learner import check_parts
     from transformer_cli.training.loop import FirstRun
+    from transformer_cli.training.plan import limited, planned
     from transformer_cli.training.ranks import Ranks
     from transformer_cli.training.run_directory import open_run
     from transformer_cli.training.signals import StopRequest
@@ -258,6 +260,8 @@ def train_parts(config: "TrainConfig", marks: Marks) -> None:
         marks.mark("the run's folder")
         prepared = prepare(config.data)
         keep_freed_memory()
+        epoch = epoch_of(config, prepared)
+        config = limited(planned(config, epoch, device.type)[0], epoch)
         marks.mark("opening the prepared data")
         torch.optim.Adam([torch.zeros(1, requires_grad=True)])
         marks.mark("the first optimizer of torch")

@@ -10,15 +10,18 @@ from transformer_cli.benchmarks.decoding import bench_decode
 from transformer_cli.benchmarks.feeding import bench_data
 from transformer_cli.benchmarks.layers import bench_layers
 from transformer_cli.benchmarks.machine import bench_machine
+from transformer_cli.benchmarks.material import material
 from transformer_cli.benchmarks.parts import bench_attention, bench_loss
 from transformer_cli.benchmarks.report import Measured
 from transformer_cli.benchmarks.startup import bench_start
 from transformer_cli.benchmarks.training import bench_train
 from transformer_cli.config import to_plain
+from transformer_cli.data.feed import epoch_of
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.models.device import choose_device, keep_freed_memory
-from transformer_cli.schema import BenchConfig, BenchSubject
+from transformer_cli.schema import AUTO, BenchConfig, BenchSubject
 from transformer_cli.training.learner import check_parts, set_float32_products
+from transformer_cli.training.plan import planned
 
 BENCHES: dict[BenchSubject, Callable[[BenchConfig, torch.device], Measured]] = {
     BenchSubject.machine: bench_machine,
@@ -30,6 +33,7 @@ BENCHES: dict[BenchSubject, Callable[[BenchConfig, torch.device], Measured]] = {
     BenchSubject.decode: bench_decode,
     BenchSubject.layers: bench_layers,
 }
+OF_UPDATES = (BenchSubject.train, BenchSubject.loss, BenchSubject.attention, BenchSubject.data, BenchSubject.machine)
 
 
 def run(config: BenchConfig) -> None:
@@ -40,6 +44,8 @@ def run(config: BenchConfig) -> None:
     check_parts(config, device)
     keep_freed_memory()
     set_float32_products(config.train.precision, device)
+    if config.train.tokens_per_update == AUTO and config.subject in OF_UPDATES:
+        config = planned(config, epoch_of(config, material(config)), device.type)[0]
     measured = BENCHES[config.subject](config, device)
     if config.json:
         print(json.dumps(measured.as_dict(device, to_plain(config)), indent=2))

@@ -4,10 +4,13 @@ import json
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import fields
+from pathlib import Path
 
 import torch
 
+from transformer_cli.data.feed import epoch_of
 from transformer_cli.data.findings import Level, Report
 from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.data.text_checks import check_text
@@ -19,6 +22,7 @@ from transformer_cli.schema import DoctorConfig, Task, TrainConfig
 from transformer_cli.training.batch_size import settled
 from transformer_cli.training.encoder import fitted, read_start
 from transformer_cli.training.learner import check_parts
+from transformer_cli.training.plan import Chosen, limited, planned
 from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.run_directory import chosen_before, run_folder, with_values
 from transformer_cli.training.signals import StopRequest
@@ -35,14 +39,17 @@ def run(config: DoctorConfig) -> None:
     encoder = read_start(training)
     training = fitted(training, encoder)
     check_parts(training, device)
-    training = with_values(training, chosen_before(training, run_folder(training)))
+    folder = run_folder(training)
+    training = with_values(training, chosen_before(training, folder))
 
     start = time.perf_counter()
     prepared = prepare(training.data, progress=True, tokenizer=None if encoder is None else encoder.tokenizers.source)
     opened = time.perf_counter()
     keep_freed_memory()
-    training = settled(training, prepared, device, Ranks(StopRequest()), None)
-    report = examine(training, prepared, device)
+    epoch = epoch_of(training, prepared)
+    planned_training, chosen = planned(training, epoch, device.type)
+    training = settled(limited(planned_training, epoch), prepared, device, Ranks(StopRequest()), None)
+    report = examine(training, prepared, device, folder=folder, chosen=chosen)
     report.figures["seconds"] = {"prepare": opened - start, "checks": time.perf_counter() - opened}
     show(report, training, as_json=config.json)
     error = report.first_error()
@@ -50,7 +57,14 @@ def run(config: DoctorConfig) -> None:
         raise error.kind(f"{error.where}: {error.sentence}")
 
 
-def examine(config: TrainConfig, prepared: Prepared, device: torch.device) -> Report:
+def examine(
+    config: TrainConfig,
+    prepared: Prepared,
+    device: torch.device,
+    *,
+    folder: Path | None = None,
+    chosen: Sequence[Chosen] = (),
+) -> Report:
     """All checks. The updates come first: what the text leaves in memory would blur what they take.
 
     The text is looked at as parallel text; where the task is another one, only the updates are.
@@ -60,7 +74,9 @@ def examine(config: TrainConfig, prepared: Prepared, device: torch.device) -> Re
     names = ("text", "vocabulary", "training") if is_parallel else ("training",)
     *of_text, updates = (report.section(name) for name in names)
     LOGGER.info("trying the largest batch and a few updates on %s", device)
-    check_training(config, prepared, device, updates)
+    if chosen:
+        updates.ok("auto", ", ".join(map(str, chosen)))
+    check_training(config, prepared, device, updates, folder=folder)
     if not is_parallel:
         return report
     check_dev_score(config, prepared, updates)

@@ -2,6 +2,8 @@
 
 import json
 import math
+import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -14,12 +16,12 @@ from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.errors import ConfigError
 from transformer_cli.logs import LOGGER, is_first_rank
 from transformer_cli.models.device import choose_device, keep_freed_memory
-from transformer_cli.schema import MODEL_OF, TrainConfig
+from transformer_cli.schema import MODEL_OF, Task, TrainConfig, TranslateConfig
 from transformer_cli.training.encoder import fitted, read_start
 from transformer_cli.training.learner import check_parts
 from transformer_cli.training.loop import TrainResult, assist, train
 from transformer_cli.training.ranks import Ranks, join_ranks
-from transformer_cli.training.run_directory import chosen_before, open_run, with_values
+from transformer_cli.training.run_directory import ENDS_AT_MAX_STEPS, chosen_before, open_run, with_values
 from transformer_cli.training.signals import stop_signals
 
 
@@ -76,6 +78,8 @@ def train_and_report(config: TrainConfig) -> Trained | None:
             result = train(config, prepared, run_dir, device=device, ranks=ranks)
         request.note_end()
         test_scores = _report(config, prepared, result, device)
+        for line in _next(config, result):
+            LOGGER.info("%s", line)
         dev_score = result.dev_score if math.isfinite(result.dev_score) else None
         return Trained(
             run_dir,
@@ -92,6 +96,24 @@ def _require_same(what: str, mine: str, ranks: Ranks) -> None:
         raise ConfigError(
             f"rank {ranks.rank}: its {what} differ from those of rank 0. Start all ranks with one command"
         )
+
+
+def _next(config: TrainConfig, result: TrainResult) -> Iterator[str]:
+    """The commands for what people do next with the model."""
+    newest = Path(TranslateConfig().runs) / "latest"
+    is_newest = newest.exists() and newest.resolve() == result.model_path.parent.resolve()
+    which = "" if is_newest else f" --checkpoint {shlex.quote(str(result.model_path.parent))}"
+    source, target = config.data.source_lang, config.data.target_lang
+    match config.data.task:
+        case Task.translation:
+            yield f"next: tfm translate{which} < text.{source} > text.{target}"
+            yield f"      tfm evaluate{which} --source test.{source} --reference test.{target}"
+        case Task.classification:
+            yield f"next: tfm classify{which} < lines.txt"
+        case Task.language_model:
+            yield f'next: tfm generate{which} "The beginning"'
+    if config.schedule.name not in ENDS_AT_MAX_STEPS:
+        yield f"      the same tfm train with a larger {result.to_raise} goes on"
 
 
 def _shown(metric: str) -> str:

@@ -124,8 +124,7 @@ class BatchPlan:
         if self._mix is not None:
             self._n_pairs, total = self._mix.n_pairs, self._mix.total(target_lengths)
         assert 0 < longest <= tokens_per_update, f"a target of {longest} tokens in updates of {tokens_per_update}"
-        # Parts of the epoch that are as large as the longest sentence are no more than there are sentences.
-        self.updates_per_epoch = max(1, min(round(total / tokens_per_update), total // longest))
+        self.updates_per_epoch = updates_per_epoch(total, longest, tokens_per_update)
         self.tokens_per_update = total / self.updates_per_epoch
         group = max(longest, _TOKENS_PER_GROUP)
         self._is_grouped = self.tokens_per_update < _GROUPED_BELOW
@@ -173,6 +172,11 @@ class BatchPlan:
         """A stream of raw bits, another one for each of the arguments."""
         key, counter = np.array([self._seed, epoch], np.uint64), np.array([0, 0, purpose, window], np.uint64)
         return np.random.Philox(key=key, counter=counter)
+
+
+def updates_per_epoch(n_tokens: int, longest: int, tokens_per_update: int) -> int:
+    """Parts of the epoch that are as large as the longest sentence are no more than there are sentences."""
+    return max(1, min(round(n_tokens / tokens_per_update), n_tokens // longest))
 
 
 def _equal_parts(lengths: Array, n: int) -> Array:

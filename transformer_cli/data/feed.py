@@ -1,19 +1,47 @@
 """What each update of a run learns from."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib.metadata import version
 
 import numpy as np
 
-from transformer_cli.data.batching import Batch, BatchPlan, micro_batches
+from transformer_cli.data.batching import Batch, BatchPlan, micro_batches, updates_per_epoch
 from transformer_cli.data.cache import Array, EncodedCorpus
 from transformer_cli.data.prepare import Prepared
+from transformer_cli.data.shuffling import Mix
 from transformer_cli.data.subwords import resegmented, sentence_seeds
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.schema import Task, TrainConfig
 
 _TRIED = 100  # sentences
 _LOOKED_AT = 50  # updates
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One pass over the training pairs, as often over each as `data.weights` and `data.temperature` say."""
+
+    n_pairs: int
+    n_tokens: int  # target tokens; of text that is classified, source tokens
+    longest: int  # of these, in a sentence
+
+    def updates(self, tokens_per_update: int) -> int:
+        return updates_per_epoch(self.n_tokens, self.longest, tokens_per_update)
+
+
+def epoch_of(config: TrainConfig, prepared: Prepared) -> Epoch:
+    lengths = _counted_lengths(config, prepared.train)
+    longest = int(lengths.max())
+    if not prepared.parts:
+        return Epoch(len(lengths), int(lengths.sum(dtype=np.int64)), longest)
+    mix = Mix(prepared.parts, config.seed)
+    return Epoch(mix.n_pairs, mix.total(lengths), longest)
+
+
+def _counted_lengths(config: TrainConfig, corpus: EncodedCorpus) -> Array:
+    """What is classified has one target each: there the tokens of an update are those of the source."""
+    return corpus.source_lengths if config.data.task is Task.classification else corpus.target_lengths
 
 
 class Feed:
@@ -28,11 +56,9 @@ class Feed:
         self._corpus, self._tokenizers, self._seed = prepared.train, prepared.tokenizers, config.seed
         self._dropout, self._max_length = config.data.subword_dropout, config.data.max_length
         self._max_tokens = config.train.tokens_per_batch
-        # What is classified has one target each: there the tokens of an update are those of the source.
-        is_classified = config.data.task is Task.classification
         self.plan = BatchPlan(
             self._corpus.source_lengths,
-            self._corpus.source_lengths if is_classified else self._corpus.target_lengths,
+            _counted_lengths(config, self._corpus),
             tokens_per_update=config.train.tokens_per_update,
             seed=config.seed,
             parts=prepared.parts,

@@ -48,6 +48,7 @@ from transformer_cli.schema import DataConfig, Task
 _FORMAT = 2  # to be raised when the same key would give other files
 _PAIRS_PER_PROCESS = 50_000  # at least, to be worth its start
 _SPLITS: tuple[Split, ...] = ("train", "dev", "test")
+_LARGE_PAIRS, _LARGE_BYTES = 10_000, 20_000_000  # from here on what is being done is said: it may take some seconds
 _PARTS, _LABELS, _WARNINGS = "parts.json", "labels.json", "warnings.json"
 _WHILE_TRAINING = ("weights", "temperature", "subword_dropout")  # options that say how what is prepared is seen
 _OF_SCORES = ("bleu_tokenize",)  # options that say how what comes out is measured
@@ -142,6 +143,8 @@ def _enum_name(value: object) -> str:
 def _build(folder: Path, config: DataConfig, *, progress: bool, tokenizer: Tokenizer | None) -> None:
     """Fill `folder` with the files that `_open` reads."""
     with TemporaryDirectory(dir=folder) as spool:
+        if sum(path.stat().st_size for path in input_files(config, "train")) > _LARGE_BYTES:
+            LOGGER.info("reading and cleaning the text of data.train")
         splits = load_splits(config, Path(spool))
         train, report = clean(splits.train, drop_duplicates=config.drop_duplicates, held_out=splits.held_out)
         n_left = report.n_read - report.n_bad
@@ -149,7 +152,12 @@ def _build(folder: Path, config: DataConfig, *, progress: bool, tokenizer: Token
         labels = _labels(train, splits) if config.task is Task.classification else []
         warnings = find_warnings(train, splits, config)
         dev, test = _scored(splits.dev, labels, "dev", config), _scored(splits.test, labels, "test", config)
+        is_large = len(train) > _LARGE_PAIRS
+        if tokenizer is None and is_large:
+            LOGGER.info("training a vocabulary of %s pieces", f"{config.tokenizer.vocab_size:,}")
         tokenizers = _train_tokenizers(train, config) if tokenizer is None else Tokenizers(tokenizer, tokenizer)
+        if is_large:
+            LOGGER.info("encoding the text")
         kept: list[Array] = []
         with CorpusWriter(folder, **_vocab_sizes(tokenizers)) as writer:
             for sources, targets in _encoded(train, tokenizers, labels, config, report, progress=progress, kept=kept):

@@ -57,7 +57,7 @@ def chosen(config: TrainConfig, prepared: Prepared, device: torch.device, world_
         trial = _begun(with_number(config, SMALLEST), prepared, device)
         return largest(trial, useful(trial, world_size))
     affordable = int(CPU_SHARE * available_memory() / (2 * 4 * len(prepared.tokenizers.target)))
-    return min(max(SMALLEST, min(ON_CPU, affordable)), -(-config.train.tokens_per_update // world_size))
+    return min(max(SMALLEST, min(ON_CPU, affordable)), -(-int(config.train.tokens_per_update) // world_size))
 
 
 def _begun(config: TrainConfig, prepared: Prepared, device: torch.device) -> Trial:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from transformer_cli.config import to_plain
 from transformer_cli.data.batching import Batch
-from transformer_cli.data.feed import Feed
+from transformer_cli.data.feed import Feed, epoch_of
 from transformer_cli.data.prefetch import Prefetcher
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizers
@@ -40,12 +40,13 @@ from transformer_cli.models.memory import is_out_of_memory
 from transformer_cli.models.transformer import Transformer
 from transformer_cli.schema import Sharding, Task, TrainConfig
 from transformer_cli.training.averaging import average
-from transformer_cli.training.batch_size import settled
+from transformer_cli.training.batch_size import settled, with_number
 from transformer_cli.training.checkpoints import Checkpoint, CheckpointStore
 from transformer_cli.training.encoder import encoder_weights
 from transformer_cli.training.incident import write_incident
 from transformer_cli.training.learner import Learner
 from transformer_cli.training.pictures import attention_picture
+from transformer_cli.training.plan import limited, oddities, planned
 from transformer_cli.training.profile import Trace
 from transformer_cli.training.progress import Interval, Progress, Ranked
 from transformer_cli.training.ranks import Ranks
@@ -62,6 +63,7 @@ from transformer_cli.training.run_directory import LOG_FILE, write_config
 from transformer_cli.training.saver import Saver
 from transformer_cli.training.schedules import build_schedule
 from transformer_cli.training.signals import StopNow, StopRequest
+from transformer_cli.training.start import told_at_start
 from transformer_cli.training.validation import DevScores, Rank, make_validator, shown
 from transformer_cli.training.writers import Recorder, log_file
 
@@ -77,6 +79,7 @@ class TrainResult:
     step: int  # the last one
     metric: str = ""  # what dev_score is: bleu, chrf …; nothing if a run of an older tfm does not tell
     is_new: bool = True  # False: the run had ended before it was asked for
+    to_raise: str = "train.max_steps"  # the key that has ended it
 
 
 @dataclass(frozen=True)
@@ -102,28 +105,45 @@ def train(
         store = CheckpointStore(run_dir)
         store.sweep()
         checkpoint = find_checkpoint(store, config.resume)
-        config = settled(config, prepared, device, ranks, checkpoint)
+        epoch = epoch_of(config, prepared)
+        kept, chosen = planned(config, epoch, device.type)
+        config = settled(limited(kept, epoch), prepared, device, ranks, checkpoint)
         run = FirstRun(config, prepared, device, ranks, store)
         run.resume(checkpoint)
         is_finished = run.progress.is_over(config.train) and not run.progress.must_evaluate
         result = read_result(run_dir, run.progress.step) if is_finished else None
         ranks.share("finished", "finished" if result is not None else "")
         if result is not None:
-            LOGGER.info("%s: already finished at step %d; raise train.max_steps to go on", run_dir, result.step)
-            return replace(result, is_new=False)
+            key = what_ends(run.progress, config, kept)
+            LOGGER.info("%s: already finished at step %d; raise %s to go on", run_dir, result.step, key)
+            return replace(result, is_new=False, to_raise=key)
         require_room(store, config.train, run.learner)
-        write_config(config, run_dir)  # not before: a start that is refused changes nothing
+        # Not before: a start that is refused changes nothing.
+        write_config(with_number(kept, config.train.tokens_per_batch), run_dir)
+        for line in told_at_start(config, prepared, run.learner, run_dir, chosen):
+            LOGGER.info("%s", line)
+        for oddity in oddities(config, epoch):
+            LOGGER.warning("%s. %s", oddity.what, oddity.todo)
         with run.at_work():
             run.learn()
-            return run.ship()
+            return replace(run.ship(), to_raise=what_ends(run.progress, config, kept))
 
 
 def assist(config: TrainConfig, prepared: Prepared, *, device: torch.device, ranks: Ranks) -> None:
     """What `train` is on every rank but the first. Raises as `train` does."""
+    epoch = epoch_of(config, prepared)
+    config = limited(planned(config, epoch, device.type)[0], epoch)
     run = Run(settled(config, prepared, device, ranks, None), prepared, device, ranks)
     run.resume(None)
     if not ranks.share("finished", None):
         run.learn()
+
+
+def what_ends(progress: Progress, config: TrainConfig, kept: TrainConfig) -> str:
+    """The key that has ended a run, given its config with and without the number of its last update."""
+    if progress.step < config.train.max_steps:
+        return "train.patience"
+    return "train.max_steps" if kept.train.max_steps == config.train.max_steps else "train.max_epochs"
 
 
 def make_learner(config: TrainConfig, tokenizers: Tokenizers, device: torch.device, ranks: Ranks) -> Learner:
@@ -345,7 +365,12 @@ class FirstRun(Run):
         progress, settings, unit = self.progress, self.config.train, self.unit
         with (
             Recorder(
-                self.run_dir, progress.step, progress.evaluated, max_steps=settings.max_steps, unit=unit
+                self.run_dir,
+                progress.step,
+                progress.evaluated,
+                max_steps=settings.max_steps,
+                unit=unit,
+                log_seconds=settings.log_seconds,
             ) as self.recorder,
             Saver(self.store, self.learner.device) as self.saver,
             Trace(self.run_dir, self.learner.device, enabled=settings.profile) as self.trace,
@@ -370,6 +395,9 @@ class FirstRun(Run):
         if not self.saver.has_memory and not self.learner.is_sharded:
             self.saver.reserve(self.learner.model.state_dict(), self.learner.remembered())
         self.recorder.advance(self.progress.n_tokens - n_tokens)
+        if self.recorder.is_silent():
+            means = self.interval.means()  # waits for the device, which is why it is not asked more often
+            self.recorder.tell(self.progress.step, None if means is None else means["loss"])
 
     def log(self) -> None:
         step, means = self.progress.step, self.interval.means()

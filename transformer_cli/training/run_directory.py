@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from transformer_cli.config import from_plain, read_yaml, to_plain, to_yaml
 from transformer_cli.errors import CheckpointError, ConfigError, LockedError
@@ -22,6 +22,7 @@ from transformer_cli.training.resuming import AUTO, tell_changes
 
 CONFIG_FILE, LOCK_FILE, OWNER_FILE, LOG_FILE = "config.yaml", ".lock", ".owner", "tfm.log"
 OPEN = (None, AUTO)
+Config = TypeVar("Config", bound=TrainConfig)
 
 # Keys that a resumed run may change: they say how long, how often and where, not what is learnt or what is best.
 CHANGEABLE = (
@@ -35,7 +36,9 @@ CHANGEABLE = (
     "data.bleu_tokenize",
     "train.tokens_per_batch",
     "train.max_steps",
+    "train.max_epochs",
     "train.log_every",
+    "train.log_seconds",
     "train.eval_every",
     "train.save_every",
     "train.keep_last",
@@ -53,9 +56,28 @@ CHANGEABLE = (
 )
 # Keys that may be left open, as None or auto, for tfm to choose when a run begins. A run that goes on keeps what was
 # chosen then, whatever would be chosen today.
-LEFT_OPEN: tuple[str, ...] = ("data.tokenizer.byte_fallback", "decode.max_source_length")
-# These schedules end at train.max_steps, so that changing it would change every step before.
+LEFT_OPEN: tuple[str, ...] = (
+    "data.tokenizer.byte_fallback",
+    "decode.max_source_length",
+    "train.tokens_per_update",
+    "train.max_steps",
+    "train.log_every",
+    "train.eval_every",
+    "train.save_every",
+    "schedule.warmup_steps",
+)
+# What was there instead when recipes did not follow the corpus, by which older runs have their names.
+ONCE: dict[str, Any] = {
+    "train.max_steps": 100_000,
+    "train.log_every": 100,
+    "train.eval_every": 1000,
+    "train.save_every": 1000,
+    "schedule.warmup_steps": 4000,
+}
+ONCE_TOKENS_PER_UPDATE = (8192, 25_000)  # of files and text, and of corpora without a recipe
+# These schedules end with the run, so that changing its length would change every step before.
 ENDS_AT_MAX_STEPS = ("cosine", "linear", "wsd")
+LENGTH = ("train.max_steps", "train.max_epochs")
 
 
 def run_name(config: TrainConfig) -> str:
@@ -70,7 +92,16 @@ def run_name(config: TrainConfig) -> str:
 
 
 def run_folder(config: TrainConfig) -> Path:
-    return Path(config.runs) / run_name(config)
+    """Where the run of `config` is; also one that was begun when its name was made from what was not left open yet."""
+    folder = Path(config.runs) / run_name(config)
+    if config.name is not None or _has_checkpoints(folder):
+        return folder
+    for n_tokens in ONCE_TOKENS_PER_UPDATE:
+        once = {"train.tokens_per_update": max(n_tokens, config.data.max_length), **ONCE}
+        older = with_values(config, {key: once[key] for key in _left_open(config) if key in once})
+        if _has_checkpoints(folder.with_name(run_name(older))):
+            return folder.with_name(run_name(older))
+    return folder
 
 
 @contextmanager
@@ -119,14 +150,17 @@ def chosen_before(config: TrainConfig, folder: Path) -> dict[str, Any]:
     if before is None or not (before / CONFIG_FILE).exists():
         return {}
     chosen = _flat(to_plain(read_config(before)))
-    return {
-        key: chosen[key]
-        for key, value in _flat(to_plain(config)).items()
-        if key in LEFT_OPEN and value in OPEN and chosen[key] not in OPEN
-    }
+    return {key: chosen[key] for key in _left_open(config) if chosen[key] not in OPEN}
 
 
-def with_values(config: TrainConfig, values: Mapping[str, Any]) -> TrainConfig:
+def _left_open(config: TrainConfig) -> list[str]:
+    """The keys that are; train.max_steps is not where train.max_epochs says how long the run is."""
+    settings = _flat(to_plain(config))
+    left_open = [key for key in LEFT_OPEN if settings[key] in OPEN]
+    return [key for key in left_open if key != "train.max_steps" or config.train.max_epochs is None]
+
+
+def with_values(config: Config, values: Mapping[str, Any]) -> Config:
     """`config` with other values of some dotted keys. Raises ConfigError."""
     for key, value in values.items():
         config = _with_value(config, key.split("."), value)
@@ -213,7 +247,7 @@ def read_config(folder: Path) -> TrainConfig:
 
 def _fixed(config: TrainConfig) -> dict[str, Any]:
     """Dotted key → value of all that a resumed run may not change."""
-    free = [key for key in CHANGEABLE if key != "train.max_steps" or not _ends(config.schedule)]
+    free = [key for key in CHANGEABLE if key not in LENGTH or not _ends(config.schedule)]
     if not config.data.is_swapped:
         free.append("data.languages")  # of what is read as it stands, the other two say enough
     return {key: value for key, value in _flat(to_plain(config)).items() if key not in free}

@@ -64,10 +64,11 @@ def constant(config: ScheduleConfig, d_model: int, max_steps: int) -> Schedule:
 def _after_warmup(config: ScheduleConfig, shape: Callable[[int], float]) -> Schedule:
     """A linear rise to `config.lr` at the last warm-up step, and from there on that rate times `shape`."""
     assert config.lr is not None
-    peak, warmup = config.lr, config.warmup_steps
+    peak, warmup = config.lr, int(config.warmup_steps)
     return lambda n: peak * (n / warmup if n <= warmup else shape(n))
 
 
 def _elapsed(n: int, config: ScheduleConfig, max_steps: int) -> float:
     """The part of the decay, from 0 to 1, that is over at update n: 0 at the last warm-up step, 1 after `max_steps`."""
-    return min(1.0, (n - config.warmup_steps) / max(1, max_steps + 1 - config.warmup_steps))
+    warmup = int(config.warmup_steps)
+    return min(1.0, (n - warmup) / max(1, max_steps + 1 - warmup))

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from transformer_cli.data.batching import Batch, micro_batches
 from transformer_cli.data.cache import Array, EncodedCorpus
-from transformer_cli.data.feed import Feed
+from transformer_cli.data.feed import Feed, epoch_of
 from transformer_cli.data.findings import Section, gigabytes
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizers
@@ -31,7 +31,8 @@ from transformer_cli.models.memory import is_out_of_memory
 from transformer_cli.schema import TrainConfig
 from transformer_cli.training.checkpoints import CHECKPOINTS
 from transformer_cli.training.learner import Learner
-from transformer_cli.training.run_directory import run_name
+from transformer_cli.training.plan import MANY_SECONDS, oddities
+from transformer_cli.training.run_directory import run_folder
 from transformer_cli.training.schedules import build_schedule
 
 FEW_SENTENCES = 8
@@ -64,8 +65,10 @@ class Memory:
     available: int
 
 
-def check_training(config: TrainConfig, prepared: Prepared, device: torch.device, section: Section) -> None:
-    """Findings and figures on memory, time and disk."""
+def check_training(
+    config: TrainConfig, prepared: Prepared, device: torch.device, section: Section, *, folder: Path | None = None
+) -> None:
+    """Findings and figures on memory, time, plan and disk. The run will be in `folder`, if its name is not as usual."""
     meter = _Meter(device)
     try:
         trial = Trial(config, prepared, device)
@@ -75,6 +78,7 @@ def check_training(config: TrainConfig, prepared: Prepared, device: torch.device
         proven = _check_worst_shapes(trial, meter, section)
         if proven:
             _estimate(trial, section)
+        _check_plan(trial.config, prepared, section)
         if not trial.is_finite:
             _refuse_divergence(trial, section)
     except (RuntimeError, MemoryError) as error:
@@ -82,7 +86,7 @@ def check_training(config: TrainConfig, prepared: Prepared, device: torch.device
             raise
         _refuse_model(section, meter)
         return
-    _check_disk(config, disk, section)
+    _check_disk(config, folder or run_folder(config), disk, section)
 
 
 class Trial:
@@ -316,13 +320,23 @@ def _estimate(trial: Trial, section: Section) -> None:
     }
     what = f"{duration(seconds)} an update ({timed}), {tokens / seconds:,.0f} target tokens/s: {duration(total)} for"
     what += f" train.max_steps={settings.max_steps}, without evaluation and saving"
-    section.ok("time", what)
-    shown = f"{epochs:,.0f}" if epochs >= 10 else f"{epochs:.1f}"
-    what = f"train.max_steps={settings.max_steps} are {shown} epochs of {plan.updates_per_epoch:,} updates"
-    if epochs < 1:
-        section.warn("epochs", what, "Raise it: some of the text is never seen")
+    if total > MANY_SECONDS:
+        section.warn("time", what, "Lower train.max_steps, or choose a smaller model or a faster device")
     else:
-        section.ok("epochs", what)
+        section.ok("time", what)
+
+
+def _check_plan(config: TrainConfig, prepared: Prepared, section: Section) -> None:
+    """What `oddities` finds, and how often the text is seen."""
+    epoch = epoch_of(config, prepared)
+    found = list(oddities(config, epoch))
+    for oddity in found:
+        section.warn(oddity.check, oddity.what, oddity.todo)
+    if "epochs" not in {oddity.check for oddity in found}:
+        per_epoch = epoch.updates(config.train.tokens_per_update)
+        epochs = config.train.max_steps / per_epoch
+        shown = f"{epochs:,.0f}" if epochs >= 10 else f"{epochs:.1f}"
+        section.ok("epochs", f"train.max_steps={config.train.max_steps} are {shown} epochs of {per_epoch:,} updates")
 
 
 def _seconds_per_update(trial: Trial) -> tuple[float, str]:
@@ -366,11 +380,11 @@ def duration(seconds: float) -> str:
 # ---- Disk
 
 
-def _check_disk(config: TrainConfig, checkpoint: int, section: Section) -> None:
-    """What the run directory and the cache will hold, against what is free."""
+def _check_disk(config: TrainConfig, folder: Path, checkpoint: int, section: Section) -> None:
+    """What the run directory `folder` and the cache will hold, against what is free."""
     settings = config.train
     n_checkpoints = settings.keep_last + settings.keep_best + 1  # one is written before another goes
-    there = _folder_bytes(Path(config.runs) / run_name(config) / CHECKPOINTS)
+    there = _folder_bytes(folder / CHECKPOINTS)
     needed = max(0, n_checkpoints * checkpoint - there)
     place = _existing(Path(config.runs))
     free = shutil.disk_usage(place).free

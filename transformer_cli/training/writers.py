@@ -25,6 +25,7 @@ from transformer_cli.files import faults, open_own, write_whole
 from transformer_cli.logs import LOGGER
 
 METRICS_FILE = "metrics.jsonl"
+FIRST_SECONDS = 3.0  # until the first line on how far training is
 
 
 class _LogFile(logging.FileHandler):
@@ -75,7 +76,16 @@ class Recorder:
     A disk that is full for these files is told once; training goes on.
     """
 
-    def __init__(self, run_dir: Path, step: int, evaluated: int, *, max_steps: int, unit: str = "tokens") -> None:
+    def __init__(
+        self,
+        run_dir: Path,
+        step: int,
+        evaluated: int,
+        *,
+        max_steps: int,
+        unit: str = "tokens",
+        log_seconds: float = math.inf,
+    ) -> None:
         self.max_steps, self.unit = max_steps, unit
         self._broken = False
         self._metrics = run_dir / METRICS_FILE
@@ -89,6 +99,8 @@ class Recorder:
         )
         self._first, self._started = step, time.perf_counter()
         self._clock, self._n_units = self._started, 0
+        self._silent_since, self._log_seconds = self._started, log_seconds
+        self._bears_silence = min(FIRST_SECONDS, log_seconds)
 
     def __enter__(self) -> "Recorder":
         return self
@@ -103,6 +115,22 @@ class Recorder:
         self._n_units += n_units
         self._bar.update()
 
+    def is_silent(self) -> bool:
+        """Whether it is time for a line, as the last one was long ago."""
+        return time.perf_counter() - self._silent_since >= self._bears_silence
+
+    def tell(self, step: int, loss: float | None) -> None:
+        """A line between those of `train`, by the clock, and so for people only: no metrics are written."""
+        speed = self._n_units / (time.perf_counter() - self._clock)
+        so_far = "" if loss is None else f"loss {loss:.3f}, "
+        LOGGER.info(
+            f"step {step}/{self.max_steps}: {so_far}{speed:,.0f} {self.unit}/s, about {self._time_left(step)} left"
+        )
+        self._has_spoken()
+
+    def _has_spoken(self) -> None:
+        self._silent_since, self._bears_silence = time.perf_counter(), self._log_seconds
+
     def train(self, step: int, values: dict[str, float]) -> None:
         """The training scalars of the steps since the last call, and how fast they were."""
         speed = self._n_units / (time.perf_counter() - self._clock)
@@ -115,6 +143,7 @@ class Recorder:
             f" grad norm {values.get('grad_norm', math.inf):.2f}, {speed:,.0f} {self.unit}/s,"
             f" {values['fill']:.0%} full, {self._time_left(step)} left"
         )
+        self._has_spoken()
 
     def dev(self, step: int, values: dict[str, Any]) -> None:
         self._write(step, "dev", values)

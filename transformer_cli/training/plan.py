@@ -1,0 +1,171 @@
+"""What a run will do, where its config leaves that to the corpus: a pure function of the corpus and the kind of device.
+
+Where the numbers come from is told in docs/training.md.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from transformer_cli.data.feed import Epoch
+from transformer_cli.schema import AUTO, Task, TrainConfig, TrainSettings
+from transformer_cli.training.run_directory import Config, with_values
+
+
+class Bounds(NamedTuple):
+    low: int
+    high: int
+
+    def clamp(self, value: float) -> int:
+        return round(max(self.low, min(self.high, value)))
+
+    def __str__(self) -> str:
+        return f"{self.low:,} to {self.high:,}"
+
+
+@dataclass(frozen=True)
+class Habits:
+    """What one kind of device can afford."""
+
+    tokens_per_update: Bounds
+    epochs: Bounds
+    tokens: float  # target tokens of the whole run, as far as `epochs` lets it
+
+
+# A CPU learns most from few tokens by many small updates; a GPU would wait for the next update if they were as small.
+CPU = Habits(Bounds(1024, 4096), Bounds(3, 30), 1e8)
+GPU = Habits(Bounds(4096, 25_000), Bounds(3, 50), 2.5e9)  # the paper's 100,000 updates of 25,000
+PER_ROOT = 2.2  # tokens of an update, by the square root of those of the corpus
+UPDATES_PER_EPOCH = 10  # at least, where data.max_length is no larger than such an update
+MOST_EPOCHS = {Task.translation: 50, Task.classification: 12, Task.language_model: 10}
+FEWEST_UPDATES = {Task.translation: 1000, Task.classification: 300, Task.language_model: 1000}
+EPOCHS_AT_MOST = 100  # to come to the fewest updates
+WARMUP = 4000  # at most: the paper's
+EVALUATIONS = 20
+BETWEEN_EVALUATIONS, BETWEEN_LOGS = Bounds(1, 5000), Bounds(1, 100)
+MANY_EPOCHS, MANY_SECONDS = 100, 3 * 86_400  # more are likely a mistake
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A setting that was left open: its key, what was chosen, and between which bounds."""
+
+    key: str
+    value: int
+    bounds: str
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.value} ({self.bounds})"
+
+
+def planned(config: Config, epoch: Epoch, device_type: str) -> tuple[Config, list[Chosen]]:
+    """`config` with a number for every setting of its plan that is auto, and what was chosen.
+
+    A number that the user gives stays, and the others follow from it. train.max_steps=auto stays where
+    train.max_epochs says how long the run is: `limited` gives its number.
+    """
+    habits, task = GPU if device_type == "cuda" else CPU, config.data.task
+    chosen: list[Chosen] = []
+
+    def choose(key: str, value: int, bounds: object) -> Config:
+        chosen.append(Chosen(key, value, str(bounds)))
+        return with_values(config, {key: value})
+
+    if config.train.tokens_per_update == AUTO:
+        config = choose("train.tokens_per_update", _tokens_per_update(config, epoch, habits), habits.tokens_per_update)
+    if config.train.max_steps == AUTO and config.train.max_epochs is None:
+        n_updates = _updates(task, epoch, epoch.updates(config.train.tokens_per_update), habits)
+        config = choose("train.max_steps", n_updates, f"{_epochs(task, habits)} epochs")
+    n_updates = updates(config.train, epoch)
+    if config.schedule.warmup_steps == AUTO:
+        config = choose("schedule.warmup_steps", _warmup(config, n_updates), Bounds(_least_warmup(config), WARMUP))
+    for key, parts, bounds in (
+        ("log_every", 5 * EVALUATIONS, BETWEEN_LOGS),
+        ("eval_every", EVALUATIONS, BETWEEN_EVALUATIONS),
+        ("save_every", EVALUATIONS, BETWEEN_EVALUATIONS),
+    ):
+        if getattr(config.train, key) == AUTO:
+            config = choose(f"train.{key}", bounds.clamp(_round(n_updates / parts)), bounds)
+    return config, chosen
+
+
+def limited(config: TrainConfig, epoch: Epoch) -> TrainConfig:
+    """`config` whose train.max_steps is the number of updates that the run ends after, whichever key says so."""
+    return replace(config, train=replace(config.train, max_steps=updates(config.train, epoch)))
+
+
+def updates(settings: TrainSettings, epoch: Epoch) -> int:
+    """How many the run makes at most: those of train.max_steps or of train.max_epochs, whichever are fewer."""
+    limits: list[int] = [] if settings.max_steps == AUTO else [settings.max_steps]
+    if settings.max_epochs is not None:
+        n_updates = settings.max_epochs * epoch.updates(settings.tokens_per_update)
+        limits.append(max(1, math.ceil(n_updates - 1e-6)))  # 0.1 · 30 is a little more than 3
+    return min(limits)
+
+
+def _tokens_per_update(config: TrainConfig, epoch: Epoch, habits: Habits) -> int:
+    """As the square root of the corpus: as much noise for each as it can bear."""
+    wanted = habits.tokens_per_update.clamp(_round(PER_ROOT * math.sqrt(epoch.n_tokens)))
+    least = config.data.max_length
+    return max(least, min(wanted, epoch.n_tokens // UPDATES_PER_EPOCH))
+
+
+def _epochs(task: Task, habits: Habits) -> Bounds:
+    return Bounds(habits.epochs.low, min(habits.epochs.high, MOST_EPOCHS[task]))
+
+
+def _updates(task: Task, epoch: Epoch, per_epoch: int, habits: Habits) -> int:
+    n_updates = _epochs(task, habits).clamp(habits.tokens / epoch.n_tokens) * per_epoch
+    return max(n_updates, min(FEWEST_UPDATES[task], EPOCHS_AT_MOST * per_epoch))
+
+
+def _warmup(config: TrainConfig, n_updates: int) -> int:
+    """A tenth of the run, but not so few that the highest rate by noam is too high for a model of this width."""
+    return Bounds(_least_warmup(config), WARMUP).clamp(_round(n_updates / 10))
+
+
+def _least_warmup(config: TrainConfig) -> int:
+    return min(WARMUP, 4 * config.model.d_model)
+
+
+def _round(value: float) -> int:
+    """To two digits."""
+    unit = int(10 ** max(0, len(str(int(value))) - 2))
+    return max(1, round(value / unit) * unit)
+
+
+@dataclass(frozen=True)
+class Oddity:
+    """What nobody wants of a plan: the check that finds it, what is odd, and what to do."""
+
+    check: str
+    what: str
+    todo: str
+
+
+def oddities(config: TrainConfig, epoch: Epoch) -> Iterator[Oddity]:
+    """Of a plan with all its numbers."""
+    train, warmup = config.train, config.schedule.warmup_steps
+    n_updates, per_epoch = updates(train, epoch), epoch.updates(train.tokens_per_update)
+    if warmup >= n_updates:
+        what = (
+            f"schedule.warmup_steps={warmup}: the run ends after {n_updates:,} updates, while the learning rate rises"
+        )
+        yield Oddity("warmup", what, "Lower schedule.warmup_steps, or raise train.max_steps")
+    if n_updates > MANY_EPOCHS * per_epoch:
+        what = f"{n_updates:,} updates are {n_updates / per_epoch:,.0f} epochs of {per_epoch:,} updates"
+        yield Oddity("epochs", what, "Set train.max_epochs: a model knows a corpus by heart long before")
+    if n_updates < per_epoch:
+        what = f"{n_updates:,} updates are {n_updates / per_epoch:.1g} of an epoch of {per_epoch:,} updates"
+        yield Oddity("epochs", what, "Raise train.max_steps or train.max_epochs: some of the text is never seen")
+    if train.eval_every > n_updates:
+        what = f"train.eval_every={train.eval_every}: the run ends after {n_updates:,} updates, with its only dev score"
+        yield Oddity("eval_every", what, f"Set train.eval_every={max(1, _round(n_updates / EVALUATIONS))}")
+    n_evaluations = -(-n_updates // train.eval_every)
+    if train.patience is not None and n_evaluations <= train.patience:
+        what = f"train.patience={train.patience}: never ends this run, which evaluates {n_evaluations} times"
+        yield Oddity("patience", what, "Lower train.patience or train.eval_every")
+    if train.tokens_per_update > epoch.n_tokens:
+        what = f"train.tokens_per_update={train.tokens_per_update}: the corpus has {epoch.n_tokens:,} tokens in all"
+        yield Oddity("update", what, "Lower train.tokens_per_update")
