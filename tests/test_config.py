@@ -13,6 +13,7 @@ from transformer_cli.config import (
     choices_of,
     config_dir,
     from_plain,
+    hydra_arguments,
     load_config,
     to_plain,
     to_yaml,
@@ -389,3 +390,105 @@ def test_every_key_is_read_somewhere() -> None:
             name = key.rsplit(".", 1)[-1]
             read = f".{name}" in code or schema.count(f".{name}") > schema.count(f'".{name}')
             assert read, f"{command}: nothing reads {key}"
+
+
+# Recipes, and the files of --config-dir
+
+
+OWN_DATA = "name: mine\nsource_lang: en\ntarget_lang: de\ntrain: [a.en, a.de]\n"
+
+
+def own_files(folder: Path, **texts: str) -> Path:
+    """A user's config folder: group__name → text."""
+    for name, text in texts.items():
+        file = folder / f"{name.replace('__', '/')}.yaml"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("text", "model", "expected"),
+    [
+        (OWN_DATA, "transformer", "files"),
+        (f"task: classification\n{OWN_DATA}", "classifier", "labels"),
+        (f"task: language_model\n{OWN_DATA}", "decoder", "text"),
+        ("defaults:\n  - text\nname: mine\ntrain: a.txt\n", "decoder", "text"),
+    ],
+)
+@pytest.mark.parametrize("command", ["train", "doctor", "prepare"])
+def test_a_corpus_of_one_s_own_takes_the_recipe_of_its_task(
+    tmp_path: Path, text: str, model: str, expected: str, command: str
+) -> None:
+    folder = own_files(tmp_path, data__mine=text)
+    config = load_config(command, ["data=mine"], user_dir=folder)
+    assert config.model.name == model
+    named = load_config(command, ["data=mine", f"recipe={expected}"], user_dir=folder)
+    assert to_plain(config) == to_plain(named)
+    without = load_config(
+        command, ["data=mine", "recipe=null", f"model.name={model}", "train.best_metric=nll"], user_dir=folder
+    )
+    assert (without.train.tokens_per_update, without.train.max_steps) == (25_000, 100_000)
+
+
+def test_a_recipe_of_the_corpus_s_own_name_comes_first(tmp_path: Path) -> None:
+    recipe = "# @package _global_\ntrain:\n  max_steps: 7\n"
+    folder = own_files(tmp_path, data__mine=OWN_DATA, recipe__mine=recipe)
+    assert load_config("train", ["data=mine"], user_dir=folder).train.max_steps == 7
+
+
+def test_one_s_own_experiment_leaves_the_recipe_to_its_corpus(tmp_path: Path) -> None:
+    experiment = "# @package _global_\ndefaults:\n  - override /data: mine\ntrain:\n  max_steps: 7\n"
+    folder = own_files(tmp_path, data__mine=OWN_DATA, experiment__mine=experiment)
+    train = load_config("train", ["experiment=mine"], user_dir=folder).train
+    assert (train.max_steps, train.tokens_per_update) == (7, "auto")
+
+
+def test_named_corpora_follow_their_size_but_the_paper_s_follow_the_paper() -> None:
+    for corpus in ("multi30k_en_fr", "iwslt14_de_en"):
+        assert load_config("train", [f"data={corpus}"]).train.tokens_per_update == "auto"
+        assert load_config("bench", [f"data={corpus}", "subject=train"]).train.tokens_per_update == 25_000
+    for corpus in ("wmt14_en_de", "wmt14_en_fr"):
+        train = load_config("train", [f"data={corpus}"]).train
+        assert (train.tokens_per_update, train.max_steps, train.patience) == (25_000, 100_000, None)
+
+
+def test_no_experiment_leaves_a_number_open() -> None:
+    for experiment in choices_of("experiment"):
+        config = load_config("train", [f"experiment={experiment}"])
+        numbers = [config.train.tokens_per_update, config.train.max_steps, config.train.eval_every]
+        assert all(isinstance(number, int) for number in [*numbers, config.schedule.warmup_steps])
+
+
+def test_a_sweep_over_corpora_with_different_recipes_says_so(tmp_path: Path) -> None:
+    folder = own_files(tmp_path, data__mine=OWN_DATA)
+    with pytest.raises(ConfigError, match=r"data=mine,trec: these take different recipes\. Name one with recipe="):
+        hydra_arguments("train", ["data=mine,trec"], folder)
+    assert "recipe=files" in hydra_arguments("train", ["data=mine,multi30k_en_de"], folder)
+
+
+@pytest.mark.parametrize(
+    "broken", ["a: [1,\n", "a: 1\na: 2\n", "a: &x [1]\nb: *x\n", "x: {_target_: os.system}\n", "#" * 1_000_001]
+)
+def test_only_what_is_chosen_is_read_and_that_is_read_strictly(tmp_path: Path, broken: str) -> None:
+    chosen = "# @package _global_\ndefaults:\n  - override /model: mine\n"
+    folder = own_files(tmp_path, data__mine=OWN_DATA, data__broken=broken, model__mine=broken, experiment__mine=chosen)
+    assert load_config("train", ["data=mine"], user_dir=folder).data.name == "mine"
+    assert "broken.yaml:" in refusal("train", "data=broken", user_dir=folder)
+    assert "broken.yaml:" in refusal("prepare", "data=broken", user_dir=folder)
+    assert "model/mine.yaml:" in refusal(
+        "train", "experiment=mine", user_dir=folder
+    )  # which is named in what is chosen
+    own_files(tmp_path, recipe__mine=broken)
+    assert "recipe/mine.yaml:" in refusal("train", "data=mine", user_dir=folder)
+    with pytest.raises(ConfigError, match=r"broken\.yaml:"):  # in a sweep, too
+        hydra_arguments("train", ["data=mine,broken"], folder)
+
+
+def test_a_file_that_would_be_ignored_for_one_of_ours_is_refused(tmp_path: Path) -> None:
+    folder = own_files(tmp_path, model__small="d_model: 64\nn_heads: 4\n")
+    assert load_config("train", user_dir=folder).model.preset == "tiny"
+    assert "small.yaml: tfm has a model of this name" in refusal("train", "model=small", user_dir=folder)
+    ours = (config_dir() / "model" / "small.yaml").read_text(encoding="utf-8")
+    own_files(tmp_path, model__small=ours)
+    assert load_config("train", ["model=small"], user_dir=folder).model.preset == "small"

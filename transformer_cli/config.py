@@ -4,6 +4,7 @@ Hydra composes and nothing more: no `_target_`, no `instantiate`, no DictConfig 
 """
 
 import dataclasses
+import os
 import re
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -55,6 +56,11 @@ SCHEMAS: dict[str, type] = {
     "export": ExportConfig,
     "attention": AttentionConfig,
 }
+# Recipes for a task, whose numbers follow from the corpus; which commands take them where a corpus has no recipe of its
+# own name; and which corpora are trained as the schema says instead.
+RECIPE_OF = {"translation": "files", "classification": "labels", "language_model": "text"}
+WITH_RECIPE_BY_TASK = ("train", "doctor", "prepare")
+TRAINED_AS_IN_THE_PAPER = ("wmt14_en_de", "wmt14_en_fr")
 MAX_YAML_BYTES = 1_000_000
 RENAMED_SETTINGS = {"max_batch_cells": "tokens_per_batch"}  # of `train`, in files that older versions wrote
 
@@ -88,7 +94,7 @@ def load_config(
     """The config of `command`, as an instance of its schema dataclass.
 
     `overrides` are Hydra's (`model=big`, `train.max_steps=10`); `flags` maps keys to values and wins over them.
-    `user_dir` is a folder whose YAML files are found before ours. Raises ConfigError.
+    `user_dir` is a folder whose YAML files are choices beside ours. Raises ConfigError.
     """
     for text in overrides:
         if text.lstrip("+~").startswith("hydra"):
@@ -108,13 +114,15 @@ def load_config(
 
 
 def hydra_arguments(command: str, overrides: Sequence[str], user_dir: Path | None) -> list[str]:
-    """`overrides`, looked at, with the user's folder; Hydra then knows our schemas. Raises ConfigError."""
-    if user_dir is not None:
-        check_yaml_folder(user_dir)
+    """`overrides`, looked at, with the user's folder and a recipe; Hydra then knows our schemas. Raises ConfigError."""
+    if user_dir is not None and not user_dir.is_dir():
+        raise ConfigError(f"{user_dir}: no such folder. Give --config-dir a folder with YAML files")
     check_overrides(command, overrides, user_dir)
+    if user_dir is not None:
+        _files_of([pair for pairs in _choices(command, overrides).values() for pair in pairs], user_dir)
     register_schemas()
     # Not as_uri(): Hydra does not decode the %20 of a blank.
-    kept = [text for text in map(_without_null, overrides) if text]
+    kept = [*(text for text in map(_without_null, overrides) if text), *_recipe_by_task(command, overrides, user_dir)]
     search_path = [f"hydra.searchpath=[{quoted_for_hydra(f'file://{user_dir.resolve()}')}]"] if user_dir else []
     return [*search_path, *kept]
 
@@ -127,6 +135,95 @@ def _without_null(text: str) -> str:
         if value == "null" and "." not in group and (config_dir() / group).is_dir()
         else text
     )
+
+
+Choice = tuple[str, str]  # a group, and the file that is chosen of it
+
+
+def _choices(command: str, overrides: Sequence[str]) -> dict[str, list[Choice]]:
+    """What is chosen of each group of a command: one file, none, or those of a sweep."""
+    names: dict[str, list[Any]] = {group: [choice] for group, choice in _defaults_of(command).items()}
+    for override in map(parse_override, overrides):
+        if override.key_or_group in names:
+            value: Any = override.value()
+            names[override.key_or_group] = list(value.list) if hasattr(value, "list") else [value]
+    return {group: [(group, str(name)) for name in found if name is not None] for group, found in names.items()}
+
+
+def _files_of(choices: Sequence[Choice], user_dir: Path | None) -> dict[Choice, Any]:
+    """The content of the files that are chosen, of those that they name, and of the recipes of corpora among them.
+
+    The user's are read strictly, and no other file of `user_dir` is. Raises ConfigError naming file and line.
+    """
+    found: dict[Choice, Any] = {}
+    waiting = list(choices)
+    while waiting:
+        group, name = choice = waiting.pop()
+        ours = config_dir() / group / f"{name}.yaml"
+        theirs = user_dir / group / f"{name}.yaml" if user_dir is not None else None
+        is_theirs = theirs is not None and os.path.lexists(theirs)
+        if choice in found or "${" in name or not (is_theirs or ours.is_file()):
+            continue
+        found[choice] = content = read_yaml(theirs if theirs is not None and is_theirs else ours)
+        if theirs is not None and is_theirs:
+            _check_values(content, theirs)
+            if ours.is_file() and content != read_yaml(ours):
+                raise ConfigError(f"{theirs}: tfm has a {group} of this name, which is the one chosen. Rename the file")
+        waiting += [("recipe", name)] if group == "data" else []
+        waiting += _named_in(content, group)
+    return found
+
+
+def _named_in(content: Any, group: str) -> list[Choice]:
+    """The files that the defaults list of a file of `group` names."""
+    named: list[Choice] = []
+    listed = content.get("defaults") if isinstance(content, dict) else None
+    for entry in listed if isinstance(listed, list) else []:
+        for key, value in entry.items() if isinstance(entry, dict) else [("", entry)]:
+            key = str(key).removeprefix("override ").removeprefix("optional ")
+            for name in value if isinstance(value, list) else [value]:
+                path = f"{key.split('@')[0]}/{str(name).split('@')[0]}".removesuffix(".yaml").lstrip()
+                folder, _, file = (path[1:] if not key else path).rpartition("/")
+                named += [(folder.strip("/"), file)] if folder.startswith("/") else []
+                named += [(f"{group}/{folder}".rstrip("/"), file), (folder, file)] if not folder.startswith("/") else []
+    return named
+
+
+def _recipe_by_task(command: str, overrides: Sequence[str], user_dir: Path | None) -> list[str]:
+    """`recipe=…` for a corpus that has no recipe of its own name: the one for text of its task.
+
+    Not where a recipe is named, where an experiment of ours chooses the corpus, nor for the paper's corpora. Raises
+    ConfigError for a sweep over corpora with different recipes.
+    """
+    given = [text.lstrip("+~").partition("=")[0] for text in overrides]
+    if command not in WITH_RECIPE_BY_TASK or "recipe" in given:
+        return []
+    choices = _choices(command, overrides)
+    corpora = [name for _, name in choices["data"]]
+    for (group, name), content in _files_of(choices["experiment"], user_dir).items():
+        named = (
+            [corpus for kind, corpus in _named_in(content, group) if kind == "data"] if group == "experiment" else []
+        )
+        if named and (config_dir() / group / f"{name}.yaml").is_file():
+            return []
+        corpora = named if named and "data" not in given else corpora
+    recipes = {_recipe_of(name, overrides, user_dir) for name in corpora}
+    if len(recipes) > 1:
+        raise ConfigError(
+            f"data={','.join(corpora)}: these take different recipes. Name one with recipe=, or start them one by one"
+        )
+    return [f"recipe={recipe}" for recipe in recipes if recipe is not None]
+
+
+def _recipe_of(corpus: str, overrides: Sequence[str], user_dir: Path | None) -> str | None:
+    """The recipe for the task of a corpus; None where its name says which, or says that it is the paper's."""
+    folders = [folder for folder in (config_dir(), user_dir) if folder is not None]
+    if corpus in TRAINED_AS_IN_THE_PAPER or corpus in choices_of("recipe", [folder / "recipe" for folder in folders]):
+        return None
+    contents = _files_of([("data", corpus)], user_dir).values()
+    told = [content["task"] for content in contents if isinstance(content, dict) and "task" in content]
+    told = [text.partition("=")[2] for text in overrides if text.startswith("data.task=")] or told
+    return RECIPE_OF.get(told[0] if told else "", "files")
 
 
 def to_schema(config: DictConfig, schema: type, *, flags: Mapping[str, Any] | None = None) -> Any:
@@ -428,14 +525,6 @@ class _StrictLoader(yaml.SafeLoader):
 
 def _refuse_yaml(mark: Any, what: str) -> NoReturn:
     raise ConfigError(f"{mark.name}:{mark.line + 1}: {what}")
-
-
-def check_yaml_folder(folder: Path) -> None:
-    """Read every YAML file below `folder` strictly. Raises ConfigError naming file and line."""
-    if not folder.is_dir():
-        raise ConfigError(f"{folder}: no such folder. Give --config-dir a folder with YAML files")
-    for path in sorted(folder.rglob("*.yaml")):
-        _check_values(read_yaml(path), path)
 
 
 def read_yaml(path: Path) -> Any:
