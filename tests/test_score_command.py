@@ -90,7 +90,7 @@ def test_what_translate_prints_as_score_is_what_score_says_of_it(tmp_path: Path,
     ran = run(["translate", *options, "--n-best", "4"], tmp_path, stdin="".join(f"{s}\n" for s in sources).encode())
     assert ran.code == 0, ran.err
     rows = [line.split(" ||| ") for line in ran.out.decode().split("\n")[:-1]]
-    pairs = "".join(f"{sources[int(number)]}\t{text}\n" for number, text, _ in rows)
+    pairs = "".join(f"{sources[int(number) - 1]}\t{text}\n" for number, text, _ in rows)
     found = records(run(["score", *options, "--json"], tmp_path, stdin=pairs.encode()))
     assert len(found) == len(rows) == 48
     scores = [(record["score"], float(said)) for record, (_, _, said) in zip(found, rows, strict=True)]
