@@ -42,6 +42,8 @@ def arm() -> None:
 
     def watch(event: str, arguments: tuple[Any, ...]) -> None:
         forbidden = event in FORBIDDEN or (event.startswith(("socket.", "ctypes.")) and event not in ALLOWED)
+        if event in ("os.chmod", "os.chown") and isinstance(arguments[0], int):
+            forbidden = False  # of a file that this process has opened, which is judged below
         if event == "open" and isinstance(arguments[2], int) and arguments[2] & WRITES:
             path = os.fsdecode(arguments[0]) if isinstance(arguments[0], str | bytes | os.PathLike) else here
             path = os.path.realpath(os.path.join(here, path))

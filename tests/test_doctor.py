@@ -184,12 +184,19 @@ def test_letters_of_other_languages_are_not_taken_for_damage(sound: str) -> None
     assert not text_checks._DAMAGE.search(sound)
 
 
-def test_characters_that_the_vocabulary_lacks_are_named(pairs: Pairs, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("has_bytes", "named"), [("false", "tokens are unknown"), ("true", "tokens are bytes of characters")]
+)
+def test_characters_that_the_vocabulary_lacks_are_named(
+    pairs: Pairs, tmp_path: Path, has_bytes: str, named: str
+) -> None:
     dev = [(f"{source} Ω", target) for source, target in pairs[2500:2700]]
-    report = examined(tmp_path, train=pairs[:2500], dev=dev, test=pairs[2800:])
-    finding = only(report)
+    arguments = write(tmp_path, train=pairs[:2500], dev=dev, test=pairs[2800:])
+    more = [f"data.tokenizer.byte_fallback={has_bytes}", "data.tokenizer.vocab_size=600"]
+    report = report_on(load_config("doctor", [*arguments, *more]))
+    (finding,) = (finding for finding in bad(report) if "pieces never seen" not in finding.what)
     assert finding.where == "data.dev"
-    assert "source tokens unknown" in finding.what
+    assert f"source {named}" in finding.what
     assert "U+03A9 Ω" in finding.what
     assert report.figures["vocabulary"]["data.dev"]["source"]["unknown_rate"] > 0.01
 

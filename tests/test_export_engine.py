@@ -138,8 +138,8 @@ def test_a_device_that_fails_is_told_without_blaming_the_model(tmp_path: Path) -
             return [self]
 
         def result(self) -> None:
-            raise RuntimeError("CUDA failed with error out of memory")
+            raise RuntimeError("CUDA failed with error unspecified launch failure")
 
     theirs.engine = Engine()  # type: ignore[attr-defined]
-    with pytest.raises(EnvironmentFault, match=r"out: CTranslate2 failed .*out of memory.* Lower decode\.batch_tokens"):
+    with pytest.raises(EnvironmentFault, match=r"out: CTranslate2 failed .*launch failure.* Add --device cpu"):
         theirs.translate(["the cat ."])

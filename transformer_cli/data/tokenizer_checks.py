@@ -113,12 +113,16 @@ def _check_split(key: str, text: ParallelText, prepared: Prepared, config: Train
 
 def _check_unknown(side: _Side, section: Section) -> Iterator[str]:
     n_tokens = sum(map(len, side.sentences))
-    n_unknown = sum(ids.count(side.tokenizer.unk_id) for ids in side.sentences)
+    unknown_ids = side.tokenizer.unknown_ids
+    n_unknown = sum(token in unknown_ids for ids in side.sentences for token in ids)
     rate = n_unknown / max(1, n_tokens)
     side.figures["unknown_rate"] = rate
     if rate > MANY_UNKNOWN and n_unknown > 2:
-        what = f"{n_unknown:,} of {n_tokens:,} {side.name} tokens unknown ({percent(rate)})"
-        todo = "Set data.tokenizer.byte_fallback=true, or check that the text is in the language of training"
+        has_bytes = len(unknown_ids) > 1
+        named = "bytes of characters that the vocabulary does not have" if has_bytes else "unknown"
+        what = f"{n_unknown:,} of {n_tokens:,} {side.name} tokens are {named} ({percent(rate)})"
+        spell = "" if has_bytes else "Set data.tokenizer.byte_fallback=true, or c"
+        todo = f"{spell or 'C'}heck that the text is in the language of training"
         section.warn(side.key, f"{what}, as {_unknown_characters(side)}", todo)
     else:
         yield f"{n_unknown:,} of {n_tokens:,} {side.name} tokens unknown"
@@ -126,12 +130,13 @@ def _check_unknown(side: _Side, section: Section) -> Iterator[str]:
 
 def _unknown_characters(side: _Side) -> str:
     """The characters that the vocabulary has not, most frequent first."""
-    unk_id = side.tokenizer.unk_id
-    with_unknown = (line for line, ids in zip(side.lines, side.sentences, strict=True) if unk_id in ids)
+    unknown_ids = side.tokenizer.unknown_ids
+    with_unknown = (
+        line for line, ids in zip(side.lines, side.sentences, strict=True) if not unknown_ids.isdisjoint(ids)
+    )
     frequent = [character for character, _ in Counter("".join(map(normalize, with_unknown))).most_common()]
-    unknown = [
-        character for character, ids in zip(frequent, side.tokenizer.encode(frequent), strict=True) if unk_id in ids
-    ]
+    encoded = zip(frequent, side.tokenizer.encode(frequent), strict=True)
+    unknown = [character for character, ids in encoded if not unknown_ids.isdisjoint(ids)]
     return listed(
         f"U+{ord(character):04X}{f' {character}' if character.isprintable() else ''}" for character in unknown
     )

@@ -223,7 +223,7 @@ def faults_of(directory: Path) -> Iterator[None]:
     except RuntimeError as error:  # of the device
         raise EnvironmentFault(
             f"{directory}: CTranslate2 failed while it translated ({quoted(str(error))})."
-            " Lower decode.batch_tokens, or add --device cpu"
+            " Add --device cpu, or look at the device"
         ) from error
 
 
