@@ -243,7 +243,7 @@ def rough_model(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, *, error:
 
 @pytest.mark.parametrize("options", [GREEDY, BEAM, {"n_best": 1}], ids=["greedy", "n-best", "beam"])
 def test_D8_close_calls_are_made_alone(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    tokenizer, lines = toy_tokenizer(), sentences(60, seed=8)
+    tokenizer, lines = toy_tokenizer(), sentences(60, seed=9)
     model = rough_model(tokenizer, monkeypatch, error=search.CLOSE / 1000)
     translator = translator_of(tokenizer, model=model, **options, **ROOM)
 

@@ -510,7 +510,7 @@ def test_a_program_reads_one_object_for_each_line(folder: Path) -> None:
     assert [len(record["alternatives"]) for record in records] == [1, 0, 1, 1]
     text = run([*command[:-3], "--n-best", "2"], folder, stdin=stdin).out.decode().split("\n")
     told = [
-        f"{record['line'] - 1} ||| {one['translation']} ||| {one['score']:.4f}"
+        f"{record['line']} ||| {one['translation']} ||| {one['score']:.4f}"
         for record in records
         for one in (record, *record["alternatives"])
     ]

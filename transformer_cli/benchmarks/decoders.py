@@ -278,6 +278,7 @@ class CTranslate2(Engine):
                 max_input_length=0,
                 min_decoding_length=0,
                 max_decoding_length=longest + self.extra,
+                disable_unk=True,  # as ours
                 asynchronous=True,
             )
         pieces = {i: one.result().hypotheses[0] for i, one in zip(order, given, strict=True)}

@@ -20,8 +20,9 @@ _JOINS = "\u200d\ufe0e\ufe0f"  # not printable by themselves, and needed within 
 def unknown_characters(line: str, ids: Sequence[int], tokenizer: Tokenizer) -> tuple[str, ...]:
     """The characters of `line`, which was encoded as `ids`, that are no pieces of the vocabulary: each once, in order.
 
-    White space, control characters and what only formats (joiners, soft hyphens, variation selectors) say nothing that
-    a translation could lose, and do not count. An emoji of several code points is one character.
+    White space, control characters, what only formats (joiners, soft hyphens, variation selectors) and U+FFFD, which
+    stands for text that was lost before, say nothing that a translation could lose, and do not count. An emoji of
+    several code points is one character.
     """
     if tokenizer.unknown_ids.isdisjoint(ids):
         return ()
@@ -37,7 +38,7 @@ def unknown_characters(line: str, ids: Sequence[int], tokenizer: Tokenizer) -> t
 
 def _visible(character: str) -> str:
     text = _SELECTOR.sub("", character)
-    return "".join(c for c in text if unicodedata.category(c) not in ("Cc", "Cf", "Zs"))
+    return "".join(c for c in text if unicodedata.category(c) not in ("Cc", "Cf", "Zs") and c != "\ufffd")
 
 
 class UnknownCounter:
