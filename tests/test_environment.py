@@ -154,7 +154,7 @@ def test_B4_a_full_disk_behind_stdout_is_one_line(folder: Path) -> None:
     before = tree(folder)
     for arguments in (["--help"], ["train", "--cfg"], ["completion", "bash"], EVALUATE, ["translate", *MODEL]):
         ran = run(arguments, folder, stdin=b"a b\n", stdout="/dev/full")
-        error_line(ran, code=5, says=["standard output: No space left on device"])
+        error_line(ran, code=5, says=["standard output: No space left on device"], working=arguments is EVALUATE)
     untouched(before, folder, new=["hypotheses"])
 
 
@@ -223,7 +223,7 @@ def test_B7_too_few_open_files_are_one_line_wherever_they_run_out(folder: Path) 
         (["translate", "--checkpoint", "x" * 300], 5),
         (["translate", *MODEL, "--input", "x" * 300], 5),
         (["translate", *MODEL, "--input", "text", "--output", "x" * 300], 5),
-        ([*EVALUATE, "--save", "x" * 300], 5),
+        ([*EVALUATE[:-1], "x" * 300], 5),
         (["train", "--config-dir", "x" * 300], 5),
     ],
     ids=["runs", "cache", "corpus", "checkpoint", "input", "output", "hypotheses", "configs"],
