@@ -56,7 +56,9 @@ COLUMNS = 6  # of a wide matrix that are printed
 CPU = torch.device("cpu")
 
 # What is trained, by the name of the run. The model of the walk is the usual tiny one at half its width.
+WHOLE_WORDS = "data.tokenizer.byte_fallback=false"  # a vocabulary without 256 bytes has more words in one piece
 SMALL = [
+    WHOLE_WORDS,
     "model.d_model=64",
     "model.d_ff=256",
     "train.tokens_per_update=1024",
@@ -421,7 +423,7 @@ def untrained(config: ModelConfig, tokenizers: Tokenizers) -> Transformer:
 
 def unscaled(n_updates: int = 150, every: int = 50, d_model: int = 128) -> Iterator[str]:
     """One head of all the width, trained as usual, and with queries so much longer that nothing divides the scores."""
-    sizes = [f"model.d_model={d_model}", "model.d_ff=256", "model.n_heads=1"]
+    sizes = [WHOLE_WORDS, f"model.d_model={d_model}", "model.d_ff=256", "model.n_heads=1"]
     config = load_config("train", [*sizes, "train.tokens_per_update=1024", "train.tokens_per_batch=1024"])
     prepared = prepare(config.data)
     schedule = build_schedule(config.schedule, d_model=d_model, max_steps=config.train.max_steps)

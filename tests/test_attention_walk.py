@@ -38,10 +38,9 @@ def script() -> ModuleType:
 
 
 @pytest.fixture(scope="module")
-def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> Tokenizers:
-    return prepare(
-        load_config("prepare", ["data=demo_en_fr", f"data.cache={tmp_path_factory.mktemp('data')}"]).data
-    ).tokenizers
+def tokenizers(script: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Tokenizers:
+    cache = f"data.cache={tmp_path_factory.mktemp('data')}"
+    return prepare(load_config("train", [script.WHOLE_WORDS, cache]).data).tokenizers
 
 
 @pytest.fixture(scope="module")

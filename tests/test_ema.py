@@ -153,7 +153,7 @@ def test_a_run_that_had_none_begins_with_the_weights_of_its_checkpoint(
     found = []
     with monkeypatch.context() as patch:
         patch.setattr(loop.Run, "learn", lambda self: found.append(self.learner.ema.weights()))
-        patch.setattr(loop.FirstRun, "ship", lambda self: None)
+        patch.setattr(loop.FirstRun, "ship", lambda self: loop.TrainResult(tmp_path, 0.0, 8))
         run(tmp_path, config(max_steps=8, ema=0.9))
     weights = CheckpointStore(tmp_path).load_model(6).weights
     assert all(torch.equal(found[0][name], weights[name]) for name in weights)
