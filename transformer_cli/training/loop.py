@@ -395,7 +395,8 @@ class FirstRun(Run):
         if not self.saver.has_memory and not self.learner.is_sharded:
             self.saver.reserve(self.learner.model.state_dict(), self.learner.remembered())
         self.recorder.advance(self.progress.n_tokens - n_tokens)
-        if self.recorder.is_silent():
+        settings = self.config.train
+        if self.recorder.is_silent() and not self.progress.is_due(settings.log_every, settings):
             means = self.interval.means()  # waits for the device, which is why it is not asked more often
             self.recorder.tell(self.progress.step, None if means is None else means["loss"])
 
