@@ -24,7 +24,7 @@ from transformer_cli import logs
 from transformer_cli.config import compose as configs
 from transformer_cli.environment import concealed
 from transformer_cli.errors import ConfigError, ElsewhereError, EnvironmentFault, Stopped, printable, quoted
-from transformer_cli.files import faults, make_folder, write_whole
+from transformer_cli.files import make_folder, wrap_os_errors, write_whole
 from transformer_cli.sweeps import RECORD_FILE, RESULTS_FILE, SweepRun, as_json, read_records, run_name, table, value_of
 
 if TYPE_CHECKING:  # imports torch
@@ -172,7 +172,7 @@ def _sweep_folder(chosen: str | None) -> Iterator[Path]:
         yield folder
         return
     when = Path.cwd() / "multirun" / time.strftime("%Y-%m-%d_%H-%M-%S")
-    with faults(when, "make the folder of the sweep"):
+    with wrap_os_errors(when, "make the folder of the sweep"):
         make_folder(when.parent)
         for n in count(1):
             folder = when if n == 1 else when.with_name(f"{when.name}-{n}")
@@ -218,7 +218,7 @@ def _under_hydra(sweep: Sweep, arguments: Sequence[str]) -> BaseException | None
 def _report(runs: Sequence[SweepRun], folder: Path) -> None:
     file = folder / RESULTS_FILE
     print(f"\n{table(runs)}", flush=True)
-    with faults(file, "save the table"):
+    with wrap_os_errors(file, "save the table"):
         write_whole(file, (as_json(runs) + "\n").encode())
     logs.LOGGER.info("the same as JSON: %s", os.path.relpath(file))
 

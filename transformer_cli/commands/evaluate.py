@@ -34,7 +34,7 @@ from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.evaluation.metrics import Score, check_line_counts
 from transformer_cli.evaluation.tokenization import Tokenization, tokenization, tokenizer_in
 from transformer_cli.evaluation.translation import translation_report
-from transformer_cli.files import faults, meant, write_whole
+from transformer_cli.files import resolve_link, wrap_os_errors, write_whole
 from transformer_cli.interop.exported import Exported, chosen_engine, locate_export
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
@@ -204,8 +204,8 @@ def save(lines: Sequence[str], file: Path | None, doing: str, *, may_replace: bo
     """
     if file is None:
         return
-    with faults(file, doing):
-        write_whole(meant(file), "".join(f"{line}\n" for line in lines).encode(), replace=may_replace)
+    with wrap_os_errors(file, doing):
+        write_whole(resolve_link(file), "".join(f"{line}\n" for line in lines).encode(), replace=may_replace)
 
 
 def default_file(paths: Sequence[Path], models: Sequence[Scored], test: TestSet, search: str = "") -> Path | None:

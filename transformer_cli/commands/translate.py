@@ -32,7 +32,7 @@ from transformer_cli.decoding.terminology import read_terms
 from transformer_cli.decoding.training_text import training_text
 from transformer_cli.decoding.translator import Translated, Translator, Wishes, written_ids
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault, quoted
-from transformer_cli.files import Output, meant, remove_leftovers, writing_whole
+from transformer_cli.files import Output, remove_leftovers, resolve_link, writing_whole
 from transformer_cli.interop.exported import Exported, chosen_engine, locate_export
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
@@ -153,7 +153,7 @@ def check_output(output: Path, flag: str, inputs: Mapping[str, str | None], *, o
         raise ConfigError(f"{output}: not a plain file. Choose another {flag}")
     if output.exists() and not overwrite:
         raise ConfigError(f"{output}: exists already. Add --overwrite, or choose another {flag}")
-    folder = meant(output).parent
+    folder = resolve_link(output).parent
     if not folder.is_dir():
         raise EnvironmentFault(f"{folder}: no such folder. Create it, or choose another {flag}")
     if not os.access(folder, os.W_OK):
@@ -196,7 +196,7 @@ def open_output(path: str | None, *, replace: bool) -> Iterator[BinaryIO | Outpu
             raise EnvironmentFault("standard output: closed. Open it, or name a file with --output")
         yield sys.stdout.buffer
         return
-    output = meant(Path(path))
+    output = resolve_link(Path(path))
     remove_leftovers(output)
     with writing_whole(output, replace=replace) as file:
         yield file

@@ -227,7 +227,7 @@ def _recipe_of(corpus: str, overrides: Sequence[str], user_dir: Path | None) -> 
 def to_schema(config: DictConfig, schema: type, *, flags: Mapping[str, Any] | None = None) -> Any:
     """`config` as an instance of `schema`, every key checked; `flags` win over it. Raises ConfigError."""
     try:
-        _refuse_strangers(config, schema, root=schema)
+        _refuse_unknown_keys(config, schema, root=schema)
         _resolve(config)
         for key, value in (flags or {}).items():
             OmegaConf.update(config, key, _literal(value))
@@ -257,7 +257,7 @@ def from_plain(schema: type, plain: Mapping[str, Any]) -> Any:
     try:
         _refuse_interpolations(plain, "")
         config = OmegaConf.create(_literal(_renamed(plain)))
-        _refuse_strangers(config, schema, root=schema)
+        _refuse_unknown_keys(config, schema, root=schema)
         return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), config))
     except OmegaConfBaseException as error:
         raise as_config_error(error, schema) from error
@@ -400,7 +400,7 @@ def all_keys(schema: type, prefix: str = "") -> list[str]:
     return keys
 
 
-def _refuse_strangers(config: Any, schema: type, *, root: type, prefix: str = "") -> None:
+def _refuse_unknown_keys(config: Any, schema: type, *, root: type, prefix: str = "") -> None:
     """Refuse keys that are no field: `+model.d_modle=3` gets past Hydra even on a typed node."""
     if not isinstance(config, DictConfig) or config._is_none() or config._is_interpolation():
         return
@@ -409,7 +409,7 @@ def _refuse_strangers(config: Any, schema: type, *, root: type, prefix: str = ""
         _check_key(prefix + name, root, groups=())
         nested = children[name]
         if nested is not None:
-            _refuse_strangers(config._get_node(name), nested, root=root, prefix=f"{prefix}{name}.")
+            _refuse_unknown_keys(config._get_node(name), nested, root=root, prefix=f"{prefix}{name}.")
 
 
 def _resolve(config: DictConfig) -> None:
