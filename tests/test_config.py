@@ -7,20 +7,12 @@ import pytest
 import yaml
 
 from transformer_cli.config.commands import EvaluateConfig
-from transformer_cli.config.compose import (
-    SCHEMAS,
-    all_keys,
-    check_overrides,
-    choices_of,
-    config_dir,
-    from_plain,
-    hydra_arguments,
-    load_config,
-    to_plain,
-    to_yaml,
-)
+from transformer_cli.config.compose import from_plain, hydra_arguments, load_config, to_plain, to_yaml
 from transformer_cli.config.decode import SearchKind
+from transformer_cli.config.keys import SCHEMAS, all_keys
+from transformer_cli.config.overrides import check_overrides
 from transformer_cli.config.train import TrainConfig
+from transformer_cli.config.yaml_files import choices_of, config_dir
 from transformer_cli.environment import concealed, folder_named
 from transformer_cli.errors import ConfigError
 

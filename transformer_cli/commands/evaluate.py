@@ -20,9 +20,10 @@ from tqdm import tqdm
 from transformer_cli.commands.evaluate_file import TestSet, own_files, reference_files, show_scores, tokens_for
 from transformer_cli.commands.translate import check_output
 from transformer_cli.config.commands import Engine, EvaluateConfig
-from transformer_cli.config.compose import choices_of, load_config
+from transformer_cli.config.compose import load_config
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.decode import DecodeConfig, SearchKind
+from transformer_cli.config.yaml_files import choices_of
 from transformer_cli.data.corpus import ParallelText, input_files, load_text
 from transformer_cli.data.download import fetch
 from transformer_cli.data.prepare import prepare

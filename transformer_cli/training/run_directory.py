@@ -11,8 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from transformer_cli.config.compose import from_plain, read_yaml, to_plain, to_yaml
+from transformer_cli.config.compose import from_plain, to_plain, to_yaml
 from transformer_cli.config.train import ScheduleConfig, TrainConfig
+from transformer_cli.config.yaml_files import read_yaml
 from transformer_cli.errors import CheckpointError, ConfigError, LockedError
 from transformer_cli.files import locked, make_folder, wrap_os_errors, write_whole
 from transformer_cli.logs import LOGGER
