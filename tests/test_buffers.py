@@ -7,7 +7,16 @@ from hypothesis import strategies as st
 
 from transformer_cli.benchmarks.workload import random_sentences
 from transformer_cli.data.batching import Batch, BatchPlan, Run
-from transformer_cli.data.fixed_size import MOST_SIZES, NOBODY, Filled, Side, Sizes, chosen, constant_sizes, filled
+from transformer_cli.data.fixed_size import (
+    IGNORE_INDEX,
+    MOST_SIZES,
+    Filled,
+    Side,
+    Sizes,
+    chosen,
+    constant_sizes,
+    filled,
+)
 
 LONGEST = 40
 runs = st.lists(
@@ -44,7 +53,7 @@ def test_a_buffer_holds_the_batch_and_a_tail_of_whole_sentences(of: list[Run], l
         assert side.starts[-1] == len(tokens) == len(side.positions)  # every token is in a sentence
         assert max(lengths(side)) <= sizes.longest
         assert side.positions.tolist() == [n for length in lengths(side) for n in range(length)]
-    assert set(found.target_out_T[len(one.target_out_T) :].tolist()) <= {NOBODY}
+    assert set(found.target_out_T[len(one.target_out_T) :].tolist()) <= {IGNORE_INDEX}
     assert found.source_S.min() >= 0  # ids that an embedding has
     assert found.target_in_T.min() >= 0
     assert len(lengths(found.source)) == len(lengths(found.target)) == sizes.n_pairs

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transformer_cli.data import lines
+from transformer_cli.data import compression, lines
 from transformer_cli.data.lines import Lines, TextInput, read_chunks, read_lines, read_stream, split_lines
 from transformer_cli.errors import DataError, EnvironmentFault
 
@@ -209,7 +209,7 @@ def test_C15_junk_after_a_gzip_is_an_error_and_zero_padding_is_not(tmp_path: Pat
 
 
 def test_C15_a_gzip_bomb_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "MAX_UNPACKED_FREE_BYTES", 1 << 16)
+    monkeypatch.setattr(compression, "MAX_FREE_BYTES", 1 << 16)
     path = written(tmp_path, gzip.compress(b"\n" * (1 << 24)), "corpus.en.gz")
     with pytest.raises(DataError, match=r"over 100 to 1\. Text never packs so well"):
         read_lines(path)

@@ -11,15 +11,8 @@ import zlib
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from transformer_cli.data.lines import (
-    BLOCK_BYTES,
-    MAX_UNPACKED_FREE_BYTES,
-    MAX_UNPACKED_RATIO,
-    ByteSource,
-    Gunzip,
-    open_text,
-    shown,
-)
+from transformer_cli.data.compression import BombGuard, ByteSource, Gunzip
+from transformer_cli.data.lines import BLOCK_BYTES, open_text, shown
 from transformer_cli.errors import DataError, quoted
 
 SUFFIXES = (".tar", ".tar.gz", ".tgz", ".zip")
@@ -77,7 +70,7 @@ def _tar_members(path: Path, names: Collection[str]) -> Members:
                     stream = tar.extractfile(member) if member.isreg() and not member.issparse() else None
                     if stream is None:
                         raise DataError(f"{shown(path)}::{shown(name)}: is not a plain file. Name another member")
-                    yield name, _Member(stream, path, n_packed=member.size)
+                    yield name, _Member(stream, path, name, n_compressed=member.size)
             while source.read(BLOCK_BYTES):  # the checksum covers what follows the last member, too
                 pass
         except _DAMAGE as error:
@@ -97,7 +90,8 @@ def _zip_members(path: Path, names: Collection[str]) -> Members:
                 if fault := _zip_fault(info):
                     raise DataError(f"{shown(path)}::{shown(info.filename)}: {fault}. Name another member")
                 with archive.open(info) as stream:
-                    member = _Member(stream, path, n_packed=min(info.compress_size, path.stat().st_size))
+                    n_compressed = min(info.compress_size, path.stat().st_size)
+                    member = _Member(stream, path, info.filename, n_compressed=n_compressed)
                     yield info.filename, member
                     while member.read(BLOCK_BYTES):  # the checksum is compared at the end
                         pass
@@ -117,24 +111,17 @@ def _zip_fault(info: zipfile.ZipInfo) -> str:
 
 
 class _Member:
-    """The bytes of a member, with damage and bombs as DataError."""
+    """The bytes of a member; damage and decompression bombs raise DataError."""
 
-    def __init__(self, stream: ByteSource, archive: Path, *, n_packed: int) -> None:
+    def __init__(self, stream: ByteSource, archive: Path, name: str, *, n_compressed: int) -> None:
         self._stream, self._archive = stream, archive
-        self._left = max(MAX_UNPACKED_FREE_BYTES, MAX_UNPACKED_RATIO * n_packed)
+        self._guard = BombGuard(f"{shown(archive)}::{shown(name)}", n_compressed=n_compressed)
 
     def read(self, size: int, /) -> bytes:
         try:
-            data = self._stream.read(size)
+            return self._guard.count(self._stream.read(size))
         except _DAMAGE as error:
             raise _damaged(self._archive, error) from None
-        self._left -= len(data)
-        if self._left < 0:
-            ratio = f"over {MAX_UNPACKED_RATIO} to 1"
-            raise DataError(
-                f"{shown(self._archive)}: a member unpacks {ratio}. Text never packs so well: fetch another"
-            )
-        return data
 
 
 def _damaged(archive: Path, error: BaseException) -> DataError:

@@ -18,8 +18,9 @@ from typing import Literal
 
 from transformer_cli.config.data import DataConfig, OnBad, Task
 from transformer_cli.data import archive, demo
+from transformer_cli.data.compression import ByteSource
 from transformer_cli.data.download import downloads_folder
-from transformer_cli.data.lines import ByteSource, Lines, open_text, read_stream, shown
+from transformer_cli.data.lines import Lines, open_text, read_stream, shown
 from transformer_cli.data.tables import check_columns, has_tabs, is_table, row_reader
 from transformer_cli.environment import folder_named
 from transformer_cli.errors import ConfigError, DataError, quoted

@@ -19,7 +19,7 @@ from torch import Tensor
 from transformer_cli.data.batching import Batch
 from transformer_cli.data.cache import Array
 
-NOBODY = -1  # the target of a token that nobody learns from
+IGNORE_INDEX = -1  # target of a padded token: no loss, as `ignore_index` of torch
 ROUND = 128  # tokens: what matrix products work on at once
 GOOD_FILL = 0.98
 MOST_SIZES = 4  # to compile for
@@ -118,7 +118,7 @@ class Filled:
 
     source_S: Tensor
     target_in_T: Tensor
-    target_out_T: Tensor  # NOBODY in the tail
+    target_out_T: Tensor  # IGNORE_INDEX in the tail
     source: Side
     target: Side
 
@@ -148,7 +148,7 @@ def filled(batch: Batch, sizes: Sizes) -> Tensor:
     into = Filled.of(memory, sizes)
     _fill(into.source_S, batch.source_S, batch.source_S[-1])
     _fill(into.target_in_T, batch.target_in_T, batch.target_in_T[-1])
-    _fill(into.target_out_T, batch.target_out_T, NOBODY)
+    _fill(into.target_out_T, batch.target_out_T, IGNORE_INDEX)
     _place(into.source, np.repeat([run.source_length for run in batch.runs], n_pairs), n_in_tail)
     _place(into.target, np.repeat([run.target_length for run in batch.runs], n_pairs), n_in_tail)
     return memory

@@ -7,13 +7,13 @@ such split shifts every pair of a corpus after it.
 import re
 import select
 import stat
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, cast
 
+from transformer_cli.data.compression import ByteSource, Gunzip
 from transformer_cli.environment import concealed
 from transformer_cli.errors import DataError, EnvironmentFault, quoted
 from transformer_cli.files import naming
@@ -22,9 +22,6 @@ BLOCK_BYTES = 1 << 22
 READ_BYTES = 1 << 20  # answered together: enough to sort by length, small enough to see progress
 MAX_LINE_BYTES = 1 << 22  # longer "lines" are not text; the tokens of one take a hundred times its memory
 assert max(BLOCK_BYTES, READ_BYTES) <= MAX_LINE_BYTES  # so that only lines that go on from one to the next are longer
-# Text packs about 3:1, deflate cannot do better than 1030:1. A file over both limits unpacks to fill the disk.
-MAX_UNPACKED_RATIO = 100
-MAX_UNPACKED_FREE_BYTES = 1 << 26
 
 _BOM = b"\xef\xbb\xbf"
 _HEAD_BYTES = 4096
@@ -53,12 +50,6 @@ _WIDE = {  # UTF-32 first: its little-endian mark begins with that of UTF-16
     b"\xfe\xff": "UTF-16BE",
 }
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
-
-
-class ByteSource(Protocol):
-    """Anything that hands out at most `size` bytes at a time, and b"" at its end."""
-
-    def read(self, size: int, /) -> bytes: ...
 
 
 class ChunkSource(Protocol):
@@ -155,7 +146,7 @@ class TextInput:
             refuse_unreadable(path, pipes=pipes)
             file = self._stack.enter_context(path.open("rb"))
         self._path, self.fileno = path, file.fileno
-        self._read = Gunzip(file, shown(path)).read if path.name.endswith(".gz") else file.read1
+        self._read = Gunzip(file, shown(path)).read1 if path.name.endswith(".gz") else file.read1
 
     def __enter__(self) -> "TextInput":
         return self
@@ -182,55 +173,6 @@ def _faults_of(path: Path) -> Iterator[None]:
         raise DataError(f"{shown(path)}: permission denied. Make it readable") from None
     except OSError as error:
         raise EnvironmentFault(f"{shown(path)}: cannot be read: {error.strerror or error}. Check the disk") from error
-
-
-class Gunzip:
-    """Unpacks gzip data; reading it to the end checks lengths and CRC. Raises DataError on damage and on bombs."""
-
-    def __init__(self, packed: ByteSource, name: str) -> None:
-        self._packed, self._name = packed, name
-        self._input, self._n_packed, self._n_unpacked = b"", 0, 0
-        self._ended = False  # nothing is left to read from `packed`
-        self._member: zlib._Decompress | None = None  # a gzip file is one or more of them, each checked by itself
-
-    def read(self, size: int, /) -> bytes:
-        while True:
-            if not self._input:
-                self._refill()
-            if self._member is None:
-                self._input = self._input.lstrip(b"\0")  # padding between members, or after the last
-                if self._input:
-                    self._member = zlib.decompressobj(wbits=31)
-                elif self._ended:
-                    return b""
-                continue
-            if unpacked := self._inflate(self._member, size):
-                return unpacked
-
-    def _refill(self) -> None:
-        self._input = self._packed.read(BLOCK_BYTES)
-        self._ended = not self._input
-        if not self._n_packed and not b"\x1f\x8b".startswith(self._input[:2]):
-            raise DataError(f"{self._name}: is not gzip data, but is called .gz. Remove .gz from its name")
-        self._n_packed += len(self._input)
-
-    def _inflate(self, member: "zlib._Decompress", size: int) -> bytes:
-        try:
-            unpacked = member.decompress(self._input, size)
-        except zlib.error as error:
-            raise DataError(f"{self._name}: the gzip data is damaged ({error}). Fetch the file again") from None
-        self._input = member.unused_data if member.eof else member.unconsumed_tail
-        if member.eof:
-            self._member = None
-        elif self._ended and not unpacked:
-            raise DataError(f"{self._name}: the gzip data is cut short. Fetch the file again")
-        self._n_unpacked += len(unpacked)
-        if self._n_unpacked > max(MAX_UNPACKED_FREE_BYTES, MAX_UNPACKED_RATIO * self._n_packed):
-            raise DataError(
-                f"{self._name}: {self._n_packed:,} packed bytes hold more than {self._n_unpacked:,}, over"
-                f" {MAX_UNPACKED_RATIO} to 1. Text never packs so well: unpack it yourself if you trust it"
-            )
-        return unpacked
 
 
 def read_stream(

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 
 from transformer_cli.config.data import DataConfig, Task
-from transformer_cli.data.lines import ByteSource, Lines
+from transformer_cli.data.compression import ByteSource
+from transformer_cli.data.lines import Lines
 from transformer_cli.errors import DataError, quoted
 
 FIRST_LINES = 100  # by which a file is judged
