@@ -27,7 +27,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from transformer_cli.config import config_dir, load_config
+from transformer_cli.config.compose import config_dir, load_config
+from transformer_cli.config.decode import DecodeConfig, SearchKind
+from transformer_cli.config.model import ModelConfig, Norm
 from transformer_cli.data.batching import Batch, BatchPlan, micro_batches
 from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.demo import Pair, generate
@@ -39,10 +41,9 @@ from transformer_cli.models.attention import CrossAttention, SelfAttention, atte
 from transformer_cli.models.embeddings import waves
 from transformer_cli.models.file import MODEL_FILE, read_model
 from transformer_cli.models.transformer import Transformer
-from transformer_cli.schema import DecodeConfig, ModelConfig, Norm, SearchKind
-from transformer_cli.training.learner import Learner
 from transformer_cli.training.loss import smoothed_nll
 from transformer_cli.training.schedules import build_schedule
+from transformer_cli.training.trainer import Learner
 from transformer_cli.training.validation import encode_pairs, predict
 
 PAGE = config_dir().parent / "docs" / "attention.md"
@@ -628,8 +629,8 @@ def filled(page: str, texts: dict[str, str]) -> str:
 
 def pictures(walk: Walk) -> dict[str, bytes]:
     """Name of a file → SVG. They need matplotlib, which nothing else here does."""
-    from transformer_cli.pictures.heatmaps import heat_map
-    from transformer_cli.pictures.looks import SIDES, look
+    from transformer_cli.attention_maps.heatmaps import heat_map
+    from transformer_cli.attention_maps.maps import SIDES, look
 
     kinds = {kind.name: kind for kind in SIDES}
     ids = walk.source_ids[:-1], walk.written_ids[:-1]

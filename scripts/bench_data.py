@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
+from transformer_cli.config.data import DataConfig, TokenizerConfig
 from transformer_cli.data.batching import BatchPlan
 from transformer_cli.data.cache import EncodedCorpus
 from transformer_cli.data.prepare import prepare
-from transformer_cli.schema import DataConfig, TokenizerConfig
 
 
 def peak_gib(process: str = "self") -> float:

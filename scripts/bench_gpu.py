@@ -20,22 +20,22 @@ from torch import Tensor
 from torch.autograd import DeviceType
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from transformer_cli.benchmarks.baselines import Rival
 from transformer_cli.benchmarks.decoders import DEFAULT, HUGGING_FACE, OURS, HuggingFace, Ours
 from transformer_cli.benchmarks.decoding import FORCED
 from transformer_cli.benchmarks.machine import bench_machine
-from transformer_cli.benchmarks.material import random_model
 from transformer_cli.benchmarks.matmuls import flops, peak_rate, projections, seconds_alone
 from transformer_cli.benchmarks.ours import Trainer
 from transformer_cli.benchmarks.parts import COMPILED, IN_PARTS, bench_attention, bench_loss
 from transformer_cli.benchmarks.report import Measured
-from transformer_cli.benchmarks.rivals import Rival
 from transformer_cli.benchmarks.timing import Spread, best, in_turn, ratio
 from transformer_cli.benchmarks.training import bench_train, skeleton
-from transformer_cli.config import load_config
-from transformer_cli.models.sentences import Packed
-from transformer_cli.schema import BenchConfig
-from transformer_cli.training.learner import choose_dtype
+from transformer_cli.benchmarks.workload import random_model
+from transformer_cli.config.bench import BenchConfig
+from transformer_cli.config.compose import load_config
+from transformer_cli.models.layouts import Packed
 from transformer_cli.training.loss import smoothed_nll
+from transformer_cli.training.trainer import choose_dtype
 
 MODES = ("none", "auto")  # of train.compile
 RIVAL = "nn.Transformer lean"

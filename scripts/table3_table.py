@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from transformer_cli.config import config_dir, load_config, to_plain
+from transformer_cli.config.compose import config_dir, load_config, to_plain
 from transformer_cli.models.file import MODEL_FILE, read_model
 
 HEAD = """\

@@ -24,16 +24,16 @@ import torch.distributed as dist
 from torch import Tensor
 
 from tests.toy_run import CPU, MODEL, config, metrics, prepared
+from transformer_cli.config.train import Sharding, TrainConfig
 from transformer_cli.data.batching import Batch
 from transformer_cli.errors import TfmError
 from transformer_cli.evaluation.metrics import Score
-from transformer_cli.schema import Sharding, TrainConfig
 from transformer_cli.training import batch_size, gradients
 from transformer_cli.training.gradients import GradientSum
-from transformer_cli.training.learner import Learner
 from transformer_cli.training.loop import assist, train
 from transformer_cli.training.ranks import Ranks, join_ranks
 from transformer_cli.training.signals import stop_signals
+from transformer_cli.training.trainer import Learner
 from transformer_cli.training.validation import TranslationScores, Validator
 
 PATIENCE_S = 120

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from transformer_cli.models.attention import CrossAttention, SelfAttention, attention_weights
 from transformer_cli.models.embeddings import RotaryPositions
-from transformer_cli.models.sentences import Packed, Padded
+from transformer_cli.models.layouts import Packed, Padded
 
 SIZES = pytest.mark.parametrize(("d_k", "d_v"), [(4, 4), (2, 6), (6, 2)])
 

@@ -15,9 +15,9 @@ import torch
 from tests.contract import Ran, error_line, refused, run
 from tests.toy_run import model_file, packed
 from tests.toy_run import sentences as letters
+from transformer_cli.config.model import Positions
 from transformer_cli.models.build import build_model
 from transformer_cli.models.file import ModelFile, read_model
-from transformer_cli.schema import Positions
 
 ATTENTION = ["attention", "--checkpoint", "m", "--device", "cpu", "decode.max_extra_length=0"]
 SENTENCE = "a b c"

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from tests.conftest import ROOT
-from transformer_cli.config import load_config
+from transformer_cli.config.compose import load_config
 from transformer_cli.data.prepare import prepare
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.models.file import MODEL_FILE, read_model
@@ -248,7 +248,7 @@ def test_calibration_error_is_the_gap_between_sure_and_right(script: ModuleType)
 
 def test_pictures_are_small_and_on_the_page(script: ModuleType, walk: Any) -> None:
     pytest.importorskip("matplotlib")
-    pytest.importorskip("transformer_cli.pictures.heatmaps")
+    pytest.importorskip("transformer_cli.attention_maps.heatmaps")
     for name, picture in script.pictures(walk).items():
         assert f"(pictures/{name})" in PAGE
         assert (ROOT / "docs" / "pictures" / name).stat().st_size < 150_000

@@ -10,8 +10,8 @@ import torch
 from tests.contract import refused, run
 from tests.toy_run import MODEL, config, model_file, packed
 from tests.toy_run import run as train
+from transformer_cli.config.model import Activation
 from transformer_cli.models.file import ModelFile, read_model
-from transformer_cli.schema import Activation
 
 A, B, C = (model_file(seed=n, step=n) for n in (1, 2, 3))
 THREE = ["average", "--checkpoint", "a", "--checkpoint", "b", "--checkpoint", "c"]

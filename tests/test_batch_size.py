@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from tests.toy_run import CPU, config, metrics, prepared, run, run_until, sha256
-from transformer_cli.config import load_config
+from transformer_cli.config.compose import load_config
 from transformer_cli.data.batching import Batch
 from transformer_cli.errors import ConfigError, EnvironmentFault
 from transformer_cli.training import batch_size, resuming
 from transformer_cli.training.batch_size import ON_CPU, ROOM, SMALLEST, chosen, fits, largest, useful
 from transformer_cli.training.checkpoints import CheckpointStore
-from transformer_cli.training.learner import Learner
-from transformer_cli.training.trial import Trial
+from transformer_cli.training.dry_run import Trial
+from transformer_cli.training.trainer import Learner
 
 
 @pytest.fixture(scope="module")

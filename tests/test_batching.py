@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.toy_run import append
+from transformer_cli.config.data import TokenizerConfig
 from transformer_cli.data.batching import Batch, BatchPlan, micro_batches
 from transformer_cli.data.cache import CorpusWriter, EncodedCorpus
 from transformer_cli.data.tokenizer import Tokenizers, train_tokenizer
-from transformer_cli.schema import TokenizerConfig
 
 VOCAB_SIZE = 40
 ROOT = Path(__file__).parent.parent

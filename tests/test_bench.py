@@ -16,24 +16,26 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.conftest import ROOT
-from transformer_cli.benchmarks import machine, matmuls, ours, rivals
-from transformer_cli.benchmarks.contestant import Contestant, Round
-from transformer_cli.benchmarks.material import random_sentences
+from transformer_cli.benchmarks import baselines as rivals
+from transformer_cli.benchmarks import machine, matmuls, ours
+from transformer_cli.benchmarks.baselines import Rival, refuse_unlike, sorted_batches
 from transformer_cli.benchmarks.matmuls import flops, projections
 from transformer_cli.benchmarks.reference import check, check_model, gradient_errors
 from transformer_cli.benchmarks.report import WIDTH
-from transformer_cli.benchmarks.rivals import Rival, refuse_unlike, sorted_batches
 from transformer_cli.benchmarks.startup import overrides_of
 from transformer_cli.benchmarks.timing import Spread, best, in_turn, ratio
 from transformer_cli.benchmarks.training import Ceiling, skeleton, summary
+from transformer_cli.benchmarks.worker import Contestant, Round
+from transformer_cli.benchmarks.workload import random_sentences
 from transformer_cli.cli import main
 from transformer_cli.commands.bench import BENCHES
-from transformer_cli.config import load_config, to_plain
+from transformer_cli.config.bench import BenchConfig, BenchSubject
+from transformer_cli.config.compose import load_config, to_plain
+from transformer_cli.config.train import TrainConfig
 from transformer_cli.errors import ConfigError, EnvironmentFault
-from transformer_cli.models.sentences import Packed
+from transformer_cli.models.layouts import Packed
 from transformer_cli.models.transformer import Transformer
-from transformer_cli.schema import BenchConfig, BenchSubject, TrainConfig
-from transformer_cli.training import learner as learning
+from transformer_cli.training import trainer as learning
 
 CPU = torch.device("cpu")
 MATCHED = "nn.Transformer lean"
@@ -47,7 +49,7 @@ TOY = _WRITTEN.split()
 
 @pytest.fixture(autouse=True)
 def _briefly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transformer_cli.benchmarks.material.N_PAIRS", 500)
+    monkeypatch.setattr("transformer_cli.benchmarks.workload.N_PAIRS", 500)
     for module in (machine, matmuls):
         monkeypatch.setattr(module, "best", partial(best, budget_s=0.0))
 
@@ -262,7 +264,8 @@ def test_parts_are_those_that_training_has(
     compile: str, expected: set[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from transformer_cli.benchmarks import parts
-    from transformer_cli.models import embeddings, joined
+    from transformer_cli.models import embeddings
+    from transformer_cli.models import packed_attention as joined
 
     calls: set[str] = set()
     monkeypatch.setattr(torch, "compile", lambda function, **kwargs: function)
@@ -313,7 +316,7 @@ def test_every_sentence_is_in_one_batch_of_the_rivals() -> None:
 
 
 def test_random_sentences_end_and_are_as_long_as_those_of_wmt(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transformer_cli.benchmarks.material.N_PAIRS", 50_000)
+    monkeypatch.setattr("transformer_cli.benchmarks.workload.N_PAIRS", 50_000)
     corpus = random_sentences(1000, longest=256, seed=1)
     assert corpus.target_lengths.mean() == pytest.approx(29.3, rel=0.02)
     assert (corpus.target_ids[corpus.target_offsets[1:] - 1] == 3).all()

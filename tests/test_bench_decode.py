@@ -32,16 +32,17 @@ from transformer_cli.benchmarks.decoders import (
     searching,
 )
 from transformer_cli.benchmarks.decoding import FORCED, Products, Text, alike, check_alike, like_sizes, likelier, some
-from transformer_cli.benchmarks.material import random_model
 from transformer_cli.benchmarks.report import WIDTH
 from transformer_cli.benchmarks.startup import translating_overrides
+from transformer_cli.benchmarks.workload import random_model
 from transformer_cli.cli import main
-from transformer_cli.config import from_plain, load_config
+from transformer_cli.config.bench import BenchConfig
+from transformer_cli.config.compose import from_plain, load_config
+from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.models.file import ModelFile, read_model, write_model
-from transformer_cli.schema import BenchConfig, DecodeConfig
 
 CPU = torch.device("cpu")
 EXTRA = 6

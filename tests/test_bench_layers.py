@@ -21,10 +21,10 @@ from transformer_cli.benchmarks.layers_plot import draw
 from transformer_cli.benchmarks.report import WIDTH
 from transformer_cli.benchmarks.timing import in_turn
 from transformer_cli.cli import main
-from transformer_cli.config import load_config
+from transformer_cli.config.bench import BenchConfig, Clock
+from transformer_cli.config.compose import load_config
 from transformer_cli.models.attention import SelfAttention
-from transformer_cli.models.sentences import Padded
-from transformer_cli.schema import BenchConfig, Clock
+from transformer_cli.models.layouts import Padded
 
 CPU = torch.device("cpu")
 TOY = ["layers.n=[8,16]", "layers.d=[16,32]", "model.d_model=16", "model.n_heads=2", "rounds=2", "device=cpu"]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import ROOT
-from transformer_cli.config import load_config
+from transformer_cli.config.compose import load_config
 
 
 @pytest.fixture

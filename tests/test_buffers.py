@@ -5,9 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transformer_cli.benchmarks.material import random_sentences
+from transformer_cli.benchmarks.workload import random_sentences
 from transformer_cli.data.batching import Batch, BatchPlan, Run
-from transformer_cli.data.buffers import MOST_SIZES, NOBODY, Filled, Side, Sizes, chosen, constant_sizes, filled
+from transformer_cli.data.fixed_size import MOST_SIZES, NOBODY, Filled, Side, Sizes, chosen, constant_sizes, filled
 
 LONGEST = 40
 runs = st.lists(

@@ -10,17 +10,17 @@ import pytest
 import torch
 
 from tests.toy_classifier import LABELS, OVERRIDES, SIZES, random_model, table, toy_tokenizer, write_tables
-from transformer_cli.config import load_config
+from transformer_cli.config.compose import load_config
+from transformer_cli.config.model import Pooling
 from transformer_cli.data.cache import EncodedCorpus
 from transformer_cli.data.feed import Feed
 from transformer_cli.data.prepare import Prepared, prepare
-from transformer_cli.decoding.reading import Reader, ask_each
 from transformer_cli.errors import DataError
 from transformer_cli.evaluation.classification import RESAMPLES, accuracy, class_report, columns, confusion, macro_f1
 from transformer_cli.evaluation.classification import resampled as resampled_tables
+from transformer_cli.inference.encode import Reader, ask_each
 from transformer_cli.models.classifier import Classifier, pooled
-from transformer_cli.models.sentences import Packed, Padded
-from transformer_cli.schema import Pooling
+from transformer_cli.models.layouts import Packed, Padded
 
 CPU = torch.device("cpu")
 WANTED = ["a"] * 4 + ["b"] * 3 + ["c"] * 3

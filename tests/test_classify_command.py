@@ -18,12 +18,13 @@ from tests.toy_classifier import LABELS, OVERRIDES, SIZES, random_model, table, 
 from transformer_cli.cli import main
 from transformer_cli.commands.classify import text_of
 from transformer_cli.commands.line_by_line import Asking
-from transformer_cli.config import load_config
+from transformer_cli.config.commands import ClassifyConfig
+from transformer_cli.config.compose import load_config
+from transformer_cli.config.model import ModelConfig
 from transformer_cli.data.prepare import prepare
-from transformer_cli.decoding.reading import Reader
+from transformer_cli.inference.encode import Reader
 from transformer_cli.models.classifier import Classifier
 from transformer_cli.models.file import read_model
-from transformer_cli.schema import ClassifyConfig, ModelConfig
 from transformer_cli.training.loop import train
 
 CPU = torch.device("cpu")

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from transformer_cli.config import (
+from transformer_cli.config.commands import EvaluateConfig
+from transformer_cli.config.compose import (
     SCHEMAS,
     all_keys,
     check_overrides,
@@ -18,9 +19,10 @@ from transformer_cli.config import (
     to_plain,
     to_yaml,
 )
+from transformer_cli.config.decode import SearchKind
+from transformer_cli.config.train import TrainConfig
 from transformer_cli.environment import concealed, folder_named
 from transformer_cli.errors import ConfigError
-from transformer_cli.schema import EvaluateConfig, SearchKind, TrainConfig
 
 
 def refusal(command: str, *overrides: str, user_dir: Path | None = None) -> str:
@@ -218,7 +220,7 @@ def test_E3_no_choice_is_refused_where_one_is_needed() -> None:
 
 
 def test_E3_an_unknown_schedule_is_left_to_the_registry_that_knows_the_near_ones() -> None:
-    from transformer_cli.schema import SCHEDULE_HEIGHT
+    from transformer_cli.config.train import SCHEDULE_HEIGHT
     from transformer_cli.training.schedules import SCHEDULES
 
     assert sorted(SCHEDULE_HEIGHT) == SCHEDULES.names()

@@ -17,11 +17,11 @@ import pytest
 
 from tests import toy_run
 from transformer_cli.commands.evaluate import named_test_set, own_corpus
-from transformer_cli.config import config_dir, load_config, read_yaml
+from transformer_cli.config.compose import config_dir, load_config, read_yaml
+from transformer_cli.config.data import DataConfig, Download, OnBad, Task
 from transformer_cli.data.corpus import ParallelText, Splits, hold_out, input_files, load_splits, load_text
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.logs import LOGGER
-from transformer_cli.schema import DataConfig, Download, OnBad, Task
 
 CORPORA = sorted(path.stem for path in (Path(__file__).parent.parent / "configs" / "data").glob("*.yaml"))
 OWN_FILES = ("files", "labels", "sst2", "text", "trec")  # of the user, who has to have them

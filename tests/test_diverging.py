@@ -17,13 +17,13 @@ from torch import Tensor
 from tests.test_stopping import stop_at
 from tests.toy_run import CPU, MODEL, config, metrics, model_file, prepared, run, run_until, sha256, tokenizers
 from transformer_cli.cli import main
+from transformer_cli.config.train import Compile, Precision, TrainConfig
 from transformer_cli.data.batching import BatchPlan, micro_batches
 from transformer_cli.errors import CheckpointError, DivergedError
-from transformer_cli.schema import Compile, Precision, TrainConfig
-from transformer_cli.training import learner as learning
+from transformer_cli.training import trainer as learning
 from transformer_cli.training.checkpoints import CheckpointStore
 from transformer_cli.training.incident import read_incident, write_incident
-from transformer_cli.training.learner import Learner, Skips
+from transformer_cli.training.trainer import Learner, Skips
 from transformer_cli.training.validation import Validator
 
 NAN_AT = "the loss is not a finite number, and nothing is learnt from it"

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from tests import toy_run
 from transformer_cli.cli import main
-from transformer_cli.config import groups_of, load_config, to_plain
+from transformer_cli.config.compose import groups_of, load_config, to_plain
+from transformer_cli.config.train import DoctorConfig
 from transformer_cli.data import demo, text_checks
 from transformer_cli.data.batching import micro_batches
 from transformer_cli.data.cache import EncodedCorpus
@@ -28,10 +29,9 @@ from transformer_cli.data.profiles import Profiles, cross_scores
 from transformer_cli.data.text_checks import LengthRatio, alignment_slips, check_text, most_uneven
 from transformer_cli.data.tokenizer_checks import check_tokenizer
 from transformer_cli.errors import ConfigError
-from transformer_cli.schema import DoctorConfig
-from transformer_cli.training import trial
+from transformer_cli.training import dry_run as trial
+from transformer_cli.training.dry_run import Shape, Trial, batch_of, check_training, duration, worst_shapes
 from transformer_cli.training.loop import train
-from transformer_cli.training.trial import Shape, Trial, batch_of, check_training, duration, worst_shapes
 
 Pairs = list[tuple[str, str]]
 

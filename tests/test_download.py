@@ -21,12 +21,12 @@ from typing import Any
 
 import pytest
 
+from transformer_cli.config.data import DataConfig, Download
 from transformer_cli.data import archive, download, lines
 from transformer_cli.data.archive import open_members
 from transformer_cli.data.download import fetch
 from transformer_cli.data.lines import read_stream
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
-from transformer_cli.schema import DataConfig, Download
 
 CONTENT = bytes(range(256)) * 2000  # 512,000 bytes
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -320,7 +320,7 @@ def test_two_processes_at_once_download_a_file_once(site: Site, tmp_path: Path) 
     site.replies["/corpus.bin"] = good
     script = (
         "import sys; from transformer_cli.data.download import fetch;"
-        "from transformer_cli.schema import DataConfig, Download;"
+        "from transformer_cli.config.data import DataConfig, Download;"
         "fetch(DataConfig(name='toy', cache=sys.argv[1], downloads=[Download(url=sys.argv[2])]))"
     )
     command = [sys.executable, "-c", script, str(tmp_path), f"{site.url}/corpus.bin"]

@@ -12,9 +12,9 @@ from torch import nn
 from tests.test_diverging import break_loss, states
 from tests.test_training import score_as
 from tests.toy_run import config, metrics, run, run_until, sha256
+from transformer_cli.config.train import Metric, TrainSettings
 from transformer_cli.errors import CheckpointError, ConfigError
 from transformer_cli.models.file import read_model
-from transformer_cli.schema import Metric, TrainSettings
 from transformer_cli.training import loop
 from transformer_cli.training.checkpoints import CheckpointStore
 from transformer_cli.training.ema import Ema

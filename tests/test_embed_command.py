@@ -13,11 +13,11 @@ import torch
 from tests.test_classify_command import TRANSLATOR
 from tests.toy_classifier import SIZES, random_model, table, written
 from transformer_cli.cli import main
+from transformer_cli.config.model import ModelConfig
 from transformer_cli.models.classifier import Classifier
 from transformer_cli.models.file import ModelFile
-from transformer_cli.models.sentences import Padded
+from transformer_cli.models.layouts import Padded
 from transformer_cli.models.transformer import Transformer
-from transformer_cli.schema import ModelConfig
 
 Run = Callable[..., tuple[int, str, str]]
 CPU = torch.device("cpu")

@@ -13,7 +13,7 @@ from transformer_cli.models.embeddings import (
     SinusoidalPositions,
     TokenEmbedding,
 )
-from transformer_cli.models.sentences import Padded
+from transformer_cli.models.layouts import Padded
 
 
 def sinusoids(length: int, d_model: int, *, interleaved: bool = True) -> torch.Tensor:

@@ -10,14 +10,14 @@ import torch
 from tests.test_classify_command import TRANSLATOR
 from tests.toy_classifier import OVERRIDES, random_model, write_tables, written
 from transformer_cli.cli import main
-from transformer_cli.config import load_config
+from transformer_cli.config.compose import load_config
+from transformer_cli.config.model import ModelConfig
 from transformer_cli.data.prepare import prepare
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.file import read_model
-from transformer_cli.schema import ModelConfig
 from transformer_cli.training.checkpoints import CheckpointStore
 from transformer_cli.training.encoder import fitted, read_start
-from transformer_cli.training.learner import Learner
+from transformer_cli.training.trainer import Learner
 
 STEPS = ["train.max_steps=4", "train.eval_every=2", "train.save_every=1", "train.samples=0", "name=a"]
 

@@ -7,11 +7,11 @@ import signal
 import numpy as np
 import pytest
 
+from transformer_cli.config.data import TokenizerConfig
 from transformer_cli.data import encoding
 from transformer_cli.data.encoding import Encoded, encoded
 from transformer_cli.data.tokenizer import Tokenizers, train_tokenizer
 from transformer_cli.errors import EnvironmentFault
-from transformer_cli.schema import TokenizerConfig
 
 PAIRS = [(f"the cat drank {i} times", f"le chat a bu {i} fois" if i % 7 else "") for i in range(95)]
 

@@ -15,11 +15,11 @@ from tests.toy_run import model_file, packed
 from tests.toy_run import sentences as letters
 from tests.toy_run import tokenizers as letter_ids
 from tests.toy_translator import GREEDY, SAMPLE, VARIANTS, random_model, sentences, toy_tokenizer, translator_of
-from transformer_cli.config import load_config
+from transformer_cli.config.compose import load_config
 from transformer_cli.data.tokenizer import Tokenizers
-from transformer_cli.decoding.forced import read_back
 from transformer_cli.decoding.search import Hypothesis, Task
 from transformer_cli.errors import CheckpointError, ConfigError
+from transformer_cli.inference.force_decode import read_back
 from transformer_cli.models.ensemble import AnyModel, Ensemble, build_all, read_models
 from transformer_cli.models.file import locate_models
 from transformer_cli.models.transformer import Transformer

@@ -15,7 +15,7 @@ from tests.test_metrics import sacrebleu_command
 from tests.toy_run import sentences
 from transformer_cli.commands import evaluate
 from transformer_cli.commands.evaluate import search_name
-from transformer_cli.schema import DecodeConfig, SearchKind
+from transformer_cli.config.decode import DecodeConfig, SearchKind
 
 REFERENCES = ["Le chat a bu le lait.", "Elle s'est assise.", "", "Il n'a pas acheté 1 000 pommes."]
 TRANSLATIONS = ["Le chat boit le lait.", "Elle s'est assise.", "", "Il a acheté des pommes."]

@@ -13,25 +13,17 @@ import torch
 from torch import Tensor, nn
 
 from tests.toy_translator import SIZES, sentences, toy_tokenizer
+from transformer_cli.config.data import TokenizerConfig
+from transformer_cli.config.decode import DecodeConfig, SearchKind
+from transformer_cli.config.model import Activation, ModelConfig, Norm, NormKind, Positions, Tying
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError
-from transformer_cli.export import ctranslate2 as to_ctranslate2
-from transformer_cli.export import huggingface as to_huggingface
-from transformer_cli.export.text import normalising
+from transformer_cli.interop import ctranslate2 as to_ctranslate2
+from transformer_cli.interop import huggingface as to_huggingface
+from transformer_cli.interop.text import normalising
 from transformer_cli.models.build import build_model
 from transformer_cli.models.file import ModelFile
-from transformer_cli.schema import (
-    Activation,
-    DecodeConfig,
-    ModelConfig,
-    Norm,
-    NormKind,
-    Positions,
-    SearchKind,
-    TokenizerConfig,
-    Tying,
-)
 
 CPU = torch.device("cpu")
 BOTH = {  # what both formats can hold

@@ -15,12 +15,12 @@ from tests.contract import bound_by_permissions, error_line, refused, run, tree,
 from tests.golden.make import FOLDER
 from tests.test_export import model_file
 from tests.toy_run import sentences
-from transformer_cli.decoding.exported import read_export, sha256_of
+from transformer_cli.config.model import Positions
 from transformer_cli.errors import CheckpointError
-from transformer_cli.export import huggingface
-from transformer_cli.export import verify as verifying
+from transformer_cli.interop import huggingface
+from transformer_cli.interop import verify as verifying
+from transformer_cli.interop.exported import read_export, sha256_of
 from transformer_cli.models.file import read_model, write_model
-from transformer_cli.schema import Positions
 
 PACKAGES = {"ctranslate2": "ctranslate2", "huggingface": "transformers"}
 EXPORT = ["export", "ctranslate2", "--checkpoint", "model.safetensors", "--output", "out"]

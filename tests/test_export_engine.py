@@ -10,16 +10,17 @@ import torch
 
 from tests.test_export import model_file
 from tests.toy_translator import GREEDY, sentences
-from transformer_cli.decoding.ctranslate2 import CTranslate2Translator
-from transformer_cli.decoding.exported import facts_of, read_export
-from transformer_cli.decoding.scoring import length_penalty
+from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.config.model import Norm, Tying
+from transformer_cli.decoding.ctranslate2_engine import CTranslate2Translator
+from transformer_cli.decoding.search.scores import length_penalty
 from transformer_cli.decoding.translator import Piece, Translator
 from transformer_cli.errors import EnvironmentFault
-from transformer_cli.export import ctranslate2 as to_ctranslate2
-from transformer_cli.export import verify
-from transformer_cli.export.publish import publishing
+from transformer_cli.interop import ctranslate2 as to_ctranslate2
+from transformer_cli.interop import verify
+from transformer_cli.interop.exported import facts_of, read_export
+from transformer_cli.interop.publish import publishing
 from transformer_cli.models.file import ModelFile
-from transformer_cli.schema import DecodeConfig, Norm, Tying
 
 CPU = torch.device("cpu")
 LINES = ["", *sentences(20, seed=7), " \u00a0", *sentences(2, seed=8, longest=60), "the cat ."]

@@ -8,9 +8,9 @@ import torch
 
 from tests.test_export import model_file
 from tests.toy_translator import sentences
-from transformer_cli.export import verify
+from transformer_cli.config.model import Norm, Tying
+from transformer_cli.interop import verify
 from transformer_cli.models.file import ModelFile
-from transformer_cli.schema import Norm, Tying
 
 CPU = torch.device("cpu")
 LINES = sentences(12, seed=7)

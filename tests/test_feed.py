@@ -16,10 +16,10 @@ from transformer_cli.data.batching import Batch
 from transformer_cli.data.feed import Feed
 from transformer_cli.errors import DataError, Stopped
 from transformer_cli.training import loop
-from transformer_cli.training.learner import Learner
 from transformer_cli.training.loop import train
 from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.signals import stop_signals
+from transformer_cli.training.trainer import Learner
 
 BATCHES = Feed.batches
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from transformer_cli.decoding.flaws import copied, repeats_itself
+from transformer_cli.decoding.quality import copied, repeats_itself
 
 
 @pytest.mark.parametrize(

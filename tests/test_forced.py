@@ -9,14 +9,15 @@ import pytest
 import torch
 
 from tests.toy_translator import GREEDY, SAMPLE, VARIANTS, random_model, sentences, toy_tokenizer
+from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.config.model import ModelConfig
 from transformer_cli.data.tokenizer import Tokenizers
-from transformer_cli.decoding import forced
-from transformer_cli.decoding.forced import Pair, ReadBack, read_back
-from transformer_cli.decoding.scoring import length_penalty
 from transformer_cli.decoding.search import SEARCHES, ControlIds, Task, rows_per_sentence
+from transformer_cli.decoding.search.scores import length_penalty
 from transformer_cli.errors import CheckpointError
+from transformer_cli.inference import force_decode as forced
+from transformer_cli.inference.force_decode import Pair, ReadBack, read_back
 from transformer_cli.models.transformer import Transformer
-from transformer_cli.schema import DecodeConfig, ModelConfig
 
 IDS = toy_tokenizer()
 TOKENIZERS = Tokenizers(IDS, IDS)

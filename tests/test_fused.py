@@ -13,15 +13,16 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.toy_run import CPU, MODEL, config, prepared, tokenizers
+from transformer_cli.config.model import Positions
+from transformer_cli.config.train import Compile, Precision, Sharding
 from transformer_cli.data.batching import Batch, micro_batches
-from transformer_cli.data.buffers import Buffered, Sizes
+from transformer_cli.data.fixed_size import Buffered, Sizes
 from transformer_cli.errors import EnvironmentFault
-from transformer_cli.models.joined import Joined
-from transformer_cli.schema import Compile, Positions, Precision, Sharding
-from transformer_cli.training import fused
-from transformer_cli.training.fused import FusedLoss, make_fused
-from transformer_cli.training.learner import Learner
+from transformer_cli.models.packed_attention import Joined
+from transformer_cli.training import compiled as fused
+from transformer_cli.training.compiled import FusedLoss, make_fused
 from transformer_cli.training.progress import Interval
+from transformer_cli.training.trainer import Learner
 
 LONGEST = 20
 # What importing the compiler says of itself.

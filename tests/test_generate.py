@@ -16,10 +16,12 @@ from tests.toy_run import model_file as translator_file
 from tests.toy_run import packed as packed_file
 from tests.toy_text import content, language_model, tokenizer, without_bytes
 from transformer_cli.commands.generate import GoingOn
+from transformer_cli.config.commands import GenerateConfig
+from transformer_cli.config.decode import DecodeConfig, SearchKind
+from transformer_cli.config.model import Positions
 from transformer_cli.decoding.generator import Generated, Generator, Streamed, read_prompt
 from transformer_cli.models.file import read_model
 from transformer_cli.models.language_model import LanguageModel
-from transformer_cli.schema import DecodeConfig, GenerateConfig, Positions, SearchKind
 
 CPU = torch.device("cpu")
 GREEDY: dict[str, Any] = {"search": SearchKind.greedy, "beam_size": 1}

@@ -11,12 +11,12 @@ import pytest
 from tests.contract import refused, signed
 from tests.golden import make
 from tests.golden.make import CPU, LAST_STEP, N_MORE, RUN, VARIANTS, name_of
+from transformer_cli.config.model import Norm
 from transformer_cli.errors import CheckpointError
 from transformer_cli.models.file import read_model
-from transformer_cli.schema import Norm
 from transformer_cli.training.checkpoints import CheckpointStore
-from transformer_cli.training.learner import Learner
 from transformer_cli.training.resuming import share_checkpoint
+from transformer_cli.training.trainer import Learner
 
 FOLDERS = sorted(Path(make.__file__).parent.glob("format-*"))
 FORMAT = pytest.mark.parametrize("golden", FOLDERS, ids=lambda folder: folder.name)

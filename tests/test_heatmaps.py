@@ -13,10 +13,10 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from tests.test_looks import made_up
-from transformer_cli.pictures import heatmaps
-from transformer_cli.pictures.heatmaps import COLOURS, FONT, Sheet, draw, families, heat_map, panels
-from transformer_cli.pictures.looks import Looks
-from transformer_cli.schema import AttentionKind
+from transformer_cli.attention_maps import heatmaps
+from transformer_cli.attention_maps.heatmaps import COLOURS, FONT, Sheet, draw, families, heat_map, panels
+from transformer_cli.attention_maps.maps import Looks
+from transformer_cli.config.commands import AttentionKind
 
 CHAIR = ["▁She", "▁sat", "▁down", "▁in", "▁the", "▁chair", ",", "▁it", "▁was", "▁com", "fortable", ".", "</s>"]
 WORDS = ["▁Donaudampfschifffahrtsgesellschaftskapitän", "▁i", "gjpqy", "▁$x^2$", "▁ÄÖÅ", "▁$", "▁W", "▁слово", "▁كلمة"]

@@ -32,29 +32,27 @@ from tests.toy_translator import (
     toy_tokenizer,
     translator_of,
 )
+from transformer_cli.config.data import DataConfig, TokenizerConfig
+from transformer_cli.config.decode import DecodeConfig, SearchKind
+from transformer_cli.config.model import ModelConfig
+from transformer_cli.config.train import ScheduleConfig, TrainConfig, TrainSettings
 from transformer_cli.data.lines import split_lines
 from transformer_cli.data.prepare import prepare
 from transformer_cli.data.tokenizer import Tokenizer
-from transformer_cli.decoding import exact, largest, search, stepping, terms
-from transformer_cli.decoding.beam import Beam, Candidates
+from transformer_cli.decoding import search
 from transformer_cli.decoding.search import Hypothesis, Task
-from transformer_cli.decoding.stepping import Move, SearchState
+from transformer_cli.decoding.search import constraints as terms
+from transformer_cli.decoding.search import loop as stepping
+from transformer_cli.decoding.search import top_k as largest
+from transformer_cli.decoding.search.beam import Beam, Candidates
+from transformer_cli.decoding.search.loop import Move, SearchState
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError
+from transformer_cli.inference import batch_invariance as exact
 from transformer_cli.models.cache import DecoderCache
 from transformer_cli.models.file import read_model
-from transformer_cli.models.sentences import Padded
+from transformer_cli.models.layouts import Padded
 from transformer_cli.models.transformer import Transformer
-from transformer_cli.schema import (
-    DataConfig,
-    DecodeConfig,
-    ModelConfig,
-    ScheduleConfig,
-    SearchKind,
-    TokenizerConfig,
-    TrainConfig,
-    TrainSettings,
-)
 from transformer_cli.training.loop import train
 
 CPU = torch.device("cpu")

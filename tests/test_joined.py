@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn.attention.varlen import varlen_attn
 
-from transformer_cli.models.joined import CAUSAL, Joined, obstacle
-from transformer_cli.models.sentences import Packed
-from transformer_cli.schema import ModelConfig
+from transformer_cli.config.model import ModelConfig
+from transformer_cli.models.layouts import Packed
+from transformer_cli.models.packed_attention import CAUSAL, Joined, obstacle
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 TARGET, SOURCE = [(2, 3), (1, 1), (3, 5)], [(2, 4), (1, 2), (3, 1)]

@@ -20,11 +20,11 @@ from tests.toy_run import model_file as translator_file
 from tests.toy_run import packed as packed_file
 from tests.toy_text import SIZES, content, language_model, prepared, run, without_bytes
 from tests.toy_translator import sentences
+from transformer_cli.config.model import Activation, ModelConfig, Norm, NormKind, Positions, Tying
 from transformer_cli.models.file import read_model
 from transformer_cli.models.language_model import LanguageModel
-from transformer_cli.models.sentences import Packed
-from transformer_cli.schema import Activation, ModelConfig, Norm, NormKind, Positions, Tying
-from transformer_cli.training.learner import Learner
+from transformer_cli.models.layouts import Packed
+from transformer_cli.training.trainer import Learner
 
 CPU = torch.device("cpu")
 V = 20

@@ -14,12 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.toy_translator import PLAIN, VARIANTS, random_model, sentences, toy_tokenizer
-from transformer_cli.data.tokenizer import Tokenizers
-from transformer_cli.errors import CheckpointError
-from transformer_cli.models.attention import Attention, CrossAttention, SelfAttention
-from transformer_cli.models.packed import pack
-from transformer_cli.models.transformer import Transformer
-from transformer_cli.pictures.looks import (
+from transformer_cli.attention_maps.maps import (
     Looks,
     joined,
     look,
@@ -30,7 +25,13 @@ from transformer_cli.pictures.looks import (
     to_json,
     view,
 )
-from transformer_cli.schema import AttentionKind, ModelConfig
+from transformer_cli.config.commands import AttentionKind
+from transformer_cli.config.model import ModelConfig
+from transformer_cli.data.tokenizer import Tokenizers
+from transformer_cli.errors import CheckpointError
+from transformer_cli.inference.prepack import pack
+from transformer_cli.models.attention import Attention, CrossAttention, SelfAttention
+from transformer_cli.models.transformer import Transformer
 
 KINDS = list(AttentionKind)
 PAIRS = list(zip(sentences(4, seed=11), sentences(4, seed=12), strict=True))

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from sacrebleu.metrics.chrf import CHRF
 
 from tests.toy_translator import random_model, sentences, texts, toy_tokenizer, translator_of
-from transformer_cli.config import load_config
-from transformer_cli.decoding.mbr import chrf_of_all, mean_chrf
+from transformer_cli.config.compose import load_config
+from transformer_cli.config.decode import DecodeConfig, SearchKind
 from transformer_cli.decoding.search import Hypothesis, Task
+from transformer_cli.decoding.search.mbr import chrf_of_all, mean_chrf
 from transformer_cli.decoding.translator import Wishes
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.ensemble import Ensemble
-from transformer_cli.schema import DecodeConfig, SearchKind
 
 IDS = toy_tokenizer()
 MBR: dict[str, Any] = {"search": SearchKind.mbr, "beam_size": 1, "n_samples": 8}

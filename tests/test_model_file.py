@@ -17,8 +17,9 @@ import safetensors.torch
 import torch
 
 from tests.toy_run import CPU, model_file, packed, tokenizer
-from transformer_cli.decoding.exported import chosen_engine, locate_export
+from transformer_cli.config.commands import Engine
 from transformer_cli.errors import CheckpointError, ConfigError
+from transformer_cli.interop.exported import chosen_engine, locate_export
 from transformer_cli.models.file import (
     ModelFile,
     locate_model,
@@ -27,7 +28,6 @@ from transformer_cli.models.file import (
     unpack_model,
     write_model,
 )
-from transformer_cli.schema import Engine
 
 SOURCE_BS = torch.tensor([[5, 6, 7, 3], [8, 9, 3, 0]])
 TARGET_BT = torch.tensor([[2, 5, 6], [2, 7, 0]])

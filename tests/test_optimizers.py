@@ -12,12 +12,12 @@ from torch import nn
 
 from tests.test_diverging import break_loss, states
 from tests.toy_run import CPU, MODEL, config, metrics, run, run_until, sha256, tokenizers
+from transformer_cli.config.model import Activation, Tying
+from transformer_cli.config.train import OptimizerConfig
 from transformer_cli.errors import CheckpointError
 from transformer_cli.models.attention import CrossAttention, SelfAttention
 from transformer_cli.models.classifier import Classifier
 from transformer_cli.models.layers import FeedForward
-from transformer_cli.schema import Activation, OptimizerConfig, Tying
-from transformer_cli.training.learner import Learner
 from transformer_cli.training.optimizers import (
     OPTIMIZERS,
     begin_remembering,
@@ -26,6 +26,7 @@ from transformer_cli.training.optimizers import (
     optimizer_tensors,
     set_rate,
 )
+from transformer_cli.training.trainer import Learner
 
 
 def toy(*, seed: int = 0, width: int = 3) -> nn.Module:

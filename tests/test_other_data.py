@@ -10,12 +10,13 @@ import pytest
 
 from tests.test_training import score_as
 from tests.toy_run import CPU, config, metrics, prepared, run, sentences, tokenizer, tokenizers, tree
+from transformer_cli.config.decode import DecodeConfig, SearchKind
+from transformer_cli.config.train import Metric, TrainConfig
 from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import DataError
 from transformer_cli.models.file import read_model
-from transformer_cli.schema import DecodeConfig, Metric, SearchKind, TrainConfig
 from transformer_cli.training.checkpoints import Checkpoint, CheckpointStore
 from transformer_cli.training.loop import FirstRun, train
 from transformer_cli.training.resuming import rank_anew_if_other, refuse_other_data

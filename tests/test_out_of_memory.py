@@ -16,17 +16,17 @@ from tests.test_generate import going_on
 from tests.toy_run import CPU, MODEL, config, metrics, prepared, run, tokenizers
 from tests.toy_translator import GREEDY, SAMPLE, random_model, sentences, texts, toy_tokenizer, translator_of
 from transformer_cli import cli
+from transformer_cli.config.decode import Quantize, SearchKind
 from transformer_cli.data.batching import Batch, BatchPlan, micro_batches
 from transformer_cli.data.tokenizer import Tokenizers
-from transformer_cli.decoding.forced import read_back
-from transformer_cli.decoding.reading import ask_each
 from transformer_cli.errors import EnvironmentFault
+from transformer_cli.inference.encode import ask_each
+from transformer_cli.inference.force_decode import read_back
 from transformer_cli.models import memory
 from transformer_cli.models.language_model import LanguageModel
 from transformer_cli.models.memory import is_out_of_memory
 from transformer_cli.models.transformer import Transformer
-from transformer_cli.schema import Quantize, SearchKind
-from transformer_cli.training.learner import Learner
+from transformer_cli.training.trainer import Learner
 from transformer_cli.training.validation import Validator
 
 PLAIN = config(model=replace(MODEL, dropout=0.0), tokens_per_batch=100)

@@ -26,7 +26,7 @@ def test_the_wheel_carries_every_config_and_the_type_marker(wheel: Path) -> None
         assert f"transformer_cli/configs/{path.relative_to(ROOT / 'configs').as_posix()}" in names
     assert "transformer_cli/py.typed" in names
     for asset in (ROOT / "transformer_cli" / "pictures").glob("page.*"):
-        assert f"transformer_cli/pictures/{asset.name}" in names
+        assert f"transformer_cli/attention_maps/{asset.name}" in names
     assert not [name for name in names if name.startswith(("tests/", "scripts/"))]
 
 

@@ -11,9 +11,10 @@ import torch.nn.functional as F
 
 from tests.test_transformer import VARIANTS, toy_model, toy_pair
 from tests.toy_translator import GREEDY, random_model, sentences, toy_tokenizer, translator_of
+from transformer_cli.config.decode import Quantize
+from transformer_cli.config.model import ModelConfig
 from transformer_cli.errors import ConfigError
-from transformer_cli.models.packed import Int8Linear, PackedLinear, can_pack, has_fbgemm, pack
-from transformer_cli.schema import ModelConfig, Quantize
+from transformer_cli.inference.prepack import Int8Linear, PackedLinear, can_pack, has_fbgemm, pack
 
 every_variant = pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS.keys())
 
@@ -63,7 +64,7 @@ def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """Either of the two that multiply bytes."""
     if request.param == "FBGEMM" and not has_fbgemm():
         pytest.skip("this torch is without FBGEMM")
-    monkeypatch.setattr("transformer_cli.models.packed.has_fbgemm", lambda: request.param == "FBGEMM")
+    monkeypatch.setattr("transformer_cli.inference.prepack.has_fbgemm", lambda: request.param == "FBGEMM")
     return str(request.param)
 
 

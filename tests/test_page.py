@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from tests.toy_looks import HOSTILE, toy_looks, words
-from transformer_cli.pictures.looks import Looks
-from transformer_cli.pictures.page import render
+from transformer_cli.attention_maps.maps import Looks
+from transformer_cli.attention_maps.page import render
 
 TEXT = "</title></style><script>window.broken=1</script> & \"q\" 'a' <b> مرحبا 👩‍👩‍👧‍👦 $script <!-- \\u003c"
 

@@ -20,8 +20,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 from tests.toy_looks import HOSTILE, toy_looks, words
-from transformer_cli.pictures.looks import Looks, joined
-from transformer_cli.pictures.page import render
+from transformer_cli.attention_maps.maps import Looks, joined
+from transformer_cli.attention_maps.page import render
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 CHROMEDRIVER = shutil.which("chromedriver")

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from transformer_cli.config.model import Activation, ModelConfig, Norm, Positions
 from transformer_cli.models.build import build_model
 from transformer_cli.models.embeddings import waves
 from transformer_cli.models.layers import Residual
 from transformer_cli.models.transformer import Transformer
-from transformer_cli.schema import Activation, ModelConfig, Norm, Positions
 
 PAD = 3
 PRECISIONS = pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-10)])

@@ -8,11 +8,11 @@ import torch
 from tests.toy_translator import toy_tokenizer, translator_of
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.decoding import translator
-from transformer_cli.decoding.forced import ReadBack
 from transformer_cli.decoding.placement import Placement, Translation
 from transformer_cli.decoding.search import Hypothesis, Task
 from transformer_cli.decoding.terminology import Term, Terminology, occurrences
 from transformer_cli.decoding.translator import Translated, Wishes
+from transformer_cli.inference.force_decode import ReadBack
 from transformer_cli.models.transformer import DecoderCache
 
 SOURCE = "the cat drank milk"

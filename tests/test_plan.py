@@ -9,14 +9,15 @@ import pytest
 
 from tests.toy_run import CPU, MODEL, config, metrics, prepared, run, run_until, sha256
 from transformer_cli.commands.train import _next
-from transformer_cli.config import load_config
+from transformer_cli.config.compose import load_config
+from transformer_cli.config.train import ScheduleConfig, TrainConfig
 from transformer_cli.data.batching import BatchPlan
 from transformer_cli.data.feed import Epoch, epoch_of
 from transformer_cli.data.findings import Report
 from transformer_cli.data.shuffling import Part
 from transformer_cli.errors import ConfigError
-from transformer_cli.schema import ScheduleConfig, TrainConfig
-from transformer_cli.training import plan, run_directory, trial, writers
+from transformer_cli.training import dry_run as trial
+from transformer_cli.training import plan, run_directory, writers
 from transformer_cli.training.loop import TrainResult, train
 from transformer_cli.training.plan import limited, oddities, planned
 from transformer_cli.training.run_directory import chosen_before, open_run, read_config, run_folder, with_values

@@ -15,11 +15,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from tests.toy_run import CPU, MODEL, config, prepared, run, tokenizers
+from transformer_cli.config.model import NormKind
+from transformer_cli.config.train import Precision
 from transformer_cli.data.batching import Batch, micro_batches
 from transformer_cli.errors import DivergedError, EnvironmentFault
-from transformer_cli.schema import NormKind, Precision
-from transformer_cli.training import learner as learning
-from transformer_cli.training.learner import Learner, choose_dtype, set_float32_products, spec_of
+from transformer_cli.training import trainer as learning
+from transformer_cli.training.trainer import Learner, choose_dtype, set_float32_products, spec_of
 
 CUDA = torch.device("cuda")
 

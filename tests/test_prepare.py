@@ -21,14 +21,14 @@ import numpy as np
 import pytest
 
 from tests.toy_run import append
-from transformer_cli.config import load_config
+from transformer_cli.config.compose import load_config
+from transformer_cli.config.data import DataConfig, TokenizerConfig
 from transformer_cli.data import cache, demo, hashes
 from transformer_cli.data import prepare as preparation
 from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.data.sentences import share_of_several
 from transformer_cli.errors import ConfigError, EnvironmentFault
 from transformer_cli.files import locked, writing_whole
-from transformer_cli.schema import DataConfig, TokenizerConfig
 
 SOURCES = [
     f"the {noun} {verb} the {thing} ."
@@ -364,7 +364,7 @@ CHILD = """
 import json, os, signal, sys, time
 from pathlib import Path
 from transformer_cli.data import cache, prepare
-from transformer_cli.schema import DataConfig, TokenizerConfig
+from transformer_cli.config.data import DataConfig, TokenizerConfig
 
 options = json.loads(sys.argv[1])
 config = DataConfig(**{**options, "tokenizer": TokenizerConfig(vocab_size=60)})

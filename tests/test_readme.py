@@ -8,7 +8,7 @@ import pytest
 
 from tests.conftest import ROOT
 from transformer_cli.cli import COMMANDS, _parser
-from transformer_cli.config import check_overrides, choices_of, load_config
+from transformer_cli.config.compose import check_overrides, choices_of, load_config
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "benchmarks").glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from tests.toy_run import CPU, MODEL, config, prepared, tokenizers
+from transformer_cli.config.model import ModelConfig
 from transformer_cli.data.batching import Batch, micro_batches
-from transformer_cli.schema import ModelConfig
-from transformer_cli.training.learner import Learner
+from transformer_cli.training.trainer import Learner
 
 
 def learner(*, recompute: bool, model: ModelConfig = MODEL) -> Learner:

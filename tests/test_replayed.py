@@ -8,11 +8,11 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from tests.toy_translator import GREEDY, PLAIN, SAMPLE, VARIANTS, random_model, sentences, toy_tokenizer, translator_of
-from transformer_cli.decoding.replayed import SHAPES_KEPT, Replayed, Step, can_replay, on_cuda, quartered
+from transformer_cli.config.model import Positions
 from transformer_cli.decoding.translator import Translated, Translator
+from transformer_cli.inference.cuda_graphs import SHAPES_KEPT, Replayed, Step, can_replay, on_cuda, quartered
 from transformer_cli.models.cache import LARGEST_FAMILY
 from transformer_cli.models.ensemble import AnyModel, Ensemble
-from transformer_cli.schema import Positions
 
 BEAM: dict[str, Any] = {"beam_size": 4, "n_best": 3}
 CPU, GPU = torch.device("cpu"), torch.device("cuda")

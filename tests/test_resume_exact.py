@@ -56,7 +56,7 @@ def resumed(points: list[tuple[int, str, str]]) -> dict[str, Any]:
 
 
 def _stopped(work: zygote.Work, at_step: int, ending: str) -> zygote.Work:
-    from transformer_cli.training.learner import Learner
+    from transformer_cli.training.trainer import Learner
 
     update = Learner.update
 
@@ -77,7 +77,7 @@ def _stopped(work: zygote.Work, at_step: int, ending: str) -> zygote.Work:
 def _report_batches(report: Report) -> None:
     """Let this process report of each update its epoch and its number of micro-batches too."""
     from transformer_cli.data.batching import BatchPlan
-    from transformer_cli.training.learner import Learner
+    from transformer_cli.training.trainer import Learner
 
     plan, update = BatchPlan.update, Learner.update
 

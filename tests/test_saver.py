@@ -13,12 +13,12 @@ import torch
 
 from tests.test_checkpoints import checkpoint
 from tests.toy_run import CPU, config, metrics, run, sha256
+from transformer_cli.config.model import ModelConfig
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import EnvironmentFault
-from transformer_cli.schema import ModelConfig
 from transformer_cli.training.checkpoints import Checkpoint, CheckpointStore
-from transformer_cli.training.learner import Learner
 from transformer_cli.training.saver import Saver
+from transformer_cli.training.trainer import Learner
 
 
 def store_in(folder: Path) -> CheckpointStore:

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
+from transformer_cli.config.train import ScheduleConfig
 from transformer_cli.errors import ConfigError
-from transformer_cli.schema import ScheduleConfig
 from transformer_cli.training.run_directory import ENDS_AT_MAX_STEPS
 from transformer_cli.training.schedules import SCHEDULES, Schedule, build_schedule
 

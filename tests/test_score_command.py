@@ -18,8 +18,10 @@ from tests.toy_run import model_file, packed
 from tests.toy_run import sentences as letters
 from tests.toy_run import tokenizers as letter_ids
 from transformer_cli.commands.score import from_stream, score_pairs
+from transformer_cli.config.commands import ScoreConfig
+from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.config.model import Positions
 from transformer_cli.models.file import read_model
-from transformer_cli.schema import DecodeConfig, Positions, ScoreConfig
 
 FILES = ["--source", "en", "--translation", "fr"]
 SCORE = ["score", "--checkpoint", "m", "--device", "cpu"]

@@ -12,12 +12,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from transformer_cli.decoding import following, largest
-from transformer_cli.decoding.scoring import length_penalty
+from transformer_cli.config.decode import DecodeConfig, SearchKind
 from transformer_cli.decoding.search import CLOSE, SEARCHES, ControlIds, Hypothesis, Task, rows_per_sentence
-from transformer_cli.decoding.stepping import leave
+from transformer_cli.decoding.search import greedy as following
+from transformer_cli.decoding.search import top_k as largest
+from transformer_cli.decoding.search.loop import leave
+from transformer_cli.decoding.search.scores import length_penalty
 from transformer_cli.errors import CheckpointError
-from transformer_cli.schema import DecodeConfig, SearchKind
 
 CONTROL = ControlIds(pad=2, bos=3, eos=5, unk=None)
 WORDS = (0, 1, 4, 6)  # with EOS a vocabulary of five; PAD and BOS have logits as well, and must not be chosen

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from tests.test_search import CONTROL, PREFIXES, VOCABULARY, WORDS, TableCache, Tables, greedy, random_tables, sampling
-from transformer_cli.decoding.largest import CHUNK, CLOSE, FEW, largest
+from transformer_cli.config.decode import DecodeConfig, LengthNormalization
 from transformer_cli.decoding.search import SEARCHES, Demands, Hypothesis, Task, longest_translation, rows_per_sentence
-from transformer_cli.decoding.terms import automaton, unmet
-from transformer_cli.schema import DecodeConfig, LengthNormalization
+from transformer_cli.decoding.search.constraints import automaton, unmet
+from transformer_cli.decoding.search.top_k import CHUNK, CLOSE, FEW, largest
 
 NO_DEMANDS = Demands()
 LONGEST = 4  # tokens; an end after at most three words, of which there are four: 85 finished sentences

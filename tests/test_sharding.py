@@ -7,8 +7,8 @@ import pytest
 
 from tests.test_ranks import codes, scenarios, the_line
 from tests.toy_run import CPU, config, tokenizers
+from transformer_cli.config.train import Sharding
 from transformer_cli.errors import ConfigError
-from transformer_cli.schema import Sharding
 from transformer_cli.training.loop import make_learner
 from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.signals import StopRequest

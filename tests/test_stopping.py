@@ -15,19 +15,19 @@ import torch
 import yaml
 
 from tests.toy_run import CPU, MODEL, config, metrics, prepared, run, sha256, tree
-from transformer_cli.config import read_yaml
+from transformer_cli.config.compose import read_yaml
+from transformer_cli.config.train import Compile, TrainConfig
 from transformer_cli.errors import CheckpointError, ConfigError, DataError, EnvironmentFault, LockedError, Stopped
 from transformer_cli.files import locked
 from transformer_cli.models.transformer import Transformer
-from transformer_cli.schema import Compile, TrainConfig
 from transformer_cli.training import resuming, run_directory
 from transformer_cli.training.checkpoints import CheckpointStore
-from transformer_cli.training.fused import FusedLoss
-from transformer_cli.training.learner import Learner
+from transformer_cli.training.compiled import FusedLoss
 from transformer_cli.training.loop import train
 from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.run_directory import chosen_before, open_run, with_values
 from transformer_cli.training.signals import StopRequest, stop_signals
+from transformer_cli.training.trainer import Learner
 from transformer_cli.training.validation import Validator
 
 # Of `decode`, in the config.yaml of a run that was started before searches had more.
@@ -441,8 +441,8 @@ def test_A19_a_compiler_that_fails_on_the_way_is_written_down(tmp_path: Path, mo
         return FusedLoss(model, Compile.auto, CPU, smoothing=0.1)
 
     monkeypatch.setattr(torch, "compile", failing)
-    monkeypatch.setattr("transformer_cli.training.learner.may_fuse", lambda *args: True)
-    monkeypatch.setattr("transformer_cli.training.fused.make_fused", may_compile)
+    monkeypatch.setattr("transformer_cli.training.trainer.may_fuse", lambda *args: True)
+    monkeypatch.setattr("transformer_cli.training.compiled.make_fused", may_compile)
     large = config(max_steps=2, eval_every=2, tokens_per_update=300, tokens_per_batch=300)  # enough to compile for
     run(tmp_path, large)
     assert CheckpointStore(tmp_path).load(2).state["environment"]["compiled"] is False

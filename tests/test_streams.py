@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from tests.toy_translator import sentences, toy_tokenizer, translator_of
-from transformer_cli.decoding.streams import Streams
 from transformer_cli.errors import EnvironmentFault
+from transformer_cli.inference.worker_pool import Streams
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only")
 

@@ -14,6 +14,8 @@ from sentencepiece import sentencepiece_model_pb2
 
 from tests import toy_run
 from tests.toy_run import metrics, prepared, run, run_until, sha256
+from transformer_cli.config.data import DataConfig, TokenizerConfig, TokenizerKind
+from transformer_cli.config.train import TrainConfig
 from transformer_cli.data import prepare
 from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.demo import generate
@@ -22,7 +24,6 @@ from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.subwords import sentence_seeds
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
 from transformer_cli.errors import ConfigError, EnvironmentFault
-from transformer_cli.schema import DataConfig, TokenizerConfig, TokenizerKind, TrainConfig
 from transformer_cli.training.run_directory import open_run, write_config
 from transformer_cli.training.validation import encode_pairs
 

@@ -15,8 +15,8 @@ from tests.contract import Ran, process, refused, run
 from tests.test_corpus_faults import TRAIN, write
 from tests.toy_run import sentences
 from transformer_cli.commands.train import Trained
+from transformer_cli.config.train import Device, TrainConfig
 from transformer_cli.errors import DataError, Stopped
-from transformer_cli.schema import Device, TrainConfig
 from transformer_cli.sweeps import SweepRun, over_seeds, run_name, table
 from transformer_cli.training import run_directory
 

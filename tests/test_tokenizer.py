@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from transformer_cli.config.data import TokenizerConfig, TokenizerKind
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, normalize, train_tokenizer
 from transformer_cli.errors import CheckpointError, ConfigError, DataError
-from transformer_cli.schema import TokenizerConfig, TokenizerKind
 
 TEXT = """the a cat dog milk chair drank sat down in on very comfortable was it she he Œuvre Straße café naïve
 red black white horse bird table lamp book water wine sleeps eats under behind yesterday today never because"""

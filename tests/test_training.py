@@ -14,17 +14,19 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.toy_run import CPU, MODEL, Died, config, metrics, prepared, run, run_until, sha256, tokenizers
+from transformer_cli.config.model import Tying
+from transformer_cli.config.train import Metric, OptimizerConfig, Precision, ScheduleConfig
 from transformer_cli.data.batching import BatchPlan, micro_batches
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import CheckpointError, ConfigError, DataError, EnvironmentFault
 from transformer_cli.evaluation.metrics import Score, bleu
 from transformer_cli.models.file import read_model
-from transformer_cli.schema import Metric, OptimizerConfig, Precision, ScheduleConfig, Tying
-from transformer_cli.training import learner, loop, validation, writers
+from transformer_cli.training import loop, validation, writers
+from transformer_cli.training import trainer as learner
 from transformer_cli.training.averaging import average
-from transformer_cli.training.learner import Learner, stable_seed
 from transformer_cli.training.loop import train
 from transformer_cli.training.pictures import attention_picture
+from transformer_cli.training.trainer import Learner, stable_seed
 from transformer_cli.training.validation import TranslationScores, Validator, make_validator
 from transformer_cli.training.writers import forget_after
 

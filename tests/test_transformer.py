@@ -11,13 +11,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transformer_cli.config.model import Activation, ModelConfig, Norm, NormKind, Positions, Tying
 from transformer_cli.errors import ConfigError
 from transformer_cli.models import attention
 from transformer_cli.models.build import build_model
 from transformer_cli.models.layers import Dropout, FeedForward
-from transformer_cli.models.sentences import Packed
+from transformer_cli.models.layouts import Packed
 from transformer_cli.models.transformer import Transformer
-from transformer_cli.schema import Activation, ModelConfig, Norm, NormKind, Positions, Tying
 
 PAD, VOCABULARY = 3, 20
 

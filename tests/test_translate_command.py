@@ -25,11 +25,11 @@ from transformer_cli.commands.translate import (
     open_output,
     translate_stream,
 )
+from transformer_cli.config.commands import OutputFormat, TranslateConfig
 from transformer_cli.data.lines import read_chunks, split_lines
 from transformer_cli.decoding.terminology import Term, Terminology
 from transformer_cli.decoding.translator import Candidate, Translated, Translator, Wishes, written_ids
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
-from transformer_cli.schema import OutputFormat, TranslateConfig
 
 
 class Echo:

@@ -26,9 +26,12 @@ from tests.toy_translator import (
     toy_tokenizer,
     translator_of,
 )
+from transformer_cli.config.data import TokenizerConfig
+from transformer_cli.config.decode import DecodeConfig, LongLines
 from transformer_cli.data.sentences import has_several, split_sentences
 from transformer_cli.data.tokenizer import Tokenizer, train_tokenizer
-from transformer_cli.decoding import long_lines, translator
+from transformer_cli.decoding import segmentation as long_lines
+from transformer_cli.decoding import translator
 from transformer_cli.decoding.search import Demands, Hypothesis, Task
 from transformer_cli.decoding.terminology import Term, Terminology
 from transformer_cli.decoding.training_text import TrainingText
@@ -44,7 +47,6 @@ from transformer_cli.decoding.translator import (
 )
 from transformer_cli.errors import DataError
 from transformer_cli.models.transformer import DecoderCache
-from transformer_cli.schema import DecodeConfig, LongLines, TokenizerConfig
 
 BLANK = ["", " ", "\t", "\u00a0", "\u3000", " \t\u2003\r"]
 ODD = [

@@ -8,10 +8,11 @@ import pytest
 
 from tests.toy_translator import sentences, toy_tokenizer, translator_of
 from transformer_cli.commands.translate import Answering, translate_stream
+from transformer_cli.config.commands import OutputFormat, TranslateConfig
+from transformer_cli.config.data import TokenizerConfig
 from transformer_cli.data.tokenizer import Tokenizer, train_tokenizer
 from transformer_cli.data.unknown import UnknownCounter, shown_characters, unknown_characters
 from transformer_cli.decoding.translator import Wishes, written_ids
-from transformer_cli.schema import OutputFormat, TokenizerConfig, TranslateConfig
 
 LINE = "the cat drank 東京 7 😀"
 

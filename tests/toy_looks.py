@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from transformer_cli.pictures.looks import Looks
+from transformer_cli.attention_maps.maps import Looks
 
 # What could break out of a page, or be shown otherwise than it is.
 HOSTILE = [

@@ -12,6 +12,10 @@ from typing import Any
 import pytest
 import torch
 
+from transformer_cli.config.data import DataConfig, TokenizerConfig
+from transformer_cli.config.decode import DecodeConfig, SearchKind
+from transformer_cli.config.model import ModelConfig, Norm, Tying
+from transformer_cli.config.train import OptimizerConfig, ScheduleConfig, TrainConfig, TrainSettings
 from transformer_cli.data.cache import CorpusWriter, EncodedCorpus
 from transformer_cli.data.clean import CleaningReport
 from transformer_cli.data.corpus import ParallelText
@@ -19,22 +23,9 @@ from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
 from transformer_cli.models.build import build_model
 from transformer_cli.models.file import ModelFile, model_pieces
-from transformer_cli.schema import (
-    DataConfig,
-    DecodeConfig,
-    ModelConfig,
-    Norm,
-    OptimizerConfig,
-    ScheduleConfig,
-    SearchKind,
-    TokenizerConfig,
-    TrainConfig,
-    TrainSettings,
-    Tying,
-)
-from transformer_cli.training.learner import Learner
 from transformer_cli.training.loop import TrainResult, train
 from transformer_cli.training.ranks import Ranks
+from transformer_cli.training.trainer import Learner
 from transformer_cli.training.validation import encode_pairs
 
 torch.set_num_threads(1)  # for matrices this small, threads only wait for each other

@@ -8,6 +8,9 @@ from typing import Any
 import torch
 
 from tests.toy_translator import sentences
+from transformer_cli.config.data import DataConfig, Task, TokenizerConfig
+from transformer_cli.config.model import ModelConfig, Norm, Tying
+from transformer_cli.config.train import Metric, OptimizerConfig, ScheduleConfig, TrainConfig, TrainSettings
 from transformer_cli.data.cache import EncodedCorpus
 from transformer_cli.data.clean import CleaningReport
 from transformer_cli.data.corpus import ParallelText
@@ -16,19 +19,6 @@ from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenize
 from transformer_cli.models.build import build_model
 from transformer_cli.models.file import ModelFile, model_pieces
 from transformer_cli.models.language_model import LanguageModel
-from transformer_cli.schema import (
-    DataConfig,
-    Metric,
-    ModelConfig,
-    Norm,
-    OptimizerConfig,
-    ScheduleConfig,
-    Task,
-    TokenizerConfig,
-    TrainConfig,
-    TrainSettings,
-    Tying,
-)
 from transformer_cli.training.loop import TrainResult, train
 
 CPU = torch.device("cpu")

@@ -6,23 +6,15 @@ from typing import Any
 
 import torch
 
+from transformer_cli.config.data import TokenizerConfig
+from transformer_cli.config.decode import DecodeConfig, SearchKind
+from transformer_cli.config.model import Activation, ModelConfig, Norm, NormKind, Positions, Tying
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
 from transformer_cli.decoding.training_text import NOTHING_KNOWN, TrainingText
 from transformer_cli.decoding.translator import NO_WISHES, Translated, Translator, Wishes
 from transformer_cli.models.build import build_model
 from transformer_cli.models.ensemble import AnyModel
 from transformer_cli.models.transformer import Transformer
-from transformer_cli.schema import (
-    Activation,
-    DecodeConfig,
-    ModelConfig,
-    Norm,
-    NormKind,
-    Positions,
-    SearchKind,
-    TokenizerConfig,
-    Tying,
-)
 
 torch.set_num_threads(1)  # for matrices this small, threads only wait for each other
 

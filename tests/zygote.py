@@ -229,15 +229,16 @@ def write_corpus(folder: Path) -> None:
 
 def train(overrides: Sequence[str] = ()) -> int:
     """`tfm train` in the working folder, in this process; its exit status. `compose` first, before forking."""
-    from transformer_cli import cli, config
+    from transformer_cli import cli
+    from transformer_cli.config import compose as configs
 
-    config.load_config = lambda name, arguments, **options: compose(overrides)
+    configs.load_config = lambda name, arguments, **options: compose(overrides)
     return cli.main([*COMMAND, *overrides])
 
 
 @functools.cache
 def _loader() -> Callable[..., Any]:
-    from transformer_cli.config import load_config
+    from transformer_cli.config.compose import load_config
 
     return load_config
 

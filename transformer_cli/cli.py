@@ -428,8 +428,8 @@ def _run_command(name: str, arguments: list[str]) -> int:
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 
-    from transformer_cli import config as configs
     from transformer_cli import logs
+    from transformer_cli.config import compose as configs
 
     user_dir = Path(parsed.config_dir) if parsed.config_dir else None
     given = configs.values_of(parsed.overrides)

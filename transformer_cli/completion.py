@@ -57,7 +57,7 @@ def complete(words: Sequence[str]) -> list[str]:
 
 
 def _overrides(command: str, word: str) -> list[str]:
-    from transformer_cli.config import SCHEMAS, all_keys, choices_of, groups_of
+    from transformer_cli.config.compose import SCHEMAS, all_keys, choices_of, groups_of
 
     groups = groups_of(command)
     group, equals, typed = word.partition("=")

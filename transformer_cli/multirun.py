@@ -20,8 +20,8 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from transformer_cli import config as configs
 from transformer_cli import logs
+from transformer_cli.config import compose as configs
 from transformer_cli.environment import concealed
 from transformer_cli.errors import ConfigError, ElsewhereError, EnvironmentFault, Stopped, printable, quoted
 from transformer_cli.files import faults, make_folder, write_whole

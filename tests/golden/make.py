@@ -12,13 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.toy_run import CPU, MODEL, config, sentences, tokenizers
+from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.config.model import Norm, Tying
+from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.clean import CleaningReport
 from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.models.file import FORMAT, ModelFile, read_model
-from transformer_cli.schema import DecodeConfig, Norm, TrainConfig, Tying
 from transformer_cli.training.loop import train
 from transformer_cli.training.validation import encode_pairs
 

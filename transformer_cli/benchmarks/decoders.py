@@ -22,19 +22,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transformer_cli.benchmarks.contestant import serve_requests
 from transformer_cli.benchmarks.reference import padded
 from transformer_cli.benchmarks.timing import finish
-from transformer_cli.config import from_plain
+from transformer_cli.benchmarks.worker import serve_requests
+from transformer_cli.config.bench import BenchConfig
+from transformer_cli.config.compose import from_plain
+from transformer_cli.config.decode import DecodeConfig, Quantize, SearchKind
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.decoding.translator import Translator
-from transformer_cli.export import ctranslate2 as to_ctranslate2
-from transformer_cli.export import huggingface as to_huggingface
 from transformer_cli.extras import imported
+from transformer_cli.interop import ctranslate2 as to_ctranslate2
+from transformer_cli.interop import huggingface as to_huggingface
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.ensemble import AnyModel
 from transformer_cli.models.file import ModelFile, read_model
-from transformer_cli.schema import BenchConfig, DecodeConfig, Quantize, SearchKind
 
 Rows = Sequence[Sequence[int]]  # of each sentence the ids, without BOS and EOS
 BATCH = 32  # sentences, where an engine is not asked for its best

@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from transformer_cli.benchmarks.contestant import Contestant
 from transformer_cli.benchmarks.decoders import (
     BATCHES_OF_32,
     CT2_INT8,
@@ -24,12 +23,14 @@ from transformer_cli.benchmarks.decoders import (
     OURS_INT8,
     RIVALS,
 )
-from transformer_cli.benchmarks.material import random_model
 from transformer_cli.benchmarks.matmuls import Projection, projections
 from transformer_cli.benchmarks.report import Measured
 from transformer_cli.benchmarks.timing import Spread, best, ratio
 from transformer_cli.benchmarks.training import skeleton
-from transformer_cli.config import to_plain
+from transformer_cli.benchmarks.worker import Contestant
+from transformer_cli.benchmarks.workload import random_model
+from transformer_cli.config.bench import BenchConfig
+from transformer_cli.config.compose import to_plain
 from transformer_cli.data.lines import read_lines
 from transformer_cli.decoding.training_text import LONGEST
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
@@ -38,7 +39,6 @@ from transformer_cli.evaluation.tokenization import Tokenization, tokenization, 
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import ModelFile, locate_model, read_model, write_model
 from transformer_cli.models.linear import project
-from transformer_cli.schema import BenchConfig
 
 FORCED = 20  # tokens of each sentence, in and out, where there is no trained model
 N_FORCED = 128  # sentences

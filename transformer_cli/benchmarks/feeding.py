@@ -8,7 +8,7 @@ import torch
 from transformer_cli.benchmarks.ours import Trainer
 from transformer_cli.benchmarks.report import Measured
 from transformer_cli.benchmarks.timing import Spread, finish, ratio
-from transformer_cli.schema import BenchConfig
+from transformer_cli.config.bench import BenchConfig
 
 N_MADE = 20  # updates' batches in a round
 

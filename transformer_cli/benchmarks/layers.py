@@ -22,9 +22,9 @@ from transformer_cli.benchmarks.layer_kinds import (
 from transformer_cli.benchmarks.layers_plot import check_plot, draw
 from transformer_cli.benchmarks.report import Measured, table
 from transformer_cli.benchmarks.timing import Spread, in_turn, ratio
+from transformer_cli.config.bench import BenchConfig, Clock
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.logs import LOGGER
-from transformer_cli.schema import BenchConfig, Clock
 
 LEAST_S = 0.01  # that a layer works for in a round: there are hundreds
 WAYS: dict[str, Callable[[Layer], object]] = {

@@ -6,7 +6,7 @@ from transformer_cli.benchmarks.matmuls import Projection, peak_rate, projection
 from transformer_cli.benchmarks.report import Measured
 from transformer_cli.benchmarks.timing import best
 from transformer_cli.benchmarks.training import skeleton
-from transformer_cli.schema import BenchConfig
+from transformer_cli.config.bench import BenchConfig
 
 N_BYTES = 1 << 28  # that are copied: more than any cache holds
 N_LAUNCHES = 1000

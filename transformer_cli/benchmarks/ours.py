@@ -10,15 +10,15 @@ from collections.abc import Callable
 
 import torch
 
-from transformer_cli.benchmarks.contestant import Round, peak_bytes, serve
-from transformer_cli.benchmarks.material import material
 from transformer_cli.benchmarks.reference import check_model
 from transformer_cli.benchmarks.timing import finish
-from transformer_cli.config import from_plain
+from transformer_cli.benchmarks.worker import Round, peak_bytes, serve
+from transformer_cli.benchmarks.workload import material
+from transformer_cli.config.bench import BenchConfig
+from transformer_cli.config.compose import from_plain
 from transformer_cli.data.batching import Batch
 from transformer_cli.data.prefetch import Prefetcher
 from transformer_cli.models.device import choose_device, keep_freed_memory
-from transformer_cli.schema import BenchConfig
 from transformer_cli.training.loop import Run
 from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.signals import StopRequest

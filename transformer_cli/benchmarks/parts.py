@@ -13,12 +13,13 @@ from torch.utils.checkpoint import checkpoint
 from transformer_cli.benchmarks.reference import check, tolerances
 from transformer_cli.benchmarks.report import Measured
 from transformer_cli.benchmarks.timing import Spread, in_turn, ratio
+from transformer_cli.config.bench import BenchConfig
+from transformer_cli.config.train import Compile
 from transformer_cli.models.attention import attention_weights
 from transformer_cli.models.embeddings import TokenEmbedding
-from transformer_cli.models.sentences import Packed, Sentences
-from transformer_cli.schema import BenchConfig, Compile
-from transformer_cli.training.learner import choose_dtype, may_fuse
+from transformer_cli.models.layouts import Packed, Sentences
 from transformer_cli.training.loss import smoothed_nll, smoothed_nll_of_learnt
+from transformer_cli.training.trainer import choose_dtype, may_fuse
 
 OURS, COMPILED, IN_PARTS = "tfm", "F.cross_entropy, compiled", "F.cross_entropy, compiled, in 4 parts"
 HEADINGS = ("", "ms, forward and backward", "tfm is faster by", "largest error of a gradient")
@@ -54,7 +55,7 @@ def trained_loss(
     of_logits = smoothed_nll_of_learnt if is_compiled else smoothed_nll
     multiple_of = 1
     if takes_all and device.type == "cuda":
-        from transformer_cli.training.fused import COLUMNS  # as in `takes_all_at_once`
+        from transformer_cli.training.compiled import COLUMNS  # as in `takes_all_at_once`
 
         multiple_of = COLUMNS
 
@@ -70,7 +71,7 @@ def takes_all_at_once(config: BenchConfig, device: torch.device) -> bool:
     """Whether training gives attention all sentences at once here. Raises what `can_fuse` raises."""
     if not may_fuse(config, device):
         return False
-    from transformer_cli.training.fused import can_fuse  # imports torch's compiler
+    from transformer_cli.training.compiled import can_fuse  # imports torch's compiler
 
     return can_fuse(config, device, choose_dtype(config.train.precision, device))
 
@@ -149,8 +150,8 @@ def trained_sentences(n: int, length: int, config: BenchConfig, device: torch.de
     """`n` of one length, as training has them."""
     if not takes_all_at_once(config, device):
         return Packed([(n, length)], device)
-    from transformer_cli.models.joined import Joined  # imports torch's compiler
-    from transformer_cli.training.fused import in_tiles
+    from transformer_cli.models.packed_attention import Joined  # imports torch's compiler
+    from transformer_cli.training.compiled import in_tiles
 
     starts_N = torch.arange(0, n * length + 1, length, dtype=torch.int32, device=device)
     positions_K = torch.arange(length, dtype=torch.int32, device=device).repeat(n)

@@ -10,13 +10,14 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from transformer_cli.config.bench import BenchConfig
+from transformer_cli.config.train import Precision
 from transformer_cli.data.batching import Batch
-from transformer_cli.data.buffers import Sizes
+from transformer_cli.data.fixed_size import Sizes
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.models.transformer import Transformer
-from transformer_cli.schema import BenchConfig, Precision
-from transformer_cli.training.learner import Learner, choose_dtype
+from transformer_cli.training.trainer import Learner, choose_dtype
 
 N_CHECKED = {"cpu": 256, "cuda": 4096}  # target tokens: float64 takes its time
 FLOOR = 0.01  # of the whole gradient: a part that is smaller, as that of a key's bias, is nothing but rounding

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     import torch
 
     from transformer_cli.benchmarks.report import Measured
-    from transformer_cli.schema import BenchConfig, TrainConfig, TranslateConfig
+    from transformer_cli.config.bench import BenchConfig
+    from transformer_cli.config.commands import TranslateConfig
+    from transformer_cli.config.train import TrainConfig
 
 POLL_S = 0.005
 LIMIT_S = 300.0
@@ -85,7 +87,7 @@ def measured(
 
 def translating_overrides(config: "BenchConfig") -> list[str]:
     """What to give `tfm translate` so that it searches as `config` says."""
-    from transformer_cli.config import load_config, to_plain
+    from transformer_cli.config.compose import load_config, to_plain
 
     plain, usual = to_plain(config), to_plain(load_config("translate"))
     kept = {name: plain[name] for name in ("checkpoint", "device", "decode")}
@@ -96,8 +98,8 @@ def overrides_of(config: "BenchConfig") -> list[str]:
     """What to give `tfm train` so that it has the run of `config`: the keys that are not as they are by default."""
     from dataclasses import fields
 
-    from transformer_cli.config import load_config, to_plain
-    from transformer_cli.schema import TrainConfig
+    from transformer_cli.config.compose import load_config, to_plain
+    from transformer_cli.config.train import TrainConfig
 
     usual, wanted = to_plain(load_config("train")), to_plain(config)
     kept = {field.name: wanted[field.name] for field in fields(TrainConfig)}
@@ -206,7 +208,7 @@ def main() -> None:
     parameters = json.loads(sys.argv[1])
     marks = Marks(parameters["started"])
     marks.mark("Python")
-    from transformer_cli import config as configs
+    from transformer_cli.config import compose as configs
 
     marks.mark("importing Hydra")
     config: Any = configs.load_config(parameters["command"], parameters["overrides"])
@@ -246,12 +248,12 @@ def train_parts(config: "TrainConfig", marks: Marks) -> None:
     from transformer_cli.data.prepare import prepare
     from transformer_cli.models.device import choose_device, keep_freed_memory
     from transformer_cli.training.checkpoints import CheckpointStore
-    from transformer_cli.training.learner import check_parts
     from transformer_cli.training.loop import FirstRun
     from transformer_cli.training.plan import limited, planned
     from transformer_cli.training.ranks import Ranks
     from transformer_cli.training.run_directory import open_run
     from transformer_cli.training.signals import StopRequest
+    from transformer_cli.training.trainer import check_parts
 
     marks.mark("importing tfm")
     device = choose_device(config.device)

@@ -5,17 +5,17 @@ from dataclasses import asdict
 
 import torch
 
-from transformer_cli.benchmarks.contestant import Contestant, Round
+from transformer_cli.benchmarks.baselines import RIVALS, refuse_unlike
 from transformer_cli.benchmarks.matmuls import flops, peak_rate, projections, seconds_alone
 from transformer_cli.benchmarks.report import Measured
-from transformer_cli.benchmarks.rivals import RIVALS, refuse_unlike
 from transformer_cli.benchmarks.timing import Spread, ratio
-from transformer_cli.config import to_plain
+from transformer_cli.benchmarks.worker import Contestant, Round
+from transformer_cli.config.bench import BenchConfig
+from transformer_cli.config.compose import to_plain
 from transformer_cli.data.findings import gigabytes
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.transformer import Transformer
-from transformer_cli.schema import BenchConfig
-from transformer_cli.training.learner import choose_dtype
+from transformer_cli.training.trainer import choose_dtype
 
 OURS = "tfm"
 COMPILED = "nn.Transformer lean"
@@ -53,7 +53,7 @@ def enter(config: BenchConfig, device: torch.device) -> list[Contestant]:
         for compiled in (False, True) if device.type == "cuda" and net == COMPILED else (False,):
             parameters = {"config": plain, "net": net, "compiled": compiled}
             name = f"{net}, compiled" if compiled else net
-            contestants.append(Contestant(name, "transformer_cli.benchmarks.rivals", parameters, usual))
+            contestants.append(Contestant(name, "transformer_cli.benchmarks.baselines", parameters, usual))
     return contestants
 
 

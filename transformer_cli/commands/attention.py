@@ -5,10 +5,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from transformer_cli.attention_maps.maps import Looks, joined, look, shortened, strongest_links, to_json
 from transformer_cli.commands.translate import check_output, open_output
+from transformer_cli.config.commands import AttentionConfig, AttentionKind
+from transformer_cli.config.model import Positions
 from transformer_cli.data.lines import read_lines, shown
 from transformer_cli.data.tokenizer import Tokenizers
-from transformer_cli.decoding.long_lines import split_line
+from transformer_cli.decoding.segmentation import split_line
 from transformer_cli.decoding.training_text import training_text
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault, quoted
@@ -16,8 +19,6 @@ from transformer_cli.extras import imported
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.file import ModelFile, locate_model, read_model, require
-from transformer_cli.pictures.looks import Looks, joined, look, shortened, strongest_links, to_json
-from transformer_cli.schema import AttentionConfig, AttentionKind, Positions
 from transformer_cli.training.run_directory import run_of
 
 PICTURES = (".png", ".svg")
@@ -212,11 +213,11 @@ def drawn(looks: Looks, config: AttentionConfig, form: str, where: str) -> Itera
     if short is not looks:
         LOGGER.warning("%s: %s", where, short.notes[-1])
     if form == ".html":
-        from transformer_cli.pictures.page import render
+        from transformer_cli.attention_maps.page import render
 
         yield render(short).encode()
         return
-    from transformer_cli.pictures.heatmaps import heat_map  # which needs matplotlib
+    from transformer_cli.attention_maps.heatmaps import heat_map  # which needs matplotlib
 
     kind = config.kind or AttentionKind.cross
     yield heat_map(short, form[1:], kind=kind, layer=config.layer, head=config.head, mean=config.mean)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from torch import Tensor
 
-from transformer_cli.config import to_plain
+from transformer_cli.config.commands import AverageConfig
+from transformer_cli.config.compose import to_plain
 from transformer_cli.decoding.training_text import training_text
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault
 from transformer_cli.files import faults, meant, remove_leftovers
@@ -23,7 +24,6 @@ from transformer_cli.models.file import (
     refuse_export,
     write_model,
 )
-from transformer_cli.schema import AverageConfig
 from transformer_cli.training.averaging import average
 from transformer_cli.training.checkpoints import CheckpointStore
 from transformer_cli.training.run_directory import run_of

@@ -10,18 +10,19 @@ from transformer_cli.benchmarks.decoding import bench_decode
 from transformer_cli.benchmarks.feeding import bench_data
 from transformer_cli.benchmarks.layers import bench_layers
 from transformer_cli.benchmarks.machine import bench_machine
-from transformer_cli.benchmarks.material import material
 from transformer_cli.benchmarks.parts import bench_attention, bench_loss
 from transformer_cli.benchmarks.report import Measured
 from transformer_cli.benchmarks.startup import bench_start
 from transformer_cli.benchmarks.training import bench_train
-from transformer_cli.config import to_plain
+from transformer_cli.benchmarks.workload import material
+from transformer_cli.config.bench import BenchConfig, BenchSubject
+from transformer_cli.config.checks import AUTO
+from transformer_cli.config.compose import to_plain
 from transformer_cli.data.feed import epoch_of
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.models.device import choose_device, keep_freed_memory
-from transformer_cli.schema import AUTO, BenchConfig, BenchSubject
-from transformer_cli.training.learner import check_parts, set_float32_products
 from transformer_cli.training.plan import planned
+from transformer_cli.training.trainer import check_parts, set_float32_products
 
 BENCHES: dict[BenchSubject, Callable[[BenchConfig, torch.device], Measured]] = {
     BenchSubject.machine: bench_machine,

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from transformer_cli.commands.line_by_line import Answer, Asking, check_paths, write_lines
 from transformer_cli.commands.translate import open_input, open_output
+from transformer_cli.config.commands import ClassifyConfig, OutputFormat
 from transformer_cli.data.lines import shown
-from transformer_cli.decoding.reading import Reader
+from transformer_cli.inference.encode import Reader
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.classifier import Classifier
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.file import locate_model, read_model, require
-from transformer_cli.schema import ClassifyConfig, OutputFormat
 
 
 def run(config: ClassifyConfig) -> None:

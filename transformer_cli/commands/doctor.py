@@ -10,6 +10,8 @@ from pathlib import Path
 
 import torch
 
+from transformer_cli.config.data import Task
+from transformer_cli.config.train import DoctorConfig, TrainConfig
 from transformer_cli.data.feed import epoch_of
 from transformer_cli.data.findings import Level, Report
 from transformer_cli.data.prepare import Prepared, prepare
@@ -18,15 +20,14 @@ from transformer_cli.data.tokenizer_checks import check_tokenizer
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device, keep_freed_memory
-from transformer_cli.schema import DoctorConfig, Task, TrainConfig
 from transformer_cli.training.batch_size import settled
+from transformer_cli.training.dry_run import check_training, duration
 from transformer_cli.training.encoder import fitted, read_start
-from transformer_cli.training.learner import check_parts
 from transformer_cli.training.plan import Chosen, limited, planned
 from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.run_directory import chosen_before, run_folder, with_values
 from transformer_cli.training.signals import StopRequest
-from transformer_cli.training.trial import check_training, duration
+from transformer_cli.training.trainer import check_parts
 from transformer_cli.training.validation import check_dev_score
 
 

@@ -18,17 +18,17 @@ from torch import Tensor
 
 from transformer_cli.commands.line_by_line import Answer, Asking, check_paths, write_lines
 from transformer_cli.commands.translate import open_input, open_output
+from transformer_cli.config.commands import EmbedConfig
 from transformer_cli.data.lines import read_lines, shown
-from transformer_cli.decoding.reading import Reader
 from transformer_cli.decoding.translator import named
 from transformer_cli.errors import DataError
 from transformer_cli.files import Output
+from transformer_cli.inference.encode import Reader
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.classifier import Classifier, sentence_vectors
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.file import locate_model, read_model, require
 from transformer_cli.models.transformer import Transformer
-from transformer_cli.schema import EmbedConfig
 
 CHUNK = 4096  # lines of --among read together: enough to sort by length
 

@@ -19,13 +19,15 @@ from tqdm import tqdm
 
 from transformer_cli.commands.evaluate_file import TestSet, own_files, reference_files, show_scores, tokens_for
 from transformer_cli.commands.translate import check_output
-from transformer_cli.config import choices_of, load_config
+from transformer_cli.config.commands import Engine, EvaluateConfig
+from transformer_cli.config.compose import choices_of, load_config
+from transformer_cli.config.data import DataConfig
+from transformer_cli.config.decode import DecodeConfig, SearchKind
 from transformer_cli.data.corpus import ParallelText, input_files, load_text
 from transformer_cli.data.download import fetch
 from transformer_cli.data.prepare import prepare
 from transformer_cli.data.unknown import UnknownCounter
-from transformer_cli.decoding.ctranslate2 import CTranslate2Translator
-from transformer_cli.decoding.exported import Exported, chosen_engine, locate_export
+from transformer_cli.decoding.ctranslate2_engine import CTranslate2Translator
 from transformer_cli.decoding.training_text import training_text
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError, DataError
@@ -33,11 +35,11 @@ from transformer_cli.evaluation.metrics import Score, check_line_counts
 from transformer_cli.evaluation.tokenization import Tokenization, tokenization, tokenizer_in
 from transformer_cli.evaluation.translation import translation_report
 from transformer_cli.files import faults, meant, write_whole
+from transformer_cli.interop.exported import Exported, chosen_engine, locate_export
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.ensemble import build_all, read_models
 from transformer_cli.models.file import MODEL_FILE, ModelFile, locate_models, read_model
-from transformer_cli.schema import DataConfig, DecodeConfig, Engine, EvaluateConfig, SearchKind
 from transformer_cli.training.run_directory import read_config, run_of
 
 # What reports on models that do not translate: `run` for `tfm evaluate`, `report_training` for the end of `tfm train`.

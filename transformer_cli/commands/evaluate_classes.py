@@ -7,16 +7,18 @@ import torch
 
 from transformer_cli.commands.evaluate import check_corpus, default_file, own_corpus, place_to_save, save
 from transformer_cli.commands.evaluate_file import TestSet, show_classes
+from transformer_cli.config.commands import EvaluateConfig
+from transformer_cli.config.data import DataConfig, Task
+from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.corpus import ParallelText, load_text
 from transformer_cli.data.labels import without_blank
 from transformer_cli.data.prepare import Prepared, prepare
-from transformer_cli.decoding.reading import Reader
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.evaluation.classification import ClassReport, class_report
+from transformer_cli.inference.encode import Reader
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.classifier import Classifier
 from transformer_cli.models.file import ModelFile, read_model
-from transformer_cli.schema import DataConfig, EvaluateConfig, Task, TrainConfig
 from transformer_cli.training.loop import TrainResult
 
 

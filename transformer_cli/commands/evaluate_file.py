@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
+from transformer_cli.config.commands import EvaluateConfig
+from transformer_cli.config.data import DataConfig, Task
 from transformer_cli.data.corpus import ParallelText, load_text
 from transformer_cli.data.download import fetch
 from transformer_cli.data.labels import real_lines
@@ -21,7 +23,6 @@ from transformer_cli.evaluation.report import as_dict, text_lines
 from transformer_cli.evaluation.tokenization import Tokenization, tokenization
 from transformer_cli.evaluation.translation import TranslationReport, translation_report
 from transformer_cli.logs import LOGGER
-from transformer_cli.schema import DataConfig, EvaluateConfig, Task
 
 
 @dataclass(frozen=True)

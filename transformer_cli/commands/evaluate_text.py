@@ -11,6 +11,9 @@ from tqdm import tqdm
 
 from transformer_cli.commands.evaluate import load_test, own_corpus
 from transformer_cli.commands.score import refuse_beyond_table, tell_longer
+from transformer_cli.config.commands import EvaluateConfig
+from transformer_cli.config.data import Task
+from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.lines import read_lines
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.errors import ConfigError, DataError
@@ -18,7 +21,6 @@ from transformer_cli.evaluation.perplexity import TextScores, text_scores
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import ModelFile, read_model
 from transformer_cli.models.language_model import LanguageModel
-from transformer_cli.schema import EvaluateConfig, Task, TrainConfig
 from transformer_cli.training.loop import TrainResult
 
 

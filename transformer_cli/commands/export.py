@@ -5,16 +5,16 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+from transformer_cli.config.commands import ExportConfig, ExportFormat, Quantization
 from transformer_cli.data.corpus import load_text
-from transformer_cli.decoding.exported import facts_of, sha256_of
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, TfmError
-from transformer_cli.export import ctranslate2, huggingface
-from transformer_cli.export.publish import check, publishing
-from transformer_cli.export.verify import N_LINES, Program, made_up, verify
 from transformer_cli.extras import imported
+from transformer_cli.interop import ctranslate2, huggingface
+from transformer_cli.interop.exported import facts_of, sha256_of
+from transformer_cli.interop.publish import check, publishing
+from transformer_cli.interop.verify import N_LINES, Program, made_up, verify
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import ModelFile, locate_model, read_model
-from transformer_cli.schema import ExportConfig, ExportFormat, Quantization
 from transformer_cli.training.checkpoints import CHECKPOINTS
 from transformer_cli.training.run_directory import CONFIG_FILE, read_config, run_of
 

@@ -6,6 +6,8 @@ from functools import partial
 import torch
 
 from transformer_cli.commands.translate import decode_line, open_input
+from transformer_cli.config.commands import GenerateConfig, TranslateConfig
+from transformer_cli.config.model import Positions
 from transformer_cli.data.lines import read_chunks, shown, split_lines
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.data.unknown import UnknownCounter
@@ -16,7 +18,6 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.file import ModelFile, locate_model, read_model, require
 from transformer_cli.models.language_model import LanguageModel
-from transformer_cli.schema import GenerateConfig, Positions, TranslateConfig
 
 
 def run(config: GenerateConfig) -> None:

@@ -11,15 +11,15 @@ from torch import Tensor
 from tqdm import tqdm
 
 from transformer_cli.commands.translate import check_input, check_output, decode_line, size_of_input
+from transformer_cli.config.commands import ClassifyConfig, EmbedConfig, TranslateConfig
 from transformer_cli.data.lines import ChunkSource, read_chunks, split_lines
 from transformer_cli.data.unknown import UnknownCounter
-from transformer_cli.decoding.reading import Reader
 from transformer_cli.decoding.terminal import converse
 from transformer_cli.decoding.translator import named
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.files import Output
+from transformer_cli.inference.encode import Reader
 from transformer_cli.logs import LOGGER
-from transformer_cli.schema import ClassifyConfig, EmbedConfig, TranslateConfig
 
 
 @dataclass(frozen=True)

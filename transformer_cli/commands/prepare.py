@@ -1,8 +1,8 @@
 """`tfm prepare`: text → cleaned, tokenized, encoded corpus on disk."""
 
+from transformer_cli.config.train import PrepareConfig
 from transformer_cli.data.prepare import prepare
 from transformer_cli.logs import LOGGER
-from transformer_cli.schema import PrepareConfig
 from transformer_cli.training.encoder import read_start
 
 

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from transformer_cli.config.commands import ReplayConfig
 from transformer_cli.errors import quoted
 from transformer_cli.models.device import choose_device
-from transformer_cli.schema import ReplayConfig
 from transformer_cli.training.incident import Finding, read_incident
 
 

@@ -15,19 +15,21 @@ import torch
 from tqdm import tqdm
 
 from transformer_cli.commands.translate import decode_line, open_input
+from transformer_cli.config.commands import ScoreConfig, TranslateConfig
+from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.config.model import Positions
 from transformer_cli.data.lines import ChunkSource, TextInput, read_chunks, shown, split_lines
 from transformer_cli.data.unknown import UnknownCounter, unknown_characters
-from transformer_cli.decoding.forced import read_back
-from transformer_cli.decoding.scoring import divisor
+from transformer_cli.decoding.search.scores import divisor
 from transformer_cli.decoding.training_text import training_text
 from transformer_cli.decoding.translator import named
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
+from transformer_cli.inference.force_decode import read_back
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.ensemble import AnyModel, build_all, read_models
 from transformer_cli.models.file import ModelFile, locate_models
 from transformer_cli.models.language_model import LanguageModel
-from transformer_cli.schema import DecodeConfig, Positions, ScoreConfig, TranslateConfig
 
 PAIRS = 4096  # scored together: enough to sort by length, small enough to see progress
 

@@ -11,18 +11,20 @@ from pathlib import Path
 import torch
 
 from transformer_cli.commands.evaluate import OTHER_KINDS, report_test_set
-from transformer_cli.config import to_plain
+from transformer_cli.config.commands import TranslateConfig
+from transformer_cli.config.compose import to_plain
+from transformer_cli.config.data import MODEL_OF, Task
+from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.errors import ConfigError
 from transformer_cli.logs import LOGGER, is_first_rank
 from transformer_cli.models.device import choose_device, keep_freed_memory
-from transformer_cli.schema import MODEL_OF, Task, TrainConfig, TranslateConfig
 from transformer_cli.training.encoder import fitted, read_start
-from transformer_cli.training.learner import check_parts
 from transformer_cli.training.loop import TrainResult, assist, train
 from transformer_cli.training.ranks import Ranks, join_ranks
 from transformer_cli.training.run_directory import ENDS_AT_MAX_STEPS, chosen_before, open_run, with_values
 from transformer_cli.training.signals import stop_signals
+from transformer_cli.training.trainer import check_parts
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from typing import BinaryIO, cast
 import torch
 from tqdm import tqdm
 
+from transformer_cli.config.commands import Engine, OnIssue, OutputFormat, TranslateConfig
 from transformer_cli.data.lines import (
     ChunkSource,
     TextInput,
@@ -24,8 +25,7 @@ from transformer_cli.data.lines import (
     split_lines,
 )
 from transformer_cli.data.unknown import UnknownCounter, shown_characters
-from transformer_cli.decoding.ctranslate2 import CTranslate2Translator
-from transformer_cli.decoding.exported import Exported, chosen_engine, locate_export
+from transformer_cli.decoding.ctranslate2_engine import CTranslate2Translator
 from transformer_cli.decoding.records import flags_of, record_of, to_line
 from transformer_cli.decoding.terminal import converse
 from transformer_cli.decoding.terminology import read_terms
@@ -33,11 +33,11 @@ from transformer_cli.decoding.training_text import training_text
 from transformer_cli.decoding.translator import Translated, Translator, Wishes, written_ids
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault, quoted
 from transformer_cli.files import Output, meant, remove_leftovers, writing_whole
+from transformer_cli.interop.exported import Exported, chosen_engine, locate_export
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.ensemble import build_all, read_models
 from transformer_cli.models.file import ModelFile, locate_models
-from transformer_cli.schema import Engine, OnIssue, OutputFormat, TranslateConfig
 
 BOM = b"\xef\xbb\xbf"
 

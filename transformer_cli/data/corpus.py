@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from transformer_cli.config.data import DataConfig, OnBad, Task
 from transformer_cli.data import archive, demo
 from transformer_cli.data.download import downloads_folder
 from transformer_cli.data.lines import ByteSource, Lines, open_text, read_stream, shown
@@ -24,7 +25,6 @@ from transformer_cli.environment import folder_named
 from transformer_cli.errors import ConfigError, DataError, quoted
 from transformer_cli.logs import LOGGER
 from transformer_cli.registry import Registry
-from transformer_cli.schema import DataConfig, OnBad, Task
 
 Split = Literal["train", "dev", "test"]
 _HELD_OUT: tuple[Split, ...] = ("dev", "test")

@@ -6,12 +6,12 @@ Training text that holds dev or test sentences, and sides that are not in the la
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from transformer_cli.config.data import DataConfig, Task
 from transformer_cli.data.clean import CleanText
 from transformer_cli.data.corpus import ParallelText, Splits
 from transformer_cli.data.languages import reads_like
 from transformer_cli.data.profiles import Profiles, cross_scores
 from transformer_cli.errors import quoted
-from transformer_cli.schema import DataConfig, Task
 
 SAMPLE = 2_000  # pairs of a split by which its languages are judged
 MIN_PROFILE = 200  # pairs; fewer say too little of a language

@@ -17,13 +17,13 @@ from typing import IO, Any, NoReturn
 
 from tqdm import tqdm
 
+from transformer_cli.config.data import DataConfig, Download
 from transformer_cli.data.hashes import file_sha256
 from transformer_cli.data.lines import BLOCK_BYTES, ByteSource, Gunzip, shown
 from transformer_cli.environment import folder_named
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault, quoted
 from transformer_cli.files import locked, open_no_link, sync_folder, write_whole
 from transformer_cli.logs import LOGGER
-from transformer_cli.schema import DataConfig, Download
 
 ATTEMPTS = 5
 TIMEOUT_SECONDS = 30.0

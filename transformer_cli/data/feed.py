@@ -6,13 +6,14 @@ from importlib.metadata import version
 
 import numpy as np
 
+from transformer_cli.config.data import Task
+from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.batching import Batch, BatchPlan, micro_batches, updates_per_epoch
 from transformer_cli.data.cache import Array, EncodedCorpus
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.shuffling import Mix
 from transformer_cli.data.subwords import resegmented, sentence_seeds
 from transformer_cli.errors import EnvironmentFault
-from transformer_cli.schema import Task, TrainConfig
 
 _TRIED = 100  # sentences
 _LOOKED_AT = 50  # updates

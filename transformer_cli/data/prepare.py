@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from tqdm import tqdm
 
+from transformer_cli.config.data import DataConfig, Task
 from transformer_cli.data.cache import MANIFEST, Array, CorpusWriter, EncodedCorpus, ensure_folder, manifest
 from transformer_cli.data.clean import CleaningReport, CleanText, clean, keep_mask
 from transformer_cli.data.corpus import (
@@ -43,7 +44,6 @@ from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, sampled, train
 from transformer_cli.environment import folder_named
 from transformer_cli.errors import ConfigError
 from transformer_cli.logs import LOGGER
-from transformer_cli.schema import DataConfig, Task
 
 _FORMAT = 2  # to be raised when the same key would give other files
 _PAIRS_PER_PROCESS = 50_000  # at least, to be worth its start

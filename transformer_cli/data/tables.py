@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import islice
 
+from transformer_cli.config.data import DataConfig, Task
 from transformer_cli.data.lines import ByteSource, Lines
 from transformer_cli.errors import DataError, quoted
-from transformer_cli.schema import DataConfig, Task
 
 FIRST_LINES = 100  # by which a file is judged
 _HEAD_BYTES = 1 << 16

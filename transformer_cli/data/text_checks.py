@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from transformer_cli.config.data import DataConfig
 from transformer_cli.data.cache import Array
 from transformer_cli.data.clean import CleaningReport
 from transformer_cli.data.corpus import KeptText, ParallelText, Split, input_files, stream_text
@@ -24,7 +25,6 @@ from transformer_cli.data.profiles import Floats, Profiles, cross_scores
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.environment import folder_named
 from transformer_cli.errors import DataError
-from transformer_cli.schema import DataConfig
 
 SAMPLE = 100_000  # pairs of a split that are looked at one by one
 MAX_READ_BYTES = 1 << 27  # of training files; larger ones are not read again but sampled from the prepared text

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 
 import sentencepiece
 
+from transformer_cli.config.data import TokenizerConfig
 from transformer_cli.errors import CheckpointError, ConfigError, DataError
-from transformer_cli.schema import TokenizerConfig
 
 # Everything that some program takes for the end of a line. Byte fallback can produce each of them.
 _LINE_ENDS = dict.fromkeys(map(ord, "\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029"), " ")

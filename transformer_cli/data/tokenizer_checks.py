@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.cache import Array
 from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.findings import Section, listed, percent
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizer, normalize
-from transformer_cli.schema import TrainConfig
 
 SAMPLE = 20_000  # lines of a side of dev or test
 MANY_UNKNOWN = 0.001  # of the tokens

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from transformer_cli.config.decode import DecodeConfig, SearchKind
 from transformer_cli.data.tokenizer import Tokenizer, normalize
 from transformer_cli.data.unknown import unknown_characters
 from transformer_cli.decoding.search import SEARCHES, ControlIds, Hypothesis, Task, rows_per_sentence
 from transformer_cli.models.cache import PastCache
 from transformer_cli.models.language_model import LanguageModel
 from transformer_cli.models.memory import in_halves
-from transformer_cli.schema import DecodeConfig, SearchKind
 
 LONGEST = 256  # tokens of a continuation, where decode.max_length does not say
 MARK = "▁"  # with which SentencePiece begins a word

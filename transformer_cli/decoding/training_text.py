@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.config.model import Positions
 from transformer_cli.models.file import ModelFile
-from transformer_cli.schema import DecodeConfig, Positions
 
 LONGEST = 256  # tokens of a source, where a model does not say
 FEW_SEVERAL = 0.1  # of the lines with several sentences: a model with fewer was trained on single sentences

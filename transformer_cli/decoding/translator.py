@@ -14,17 +14,14 @@ from typing import Any
 
 import torch
 
+from transformer_cli.config.checks import AUTO
+from transformer_cli.config.decode import LARGEST_BEAM, DecodeConfig, LongLines, Quantize, SearchKind
 from transformer_cli.data.sentences import has_no_spaces, split_sentences
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, normalize
 from transformer_cli.data.unknown import unknown_characters
 from transformer_cli.decoding.alignment import align_words, word_numbers
-from transformer_cli.decoding.exact import EXACT_BUCKET, FixedCache, bucket_length, check, fixed, one_thread, places
-from transformer_cli.decoding.flaws import copied, repeats_itself
-from transformer_cli.decoding.forced import ReadBack, read_back
-from transformer_cli.decoding.long_lines import Segment, split_line
-from transformer_cli.decoding.mbr import consensus
 from transformer_cli.decoding.placement import Placement, Translation
-from transformer_cli.decoding.replayed import Replayed, can_replay, on_cuda
+from transformer_cli.decoding.quality import copied, repeats_itself
 from transformer_cli.decoding.search import (
     SEARCHES,
     ControlIds,
@@ -34,16 +31,28 @@ from transformer_cli.decoding.search import (
     longest_translation,
     rows_per_sentence,
 )
-from transformer_cli.decoding.streams import Streams
+from transformer_cli.decoding.search.mbr import consensus
+from transformer_cli.decoding.segmentation import Segment, split_line
 from transformer_cli.decoding.terminology import Term, Terminology, holds
 from transformer_cli.decoding.training_text import NOTHING_KNOWN, TrainingText
 from transformer_cli.errors import ConfigError, DataError, quoted
+from transformer_cli.inference.batch_invariance import (
+    EXACT_BUCKET,
+    FixedCache,
+    bucket_length,
+    check,
+    fixed,
+    one_thread,
+    places,
+)
+from transformer_cli.inference.cuda_graphs import Replayed, can_replay, on_cuda
+from transformer_cli.inference.force_decode import ReadBack, read_back
+from transformer_cli.inference.prepack import can_pack, pack
+from transformer_cli.inference.worker_pool import Streams
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.ensemble import AnyModel, Ensemble
 from transformer_cli.models.memory import in_halves
-from transformer_cli.models.packed import can_pack, pack
 from transformer_cli.models.transformer import Transformer
-from transformer_cli.schema import AUTO, LARGEST_BEAM, DecodeConfig, LongLines, Quantize, SearchKind
 
 N_NAMED = 10  # line numbers in a warning; the rest are counted
 WHAT_BECOMES = {

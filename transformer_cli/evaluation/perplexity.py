@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 import torch
 
 from transformer_cli.data.tokenizer import Tokenizers
-from transformer_cli.decoding.forced import read_back
+from transformer_cli.inference.force_decode import read_back
 from transformer_cli.models.language_model import LanguageModel
 
 LINES = 1024  # read together: enough to sort by length, few enough to see progress

@@ -13,10 +13,10 @@ from typing import Any
 
 from sacrebleu.metrics.bleu import BLEU
 
+from transformer_cli.config.checks import BLEU_TOKENIZERS
 from transformer_cli.errors import CheckpointError, EnvironmentFault, quoted
 from transformer_cli.extras import imported
 from transformer_cli.logs import LOGGER
-from transformer_cli.schema import BLEU_TOKENIZERS
 
 WESTERN, CHINESE, JAPANESE, KOREAN, CHARACTERS = "13a", "zh", "ja-mecab", "ko-mecab", "char"
 

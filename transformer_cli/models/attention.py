@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from transformer_cli.models.cache import DecoderCache, PastCache
 from transformer_cli.models.embeddings import Rotation
+from transformer_cli.models.layouts import Padded, Sentences
 from transformer_cli.models.linear import Linear, project
-from transformer_cli.models.sentences import Padded, Sentences
 
 KeysAndValues = tuple[Tensor, Tensor]
 

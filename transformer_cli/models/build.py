@@ -1,8 +1,8 @@
 """The model that a config names, with every entry of the registry at hand."""
 
+from transformer_cli.config.model import ModelConfig
 from transformer_cli.models import classifier, language_model  # noqa: F401  (they register themselves)
 from transformer_cli.models.transformer import MODELS, Model
-from transformer_cli.schema import ModelConfig
 
 __all__ = ["MODELS", "Model", "build_model"]
 

@@ -12,7 +12,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from transformer_cli.models.sentences import Newest, Padded, Places
+from transformer_cli.models.layouts import Newest, Padded, Places
 
 LARGEST_FAMILY = 16  # rows; each looks at the keys of all of them, so that work grows with its square
 

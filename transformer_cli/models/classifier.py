@@ -9,13 +9,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from transformer_cli.config.model import ModelConfig, Pooling
 from transformer_cli.models.attention import initialise
 from transformer_cli.models.embeddings import TokenEmbedding
 from transformer_cli.models.layers import Dropout
+from transformer_cli.models.layouts import Packed, Padded, Sentences
 from transformer_cli.models.linear import Linear
-from transformer_cli.models.sentences import Packed, Padded, Sentences
 from transformer_cli.models.transformer import MODELS, Encoder, Model, Stack, Transformer
-from transformer_cli.schema import ModelConfig, Pooling
 
 
 @MODELS.register("classifier")

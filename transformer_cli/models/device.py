@@ -4,8 +4,8 @@ import ctypes
 
 import torch
 
+from transformer_cli.config.train import Device
 from transformer_cli.errors import EnvironmentFault
-from transformer_cli.schema import Device
 
 
 def choose_device(wanted: Device) -> torch.device:

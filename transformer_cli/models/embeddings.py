@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_cli.errors import ConfigError
+from transformer_cli.models.layouts import Places
 from transformer_cli.models.linear import project
-from transformer_cli.models.sentences import Places
 
 
 class TokenEmbedding(nn.Module):

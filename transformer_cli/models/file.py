@@ -20,14 +20,15 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from transformer_cli import __version__
-from transformer_cli.config import from_plain, to_plain
+from transformer_cli.config.compose import from_plain, to_plain
+from transformer_cli.config.data import DataConfig
+from transformer_cli.config.model import ModelConfig
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, quoted
 from transformer_cli.files import Piece, write_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.build import Model, build_model
 from transformer_cli.models.transformer import Transformer
-from transformer_cli.schema import DataConfig, ModelConfig
 
 ModelT = TypeVar("ModelT", bound=Model)
 

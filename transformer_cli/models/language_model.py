@@ -12,13 +12,13 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from transformer_cli.config.model import ModelConfig, Tying
 from transformer_cli.models.attention import KeysAndValues
 from transformer_cli.models.cache import PastCache
 from transformer_cli.models.embeddings import TokenEmbedding
 from transformer_cli.models.layers import CausalLayer
-from transformer_cli.models.sentences import Padded, Sentences
+from transformer_cli.models.layouts import Padded, Sentences
 from transformer_cli.models.transformer import MODELS, Model, Stack, make_layer
-from transformer_cli.schema import ModelConfig, Tying
 
 
 class CausalStack(Stack):

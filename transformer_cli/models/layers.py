@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transformer_cli.config.model import Activation, NormKind
 from transformer_cli.models.attention import CrossAttention, KeysAndValues, SelfAttention, initialise
 from transformer_cli.models.cache import DecoderCache, PastCache
 from transformer_cli.models.embeddings import Rotation
+from transformer_cli.models.layouts import Sentences
 from transformer_cli.models.linear import Linear
-from transformer_cli.models.sentences import Sentences
-from transformer_cli.schema import Activation, NormKind
 
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     Activation.relu: F.relu,

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from transformer_cli.config.model import ModelConfig, Norm, Positions, Tying
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.attention import CrossAttention, KeysAndValues, SelfAttention, project_for_all
 from transformer_cli.models.cache import DecoderCache, StaticCache
@@ -31,9 +32,8 @@ from transformer_cli.models.layers import (
     Residual,
     make_norm,
 )
-from transformer_cli.models.sentences import Padded, Places, Sentences
+from transformer_cli.models.layouts import Padded, Places, Sentences
 from transformer_cli.registry import Registry
-from transformer_cli.schema import ModelConfig, Norm, Positions, Tying
 
 LayerT = TypeVar("LayerT", EncoderLayer, CausalLayer)
 AttentionT = TypeVar("AttentionT", SelfAttention, CrossAttention)

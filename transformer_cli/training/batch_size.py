@@ -7,15 +7,16 @@ from typing import Any
 
 import torch
 
+from transformer_cli.config.checks import AUTO
+from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.memory import is_out_of_memory
-from transformer_cli.schema import AUTO, TrainConfig
 from transformer_cli.training.checkpoints import Checkpoint
+from transformer_cli.training.dry_run import Trial, available_memory, batch_of, worst_shapes
 from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.resuming import environment
-from transformer_cli.training.trial import Trial, available_memory, batch_of, worst_shapes
 
 SMALLEST = 256
 ROOM = 1.25  # a batch so many times as large must fit too: evaluation and what is left in pieces need memory as well

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from torch import Tensor
 
+from transformer_cli.config.train import TrainConfig
 from transformer_cli.errors import CheckpointError
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import ModelFile, locate_model, read_model
-from transformer_cli.schema import TrainConfig
 
 # What makes the shape and the sense of an encoder's weights; dropout and pooling are the classifier's own.
 SIZES = (

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from transformer_cli.config import from_plain, to_plain
+from transformer_cli.config.compose import from_plain, to_plain
+from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.batching import Batch, micro_batches
-from transformer_cli.data.buffers import Sizes
 from transformer_cli.data.cache import Array, EncodedCorpus
+from transformer_cli.data.fixed_size import Sizes
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import CheckpointError, ConfigError
 from transformer_cli.files import sync_folder, write_new
@@ -31,8 +32,7 @@ from transformer_cli.models.file import (
     read_model,
     whole,
 )
-from transformer_cli.schema import TrainConfig
-from transformer_cli.training.learner import Learner, stable_seed
+from transformer_cli.training.trainer import Learner, stable_seed
 
 INCIDENTS, INCIDENT_FILE = "incidents", "incident.json"
 FORMAT = 1

@@ -16,13 +16,14 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from transformer_cli.config import to_plain
+from transformer_cli.config.compose import to_plain
+from transformer_cli.config.data import Task
+from transformer_cli.config.train import Sharding, TrainConfig
 from transformer_cli.data.batching import Batch
 from transformer_cli.data.feed import Feed, epoch_of
 from transformer_cli.data.prefetch import Prefetcher
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizers
-from transformer_cli.decoding.exact import check as check_exact
 from transformer_cli.errors import (
     CheckpointError,
     DivergedError,
@@ -34,17 +35,16 @@ from transformer_cli.errors import (
     quoted,
 )
 from transformer_cli.files import faults, write_whole
+from transformer_cli.inference.batch_invariance import check as check_exact
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import MALFORMED, MODEL_FILE, ModelFile, read_model, write_model
 from transformer_cli.models.memory import is_out_of_memory
 from transformer_cli.models.transformer import Transformer
-from transformer_cli.schema import Sharding, Task, TrainConfig
 from transformer_cli.training.averaging import average
 from transformer_cli.training.batch_size import settled, with_number
 from transformer_cli.training.checkpoints import Checkpoint, CheckpointStore
 from transformer_cli.training.encoder import encoder_weights
 from transformer_cli.training.incident import write_incident
-from transformer_cli.training.learner import Learner
 from transformer_cli.training.pictures import attention_picture
 from transformer_cli.training.plan import limited, oddities, planned
 from transformer_cli.training.profile import Trace
@@ -63,7 +63,8 @@ from transformer_cli.training.run_directory import LOG_FILE, write_config
 from transformer_cli.training.saver import Saver
 from transformer_cli.training.schedules import build_schedule
 from transformer_cli.training.signals import StopNow, StopRequest
-from transformer_cli.training.start import told_at_start
+from transformer_cli.training.summary import told_at_start
+from transformer_cli.training.trainer import Learner
 from transformer_cli.training.validation import DevScores, Rank, make_validator, shown
 from transformer_cli.training.writers import Recorder, log_file
 

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from transformer_cli.config.train import OptimizerConfig
 from transformer_cli.errors import CheckpointError, quoted
 from transformer_cli.logs import LOGGER
 from transformer_cli.registry import Registry
-from transformer_cli.schema import OptimizerConfig
 
 OPTIMIZERS: Registry[Callable[[nn.Module, OptimizerConfig], Optimizer]] = Registry("optimizer")
 

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from transformer_cli.config.checks import AUTO
+from transformer_cli.config.data import Task
+from transformer_cli.config.train import TrainConfig, TrainSettings
 from transformer_cli.data.feed import Epoch
-from transformer_cli.schema import AUTO, Task, TrainConfig, TrainSettings
 from transformer_cli.training.run_directory import Config, with_values
 
 

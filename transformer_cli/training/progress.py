@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from transformer_cli.schema import TrainSettings
-from transformer_cli.training.learner import UpdateStats
+from transformer_cli.config.train import TrainSettings
+from transformer_cli.training.trainer import UpdateStats
 from transformer_cli.training.validation import Rank, perplexity
 
 

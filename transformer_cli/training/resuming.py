@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from transformer_cli.config.train import Metric, TrainSettings
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import CheckpointError, DataError, EnvironmentFault, quoted
@@ -16,12 +17,11 @@ from transformer_cli.files import faults
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import exported_for
 from transformer_cli.models.linear import prefers_onednn
-from transformer_cli.schema import Metric, TrainSettings
 from transformer_cli.training.checkpoints import CHECKPOINTS, Checkpoint, CheckpointStore, Damage
 from transformer_cli.training.ema import PREFIX as EMA
-from transformer_cli.training.learner import Learner, spec_of
 from transformer_cli.training.progress import Progress
 from transformer_cli.training.ranks import Ranks
+from transformer_cli.training.trainer import Learner, spec_of
 from transformer_cli.training.validation import DEV_TEXT, METRIC, ranked_by
 
 AUTO = "auto"  # of `resume`

@@ -11,12 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from transformer_cli.config import from_plain, read_yaml, to_plain, to_yaml
+from transformer_cli.config.compose import from_plain, read_yaml, to_plain, to_yaml
+from transformer_cli.config.train import ScheduleConfig, TrainConfig
 from transformer_cli.errors import CheckpointError, ConfigError, LockedError
 from transformer_cli.files import faults, locked, make_folder, write_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import MODEL_FILE
-from transformer_cli.schema import ScheduleConfig, TrainConfig
 from transformer_cli.training.checkpoints import CHECKPOINTS
 from transformer_cli.training.resuming import AUTO, tell_changes
 

@@ -6,8 +6,8 @@ A schedule that ends at `max_steps` comes to zero after that update, not with it
 import math
 from collections.abc import Callable
 
+from transformer_cli.config.train import ScheduleConfig
 from transformer_cli.registry import Registry
-from transformer_cli.schema import ScheduleConfig
 
 Schedule = Callable[[int], float]
 

@@ -18,16 +18,16 @@ from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forwar
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
+from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.batching import Batch
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import ConfigError, EnvironmentFault
 from transformer_cli.models.build import Model
 from transformer_cli.models.memory import is_out_of_memory
-from transformer_cli.schema import TrainConfig
 from transformer_cli.training.ema import PREFIX as EMA
-from transformer_cli.training.learner import Learner, TensorSpecs, empty, stable_seed
 from transformer_cli.training.optimizers import load_optimizer_tensors, optimizer_tensors
 from transformer_cli.training.ranks import Ranks
+from transformer_cli.training.trainer import Learner, TensorSpecs, empty, stable_seed
 
 
 class ShardedLearner(Learner):

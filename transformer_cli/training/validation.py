@@ -16,7 +16,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transformer_cli.config import to_plain
+from transformer_cli.config.compose import to_plain
+from transformer_cli.config.data import DataConfig, Task
+from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.config.model import Positions
+from transformer_cli.config.train import Metric, TrainConfig, TrainSettings
 from transformer_cli.data.batching import Batch, micro_batches
 from transformer_cli.data.cache import EncodedCorpus
 from transformer_cli.data.corpus import ParallelText, text_sha256
@@ -24,7 +28,6 @@ from transformer_cli.data.findings import Section
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.sentences import share_of_several
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
-from transformer_cli.decoding.reading import ask_each, encode_whole
 from transformer_cli.decoding.training_text import TrainingText
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import DataError
@@ -37,11 +40,11 @@ from transformer_cli.evaluation.tokenization import (
     tokenization,
     warn_of_script,
 )
+from transformer_cli.inference.encode import ask_each, encode_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.classifier import Classifier
-from transformer_cli.models.sentences import Packed
+from transformer_cli.models.layouts import Packed
 from transformer_cli.models.transformer import Model, Transformer
-from transformer_cli.schema import DataConfig, DecodeConfig, Metric, Positions, Task, TrainConfig, TrainSettings
 
 LONGEST_PICTURE = 24  # tokens
 

@@ -1,0 +1,119 @@
+"""What contestants learn from: the corpus of a config, or random sentences as long as those of WMT. And a model that
+has learnt nothing, to decode with.
+"""
+
+import io
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import sentencepiece
+import torch
+
+from transformer_cli.config.bench import BenchConfig, Lengths
+from transformer_cli.config.model import Norm, NormKind
+from transformer_cli.data.cache import EncodedCorpus
+from transformer_cli.data.clean import CleaningReport
+from transformer_cli.data.corpus import ParallelText
+from transformer_cli.data.prepare import Prepared, prepare
+from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
+from transformer_cli.errors import ConfigError
+from transformer_cli.models.file import ModelFile
+from transformer_cli.models.transformer import Transformer
+
+N_PAIRS = 200_000
+# Of the natural logarithm of a length. The mean of 29.3 tokens a sentence is that of WMT 14 en-de as MLPerf's training
+# logs give it; how far lengths are spread, and how much those of the two sides have in common, is our assumption.
+MEAN, DEVIATION, COMMON = np.log(29.3) - 0.5 * 0.6**2, 0.6, 0.95
+FORBIDDING = 10.0  # its square is how far below the others' mean the logits are that shall never be chosen
+SHARPENED = 4.0  # times as far apart are the logits of a random model: between equals, rounding would choose
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """As much of a tokenizer as learning asks for."""
+
+    size: int
+    pad_id: int = 0
+    unk_id: int = 1
+    bos_id: int = 2
+    eos_id: int = 3
+
+    def __len__(self) -> int:
+        return self.size
+
+
+def material(config: BenchConfig) -> Prepared:
+    """The corpus of `config`; or random sentences, and as much of a vocabulary as they need."""
+    if config.lengths is Lengths.corpus:
+        return prepare(config.data)
+    vocabulary = cast(Tokenizer, Vocabulary(config.data.tokenizer.vocab_size))
+    nothing = ParallelText([], [])
+    return Prepared(
+        tokenizers=Tokenizers(vocabulary, vocabulary),
+        train=random_sentences(len(vocabulary), longest=config.data.max_length, seed=config.data.seed),
+        dev=nothing,
+        test=None,
+        fingerprint="random",
+        report=CleaningReport(),
+    )
+
+
+def random_sentences(vocab_size: int, *, longest: int, seed: int) -> EncodedCorpus:
+    """Pairs of log-normal lengths, at most `longest` tokens a side with EOS; nothing can be learnt from them."""
+    random = np.random.default_rng(seed)
+    common, *own = random.standard_normal((3, N_PAIRS))
+    sides = []
+    for noise in own:
+        normal = COMMON * common + np.sqrt(1 - COMMON**2) * noise
+        lengths = np.clip(np.exp(MEAN + DEVIATION * normal).round().astype(np.int64), 2, longest)
+        offsets = np.concatenate(([0], np.cumsum(lengths)))
+        ids = random.integers(4, vocab_size, offsets[-1], dtype=np.int32)
+        ids[offsets[1:] - 1] = Vocabulary.eos_id
+        sides += [ids, offsets, lengths]
+    return EncodedCorpus(*sides)
+
+
+def random_model(config: BenchConfig) -> ModelFile:
+    """Random weights of `config.model`, a vocabulary of words without meaning, and never a translation that ends.
+
+    What a layer norm makes is at right angles to a row of ones. Its bias is such a row here, and the opposite is what
+    PAD, UNK, BOS and EOS are: their logits are the same low number in every program, so that every search goes on to
+    the longest length. Raises ConfigError for norms without a bias.
+    """
+    if config.model.norm_kind is not NormKind.layer:
+        raise ConfigError("model.norm_kind=rms: no choice for random weights. Name a trained model with --checkpoint")
+    tokenizer = words(config.data.tokenizer.vocab_size)
+    torch.manual_seed(config.seed)
+    size, pad_id = len(tokenizer), tokenizer.pad_id
+    model = Transformer(
+        config.model, source_vocab_size=size, target_vocab_size=size, source_pad_id=pad_id, target_pad_id=pad_id
+    )
+    output = model.target_embedding if model.own_output is None else model.own_output
+    with torch.no_grad():
+        output.weight.mul_(SHARPENED)
+        ones_D = torch.full_like(output.weight[0], FORBIDDING * config.model.d_model**-0.5)
+        last = model.decoder if config.model.norm is Norm.pre else model.decoder.layers[-1].around_feed_forward
+        last.norm.bias.copy_(ones_D)  # type: ignore[operator]
+        output.weight[[tokenizer.pad_id, tokenizer.unk_id, tokenizer.bos_id, tokenizer.eos_id]] = -ones_D
+    return ModelFile(config.model, Tokenizers(tokenizer, tokenizer), model.state_dict(), "xx", "yy", step=0)
+
+
+def words(n_pieces: int) -> Tokenizer:
+    """A tokenizer of whole words: so many pieces with its four control tokens."""
+    model, names = io.BytesIO(), [f"w{i}" for i in range(n_pieces - 4)]
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([" ".join(names[start : start + 50]) for start in range(0, len(names), 50)]),
+        model_writer=model,
+        model_type="word",
+        vocab_size=n_pieces,
+        character_coverage=1.0,
+        normalization_rule_name="identity",
+        pad_id=0,
+        unk_id=1,
+        bos_id=2,
+        eos_id=3,
+        num_threads=1,
+        minloglevel=3,
+    )
+    return Tokenizer(model.getvalue())

@@ -1,0 +1,71 @@
+"""Checks that several groups of keys share: ranges, names of files, names of models."""
+
+import math
+import re
+from typing import Any
+
+from omegaconf import MISSING
+
+from transformer_cli.errors import ConfigError
+
+AUTO = "auto"  # of a number that tfm shall choose: by the memory (train.tokens_per_batch), or by the corpus
+
+
+def check_range(key: str, value: float | None, low: float, high: float = math.inf, *, below: bool = False) -> None:
+    """Refuse `value` outside [low, high], or [low, high) with `below`; None means "not set" and passes."""
+    if value is None:
+        return
+    if not (low <= value < high if below else low <= value <= high):  # a NaN fails both
+        top = f"below {high:,}" if below else f"at most {high:,}"
+        wanted = f"at least {low:,}" + ("" if math.isinf(high) else f" and {top}")
+        raise ConfigError(f"{key}={value}: out of range. Choose a value of {wanted}")
+
+
+def check_number_or_auto(key: str, value: Any, low: int) -> None:
+    """Refuse what is neither auto nor a whole number from `low` up."""
+    if value == AUTO:
+        return
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ConfigError(f"{key}={value}: no whole number. Give one, or auto")
+    check_range(key, value, low)
+
+
+def check_file_name(key: str, value: str, also: str = "") -> None:
+    """Refuse what cannot be part of a file name."""
+    if value != MISSING and not re.fullmatch(rf"\w[\w.+{also}-]*", value):
+        marks = " ".join((".", "_", "+", *also, "-"))
+        raise ConfigError(f"{key}={value!r}: becomes part of a file name. Use letters, digits and {marks} only")
+
+
+# Those of sacrebleu that download nothing; the two with mecab need a library (pip extras ja and ko).
+BLEU_TOKENIZERS = ("13a", "intl", "zh", "char", "ja-mecab", "ko-mecab", "none")
+
+
+def check_bleu_tokenizer(key: str, value: str | None) -> None:
+    """Refuse what is no tokenizer for BLEU; None means "not set" and passes."""
+    if value is not None and value not in BLEU_TOKENIZERS:
+        raise ConfigError(f"{key}={value}: no tokenizer for BLEU. Choose {', '.join(BLEU_TOKENIZERS)}, or leave it out")
+
+
+def model_names(value: Any) -> str | list[str] | None:
+    """`checkpoint`: one name or a list of several. A folder may be called 2026."""
+    names = [str(name) if type(name) is int else name for name in (value if isinstance(value, list) else [value])]
+    if value is not None and not (names and all(isinstance(name, str) for name in names)):
+        raise ConfigError(f"checkpoint={value}: no name of a model. Give a path, or several as [a,b]")
+    return names[0] if len(names) == 1 else names
+
+
+def one_model_name(value: Any) -> str | None:
+    """`checkpoint` of a command that asks one model."""
+    names = model_names(value)
+    if isinstance(names, list):
+        raise ConfigError(f"checkpoint={value}: several models, where one is asked. Name one")
+    return names
+
+
+def one_file(key: str, value: Any) -> str | None:
+    """A name that a flag may repeat: the last would win in silence."""
+    if isinstance(value, list) and len(value) != 1:
+        raise ConfigError(f"--{key}: names {len(value)} files, and one is read at a time. Name one")
+    name = value[0] if isinstance(value, list) else value
+    return None if name is None else str(name)

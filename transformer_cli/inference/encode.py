@@ -1,0 +1,116 @@
+"""Sentences that are read whole: each is asked for one vector, or for its class.
+
+Shapes: B batch, S source, X numbers of each sentence.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from transformer_cli.config.model import Positions
+from transformer_cli.data.tokenizer import Tokenizer
+from transformer_cli.data.unknown import UnknownCounter, unknown_characters
+from transformer_cli.models.file import ModelFile
+from transformer_cli.models.memory import in_halves
+
+
+def encode_whole(tokenizer: Tokenizer, lines: Sequence[str], *, max_length: int) -> list[list[int]]:
+    """Ids of each line between BOS and EOS; of a line with more than `max_length` tokens, the first ones."""
+    return [delimited(ids, tokenizer, max_length=max_length) for ids in tokenizer.encode(lines)]
+
+
+def delimited(ids: Sequence[int], tokenizer: Tokenizer, *, max_length: int, begins: bool = True) -> list[int]:
+    """A sentence with EOS, and with BOS if it `begins` with one, cut to `max_length` tokens."""
+    return [*([tokenizer.bos_id] if begins else []), *ids[: max_length - begins - 1], tokenizer.eos_id]
+
+
+def longest_of(model: ModelFile) -> int:
+    """Tokens of the longest sentence that the model was trained on; a file that does not say so has the default."""
+    said = model.data.get("max_length")
+    longest = said if isinstance(said, int) and said >= 2 else 256
+    return min(longest, model.config.max_positions) if model.config.positions is Positions.learned else longest
+
+
+class Reader:
+    """What a model's encoder makes of lines, each by itself: `ask` is given ids, [B, S], and answers [B, X].
+
+    A blank line has no answer. `cut` are the numbers of the lines so far of which only the beginning was read,
+    and `unknown` counts those with characters that the vocabulary does not have.
+    """
+
+    def __init__(
+        self, ask: Callable[[Tensor], Tensor], model: ModelFile, *, device: torch.device, batch_tokens: int
+    ) -> None:
+        self.ask, self.tokenizer, self.device, self.batch_tokens = ask, model.tokenizers.source, device, batch_tokens
+        self.begins = model.config.name == "classifier"  # with BOS, which a translator has never met in a source
+        self.max_length = longest_of(model)
+        self.begin()
+
+    def begin(self) -> None:
+        """Number the lines from 1."""
+        self.cut: list[int] = []
+        self.unknown = UnknownCounter()
+        self.n_lines = 0
+
+    def read(self, lines: Sequence[str]) -> list[Tensor | None]:
+        """The answer to each line, [X], in float32 on the CPU."""
+        tokenizer, begins, longest = self.tokenizer, self.begins, self.max_length
+        ids = tokenizer.encode(lines)
+        self.cut += [self.n_lines + i for i, line in enumerate(ids, start=1) if len(line) + begins + 1 > longest]
+        for number, (line, its_ids) in enumerate(zip(lines, ids, strict=True), start=self.n_lines + 1):
+            self.unknown.add(number, unknown_characters(line, its_ids, tokenizer))
+        self.n_lines += len(lines)
+        real = [i for i, line in enumerate(ids) if line]
+        answers = ask_each(
+            self.ask,
+            [delimited(ids[i], tokenizer, max_length=longest, begins=begins) for i in real],
+            pad_id=tokenizer.pad_id,
+            device=self.device,
+            batch_tokens=self.batch_tokens,
+        )
+        found: list[Tensor | None] = [None] * len(lines)
+        for i, answer_X in zip(real, answers, strict=True):
+            found[i] = answer_X
+        return found
+
+
+@torch.inference_mode()
+def ask_each(
+    ask: Callable[[Tensor], Tensor],
+    sentences: Sequence[Sequence[int]],
+    *,
+    pad_id: int,
+    device: torch.device,
+    batch_tokens: int,
+    between: Callable[[int], object] = lambda n_sentences: None,
+) -> list[Tensor]:
+    """What `ask` answers of each sentence, [X], in float32 on the CPU; it is given [B, S] and answers [B, X].
+
+    Sentences of like length go together, at most `batch_tokens` cells or a single one. `between` is told after every
+    batch of how many sentences it was, and may raise to end it.
+    """
+    order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
+    answers: list[Tensor] = [torch.empty(0)] * len(sentences)
+    start = 0
+    while start < len(order):
+        end = start + 1
+        while end < len(order) and len(sentences[order[end]]) * (end + 1 - start) <= batch_tokens:
+            end += 1
+        chosen = order[start:end]
+        found = in_halves(
+            [sentences[i] for i in chosen],
+            lambda part: list(ask(_padded(part, pad_id).to(device)).float().cpu()),
+            lower="batch_tokens",
+            alone="Shorten the longest sentences, or choose another device=",
+        )
+        for i, answer_X in zip(chosen, found, strict=True):
+            answers[i] = answer_X
+        between(len(chosen))
+        start = end
+    return answers
+
+
+def _padded(sentences: Sequence[Sequence[int]], pad_id: int) -> Tensor:
+    longest = max(map(len, sentences))
+    return torch.tensor([[*ids, *[pad_id] * (longest - len(ids))] for ids in sentences])

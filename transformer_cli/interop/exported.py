@@ -1,0 +1,184 @@
+"""What lies beside an exported model: `export.json`, which tells what another program's files do not."""
+
+import hashlib
+import shlex
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transformer_cli import __version__
+from transformer_cli.config.commands import Engine
+from transformer_cli.config.compose import to_plain
+from transformer_cli.config.data import DataConfig
+from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
+from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, quoted
+from transformer_cli.logs import LOGGER
+from transformer_cli.models.file import (
+    EXPORT_FILE,
+    MALFORMED,
+    ModelFile,
+    exported_for,
+    is_whole,
+    locate_model,
+    read_json,
+    read_share,
+)
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A model directory of another program. `max_positions`: tokens that a sentence may have there; None: any number.
+
+    `data`, `fingerprint` and `multi_sentence_share` are those of the model file.
+    """
+
+    directory: Path
+    tokenizers: Tokenizers
+    source_lang: str
+    target_lang: str
+    max_positions: int | None
+    data: dict[str, Any]
+    fingerprint: str
+    multi_sentence_share: float | None = None
+
+
+def facts_of(model: ModelFile, model_sha256: str, *, program: str, max_positions: int | None) -> dict[str, Any]:
+    """What `read_export` needs of the model, and what a reader may want to know."""
+    return {
+        "format": FORMAT,
+        "program": program,
+        "tfm": __version__,
+        "model_sha256": model_sha256,
+        "source_lang": model.source_lang,
+        "target_lang": model.target_lang,
+        "step": model.step,
+        "scores": model.scores,
+        "max_positions": max_positions,
+        "config": to_plain(model.config),
+        "fingerprint": model.fingerprint,
+        "data": model.data,
+        "multi_sentence_share": model.multi_sentence_share,
+    }
+
+
+def read_export(directory: Path, *, program: str) -> Exported:
+    """Raises CheckpointError for what `tfm export` did not write for `program`, or what has changed since."""
+    file, again = directory / EXPORT_FILE, f"Write it again with `tfm export {program}`"
+    if not file.is_file():
+        what = f"holds no {EXPORT_FILE}" if directory.is_dir() else "no such folder"
+        raise CheckpointError(f"{directory}: {what}. Name a folder of `tfm export {program}`")
+    try:
+        facts = read_json(file.read_bytes(), file)
+        if not is_whole(facts["format"], least=1):
+            raise ValueError(f"format is {facts['format']!r}")
+        if facts["format"] > FORMAT:
+            raise CheckpointError(
+                f"{directory}: written in format {facts['format']} by a newer tfm; this is {__version__}. Upgrade with"
+                " `pip install --upgrade transformer-cli`"
+            )
+        if facts["program"] != program:
+            made_for = quoted(str(facts["program"]))[1:-1]
+            raise CheckpointError(
+                f"{directory}: was exported for {made_for}, not for {program}. Use `tfm export {program}`"
+            )
+        check_files(directory, facts["files"], again)
+        return unpack(directory, facts)
+    except OSError as error:
+        raise EnvironmentFault(
+            f"{error.filename or file}: {error.strerror}. Check the disk and the file's permissions"
+        ) from error
+    except (ConfigError, *MALFORMED) as error:
+        raise CheckpointError(f"{file}: damaged ({quoted(f'{type(error).__name__}: {error}')}). {again}") from error
+
+
+def check_files(directory: Path, hashes: Mapping[str, str], again: str) -> None:
+    """Raises CheckpointError for a file of the export that is gone, or is not the one that was written."""
+    for name, expected in hashes.items():
+        file = directory / name
+        if Path(name).name != name:
+            raise ValueError(f"{name} is no file of the folder")
+        if not file.is_file():
+            raise CheckpointError(f"{file}: is missing or not a plain file. {again}")
+        if (found := sha256_of(file)) != expected:
+            raise CheckpointError(
+                f"{file}: is not the file that was exported: its SHA-256 is {found[:12]}…, not"
+                f" {str(expected)[:12]}…. {again}"
+            )
+
+
+def unpack(directory: Path, facts: Mapping[str, Any]) -> Exported:
+    """What `facts` say; raises what MALFORMED lists where they say it wrongly."""
+    most = facts["max_positions"]
+    if most is not None and (type(most) is not int or most < 1):
+        raise ValueError(f"max_positions is {most}")
+    languages = DataConfig(source_lang=str(facts["source_lang"]), target_lang=str(facts["target_lang"]))
+    return Exported(
+        directory=directory,
+        tokenizers=Tokenizers(
+            read_tokenizer(directory / "source.spm", facts), read_tokenizer(directory / "target.spm", facts)
+        ),
+        source_lang=languages.source_lang,
+        target_lang=languages.target_lang,
+        max_positions=most,
+        data=dict(facts["data"]),
+        fingerprint=str(facts["fingerprint"]),
+        multi_sentence_share=read_share(facts.get("multi_sentence_share")),
+    )
+
+
+def read_tokenizer(file: Path, facts: Mapping[str, Any]) -> Tokenizer:
+    if file.name not in facts["files"]:
+        raise ValueError(f"files has no {file.name}")
+    try:
+        return Tokenizer(file.read_bytes())
+    except CheckpointError as error:
+        raise CheckpointError(f"{file}: {error}") from error
+
+
+def chosen_engine(engine: Engine | None, checkpoint: str | list[str] | None) -> Engine:
+    """`engine`, or what `--checkpoint` needs: a line tells when that is not our own. Raises CheckpointError."""
+    names = checkpoint if isinstance(checkpoint, list) else [checkpoint]
+    if engine is not None or len(names) != 1 or names[0] is None:
+        return engine or Engine.tfm
+    folder = Path(names[0])
+    if exported_for(folder) != Engine.ctranslate2.name:
+        return Engine.tfm
+    LOGGER.info("%s: was exported for CTranslate2, so engine=ctranslate2", folder)
+    return Engine.ctranslate2
+
+
+def locate_export(checkpoint: str | list[str] | None, *, program: str) -> Exported:
+    """What `--checkpoint` means where `program` is the engine."""
+    if isinstance(checkpoint, list) and len(checkpoint) == 1:
+        checkpoint = checkpoint[0]
+    if isinstance(checkpoint, list):
+        raise ConfigError(f"--checkpoint: names several, and engine={program} joins none. Name one folder")
+    if checkpoint is None:
+        raise CheckpointError(
+            f"engine={program}: needs an exported model. Write one with `tfm export {program}`, and name its folder"
+            " with --checkpoint"
+        )
+    refuse_own_model(Path(checkpoint), program)
+    return read_export(Path(checkpoint), program=program)
+
+
+def refuse_own_model(path: Path, program: str) -> None:
+    """Raise CheckpointError, with the command that exports it, for a run or a model file of ours."""
+    if (path / EXPORT_FILE).exists() or not path.exists():
+        return
+    with suppress(CheckpointError):  # a folder that is neither
+        locate_model(str(path), "")
+        command = shlex.join(["tfm", "export", program, "--checkpoint", str(path), "--output", "NAME"])
+        raise ConfigError(
+            f"{path}: a model of tfm, which engine={program} cannot read. Leave engine={program} out, or export it:"
+            f" `{command}`"
+        )
+
+
+def sha256_of(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()

@@ -1,0 +1,159 @@
+"""The directory of an export: whole or absent, and never in the place of something that is not one.
+
+`export.json` tells what it was made from, by which versions, how it was verified, and which files are ours: their
+SHA-256.
+"""
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from transformer_cli.errors import ConfigError, EnvironmentFault, TakenError
+from transformer_cli.files import (
+    beside,
+    faults,
+    holding,
+    keep_beside,
+    remove_leftovers,
+    sibling,
+    sync_folder,
+    write_new,
+)
+from transformer_cli.interop.exported import sha256_of
+from transformer_cli.logs import LOGGER
+from transformer_cli.models.file import EXPORT_FILE, MALFORMED
+
+
+def check(directory: Path, *, overwrite: bool) -> None:
+    """Refuse what cannot become an export, before time is spent on one."""
+    try:
+        str(directory.absolute()).encode()
+    except UnicodeEncodeError as error:  # of bytes that the system takes for a name
+        raise ConfigError(
+            f"{directory}: not UTF-8, which the libraries ask of names. Choose another --output"
+        ) from error
+    if directory.exists() or directory.is_symlink():
+        if not directory.is_dir() or directory.is_symlink():
+            what = "a link" if directory.is_symlink() else "not a folder"
+            raise ConfigError(f"{directory}: {what}. Choose another --output")
+        if foreign := not_ours(directory):
+            raise ConfigError(
+                f"{directory}: is there, and holds {foreign[0]}, which no export of ours wrote like that."
+                " Choose another --output"
+            )
+        if Path.cwd().is_relative_to(directory.resolve()):
+            raise ConfigError(f"{directory}: is the folder that you are in. Choose another --output, or leave it")
+        if not overwrite:
+            raise ConfigError(f"{directory}: exists already. Add --overwrite, or choose another --output")
+    if not directory.absolute().parent.is_dir():
+        raise EnvironmentFault(f"{directory.parent}: no such folder. Create it, or choose another --output")
+    if not os.access(directory.absolute().parent, os.W_OK | os.X_OK):
+        raise EnvironmentFault(f"{directory.parent}: cannot be written. Check its permissions")
+
+
+def not_ours(directory: Path) -> list[str]:
+    """What lies in a folder beside the files that its export.json names, as it names them; all of it without one."""
+    file, listed = directory / EXPORT_FILE, {}
+    if file.is_file():  # a pipe would keep us waiting
+        with suppress(*MALFORMED):
+            listed = dict(json.loads(file.read_bytes())["files"]) | {EXPORT_FILE: sha256_of(file)}
+    return [
+        path.name
+        for path in sorted(directory.iterdir())
+        if path.is_symlink() or not path.is_file() or path.name not in listed or sha256_of(path) != listed[path.name]
+    ]
+
+
+@contextmanager
+def publishing(directory: Path, facts: dict[str, Any], *, overwrite: bool = False) -> Iterator[Path]:
+    """A folder to write the export into; it becomes `directory`, with `facts` in it, if the block ends well.
+
+    Raises EnvironmentFault, and TakenError for what has come there meanwhile: the export is then kept beside it. A
+    block that ends otherwise leaves no trace.
+    """
+    temporary = beside(directory.absolute())
+    with faults(directory, "save the export"), ExitStack() as held:
+        remove_leftovers(directory.absolute())
+        try:
+            temporary.mkdir()
+            with suppress(OSError):  # a disk without locks: what a killed process leaves stays
+                held.enter_context(holding(temporary))
+            yield temporary
+            listed = {"files": {path.name: sha256_of(path) for path in sorted(temporary.iterdir())}}
+            content = json.dumps(facts | listed, indent=2, allow_nan=False) + "\n"  # a corpus may have any name
+            write_new(temporary / EXPORT_FILE, [content.encode()])
+            for file in temporary.iterdir():
+                sync(file)
+            sync_folder(temporary)
+            try:
+                check(directory, overwrite=overwrite)
+                put_in_place(temporary, directory, overwrite=overwrite)
+            except ConfigError as error:
+                kept = keep_beside(temporary, directory.absolute())
+                raise TakenError(f"{error}; this export is kept as {directory.with_name(kept.name)}") from error
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def put_in_place(new: Path, directory: Path, *, overwrite: bool) -> None:
+    """Make `new` become `directory`. An earlier export is whole, there or beside it, until the new one is there.
+
+    Raises OSError, EnvironmentFault where the earlier one has to stay beside, and ConfigError where something is there
+    without `overwrite`.
+    """
+    places = (sibling(directory, f".old-{number}") for number in count(os.getpid()))
+    old = next(place for place in places if not os.path.lexists(place))  # in a container all have one number
+    try:
+        if overwrite and directory.exists():
+            directory.rename(old)
+        try:
+            new.rename(directory)  # which replaces no file, and no folder that holds anything
+        except OSError as error:
+            if overwrite or error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+                raise
+            raise ConfigError(f"{directory}: has appeared meanwhile. Choose another --output") from error
+        sync_folder(directory.absolute().parent)
+    except BaseException:
+        put_back(new, directory, old)
+        raise
+    if old.exists():
+        remove(old)
+
+
+def put_back(new: Path, directory: Path, old: Path) -> None:
+    """Undo what `put_in_place` has done so far, or raise EnvironmentFault."""
+    why = f"{directory} is there again"
+    try:
+        if not new.exists():  # in its place, but a power cut could undo that
+            directory.rename(new)
+        if old.exists() and not directory.exists():
+            old.rename(directory)
+    except OSError as error:
+        why = str(error.strerror)
+    if old.exists():
+        raise EnvironmentFault(
+            f"{old}: holds the earlier export, which cannot be put back: {why}. Rename it to {directory}"
+        )
+
+
+def remove(old: Path) -> None:
+    """An export that was replaced, unless somebody has put something into it."""
+    try:
+        if foreign := not_ours(old):
+            LOGGER.warning("%s: kept, as it holds %s, which no export of ours wrote", old, foreign[0])
+        else:
+            shutil.rmtree(old)
+    except OSError as error:
+        LOGGER.warning("%s: the export that was replaced cannot be removed (%s)", old, error.strerror)
+
+
+def sync(file: Path) -> None:
+    """Through to the disk, whoever wrote it."""
+    with file.open("rb") as handle:
+        os.fsync(handle.fileno())

@@ -1,0 +1,198 @@
+"""Whether an exported model says what ours says.
+
+Three comparisons on the same sentences: the log-probability of each token of a given translation (forced decoding),
+which any wrong weight moves; the text of greedy search, whose rule is the same everywhere; and the text of a beam of 4,
+whose end is decided by other rules. The first two have to agree, but for what rounding may turn.
+
+The source's EOS is the target's: both tokenizers have it under the same id.
+
+Shapes: B batch, S source, T target, V vocabulary.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from transformer_cli.config.decode import DecodeConfig, SearchKind
+from transformer_cli.config.model import Positions
+from transformer_cli.data.tokenizer import Tokenizer, normalize
+from transformer_cli.decoding.search import SEARCHES, ControlIds, Hypothesis, Task
+from transformer_cli.errors import CheckpointError
+from transformer_cli.models.file import ModelFile
+from transformer_cli.models.transformer import Transformer
+
+Ids = Sequence[int]  # without BOS and EOS
+Answer = TypeVar("Answer")
+
+CPU = torch.device("cpu")
+N_LINES = 64
+TOGETHER = 16  # lines: a big model's logits and caches take much memory
+LONGEST = 128  # tokens of a line that is compared
+EXTRA = 50  # tokens that a translation may have more than its source
+BEAM = 4
+TOLERANCE = 1e-4  # nats, of any token, of weights in float32
+ROUNDED_TOLERANCE = 0.1  # nats, of the mean token, of weights in fewer bits
+
+
+class Program(Protocol):
+    """Another program, with the exported model loaded."""
+
+    def translate(self, sources: Sequence[Ids], *, beam_size: int, max_tokens: int) -> list[list[int]]:
+        """The best translation of each, no longer than `max_tokens`, EOS counted; nothing is gained by length."""
+
+    def log_probs(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> list[list[float]]:
+        """Of each token of each target, its EOS included: natural logarithms."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was compared; differences are of log-probabilities, in nats, for each token."""
+
+    lines: int
+    tokens: int
+    largest_difference: float
+    mean_difference: float
+    tolerance: float
+    greedy_compared: int  # lines without a choice that rounding could turn; one that we cut as far as it goes
+    greedy_identical: int
+    beam_compared: int  # lines that end before they are cut
+    beam_identical: int
+    beam_ours_likelier: int  # of those that differ, by our own model
+    is_float32: bool
+
+    @property
+    def holds(self) -> bool:
+        """What decides are the log-probabilities, and in float32 each line of greedy search that can be compared.
+
+        That may be none: a wrong weight moves a log-probability all the same.
+        """
+        if not self.is_float32:
+            return self.tokens > 0 and self.mean_difference <= self.tolerance
+        is_near = self.tokens > 0 and self.largest_difference <= self.tolerance
+        return is_near and self.greedy_identical == self.greedy_compared
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def lines_of_text(self) -> list[str]:
+        differing = self.beam_compared - self.beam_identical
+        likelier = f"; ours is the likelier one in {self.beam_ours_likelier} of {differing}" if differing else ""
+        which = "largest" if self.is_float32 else "mean"
+        return [
+            f"log-probability of {self.tokens:,} tokens: largest difference {self.largest_difference:.1e}, mean"
+            f" {self.mean_difference:.1e} nats (tolerance {self.tolerance:g}, for the {which})",
+            "greedy search: "
+            + self._told(self.greedy_identical, self.greedy_compared, "rounding could choose another token"),
+            f"beam {BEAM}: "
+            + self._told(self.beam_identical, self.beam_compared, "no end within the limit")
+            + likelier,
+        ]
+
+    def _told(self, identical: int, compared: int, why: str) -> str:
+        """How many lines are identical, and why not all were compared."""
+        left = self.lines - compared
+        if not compared:
+            return f"no line compared ({left}: {why})"
+        return f"{identical} of {compared} lines identical" + (f", {left} not compared ({why})" if left else "")
+
+
+def verify(model: ModelFile, program: Program, lines: Sequence[str], *, is_float32: bool) -> Verdict:
+    """Compare on `lines`. What to do about a verdict that does not hold is left to the caller."""
+    transformer, (source, target) = model.build(CPU).float(), (model.tokenizers.source, model.tokenizers.target)
+    room = model.config.max_positions if model.config.positions is Positions.learned else LONGEST + EXTRA + 1
+    sources = [ids for ids in source.encode(lines) if 0 < len(ids) <= min(LONGEST, room - EXTRA - 1)]
+    if not sources:
+        raise CheckpointError(
+            f"model.max_positions={room}: leaves no room for a sentence and a translation to compare, so nothing is"
+            " exported. Export a model with more positions"
+        )
+    max_tokens = max(map(len, sources)) + 1 + EXTRA
+
+    def read(sources: Sequence[Ids], targets: Sequence[Ids]) -> list[list[float]]:
+        return log_probs(transformer, sources, targets, target)
+
+    greedy, beam = (
+        in_parts(partial(search, transformer, target=target, beam_size=beam_size), sources) for beam_size in (1, BEAM)
+    )
+    their_greedy, their_beam = (
+        in_parts(partial(program.translate, beam_size=beam_size, max_tokens=max_tokens), sources)
+        for beam_size in (1, BEAM)
+    )
+    clear = [i for i, h in enumerate(greedy) if not h.is_close]
+    whole = [i for i, h in enumerate(beam) if h.finished]
+    differing = [i for i in whole if beam[i].ids != their_beam[i]]
+    targets = [h.ids for h in beam]
+    differences = np.abs(
+        np.concatenate(in_parts(read, sources, targets)) - np.concatenate(in_parts(program.log_probs, sources, targets))
+    )
+    their_log_probs = in_parts(read, [sources[i] for i in differing], [their_beam[i] for i in differing])
+    return Verdict(
+        lines=len(sources),
+        tokens=differences.size,
+        largest_difference=float(differences.max()),
+        mean_difference=float(differences.mean()),
+        tolerance=TOLERANCE if is_float32 else ROUNDED_TOLERANCE,
+        greedy_compared=len(clear),
+        greedy_identical=sum(is_said(greedy[i], their_greedy[i]) for i in clear),
+        beam_compared=len(whole),
+        beam_identical=len(whole) - len(differing),
+        beam_ours_likelier=sum(
+            beam[i].log_prob >= sum(theirs) for i, theirs in zip(differing, their_log_probs, strict=True)
+        ),
+        is_float32=is_float32,
+    )
+
+
+def is_said(ours: Hypothesis, theirs: Ids) -> bool:
+    """Whether they are the same; of what we cut at our limit, its beginning is."""
+    return ours.ids == theirs[: None if ours.finished else len(ours.ids)]
+
+
+def in_parts(ask: Callable[..., list[Answer]], *columns: Sequence[Any]) -> list[Answer]:
+    """`ask` about a few lines at a time."""
+    starts = range(0, len(columns[0]), TOGETHER)
+    return [answer for start in starts for answer in ask(*(column[start : start + TOGETHER] for column in columns))]
+
+
+def search(model: Transformer, sources: Sequence[Ids], *, target: Tokenizer, beam_size: int) -> list[Hypothesis]:
+    """The best translation of each, as Program.translate has it. All are as wide as the longest: there are few."""
+    kind = SearchKind.beam if beam_size > 1 else SearchKind.greedy
+    config = DecodeConfig(search=kind, beam_size=beam_size, length_penalty=0)
+    source_BS = rows([[*ids, target.eos_id] for ids in sources], target.pad_id)
+    max_lengths_B = torch.tensor([len(ids) + 1 + EXTRA for ids in sources])
+    with torch.inference_mode():
+        cache = model.start(source_BS, beam_size=beam_size, max_length=int(max_lengths_B.max()))
+        found = SEARCHES[kind.name](Task(model.step, cache, ControlIds.of(target), max_lengths_B, config))
+    return [hypotheses[0] for hypotheses in found]
+
+
+def log_probs(
+    model: Transformer, sources: Sequence[Ids], targets: Sequence[Ids], target: Tokenizer
+) -> list[list[float]]:
+    """As Program.log_probs has it."""
+    source_BS = rows([[*ids, target.eos_id] for ids in sources], target.pad_id)
+    target_in_BT = rows([[target.bos_id, *ids] for ids in targets], target.pad_id)
+    with torch.inference_mode():
+        log_p_BTV = model(source_BS, target_in_BT).log_softmax(-1)
+    return [
+        log_p_TV[range(len(ids) + 1), [*ids, target.eos_id]].tolist()
+        for log_p_TV, ids in zip(log_p_BTV, targets, strict=True)
+    ]
+
+
+def rows(sentences: Sequence[Ids], pad_id: int) -> Tensor:
+    return nn.utils.rnn.pad_sequence([torch.tensor(ids) for ids in sentences], batch_first=True, padding_value=pad_id)
+
+
+def made_up(tokenizer: Tokenizer) -> list[str]:
+    """Lines of random pieces, for a model whose own text is not at hand."""
+    chooser = random.Random(1)
+    pieces = [[chooser.randrange(len(tokenizer)) for _ in range(chooser.randint(1, 24))] for _ in range(2 * N_LINES)]
+    texts = (normalize(tokenizer.decode([i for i in ids if i != tokenizer.unk_id])) for ids in pieces)
+    return [text for text in texts if text][:N_LINES]

@@ -1,0 +1,420 @@
+"""A trial before a long run: the largest batch it can meet, a few of its updates, and the disk it will take.
+
+Everything is done with the Learner, the batches and the schedule of training itself, and nothing is written.
+"""
+
+import contextlib
+import gc
+import os
+import re
+import resource
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from transformer_cli.config.train import TrainConfig
+from transformer_cli.data.batching import Batch, micro_batches
+from transformer_cli.data.cache import Array, EncodedCorpus
+from transformer_cli.data.feed import Feed, epoch_of
+from transformer_cli.data.findings import Section, gigabytes
+from transformer_cli.data.prepare import Prepared
+from transformer_cli.data.tokenizer import Tokenizers
+from transformer_cli.environment import folder_named
+from transformer_cli.errors import DivergedError, EnvironmentFault
+from transformer_cli.models.memory import is_out_of_memory
+from transformer_cli.training.checkpoints import CHECKPOINTS
+from transformer_cli.training.plan import MANY_SECONDS, oddities
+from transformer_cli.training.run_directory import run_folder
+from transformer_cli.training.schedules import build_schedule
+from transformer_cli.training.trainer import Learner
+
+FEW_SENTENCES = 8
+TIMED_UPDATES = 5
+TIMED_SECONDS = 10.0  # after which no other update is begun
+WORST_SECONDS = 20.0  # a batch that would take longer is not tried: the device is too slow for the run anyway
+TIGHT = 0.9  # of the memory or the disk
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Rows and length of a batch whose source and target sentences are all equally long."""
+
+    rows: int
+    length: int
+
+    @property
+    def tokens(self) -> int:
+        return self.rows * self.length
+
+    def __str__(self) -> str:
+        return f"{self.rows:,} × {self.length:,} tokens a side"
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What the trial took at its peak and what there is, in bytes: of the GPU, or of this machine."""
+
+    peak: int
+    available: int
+
+
+def check_training(
+    config: TrainConfig, prepared: Prepared, device: torch.device, section: Section, *, folder: Path | None = None
+) -> None:
+    """Findings and figures on memory, time, plan and disk. The run will be in `folder`, if its name is not as usual."""
+    meter = _Meter(device)
+    try:
+        trial = Trial(config, prepared, device)
+        trial.warm_up()
+        section.figures |= {"device": trial.device_name, "precision": trial.precision, "parameters": trial.n_parameters}
+        disk = trial.checkpoint_bytes()  # while the optimizer's memory is the same as after any other update
+        proven = _check_worst_shapes(trial, meter, section)
+        if proven:
+            _estimate(trial, section)
+        _check_plan(trial.config, prepared, section)
+        if not trial.is_finite:
+            _refuse_divergence(trial, section)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        _refuse_model(section, meter)
+        return
+    _check_disk(config, folder or run_folder(config), disk, section)
+
+
+class Trial:
+    """A learner at the beginning of a run. Raises what the Learner raises, and RuntimeError without enough memory."""
+
+    def __init__(self, config: TrainConfig, prepared: Prepared, device: torch.device) -> None:
+        self.config, self.corpus, self.tokenizers, self.device = config, prepared.train, prepared.tokenizers, device
+        self.learner = Learner(config, prepared.tokenizers, device)
+        self.schedule = build_schedule(config.schedule, d_model=config.model.d_model, max_steps=config.train.max_steps)
+        self.feed = Feed(config, prepared)
+        self.learner.expect(self.feed.expected(), longest=self.feed.longest)
+        self.seconds_per_token = 0.0  # of the last update
+        self.is_finite = True
+
+    @property
+    def device_name(self) -> str:
+        return torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu"
+
+    @property
+    def precision(self) -> str:
+        return str(self.learner.dtype).removeprefix("torch.")
+
+    @property
+    def n_parameters(self) -> int:
+        return sum(parameter.numel() for parameter in self.learner.model.parameters())
+
+    def run(self, batches: Sequence[Batch], *, step: int = 1) -> float:
+        """One update; the seconds that it took, to the end. OutOfMemoryError where training would cut batches."""
+        start, n_splits = time.perf_counter(), self.learner.n_splits
+        try:
+            stats = self.learner.update(batches, step=step, rate=self.schedule(step))
+        except EnvironmentFault as fault:  # for a single sentence
+            raise torch.OutOfMemoryError from fault
+        if self.learner.n_splits > n_splits:
+            raise torch.OutOfMemoryError
+        _finish(self.device)
+        seconds = time.perf_counter() - start
+        self.is_finite = self.is_finite and bool(stats.finite)
+        self.seconds_per_token = seconds / _n_tokens(batches)
+        return seconds
+
+    def warm_up(self) -> None:
+        """Updates of a few sentences: the optimizer takes its memory, and one sees how fast this is."""
+        for n_sentences in (FEW_SENTENCES, FEW_SENTENCES, 8 * FEW_SENTENCES):  # the first pays for all that is loaded
+            few = self.feed.plan.update(0)[:n_sentences]
+            batches = micro_batches(self.corpus, few, self.tokenizers, max_tokens=self.config.train.tokens_per_batch)
+            if _n_tokens(batches) * self.seconds_per_token < WORST_SECONDS:
+                self.run(batches)
+
+    def run_shape(self, shape: Shape) -> float:
+        return self.run([batch_of(shape, self.corpus, self.tokenizers)])
+
+    def checkpoint_bytes(self) -> int:
+        """Bytes of the tensors that a checkpoint holds: weights, tokenizers, and what the optimizer remembers."""
+        weights = iter(self.learner.model.state_dict().values())
+        remembered = _n_bytes(iter(self.learner.remembered().values()))
+        sides = {
+            self.tokenizers.source.sha256: self.tokenizers.source,
+            self.tokenizers.target.sha256: self.tokenizers.target,
+        }
+        return _n_bytes(weights) + remembered + sum(len(tokenizer.model_bytes) for tokenizer in sides.values())
+
+    def least_bytes(self, n_tokens: int) -> int:
+        """What an update takes at the very least: weights, gradients, the optimizer's state, the logits with theirs."""
+        weights = _n_bytes(iter(self.learner.model.parameters()))
+        return (
+            2 * weights
+            + _n_bytes(iter(self.learner.remembered().values()))
+            + 2 * n_tokens * self.tokenizers.n_outputs * 4
+        )
+
+
+def worst_shapes(longest: int, max_tokens: int) -> list[Shape]:
+    """The batches that take most memory of all that `micro_batches` can make of sentences up to `longest` tokens.
+
+    That is the longest sentence on both sides, as often as it fits in; where it leaves much of `max_tokens` unused,
+    also shorter sentences that use them.
+    """
+    rows = max(1, max_tokens // longest)
+    shapes = [Shape(rows, longest)]
+    fuller = Shape(rows + 1, max_tokens // (rows + 1))
+    if fuller.tokens > 1.1 * shapes[0].tokens:
+        shapes.append(fuller)
+    return shapes
+
+
+def batch_of(shape: Shape, corpus: EncodedCorpus, tokenizers: Tokenizers) -> Batch:
+    """A batch of `shape` without padding, of the corpus's own tokens and made by the code that makes every batch."""
+
+    def side(ids: Array, eos_id: int) -> list[Array]:
+        if not len(ids):  # the source of a language model
+            return [ids] * shape.rows
+        filled = np.resize(ids[: shape.tokens], shape.tokens)
+        filled[shape.length - 1 :: shape.length] = eos_id
+        return list(filled.reshape(shape.rows, shape.length))
+
+    sources = side(corpus.source_ids, tokenizers.source.eos_id)
+    # What is classified has one target each, its class.
+    classes = list(np.resize(corpus.target_ids, (shape.rows, 1)))
+    targets = classes if tokenizers.labels else side(corpus.target_ids, tokenizers.target.eos_id)
+    full = EncodedCorpus.of(sources, targets)
+    (batch,) = micro_batches(full, np.arange(shape.rows), tokenizers, max_tokens=shape.tokens)
+    return batch
+
+
+# ---- Memory
+
+
+def _check_worst_shapes(trial: Trial, meter: "_Meter", section: Section) -> bool:
+    """False if the largest batches do not fit into memory."""
+    longest = trial.feed.longest
+    max_tokens = trial.config.train.tokens_per_batch
+    shapes = worst_shapes(longest, max_tokens)
+    largest = max(shape.tokens for shape in shapes)
+    names = " and ".join(map(str, shapes))
+    section.figures["worst_shapes"] = [[shape.rows, shape.length] for shape in shapes]
+    predicted = 2 * largest * trial.seconds_per_token
+    may_fit = trial.least_bytes(largest) <= meter.available
+    if trial.device.type == "cpu" and may_fit and predicted > WORST_SECONDS:
+        what = f"a largest batch of {names} would take about {duration(predicted)} on this CPU, and was not tried"
+        section.warn("memory", what, "Use a GPU, a smaller model, or lower train.tokens_per_batch")
+        return True
+    seconds = _try(trial, shapes, meter.available)
+    memory = meter.read()
+    section.figures |= {"peak_bytes": memory.peak, "available_bytes": memory.available}
+    if seconds is None:
+        _refuse_shape(trial, longest, names, memory, section)
+        return False
+    section.figures["worst_seconds"] = seconds
+    what = f"the largest batch, {names}, takes {gigabytes(memory.peak)} of {gigabytes(memory.available)}"
+    what += f" with model and optimizer, and {duration(seconds)}"
+    if memory.peak > TIGHT * memory.available:
+        section.warn("memory", what, f"Lower train.tokens_per_batch={max_tokens} for room to evaluate in")
+    else:
+        section.ok("memory", what)
+    return True
+
+
+def _try(trial: Trial, shapes: Sequence[Shape], available: int) -> float | None:
+    """Seconds of an update with the slowest of `shapes`; None if one of them does not fit into memory."""
+    least = max(trial.least_bytes(shape.tokens) for shape in shapes)
+    if trial.device.type == "cpu" and least > available:
+        return None  # a system without memory does not say so: it kills
+    try:
+        return max(trial.run_shape(shape) for shape in shapes)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+    # Not in the handler: the exception keeps every tensor of the failed update alive.
+    trial.learner.optimizer.zero_grad(set_to_none=True)
+    gc.collect()
+    if trial.device.type == "cuda":
+        torch.cuda.empty_cache()
+    return None
+
+
+def _refuse_divergence(trial: Trial, section: Section) -> None:
+    key = "factor" if trial.config.schedule.factor is not None else "lr"
+    what = "the loss of the first updates is not a finite number"
+    section.error("loss", what, f"Lower schedule.{key}, or set train.clip_norm", DivergedError)
+
+
+def _refuse_shape(trial: Trial, longest: int, names: str, memory: Memory, section: Section) -> None:
+    """Say that the largest batch does not fit, and find a size that does."""
+    fitting = trial.config.train.tokens_per_batch // 2
+    while fitting >= longest and _try(trial, worst_shapes(longest, fitting), memory.available) is None:
+        fitting //= 2
+    todo = f"Set train.tokens_per_batch={fitting}, which fits"
+    if fitting < longest:
+        todo = "Lower data.max_length, or choose a smaller model"
+    what = f"the largest batch, {names}, does not fit into {gigabytes(memory.available)}"
+    section.error("memory", what, todo, EnvironmentFault)
+
+
+def _refuse_model(section: Section, meter: "_Meter") -> None:
+    what = f"the model with its optimizer does not fit into {gigabytes(meter.available)}"
+    section.error("memory", what, "Choose a smaller model, or a device with more memory", EnvironmentFault)
+
+
+class _Meter:
+    """The highest memory use since it was made."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+            self._before = 0
+            self.available = torch.cuda.mem_get_info(device)[0]
+        else:
+            with contextlib.suppress(OSError):  # only Linux can forget an older peak
+                Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+            self._before = _peak_rss()
+            self.available = available_memory()
+
+    def read(self) -> Memory:
+        if self._device.type == "cuda":
+            return Memory(torch.cuda.max_memory_allocated(self._device), self.available)
+        return Memory(_peak_rss() - self._before, self.available)
+
+
+def _peak_rss() -> int:
+    """Bytes that this process has held at most."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def available_memory() -> int:
+    """Bytes that programs can still get: as Linux tells, elsewhere all that this machine has."""
+    with contextlib.suppress(OSError):
+        found = re.search(r"^MemAvailable: +(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"), re.MULTILINE)
+        if found:
+            return 1024 * int(found[1])
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+# ---- Time
+
+
+def _estimate(trial: Trial, section: Section) -> None:
+    """How long the run takes, from a few of its updates."""
+    settings, plan = trial.config.train, trial.feed.plan
+    seconds, timed = _seconds_per_update(trial)
+    total, epochs = seconds * settings.max_steps, settings.max_steps / plan.updates_per_epoch
+    tokens = plan.tokens_per_update
+    section.figures |= {
+        "seconds_per_update": seconds,
+        "timed": timed,
+        "tokens_per_second": tokens / seconds,
+        "total_seconds": total,
+        "updates_per_epoch": plan.updates_per_epoch,
+        "epochs": epochs,
+    }
+    what = f"{duration(seconds)} an update ({timed}), {tokens / seconds:,.0f} target tokens/s: {duration(total)} for"
+    what += f" train.max_steps={settings.max_steps}, without evaluation and saving"
+    if total > MANY_SECONDS:
+        section.warn("time", what, "Lower train.max_steps, or choose a smaller model or a faster device")
+    else:
+        section.ok("time", what)
+
+
+def _check_plan(config: TrainConfig, prepared: Prepared, section: Section) -> None:
+    """What `oddities` finds, and how often the text is seen."""
+    epoch = epoch_of(config, prepared)
+    found = list(oddities(config, epoch))
+    for oddity in found:
+        section.warn(oddity.check, oddity.what, oddity.todo)
+    if "epochs" not in {oddity.check for oddity in found}:
+        per_epoch = epoch.updates(config.train.tokens_per_update)
+        epochs = config.train.max_steps / per_epoch
+        shown = f"{epochs:,.0f}" if epochs >= 10 else f"{epochs:.1f}"
+        section.ok("epochs", f"train.max_steps={config.train.max_steps} are {shown} epochs of {per_epoch:,} updates")
+
+
+def _seconds_per_update(trial: Trial) -> tuple[float, str]:
+    """Seconds of an update, and what they were taken from: as many as time allows, or else a part of one."""
+    batches = trial.feed.batches(1)
+    predicted = _n_tokens(batches) * trial.seconds_per_token
+    if predicted <= TIMED_SECONDS:
+        n_updates, start = 0, time.perf_counter()
+        while n_updates < TIMED_UPDATES and time.perf_counter() - start < TIMED_SECONDS:
+            n_updates += 1
+            trial.run(trial.feed.batches(n_updates), step=n_updates)
+        return (time.perf_counter() - start) / n_updates, f"{n_updates} timed"
+    n_affordable = int(len(batches) * TIMED_SECONDS / predicted)
+    if n_affordable == 0:
+        return predicted, "guessed from a few sentences"
+    part = batches[:: -(-len(batches) // n_affordable)]  # short and long sentences alike
+    return trial.run(part) * _n_tokens(batches) / _n_tokens(part), f"from {len(part)} of {len(batches)} batches of one"
+
+
+def _n_tokens(batches: Sequence[Batch]) -> int:
+    return sum(batch.n_tokens for batch in batches)
+
+
+def _finish(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def duration(seconds: float) -> str:
+    """`seconds` in the two units that say most."""
+    if seconds < 1:
+        return f"{1000 * seconds:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, hours = seconds / 60, seconds / 3600
+    if minutes < 60:
+        return f"{minutes:.0f} min"
+    return f"{hours:.1f} h" if hours < 48 else f"{hours / 24:.1f} days"
+
+
+# ---- Disk
+
+
+def _check_disk(config: TrainConfig, folder: Path, checkpoint: int, section: Section) -> None:
+    """What the run directory `folder` and the cache will hold, against what is free."""
+    settings = config.train
+    n_checkpoints = settings.keep_last + settings.keep_best + 1  # one is written before another goes
+    there = _folder_bytes(folder / CHECKPOINTS)
+    needed = max(0, n_checkpoints * checkpoint - there)
+    place = _existing(Path(config.runs))
+    free = shutil.disk_usage(place).free
+    section.figures |= {"checkpoint_bytes": checkpoint, "needed_bytes": needed, "free_bytes": free}
+    what = f"{n_checkpoints} checkpoints of {gigabytes(checkpoint)} need {gigabytes(n_checkpoints * checkpoint)}"
+    what += f" ({gigabytes(there)} are there)" if there else ""
+    what += f"; {gigabytes(free)} are free at {place}"
+    if not os.access(place, os.W_OK | os.X_OK):
+        section.error("runs", f"{place} cannot be written", "Set runs to a folder that can", EnvironmentFault)
+    elif needed > free:
+        section.error("runs", what, "Make room, or lower train.keep_last", EnvironmentFault)
+    elif needed > TIGHT * free:
+        section.warn("runs", what, "Make room, or lower train.keep_last: little is left for anything else")
+    else:
+        section.ok("runs", what)
+    cache = folder_named(config.data.cache)
+    held, free = _folder_bytes(cache / config.data.name), shutil.disk_usage(_existing(cache)).free
+    section.figures |= {"cache_bytes": held, "cache_free_bytes": free}
+    section.ok("data.cache", f"{gigabytes(held)} are there already, and no more is needed; {gigabytes(free)} are free")
+
+
+def _n_bytes(tensors: Iterator[Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def _folder_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+
+
+def _existing(path: Path) -> Path:
+    """`path`, or the nearest folder above it that is there."""
+    path = path.absolute()
+    return next(folder for folder in (path, *path.parents) if folder.exists())

@@ -1,0 +1,102 @@
+"""What a run tells before its first update: what is learnt, from what, where, and for how long."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+
+from transformer_cli.config.data import Task
+from transformer_cli.config.train import TrainConfig
+from transformer_cli.data.feed import epoch_of
+from transformer_cli.data.prepare import Prepared
+from transformer_cli.models.file import MODEL_FILE
+from transformer_cli.training.plan import Chosen
+from transformer_cli.training.trainer import Learner
+
+_WIDTH = 10  # of what stands before each line
+
+
+def told_at_start(
+    config: TrainConfig, prepared: Prepared, learner: Learner, run_dir: Path, chosen: Sequence[Chosen]
+) -> Iterator[str]:
+    """Lines for the log, aligned, given the numbers that the run has `chosen`."""
+    lines = [
+        ("corpus", _corpus(config, prepared)),
+        ("", _held_out(prepared)),
+        ("vocabulary", _vocabulary(prepared)),
+        ("model", _model(config, learner)),
+        ("device", _device(config, learner)),
+        ("plan", _plan(config, prepared)),
+        ("", _schedule(config)),
+        *_auto(chosen),
+        ("results", f"{run_dir / MODEL_FILE}, metrics.jsonl, tensorboard/, tfm.log"),
+    ]
+    return (f"{name:<{_WIDTH}}  {what}" for name, what in lines)
+
+
+def _auto(chosen: Sequence[Chosen]) -> Iterator[tuple[str, str]]:
+    """Three settings a line, each with its bounds."""
+    for start in range(0, len(chosen), 3):
+        yield "" if start else "auto", ", ".join(map(str, chosen[start : start + 3]))
+
+
+def _corpus(config: TrainConfig, prepared: Prepared) -> str:
+    train, data = prepared.train, config.data
+    n_source, n_target = len(train.source_ids), len(train.target_ids)
+    match data.task:
+        case Task.translation:
+            sides = f"{n_source:,} + {n_target:,} tokens, {data.source_lang} → {data.target_lang}"
+            return f"{data.name}: {len(train):,} training pairs, {sides}"
+        case Task.classification:
+            return f"{data.name}: {len(train):,} training lines, {n_source:,} tokens"
+        case Task.language_model:
+            return f"{data.name}: {len(train):,} training lines, {n_target:,} tokens"
+
+
+def _held_out(prepared: Prepared) -> str:
+    n_test = f"test {len(prepared.test):,}" if prepared.test is not None else "no test"
+    report = prepared.report
+    cleaned = f"; {report.n_read - report.n_kept:,} of {report.n_read:,} left out in cleaning" if report.n_read else ""
+    return f"dev {len(prepared.dev):,}, {n_test}{cleaned}"
+
+
+def _vocabulary(prepared: Prepared) -> str:
+    tokenizers = prepared.tokenizers
+    if tokenizers.labels:
+        return f"{len(tokenizers.source):,} pieces, {len(tokenizers.labels)} classes"
+    if tokenizers.source is tokenizers.target:
+        return f"{len(tokenizers.source):,} pieces"
+    return f"{len(tokenizers.source):,} and {len(tokenizers.target):,} pieces"
+
+
+def _model(config: TrainConfig, learner: Learner) -> str:
+    model = config.model
+    encoder, decoder = f"{model.n_encoder_layers}", f"{model.n_decoder_layers}"
+    layers = {
+        Task.translation: f"{encoder} + {decoder}",
+        Task.classification: encoder,
+        Task.language_model: decoder,
+    }[config.data.task]
+    n_parameters = sum(parameter.numel() for parameter in learner.whole_model.parameters())
+    return f"{model.preset}: {layers} layers, width {model.d_model}, {n_parameters:,} parameters"
+
+
+def _device(config: TrainConfig, learner: Learner) -> str:
+    precision = str(learner.dtype).removeprefix("torch.")
+    ranks = f", {learner.ranks.world_size} ranks" if learner.ranks.world_size > 1 else ""
+    if learner.device.type == "cuda":
+        return f"{torch.cuda.get_device_name(learner.device)}, {precision}{ranks}"
+    return f"cpu, {precision}, {torch.get_num_threads()} threads{ranks}"
+
+
+def _plan(config: TrainConfig, prepared: Prepared) -> str:
+    settings, epoch = config.train, epoch_of(config, prepared)
+    epochs = settings.max_steps / epoch.updates(settings.tokens_per_update)
+    shown = f"{epochs:,.0f}" if epochs >= 10 else f"{epochs:.2g}"
+    return f"{settings.max_steps:,} updates of {settings.tokens_per_update:,} tokens, {shown} epochs"
+
+
+def _schedule(config: TrainConfig) -> str:
+    settings = config.train
+    patience = f", ends after {settings.patience} without a better one" if settings.patience is not None else ""
+    return f"warm-up {config.schedule.warmup_steps:,}, dev scores every {settings.eval_every:,}{patience}"
