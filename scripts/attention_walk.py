@@ -208,7 +208,7 @@ def embedding(walk: Walk) -> Iterator[str]:
 
 def positions(walk: Walk) -> Iterator[str]:
     call = walk.calls["encoder.positions"][0]
-    yield "the waves of the first positions"
+    yield "the sinusoids of the first positions"
     table_LD = waves(4, call.taken.size(-1), interleaved=True, dtype=torch.float32, device=CPU)
     yield from matrix([f"position {i}" for i in range(4)], table_LD)
     yield f"{LOOKER}: embedding, position {walk.looker}, and their sum"
@@ -230,7 +230,7 @@ def scores(walk: Walk) -> Iterator[str]:
     q_HLE, k_HLE, _ = walk.projected
     raw_S = k_HLE[walk.head] @ q_HLE[walk.head, walk.looker]
     root = math.sqrt(q_HLE.size(-1))
-    yield f"{LOOKER} looks at      q·k  q·k/{root:g}  softmax"
+    yield f"{LOOKER} attends to    q·k  q·k/{root:g}  softmax"
     weights_S = walk.weights["encoder"][0, walk.head, walk.looker]
     for label, raw, weight in zip(walk.source, raw_S.tolist(), weights_S.tolist(), strict=True):
         yield f"{label:<16}{raw:7.2f}{raw / root:8.2f}{weight:9.3f}"
@@ -264,7 +264,7 @@ def weighted_sum(walk: Walk) -> Iterator[str]:
 
 
 def heads(walk: Walk) -> Iterator[str]:
-    yield f"{LOOKER} looks most at, in the encoder"
+    yield f"{LOOKER} attends most to, in the encoder"
     for y, weights_HSS in enumerate(walk.weights["encoder"], start=1):
         for h, weights_S in enumerate(weights_HSS[:, walk.looker], start=1):
             weight, i = weights_S.max(dim=0)
@@ -316,7 +316,7 @@ def memory(walk: Walk) -> Iterator[str]:
 @torch.no_grad()
 def mask(walk: Walk) -> Iterator[str]:
     n = 6
-    yield "decoder, layer 1, head 1: a row looks at columns"
+    yield "decoder, layer 1, head 1: rows attend to columns"
     yield " " * 12 + "".join(f"{label:>9}" for label in walk.read[:n])
     for label, row_T in zip(walk.read[:n], walk.weights["decoder"][0, 0, :n, :n], strict=True):
         yield f"{label:<12}" + "".join(f"{x:9.3f}" for x in row_T.tolist())
@@ -328,14 +328,14 @@ def mask(walk: Walk) -> Iterator[str]:
 
 
 def cross(walk: Walk) -> Iterator[str]:
-    yield "writes          looks most at   weight   (last layer, mean of the heads)"
+    yield "predicts        attends most to weight   (last layer, mean of the heads)"
     for label, row_S in zip(walk.written, walk.weights["cross"][-1].mean(dim=0), strict=True):
         weight, i = row_S.max(dim=0)
         yield f"{label:<16}{walk.source[int(i)]:<16}{float(weight):6.3f}"
 
 
 def logits(walk: Walk) -> Iterator[str]:
-    yield f"logits {shape(walk.logits_TV)}; the three likeliest after each token"
+    yield f"logits {shape(walk.logits_TV)}; the three most probable after each token"
     for label, row_V in zip(walk.read, walk.logits_TV, strict=True):
         p_K, ids_K = row_V.softmax(dim=-1).topk(3)
         found = walk.tokenizers.target.pieces(ids_K.tolist())
