@@ -2,8 +2,8 @@
 
 All train on the lines of the training text without repetitions, as data.drop_duplicates leaves them. All predict the
 same events: the words of the test text, separated by white space, and the end of each line. The log-probability of a
-word is the sum over its subwords. A word that the training text lacks is one event, <unk>, for an n-gram over words, and
-is spelled by our model: the last column excludes such words for all models.
+word is the sum over its subwords. A word that the training text lacks is one event, <unk>, for an n-gram over words,
+and is spelled by our model: the last column excludes such words for all models.
 """
 
 import json
