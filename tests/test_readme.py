@@ -124,7 +124,7 @@ def test_the_index_of_docs_lists_every_page() -> None:
 
 @pytest.mark.parametrize("page", [page for page in DOCS if page.name != "README.md"], ids=lambda page: page.name)
 def test_a_page_of_docs_begins_with_the_commands_that_it_is_about(page: Path) -> None:
-    assert re.match(r"# [^\n]+\n\n(<!--[^>]*-->\n)*```\n(tfm |scripts/|torchrun |pip )", text_of(page))
+    assert re.match(r"# [^\n]+\n\n(<!--[^>]*-->\n)*```\w*\n(tfm |scripts/|torchrun |pip |from |import )", text_of(page))
 
 
 def test_the_readme_is_short() -> None:
