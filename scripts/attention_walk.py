@@ -1,10 +1,10 @@
-"""Trains the small models that docs/attention.md speaks of, and writes their numbers and pictures into it.
+"""Trains the small models of docs/attention.md, and writes their numbers and pictures into it.
 
 python scripts/attention_walk.py runs/attention_walk
 
 A block of the page begins with a line `<!-- walk: NAME -->`; dictionaries at the end say which function prints it.
-Nothing of the model is computed here a second time: what is shown was seen by hooks in one forward pass, or is what a
-part of the model answers. The one exception is `by_hand`, equation 1 written out, which is held against the model's.
+No part of the model is implemented here again: the numbers come from hooks in one forward pass, or from methods of the
+model. The one exception is `by_hand`, equation 1 written out, which is compared with the model's result.
 
 Shapes: L tokens of a sentence, S of the source, T of the target, D width, H heads, E head width, V vocabulary.
 """
@@ -165,7 +165,7 @@ class Walk:
 
     @cached_property
     def head(self) -> int:
-        """Of the first layer: the one in which the pronoun looks most at its noun."""
+        """Of the first layer: the one in which the pronoun attends most to its noun."""
         return int(self.weights["encoder"][0, :, self.looker, self.source.index(LOOKED_AT)].argmax())
 
 
@@ -209,7 +209,7 @@ def embedding(walk: Walk) -> Iterator[str]:
 
 def positions(walk: Walk) -> Iterator[str]:
     call = walk.calls["encoder.positions"][0]
-    yield "the waves of the first positions"
+    yield "the sinusoids of the first positions"
     table_LD = waves(4, call.taken.size(-1), interleaved=True, dtype=torch.float32, device=CPU)
     yield from matrix([f"position {i}" for i in range(4)], table_LD)
     yield f"{LOOKER}: embedding, position {walk.looker}, and their sum"
@@ -231,7 +231,7 @@ def scores(walk: Walk) -> Iterator[str]:
     q_HLE, k_HLE, _ = walk.projected
     raw_S = k_HLE[walk.head] @ q_HLE[walk.head, walk.looker]
     root = math.sqrt(q_HLE.size(-1))
-    yield f"{LOOKER} looks at      q·k  q·k/{root:g}  softmax"
+    yield f"{LOOKER} attends to    q·k  q·k/{root:g}  softmax"
     weights_S = walk.weights["encoder"][0, walk.head, walk.looker]
     for label, raw, weight in zip(walk.source, raw_S.tolist(), weights_S.tolist(), strict=True):
         yield f"{label:<16}{raw:7.2f}{raw / root:8.2f}{weight:9.3f}"
@@ -265,7 +265,7 @@ def weighted_sum(walk: Walk) -> Iterator[str]:
 
 
 def heads(walk: Walk) -> Iterator[str]:
-    yield f"{LOOKER} looks most at, in the encoder"
+    yield f"{LOOKER} attends most to, in the encoder"
     for y, weights_HSS in enumerate(walk.weights["encoder"], start=1):
         for h, weights_S in enumerate(weights_HSS[:, walk.looker], start=1):
             weight, i = weights_S.max(dim=0)
@@ -317,7 +317,7 @@ def memory(walk: Walk) -> Iterator[str]:
 @torch.no_grad()
 def mask(walk: Walk) -> Iterator[str]:
     n = 6
-    yield "decoder, layer 1, head 1: a row looks at columns"
+    yield "decoder, layer 1, head 1: rows attend to columns"
     yield " " * 12 + "".join(f"{label:>9}" for label in walk.read[:n])
     for label, row_T in zip(walk.read[:n], walk.weights["decoder"][0, 0, :n, :n], strict=True):
         yield f"{label:<12}" + "".join(f"{x:9.3f}" for x in row_T.tolist())
@@ -329,19 +329,19 @@ def mask(walk: Walk) -> Iterator[str]:
 
 
 def cross(walk: Walk) -> Iterator[str]:
-    yield "writes          looks most at   weight   (last layer, mean of the heads)"
+    yield "predicts        attends most to weight   (last layer, mean of the heads)"
     for label, row_S in zip(walk.written, walk.weights["cross"][-1].mean(dim=0), strict=True):
         weight, i = row_S.max(dim=0)
         yield f"{label:<16}{walk.source[int(i)]:<16}{float(weight):6.3f}"
 
 
 def logits(walk: Walk) -> Iterator[str]:
-    yield f"logits {shape(walk.logits_TV)}; the three likeliest after each token"
+    yield f"logits {shape(walk.logits_TV)}; the three most probable after each token"
     for label, row_V in zip(walk.read, walk.logits_TV, strict=True):
         p_K, ids_K = row_V.softmax(dim=-1).topk(3)
         found = walk.tokenizers.target.pieces(ids_K.tolist())
-        told = "".join(f"{piece:<14}{p:.3f}  " for piece, p in zip(found, p_K.tolist(), strict=True))
-        yield f"{label:<14}→ {told}"
+        row = "".join(f"{piece:<14}{p:.3f}  " for piece, p in zip(found, p_K.tolist(), strict=True))
+        yield f"{label:<14}→ {row}"
 
 
 def search(walk: Walk) -> Iterator[str]:
@@ -374,13 +374,13 @@ def scaling(widths: Sequence[int] = (4, 8, 16, 32, 64, 128, 256, 512)) -> Iterat
         q_1K1E = torch.randn(1, 1000, 1, d_k, generator=seeded())
         k_1KSE = torch.randn(1, 1000, 32, d_k, generator=seeded(2))
         variance = float((q_1K1E @ k_1KSE.transpose(-1, -2)).var())
-        told = ""
+        row = ""
         for scale in (math.sqrt(d_k), 1.0):  # the first undoes what our attention divides by
             p_KS = attention_weights(q_1K1E * scale, k_1KSE)[0, :, 0].double()
             # ‖diag(p) - p pᵀ‖: what a softmax lets through of a gradient.
             through = (torch.diag_embed(p_KS) - p_KS[:, :, None] * p_KS[:, None, :]).flatten(1).norm(dim=1)
-            told += f"{float(p_KS.amax(dim=-1).mean()):11.3f}{float(through.median()):12.4f}  "
-        yield f"{d_k:4}{variance:13.1f}{told}"
+            row += f"{float(p_KS.amax(dim=-1).mean()):11.3f}{float(through.median()):12.4f}  "
+        yield f"{d_k:4}{variance:13.1f}{row}"
 
 
 def first_gradients(tokenizers: Tokenizers, n_layers: int = 6) -> Iterator[str]:
@@ -390,8 +390,8 @@ def first_gradients(tokenizers: Tokenizers, n_layers: int = 6) -> Iterator[str]:
     yield "         post-LN               pre-LN"
     yield "layer    encoder   decoder     encoder   decoder"
     for y in range(n_layers):
-        told = "  ".join("".join(f"{found[norm][side][y]:10.4f}" for side in ("encoder", "decoder")) for norm in found)
-        yield f"{y + 1:<5}  {told}"
+        row = "  ".join("".join(f"{found[norm][side][y]:10.4f}" for side in ("encoder", "decoder")) for norm in found)
+        yield f"{y + 1:<5}  {row}"
 
 
 def first_batch(tokenizers: Tokenizers) -> Batch:
@@ -493,18 +493,18 @@ def smoothing(runs: Path) -> Iterator[str]:
 def confidence_of(run: Path) -> dict[str, float]:
     file = read_model(run / MODEL_FILE)
     model, corpus = file.build(CPU), generate()
-    told: dict[str, float] = {}
+    figures: dict[str, float] = {}
     for name, pairs in (("train", corpus.train[:500]), ("dev", corpus.dev)):
         text = as_text(pairs)
         nll_K, sure_K, right_K = token_predictions(model, file.tokenizers, text)
-        told[f"NLL of {name}, nats a token"] = float(nll_K.mean())
-    told["dev: likeliest token right, %"] = 100 * float(right_K.mean())
-    told["dev: probability it is given, %"] = 100 * float(sure_K.mean())
-    told["dev: the same where it is wrong, %"] = 100 * float(sure_K[right_K == 0].mean())
-    told["dev: calibration error, %"] = 100 * calibration_error(sure_K, right_K)
+        figures[f"NLL of {name}, nats a token"] = float(nll_K.mean())
+    figures["dev: likeliest token right, %"] = 100 * float(right_K.mean())
+    figures["dev: probability it is given, %"] = 100 * float(sure_K.mean())
+    figures["dev: the same where it is wrong, %"] = 100 * float(sure_K[right_K == 0].mean())
+    figures["dev: calibration error, %"] = 100 * calibration_error(sure_K, right_K)
     translated = Translator(model, file.tokenizers, DecodeConfig(), device=CPU).translate(text.sources)
-    told["dev: BLEU, beam 4"] = bleu([line.text for line in translated], [text.targets]).value
-    return told
+    figures["dev: BLEU, beam 4"] = bleu([line.text for line in translated], [text.targets]).value
+    return figures
 
 
 def as_text(pairs: Sequence[Pair]) -> ParallelText:

@@ -27,7 +27,7 @@ def peak_gib(process: str = "self") -> float:
 
 
 class Children:
-    """The most memory that each process started by this one has had, in GiB; looked at ten times a second."""
+    """The most memory that each process started by this one has had, in GiB; measured ten times a second."""
 
     def __init__(self) -> None:
         self.peaks: dict[str, float] = {}

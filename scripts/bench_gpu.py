@@ -268,7 +268,7 @@ class Bench:
 
 
 class Step:
-    """The same batch learnt from again and again, without a word to or from the GPU."""
+    """Updates on the same batch again and again, without a transfer to or from the GPU."""
 
     def __init__(self, config: BenchConfig, device: torch.device) -> None:
         trainer = Trainer(config, device)

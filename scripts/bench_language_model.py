@@ -1,9 +1,9 @@
 """Perplexity per word of a language model and of 5-grams, as a Markdown table: see scripts/bench_language_model.
 
-All are given the lines of the training text without repetitions, as data.drop_duplicates leaves them. What
-is told in advance are the words of the test text as white space cuts it, and the end of each line; whatever a model
-cuts them into, the log-probability of a word is that of its parts. A word that the training text lacks is one event,
-<unk>, to an n-gram over words, and is spelt by ours: the last column leaves such words out, of all models alike.
+All train on the lines of the training text without repetitions, as data.drop_duplicates leaves them. All predict the
+same events: the words of the test text, separated by white space, and the end of each line. The log-probability of a
+word is the sum over its subwords. A word that the training text lacks is one event, <unk>, for an n-gram over words,
+and is spelled by our model: the last column excludes such words for all models.
 """
 
 import json
@@ -26,7 +26,7 @@ END = "</s>"
 
 
 @dataclass(frozen=True)
-class Contestant:
+class Entry:
     """`words` are the log-probabilities of the test text's words, line by line, each with the end of its line."""
 
     name: str
@@ -43,10 +43,10 @@ def main(folder: Path, checkpoint: str) -> None:
         return grouped(tokenizer.pieces(tokenizer.encode([line])[0]))
 
     found = [
-        Contestant("5-gram, words", n_gram(train, test, lambda line: [[word] for word in line.split()])),
-        Contestant("5-gram, words and marks apart", n_gram(train, test, apart)),
-        Contestant("5-gram, our pieces", n_gram(train, test, pieces)),
-        Contestant("ours", ours(folder / "test.en", checkpoint)),
+        Entry("5-gram, words", n_gram(train, test, lambda line: [[word] for word in line.split()])),
+        Entry("5-gram, words and marks apart", n_gram(train, test, apart)),
+        Entry("5-gram, our pieces", n_gram(train, test, pieces)),
+        Entry("ours", ours(folder / "test.en", checkpoint)),
     ]
     unseen = [[word not in seen for word in line.split()] + [False] for line in test]
     n_words, n_unseen = sum(map(len, unseen)), sum(map(sum, unseen))
@@ -100,8 +100,8 @@ def n_gram(train: Sequence[str], test: Sequence[str], cut: Callable[[str], list[
 
 
 def answer(text: str, part: str) -> float:
-    said, number = text.strip().rsplit("=", 1)
-    assert said == part, f"asked for {part}, told of {said}"
+    label, number = text.strip().rsplit("=", 1)
+    assert label == part, f"expected {part}, found {label}"
     return float(number.split(" ")[2]) * math.log(10)
 
 

@@ -16,7 +16,7 @@ ALL = r"([\d,]+) of \1(?![\d,])"  # 700 of 700 …
 NONE = r"0 of [\d,]+ line-translations differ"
 
 SAVES, RESUMES = "A finished save is never lost", "A resumed run is the same run"
-NEIGHBOURS, SAFE = "A translation does not depend on its neighbours", "A model file cannot run code"
+BATCHES, SAFE = "A translation does not depend on the other lines of its batch", "A model file cannot run code"
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ ROWS = (
     Row(SAVES, "60 disks that are really full", "full disks", ALL),
     Row(RESUMES, "60 steps × 3 endings, fp32, 0 bits differ", "resume points, fp32", ALL),
     Row(RESUMES, "60 steps × 3 endings, bf16, 0 bits differ", "resume points, bf16", ALL),
-    Row(NEIGHBOURS, "10,000 lines × 20 arrangements, greedy, 0 differ", "invariance fp32, greedy", NONE, True),
-    Row(NEIGHBOURS, "300 lines × 20 arrangements, beam 4, 0 differ", "invariance fp32, beam", NONE, True),
+    Row(BATCHES, "10,000 lines × 20 arrangements, greedy, 0 differ", "invariance fp32, greedy", NONE, True),
+    Row(BATCHES, "300 lines × 20 arrangements, beam 4, 0 differ", "invariance fp32, beam", NONE, True),
     Row(
         SAFE,
         "hostile files and their mutations, 0 executed",
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows = [row for row in ROWS if not (options.quick and row.long_only)]
     verdicts = [verdict(row, measured.get(row.figure)) for row in rows]
     print(f"{machine()}; {options.seconds / 60:.0f} minutes")
-    print("A short look, at fewer points than the targets name.\n" if options.quick else "")
+    print("A short run, at fewer points than the targets name.\n" if options.quick else "")
     print("| Promise | Target | Measured | |\n| --- | --- | --- | --- |")
     for row, word in zip(rows, verdicts, strict=True):
         print(f"| {row.promise} | {row.target} | {measured.get(row.figure, 'nothing')} | {word} |")

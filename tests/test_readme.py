@@ -1,8 +1,9 @@
-"""The README's commands, keys and files exist."""
+"""The commands, keys, links and files that README.md, CONTRIBUTING.md, docs/ and benchmarks/ name exist."""
 
 import fnmatch
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -11,20 +12,44 @@ from transformer_cli.cli import COMMANDS, _parser
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.overrides import check_overrides
 from transformer_cli.config.yaml_files import choices_of
+from transformer_cli.config.keys import all_keys
+from transformer_cli.config.train import TrainConfig
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = [ROOT / "README.md", *sorted((ROOT / "benchmarks").glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+PACKAGE = ROOT / "transformer_cli"
+DOCS = sorted((ROOT / "docs").glob("*.md"))
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "benchmarks").glob("*.md")), *DOCS]
+BLOCK = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+INLINE = re.compile(r"`([^`\n]+)`")
+KEY = re.compile(
+    r"((?:train|data|decode|model|schedule|optimizer|encoder)\.[a-z]\w*(?:\.\w+)*)(?<!safetensors)(?:=.*)?"
+)
+FILE = re.compile(r"(?:tests|scripts|benchmarks|configs|docs)/[\w./-]+")
+
+
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+README = text_of(ROOT / "README.md")
+
+
+def without_blocks(text: str) -> str:
+    return BLOCK.sub("", text)
 
 
 def printed_commands() -> list[str]:
-    """Every `tfm ...` in a code block of a page, also under torchrun, without comments, pipes and redirections."""
+    """Every `tfm ...` in a code block or a row of a table, also under torchrun, without comments and redirections."""
     found = []
     for page in PAGES:
-        for block in re.findall(r"^```\w*\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
-            for line in block.replace("\\\n", " ").split("\n"):
-                words = re.split(r"\s#|[<>|]", re.sub(r"^\$ |^.*--no-python ", "", line))[0].strip()
-                if words.startswith("tfm "):
-                    found.append(words)
+        text = text_of(page)
+        lines = [line for block in BLOCK.findall(text) for line in block.replace("\\\n", " ").split("\n")]
+        if page.name == "README.md":
+            rows = re.findall(r"^\|.*\|$", without_blocks(text), re.MULTILINE)
+            lines += [code for row in rows for code in INLINE.findall(row) if "…" not in code]
+        for line in lines:
+            words = re.split(r"\s#|[<>|]", re.sub(r"^\$ |^.*--no-python ", "", line))[0].strip()
+            if words.startswith("tfm "):
+                found.append(words)
     return sorted(set(found))
 
 
@@ -49,7 +74,7 @@ def test_every_printed_command_line_composes(line: str) -> None:
         load_config(command, parsed.overrides, flags=flags)
 
 
-def test_the_commands_that_the_user_wrote_are_printed() -> None:
+def test_the_commands_that_every_user_needs_are_printed() -> None:
     printed = printed_commands()
     assert "tfm train model=base data=wmt14_en_de" in printed
     assert any(line.startswith("tfm translate --beam 4") for line in printed)
@@ -58,12 +83,66 @@ def test_the_commands_that_the_user_wrote_are_printed() -> None:
 
 @pytest.mark.parametrize("group", ["model", "norm", "data", "schedule", "optimizer", "decode", "recipe", "experiment"])
 def test_the_table_of_groups_lists_every_choice(group: str) -> None:
-    (row,) = re.findall(rf"^\| `{group}` \| (.*) \|$", README, re.MULTILINE)
+    (row,) = re.findall(rf"^\| `{group}` \| (.*) \|$", text_of(ROOT / "docs" / "training.md"), re.MULTILINE)
     listed = [choice.split(" (")[0] for choice in row.split(", ")]
     choices = choices_of(group)
     assert sorted(name for one in listed for name in fnmatch.filter(choices, one) or [one]) == choices
 
 
-def test_every_folder_that_the_readme_names_exists() -> None:
-    for folder in re.findall(r"^\| `([\w/]+/)` \|", README, re.MULTILINE):
-        assert (ROOT / folder).is_dir(), folder
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_key_that_a_page_names_exists(page: Path) -> None:
+    keys = set(all_keys(TrainConfig))
+    named = [match[1] for code in INLINE.findall(without_blocks(text_of(page))) if (match := KEY.fullmatch(code))]
+    assert [key for key in named if key not in keys and not key.endswith("_")] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_file_that_a_page_names_exists(page: Path) -> None:
+    named = [match[0] for code in INLINE.findall(without_blocks(text_of(page))) if (match := FILE.match(code))]
+    assert [name for name in named if "NAME" not in name and not (ROOT / name).exists()] == []
+
+
+def anchors_of(page: Path) -> set[str]:
+    """The anchors that GitHub gives the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", without_blocks(text_of(page)), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_relative_link_leads_to_a_file_and_a_heading_that_exist(page: Path) -> None:
+    for link in re.findall(r"\]\(([^()\s]+)\)", without_blocks(text_of(page))):
+        if link.startswith(("https://", "http://")):
+            continue
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        assert target.is_file(), link
+        assert not anchor or anchor in anchors_of(target), link
+
+
+def test_the_index_of_docs_lists_every_page() -> None:
+    index = text_of(ROOT / "docs" / "README.md")
+    listed = re.findall(r"^\| \[[^\]]+\]\((\w+\.md)\) \|", index, re.MULTILINE)
+    assert sorted(listed) == sorted(page.name for page in DOCS if page.name != "README.md")
+
+
+@pytest.mark.parametrize("page", [page for page in DOCS if page.name != "README.md"], ids=lambda page: page.name)
+def test_a_page_of_docs_begins_with_the_commands_that_it_is_about(page: Path) -> None:
+    assert re.match(r"# [^\n]+\n\n(<!--[^>]*-->\n)*```\w*\n(tfm |scripts/|torchrun |pip |from |import )", text_of(page))
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.split("\n")) <= 181  # of which the last is empty
+    paragraphs = [part for part in without_blocks(README).split("\n\n") if not part.lstrip().startswith(("|", "#"))]
+    assert [paragraph for paragraph in paragraphs if len(paragraph.strip().split("\n")) > 4] == []
+
+
+def test_the_readme_shows_the_attention_page() -> None:
+    (picture,) = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", README)
+    assert (ROOT / picture).read_bytes().startswith(b"\x89PNG")
+
+
+def test_every_folder_in_the_layout_exists() -> None:
+    for page in ("README.md", "CONTRIBUTING.md"):
+        for row in re.findall(r"^\| `[\w./]+`.*\|$", text_of(ROOT / page), re.MULTILINE):
+            for name in re.findall(r"`([\w/]+/)`", row):
+                assert any((folder / name).is_dir() for folder in (ROOT, PACKAGE, PACKAGE / "decoding")), name
