@@ -181,6 +181,12 @@ def test_a_sentence_longer_than_an_update_is_refused() -> None:
         plan([(3, 41)], tokens_per_update=40)
 
 
+def test_a_sentence_of_exactly_an_update_is_an_update() -> None:
+    updates = epoch(plan([(3, 40), (3, 40), (3, 1)], tokens_per_update=40))
+    assert sorted(map(len, updates)) == [1, 2]
+    assert all(len({0, 1} & set(update)) == 1 for update in updates)
+
+
 # ---- How they stand in tensors
 
 
@@ -216,6 +222,27 @@ def test_batches_are_so_equally_large_that_smaller_ones_would_be_more(
     largest = max(max(len(batch.source_S), batch.n_target_tokens) for batch in batches)
     pairs = [pair for batch in batches for pair in batch.pairs()]
     assert n_filled(pairs, int(0.98 * largest) - 2) > len(batches) > 1
+
+
+@pytest.mark.parametrize(
+    ("lengths", "max_tokens", "n_pairs"),
+    [
+        ([(10, 10)] * 10, 50, [5, 5]),
+        ([(10, 10)] * 10, 49, [4, 4, 2]),
+        ([(10, 3)] * 4, 20, [2, 2]),  # the source alone is full
+        ([(3, 10)] * 4, 20, [2, 2]),
+        ([(50, 50)] * 2, 50, [1, 1]),
+        ([(50, 50)] * 2, 49, [1, 1]),  # a pair is never cut
+    ],
+)
+def test_a_batch_may_have_exactly_max_tokens(
+    tokenizers: Tokenizers, lengths: list[tuple[int, int]], max_tokens: int, n_pairs: list[int]
+) -> None:
+    sides = [
+        [[5] * (length - 1) + [tokenizers.source.eos_id] for length in side] for side in zip(*lengths, strict=True)
+    ]
+    batches = micro_batches(EncodedCorpus.of(*sides), np.arange(len(lengths)), tokenizers, max_tokens=max_tokens)
+    assert [batch.n_pairs for batch in batches] == n_pairs
 
 
 def checked(batch: Batch, tokenizers: Tokenizers) -> list[tuple[list[int], list[int]]]:

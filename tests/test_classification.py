@@ -66,6 +66,22 @@ def test_the_interval_is_that_of_sentences_drawn_one_by_one() -> None:
         assert interval.low < interval.score < interval.high
 
 
+def test_the_interval_leaves_out_the_lowest_and_the_highest_fortieth() -> None:
+    draw = random.Random(2)
+    wanted = draw.choices("ab", k=5000)
+    predicted = [w if draw.random() < 0.8 else "b" for w in wanted]
+    report = class_report(predicted, wanted, ["a", "b"], seed=3)
+    tables = resampled_tables(confusion(predicted, wanted, ["a", "b"]), seed=3)
+    a_as_a, a_as_b, b_as_a, b_as_b = tables.reshape(-1, 4).T.astype(float)
+    f1_of_a, f1_of_b = (200 * right / (2 * right + a_as_b + b_as_a) for right in (a_as_a, b_as_b))
+    scores = {"accuracy": 100 * (a_as_a + b_as_b) / 5000, "macro_f1": (f1_of_a + f1_of_b) / 2}
+    for name, values in scores.items():
+        interval = getattr(report, name)
+        assert (values < interval.low).sum() == pytest.approx(25, abs=2), name  # 2.5 % of 1,000
+        assert (values > interval.high).sum() == pytest.approx(25, abs=2), name
+    assert report.signature == "bootstrap, 95% percentile, 1,000 resamples, seed 3"
+
+
 def test_equal_seeds_give_equal_intervals_and_others_do_not() -> None:
     first, again, other = (class_report(PREDICTED, WANTED, ["a", "b", "c"], seed=seed) for seed in (1, 1, 2))
     assert first == again

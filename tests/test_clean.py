@@ -30,6 +30,14 @@ def test_repeated_pairs_are_dropped_but_not_other_translations_of_a_sentence() -
     assert len(clean(pairs, drop_duplicates=False)[0]) == 5
 
 
+def test_pairs_that_differ_in_where_a_side_ends_are_different() -> None:
+    kept, report = clean(
+        text(("ab", "c"), ("a", "bc"), ("a b", "c"), ("a", "b c"), ("b", "a"), ("a", "b")), drop_duplicates=True
+    )
+    assert len(kept) == 6
+    assert report.n_duplicate == 0
+
+
 @given(st.lists(st.tuples(st.sampled_from("ab c"), st.sampled_from("xy z"))), st.integers(1, 5))
 def test_what_is_kept_is_the_first_of_each_pair_however_they_are_parted(
     pairs: list[tuple[str, str]], at_a_time: int

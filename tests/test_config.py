@@ -1,5 +1,6 @@
 """Config: what composes, what is refused, and in which words. Test names carry the row of the fault matrix."""
 
+import os
 import time
 from pathlib import Path
 
@@ -480,6 +481,22 @@ def test_only_what_is_chosen_is_read_and_that_is_read_strictly(tmp_path: Path, b
     assert "recipe/mine.yaml:" in refusal("train", "data=mine", user_dir=folder)
     with pytest.raises(ConfigError, match=r"broken\.yaml:"):  # in a sweep, too
         hydra_arguments("train", ["data=mine,broken"], folder)
+
+
+@pytest.mark.parametrize("reference", ["${oc.env:HOME}", "${name}", "${oc.env:HOME}/../model/base", "x${now:%Y}"])
+@pytest.mark.parametrize("entry", ["override /model: '{}'", "'{}'", "/model@model: ['{}']"])
+def test_E7_what_a_users_file_is_made_of_is_named_and_not_computed(tmp_path: Path, entry: str, reference: str) -> None:
+    text = f"# @package _global_\ndefaults:\n  - {entry.format(reference)}\n"
+    message = refusal("train", "experiment=mine", user_dir=own_files(tmp_path, experiment__mine=text))
+    assert "experiment/mine.yaml: defaults.0" in message
+    assert f"'{reference}' is no choice. Name one, as in model: base" in message
+    assert os.environ["HOME"] not in message.replace(str(tmp_path), "")
+
+
+def test_E7_a_key_of_a_users_file_is_not_computed_either(tmp_path: Path) -> None:
+    text = "# @package _global_\ntrain:\n  ${oc.decode:max_steps}: 7\n"
+    message = refusal("train", "experiment=mine", user_dir=own_files(tmp_path, experiment__mine=text))
+    assert "only ${oc.env:NAME} and ${other.key} are filled in" in message
 
 
 def test_a_file_that_would_be_ignored_for_one_of_ours_is_refused(tmp_path: Path) -> None:

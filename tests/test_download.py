@@ -8,6 +8,7 @@ import io
 import json
 import logging
 import os
+import random
 import re
 import subprocess
 import sys
@@ -503,6 +504,32 @@ def test_F8_a_bomb_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n
         tar_file(path, (tarfile.TarInfo(member), gzip.compress(zeros) if name == "bomb.gz.tar" else zeros))
     with pytest.raises(DataError, match="100 to 1"):
         contents(path, member)
+
+
+def test_F8_a_member_is_no_bomb_until_it_is_over_both_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "corpus.zip"
+    contents_of = {"small": b"a\n" * 500, "large": random.Random(1).randbytes(3000).hex().encode()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as writer:
+        for name, content in contents_of.items():
+            writer.writestr(name, content)
+        packed = {info.filename: info.compress_size for info in writer.infolist()}
+    assert packed["small"] < 100
+    assert 3000 < packed["large"] < 6000
+    for n_free, ratio, name, is_read in [
+        (1000, 1, "small", True),
+        (999, 1, "small", False),
+        (10, 2, "large", True),
+        (10, 1, "large", False),
+        (10, 100, "small", True),
+        (6000, 1, "large", True),
+    ]:
+        monkeypatch.setattr(archive, "MAX_UNPACKED_FREE_BYTES", n_free)
+        monkeypatch.setattr(archive, "MAX_UNPACKED_RATIO", ratio)
+        if is_read:
+            assert "\n".join(contents(path, name)[name]).encode() == contents_of[name].removesuffix(b"\n")
+        else:
+            with pytest.raises(DataError, match=f"over {ratio} to 1"):
+                contents(path, name)
 
 
 def test_F8_a_million_members_are_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,6 +67,14 @@ def test_a_sentence_beyond_the_learned_positions_is_refused_with_both_numbers() 
         LearnedPositions(8, max_positions=4)(torch.zeros(1, 1, 8), Padded(1, first=5))
 
 
+def test_a_sentence_of_exactly_the_learned_positions_is_read() -> None:
+    positions = LearnedPositions(8, max_positions=4)
+    torch.testing.assert_close(positions(torch.zeros(1, 4, 8), Padded(4))[0], positions.weight.detach())
+    torch.testing.assert_close(positions(torch.zeros(1, 1, 8), Padded(1, first=3))[0, 0], positions.weight[3].detach())
+    with pytest.raises(ConfigError, match=r"^model.max_positions=4: fewer than the 5 tokens"):
+        positions(torch.zeros(1, 5, 8), Padded(5))
+
+
 def test_rotary_positions_turn_each_pair_by_its_own_angle() -> None:
     # Width 4: the pairs (0, 2) and (1, 3) turn by pos and by pos / 10000^(2/4) = pos / 100. At position 3:
     x = torch.zeros(4, 1, 4, dtype=torch.float64)

@@ -4,7 +4,7 @@ import errno
 import os
 import resource
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -14,9 +14,11 @@ from transformer_cli import files
 from transformer_cli.errors import TakenError
 from transformer_cli.files import (
     atomic_symlink,
+    make_folder,
     move_to_free,
     remove_leftovers,
     temporary_path,
+    write_new,
     write_whole,
     writing_whole,
 )
@@ -158,6 +160,62 @@ def test_a_name_of_as_many_bytes_as_a_file_system_allows_is_written_and_kept(tmp
     assert (kept.name.startswith("ééé"), kept.name.endswith(".kept-1.fr")) == (True, True)
     atomic_symlink(tmp_path / "latest", "r" * 250)
     assert os.readlink(tmp_path / "latest") == "r" * 250
+
+
+# ---- The order of what is done to the disk
+
+
+@pytest.fixture
+def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is synced, renamed, linked and made, in order. Temporary names are `.tmp`."""
+    calls: list[str] = []
+
+    def shown(path: object) -> str:
+        name = (
+            Path(os.fsdecode(path)).name if not isinstance(path, int) else Path(f"/proc/self/fd/{path}").readlink().name
+        )
+        return ".tmp" if name.endswith(".tmp") else name
+
+    def recorded(name: str, real: Callable[..., object]) -> Callable[..., object]:
+        def call(*paths: object, **options: object) -> object:
+            calls.append(" ".join([name, *map(shown, paths[: 1 if name in ("fsync", "mkdir") else 2])]))
+            return real(*paths, **options)
+
+        return call
+
+    for name in ("fsync", "rename", "replace", "link", "symlink", "mkdir"):
+        monkeypatch.setattr(os, name, recorded(name, getattr(os, name)))
+    return calls
+
+
+def test_a_file_is_synced_before_it_is_named_and_its_folder_after(tmp_path: Path, done: list[str]) -> None:
+    file = tmp_path / "file"
+    replaced = ["fsync .tmp", "replace .tmp file", f"fsync {tmp_path.name}"]
+    write_whole(file, b"new")
+    assert done == replaced
+    write_whole(file, b"newer")
+    assert done == 2 * replaced
+    done.clear()
+    write_whole(tmp_path / "other", b"new", replace=False)
+    assert done == ["fsync .tmp", "link .tmp other", f"fsync {tmp_path.name}"]
+    done.clear()
+    with pytest.raises(TakenError):
+        write_whole(tmp_path / "other", b"newer", replace=False)
+    assert done == ["fsync .tmp", "link .tmp other", "link .tmp other.kept-1", f"fsync {tmp_path.name}"]
+
+
+def test_a_new_file_a_link_and_a_folder_survive_a_power_cut(tmp_path: Path, done: list[str]) -> None:
+    write_new(tmp_path / "file", [b"one", b"two"])
+    assert done == ["fsync file"]
+    assert (tmp_path / "file").read_bytes() == b"onetwo"
+    done.clear()
+    atomic_symlink(tmp_path / "link", "file")
+    assert done == ["symlink file .tmp", "replace .tmp link", f"fsync {tmp_path.name}"]
+    done.clear()
+    atomic_symlink(tmp_path / "link", "file")
+    assert done == []  # it leads there already
+    make_folder(tmp_path / "a" / "b")
+    assert done == ["mkdir a", f"fsync {tmp_path.name}", "mkdir b", "fsync a"]
 
 
 def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_not(tmp_path: Path) -> None:

@@ -283,6 +283,17 @@ def test_a_line_longer_than_those_of_the_training_is_read_whole_and_named(folder
     assert json.loads(ran.out)["n_words"] == 201
 
 
+def test_of_several_lines_those_that_are_too_long_are_named_by_their_numbers(folder: Path) -> None:
+    file = read_model(folder / "m")
+    long, longest = "the cat drank milk " * 50, file.data["max_length"]
+    lengths = [len(ids) for ids in file.tokenizers.target.encode(["the cat drank milk"])]
+    assert lengths[0] + 1 <= longest == 40
+    (folder / "long").write_text(f"the cat\n{long}\nthe cat\n{long}\n", encoding="utf-8")
+    for command in ("evaluate", "score"):
+        ran = ok(folder, command, "--checkpoint", "m", "--source", "long")
+        assert b"lines 2, 4: longer than data.max_length=40 tokens" in ran.err, command
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

@@ -215,6 +215,27 @@ def test_C15_a_gzip_bomb_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         read_lines(path)
 
 
+def test_C15_a_gzip_is_no_bomb_until_it_is_over_both_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text, random_lines = b"a\n" * 500, random.Random(1).randbytes(3000).hex().encode()
+    small = written(tmp_path, gzip.compress(text), "small.gz")  # 1,000 bytes of some 30: 33 to 1
+    large = written(tmp_path, gzip.compress(random_lines), "large.gz")  # 6,000 bytes of some 3,400: below 2 to 1
+    for n_free, ratio, path, is_read in [
+        (1000, 1, small, True),
+        (999, 1, small, False),
+        (10, 2, large, True),
+        (10, 1, large, False),
+        (10, 100, small, True),
+        (6000, 1, large, True),
+    ]:
+        monkeypatch.setattr(lines, "MAX_UNPACKED_FREE_BYTES", n_free)
+        monkeypatch.setattr(lines, "MAX_UNPACKED_RATIO", ratio)
+        if is_read:
+            assert len(read_lines(path)) == (500 if path == small else 1)
+        else:
+            with pytest.raises(DataError, match=f"over {ratio} to 1"):
+                read_lines(path)
+
+
 def test_C11_a_line_of_a_million_characters_is_one_line(tmp_path: Path) -> None:
     assert [len(text) for text in texts(tmp_path, b"x" * 1_000_000 + b"\nshort\n")] == [1_000_000, 5]
 

@@ -11,7 +11,7 @@ from transformer_cli.decoding import translator
 from transformer_cli.decoding.placement import Placement, Translation
 from transformer_cli.decoding.search import Hypothesis, Task
 from transformer_cli.decoding.terminology import Term, Terminology, occurrences
-from transformer_cli.decoding.translator import Translated, Wishes
+from transformer_cli.decoding.translator import Translated, Translator, Wishes
 from transformer_cli.inference.force_decode import ReadBack
 from transformer_cli.models.transformer import DecoderCache
 
@@ -84,20 +84,20 @@ def test_a_phrase_is_found_where_it_stands(
     assert occurrences(text, phrase, **options) == expected
 
 
-def translated(
+def translator_with(
     found: Sequence[tuple[str, list[int], float]],
     tokenizer: Tokenizer,
     monkeypatch: pytest.MonkeyPatch,
     **options: object,
-) -> Translated:
-    """What becomes of SOURCE where a search for the term finds these, with their attention and log-probability."""
+) -> Translator:
+    """A translator whose search for the term finds these, with their attention and log-probability."""
     plain = ("the cat drank milk", [0, 1, 2, 3], -1.0)
     looks = {text: attention(text, links, tokenizer) for text, links, _ in (plain, *found)}
 
     def search(task: Task[DecoderCache]) -> list[list[Hypothesis]]:
         chosen = found if task.demands else [plain]
         hypotheses = [Hypothesis(numbers(text, tokenizer)[0], p, p, finished=True) for text, _, p in chosen]
-        return [hypotheses[: task.config.n_best]]
+        return [hypotheses[: task.config.n_best] for _ in task.demands or task.max_lengths_B.tolist()]
 
     def read(model: object, pairs: Sequence[tuple[list[int], list[int]]], *_: object, **__: object) -> list[ReadBack]:
         return [ReadBack([], looks[tokenizer.decode(target)]) for _, target in pairs]
@@ -105,7 +105,17 @@ def translated(
     given = translator_of(tokenizer, wishes=Wishes(terminology=Terminology([WOMAN], name="terms")), **options)
     monkeypatch.setattr(given, "search", search)
     monkeypatch.setattr(translator, "read_back", read)
-    (result,) = given.translate([SOURCE])
+    return given
+
+
+def translated(
+    found: Sequence[tuple[str, list[int], float]],
+    tokenizer: Tokenizer,
+    monkeypatch: pytest.MonkeyPatch,
+    **options: object,
+) -> Translated:
+    """What becomes of SOURCE."""
+    (result,) = translator_with(found, tokenizer, monkeypatch, **options).translate([SOURCE])
     return result
 
 
@@ -128,6 +138,14 @@ def test_a_term_that_is_nowhere_in_place_is_flagged(
     result = translated([APPENDED], tokenizer, monkeypatch)
     assert (result.text, result.misplaced, result.unmet) == (APPENDED[0], (WOMAN,), ())
     assert caplog.messages == ["line 1: a term is not where its source phrase is translated, or stands beside it"]
+
+
+def test_a_misplaced_term_is_reported_with_the_number_of_its_line(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = translator_with([APPENDED], tokenizer, monkeypatch)
+    given.translate(["", SOURCE, "", SOURCE], first_line=41)
+    assert [message.split(":")[0] for message in caplog.messages] == ["lines 42, 44"]
 
 
 @pytest.mark.parametrize("limit", [0.5, None])

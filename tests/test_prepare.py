@@ -86,6 +86,20 @@ def prepared_folders(config: DataConfig) -> list[Path]:
     return sorted((Path(config.cache) / config.name).glob("prepared-*"))
 
 
+@pytest.mark.parametrize(("vocab_size", "n_bytes"), [(65_535, 2), (65_536, 2), (65_537, 4), (131_072, 4)])
+def test_the_highest_id_of_a_vocabulary_is_kept_and_in_as_few_bytes_as_hold_it(
+    tmp_path: Path, vocab_size: int, n_bytes: int
+) -> None:
+    sizes = {"source_vocab_size": vocab_size, "target_vocab_size": vocab_size}
+    with cache.CorpusWriter(tmp_path, **sizes) as writer:
+        for ids in ([0, vocab_size - 1], [vocab_size - 1]):
+            one_sentence = np.array(ids), np.array([len(ids)])
+            writer.write(one_sentence, one_sentence)
+    corpus = cache.EncodedCorpus.open(tmp_path, **sizes)
+    assert ids_of(corpus) == ([[0, vocab_size - 1], [vocab_size - 1]],) * 2
+    assert (tmp_path / "source.ids").stat().st_size == 3 * n_bytes
+
+
 def files(config: DataConfig) -> dict[str, bytes]:
     (folder,) = prepared_folders(config)
     return {path.name: path.read_bytes() for path in folder.iterdir()}

@@ -10,10 +10,10 @@ import pytest
 from tests.conftest import ROOT
 from transformer_cli.cli import COMMANDS, _parser
 from transformer_cli.config.compose import load_config
-from transformer_cli.config.overrides import check_overrides
-from transformer_cli.config.yaml_files import choices_of
 from transformer_cli.config.keys import all_keys
+from transformer_cli.config.overrides import check_overrides
 from transformer_cli.config.train import TrainConfig
+from transformer_cli.config.yaml_files import choices_of
 
 PACKAGE = ROOT / "transformer_cli"
 DOCS = sorted((ROOT / "docs").glob("*.md"))

@@ -17,7 +17,7 @@ from tests.golden.make import FOLDER
 from tests.toy_run import model_file, packed
 from tests.toy_run import sentences as letters
 from tests.toy_run import tokenizers as letter_ids
-from transformer_cli.commands.score import from_stream, score_pairs
+from transformer_cli.commands.score import Pair, Scored, from_stream, score_all, score_pairs
 from transformer_cli.config.commands import ScoreConfig
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import Positions
@@ -168,6 +168,25 @@ def test_D5_a_pair_beyond_learned_positions_is_named(folder: Path) -> None:
     says = ["line 2: 5 tokens with its end, but the model has model.max_positions=4"]
     learned = ["score", "--checkpoint", "learned", "--device", "cpu"]
     refused(learned, folder, code=3, says=says, stdin=b"a\tb c d\na\tb c d e\n")
+
+
+def test_D5_a_pair_of_exactly_the_learned_positions_is_scored(folder: Path) -> None:
+    (folder / "learned").write_bytes(packed(model_file(positions=Positions.learned, max_positions=4)))
+    ran = run(["score", "--checkpoint", "learned", "--device", "cpu", "--json"], folder, stdin=b"a b c\tb c d\n")
+    assert (ran.code, records(ran)[0]["n_tokens"]) == (0, 4), ran.err
+
+
+def test_every_chunk_of_pairs_has_the_number_of_its_first_line(capsys: pytest.CaptureFixture[str]) -> None:
+    firsts = []
+
+    def score_chunk(pairs: list[Pair], *, first_line: int, unknown: object) -> list[Scored]:
+        firsts.append(first_line)
+        return [Scored(["a"], [-1.0]) for _ in pairs]
+
+    pair = Pair("a", False, "b")
+    score_all(score_chunk, [[pair] * 2, [pair] * 3, [pair]], ScoreConfig(json=True), what="lines")
+    assert firsts == [1, 3, 6]
+    assert [json.loads(line)["line"] for line in capsys.readouterr().out.split("\n")[:-1]] == [1, 2, 3, 4, 5, 6]
 
 
 def test_D6_nothing_in_is_nothing_out(folder: Path) -> None:

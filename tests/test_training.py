@@ -16,7 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tests.toy_run import CPU, MODEL, Died, config, metrics, prepared, run, run_until, sha256, tokenizers
 from transformer_cli.config.model import Tying
 from transformer_cli.config.train import Metric, OptimizerConfig, Precision, ScheduleConfig
-from transformer_cli.data.batching import BatchPlan, micro_batches
+from transformer_cli.data.batching import Batch, BatchPlan, micro_batches
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import CheckpointError, ConfigError, DataError, EnvironmentFault
 from transformer_cli.evaluation.metrics import Score, bleu
@@ -200,6 +200,21 @@ def test_the_seed_decides_the_weights_and_the_dropout(tmp_path: Path) -> None:
     results = [run(tmp_path / str(i), config(seed=seed, **short)) for i, seed in enumerate((1, 1, 2))]
     first, second, other = (sha256(result.model_path) for result in results)
     assert first == second != other
+
+
+def test_dropout_is_drawn_anew_for_every_seed_update_and_batch() -> None:
+    """At rate 0 the weights stay what they are, so that the loss differs by the dropout alone."""
+    one, other = (Learner(config(seed=seed), tokenizers(), CPU) for seed in (1, 2))
+    other.model.load_state_dict(one.model.state_dict())
+    (batch,) = micro_batches(prepared().train, np.arange(5), tokenizers(), max_tokens=1000)
+
+    def loss(learning: Learner, batches: list[Batch], step: int) -> float:
+        return learning.update(batches, step=step, rate=0.0).loss.item()
+
+    alone = loss(one, [batch], 1)
+    assert loss(one, [batch], 1) == alone, "the same update again"
+    assert len({alone, loss(one, [batch], 2), loss(one, [batch], 3), loss(other, [batch], 1)}) == 4
+    assert loss(one, [batch, batch], 1) != pytest.approx(alone, rel=1e-6), "the second batch has a dropout of its own"
 
 
 @pytest.mark.parametrize(

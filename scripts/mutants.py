@@ -1,0 +1,221 @@
+"""Mutants: sources of one module with one small fault, and which tests concern that module.
+
+`scripts/mutate.py` tests them.
+"""
+
+import ast
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = "transformer_cli"
+
+# Module → the test files that concern it, the quickest first.
+TARGETS = {
+    "training/loss.py": "loss training",
+    "training/schedules.py": "schedules training",
+    "training/optimizers.py": "optimizers training",
+    "training/learner.py": "training optimizers out_of_memory precision recompute stopping resume_exact diverging",
+    "data/batching.py": "batching shuffling feed training",
+    "data/cache.py": "batching prepare",
+    "data/lines.py": "lines download corpus translate_command",
+    "data/clean.py": "clean corpus prepare",
+    "models/attention.py": "attention transformer looks",
+    "models/embeddings.py": "embeddings attention transformer parity",
+    "decoding/beam.py": "search search_options terminology placement invariance",
+    "decoding/following.py": "search search_options invariance",
+    "decoding/stepping.py": "search search_options invariance",
+    "decoding/largest.py": "search search_options invariance",
+    "decoding/scoring.py": "search search_options forced",
+    "decoding/rules.py": "search search_options",
+    "evaluation/metrics.py": "metrics tokenization",
+    "evaluation/classification.py": "classification",
+    "training/checkpoints.py": "checkpoints saver",
+    "models/file.py": "model_file checkpoints",
+    "files.py": "files prepare end_to_end",
+}
+
+# Module → texts in the lines, or whole "line → mutated line"s, that are left out, with the reason.
+EXCLUDED: dict[str, dict[str, str]] = {
+    "training/loss.py": {"ROWS = 128": "changes the speed alone"},
+}
+
+OPERATORS: dict[type[ast.AST], tuple[str, str]] = {  # how it is written, and what it becomes
+    **{ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">")},
+    **{ast.Eq: ("==", "!="), ast.NotEq: ("!=", "=="), ast.And: ("and", "or"), ast.Or: ("or", "and")},
+    **{ast.Add: ("+", "-"), ast.Sub: ("-", "+"), ast.Mult: ("*", "/"), ast.Div: ("/", "*")},
+    **{ast.BitAnd: ("&", "|"), ast.BitOr: ("|", "&")},  # the `and` and `or` of tensors
+}
+NAMES = {"min": "max", "amin": "amax", "minimum": "maximum", "any": "all"}
+NAMES |= {other: name for name, other in NAMES.items()}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    module: str
+    line: int
+    before: str
+    after: str
+    source: bytes  # of the whole module
+
+    def __str__(self) -> str:
+        return f"{PACKAGE}/{self.module}:{self.line}: {self.before} → {self.after}"
+
+
+class Edits(ast.NodeVisitor):
+    """Finds what can be changed in a source, as (first byte, byte behind the last, new text).
+
+    Not in annotations, decorators and messages. Nor in assertions: they are about what never happens, so that a weaker
+    one cannot be noticed and a wrong one always is.
+    """
+
+    def __init__(self, source: bytes) -> None:
+        self.source = source
+        self.found: list[tuple[int, int, str]] = []
+        self._line_starts = [0]
+        for line in source.splitlines(keepends=True):
+            self._line_starts.append(self._line_starts[-1] + len(line))
+        self._returns_bool = False
+        self.visit(ast.parse(source))
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        if node.name == "__repr__":
+            return
+        self._returns_bool = isinstance(node.returns, ast.Name) and node.returns.id == "bool"
+        self._visit_all([*node.args.defaults, *filter(None, node.args.kw_defaults), *node.body])
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        self._visit_all(node.body)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        self._visit_all([node.value] if node.value is not None else [])
+
+    def visit_If(self, node: ast.If) -> None:
+        if not (isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
+            self.generic_visit(node)
+
+    def visit_JoinedStr(self, node: ast.AST) -> None:
+        """Strings that people read; `raise` and `assert` likewise."""
+
+    visit_Raise = visit_Assert = visit_JoinedStr
+
+    def visit_Expr(self, node: ast.Expr) -> None:
+        if isinstance(node.value, ast.Call) and not re.match(rb"LOGGER\.(info|debug)\b", self._text(node)):
+            self._change(node, "pass")
+        self.generic_visit(node)
+
+    def visit_Return(self, node: ast.Return) -> None:
+        if self._returns_bool and node.value is not None and not isinstance(node.value, ast.Constant):
+            self._change(node.value, f"not ({self._text(node.value).decode()})")
+        self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        if self._text(node).startswith(b"LOGGER."):
+            return
+        for argument in [*node.args, *(keyword.value for keyword in node.keywords)]:
+            value = argument.value if isinstance(argument, ast.Starred) else argument
+            if isinstance(value, ast.Tuple) and len(value.elts) > 1:
+                for left_out in value.elts:
+                    kept = [self._text(element).decode() for element in value.elts if element is not left_out]
+                    self._change(value, f"({', '.join(kept)},)")
+        self.generic_visit(node)
+
+    def visit_keyword(self, node: ast.keyword) -> None:
+        start = self._span(node)[0]
+        if node.arg in NAMES:
+            self.found.append((start, start + len(node.arg), NAMES[node.arg]))
+        self.generic_visit(node)
+
+    def visit_Compare(self, node: ast.Compare) -> None:
+        self._swap([node.left, *node.comparators], node.ops)
+        self.generic_visit(node)
+
+    def visit_BinOp(self, node: ast.BinOp) -> None:
+        if not any(self._text(side).endswith((b'"', b"]")) for side in (node.left, node.right)):  # texts and lists
+            self._swap([node.left, node.right], [node.op])
+        self.generic_visit(node)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        self._swap([node.target, node.value], [node.op])
+        self.generic_visit(node)
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> None:
+        self._swap(node.values, [node.op] * (len(node.values) - 1))
+        self.generic_visit(node)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> None:
+        if isinstance(node.op, ast.Not | ast.Invert):
+            self._change(node, re.sub(r"^(not\s+|not(?=\()|~)", "", self._text(node).decode()))
+        self.generic_visit(node)
+
+    def visit_Name(self, node: ast.Name) -> None:
+        if node.id in NAMES:
+            self._change(node, NAMES[node.id])
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        end = self._span(node)[1]
+        if node.attr in NAMES:
+            self.found.append((end - len(node.attr), end, NAMES[node.attr]))
+        self.generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        if isinstance(node.value, bool):
+            self._change(node, str(not node.value))
+        elif isinstance(node.value, int):
+            self._change(node, str(node.value - 1))
+            self._change(node, str(node.value + 1))
+
+    def _visit_all(self, nodes: Sequence[ast.AST]) -> None:
+        for node in nodes:
+            self.visit(node)
+
+    def _swap(self, operands: Sequence[ast.expr], operators: Sequence[ast.AST]) -> None:
+        for left, operator, right in zip(operands, operators, operands[1:], strict=False):
+            if type(operator) in OPERATORS:
+                symbol, swapped = OPERATORS[type(operator)]
+                start = self.source.index(symbol.encode(), self._span(left)[1], self._span(right)[0])
+                self.found.append((start, start + len(symbol), swapped))
+
+    def _change(self, node: ast.AST, text: str) -> None:
+        self.found.append((*self._span(node), text))
+
+    def _text(self, node: ast.AST) -> bytes:
+        start, end = self._span(node)
+        return self.source[start:end]
+
+    def _span(self, node: ast.AST) -> tuple[int, int]:
+        at: ast.expr = node  # type: ignore[assignment]  # what has a place at all
+        assert at.end_lineno is not None
+        assert at.end_col_offset is not None
+        starts = self._line_starts
+        return starts[at.lineno - 1] + at.col_offset, starts[at.end_lineno - 1] + at.end_col_offset
+
+
+def mutants_of(module: str) -> list[Mutant]:
+    """Every mutant of a module, in the order of its lines."""
+    source = (ROOT / PACKAGE / module).read_bytes()
+    found: dict[str, Mutant] = {}
+    for start, end, text in sorted(set(Edits(source).found)):
+        mutated = source[:start] + text.encode() + source[end:]
+        line = source.count(b"\n", 0, start)
+        before, after = (version.splitlines()[line].decode().strip() for version in (source, mutated))
+        if not any(part in f"{before} → {after}" for part in EXCLUDED.get(module, {})):
+            mutant = Mutant(module, line + 1, before, after, mutated)
+            found[str(mutant)] = mutant
+    return list(found.values())
+
+
+def choose(modules: Sequence[str], number: int, seed: int) -> list[Mutant]:
+    """`number` mutants, of each module as many as of the others, or all that it has."""
+    left = {module: mutants_of(module) for module in modules}
+    for module, mutants in left.items():
+        random.Random(f"{seed}:{module}").shuffle(mutants)
+    chosen: list[Mutant] = []
+    while len(chosen) < number and any(left.values()):
+        chosen += [mutants.pop() for mutants in left.values() if mutants][: number - len(chosen)]
+    for mutant in chosen:
+        compile(mutant.source, mutant.module, "exec")  # a mutant that cannot even be imported says nothing of the tests
+    return sorted(chosen, key=lambda mutant: (modules.index(mutant.module), mutant.line, mutant.after))
