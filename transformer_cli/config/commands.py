@@ -9,7 +9,7 @@ from omegaconf import MISSING
 
 from transformer_cli.config.checks import check_bleu_tokenizer, check_range, model_names, one_file, one_model_name
 from transformer_cli.config.data import DataConfig
-from transformer_cli.config.decode import DecodeConfig, Quantize, SearchKind
+from transformer_cli.config.decode import DecodeConfig, Quantize
 from transformer_cli.config.model import Pooling
 from transformer_cli.config.train import Device
 from transformer_cli.errors import ConfigError
@@ -73,8 +73,12 @@ class ExportConfig:
 
 
 class Engine(Enum):
-    tfm = "tfm"
-    ctranslate2 = "ctranslate2"  # of a folder that `tfm export ctranslate2` wrote
+    """What translates. Aliases of a member keep old command lines working."""
+
+    torch = "torch"
+    tfm = "torch"  # its earlier name
+    ctranslate2 = "ctranslate2"  # converted on demand, or a folder of `tfm export ctranslate2`
+    auto = "auto"  # ctranslate2 where it is installed and has all that is asked for, else torch
 
 
 @dataclass
@@ -94,7 +98,7 @@ class TranslateConfig:
     terms: str | None = None  # file: source phrase, tab, the phrase that its translation must hold
     alignments: str | None = None  # file for the words that each word comes from, as i-j
     token_scores: bool = False  # the log-probability of each token; in jsonl
-    engine: Engine | None = None  # unset: ctranslate2 for a folder of `tfm export ctranslate2`, else tfm
+    engine: Engine | None = None  # unset: ctranslate2 for a folder of `tfm export ctranslate2`, else torch
     seed: int = 1
     device: Device = Device.auto
     decode: DecodeConfig = field(default_factory=DecodeConfig)
@@ -127,7 +131,6 @@ class GenerateConfig:
         self.checkpoint = one_model_name(self.checkpoint)
         check_range("seed", self.seed, 0, 2**31 - 1)
         for setting, is_set in (
-            ("decode.search=mbr", self.decode.search is SearchKind.mbr),
             (f"decode.coverage_penalty={self.decode.coverage_penalty}", self.decode.coverage_penalty > 0),
             ("decode.exact=true", self.decode.exact),
             (f"decode.quantize={self.decode.quantize.name}", self.decode.quantize is not Quantize.none),
