@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from transformer_cli.attention_maps.maps import Looks, joined, look, shortened, strongest_links, to_json
-from transformer_cli.commands.translate import check_output, open_output
 from transformer_cli.config.commands import AttentionConfig, AttentionKind
 from transformer_cli.config.model import Positions
 from transformer_cli.data.lines import read_lines, shown
@@ -19,6 +18,7 @@ from transformer_cli.extras import imported
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.file import ModelFile, locate_model, read_model, require
+from transformer_cli.text_io import check_output, open_output
 from transformer_cli.training.run_directory import run_of
 
 PICTURES = (".png", ".svg")

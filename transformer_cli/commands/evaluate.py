@@ -18,7 +18,6 @@ import torch
 from tqdm import tqdm
 
 from transformer_cli.commands.evaluate_file import TestSet, own_files, reference_files, show_scores, tokens_for
-from transformer_cli.commands.translate import check_output
 from transformer_cli.config.commands import Engine, EvaluateConfig
 from transformer_cli.config.compose import choices_of, load_config
 from transformer_cli.config.data import DataConfig
@@ -40,6 +39,7 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.ensemble import build_all, read_models
 from transformer_cli.models.file import MODEL_FILE, ModelFile, locate_models, read_model
+from transformer_cli.text_io import check_output
 from transformer_cli.training.run_directory import read_config, run_of
 
 # What reports on models that do not translate: `run` for `tfm evaluate`, `report_training` for the end of `tfm train`.
