@@ -15,7 +15,7 @@ from tests.contract import run as tfm
 from tests.toy_run import model_file as translator_file
 from tests.toy_run import packed as packed_file
 from tests.toy_text import content, language_model, tokenizer, without_bytes
-from transformer_cli.commands.generate import GoingOn
+from transformer_cli.commands.generate import PromptFilter
 from transformer_cli.config.commands import GenerateConfig
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import Positions
@@ -199,7 +199,7 @@ def test_at_a_terminal_the_text_comes_piece_by_piece(folder: Path, monkeypatch: 
     terminal = Terminal()
     monkeypatch.setattr("sys.stdout", terminal)
     config = GenerateConfig(decode=DecodeConfig(max_length=12, **GREEDY))
-    GoingOn(config, read_model(folder / "m"), CPU).answer("the cat", "the prompt")
+    PromptFilter(config, read_model(folder / "m"), CPU).process_prompt("the cat")
     assert terminal.getvalue() == going_on("the cat", **GREEDY)[0].text + "\n"
     assert len([text for text in terminal.written if text]) > 3
 

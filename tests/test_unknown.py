@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from tests.toy_translator import sentences, toy_tokenizer, translator_of
-from transformer_cli.commands.translate import Answering, translate_stream
+from transformer_cli.commands.translate import TranslationFilter
 from transformer_cli.config.commands import OutputFormat, TranslateConfig
 from transformer_cli.config.data import TokenizerConfig
 from transformer_cli.data.tokenizer import Tokenizer, train_tokenizer
@@ -69,7 +69,7 @@ def test_lines_are_counted_and_the_first_is_named(caplog: pytest.LogCaptureFixtu
 def answered(text: str, config: TranslateConfig, tokenizer: Tokenizer) -> str:
     sink, source = io.BytesIO(), io.BufferedReader(io.BytesIO(text.encode()))  # type: ignore[arg-type]
     translator = translator_of(tokenizer, options=TranslateOptions(retry=True))
-    translate_stream(Answering(translator, sink, config), source, config)
+    TranslationFilter(translator, sink, config).process_stream(source, description="translate")
     return sink.getvalue().decode()
 
 

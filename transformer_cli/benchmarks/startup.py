@@ -224,7 +224,7 @@ def main() -> None:
 
 
 def translate_parts(config: "TranslateConfig", marks: Marks) -> None:
-    import transformer_cli.commands.translate  # noqa: F401
+    import transformer_cli.text_io  # noqa: F401
     from transformer_cli.decoding.torch_engine import torch_translator
     from transformer_cli.models.device import choose_device
     from transformer_cli.models.file import locate_model, read_model
@@ -242,7 +242,6 @@ def translate_parts(config: "TranslateConfig", marks: Marks) -> None:
 def train_parts(config: "TrainConfig", marks: Marks) -> None:
     import torch
 
-    import transformer_cli.commands.train  # noqa: F401
     from transformer_cli.data.feed import epoch_of
     from transformer_cli.data.prefetch import Prefetcher
     from transformer_cli.data.prepare import prepare

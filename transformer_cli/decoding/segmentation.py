@@ -43,7 +43,7 @@ def split_line(
 
 
 def group_parts(text: str, parts: Sequence[str], tokenizer: Tokenizer, *, max_tokens: int) -> list[EncodedText]:
-    """`parts` of `text`, consecutive ones together while they are no longer than `max_tokens`; a longer one by itself."""
+    """`parts` of `text`, grouped while they are no longer than `max_tokens`; a longer one by itself."""
     groups: list[list[int]] = []  # first character, end, tokens
     end = 0
     for part, ids in zip(parts, tokenizer.encode(parts), strict=True):
