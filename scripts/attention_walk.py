@@ -27,9 +27,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from transformer_cli.config.compose import config_dir, load_config
+from transformer_cli.config.compose import load_config
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import ModelConfig, Norm
+from transformer_cli.config.yaml_files import config_dir
 from transformer_cli.data.batching import Batch, BatchPlan, micro_batches
 from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.demo import Pair, generate

@@ -20,9 +20,10 @@ from tqdm import tqdm
 from transformer_cli.api import Opened, open_models
 from transformer_cli.commands.evaluate_file import TestSet, own_files, reference_files, show_scores, tokens_for
 from transformer_cli.config.commands import Engine, EvaluateConfig
-from transformer_cli.config.compose import choices_of, load_config
+from transformer_cli.config.compose import load_config
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.config.yaml_files import choices_of
 from transformer_cli.data.corpus import ParallelText, input_files, load_text
 from transformer_cli.data.download import fetch
 from transformer_cli.data.prepare import prepare
@@ -32,7 +33,7 @@ from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.evaluation.metrics import Score, check_line_counts
 from transformer_cli.evaluation.tokenization import Tokenization, tokenization, tokenizer_in
 from transformer_cli.evaluation.translation import translation_report
-from transformer_cli.files import faults, meant, write_whole
+from transformer_cli.files import resolve_link, wrap_os_errors, write_whole
 from transformer_cli.interop.exported import Exported
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
@@ -192,8 +193,8 @@ def save(lines: Sequence[str], file: Path | None, doing: str, *, may_replace: bo
     """
     if file is None:
         return
-    with faults(file, doing):
-        write_whole(meant(file), "".join(f"{line}\n" for line in lines).encode(), replace=may_replace)
+    with wrap_os_errors(file, doing):
+        write_whole(resolve_link(file), "".join(f"{line}\n" for line in lines).encode(), replace=may_replace)
 
 
 def default_file(paths: Sequence[Path], models: Sequence[Scored], test: TestSet, search: str = "") -> Path | None:

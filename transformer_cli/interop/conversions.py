@@ -11,7 +11,7 @@ from transformer_cli.config.decode import Quantize
 from transformer_cli.environment import folder_named
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault
 from transformer_cli.extras import imported
-from transformer_cli.files import faults, locked, make_folder
+from transformer_cli.files import locked, make_folder, wrap_os_errors
 from transformer_cli.interop import ctranslate2
 from transformer_cli.interop.exported import Exported, facts_of, read_export, sha256_of
 from transformer_cli.interop.publish import publishing
@@ -86,7 +86,7 @@ def _is_writable(folder: Path) -> bool:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    with faults(folder, "keep the conversion for CTranslate2"):
+    with wrap_os_errors(folder, "keep the conversion for CTranslate2"):
         make_folder(folder)
         with locked(folder / "lock"):
             yield

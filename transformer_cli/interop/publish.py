@@ -15,13 +15,13 @@ from typing import Any
 
 from transformer_cli.errors import ConfigError, EnvironmentFault, TakenError
 from transformer_cli.files import (
-    beside,
-    faults,
     holding,
     keep_beside,
     remove_leftovers,
     sibling,
     sync_folder,
+    temporary_path,
+    wrap_os_errors,
     write_new,
 )
 from transformer_cli.interop.exported import sha256_of
@@ -76,8 +76,8 @@ def publishing(directory: Path, facts: dict[str, Any], *, overwrite: bool = Fals
     Raises EnvironmentFault, and TakenError for what has come there meanwhile: the export is then kept beside it. A
     block that ends otherwise leaves no trace.
     """
-    temporary = beside(directory.absolute())
-    with faults(directory, "save the export"), ExitStack() as held:
+    temporary = temporary_path(directory.absolute())
+    with wrap_os_errors(directory, "save the export"), ExitStack() as held:
         remove_leftovers(directory.absolute())
         try:
             temporary.mkdir()
