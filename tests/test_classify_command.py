@@ -17,7 +17,7 @@ from tests.contract import is_text
 from tests.toy_classifier import LABELS, OVERRIDES, SIZES, random_model, table, write_tables, written
 from transformer_cli.cli import main
 from transformer_cli.commands.classify import text_of
-from transformer_cli.commands.line_by_line import Asking
+from transformer_cli.commands.encoder_filter import Encoded, EncoderFilter
 from transformer_cli.config.commands import ClassifyConfig
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.model import ModelConfig
@@ -162,10 +162,13 @@ def _metrics(folder: Path) -> list[dict[str, Any]]:
 # ---- Lines
 
 
-def asking(config: ClassifyConfig | None = None) -> Asking:
-    model = random_model()
+def encoded(data: bytes) -> list[Encoded]:
+    """The lines of `data` with a random classifier's outputs."""
+    model, rows = random_model(), list[Encoded]()
     reader = Reader(model.build_as(Classifier, CPU), model, device=CPU, batch_tokens=100)
-    return Asking(reader, config or ClassifyConfig())
+    source = io.BufferedReader(io.BytesIO(data))  # type: ignore[arg-type]
+    EncoderFilter(reader, rows.extend, None, strict=False).process_stream(source, description="classify")
+    return rows
 
 
 PIECES = [b"a", b"H", b" ", b"\n", b"\r", b"\r\n", b"\xe2\x80\xa8", b"\xc2\x85", b"\x0b", b"\xff", b"\x00", b"\t"]
@@ -174,11 +177,10 @@ PIECES = [b"a", b"H", b" ", b"\n", b"\r", b"\r\n", b"\xe2\x80\xa8", b"\xc2\x85",
 @settings(max_examples=40, deadline=None, database=None)
 @given((st.binary(max_size=60) | st.lists(st.sampled_from(PIECES)).map(b"".join)).filter(is_text))
 def test_as_many_lines_come_out_as_went_in_for_any_bytes(data: bytes) -> None:
-    source = io.BufferedReader(io.BytesIO(data))  # type: ignore[arg-type]
-    answers = [answer for chunk in asking().chunks(source, doing="") for answer in chunk]
-    out = "".join(text_of(answer, labels=LABELS, config=ClassifyConfig()) for answer in answers)
+    rows = encoded(data)
+    out = "".join(text_of(row, labels=LABELS, config=ClassifyConfig()) for row in rows)
     assert out.count("\n") == data.count(b"\n") + (not data.endswith(b"\n") and data != b"")
-    assert [answer.line for answer in answers] == list(range(1, len(answers) + 1))
+    assert [row.line.number for row in rows] == list(range(1, len(rows) + 1))
     assert set(out.split("\n")) <= {*LABELS, ""}
 
 

@@ -15,7 +15,7 @@ from tests.test_metrics import sacrebleu_command
 from tests.toy_run import sentences
 from transformer_cli.commands import evaluate
 from transformer_cli.commands.evaluate import search_name
-from transformer_cli.config.decode import DecodeConfig, SearchKind
+from transformer_cli.config.decode import DecodeConfig
 
 REFERENCES = ["Le chat a bu le lait.", "Elle s'est assise.", "", "Il n'a pas acheté 1 000 pommes."]
 TRANSLATIONS = ["Le chat boit le lait.", "Elle s'est assise.", "", "Il a acheté des pommes."]
@@ -265,9 +265,9 @@ def test_the_default_file_is_not_written_over_an_input(folder: Path) -> None:
     ("decode", "seed", "name"),
     [
         (DecodeConfig(), 7, "beam4"),
-        (DecodeConfig(search=SearchKind.greedy, beam_size=1), 1, "greedy"),
-        (DecodeConfig(search=SearchKind.mbr, beam_size=1), 1, "mbr32"),
-        (DecodeConfig(search=SearchKind.sample, beam_size=1, top_k=5), 2, "sample-top_k=5,seed=2"),
+        (DecodeConfig(search="greedy", beam_size=1), 1, "greedy"),
+        (DecodeConfig(search="mbr", beam_size=1), 1, "mbr32"),
+        (DecodeConfig(search="sample", beam_size=1, top_k=5), 2, "sample-top_k=5,seed=2"),
         (DecodeConfig(beam_size=6, min_length=3, exact=True), 1, "beam6-min_length=3,exact=True"),
     ],
 )

@@ -17,19 +17,15 @@ from hypothesis import strategies as st
 from tests.conftest import ROOT
 from tests.contract import is_text, refused, run
 from tests.toy_translator import GREEDY, sentences, toy_tokenizer, translator_of
-from transformer_cli.commands.translate import (
-    BOM,
-    Answering,
-    check_paths,
-    decode_line,
-    open_output,
-    translate_stream,
-)
+from transformer_cli.commands.translate import TranslationFilter, check_paths
 from transformer_cli.config.commands import OutputFormat, TranslateConfig
 from transformer_cli.data.lines import read_chunks, split_lines
+from transformer_cli.decoding.postprocess import written_ids
+from transformer_cli.decoding.results import Candidate, Translated, TranslateOptions
 from transformer_cli.decoding.terminology import Term, Terminology
-from transformer_cli.decoding.translator import Candidate, Translated, Translator, Wishes, written_ids
+from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
+from transformer_cli.text_io import BOM, decode_line, open_output
 
 
 class Echo:
@@ -51,7 +47,8 @@ def translated(data: bytes, config: TranslateConfig | None = None, *, translator
 
 def stream(data: bytes, sink: BinaryIO, config: TranslateConfig, *, translator: Translator | None = None) -> None:
     source = io.BufferedReader(io.BytesIO(data))  # type: ignore[arg-type]
-    translate_stream(Answering(translator or Echo(), sink, config), source, config)  # type: ignore[arg-type]
+    lines = TranslationFilter(translator or Echo(), sink, config)  # type: ignore[arg-type]
+    lines.process_stream(source, description="translate")
 
 
 def line_count(data: bytes) -> int:
@@ -153,21 +150,26 @@ def test_D7_and_so_does_a_model(n_examples: int, options: dict[str, Any]) -> Non
 def test_D7_and_so_does_all_that_can_be_asked_for(n_examples: int) -> None:
     """JSON lines with prefixes, terms and second tries: a line for a line, in order, whatever stands beside it."""
     terms = [Term("cat", ("milk",), 1), Term("her chair", ("it was",), 2), Term("woman", ("a " * 60 + "a",), 3)]
-    wishes = Wishes(terminology=Terminology(terms, name="terms"), retry=True, read_back=True)
+    options = TranslateOptions(
+        terminology=Terminology(terms, name="terms"), retry=True, alignments=True, token_scores=True
+    )
     config = TranslateConfig(output_format=OutputFormat.jsonl)
-    translator = translator_of(toy_tokenizer(), max_source_length=20, beam_size=2, n_best=2, wishes=wishes)
+    translator = translator_of(toy_tokenizer(), max_source_length=20, beam_size=2, n_best=2, options=options)
     text = st.sampled_from([line.encode() for line in sentences(50, seed=1)])
     beginning = st.sampled_from(["", "the cat", "prett", "it"])
 
     def records(lines: list[bytes], beginnings: list[str]) -> list[dict[str, Any]]:
         sink, data = io.BytesIO(), joined(lines)
-        texts = [decode_line(line, n, config)[0] for n, line in enumerate(split_lines(data))]
+        texts = [
+            decode_line(line, n, name=None, strict=False).text for n, line in enumerate(split_lines(data), start=1)
+        ]
         prefixes = [
             written_ids(text if room else "", toy_tokenizer()) or ()
             for text, room in zip(beginnings, translator.room(texts), strict=True)
         ]
-        answering = Answering(translator, sink, config, prefixes=prefixes)
-        translate_stream(answering, io.BufferedReader(io.BytesIO(data)), config)  # type: ignore[arg-type]
+        row_filter = TranslationFilter(translator, sink, config, prefixes=prefixes)
+        source = io.BufferedReader(io.BytesIO(data))  # type: ignore[arg-type]
+        row_filter.process_stream(source, description="translate")
         found = [json.loads(line) for line in sink.getvalue().split(b"\n")[:-1]]
         assert [record.pop("line") for record in found] == list(range(1, len(lines) + 1))
         for record, text, prefix in zip(found, texts, prefixes, strict=True):
@@ -212,7 +214,7 @@ def test_D4_bad_bytes_become_the_replacement_character_and_are_counted(caplog: p
 
 def test_D4_strict_stops_and_names_line_and_column() -> None:
     with pytest.raises(DataError, match=r"in\.txt:2: byte 0xe9 at column 4 is not UTF-8"):
-        decode_line(b"caf\xe9", 1, TranslateConfig(input="in.txt", strict=True))
+        decode_line(b"caf\xe9", 2, name="in.txt", strict=True)
 
 
 def test_a_byte_order_mark_is_removed_from_the_first_line_only() -> None:

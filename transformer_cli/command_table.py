@@ -50,6 +50,7 @@ _BEAM = Flag("decode.beam_size", "hypotheses kept by beam search (default: 4)", 
 _NAME = Flag("name", "name of the run directory (default: made from the config)")
 _TEXT_INPUT = "Give the text on standard input, or a file with --input"
 _DEVICE = Flag("device", "auto, cpu or cuda")
+_ENGINE = Flag("engine", "torch, ctranslate2 (faster on CPUs; converted once), or auto")
 
 COMMANDS = {
     "train": Command(
@@ -80,6 +81,7 @@ COMMANDS = {
             "--token-scores": Flag("token_scores", "log-probability of each token, in jsonl", bool),
             "--on-issue": Flag("on_issue", "keep, or retry: translate suspicious lines again"),
             "--strict": Flag("strict", "stop at a line that is not UTF-8", bool),
+            "--engine": _ENGINE,
             "--device": _DEVICE,
         },
         argument=Flag("text", "the text to translate (default: standard input)"),
@@ -135,6 +137,7 @@ COMMANDS = {
             "--overwrite": Flag("overwrite", "replace --save if it exists", bool),
             "--tokenize": Flag("tokenize", "sacrebleu's tokenizer for BLEU (default: by the target language)"),
             "--json": Flag("json", "print JSON", bool),
+            "--engine": _ENGINE,
             "--device": _DEVICE,
         },
         input_hint="Name files with --source and --reference",

@@ -17,30 +17,28 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
+from transformer_cli.api import Opened, open_models
 from transformer_cli.commands.evaluate_file import TestSet, own_files, reference_files, show_scores, tokens_for
-from transformer_cli.commands.translate import check_output
 from transformer_cli.config.commands import Engine, EvaluateConfig
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.data import DataConfig
-from transformer_cli.config.decode import DecodeConfig, SearchKind
+from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.yaml_files import choices_of
 from transformer_cli.data.corpus import ParallelText, input_files, load_text
 from transformer_cli.data.download import fetch
 from transformer_cli.data.prepare import prepare
 from transformer_cli.data.unknown import UnknownCounter
-from transformer_cli.decoding.ctranslate2_engine import CTranslate2Translator
-from transformer_cli.decoding.training_text import training_text
-from transformer_cli.decoding.translator import Translator
+from transformer_cli.decoding.search import SEARCHES
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.evaluation.metrics import Score, check_line_counts
 from transformer_cli.evaluation.tokenization import Tokenization, tokenization, tokenizer_in
 from transformer_cli.evaluation.translation import translation_report
 from transformer_cli.files import resolve_link, wrap_os_errors, write_whole
-from transformer_cli.interop.exported import Exported, chosen_engine, locate_export
+from transformer_cli.interop.exported import Exported
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
-from transformer_cli.models.ensemble import build_all, read_models
-from transformer_cli.models.file import MODEL_FILE, ModelFile, locate_models, read_model
+from transformer_cli.models.file import MODEL_FILE, ModelFile, read_model
+from transformer_cli.text_io import check_output
 from transformer_cli.training.run_directory import read_config, run_of
 
 # What reports on models that do not translate: `run` for `tfm evaluate`, `report_training` for the end of `tfm train`.
@@ -56,25 +54,26 @@ LONGEST_NAME, LONGEST_OPTIONS = 200, 100  # bytes, signs: names of files have at
 def run(config: EvaluateConfig) -> None:
     """Print the scores of a model on its test set, on another corpus's, or on the user's own files."""
     device = choose_device(config.device)
-    models: Sequence[Scored]
-    if chosen_engine(config.engine, config.checkpoint) is Engine.ctranslate2:
-        check_save(config)
-        exported = locate_export(config.checkpoint, program=Engine.ctranslate2.name)
-        paths, models = [exported.directory], [exported]
-    else:
-        paths = locate_models(config.checkpoint, config.runs)
-        check_save(config, paths)
-        models = files = read_models(paths, ("transformer", *OTHER_KINDS))
-        if (kind := files[0].config.name) in OTHER_KINDS:
-            import_module(OTHER_KINDS[kind]).run(config, files, paths, device)
-            return
+    check_save(config)
+    opened = open_models(
+        config.checkpoint,
+        runs=config.runs,
+        engine=config.engine,
+        decode=config.decode,
+        kinds=("transformer", *OTHER_KINDS),
+    )
+    paths, models = opened.paths, opened.models
+    check_save(config, paths)
+    files = [model for model in models if isinstance(model, ModelFile)]
+    if files and (kind := files[0].config.name) in OTHER_KINDS:
+        import_module(OTHER_KINDS[kind]).run(config, files, paths, device)
+        return
     if config.source is not None and config.reference is None:
         raise ConfigError("--reference: not given, but --source is. A score needs a text and its translation")
     tokens = tokens_for(config, models[0].target_lang, of_model=tokenizer_in(models[0].data, paths[0]))
     test = own_files(config) if config.source is not None else corpus_test_set(config, models, paths[0])
     report(
-        paths,
-        models,
+        opened,
         test,
         tokens,
         config.decode,
@@ -83,7 +82,7 @@ def run(config: EvaluateConfig) -> None:
         saved_as=place_to_save(config, paths, models, test, search_name(config.decode, seed=config.seed)),
         may_replace=config.save is None or config.overwrite,
         as_json=config.json,
-        whole_machine=True,
+        parallel=True,
     )
 
 
@@ -92,14 +91,14 @@ def report_test_set(
 ) -> list[Score]:
     """What `tfm train` does at its end: the same scores, of the model file that it shipped."""
     models, test_set = [read_model(path)], TestSet(name, test.sources, [test.targets])
+    opened = Opened([path], models, Engine.torch)
     tokens = tokenization(models[0].target_lang, tokenizer_in(models[0].data, path))
     saved_as = default_file([path], models, test_set, search_name(decode, seed=seed))
-    return report([path], models, test_set, tokens, decode, device, seed=seed, saved_as=saved_as)
+    return report(opened, test_set, tokens, decode, device, seed=seed, saved_as=saved_as)
 
 
 def report(
-    paths: Sequence[Path],
-    models: Sequence[Scored],
+    opened: Opened,
     test: TestSet,
     tokens: Tokenization,
     decode: DecodeConfig,
@@ -109,11 +108,12 @@ def report(
     saved_as: Path | None,
     may_replace: bool = True,
     as_json: bool = False,
-    whole_machine: bool = False,
+    parallel: bool = False,
 ) -> list[Score]:
     """Translate, save the translations, and print the scores to stdout."""
     check_line_counts(test.sources, test.references)
-    hypotheses = translate(models, test, decode, device, seed=seed, whole_machine=whole_machine)
+    hypotheses = translate(opened, test, decode, device, seed=seed, parallel=parallel)
+    paths, models = opened.paths, opened.models
     save(hypotheses, saved_as, "save the translations", may_replace=may_replace)
     languages = {"source_lang": models[0].source_lang, "target_lang": models[0].target_lang}
     found = translation_report(hypotheses, test.references, tokens, **languages, test=test.name)
@@ -125,27 +125,15 @@ def report(
 
 
 def translate(
-    models: Sequence[Scored],
+    opened: Opened,
     test: TestSet,
     decode: DecodeConfig,
     device: torch.device,
     *,
     seed: int,
-    whole_machine: bool,
+    parallel: bool,
 ) -> list[str]:
-    if isinstance(models[0], Exported):
-        translator: Translator = CTranslate2Translator(models[0], decode, device=device, seed=seed)
-    else:
-        files = [model for model in models if isinstance(model, ModelFile)]
-        translator = Translator(
-            build_all(files, device),
-            files[0].tokenizers,
-            decode,
-            device=device,
-            seed=seed,
-            text=training_text(files),
-            whole_machine=whole_machine,
-        )
+    translator = opened.translator(decode, device, seed=seed, parallel=parallel)
     with tqdm(
         total=len(test.sources), unit="line", desc="translate", disable=None, leave=False, file=sys.stderr
     ) as bar:
@@ -239,9 +227,7 @@ def _maker(path: Path, folder: Path, models: Sequence[Scored]) -> str:
 
 def search_name(decode: DecodeConfig, *, seed: int) -> str:
     """The kind of search, and what of its options is not by default, as a part of a file name."""
-    kind = decode.search
-    draws = kind in (SearchKind.sample, SearchKind.mbr)
-    size = {SearchKind.beam: decode.beam_size, SearchKind.mbr: decode.n_samples}.get(kind, "")
+    method = SEARCHES[decode.search]
     default = DecodeConfig()
     others = {field.name: getattr(decode, field.name) for field in fields(decode)}
     told = [
@@ -249,12 +235,12 @@ def search_name(decode: DecodeConfig, *, seed: int) -> str:
         for name, value in others.items()
         if value != getattr(default, name) and name not in ("search", "beam_size", "n_samples", "batch_tokens")
     ]
-    if draws and seed != 1:
+    if method.draws and seed != 1:
         told.append(f"seed={seed}")
     options = ",".join(told)
     if len(options) > LONGEST_OPTIONS or not re.fullmatch(r"[\w.,=+-]*", options):
         options = hashlib.sha256(options.encode()).hexdigest()[:12]
-    return f"{kind.name}{size}{options and '-'}{options}"
+    return f"{method.label(decode)}{options and '-'}{options}"
 
 
 # ---- Test sets

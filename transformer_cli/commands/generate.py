@@ -1,27 +1,27 @@
-"""`tfm generate`: go on from a prompt with a language model. The text is printed with its prompt, one line each."""
+"""`tfm generate`: continue prompts with a language model. Each text is printed with its prompt, on one line."""
 
 import sys
+from collections.abc import Sequence
 from functools import partial
 
 import torch
 
-from transformer_cli.commands.translate import decode_line, open_input
-from transformer_cli.config.commands import GenerateConfig, TranslateConfig
+from transformer_cli.config.commands import GenerateConfig
 from transformer_cli.config.model import Positions
-from transformer_cli.data.lines import read_chunks, shown, split_lines
+from transformer_cli.data.lines import shown, split_lines
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.data.unknown import UnknownCounter
 from transformer_cli.decoding.generator import Generator, Prompt, read_prompt
-from transformer_cli.decoding.terminal import converse
 from transformer_cli.errors import DataError, EnvironmentFault
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.file import ModelFile, locate_model, read_model, require
 from transformer_cli.models.language_model import LanguageModel
+from transformer_cli.text_io import STDIN, Line, LineFilter, open_input, read_terminal
 
 
 def run(config: GenerateConfig) -> None:
-    """Go on from `config.prompt`, or from each line of standard input. Raises TfmError."""
+    """Continue `config.prompt`, or each line of standard input. Raises TfmError."""
     if sys.stdout is None:
         raise EnvironmentFault("standard output: closed. Open it, for the text to be printed")
     if config.prompt is not None:
@@ -30,19 +30,18 @@ def run(config: GenerateConfig) -> None:
     path = locate_model(config.checkpoint, config.runs)
     model = read_model(path)
     require(model, path, "decoder")
-    going_on = GoingOn(config, model, device)
+    prompts = PromptFilter(config, model, device)
     if config.prompt is not None:
-        going_on.answer(config.prompt, "the prompt")
-    else:
-        with open_input(None) as stream:
-            if stream.isatty():
-                LOGGER.info("goes on with %s. Type a beginning; Ctrl-C drops it, Ctrl-D leaves", shown(path))
-                converse(going_on.answer_line, prompt="> ")
-            else:
-                for raw in read_chunks(stream, "standard input"):
-                    for line in split_lines(raw):
-                        going_on.answer_line(line)
-    going_on.tell()
+        prompts.process_prompt(config.prompt)
+        prompts.report()
+        return
+    with open_input(None) as stream:
+        if stream.isatty():
+            LOGGER.info("goes on with %s. Type a beginning; Ctrl-C drops it, Ctrl-D leaves", shown(path))
+            read_terminal(prompts.process_typed, prompt="> ")
+            prompts.report()
+        else:
+            prompts.process_stream(stream, description="generate")
 
 
 def refuse_empty(prompt: str, where: str) -> None:
@@ -50,10 +49,13 @@ def refuse_empty(prompt: str, where: str) -> None:
         raise DataError(f"{where}: is empty. Give the beginning of a line, if only its first word")
 
 
-class GoingOn:
-    """Answers prompts, which it numbers, and counts what there is to tell of them in the end."""
+class PromptFilter(LineFilter):
+    """Prints what a language model generates from each prompt."""
+
+    unit = "prompt"
 
     def __init__(self, config: GenerateConfig, model: ModelFile, device: torch.device) -> None:
+        super().__init__(None, strict=config.strict)
         self.tokenizer: Tokenizer = model.tokenizers.target
         has_table = model.config.positions is Positions.learned
         self.max_positions = model.config.max_positions if has_table else None
@@ -65,27 +67,33 @@ class GoingOn:
             max_positions=self.max_positions,
             seed=config.seed,
         )
-        self.decode = partial(decode_line, config=TranslateConfig(strict=config.strict))
         self.streams = self.generator.can_stream and sys.stdout.isatty()
         self.unknown = UnknownCounter()
-        self.n_prompts, self.n_bad, self.n_texts, self.n_cut = 0, 0, 0, 0
+        self.n_texts, self.n_cut = 0, 0
 
-    def answer_line(self, line: bytes) -> None:
-        """Of standard input, without its end."""
-        text, was_bad = self.decode(line, self.n_prompts)
-        self.n_bad += was_bad
-        self.answer(text, f"standard input:{self.n_prompts + 1}")
+    def process_block(self, block: bytes) -> None:
+        """One prompt at a time, so that each text is printed when it is complete."""
+        for raw in split_lines(block):
+            self.process([raw])
 
-    def answer(self, text: str, where: str) -> None:
-        """Print what comes of a prompt, piece by piece if somebody watches. Raises DataError for one of no use."""
+    def process_prompt(self, text: str) -> None:
+        """A prompt from the command line."""
+        self.generate(text, number=1, where="the prompt")
+        self.n_lines = 1
+
+    def respond(self, lines: Sequence[Line]) -> None:
+        for line in lines:
+            self.generate(line.text, number=line.number, where=f"{STDIN}:{line.number}")
+
+    def generate(self, text: str, *, number: int, where: str) -> None:
+        """Print the texts, token by token on a terminal. Raises DataError for a prompt that is empty or too long."""
         prompt = self._read(text, where)
-        self.n_prompts += 1
-        self.unknown.add(self.n_prompts, prompt.unknown)
+        self.unknown.add(number, prompt.unknown)
         on_text = partial(print, end="", flush=True) if self.streams else None
-        found = self.generator.generate(prompt, number=self.n_prompts, on_text=on_text)
-        print("" if self.streams else "\n".join(one.text for one in found), flush=True)
-        self.n_texts += len(found)
-        self.n_cut += sum(not one.finished for one in found)
+        texts = self.generator.generate(prompt, number=number, on_text=on_text)
+        print("" if self.streams else "\n".join(one.text for one in texts), flush=True)
+        self.n_texts += len(texts)
+        self.n_cut += sum(not one.finished for one in texts)
 
     def _read(self, text: str, where: str) -> Prompt:
         refuse_empty(text, where)
@@ -97,7 +105,7 @@ class GoingOn:
             )
         return prompt
 
-    def tell(self) -> None:
+    def report(self) -> None:
         if self.n_cut:
             LOGGER.info(
                 "%d of %d texts did not come to their end: --max-length, or the model's positions, ended them",
@@ -105,9 +113,4 @@ class GoingOn:
                 self.n_texts,
             )
         self.unknown.warn("prompt")
-        if self.n_bad:
-            LOGGER.warning(
-                "%d of %d prompts were not UTF-8; their bad bytes became U+FFFD (--strict stops instead)",
-                self.n_bad,
-                self.n_prompts,
-            )
+        super().report()

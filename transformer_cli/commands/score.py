@@ -14,38 +14,33 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from transformer_cli.commands.translate import decode_line, open_input
-from transformer_cli.config.commands import ScoreConfig, TranslateConfig
+from transformer_cli.config.commands import ScoreConfig
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import Positions
 from transformer_cli.data.lines import ChunkSource, TextInput, read_chunks, shown, split_lines
 from transformer_cli.data.unknown import UnknownCounter, unknown_characters
+from transformer_cli.decoding.plan import named
 from transformer_cli.decoding.search.scores import divisor
 from transformer_cli.decoding.training_text import training_text
-from transformer_cli.decoding.translator import named
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
-from transformer_cli.inference.force_decode import read_back
+from transformer_cli.inference.force_decode import force_decode
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.ensemble import AnyModel, build_all, read_models
 from transformer_cli.models.file import ModelFile, locate_models
 from transformer_cli.models.language_model import LanguageModel
+from transformer_cli.text_io import Line, decode_line, open_input, warn_invalid
 
 PAIRS = 4096  # scored together: enough to sort by length, small enough to see progress
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Texts, and whether bytes of them had to be replaced."""
+    """Texts, and whether bytes of either were not UTF-8."""
 
     source: str
-    source_was_bad: bool
     translation: str
-    translation_was_bad: bool = False
-
-    @property
-    def was_bad(self) -> bool:
-        return self.source_was_bad or self.translation_was_bad
+    is_invalid: bool = False
 
 
 @dataclass(frozen=True)
@@ -124,35 +119,45 @@ def _lines(path: Path) -> list[bytes]:
 
 def from_files(given: Sequence[Sequence[bytes]], config: ScoreConfig) -> Iterator[list[Pair]]:
     """`given` are the lines of source and translation, or those of the source alone."""
-    names = [config.source, config.translation][: len(given)]
-    decode = [partial(decode_line, config=TranslateConfig(input=name, strict=config.strict)) for name in names]
+    sides = list(zip((config.source, config.translation), given, strict=False))  # a language model has the source alone
     for start in range(0, len(given[0]), PAIRS):
-        numbers = range(start, min(start + PAIRS, len(given[0])))
-        rows = [[side(lines[i], i) for side, lines in zip(decode, given, strict=True)] for i in numbers]
-        yield [Pair("", False, *row[0]) if len(row) == 1 else Pair(*row[0], *row[1]) for row in rows]
+        numbers = range(start + 1, min(start + PAIRS, len(given[0])) + 1)
+        rows = [
+            [decode_line(lines[number - 1], number, name=name, strict=config.strict) for name, lines in sides]
+            for number in numbers
+        ]
+        yield [text_only(*row) if len(row) == 1 else paired(*row) for row in rows]
 
 
 def from_stream(stream: ChunkSource, config: ScoreConfig, *, is_text: bool = False) -> Iterator[list[Pair]]:
     """What has arrived, before it waits for more. Raises DataError for a line that is no pair, unless it is text."""
-    decode = partial(decode_line, config=TranslateConfig(strict=config.strict))
     n_before = 0
     for raw in read_chunks(stream, "standard input"):
-        lines = [decode(line, n_before + i) for i, line in enumerate(split_lines(raw))]
-        if is_text:
-            yield [Pair("", False, text, was_bad) for text, was_bad in lines]
-        else:
-            yield [_pair(text, was_bad, n_before + i + 1) for i, (text, was_bad) in enumerate(lines)]
+        lines = [
+            decode_line(line, number, name=None, strict=config.strict)
+            for number, line in enumerate(split_lines(raw), start=n_before + 1)
+        ]
+        yield [text_only(line) if is_text else split_pair(line) for line in lines]
         n_before += len(lines)
 
 
-def _pair(text: str, was_bad: bool, line: int) -> Pair:
-    sides = text.split("\t")
-    if len(sides) != 2 and text.strip():
+def text_only(line: Line) -> Pair:
+    """A line for a language model: the translation of nothing."""
+    return Pair("", line.text, line.is_invalid)
+
+
+def paired(source: Line, translation: Line) -> Pair:
+    return Pair(source.text, translation.text, source.is_invalid or translation.is_invalid)
+
+
+def split_pair(line: Line) -> Pair:
+    sides = line.text.split("\t")
+    if len(sides) != 2 and line.text.strip():
         raise DataError(
-            f"standard input:{line}: has {len(sides) - 1} tabs, not one. Write source<TAB>translation,"
+            f"standard input:{line.number}: has {len(sides) - 1} tabs, not one. Write source<TAB>translation,"
             " or give --source and --translation"
         )
-    return Pair(sides[0], was_bad, sides[-1] if len(sides) == 2 else "")
+    return Pair(sides[0], sides[-1] if len(sides) == 2 else "", line.is_invalid)
 
 
 def score_pairs(
@@ -187,7 +192,7 @@ def score_pairs(
         )
     real = [i for i, n in enumerate(longest) if n]  # a blank line of a blank line never meets the model
     ids = [(sources[i], targets[i]) for i in real]
-    read = read_back(model, ids, tokenizers, device=device, batch_tokens=config.batch_tokens)
+    read = force_decode(model, ids, tokenizers, device=device, batch_tokens=config.batch_tokens)
     scored = [Scored([], [])] * len(pairs)
     for i, back in zip(real, read, strict=True):
         scored[i] = Scored(tokenizers.target.pieces([*targets[i], tokenizers.target.eos_id]), back.log_probs)
@@ -227,7 +232,7 @@ def score_all(
     n_pairs: int | None = None,
 ) -> None:
     """Print each chunk when it is scored, and in the end the sum on stderr."""
-    n_lines, n_bad, n_tokens, total, unknown = 0, 0, 0, 0.0, UnknownCounter()
+    n_lines, n_invalid, n_tokens, total, unknown = 0, 0, 0, 0.0, UnknownCounter()
     quiet = True if n_pairs is None else None  # None: drawn on a terminal only
     with tqdm(total=n_pairs, unit=what, disable=quiet, desc="score", leave=False, file=sys.stderr) as bar:
         for pairs in chunks:
@@ -237,15 +242,12 @@ def score_all(
                 print(json.dumps(record, ensure_ascii=False) if config.json else f"{one.log_prob:.4f}")
             sys.stdout.flush()
             n_lines += len(pairs)
-            n_bad += sum(pair.was_bad for pair in pairs)
+            n_invalid += sum(pair.is_invalid for pair in pairs)
             n_tokens += sum(len(one.pieces) for one in scored)
             total += math.fsum(one.log_prob for one in scored)
             bar.update(len(pairs))
     unknown.warn(what)
-    if n_bad:
-        LOGGER.warning(
-            "%d of %d %ss were not UTF-8; their bad bytes became U+FFFD (--strict stops instead)", n_bad, n_lines, what
-        )
+    warn_invalid(n_invalid, n_lines, unit=what)
     if n_tokens:
         LOGGER.info(
             "%s %ss, %s tokens with their ends: log-probability %.2f, perplexity %.4g per token",

@@ -14,7 +14,7 @@ from transformer_cli.config.checks import (
     one_model_name,
 )
 from transformer_cli.config.data import DataConfig
-from transformer_cli.config.decode import DecodeConfig, Quantize, SearchKind
+from transformer_cli.config.decode import DecodeConfig, Quantize
 from transformer_cli.config.fields import (
     CHECKPOINT,
     CHECKPOINTS,
@@ -91,8 +91,12 @@ class ExportConfig:
 
 
 class Engine(Enum):
-    tfm = "tfm"
-    ctranslate2 = "ctranslate2"  # of a folder that `tfm export ctranslate2` wrote
+    """What translates. Aliases of a member keep old command lines working."""
+
+    torch = "torch"
+    tfm = "torch"  # its earlier name
+    ctranslate2 = "ctranslate2"  # converted on demand, or a folder of `tfm export ctranslate2`
+    auto = "auto"  # ctranslate2 where it is installed and has all that is asked for, else torch
 
 
 @dataclass
@@ -118,7 +122,7 @@ class TranslateConfig:
     alignments: str | None = key(None, "Output file for word alignments, as i-j.")
     token_scores: bool = key(False, "Add the log-probability of each token. jsonl only.")
     engine: Engine | None = key(
-        None, "Program that translates; unset: ctranslate2 for a folder of `tfm export ctranslate2`, else tfm."
+        None, "torch, ctranslate2, or auto; unset: ctranslate2 for a folder of `tfm export ctranslate2`, else torch."
     )
     seed: int = key(1, SEED, low=0, high=2**31 - 1)
     device: Device = key(Device.auto, DEVICE)
@@ -155,7 +159,6 @@ class GenerateConfig:
         self.checkpoint = one_model_name(self.checkpoint)
         check_ranges(self)
         for setting, is_set in (
-            ("decode.search=mbr", self.decode.search is SearchKind.mbr),
             (f"decode.coverage_penalty={self.decode.coverage_penalty}", self.decode.coverage_penalty > 0),
             ("decode.exact=true", self.decode.exact),
             (f"decode.quantize={self.decode.quantize.name}", self.decode.quantize is not Quantize.none),

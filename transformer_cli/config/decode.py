@@ -11,13 +11,6 @@ from transformer_cli.errors import ConfigError
 LARGEST_BEAM = 1000
 
 
-class SearchKind(Enum):
-    greedy = "greedy"
-    beam = "beam"
-    sample = "sample"
-    mbr = "mbr"  # minimum Bayes risk: of many samples the one that is most similar to the others
-
-
 class LengthNormalization(Enum):
     gnmt = "gnmt"  # ((5 + n) / 6)^decode.length_penalty for n tokens
     average = "average"  # n
@@ -26,7 +19,7 @@ class LengthNormalization(Enum):
 
 class Quantize(Enum):
     none = "none"
-    int8 = "int8"  # on a CPU: weights quantized per output column, activations per row
+    int8 = "int8"  # engine=ctranslate2 only
 
 
 class LongLines(Enum):
@@ -38,7 +31,7 @@ class LongLines(Enum):
 class DecodeConfig:
     """How a translation is searched for; the defaults are section 6.1 of the paper."""
 
-    search: SearchKind = key(SearchKind.beam, "Search algorithm: greedy, beam, sample, mbr, or one of a plugin.")
+    search: str = key("beam", "Search algorithm: greedy, beam, sample, mbr, or one of a plugin.")
     beam_size: int = key(4, "Partial hypotheses that beam search keeps of each sentence.", low=1, high=LARGEST_BEAM)
     length_normalization: LengthNormalization = key(
         LengthNormalization.gnmt,
@@ -86,7 +79,9 @@ class DecodeConfig:
     max_misplaced_cost: float | None = key(
         1.5, "Nats per token that a term of --terms in an unlikely place may cost; null: any.", low=0, high=1000
     )
-    quantize: Quantize = key(Quantize.none, "Matrix products in 8-bit integers (int8), for speed on a CPU.")
+    quantize: Quantize = key(
+        Quantize.none, "Matrix products in 8-bit integers (int8), for speed on a CPU. engine=ctranslate2 only."
+    )
     exact: bool = key(
         False, "Scores equal to the last bit whatever else is in the batch; CPU only, with one thread for each process."
     )
@@ -97,37 +92,7 @@ class DecodeConfig:
         check_ranges(self, "decode")
         if self.split_sentences != AUTO and not isinstance(self.split_sentences, bool):
             raise ConfigError(f"decode.split_sentences={self.split_sentences}: unknown. Choose auto, true or false")
-        if self.exact and self.quantize is not Quantize.none:
-            raise ConfigError(
-                f"decode.quantize={self.quantize.name}: not proved with decode.exact=true. Leave one of them out"
-            )
-        self._refuse_for_the_search()
         self._refuse_without_effect()
-
-    def _refuse_for_the_search(self) -> None:
-        """Raise ConfigError for keys of another search."""
-        if self.search is not SearchKind.beam and self.beam_size != 1:
-            raise ConfigError(
-                f"decode.beam_size={self.beam_size}: needs decode.search=beam, not {self.search.name}."
-                " Choose decode=beam, or leave the beam out"
-            )
-        draws = self.search in (SearchKind.sample, SearchKind.mbr)
-        if not draws and (self.top_k or self.top_p or self.temperature != 1):
-            raise ConfigError(
-                f"decode.search={self.search.name}: decode.temperature, decode.top_k and decode.top_p need sampling."
-                " Choose decode=sample, or leave them out"
-            )
-        if self.search is SearchKind.mbr and self.n_best > self.n_samples:
-            raise ConfigError(
-                f"decode.n_best={self.n_best}: more than decode.n_samples={self.n_samples}. Raise decode.n_samples"
-            )
-        if self.search is SearchKind.greedy and self.n_best > 1:
-            raise ConfigError(f"decode.n_best={self.n_best}: greedy search finds one. Choose decode=beam")
-        if self.search is SearchKind.beam and self.n_best > self.beam_size:
-            raise ConfigError(
-                f"decode.n_best={self.n_best}: more than decode.beam_size={self.beam_size}."
-                f" Raise decode.beam_size to {self.n_best}"
-            )
 
     def _refuse_without_effect(self) -> None:
         """Raise ConfigError for keys that have no effect, or no result, together."""

@@ -1,7 +1,6 @@
 """The directory of an export: whole or absent, and never in the place of something that is not one.
 
-`export.json` tells what it was made from, by which versions, how it was verified, and which files are ours: their
-SHA-256.
+`export.json` lists what it was made from, the versions, how it was verified, and the SHA-256 of its files.
 """
 
 import errno
