@@ -5,23 +5,20 @@ Models that do not translate have modules of their own, and so have translations
 
 import hashlib
 import os
-import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import fields
-from enum import Enum
 from importlib import import_module
 from pathlib import Path
 
 import torch
 from tqdm import tqdm
 
-from transformer_cli.commands.evaluate_file import TestSet, own_files, reference_files, show_scores, tokens_for
-from transformer_cli.config.commands import Engine, EvaluateConfig
+from transformer_cli.commands.evaluate_file import TestSet, own_files, reference_files, tokens_for
+from transformer_cli.config.commands import METRICS, Engine, EvaluateConfig
 from transformer_cli.config.compose import choices_of, load_config
 from transformer_cli.config.data import DataConfig
-from transformer_cli.config.decode import DecodeConfig, SearchKind
+from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.data.corpus import ParallelText, input_files, load_text
 from transformer_cli.data.download import fetch
 from transformer_cli.data.prepare import prepare
@@ -30,9 +27,11 @@ from transformer_cli.decoding.ctranslate2_engine import CTranslate2Translator
 from transformer_cli.decoding.training_text import training_text
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError, DataError
-from transformer_cli.evaluation.metrics import Score, check_line_counts
-from transformer_cli.evaluation.tokenization import Tokenization, tokenization, tokenizer_in
-from transformer_cli.evaluation.translation import translation_report
+from transformer_cli.evaluation.metrics import MetricSettings, Score, Translations, check_line_counts
+from transformer_cli.evaluation.report import Provenance, print_scores
+from transformer_cli.evaluation.search_signature import search_name, search_signature
+from transformer_cli.evaluation.tokenization import tokenization, tokenizer_in
+from transformer_cli.evaluation.translation import evaluate_translations
 from transformer_cli.files import faults, meant, write_whole
 from transformer_cli.interop.exported import Exported, chosen_engine, locate_export
 from transformer_cli.logs import LOGGER
@@ -49,7 +48,7 @@ OTHER_KINDS = {
 }
 
 Scored = ModelFile | Exported
-LONGEST_NAME, LONGEST_OPTIONS = 200, 100  # bytes, signs: names of files have at most 255 bytes
+LONGEST_NAME = 200  # bytes: names of files have at most 255
 
 
 def run(config: EvaluateConfig) -> None:
@@ -75,9 +74,10 @@ def run(config: EvaluateConfig) -> None:
         paths,
         models,
         test,
-        tokens,
+        MetricSettings(tokens, models[0].source_lang, models[0].target_lang),
         config.decode,
         device,
+        metrics=config.metrics,
         seed=config.seed,
         saved_as=place_to_save(config, paths, models, test, search_name(config.decode, seed=config.seed)),
         may_replace=config.save is None or config.overwrite,
@@ -93,17 +93,19 @@ def report_test_set(
     models, test_set = [read_model(path)], TestSet(name, test.sources, [test.targets])
     tokens = tokenization(models[0].target_lang, tokenizer_in(models[0].data, path))
     saved_as = default_file([path], models, test_set, search_name(decode, seed=seed))
-    return report([path], models, test_set, tokens, decode, device, seed=seed, saved_as=saved_as)
+    settings = MetricSettings(tokens, models[0].source_lang, models[0].target_lang)
+    return report([path], models, test_set, settings, decode, device, metrics=METRICS, seed=seed, saved_as=saved_as)
 
 
 def report(
     paths: Sequence[Path],
     models: Sequence[Scored],
     test: TestSet,
-    tokens: Tokenization,
+    settings: MetricSettings,
     decode: DecodeConfig,
     device: torch.device,
     *,
+    metrics: Sequence[str],
     seed: int,
     saved_as: Path | None,
     may_replace: bool = True,
@@ -114,13 +116,13 @@ def report(
     check_line_counts(test.sources, test.references)
     hypotheses = translate(models, test, decode, device, seed=seed, whole_machine=whole_machine)
     save(hypotheses, saved_as, "save the translations", may_replace=may_replace)
-    languages = {"source_lang": models[0].source_lang, "target_lang": models[0].target_lang}
-    found = translation_report(hypotheses, test.references, tokens, **languages, test=test.name)
-    names = ", ".join(map(str, paths))
-    show_scores(found, test.name, len(hypotheses), hypotheses=saved_as, model=names, as_json=as_json)
+    translations = Translations(hypotheses, test.references, test.sources)
+    results = evaluate_translations(translations, settings, metrics, test=test.name)
+    names, search = ", ".join(map(str, paths)), search_signature(decode, seed=seed)
+    print_scores(results, Provenance(test.name, len(hypotheses), saved_as, names, search), as_json=as_json)
     if saved_as is not None and not as_json:
         LOGGER.info("translations: %s", saved_as)
-    return found.scores
+    return results.scores
 
 
 def translate(
@@ -234,26 +236,6 @@ def _maker(path: Path, folder: Path, models: Sequence[Scored]) -> str:
     if path.name != MODEL_FILE:
         return path.name.removesuffix(".safetensors")
     return "" if path.parent == folder else path.parent.name  # a checkpoint of the run
-
-
-def search_name(decode: DecodeConfig, *, seed: int) -> str:
-    """The kind of search, and what of its options is not by default, as a part of a file name."""
-    kind = decode.search
-    draws = kind in (SearchKind.sample, SearchKind.mbr)
-    size = {SearchKind.beam: decode.beam_size, SearchKind.mbr: decode.n_samples}.get(kind, "")
-    default = DecodeConfig()
-    others = {field.name: getattr(decode, field.name) for field in fields(decode)}
-    told = [
-        f"{name}={value.name if isinstance(value, Enum) else value}"
-        for name, value in others.items()
-        if value != getattr(default, name) and name not in ("search", "beam_size", "n_samples", "batch_tokens")
-    ]
-    if draws and seed != 1:
-        told.append(f"seed={seed}")
-    options = ",".join(told)
-    if len(options) > LONGEST_OPTIONS or not re.fullmatch(r"[\w.,=+-]*", options):
-        options = hashlib.sha256(options.encode()).hexdigest()[:12]
-    return f"{kind.name}{size}{options and '-'}{options}"
 
 
 # ---- Test sets

@@ -185,6 +185,10 @@ class EmbedConfig:
             raise ConfigError(f"--output {self.output}: neither .npy nor .jsonl. Give it one of these endings")
 
 
+# The last two are reported for the languages that papers report them for.
+METRICS = ("bleu", "chrf", "ter", "tokenised_bleu", "paper_bleu")
+
+
 @dataclass
 class EvaluateConfig:
     """`tfm evaluate`."""
@@ -196,6 +200,7 @@ class EvaluateConfig:
     hypotheses: Any = None  # input: file of translations, or labels, to be scored without a model
     save: str | None = None  # output: file for the translations, or labels; unset: beside the model
     overwrite: bool = False  # replace `save` if it exists
+    metrics: list[str] = field(default_factory=lambda: list(METRICS))  # of translations; a plugin may register others
     tokenize: str | None = None  # sacrebleu's tokenizer for BLEU; unset: data.bleu_tokenize, or by the target language
     json: bool = False
     engine: Engine | None = None  # as for `tfm translate`
@@ -222,6 +227,11 @@ class EvaluateConfig:
             )
         if self.hypotheses is None and self.source is None and self.reference is not None:
             raise ConfigError("--source: not given, but --reference is. A score needs a text and its translation")
+
+    def refuse_metrics(self, why: str) -> None:
+        """Raise ConfigError if metrics of translations are chosen, for a model that does not translate."""
+        if tuple(self.metrics) != METRICS:
+            raise ConfigError(f"metrics={','.join(self.metrics)}: for translations; {why}. Leave it out")
 
     def refuse_given(self, keys: Iterable[str]) -> None:
         """Raise ConfigError for a key that says how a model translates, among those given, where there is no model."""
