@@ -27,15 +27,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from transformer_cli.config.compose import config_dir, load_config
-from transformer_cli.config.decode import DecodeConfig, SearchKind
+from transformer_cli.config.compose import load_config
+from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import ModelConfig, Norm
+from transformer_cli.config.yaml_files import config_dir
 from transformer_cli.data.batching import Batch, BatchPlan, micro_batches
 from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.demo import Pair, generate
 from transformer_cli.data.prepare import prepare
 from transformer_cli.data.tokenizer import Tokenizers
-from transformer_cli.decoding.translator import Translated, Translator
+from transformer_cli.decoding.results import Translated
+from transformer_cli.decoding.torch_engine import torch_translator
 from transformer_cli.evaluation.metrics import bleu
 from transformer_cli.models.attention import CrossAttention, SelfAttention, attention_weights
 from transformer_cli.models.embeddings import waves
@@ -353,7 +355,7 @@ def search(walk: Walk) -> Iterator[str]:
 
 
 def hypotheses(walk: Walk, config: DecodeConfig) -> Iterator[str]:
-    (line,) = Translator(walk.model, walk.tokenizers, config, device=CPU).translate([SENTENCE])
+    (line,) = torch_translator(walk.model, walk.tokenizers, config, device=CPU).translate([SENTENCE])
     for candidate in line.candidates:
         yield f"{candidate.log_prob:8.2f}  {candidate.text}"
 
@@ -501,7 +503,7 @@ def confidence_of(run: Path) -> dict[str, float]:
     told["dev: probability it is given, %"] = 100 * float(sure_K.mean())
     told["dev: the same where it is wrong, %"] = 100 * float(sure_K[right_K == 0].mean())
     told["dev: calibration error, %"] = 100 * calibration_error(sure_K, right_K)
-    translated = Translator(model, file.tokenizers, DecodeConfig(), device=CPU).translate(text.sources)
+    translated = torch_translator(model, file.tokenizers, DecodeConfig(), device=CPU).translate(text.sources)
     told["dev: BLEU, beam 4"] = bleu([line.text for line in translated], [text.targets]).value
     return told
 
@@ -536,9 +538,9 @@ def beams(runs: Path) -> Iterator[str]:
     """On the dev set, by the model of the run."""
     file, text = read_model(runs / SMOOTHED / MODEL_FILE), as_text(generate().dev)
     model = file.build(CPU)
-    greedy_config = DecodeConfig(search=SearchKind.greedy, beam_size=1)
+    greedy_config = DecodeConfig(search="greedy", beam_size=1)
     greedy, beam = (
-        Translator(model, file.tokenizers, config, device=CPU).translate(text.sources)
+        torch_translator(model, file.tokenizers, config, device=CPU).translate(text.sources)
         for config in (greedy_config, DecodeConfig())
     )
     yield f"{len(text)} dev sentences      greedy   beam 4"

@@ -14,7 +14,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from transformer_cli.config.compose import config_dir, load_config, to_plain
+from transformer_cli.config.compose import load_config, to_plain
+from transformer_cli.config.yaml_files import config_dir
 from transformer_cli.models.file import MODEL_FILE, read_model
 
 HEAD = """\

@@ -1,10 +1,14 @@
-"""The same lines translated in other company: alone, in batches of any size, in any order, sorted or not."""
+"""The same lines in batches of other composition: alone, in batches of any size, in any order, sorted or not."""
 
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from transformer_cli.decoding.translator import Piece, Translated, Translator
+from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.decoding.plan import Segment
+from transformer_cli.decoding.results import Translated
+from transformer_cli.decoding.torch_engine import TorchEngine
+from transformer_cli.decoding.translator import Translator
 
 Hypotheses = list[tuple[str, float]]  # text and score of each
 
@@ -15,7 +19,7 @@ class Arrangement:
 
     batch_tokens: int = 4096  # 1: every line alone
     order: int | None = None  # seed of a shuffle; unset: as the lines are given
-    sort: bool = True  # False: neighbours of any length, as they come
+    sort: bool = True  # False: batches of any lengths, in the given order
     at_a_time: int | None = None  # lines in one call; unset: all
     guest: str | None = None  # a line among the others
 
@@ -23,17 +27,17 @@ class Arrangement:
 ALONE = Arrangement(batch_tokens=1)
 
 
-class Unsorted(Translator):
+class Unsorted(TorchEngine):
     """Batches lines as they come, so that long and short ones meet."""
 
-    def _batches(self, pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
-        batch: list[Piece] = []
-        for piece in pieces:
-            longest = max(len(other.ids) + 1 for other in [*batch, piece])
-            if batch and (len(batch) + 1) * longest > self.config.batch_tokens:
+    def _batches(self, segments: Sequence[Segment], config: DecodeConfig) -> Iterator[list[Segment]]:
+        batch: list[Segment] = []
+        for segment in segments:
+            longest = max(len(other.ids) + 1 for other in [*batch, segment])
+            if batch and (len(batch) + 1) * longest > config.batch_tokens:
                 yield batch
                 batch = []
-            batch.append(piece)
+            batch.append(segment)
         if batch:
             yield batch
 
@@ -45,13 +49,13 @@ def translate_in(arrangement: Arrangement, translator: Translator, lines: Sequen
         places.insert(len(places) // 2, None)
     if arrangement.order is not None:
         random.Random(arrangement.order).shuffle(places)
-    arranged = (Translator if arrangement.sort else Unsorted)(
-        translator.model,
-        translator.tokenizers,
-        replace(translator.config, batch_tokens=arrangement.batch_tokens),
-        device=translator.device,
-        seed=translator.seed,
+    engine = translator.engine
+    assert isinstance(engine, TorchEngine)
+    rearranged = (TorchEngine if arrangement.sort else Unsorted)(
+        engine.model, engine.tokenizers, device=engine.device, batch_invariant=engine.batch_invariant
     )
+    config = replace(translator.config, batch_tokens=arrangement.batch_tokens)
+    arranged = Translator(rearranged, config, seed=translator.seed)
     text = [arrangement.guest or "" if place is None else lines[place] for place in places]
     size = arrangement.at_a_time or len(text)
     results: list[Translated] = []

@@ -40,7 +40,7 @@ from transformer_cli.config.bench import BenchConfig
 from transformer_cli.config.compose import from_plain, load_config
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.data.tokenizer import Tokenizers
-from transformer_cli.decoding.translator import Translator
+from transformer_cli.decoding.torch_engine import torch_translator
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.models.file import ModelFile, read_model, write_model
 
@@ -158,7 +158,9 @@ def test_forced_translations_are_as_long_as_their_sources(name: str, beam_size: 
 def test_the_likelihood_is_what_a_search_says_of_its_translation() -> None:
     one, rows = ours(), toy_rows()
     config = searching(DecodeConfig(max_extra_length=EXTRA), 4)
-    results = Translator(one.model, one.numbers, config, device=CPU).translate([" ".join(map(str, r)) for r in rows])
+    results = torch_translator(one.model, one.numbers, config, device=CPU).translate(
+        [" ".join(map(str, r)) for r in rows]
+    )
     ended = [(row, result) for row, result in zip(rows, results, strict=True) if not result.hit_limit]
     assert len(ended) > 3
     translations = [[int(word) for word in result.text.split()] for _, result in ended]
@@ -280,7 +282,7 @@ def test_random_weights_are_measured_beside_rivals(here: None, capsys: pytest.Ca
     names = {f"{search}: {name}" for search in ("greedy", "beam 4") for name in (OURS, *RIVALS)}
     assert names <= told["figures"].keys()
     assert {told["figures"][name]["tokens"] for name in names} == {6 * FORCED}
-    for ratio in ("tfm to Hugging Face", "tfm to CTranslate2", "tfm int8 to CTranslate2 int8", "tfm int8 to tfm"):
+    for ratio in ("tfm to Hugging Face", "tfm to CTranslate2", "tfm to CTranslate2 int8"):
         assert told["ratios"][f"greedy: {ratio}"]["median"] > 0
     assert told["ratios"]["beam 4, alone: tfm to CTranslate2"]["median"] > 0
     assert 0 < told["ratios"]["beam 4: matrix products alone to tfm"]["median"] < 1
@@ -297,7 +299,7 @@ def test_a_trained_model_is_measured_from_lines_to_lines(
     text = capsys.readouterr().out
     lines = text.split("\n")
     assert max(map(len, lines)) <= WIDTH
-    assert len([line for line in lines if line.startswith("|")]) == 2 + 2 * 6
+    assert len([line for line in lines if line.startswith("|")]) == 2 + 2 * 5
     assert "9 sentences, " in text
     for told in ("beam 4, lines to lines: tfm to Hugging Face ", "is the likelier one in ", "reordering "):
         assert told in " ".join(lines)
@@ -307,7 +309,7 @@ def test_without_rivals_only_ours_is_measured(here: None, capsys: pytest.Capture
     assert main(["bench", "decode", "rivals=false", *TOY]) == 0
     rows = [line for line in capsys.readouterr().out.split("\n") if line.startswith("| ")]
     assert [row.split("|")[1].strip() for row in rows[2:]] == [
-        f"{search}: {name}" for search in ("greedy", "beam 4") for name in ("tfm", "tfm, batches of 32", "tfm int8")
+        f"{search}: {name}" for search in ("greedy", "beam 4") for name in ("tfm", "tfm, batches of 32")
     ]
 
 

@@ -13,7 +13,7 @@ from tests.conftest import ROOT
 from transformer_cli import cli
 from transformer_cli.cli import COMMANDS, main
 from transformer_cli.completion import complete
-from transformer_cli.config.compose import choices_of
+from transformer_cli.config.yaml_files import choices_of
 from transformer_cli.errors import DataError, ElsewhereError, Stopped, TfmError
 
 
@@ -68,7 +68,7 @@ def test_cfg_prints_the_config_and_stops(command: str, capsys: pytest.CaptureFix
 
 
 def test_every_flag_is_a_key_of_its_command() -> None:
-    from transformer_cli.config.compose import SCHEMAS, all_keys
+    from transformer_cli.config.keys import SCHEMAS, all_keys
 
     for name, command in COMMANDS.items():
         assert {flag.key for flag in command.flags.values()} <= set(all_keys(SCHEMAS[name]))

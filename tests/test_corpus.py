@@ -17,8 +17,9 @@ import pytest
 
 from tests import toy_run
 from transformer_cli.commands.evaluate import named_test_set, own_corpus
-from transformer_cli.config.compose import config_dir, load_config, read_yaml
+from transformer_cli.config.compose import load_config
 from transformer_cli.config.data import DataConfig, Download, OnBad, Task
+from transformer_cli.config.yaml_files import config_dir, read_yaml
 from transformer_cli.data.corpus import ParallelText, Splits, hold_out, input_files, load_splits, load_text
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.logs import LOGGER

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from tests import toy_run
 from transformer_cli.cli import main
-from transformer_cli.config.compose import groups_of, load_config, to_plain
+from transformer_cli.config.compose import load_config, to_plain
 from transformer_cli.config.train import DoctorConfig
+from transformer_cli.config.yaml_files import groups_of
 from transformer_cli.data import demo, text_checks
 from transformer_cli.data.batching import micro_batches
 from transformer_cli.data.cache import EncodedCorpus

@@ -14,7 +14,7 @@ from tests.golden.make import FOLDER
 from tests.test_metrics import sacrebleu_command
 from tests.toy_run import sentences
 from transformer_cli.commands import evaluate
-from transformer_cli.config.decode import DecodeConfig, SearchKind
+from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.evaluation.metrics import METRICS, MetricSettings, MetricUnavailable, Score, Translations
 from transformer_cli.evaluation.search_signature import search_name, search_signature
 
@@ -94,8 +94,8 @@ def test_the_search_of_a_model_stands_beside_its_scores(folder: Path) -> None:
         (DecodeConfig(), "search:beam|beam_size:4|length_penalty:0.6"),
         (DecodeConfig(beam_size=8, no_repeat_ngram=3), "search:beam|beam_size:8|length_penalty:0.6|no_repeat_ngram:3"),
         (DecodeConfig(batch_tokens=100), "search:beam|beam_size:4|length_penalty:0.6"),
-        (DecodeConfig(search=SearchKind.sample, beam_size=1, top_k=5), "search:sample|top_k:5|seed:7"),
-        (DecodeConfig(search=SearchKind.mbr, beam_size=1), "search:mbr|n_samples:32|seed:7"),
+        (DecodeConfig(search="sample", beam_size=1, top_k=5), "search:sample|top_k:5|seed:7"),
+        (DecodeConfig(search="mbr", beam_size=1), "search:mbr|n_samples:32|seed:7"),
     ],
 )
 def test_the_signature_of_a_search_names_what_changes_its_translations(decode: DecodeConfig, expected: str) -> None:
@@ -330,9 +330,9 @@ def test_the_default_file_is_not_written_over_an_input(folder: Path) -> None:
     ("decode", "seed", "name"),
     [
         (DecodeConfig(), 7, "beam4"),
-        (DecodeConfig(search=SearchKind.greedy, beam_size=1), 1, "greedy"),
-        (DecodeConfig(search=SearchKind.mbr, beam_size=1), 1, "mbr32"),
-        (DecodeConfig(search=SearchKind.sample, beam_size=1, top_k=5), 2, "sample-top_k=5,seed=2"),
+        (DecodeConfig(search="greedy", beam_size=1), 1, "greedy"),
+        (DecodeConfig(search="mbr", beam_size=1), 1, "mbr32"),
+        (DecodeConfig(search="sample", beam_size=1, top_k=5), 2, "sample-top_k=5,seed=2"),
         (DecodeConfig(beam_size=6, min_length=3, exact=True), 1, "beam6-min_length=3,exact=True"),
     ],
 )

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from tests.toy_translator import SIZES, sentences, toy_tokenizer
 from transformer_cli.config.data import TokenizerConfig
-from transformer_cli.config.decode import DecodeConfig, SearchKind
+from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import Activation, ModelConfig, Norm, NormKind, Positions, Tying
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
-from transformer_cli.decoding.translator import Translator
+from transformer_cli.decoding.torch_engine import torch_translator
 from transformer_cli.errors import ConfigError
 from transformer_cli.interop import ctranslate2 as to_ctranslate2
 from transformer_cli.interop import huggingface as to_huggingface
@@ -202,8 +202,8 @@ def test_transformers_translates_raw_text_as_we_do(norm: Norm, tmp_path: Path) -
     to_huggingface.write(model, tmp_path)
     theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    config = DecodeConfig(search=SearchKind.greedy, beam_size=1, max_extra_length=4)
-    ours = Translator(model.build(CPU), model.tokenizers, config, device=CPU).translate(RAW)
+    config = DecodeConfig(search="greedy", beam_size=1, max_extra_length=4)
+    ours = torch_translator(model.build(CPU), model.tokenizers, config, device=CPU).translate(RAW)
     for line, wanted in zip(RAW, ours, strict=True):
         given = tokenizer([line], return_tensors="pt")
         with to_huggingface.quiet():

@@ -12,9 +12,13 @@ from tests.test_export import model_file
 from tests.toy_translator import GREEDY, sentences
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import Norm, Tying
-from transformer_cli.decoding.ctranslate2_engine import CTranslate2Translator
+from transformer_cli.decoding.ctranslate2_engine import CTranslate2Engine
+from transformer_cli.decoding.engine import DecodeRequest
+from transformer_cli.decoding.plan import Segment
 from transformer_cli.decoding.search.scores import length_penalty
-from transformer_cli.decoding.translator import Piece, Translator
+from transformer_cli.decoding.torch_engine import torch_translator
+from transformer_cli.decoding.training_text import training_text
+from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.interop import ctranslate2 as to_ctranslate2
 from transformer_cli.interop import verify
@@ -34,8 +38,15 @@ def both(model: ModelFile, folder: Path, **options: Any) -> tuple[Translator, Tr
     with publishing(folder / "out", facts) as directory:
         to_ctranslate2.convert(model, directory)
     exported = read_export(folder / "out", program="ctranslate2")
-    ours = Translator(model.build(CPU), model.tokenizers, config, device=CPU)
-    return ours, CTranslate2Translator(exported, config, device=CPU)
+    ours = torch_translator(model.build(CPU), model.tokenizers, config, device=CPU)
+    text = training_text([exported], max_positions=exported.max_positions)
+    engine = CTranslate2Engine(exported.directory, exported.tokenizers, text=text, device=CPU)
+    return ours, Translator(engine, config)
+
+
+def engine_of(translator: Translator) -> CTranslate2Engine:
+    assert isinstance(translator.engine, CTranslate2Engine)
+    return translator.engine
 
 
 @pytest.mark.parametrize("batch_tokens", [30, 4096])
@@ -56,14 +67,14 @@ def test_B8_a_batch_too_large_for_the_memory_is_cut_in_two(
         def result(self) -> Any:
             raise RuntimeError("CUDA failed with error out of memory")
 
-    ask = CTranslate2Translator._ask
+    submit = CTranslate2Engine._submit
 
-    def small(self: CTranslate2Translator, batch: Sequence[Piece], **options: Any) -> list[Any]:
-        return ask(self, batch, **options) if len(batch) <= n_sentences else [TooLarge()] * len(batch)
+    def small(self: CTranslate2Engine, batch: Sequence[Segment], *args: Any, **options: Any) -> list[Any]:
+        return submit(self, batch, *args, **options) if len(batch) <= n_sentences else [TooLarge()] * len(batch)
 
     _, theirs = both(model_file(norm=Norm.pre), tmp_path, **GREEDY)
     expected = [found.text for found in theirs.translate(LINES)]
-    monkeypatch.setattr(CTranslate2Translator, "_ask", small)
+    monkeypatch.setattr(CTranslate2Engine, "_submit", small)
     if n_sentences:
         assert [found.text for found in theirs.translate(LINES)] == expected
     else:
@@ -76,14 +87,19 @@ def test_the_score_of_a_hypothesis_is_what_reading_it_back_gives(tmp_path: Path,
     model = model_file(norm=Norm.pre, tie_embeddings=Tying.none, gain=1)
     model.weights["own_output.weight"][model.tokenizers.target.eos_id] += 0.16  # about every tenth token
     _, theirs = both(model, tmp_path, length_penalty=alpha, n_best=3, max_extra_length=30)
-    pieces = [Piece(n, 0, ids) for n, ids in enumerate(model.tokenizers.source.encode(sentences(8, seed=9)))]
-    found = theirs._settle(pieces, 1)
+    segments = [Segment(n, 0, ids) for n, ids in enumerate(model.tokenizers.source.encode(sentences(8, seed=9)))]
+    found = {
+        s.key: h
+        for b, hs in engine_of(theirs).search(segments, DecodeRequest(theirs.config))
+        for s, h in zip(b, hs, strict=True)
+    }
     n_checked = 0
-    for piece, hypotheses in zip(pieces, found, strict=True):
+    for segment in segments:
+        hypotheses = found[segment.key]
         ended = [h for h in hypotheses if h.finished]
         assert ended == sorted(ended, key=lambda h: -h.score)
         assert len(hypotheses) == 3
-        for told, h in zip(log_probs(model, [piece.ids] * len(ended), [h.ids for h in ended]), ended, strict=True):
+        for told, h in zip(log_probs(model, [segment.ids] * len(ended), [h.ids for h in ended]), ended, strict=True):
             assert h.log_prob == pytest.approx(sum(told), abs=1e-3)
             assert h.score == pytest.approx(sum(told) / length_penalty(len(told), alpha), abs=1e-3)
             n_checked += 1
@@ -106,7 +122,7 @@ def test_padding_bos_and_the_unknown_token_are_never_said(tmp_path: Path) -> Non
     weights["own_output.weight"] = output
     (tmp_path / "tempting").mkdir()
     ours, theirs = both(replace(model, weights=weights), tmp_path / "tempting", **GREEDY)
-    (spoken,) = theirs.engine.translate_batch([target.pieces([likeliest])], beam_size=1)  # type: ignore[attr-defined]
+    (spoken,) = engine_of(theirs).library.translate_batch([target.pieces([likeliest])], beam_size=1)
     assert {"<pad>", "<s>", "<unk>"} & set(spoken.hypotheses[0]), "nothing tempted it"
     for wanted, found in zip(ours.translate(LINES), theirs.translate(LINES), strict=True):
         assert found.text == wanted.text
@@ -134,13 +150,13 @@ def test_a_line_keeps_its_own_limit_in_a_batch(tmp_path: Path) -> None:
 def test_a_device_that_fails_is_told_without_blaming_the_model(tmp_path: Path) -> None:
     _, theirs = both(model_file(norm=Norm.pre), tmp_path)
 
-    class Engine:
+    class Library:
         def translate_batch(self, *_: Any, **__: Any) -> list[Any]:
             return [self]
 
         def result(self) -> None:
             raise RuntimeError("CUDA failed with error unspecified launch failure")
 
-    theirs.engine = Engine()  # type: ignore[attr-defined]
+    engine_of(theirs).library = Library()
     with pytest.raises(EnvironmentFault, match=r"out: CTranslate2 failed .*launch failure.* Add --device cpu"):
         theirs.translate(["the cat ."])

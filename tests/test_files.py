@@ -12,7 +12,14 @@ import pytest
 
 from transformer_cli import files
 from transformer_cli.errors import TakenError
-from transformer_cli.files import beside, move_to_free, point, remove_leftovers, write_whole, writing_whole
+from transformer_cli.files import (
+    atomic_symlink,
+    move_to_free,
+    remove_leftovers,
+    temporary_path,
+    write_whole,
+    writing_whole,
+)
 
 
 def names(folder: Path) -> list[str]:
@@ -149,7 +156,7 @@ def test_a_name_of_as_many_bytes_as_a_file_system_allows_is_written_and_kept(tmp
         write_whole(long, b"kept", replace=False)
     (kept,) = (path for path in tmp_path.iterdir() if path != long)
     assert (kept.name.startswith("ééé"), kept.name.endswith(".kept-1.fr")) == (True, True)
-    point(tmp_path / "latest", "r" * 250)
+    atomic_symlink(tmp_path / "latest", "r" * 250)
     assert os.readlink(tmp_path / "latest") == "r" * 250
 
 
@@ -165,12 +172,12 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_n
             os.read(go, 1)
         os._exit(0)
     os.read(ours, 1)
-    for left in (beside(file), beside(other)):
+    for left in (temporary_path(file), temporary_path(other)):
         left.write_bytes(b"of a killed one")
-    beside(file).symlink_to("nowhere")
+    temporary_path(file).symlink_to("nowhere")
     remove_leftovers(file)
     living, left = sorted(tmp_path.iterdir(), key=lambda path: path.read_bytes() == b"of a killed one")
-    assert left.name.startswith(beside(other).name[:17])
+    assert left.name.startswith(temporary_path(other).name[:17])
     os.write(ends, b"!")
     os.waitpid(child, 0)
     assert not living.exists()

@@ -17,15 +17,15 @@ from tests.toy_run import packed as packed_file
 from tests.toy_text import content, language_model, tokenizer, without_bytes
 from transformer_cli.commands.generate import PromptFilter
 from transformer_cli.config.commands import GenerateConfig
-from transformer_cli.config.decode import DecodeConfig, SearchKind
+from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import Positions
 from transformer_cli.decoding.generator import Generated, Generator, Streamed, read_prompt
 from transformer_cli.models.file import read_model
 from transformer_cli.models.language_model import LanguageModel
 
 CPU = torch.device("cpu")
-GREEDY: dict[str, Any] = {"search": SearchKind.greedy, "beam_size": 1}
-SAMPLE: dict[str, Any] = {"search": SearchKind.sample, "beam_size": 1}
+GREEDY: dict[str, Any] = {"search": "greedy", "beam_size": 1}
+SAMPLE: dict[str, Any] = {"search": "sample", "beam_size": 1}
 PROMPTS = ["the cat", "a pretty woman sat down in", "it", "the cat drank milk and"]
 
 
@@ -65,7 +65,7 @@ def test_sampling_what_is_likeliest_alone_is_greedy_search(prompt: str, options:
 
 def test_a_beam_scores_a_text_as_the_model_does_that_reads_it() -> None:
     options = {"length_penalty": 0.0, "max_length": 3}
-    best = going_on("the cat", search=SearchKind.beam, beam_size=64, n_best=3, **options)
+    best = going_on("the cat", search="beam", beam_size=64, n_best=3, **options)
     assert len(best) == 3
     model, (ids,) = language_model(), tokenizer().encode(["the cat"])
     for one in best:

@@ -26,26 +26,28 @@ from tests.toy_translator import (
     SAMPLE,
     VARIANTS,
     WORDS,
+    engine_of,
     random_model,
+    replace_search,
     sentences,
     texts,
     toy_tokenizer,
     translator_of,
 )
 from transformer_cli.config.data import DataConfig, TokenizerConfig
-from transformer_cli.config.decode import DecodeConfig, SearchKind
+from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import ModelConfig
 from transformer_cli.config.train import ScheduleConfig, TrainConfig, TrainSettings
 from transformer_cli.data.lines import split_lines
 from transformer_cli.data.prepare import prepare
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.decoding import search
-from transformer_cli.decoding.search import Hypothesis, Task
+from transformer_cli.decoding.search import Hypothesis, SearchRequest
 from transformer_cli.decoding.search import constraints as terms
 from transformer_cli.decoding.search import loop as stepping
 from transformer_cli.decoding.search import top_k as largest
 from transformer_cli.decoding.search.beam import Beam, Candidates
-from transformer_cli.decoding.search.loop import Move, SearchState
+from transformer_cli.decoding.search.loop import SearchState, StepResult
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError
 from transformer_cli.inference import batch_invariance as exact
@@ -87,7 +89,7 @@ FEW = [
 
 def logic_differences(translator: Translator, lines: Sequence[str]) -> Iterator[str]:
     """What any arrangement says differently than each line does alone, float64's rounding aside."""
-    if translator.config.search is SearchKind.sample:  # which also depends on a line's number
+    if translator.config.search == "sample":  # which also depends on a line's number
         others = [Arrangement(), Arrangement(batch_tokens=600, sort=False), Arrangement(at_a_time=5)]
     else:
         others = FEW[1:]
@@ -125,8 +127,8 @@ def drop_the_mask(monkeypatch: pytest.MonkeyPatch) -> None:
 def share_the_longest_length(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every sentence may become as long as the longest of its batch."""
 
-    def shared(task: Task[Any]) -> list[list[Hypothesis]]:
-        return real(replace(task, max_lengths_B=task.max_lengths_B.max().expand(len(task.max_lengths_B))))
+    def shared(request: SearchRequest[Any]) -> list[list[Hypothesis]]:
+        return real(replace(request, max_lengths_B=request.max_lengths_B.max().expand(len(request.max_lengths_B))))
 
     real = search.greedy_search
     monkeypatch.setitem(search.SEARCHES._entries, "greedy", shared)
@@ -135,7 +137,7 @@ def share_the_longest_length(monkeypatch: pytest.MonkeyPatch) -> None:
 def stop_with_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sentence that is done ends its whole batch."""
 
-    def settle(*args: Any, **kwargs: Any) -> tuple[Move, list[bool]]:
+    def settle(*args: Any, **kwargs: Any) -> tuple[StepResult, list[bool]]:
         move, done = real(*args, **kwargs)
         return move, [any(done)] * len(done)
 
@@ -146,8 +148,8 @@ def stop_with_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
 def number_samples_by_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sample's draws belong to its place in the batch."""
 
-    def by_place(task: Task[Any]) -> list[list[Hypothesis]]:
-        return real(replace(task, seeds=[(1, place) for place in range(len(task.seeds))]))
+    def by_place(request: SearchRequest[Any]) -> list[list[Hypothesis]]:
+        return real(replace(request, seeds=[(1, place) for place in range(len(request.seeds))]))
 
     real = search.sample
     monkeypatch.setitem(search.SEARCHES._entries, "sample", by_place)
@@ -187,7 +189,7 @@ def test_D9_a_leak_is_noticed(
 
 def let_rounding_decide(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (largest, stepping, terms):
-        monkeypatch.setattr(module, "CLOSE", 0.0)
+        monkeypatch.setattr(module, "NEAR_TIE", 0.0)
 
 
 def coarse_model(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> Transformer:
@@ -210,12 +212,12 @@ def test_D10_a_rule_for_ties_that_asks_the_neighbours_is_noticed(monkeypatch: py
     """In company, of equal tokens the higher id goes first."""
 
     def turned(
-        beam: Beam, state: SearchState, log_p_RV: Tensor, wanted_RV: None, *, exact: bool
+        beam: Beam, state: SearchState, log_p_RV: Tensor, ranking_RV: None, *, exact: bool
     ) -> tuple[Candidates, Tensor | None, Tensor]:
-        if len(state.place_B) == 1:
-            return real(beam, state, log_p_RV, wanted_RV, exact=exact)
-        found, is_unsure, is_close_B = real(beam, state, log_p_RV.flip(1), wanted_RV, exact=exact)
-        return replace(found, ids_BM=log_p_RV.size(1) - 1 - found.ids_BM), is_unsure, is_close_B
+        if len(state.sentence_index_B) == 1:
+            return real(beam, state, log_p_RV, ranking_RV, exact=exact)
+        found, is_unsure, is_near_tie_B = real(beam, state, log_p_RV.flip(1), ranking_RV, exact=exact)
+        return replace(found, ids_BM=log_p_RV.size(1) - 1 - found.ids_BM), is_unsure, is_near_tie_B
 
     real = Beam._candidates
     monkeypatch.setattr(Beam, "_candidates", turned)
@@ -242,7 +244,7 @@ def rough_model(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, *, error:
 @pytest.mark.parametrize("options", [GREEDY, BEAM, {"n_best": 1}], ids=["greedy", "n-best", "beam"])
 def test_D8_close_calls_are_made_alone(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer, lines = toy_tokenizer(), sentences(60, seed=9)
-    model = rough_model(tokenizer, monkeypatch, error=search.CLOSE / 1000)
+    model = rough_model(tokenizer, monkeypatch, error=search.NEAR_TIE / 1000)
     translator = translator_of(tokenizer, model=model, **options, **ROOM)
 
     def turned() -> list[Difference]:
@@ -472,7 +474,7 @@ def test_D9_exact_scores_are_equal_to_the_last_bit(variant: str, options: dict[s
     translator = translator_of(tokenizer, model=model, exact=True, **options, **ROOM)
     expected = [translator.translate([line], first_line=n)[0].hypotheses for n, line in enumerate(lines, start=1)]
     for arrangement in EXACT:
-        if arrangement.order is None or translator.config.search is not SearchKind.sample:
+        if arrangement.order is None or translator.config.search != "sample":
             assert bits(translate_in(arrangement, translator, lines)) == bits(expected), arrangement
     torch.set_num_threads(2)
     try:
@@ -507,13 +509,13 @@ def test_a_search_that_shrinks_its_batch_is_noticed_by_its_shapes(monkeypatch: p
     tokenizer = toy_tokenizer()
     translator = translator_of(tokenizer, exact=True)
     seen: set[tuple[int, int]] = set()
-    step = translator.model.step
+    step = engine_of(translator).model.step
 
     def spy(ids_R: Tensor, cache: DecoderCache) -> Tensor:
         seen.add((len(ids_R), len(cache.keys_GHME[0])))
         return step(ids_R, cache)
 
-    monkeypatch.setattr(translator.model, "step", spy)
+    monkeypatch.setattr(engine_of(translator).model, "step", spy)
     translator.translate(sentences(30, seed=5, longest=8))  # all in the first bucket: 16 tokens with EOS
     assert seen == {(exact.places(16) * 4, exact.places(16))}  # rows, and families that share their keys
 
@@ -566,20 +568,19 @@ def forced_score(model: Transformer, tokenizer: Tokenizer, line: str, hypothesis
 def score_gaps(translator: Translator, lines: Sequence[str]) -> list[float]:
     """Between the score of each hypothesis of each line, found in company, and its score by forced decoding."""
     found: dict[int, list[Hypothesis]] = {}
-    real = translator.search
 
-    def spy(task: Task[Any]) -> list[list[Hypothesis]]:
-        results = real(task)
-        found.update({seed[1] - 1: hypotheses for seed, hypotheses in zip(task.seeds, results, strict=True)})
+    def spy(request: SearchRequest[Any]) -> list[list[Hypothesis]]:
+        results = real(request)
+        found.update({seed[1] - 1: hypotheses for seed, hypotheses in zip(request.seeds, results, strict=True)})
         return results
 
-    translator.search = spy
+    real = replace_search(translator, spy)
     told = translator.translate(lines)
-    target = translator.tokenizers.target
+    target, model = translator.tokenizers.target, engine_of(translator).model
     for i, hypotheses in found.items():
         assert told[i].hypotheses == [(target.decode(h.ids), h.score) for h in hypotheses]
     return [
-        abs(hypothesis.score - forced_score(translator.model, translator.tokenizers.source, lines[i], hypothesis))
+        abs(hypothesis.score - forced_score(model, translator.tokenizers.source, lines[i], hypothesis))
         for i, hypotheses in found.items()
         for hypothesis in hypotheses
     ]
@@ -607,7 +608,7 @@ def test_scores_of_real_lines_are_those_of_forced_decoding(
 ) -> None:
     gaps = score_gaps(trained(**options), real_lines(shared_data, 500))
     figures(
-        f"forced decoding, {options.get('search', SearchKind.beam).name}",
+        f"forced decoding, {options.get('search', 'beam')}",
         f"{len(gaps):,} scores, gap at most {max(gaps):.1e}",
     )
     assert max(gaps) < 1e-5

@@ -10,17 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sacrebleu.metrics.chrf import CHRF
 
-from tests.toy_translator import random_model, sentences, texts, toy_tokenizer, translator_of
+from tests.toy_translator import random_model, replace_search, sentences, texts, toy_tokenizer, translator_of
 from transformer_cli.config.compose import load_config
-from transformer_cli.config.decode import DecodeConfig, SearchKind
-from transformer_cli.decoding.search import Hypothesis, Task
+from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.decoding.results import TranslateOptions
+from transformer_cli.decoding.search import Hypothesis, SearchRequest
 from transformer_cli.decoding.search.mbr import chrf_of_all, mean_chrf
-from transformer_cli.decoding.translator import Wishes
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.ensemble import Ensemble
 
 IDS = toy_tokenizer()
-MBR: dict[str, Any] = {"search": SearchKind.mbr, "beam_size": 1, "n_samples": 8}
+MBR: dict[str, Any] = {"search": "mbr", "beam_size": 1, "n_samples": 8}
 TEXT = st.text(alphabet="ab é\u3000ß.🙂", max_size=12) | st.sampled_from(["", " ", "a", "the cat", "the cat sat ."])
 
 
@@ -67,9 +67,7 @@ def test_the_order_of_the_samples_moves_no_value() -> None:
 
 def test_the_choice_is_the_best_of_what_sampling_draws() -> None:
     model, lines = random_model(IDS, dtype=torch.float64), [*sentences(15, seed=4), ""]
-    samples = translator_of(IDS, model=model, search=SearchKind.sample, beam_size=1, n_best=8, top_p=0.9).translate(
-        lines
-    )
+    samples = translator_of(IDS, model=model, search="sample", beam_size=1, n_best=8, top_p=0.9).translate(lines)
     chosen = translator_of(IDS, model=model, n_best=8, top_p=0.9, **MBR).translate(lines)
     for drawn, found in zip(samples[:-1], chosen[:-1], strict=True):
         drawn_texts = [text for text, _ in drawn.hypotheses]
@@ -93,13 +91,13 @@ def test_D8_the_choice_depends_on_seed_and_line_and_on_no_batch() -> None:
 def test_equal_samples_are_no_reason_to_draw_again() -> None:
     model = random_model(IDS, gain=4)  # which is sure of what it says, and so says it again
     translator, lines = translator_of(IDS, model=model, top_k=2, **MBR), sentences(12, seed=7)
-    n_asked, search = [], translator.search
+    n_asked: list[int] = []
 
-    def counting(task: Task[Any]) -> list[list[Hypothesis]]:
-        n_asked.append(len(task.max_lengths_B))
-        return search(task)
+    def counting(request: SearchRequest[Any]) -> list[list[Hypothesis]]:
+        n_asked.append(len(request.max_lengths_B))
+        return search(request)
 
-    translator.search = counting
+    search = replace_search(translator, counting)
     results = translator.translate(lines)
     assert sum(n_asked) == len(lines)
     drawn = translator_of(IDS, model=model, top_k=2, n_best=8, **MBR).translate(lines)
@@ -154,10 +152,10 @@ def test_E4_settings_that_do_not_go_together_are_refused(options: dict[str, int]
 
 def test_a_second_try_with_a_beam_is_refused_because_its_scores_are_others() -> None:
     with pytest.raises(ConfigError, match=r"^on_issue=retry: .* Choose decode.search=beam, or leave out --on-issue$"):
-        translator_of(IDS, wishes=Wishes(retry=True), **MBR)
+        translator_of(IDS, options=TranslateOptions(retry=True), **MBR)
 
 
 def test_it_is_a_choice_of_decode() -> None:
     config = load_config("translate", ["decode=mbr"]).decode
-    assert (config.search, config.n_samples) == (SearchKind.mbr, 32)
+    assert (config.search, config.n_samples) == ("mbr", 32)
     assert load_config("evaluate", ["decode=mbr", "decode.n_samples=64"]).decode.n_samples == 64

@@ -10,7 +10,7 @@ import pytest
 
 from tests.test_training import score_as
 from tests.toy_run import CPU, config, metrics, prepared, run, sentences, tokenizer, tokenizers, tree
-from transformer_cli.config.decode import DecodeConfig, SearchKind
+from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.train import Metric, TrainConfig
 from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.prepare import Prepared
@@ -165,7 +165,7 @@ def ranked_by(settings: TrainConfig) -> dict[str, Any]:
     ("key", "changed"),
     [
         ("train.eval_lines", config(eval_lines=3)),
-        ("decode", replace(config(), decode=DecodeConfig(search=SearchKind.beam, beam_size=2))),
+        ("decode", replace(config(), decode=DecodeConfig(search="beam", beam_size=2))),
         ("data.max_length", replace(config(), data=replace(config().data, max_length=19))),
         (None, replace(config(), decode=replace(config().decode, batch_tokens=7))),  # how, not what
         (None, config(eval_lines=50)),  # the dev set has 6

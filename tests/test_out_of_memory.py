@@ -16,9 +16,9 @@ from tests.test_generate import going_on
 from tests.toy_run import CPU, MODEL, config, metrics, prepared, run, tokenizers
 from tests.toy_translator import GREEDY, SAMPLE, random_model, sentences, texts, toy_tokenizer, translator_of
 from transformer_cli import cli
-from transformer_cli.config.decode import Quantize, SearchKind
 from transformer_cli.data.batching import Batch, BatchPlan, micro_batches
 from transformer_cli.data.tokenizer import Tokenizers
+from transformer_cli.decoding.torch_engine import TorchEngine
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.inference.encode import ask_each
 from transformer_cli.inference.force_decode import read_back
@@ -167,8 +167,7 @@ SEARCHES: dict[str, dict[str, Any]] = {
     "beam": {"n_best": 4},
     "greedy": GREEDY,
     "sample": SAMPLE,
-    "mbr": {"search": SearchKind.mbr, "beam_size": 1, "n_samples": 3},
-    "int8": {"quantize": Quantize.int8},
+    "mbr": {"search": "mbr", "beam_size": 1, "n_samples": 3},
 }
 
 
@@ -205,9 +204,11 @@ def test_B8_a_process_without_memory_translates_fewer_at_a_time(
     monkeypatch: pytest.MonkeyPatch, lines: list[str], n_rows: int
 ) -> None:
     expected = texts(translator_of(toy_tokenizer(), **GREEDY).translate(lines))
-    translator = translator_of(toy_tokenizer(), **GREEDY, batch_tokens=60, whole_machine=True)
-    assert translator.streams is not None
-    translator.streams.n_streams = 2
+    translator = translator_of(toy_tokenizer(), **GREEDY, batch_tokens=60, parallel=True)
+    engine = translator.engine
+    assert isinstance(engine, TorchEngine)
+    assert engine.pool is not None
+    engine.pool.n_workers = 2
     shrink_search(monkeypatch, n_rows, MemoryError())
     try:
         if n_rows:
@@ -216,8 +217,8 @@ def test_B8_a_process_without_memory_translates_fewer_at_a_time(
             with pytest.raises(EnvironmentFault, match="single sentence"):
                 translator.translate(lines)
     finally:
-        if translator.streams.pool is not None:
-            translator.streams.pool.shutdown()
+        if engine.pool.executor is not None:
+            engine.pool.executor.shutdown()
 
 
 def test_an_error_of_a_search_that_is_not_about_memory_is_not_tried_again(

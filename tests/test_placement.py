@@ -5,14 +5,13 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from tests.toy_translator import toy_tokenizer, translator_of
+from tests.toy_translator import engine_of, replace_search, toy_tokenizer, translator_of
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
-from transformer_cli.decoding import translator
 from transformer_cli.decoding.placement import Placement, Translation
-from transformer_cli.decoding.search import Hypothesis, Task
+from transformer_cli.decoding.results import Translated, TranslateOptions
+from transformer_cli.decoding.search import Hypothesis, SearchRequest
 from transformer_cli.decoding.terminology import Term, Terminology, occurrences
-from transformer_cli.decoding.translator import Translated, Wishes
-from transformer_cli.inference.force_decode import ReadBack
+from transformer_cli.inference.force_decode import ForcedScores
 from transformer_cli.models.transformer import DecoderCache
 
 SOURCE = "the cat drank milk"
@@ -57,7 +56,7 @@ def translation(text: str, links: Sequence[int], tokenizer: Tokenizer) -> Transl
         ("the cat woman drank milk", [0, 1, 1, 2, 3], True),
         ("the woman drank milk woman", [0, 1, 2, 3, 1], True),  # said twice
         ("the woman drank cat", [0, 1, 2, 3], False),  # this cat is the milk's translation
-        ("the cat drank milk", [0, 1, 2, 3], False),  # is not there at all, which is told as unmet
+        ("the cat drank milk", [0, 1, 2, 3], False),  # is not there at all, which is told as unsatisfied
     ],
 )
 def test_attention_tells_whether_a_term_is_in_its_place(
@@ -94,17 +93,19 @@ def translated(
     plain = ("the cat drank milk", [0, 1, 2, 3], -1.0)
     looks = {text: attention(text, links, tokenizer) for text, links, _ in (plain, *found)}
 
-    def search(task: Task[DecoderCache]) -> list[list[Hypothesis]]:
-        chosen = found if task.demands else [plain]
+    def search(request: SearchRequest[DecoderCache]) -> list[list[Hypothesis]]:
+        chosen = found if request.constraints else [plain]
         hypotheses = [Hypothesis(numbers(text, tokenizer)[0], p, p, finished=True) for text, _, p in chosen]
-        return [hypotheses[: task.config.n_best]]
+        return [hypotheses[: request.config.n_best]]
 
-    def read(model: object, pairs: Sequence[tuple[list[int], list[int]]], *_: object, **__: object) -> list[ReadBack]:
-        return [ReadBack([], looks[tokenizer.decode(target)]) for _, target in pairs]
+    def score(pairs: Sequence[tuple[list[int], list[int]]], **_: object) -> list[ForcedScores]:
+        return [ForcedScores([], looks[tokenizer.decode(target)]) for _, target in pairs]
 
-    given = translator_of(tokenizer, wishes=Wishes(terminology=Terminology([WOMAN], name="terms")), **options)
-    monkeypatch.setattr(given, "search", search)
-    monkeypatch.setattr(translator, "read_back", read)
+    given = translator_of(
+        tokenizer, options=TranslateOptions(terminology=Terminology([WOMAN], name="terms")), **options
+    )
+    replace_search(given, search)
+    monkeypatch.setattr(engine_of(given), "score", score)
     (result,) = given.translate([SOURCE])
     return result
 
@@ -117,7 +118,7 @@ def test_of_what_is_found_a_translation_with_its_term_in_place_is_taken(
     tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result = translated([APPENDED, PLACED], tokenizer, monkeypatch)
-    assert (result.text, result.misplaced, result.unmet) == (PLACED[0], (), ())
+    assert (result.text, result.misplaced, result.unsatisfied) == (PLACED[0], (), ())
     both = translated([APPENDED, PLACED], tokenizer, monkeypatch, n_best=2)
     assert [candidate.text for candidate in both.candidates] == [PLACED[0], APPENDED[0]]
 
@@ -126,7 +127,7 @@ def test_a_term_that_is_nowhere_in_place_is_flagged(
     tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     result = translated([APPENDED], tokenizer, monkeypatch)
-    assert (result.text, result.misplaced, result.unmet) == (APPENDED[0], (WOMAN,), ())
+    assert (result.text, result.misplaced, result.unsatisfied) == (APPENDED[0], (WOMAN,), ())
     assert caplog.messages == ["line 1: a term is not where its source phrase is translated, or stands beside it"]
 
 
@@ -138,7 +139,7 @@ def test_a_misplaced_term_that_makes_a_translation_too_unlikely_is_left_out(
     costly = (*APPENDED[:2], -1.0 * n_tokens)
     result = translated([costly], tokenizer, monkeypatch, max_misplaced_cost=limit)
     if limit is None:
-        assert (result.text, result.unmet, result.misplaced) == (APPENDED[0], (), (WOMAN,))
+        assert (result.text, result.unsatisfied, result.misplaced) == (APPENDED[0], (), (WOMAN,))
     else:
-        assert (result.text, result.unmet, result.misplaced) == ("the cat drank milk", (WOMAN,), ())
+        assert (result.text, result.unsatisfied, result.misplaced) == ("the cat drank milk", (WOMAN,), ())
     assert translated([PLACED], tokenizer, monkeypatch, max_misplaced_cost=limit).text == PLACED[0]

@@ -8,7 +8,9 @@ import pytest
 
 from tests.conftest import ROOT
 from transformer_cli.cli import COMMANDS, _parser
-from transformer_cli.config.compose import check_overrides, choices_of, load_config
+from transformer_cli.config.compose import load_config
+from transformer_cli.config.overrides import check_overrides
+from transformer_cli.config.yaml_files import choices_of
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "benchmarks").glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]

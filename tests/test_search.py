@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from transformer_cli.config.decode import DecodeConfig, SearchKind
-from transformer_cli.decoding.search import CLOSE, SEARCHES, ControlIds, Hypothesis, Task, rows_per_sentence
+from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.decoding.search import NEAR_TIE, SEARCHES, ControlIds, Hypothesis, SearchRequest, rows_per_sentence
 from transformer_cli.decoding.search import greedy as following
 from transformer_cli.decoding.search import top_k as largest
 from transformer_cli.decoding.search.loop import leave
@@ -76,17 +76,17 @@ def run(
 ) -> tuple[list[list[Hypothesis]], TableCache]:
     cache = tables.start(rows_per_sentence(config))
     seeds = [(1, b) for b in range(len(max_lengths))] if seeds is None else seeds
-    task = Task(tables.step, cache, CONTROL, torch.tensor(max_lengths), config, seeds)
-    return SEARCHES[config.search.name](task), cache
+    request = SearchRequest(tables.step, cache, CONTROL, torch.tensor(max_lengths), config, seeds)
+    return SEARCHES[config.search.name](request), cache
 
 
 @pytest.mark.parametrize(
     "config",
     [
-        DecodeConfig(search=SearchKind.greedy, beam_size=1),
+        DecodeConfig(search="greedy", beam_size=1),
         DecodeConfig(beam_size=3, n_best=3),
         DecodeConfig(beam_size=4, n_best=2, diversity_groups=2),
-        DecodeConfig(search=SearchKind.sample, beam_size=1, n_best=5),
+        DecodeConfig(search="sample", beam_size=1, n_best=5),
         DecodeConfig(beam_size=2, no_repeat_ngram=1, min_length=2),
     ],
     ids=["greedy", "beam", "groups", "samples", "no repeats"],
@@ -95,9 +95,9 @@ def test_the_unknown_token_is_never_chosen_and_keeps_its_probability(config: Dec
     tables, unk = random_tables(20, seed=31), WORDS[0]
     tables.logits_BMV[..., unk] += 5  # what every search would say
     cache, control = tables.start(rows_per_sentence(config)), replace(CONTROL, unk=unk)
-    task = Task(tables.step, cache, control, torch.tensor([4] * 20), config, [(1, b) for b in range(20)])
+    request = SearchRequest(tables.step, cache, control, torch.tensor([4] * 20), config, [(1, b) for b in range(20)])
     log_p_BMV = tables.logits_BMV.log_softmax(dim=-1)
-    for b, hypotheses in enumerate(SEARCHES[config.search.name](task)):
+    for b, hypotheses in enumerate(SEARCHES[config.search.name](request)):
         assert hypotheses
         for hypothesis in hypotheses:
             assert unk not in hypothesis.ids
@@ -109,11 +109,11 @@ def test_the_unknown_token_is_never_chosen_and_keeps_its_probability(config: Dec
 
 
 def greedy() -> DecodeConfig:
-    return DecodeConfig(search=SearchKind.greedy, beam_size=1)
+    return DecodeConfig(search="greedy", beam_size=1)
 
 
 def sampling(n_best: int, **options: float) -> DecodeConfig:
-    return DecodeConfig(search=SearchKind.sample, beam_size=1, n_best=n_best, **options)
+    return DecodeConfig(search="sample", beam_size=1, n_best=n_best, **options)
 
 
 def every_sentence(tables: Tables, max_lengths: list[int], *, alpha: float, n_best: int) -> list[list[Hypothesis]]:
@@ -446,11 +446,11 @@ def test_a_sample_does_not_depend_on_how_many_are_drawn() -> None:
 
 def test_equal_samples_are_no_close_call() -> None:
     tables = Tables(torch.zeros(40, PREFIXES, VOCABULARY, dtype=torch.float64))
-    tables.logits_BMV[:, 0, 0] += 0.5 * CLOSE
+    tables.logits_BMV[:, 0, 0] += 0.5 * NEAR_TIE
     tables.logits_BMV[:, 1:, CONTROL.eos] += 30  # after a word
     found, _ = run(tables, sampling(2, length_penalty=0.0), [3] * 40)
     are_equal = [one.ids == other.ids for one, other in found]
-    assert [one.is_close for one, _ in found] == [not equal for equal in are_equal]
+    assert [one.is_near_tie for one, _ in found] == [not equal for equal in are_equal]
     assert any(are_equal)
     assert not all(are_equal)
 

@@ -16,11 +16,18 @@ from torch import Tensor
 
 from tests.test_search import CONTROL, PREFIXES, VOCABULARY, WORDS, TableCache, Tables, greedy, random_tables, sampling
 from transformer_cli.config.decode import DecodeConfig, LengthNormalization
-from transformer_cli.decoding.search import SEARCHES, Demands, Hypothesis, Task, longest_translation, rows_per_sentence
-from transformer_cli.decoding.search.constraints import automaton, unmet
-from transformer_cli.decoding.search.top_k import CHUNK, CLOSE, FEW, largest
+from transformer_cli.decoding.search import (
+    SEARCHES,
+    Constraints,
+    Hypothesis,
+    SearchRequest,
+    longest_translation,
+    rows_per_sentence,
+)
+from transformer_cli.decoding.search.constraints import automaton, unsatisfied
+from transformer_cli.decoding.search.top_k import CHUNK, FEW, NEAR_TIE, largest
 
-NO_DEMANDS = Demands()
+NO_DEMANDS = Constraints()
 LONGEST = 4  # tokens; an end after at most three words, of which there are four: 85 finished sentences
 EVERY = 320  # a beam that loses no end: of at most 4^3 beginnings, with five continuations each
 
@@ -51,22 +58,22 @@ def run(
     config: DecodeConfig,
     max_lengths: list[int],
     *,
-    demands: list[Demands] | None = None,
+    constraints: list[Constraints] | None = None,
     source_lengths: list[int] | None = None,
     numbers: list[int] | None = None,
 ) -> list[list[Hypothesis]]:
     numbers = list(range(len(max_lengths))) if numbers is None else numbers
-    task: Task[Any] = Task(
+    request: SearchRequest[Any] = SearchRequest(
         tables.step,
         tables.start(rows_per_sentence(config)),
         CONTROL,
         torch.tensor(max_lengths),
         config,
         seeds=[(1, b) for b in numbers],
-        demands=demands or [],
+        constraints=constraints or [],
         source_lengths_B=None if source_lengths is None else torch.tensor(source_lengths),
     )
-    return SEARCHES[config.search.name](task)
+    return SEARCHES[config.search.name](request)
 
 
 def every_hypothesis(tables: Tables, b: int, config: DecodeConfig, max_length: int) -> Iterator[Hypothesis]:
@@ -94,7 +101,7 @@ def every_hypothesis(tables: Tables, b: int, config: DecodeConfig, max_length: i
                 yield Hypothesis(list(words), score, log_prob, finished)
 
 
-def is_allowed(hypothesis: Hypothesis, config: DecodeConfig, demanded: Demands) -> bool:
+def is_allowed(hypothesis: Hypothesis, config: DecodeConfig, demanded: Constraints) -> bool:
     ids, n, n_forced = hypothesis.ids, config.no_repeat_ngram, len(demanded.prefix)
     if tuple(ids[:n_forced]) != demanded.prefix[: len(ids)] or (hypothesis.finished and len(ids) < n_forced):
         return False
@@ -132,9 +139,9 @@ OPTIONS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def asked(what: str, n: int) -> list[Demands]:
+def asked(what: str, n: int) -> list[Constraints]:
     return [
-        Demands(
+        Constraints(
             prefix=PREFIXES_ASKED[b % len(PREFIXES_ASKED)] if "prefix" in what else (),
             terms=TERMS[b % len(TERMS)] if "terms" in what else (),
         )
@@ -147,15 +154,15 @@ def asked(what: str, n: int) -> list[Demands]:
 def test_an_option_finds_what_trying_every_sentence_finds(n_models: int, options: dict[str, Any], what: str) -> None:
     source_lengths = [2 + b % 3 for b in range(n_models)]
     tables = attending_tables(n_models, seed=n_models, source_lengths=source_lengths)
-    config, demands = DecodeConfig(beam_size=EVERY, n_best=3, **options), asked(what, n_models)
-    found = run(tables, config, [LONGEST] * n_models, demands=demands, source_lengths=source_lengths)
-    for b, demanded in enumerate(demands):
+    config, constraints = DecodeConfig(beam_size=EVERY, n_best=3, **options), asked(what, n_models)
+    found = run(tables, config, [LONGEST] * n_models, constraints=constraints, source_lengths=source_lengths)
+    for b, demanded in enumerate(constraints):
         expected = sorted(
             (h for h in every_hypothesis(tables, b, config, LONGEST) if is_allowed(h, config, demanded)),
             key=lambda h: (not h.finished, lacking(h.ids, demanded.terms) > 0 and h.finished, -h.score),
         )[:3]
         assert [(h.ids, h.finished) for h in found[b]] == [(h.ids, h.finished) for h in expected]
-        assert [len(h.unmet) for h in found[b]] == [lacking(h.ids, demanded.terms) for h in expected]
+        assert [len(h.unsatisfied) for h in found[b]] == [lacking(h.ids, demanded.terms) for h in expected]
         assert [h.log_prob for h in found[b]] == pytest.approx([h.log_prob for h in expected], abs=1e-9)
         assert [h.score for h in found[b]] == pytest.approx([h.score for h in expected], abs=1e-9)
 
@@ -179,19 +186,19 @@ EVERYTHING: dict[str, Any] = {"coverage_penalty": 0.3, "no_repeat_ngram": 2, "mi
 def test_no_demand_of_a_neighbour_matters(config: DecodeConfig, what: str) -> None:
     max_lengths, source_lengths = [3 + b % 5 for b in range(12)], [2 + b % 3 for b in range(12)]
     tables = attending_tables(12, seed=5, source_lengths=source_lengths)
-    demands = [NO_DEMANDS if b % 3 == 0 else demanded for b, demanded in enumerate(asked(what, 12))]
-    together = run(tables, config, max_lengths, demands=demands, source_lengths=source_lengths)
-    for b, demanded in enumerate(demands):
+    constraints = [NO_DEMANDS if b % 3 == 0 else demanded for b, demanded in enumerate(asked(what, 12))]
+    together = run(tables, config, max_lengths, constraints=constraints, source_lengths=source_lengths)
+    for b, demanded in enumerate(constraints):
         alone = run(
             AttendingTables(tables.logits_BMV[[b]], tables.attention_BMS[[b], :, : source_lengths[b]]),
             config,
             [max_lengths[b]],
-            demands=[demanded] if demanded != NO_DEMANDS else None,
+            constraints=[demanded] if demanded != NO_DEMANDS else None,
             source_lengths=[source_lengths[b]],
             numbers=[b],
         )[0]
-        assert [(h.ids, h.log_prob, h.finished, h.unmet) for h in alone] == [
-            (h.ids, h.log_prob, h.finished, h.unmet) for h in together[b]
+        assert [(h.ids, h.log_prob, h.finished, h.unsatisfied) for h in alone] == [
+            (h.ids, h.log_prob, h.finished, h.unsatisfied) for h in together[b]
         ]
         assert [h.score for h in alone] == pytest.approx([h.score for h in together[b]], abs=1e-9)
 
@@ -201,7 +208,7 @@ def test_D11_a_beam_of_one_is_greedy_search_with_every_option(options: dict[str,
     source_lengths = [2 + b % 3 for b in range(20)]
     tables = attending_tables(20, seed=6, source_lengths=source_lengths)
     by_greedy, by_beam = (
-        run(tables, config, [7] * 20, demands=asked("prefix", 20), source_lengths=source_lengths)
+        run(tables, config, [7] * 20, constraints=asked("prefix", 20), source_lengths=source_lengths)
         for config in (
             DecodeConfig(search=greedy().search, beam_size=1, **options),
             DecodeConfig(beam_size=1, **options),
@@ -214,16 +221,16 @@ def test_D11_a_beam_of_one_is_greedy_search_with_every_option(options: dict[str,
 
 @pytest.mark.parametrize("beam_size", [1, 2, 4])
 def test_every_term_is_met_that_has_room(beam_size: int) -> None:
-    demands = asked("terms", 40)
-    rooms = [sum(map(len, demanded.terms)) + 1 for demanded in demands]
+    constraints = asked("terms", 40)
+    rooms = [sum(map(len, demanded.terms)) + 1 for demanded in constraints]
     tables = random_tables(40, seed=beam_size)
     tables.logits_BMV[..., CONTROL.eos] += 4  # which would rather say nothing
     for room, demanded, row in zip(
-        rooms, demands, run(tables, DecodeConfig(beam_size=beam_size), rooms, demands=demands), strict=True
+        rooms, constraints, run(tables, DecodeConfig(beam_size=beam_size), rooms, constraints=constraints), strict=True
     ):
         assert row[0].finished or not demanded.terms, room  # without terms it is a beam that may be too small
         assert lacking(row[0].ids, demanded.terms) == 0
-        assert row[0].unmet == ()
+        assert row[0].unsatisfied == ()
 
 
 @pytest.mark.parametrize(
@@ -248,25 +255,25 @@ def test_what_noise_changes_has_been_marked_as_close(n_models: int, config: Deco
     logits_BMV[:, ::16] = logits_BMV[:, ::16].clamp(max=3.2)  # where two tokens are as likely
     found = []
     for _ in range(2):
-        # A token's log-probability changes by no more than the noise, and that of four by less than half of CLOSE.
-        noise_BMV = CLOSE / 10 * torch.rand(logits_BMV.shape, generator=generator, dtype=torch.float64)
+        # A token's log-probability changes by no more than the noise, and that of four by less than half of NEAR_TIE.
+        noise_BMV = NEAR_TIE / 10 * torch.rand(logits_BMV.shape, generator=generator, dtype=torch.float64)
         tables = Tables(logits_BMV + noise_BMV)
-        found.append(run(tables, config, [LONGEST] * n_models, demands=asked(what, n_models)))
+        found.append(run(tables, config, [LONGEST] * n_models, constraints=asked(what, n_models)))
     differ, close = 0, 0
     for one, other in zip(*found, strict=True):
-        close += one[0].is_close and other[0].is_close
+        close += one[0].is_near_tie and other[0].is_near_tie
         if [(h.ids, h.finished) for h in one] != [(h.ids, h.finished) for h in other]:
-            assert one[0].is_close
-            assert other[0].is_close
+            assert one[0].is_near_tie
+            assert other[0].is_near_tie
             differ += 1
     assert 0 < differ <= close < n_models, (differ, close)
 
 
 def test_a_term_without_room_is_named_and_the_rest_is_met() -> None:
-    demands = [Demands(terms=((0, 1, 4, 6), (6,), (6,)))]
-    ((best,),) = run(random_tables(1, seed=1), DecodeConfig(), [3], demands=demands)
-    assert lacking(best.ids, demands[0].terms) == len(best.unmet) > 0
-    assert 0 in best.unmet
+    constraints = [Constraints(terms=((0, 1, 4, 6), (6,), (6,)))]
+    ((best,),) = run(random_tables(1, seed=1), DecodeConfig(), [3], constraints=constraints)
+    assert lacking(best.ids, constraints[0].terms) == len(best.unsatisfied) > 0
+    assert 0 in best.unsatisfied
 
 
 @pytest.mark.parametrize(
@@ -281,7 +288,7 @@ def test_a_term_without_room_is_named_and_the_rest_is_met() -> None:
     ],
 )
 def test_what_it_is_to_meet_a_term(ids: list[int], terms: list[tuple[int, ...]], expected: tuple[int, ...]) -> None:
-    assert unmet(ids, Demands(terms=tuple(terms))) == expected
+    assert unsatisfied(ids, Constraints(terms=tuple(terms))) == expected
     # The automaton that a search goes by counts the same.
     different = list(dict.fromkeys(terms))
     known, state, times = automaton(different), 0, [0] * len(different)
@@ -298,9 +305,9 @@ def test_a_hypothesis_with_nothing_left_to_say_ends() -> None:
 
 
 def test_a_prefix_may_say_what_the_rules_forbid_and_counts_in_them_afterwards() -> None:
-    demands = [Demands(prefix=(1, 1, 1))]
+    constraints = [Constraints(prefix=(1, 1, 1))]
     config = DecodeConfig(beam_size=EVERY, n_best=20, no_repeat_ngram=1)
-    for hypothesis in run(random_tables(1, seed=4), config, [6], demands=demands)[0]:
+    for hypothesis in run(random_tables(1, seed=4), config, [6], constraints=constraints)[0]:
         assert hypothesis.ids[:3] == [1, 1, 1]
         assert sorted(set(hypothesis.ids[3:])) == sorted(hypothesis.ids[3:])
         assert 1 not in hypothesis.ids[3:]
@@ -416,8 +423,8 @@ def test_how_long_a_translation_may_be(options: dict[str, int], n_source_tokens:
 
 
 @pytest.mark.parametrize(
-    "demanded", [Demands(prefix=(0, 1, 4)), Demands(terms=((),)), Demands(terms=((CONTROL.eos,),))], ids=str
+    "demanded", [Constraints(prefix=(0, 1, 4)), Constraints(terms=((),)), Constraints(terms=((CONTROL.eos,),))], ids=str
 )
-def test_demands_that_no_caller_may_make_are_refused(demanded: Demands) -> None:
+def test_demands_that_no_caller_may_make_are_refused(demanded: Constraints) -> None:
     with pytest.raises(AssertionError):
-        run(random_tables(1, seed=1), DecodeConfig(), [2], demands=[demanded])
+        run(random_tables(1, seed=1), DecodeConfig(), [2], constraints=[demanded])

@@ -15,8 +15,8 @@ import torch
 import yaml
 
 from tests.toy_run import CPU, MODEL, config, metrics, prepared, run, sha256, tree
-from transformer_cli.config.compose import read_yaml
 from transformer_cli.config.train import Compile, TrainConfig
+from transformer_cli.config.yaml_files import read_yaml
 from transformer_cli.errors import CheckpointError, ConfigError, DataError, EnvironmentFault, LockedError, Stopped
 from transformer_cli.files import locked
 from transformer_cli.models.transformer import Transformer

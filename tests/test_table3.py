@@ -9,7 +9,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from tests.conftest import ROOT
-from transformer_cli.config.compose import choices_of
+from transformer_cli.config.yaml_files import choices_of
 
 # Vaswani et al. 2017, table 3: dev perplexity, dev BLEU, millions of parameters. Ours are an eighth as wide as theirs,
 # with half their layers: d_k of 16 and 32 becomes 2 and 4, 2, 4 and 8 layers 1, 2 and 4.

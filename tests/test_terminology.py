@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from transformer_cli.decoding.terminology import Term, Terminology, holds, read_terms
+from transformer_cli.decoding.terminology import Term, Terminology, contains_phrase, read_terms
 from transformer_cli.errors import DataError
 
 
@@ -55,7 +55,7 @@ def test_a_phrase_is_found_as_whole_words_and_the_longest_first(
     ],
 )
 def test_a_term_is_met_from_the_beginning_of_a_word(text: str, phrase: str, expected: bool) -> None:
-    assert holds(text, phrase) is expected
+    assert contains_phrase(text, phrase) is expected
 
 
 def test_a_file_may_name_several_translations(tmp_path: Path) -> None:

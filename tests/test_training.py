@@ -17,7 +17,7 @@ from tests.toy_run import CPU, MODEL, Died, config, metrics, prepared, run, run_
 from transformer_cli.config.model import Tying
 from transformer_cli.config.train import Metric, OptimizerConfig, Precision, ScheduleConfig
 from transformer_cli.data.batching import BatchPlan, micro_batches
-from transformer_cli.decoding.translator import Translator
+from transformer_cli.decoding.torch_engine import torch_translator
 from transformer_cli.errors import CheckpointError, ConfigError, DataError, EnvironmentFault
 from transformer_cli.evaluation.metrics import Score, bleu
 from transformer_cli.models.file import read_model
@@ -230,7 +230,7 @@ def test_a_precision_that_the_device_lacks_names_another(monkeypatch: pytest.Mon
 def test_dev_bleu_is_that_of_the_shipped_model_under_tfm_translate(unbroken: Path) -> None:
     shipped, dev = read_model(unbroken / "model.safetensors"), prepared().dev
     assert shipped.multi_sentence_share == 0, "of lines of letters"
-    translator = Translator(shipped.build(CPU), shipped.tokenizers, config().decode, device=CPU)
+    translator = torch_translator(shipped.build(CPU), shipped.tokenizers, config().decode, device=CPU)
     expected = bleu([translated.text for translated in translator.translate(dev.sources)], [dev.targets])
     assert shipped.scores["dev_bleu"] == expected.value
     assert shipped.scores["bleu_signature"] == expected.signature
@@ -487,6 +487,6 @@ def test_copying_is_learnt_to_perfection(tmp_path: Path) -> None:
     corpus = prepared(3000, 100)
     result = train(settings, corpus, tmp_path, device=CPU)
     shipped = read_model(result.model_path)
-    translator = Translator(shipped.build(CPU), shipped.tokenizers, settings.decode, device=CPU)
+    translator = torch_translator(shipped.build(CPU), shipped.tokenizers, settings.decode, device=CPU)
     assert [translated.text for translated in translator.translate(corpus.dev.sources)] == corpus.dev.targets
     assert result.dev_score == pytest.approx(100)

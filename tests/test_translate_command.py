@@ -20,8 +20,10 @@ from tests.toy_translator import GREEDY, sentences, toy_tokenizer, translator_of
 from transformer_cli.commands.translate import TranslationFilter, check_paths
 from transformer_cli.config.commands import OutputFormat, TranslateConfig
 from transformer_cli.data.lines import read_chunks, split_lines
+from transformer_cli.decoding.postprocess import written_ids
+from transformer_cli.decoding.results import Candidate, Translated, TranslateOptions
 from transformer_cli.decoding.terminology import Term, Terminology
-from transformer_cli.decoding.translator import Candidate, Translated, Translator, Wishes, written_ids
+from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
 from transformer_cli.text_io import BOM, decode_line, open_output
 
@@ -148,9 +150,11 @@ def test_D7_and_so_does_a_model(n_examples: int, options: dict[str, Any]) -> Non
 def test_D7_and_so_does_all_that_can_be_asked_for(n_examples: int) -> None:
     """JSON lines with prefixes, terms and second tries: a line for a line, in order, whatever stands beside it."""
     terms = [Term("cat", ("milk",), 1), Term("her chair", ("it was",), 2), Term("woman", ("a " * 60 + "a",), 3)]
-    wishes = Wishes(terminology=Terminology(terms, name="terms"), retry=True, read_back=True)
+    options = TranslateOptions(
+        terminology=Terminology(terms, name="terms"), retry=True, alignments=True, token_scores=True
+    )
     config = TranslateConfig(output_format=OutputFormat.jsonl)
-    translator = translator_of(toy_tokenizer(), max_source_length=20, beam_size=2, n_best=2, wishes=wishes)
+    translator = translator_of(toy_tokenizer(), max_source_length=20, beam_size=2, n_best=2, options=options)
     text = st.sampled_from([line.encode() for line in sentences(50, seed=1)])
     beginning = st.sampled_from(["", "the cat", "prett", "it"])
 

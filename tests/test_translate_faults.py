@@ -549,8 +549,8 @@ def test_a_second_try_is_told(folder: Path) -> None:
     first = [json.loads(line) for line in run(command, folder, stdin=stdin).out.split(b"\n")[:-1]]
     ran = run([*command, "--on-issue", "retry"], folder, stdin=stdin)
     records = [json.loads(line) for line in ran.out.split(b"\n")[:-1]]
-    flaws = ("hit_length_limit", "repeats_itself", "copied", "empty")
-    assert [record["retried"] for record in records] == [any(record[flaw] for flaw in flaws) for record in first]
+    flags = ("hit_length_limit", "repeats_itself", "copied", "empty")
+    assert [record["retried"] for record in records] == [any(record[flag] for flag in flags) for record in first]
     n_retried, n_replaced = (sum(record[key] for record in records) for key in ("retried", "replaced"))
     assert n_retried > 0
     assert f"{n_retried} lines were translated again, {n_replaced} of them better\n".encode() in ran.err

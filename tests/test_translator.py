@@ -20,7 +20,9 @@ from tests.toy_translator import (
     SAMPLE,
     VARIANTS,
     WORDS,
+    engine_of,
     random_model,
+    replace_search,
     sentences,
     texts,
     toy_tokenizer,
@@ -31,21 +33,16 @@ from transformer_cli.config.decode import DecodeConfig, LongLines
 from transformer_cli.data.sentences import has_several, split_sentences
 from transformer_cli.data.tokenizer import Tokenizer, train_tokenizer
 from transformer_cli.decoding import segmentation as long_lines
-from transformer_cli.decoding import translator
-from transformer_cli.decoding.search import Demands, Hypothesis, Task
+from transformer_cli.decoding.plan import Segment, named
+from transformer_cli.decoding.postprocess import written_ids
+from transformer_cli.decoding.results import Candidate, Translated, TranslateOptions
+from transformer_cli.decoding.search import Constraints, Hypothesis, SearchRequest
 from transformer_cli.decoding.terminology import Term, Terminology
+from transformer_cli.decoding.torch_engine import batches
 from transformer_cli.decoding.training_text import TrainingText
-from transformer_cli.decoding.translator import (
-    Candidate,
-    Piece,
-    Translated,
-    Translator,
-    Wishes,
-    batches,
-    named,
-    written_ids,
-)
+from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import DataError
+from transformer_cli.logs import LOGGER
 from transformer_cli.models.transformer import DecoderCache
 
 BLANK = ["", " ", "\t", "\u00a0", "\u3000", " \t\u2003\r"]
@@ -72,13 +69,13 @@ def tokenizer() -> Tokenizer:
 
 def asked_lengths(watched: Translator) -> list[list[int]]:
     """Fills with the longest lengths that `watched` allows, batch by batch."""
-    search, lengths = watched.search, []
+    lengths: list[list[int]] = []
 
-    def spy(task: Task[DecoderCache]) -> list[list[Hypothesis]]:
-        lengths.append(task.max_lengths_B.tolist())
-        return search(task)
+    def spy(request: SearchRequest[DecoderCache]) -> list[list[Hypothesis]]:
+        lengths.append(request.max_lengths_B.tolist())
+        return search(request)
 
-    watched.search = spy
+    search = replace_search(watched, spy)
     return lengths
 
 
@@ -94,7 +91,7 @@ def test_D2_blank_lines_stay_blank_and_never_meet_the_model(
     tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blank = translator_of(tokenizer, n_best=3)
-    monkeypatch.setattr(blank.model, "start", None)  # calling it would raise
+    monkeypatch.setattr(engine_of(blank).model, "start", None)  # calling it would raise
     done: list[int] = []
     assert blank.translate(BLANK, on_progress=done.append) == [Translated([Candidate("", 0.0)])] * len(BLANK)
     assert sum(done) == len(BLANK)
@@ -173,12 +170,12 @@ def test_D22_a_gpu_translates_like_a_cpu(tokenizer: Tokenizer, options: dict[str
 
 def test_D12_a_translation_without_end_is_flagged(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     endless = translator_of(tokenizer, **GREEDY)
-    step = endless.model.step
+    step = engine_of(endless).model.step
 
     def never_ends(ids_R: torch.Tensor, cache: object) -> torch.Tensor:
         return step(ids_R, cache).index_fill(1, torch.tensor([tokenizer.eos_id]), -1e9)
 
-    monkeypatch.setattr(endless.model, "step", never_ends)
+    monkeypatch.setattr(engine_of(endless).model, "step", never_ends)
     assert [result.hit_limit for result in endless.translate(["the cat", ""])] == [True, False]
 
 
@@ -186,10 +183,10 @@ def test_D12_one_part_without_end_flags_its_line(tokenizer: Tokenizer) -> None:
     lines = ["the cat. the milk.", "the cat."]
     parts = translator_of(tokenizer, max_source_length=len(tokenizer.encode(lines)[0]) - 1)
 
-    def only_the_first_part_ends(task: Task[DecoderCache]) -> list[list[Hypothesis]]:
-        return [[Hypothesis([], -1.0, -1.0, finished=part == 0)] for _, _, part in task.seeds]
+    def only_the_first_part_ends(request: SearchRequest[DecoderCache]) -> list[list[Hypothesis]]:
+        return [[Hypothesis([], -1.0, -1.0, finished=part == 0)] for _, _, part in request.seeds]
 
-    parts.search = only_the_first_part_ends
+    replace_search(parts, only_the_first_part_ends)
     results = parts.translate(lines)
     assert [(result.split, result.hit_limit) for result in results] == [(True, True), (False, False)]
 
@@ -238,7 +235,7 @@ def test_progress_counts_every_line_once(tokenizer: Tokenizer) -> None:
 
 @pytest.fixture
 def warnings(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
-    monkeypatch.setattr(translator.LOGGER, "propagate", True)  # the command line may have turned it off
+    monkeypatch.setattr(LOGGER, "propagate", True)  # the command line may have turned it off
     caplog.set_level(logging.WARNING, logger="tfm")
     return caplog
 
@@ -423,10 +420,10 @@ def test_a_long_line_is_packed_only_for_a_model_that_has_met_several_sentences(
 
 def test_parts_are_joined_as_the_language_writes_them(tokenizer: Tokenizer) -> None:
     lines, model = ["The cat sat. A woman drank milk."], random_model(tokenizer)
-    wishes = Wishes(read_back=True)
-    spaced = translator_of(tokenizer, model=model, text=IN_SENTENCES, wishes=wishes).translate(lines)[0]
+    options = TranslateOptions(alignments=True, token_scores=True)
+    spaced = translator_of(tokenizer, model=model, text=IN_SENTENCES, options=options).translate(lines)[0]
     japanese = replace(IN_SENTENCES, target_lang="ja")
-    (joined,) = translator_of(tokenizer, model=model, text=japanese, wishes=wishes).translate(lines)
+    (joined,) = translator_of(tokenizer, model=model, text=japanese, options=options).translate(lines)
     assert joined.text.replace(" ", "") == spaced.text.replace(" ", "")
     assert len(joined.text) == len(spaced.text) - 1
     assert joined.alignment is not None
@@ -476,11 +473,11 @@ def test_hostile_lines_are_split_in_no_time(text: str) -> None:
 
 def test_batches_keep_to_their_cells_and_lose_nothing() -> None:
     chooser = random.Random(13)
-    pieces = [Piece(line, 0, [7] * chooser.randint(1, 60)) for line in range(300)]
-    found = list(batches(pieces, max_cells=500))
+    pieces = [Segment(line, 0, [7] * chooser.randint(1, 60)) for line in range(300)]
+    found = list(batches(pieces, max_tokens=500))
     assert sorted(piece.line for batch in found for piece in batch) == list(range(300))
     assert all(len(batch) * (max(len(piece.ids) for piece in batch) + 1) <= 500 for batch in found)
-    assert [len(batch) for batch in batches(pieces, max_cells=0)] == [1] * 300
+    assert [len(batch) for batch in batches(pieces, max_tokens=0)] == [1] * 300
 
 
 @pytest.mark.parametrize("options", [GREEDY, {}], ids=["greedy", "beam"])
@@ -520,23 +517,23 @@ def test_a_prefix_has_room_for_all_but_the_end(tokenizer: Tokenizer) -> None:
     assert room[1] is None
     assert room[0] is not None
     assert room[0] + 1 in lengths[0]
-    assert room[2] == len(given._encode(lines)[2].pieces[0].ids) + 3
+    assert room[2] == len(given.planner.plan(lines)[2].segments[0].ids) + 3
 
 
-def told_by(search: Callable[[int, Demands, int], list[int]], watched: Translator) -> list[list[tuple[int, ...]]]:
-    """Let `search` answer, given a sentence's number, demands and longest length; fills with the terms demanded."""
+def told_by(search: Callable[[int, Constraints, int], list[int]], watched: Translator) -> list[list[tuple[int, ...]]]:
+    """Let `search` answer, given a sentence's number, constraints and longest length; fills with the terms demanded."""
     asked: list[list[tuple[int, ...]]] = []
 
-    def answer(task: Task[DecoderCache]) -> list[list[Hypothesis]]:
+    def answer(request: SearchRequest[DecoderCache]) -> list[list[Hypothesis]]:
         found = []
-        for b, longest in enumerate(task.max_lengths_B.tolist()):
-            demands = task.demands[b] if task.demands else Demands()
-            ids = search(b, demands, longest)
+        for b, longest in enumerate(request.max_lengths_B.tolist()):
+            constraints = request.constraints[b] if request.constraints else Constraints()
+            ids = search(b, constraints, longest)
             found.append([Hypothesis(ids[:longest], -1.0, -2.0, finished=len(ids) < longest)])
-            asked.append(list(demands.terms))
+            asked.append(list(constraints.terms))
         return found
 
-    watched.search = answer
+    replace_search(watched, answer)
     return asked
 
 
@@ -544,16 +541,18 @@ def test_only_lines_that_lack_their_terms_are_translated_again(
     tokenizer: Tokenizer, warnings: pytest.LogCaptureFixture
 ) -> None:
     terms = [Term("cat", ("milk",), 1), Term("chair", ("woman", "sat"), 2), Term("was", ("a " * 30 + "b",), 3)]
-    given = translator_of(tokenizer, wishes=Wishes(terminology=Terminology(terms, name="terms")), batch_tokens=1)
+    given = translator_of(
+        tokenizer, options=TranslateOptions(terminology=Terminology(terms, name="terms")), batch_tokens=1
+    )
     (sat,), (milk,) = tokenizer.encode(["it sat"]), tokenizer.encode(["milk"])
 
-    def search(b: int, demands: Demands, longest: int) -> list[int]:
-        return [*sat, *(i for term in demands.terms for i in term if len(term) < longest)]
+    def search(b: int, constraints: Constraints, longest: int) -> list[int]:
+        return [*sat, *(i for term in constraints.terms for i in term if len(term) < longest)]
 
     asked = told_by(search, given)
     results = given.translate(["her chair", "the cat", "the cat was", "and it"], first_line=11)
     assert texts(results) == ["it sat", "it sat milk", "it sat milk", "it sat"]
-    assert [[term.source for term in result.unmet] for result in results] == [[], [], ["was"], []]
+    assert [[term.source for term in result.unsatisfied] for result in results] == [[], [], ["was"], []]
     assert sorted(map(len, asked)) == [0, 0, 0, 0, 1, 1, 2], "and one again without what cannot be met"
     assert asked.count([tuple(milk)]) == 2
     (warning,) = [message for message in warnings.messages if "'was'" in message]
@@ -562,11 +561,11 @@ def test_only_lines_that_lack_their_terms_are_translated_again(
 
 def test_a_term_that_costs_the_end_is_given_up(tokenizer: Tokenizer, warnings: pytest.LogCaptureFixture) -> None:
     terms = [Term("cat", ("milk",), 1)]
-    given = translator_of(tokenizer, wishes=Wishes(terminology=Terminology(terms, name="terms")))
+    given = translator_of(tokenizer, options=TranslateOptions(terminology=Terminology(terms, name="terms")))
     (milk,) = tokenizer.encode(["milk"])
-    told_by(lambda b, demands, longest: milk * longest if demands.terms else milk[:0], given)
+    told_by(lambda b, constraints, longest: milk * longest if constraints.terms else milk[:0], given)
     (result,) = given.translate(["the cat"])
-    assert (result.text, result.hit_limit, result.unmet) == ("", False, (terms[0],))
+    assert (result.text, result.hit_limit, result.unsatisfied) == ("", False, (terms[0],))
     assert len(warnings.messages) == 1
 
 
@@ -574,21 +573,23 @@ def test_a_term_that_the_vocabulary_cannot_write_is_named() -> None:
     text = [*sentences(200, seed=0), MARKS]
     narrow = train_tokenizer(text, TokenizerConfig(vocab_size=40, byte_fallback=False), seed=1)
     with pytest.raises(DataError, match=r"words\.tsv:7: '🙂' cannot be written with the pieces of this model"):
-        translator_of(narrow, wishes=Wishes(terminology=Terminology([Term("cat", ("🙂",), 7)], name="words.tsv")))
+        translator_of(
+            narrow, options=TranslateOptions(terminology=Terminology([Term("cat", ("🙂",), 7)], name="words.tsv"))
+        )
 
 
 def test_a_real_search_holds_each_term_or_tells(tokenizer: Tokenizer) -> None:
     terms = [Term("cat", ("pretty milk",), 1), Term("chair", ("woman",), 2), Term("in", ("a" * 200,), 3)]
     lines = sentences(30, seed=22)
     plain = translator_of(tokenizer).translate(lines)
-    given = translator_of(tokenizer, wishes=Wishes(terminology=Terminology(terms, name="terms")))
+    given = translator_of(tokenizer, options=TranslateOptions(terminology=Terminology(terms, name="terms")))
     results = given.translate(lines)
     n_terms = 0
     for line, before, result in zip(lines, plain, results, strict=True):
         in_line = [term for term in terms if term.source in line.split()]
         n_terms += len(in_line)
         for term in in_line:
-            assert (term in result.unmet) is not (term.targets[0] in result.text)
+            assert (term in result.unsatisfied) is not (term.targets[0] in result.text)
         if not in_line:
             assert result == before
     assert n_terms > 20
@@ -601,28 +602,36 @@ def test_what_is_translated_again_is_kept_if_it_is_better(tokenizer: Tokenizer) 
     lines = [*sentences(40, seed=24), ""]
     options: dict[str, Any] = {"max_source_length": 12, "batch_tokens": 400}
     first = translator_of(tokenizer, **options).translate(lines)
-    results = translator_of(tokenizer, wishes=Wishes(retry=True), **options).translate(lines)
+    results = translator_of(tokenizer, options=TranslateOptions(retry=True), **options).translate(lines)
     for before, after in zip(first, results, strict=True):
-        assert after.retried is (before.n_flaws > 0)
-        assert after.n_flaws < before.n_flaws if after.replaced else after == replace(before, retried=after.retried)
+        assert after.retried is (before.n_quality_issues > 0)
+        assert (
+            after.n_quality_issues < before.n_quality_issues
+            if after.replaced
+            else after == replace(before, retried=after.retried)
+        )
     assert 0 < sum(result.replaced for result in results) < sum(result.retried for result in results) < len(lines)
     order = random.Random(25).sample(range(len(lines)), k=len(lines))
-    again = translator_of(tokenizer, wishes=Wishes(retry=True), **options).translate([lines[i] for i in order])
+    again = translator_of(tokenizer, options=TranslateOptions(retry=True), **options).translate(
+        [lines[i] for i in order]
+    )
     assert texts(again) == [results[i].text for i in order]
 
 
 def test_what_was_cut_is_not_translated_again(tokenizer: Tokenizer) -> None:
     lines = sentences(40, seed=24)
-    wishes = Wishes(retry=True)
-    results = translator_of(tokenizer, max_source_length=4, long_lines=LongLines.cut, wishes=wishes).translate(lines)
-    assert any(result.cut and result.n_flaws for result in results)
+    options = TranslateOptions(retry=True)
+    results = translator_of(tokenizer, max_source_length=4, long_lines=LongLines.cut, options=options).translate(lines)
+    assert any(result.cut and result.n_quality_issues for result in results)
     assert not any(result.cut and result.retried for result in results)
 
 
 @pytest.mark.parametrize("options", [GREEDY, {}, {"max_source_length": 6}], ids=["greedy", "beam", "in parts"])
 def test_what_is_read_back_is_what_the_search_said(tokenizer: Tokenizer, options: dict[str, Any]) -> None:
     lines = [*sentences(20, seed=26), "", "今日は。明日は?！「はい。」終わり"]
-    results = translator_of(tokenizer, wishes=Wishes(read_back=True), **options).translate(lines)
+    results = translator_of(
+        tokenizer, options=TranslateOptions(alignments=True, token_scores=True), **options
+    ).translate(lines)
     for line, result in zip(lines, results, strict=True):
         best = result.candidates[0]
         assert result.tokens is not None

@@ -12,7 +12,8 @@ from transformer_cli.config.commands import OutputFormat, TranslateConfig
 from transformer_cli.config.data import TokenizerConfig
 from transformer_cli.data.tokenizer import Tokenizer, train_tokenizer
 from transformer_cli.data.unknown import UnknownCounter, shown_characters, unknown_characters
-from transformer_cli.decoding.translator import Wishes, written_ids
+from transformer_cli.decoding.postprocess import written_ids
+from transformer_cli.decoding.results import TranslateOptions
 
 LINE = "the cat drank 東京 7 😀"
 
@@ -67,7 +68,7 @@ def test_lines_are_counted_and_the_first_is_named(caplog: pytest.LogCaptureFixtu
 
 def answered(text: str, config: TranslateConfig, tokenizer: Tokenizer) -> str:
     sink, source = io.BytesIO(), io.BufferedReader(io.BytesIO(text.encode()))  # type: ignore[arg-type]
-    translator = translator_of(tokenizer, wishes=Wishes(retry=True))
+    translator = translator_of(tokenizer, options=TranslateOptions(retry=True))
     TranslationFilter(translator, sink, config).process_stream(source, description="translate")
     return sink.getvalue().decode()
 
@@ -92,7 +93,7 @@ def test_a_translation_says_which_characters_of_its_source_the_model_did_not_rea
 
 
 def test_what_a_second_try_cannot_mend_is_not_tried_again() -> None:
-    translator = translator_of(toy_tokenizer(), wishes=Wishes(retry=True), max_extra_length=30)
+    translator = translator_of(toy_tokenizer(), options=TranslateOptions(retry=True), max_extra_length=30)
     for result in translator.translate([f"{line} 東" for line in sentences(20, seed=3)]):
         assert result.unknown == ("東",)
         assert result.retried is (

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from transformer_cli.config.data import DataConfig, TokenizerConfig
-from transformer_cli.config.decode import DecodeConfig, SearchKind
+from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import ModelConfig, Norm, Tying
 from transformer_cli.config.train import OptimizerConfig, ScheduleConfig, TrainConfig, TrainSettings
 from transformer_cli.data.cache import CorpusWriter, EncodedCorpus
@@ -92,7 +92,7 @@ def config(
         schedule=schedule or ScheduleConfig(name="constant", lr=0.01, warmup_steps=1),
         optimizer=OptimizerConfig(name=optimizer),
         train=TrainSettings(**{**settings, **train}),
-        decode=DecodeConfig(search=SearchKind.greedy, beam_size=1, max_extra_length=5),
+        decode=DecodeConfig(search="greedy", beam_size=1, max_extra_length=5),
     )
 
 

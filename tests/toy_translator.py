@@ -7,11 +7,14 @@ from typing import Any
 import torch
 
 from transformer_cli.config.data import TokenizerConfig
-from transformer_cli.config.decode import DecodeConfig, SearchKind
+from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import Activation, ModelConfig, Norm, NormKind, Positions, Tying
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
-from transformer_cli.decoding.training_text import NOTHING_KNOWN, TrainingText
-from transformer_cli.decoding.translator import NO_WISHES, Translated, Translator, Wishes
+from transformer_cli.decoding.results import DEFAULT_OPTIONS, Translated, TranslateOptions
+from transformer_cli.decoding.search import Search
+from transformer_cli.decoding.torch_engine import TorchEngine, torch_translator
+from transformer_cli.decoding.training_text import UNKNOWN_TEXT, TrainingText
+from transformer_cli.decoding.translator import Translator
 from transformer_cli.models.build import build_model
 from transformer_cli.models.ensemble import AnyModel
 from transformer_cli.models.transformer import Transformer
@@ -20,8 +23,8 @@ torch.set_num_threads(1)  # for matrices this small, threads only wait for each 
 
 WORDS = ["the", "cat", "drank", "milk", "and", "a", "pretty", "woman", "sat", "down", "in", "her", "chair", "it", "was"]
 MARKS = 'a b . ! ? … " » ) 。 ！'
-GREEDY: dict[str, Any] = {"search": SearchKind.greedy, "beam_size": 1}
-SAMPLE: dict[str, Any] = {"search": SearchKind.sample, "beam_size": 1, "n_best": 2}
+GREEDY: dict[str, Any] = {"search": "greedy", "beam_size": 1}
+SAMPLE: dict[str, Any] = {"search": "sample", "beam_size": 1, "n_best": 2}
 SIZES: dict[str, Any] = {"n_encoder_layers": 2, "n_decoder_layers": 2, "d_model": 32, "n_heads": 4, "d_ff": 64}
 PLAIN = ModelConfig(**SIZES, norm=Norm.pre, tie_embeddings=Tying.none)
 VARIANTS = {  # every kind of norm, position, tying and activation at least once
@@ -88,24 +91,37 @@ def translator_of(
     model: AnyModel | None = None,
     seed: int = 1,
     device: str = "cpu",
-    wishes: Wishes = NO_WISHES,
-    text: TrainingText = NOTHING_KNOWN,
-    whole_machine: bool = False,
-    **options: object,
+    options: TranslateOptions = DEFAULT_OPTIONS,
+    text: TrainingText = UNKNOWN_TEXT,
+    parallel: bool = False,
+    **settings: object,
 ) -> Translator:
-    config = DecodeConfig(**{"max_extra_length": 6, **options})
+    config = DecodeConfig(**{"max_extra_length": 6, **settings})
     model = random_model(tokenizer) if model is None else model
     tokenizers = Tokenizers(tokenizer, tokenizer)
-    return Translator(
+    return torch_translator(
         model,
         tokenizers,
         config,
         device=torch.device(device),
         seed=seed,
-        wishes=wishes,
+        options=options,
         text=text,
-        whole_machine=whole_machine,
+        parallel=parallel,
     )
+
+
+def engine_of(translator: Translator) -> TorchEngine:
+    assert isinstance(translator.engine, TorchEngine)
+    return translator.engine
+
+
+def replace_search(translator: Translator, run: Search) -> Search:
+    """Let `run` search in place of the registered search, which is returned."""
+    engine = engine_of(translator)
+    before = engine._run
+    engine._run = run  # type: ignore[method-assign]
+    return before
 
 
 def texts(results: list[Translated]) -> list[str]:

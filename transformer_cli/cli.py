@@ -1,9 +1,8 @@
-"""argv → command, flags and overrides → exit status. Neither torch nor Hydra is imported before they are needed."""
+"""argv → command, flags and overrides → exit status. torch and Hydra are imported only when a command needs them."""
 
 import argparse
 import contextlib
 import errno
-import importlib
 import io
 import os
 import re
@@ -14,11 +13,11 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
 from transformer_cli import __version__
+from transformer_cli.command_table import COMMANDS, COMMON_OPTIONS, Command
 from transformer_cli.environment import concealed
 from transformer_cli.errors import ConfigError, EnvironmentFault, Stopped, TfmError, printable, quoted
 from transformer_cli.registry import did_you_mean
@@ -27,252 +26,8 @@ from transformer_cli.standard_streams import replace_standard_streams
 SPEAKING_S = 3.0
 
 
-@dataclass(frozen=True)
-class Flag:
-    """A synonym of one config key. `kind` is the type of its value; bool takes none."""
-
-    key: str
-    help: str
-    kind: type = str
-    repeated: bool = False
-
-
-@dataclass(frozen=True)
-class Command:
-    help: str
-    example: str
-    run: str  # module:function, imported only when the command runs
-    flags: dict[str, Flag] = field(default_factory=dict)
-    argument: Flag | None = None  # a value that needs no --name
-    needs_argument: str = ""  # what to give where there is no way without; empty: it may be left out
-    input_hint: str = ""  # where text comes from, for who writes a word on its own
-    reads: tuple[str, ...] = ()  # the groups of keys that it uses, of those that it takes; empty: all
-    multirun: bool = False
-
-    def load(self) -> Callable[[Any], object]:
-        module, function = self.run.split(":")
-        loaded: Callable[[Any], object] = getattr(importlib.import_module(module), function)
-        return loaded
-
-
-_CHECKPOINT = Flag(
-    "checkpoint",
-    "model file, checkpoint or run directory (default: the newest run); repeat for an ensemble",
-    repeated=True,
-)
-_ONE_MODEL = Flag(
-    "checkpoint",
-    "model file, checkpoint or run directory (default: the newest run)",
-    repeated=True,  # to be refused: the last would win in silence
-)
-_BEAM = Flag("decode.beam_size", "hypotheses kept by beam search (default: 4)", int)
-_NAME = Flag("name", "name of the run directory (default: made from the config)")
-_TEXT_COMES = "Give the text on standard input, or a file with --input"
-_DEVICE = Flag("device", "auto, cpu or cuda")
-
-COMMANDS = {
-    "train": Command(
-        "prepare the data, train, report BLEU; the same command resumes",
-        "tfm train model=base data=wmt14_en_de",
-        "transformer_cli.commands.train:run",
-        {"--name": _NAME, "--device": _DEVICE},
-        multirun=True,
-    ),
-    "translate": Command(
-        "translate lines from standard input, or --input, in order",
-        "tfm translate --beam 4 < news.en > news.de",
-        "transformer_cli.commands.translate:run",
-        {
-            "--checkpoint": _CHECKPOINT,
-            "--beam": _BEAM,
-            "--input": Flag("input", "file to translate (default: standard input)"),
-            "--output": Flag("output", "file for the translation, written whole or not at all"),
-            "--overwrite": Flag("overwrite", "replace --output if it exists", bool),
-            "--n-best": Flag("decode.n_best", "translations a line, as `line ||| text ||| score`, lines from 1", int),
-            "--output-format": Flag(
-                "output_format",
-                "text; jsonl: an object a line with scores, n-best and flags; or moses: its n-best lists",
-            ),
-            "--prefix": Flag("prefix", "file: line n begins the translation of line n"),
-            "--terms": Flag("terms", "terminology: source phrase, tab, target phrase on each line"),
-            "--alignments": Flag("alignments", "file for word alignments, as `i-j`"),
-            "--token-scores": Flag("token_scores", "log-probability of each token, in jsonl", bool),
-            "--on-issue": Flag("on_issue", "keep, or retry: translate suspicious lines again"),
-            "--strict": Flag("strict", "stop at a line that is not UTF-8", bool),
-            "--device": _DEVICE,
-        },
-        argument=Flag("text", "the text to translate (default: standard input)"),
-    ),
-    "classify": Command(
-        "say the class of each line from standard input, or --input, in order",
-        "tfm classify --probabilities < questions.txt",
-        "transformer_cli.commands.classify:run",
-        {
-            "--checkpoint": _ONE_MODEL,
-            "--input": Flag("input", "file to classify (default: standard input)"),
-            "--output": Flag("output", "file for the classes, written whole or not at all"),
-            "--overwrite": Flag("overwrite", "replace --output if it exists", bool),
-            "--probabilities": Flag("probabilities", "add the probability of every class", bool),
-            "--output-format": Flag("output_format", "text, or jsonl: an object a line with all probabilities"),
-            "--strict": Flag("strict", "stop at a line that is not UTF-8", bool),
-            "--device": _DEVICE,
-        },
-        input_hint=_TEXT_COMES,
-    ),
-    "embed": Command(
-        "make a vector of each line with a model's encoder, or find the nearest lines of a file",
-        "tfm embed --input lines.txt --output lines.npy",
-        "transformer_cli.commands.embed:run",
-        {
-            "--checkpoint": _ONE_MODEL,
-            "--input": Flag("input", "file to read (default: standard input)"),
-            "--output": Flag("output", "NAME.npy or NAME.jsonl (default: JSONL on standard output)"),
-            "--overwrite": Flag("overwrite", "replace --output if it exists", bool),
-            "--pooling": Flag("pooling", "mean of all tokens (default), or first"),
-            "--nearest": Flag("nearest", "print the N nearest lines of --among instead, by cosine", int),
-            "--among": Flag("among", "file whose lines are looked through"),
-            "--strict": Flag("strict", "stop at a line that is not UTF-8", bool),
-            "--device": _DEVICE,
-        },
-        input_hint=_TEXT_COMES,
-    ),
-    "evaluate": Command(
-        "report BLEU, chrF and TER on the test set; accuracy and F1; or perplexity",
-        "tfm evaluate --beam 4",
-        "transformer_cli.commands.evaluate_file:run",
-        {
-            "--checkpoint": _CHECKPOINT,
-            "--beam": _BEAM,
-            "--source": Flag("source", "own test set: file to translate, a table of label<TAB>text, or text"),
-            "--reference": Flag("reference", "own test set: its translation; repeat for several", repeated=True),
-            "--hypotheses": Flag(
-                "hypotheses",
-                "score this file of translations or labels, made by anything, without a model",
-                repeated=True,
-            ),
-            "--save": Flag("save", "file for the model's translations or labels (default: beside the model)"),
-            "--overwrite": Flag("overwrite", "replace --save if it exists", bool),
-            "--tokenize": Flag("tokenize", "sacrebleu's tokenizer for BLEU (default: by the target language)"),
-            "--json": Flag("json", "print JSON", bool),
-            "--device": _DEVICE,
-        },
-        input_hint="Name files with --source and --reference",
-    ),
-    "score": Command(
-        "say how likely a model finds translations that are given, or lines of text",
-        "tfm score --source news.en --translation news.de",
-        "transformer_cli.commands.score:run",
-        {
-            "--checkpoint": _CHECKPOINT,
-            "--source": Flag("source", "file (default: standard input, with source, tab, translation; or with text)"),
-            "--translation": Flag("translation", "file whose line n translates line n of --source"),
-            "--json": Flag("json", "print an object a line, with the score of each token", bool),
-            "--strict": Flag("strict", "stop at a line that is not UTF-8", bool),
-            "--device": _DEVICE,
-        },
-        input_hint="Name files with --source and --translation, or give source<TAB>translation on standard input",
-    ),
-    "attention": Command(
-        "draw where a model looks while it translates a sentence",
-        'tfm attention "She sat down in the chair, it was very comfortable."',
-        "transformer_cli.commands.attention:run",
-        {
-            "--checkpoint": _ONE_MODEL,
-            "--beam": _BEAM,
-            "--input": Flag("input", "file with a sentence a line, or a sentence, a tab and a translation"),
-            "--translation": Flag("translation", "look at this one instead of the model's own"),
-            "--output": Flag("output", "file: .html (default: attention.html), .png, .svg or .json"),
-            "--overwrite": Flag("overwrite", "replace --output if it exists", bool),
-            "--words": Flag("words", "join the pieces of a word", bool),
-            "--link": Flag("link", 'two words, as "it chair": tell which head looks most from the first to the second'),
-            "--kind": Flag("kind", "of .png and .svg: cross (default), encoder or decoder"),
-            "--layer": Flag("layer", "of .png and .svg: this layer, from 1 (default: all)", int),
-            "--head": Flag("head", "of .png and .svg: this head, from 1 (default: all)", int),
-            "--mean": Flag("mean", "of .png and .svg: the mean of the heads of each layer", bool),
-            "--device": _DEVICE,
-        },
-        argument=Flag("sentence", "the sentence to translate"),
-    ),
-    "generate": Command(
-        "go on from a prompt, or from each line of standard input, with a language model",
-        'tfm generate "The weather" --temperature 0.8 --n 3',
-        "transformer_cli.commands.generate:run",
-        {
-            "--checkpoint": _ONE_MODEL,
-            "--prompt": Flag("prompt", "the beginning, where it holds a = (default: standard input, one a line)"),
-            "--temperature": Flag("decode.temperature", "below 1: more of what is likely (default: 1)", float),
-            "--top-k": Flag("decode.top_k", "choose from the N likeliest tokens", int),
-            "--top-p": Flag("decode.top_p", "choose from the likeliest tokens that hold this share (0.9)", float),
-            "--max-length": Flag("decode.max_length", "tokens that follow on the prompt at most (default: 256)", int),
-            "--n": Flag("decode.n_best", "texts for each prompt (default: 1)", int),
-            "--seed": Flag("seed", "the same seed gives the same text (default: 1)", int),
-            "--strict": Flag("strict", "stop at a line that is not UTF-8", bool),
-            "--device": _DEVICE,
-        },
-        argument=Flag("prompt", "the beginning of a line"),
-    ),
-    "average": Command(
-        "average the weights of several models, or of a run's last checkpoints",
-        "tfm average --last 5 --output average.safetensors",
-        "transformer_cli.commands.average:run",
-        {
-            "--checkpoint": Flag("checkpoint", "model to average; repeat for several", repeated=True),
-            "--last": Flag("last", "average the last N checkpoints of a run (default: the newest run)", int),
-            "--output": Flag("output", "file for the model, written whole or not at all"),
-            "--overwrite": Flag("overwrite", "replace --output if it exists", bool),
-        },
-        input_hint="Name models with --checkpoint",
-    ),
-    "prepare": Command(
-        "download, verify, clean, train the tokenizer and encode, without training",
-        "tfm prepare data=multi30k_en_de",
-        "transformer_cli.commands.prepare:run",
-        {"--name": Flag("name", "of `tfm train`; not used"), "--device": Flag("device", "of `tfm train`; not used")},
-        reads=("data", "encoder", "experiment"),
-    ),
-    "doctor": Command(
-        "check the text, memory, time and disk of a training run before it starts",
-        "tfm doctor model=base data=wmt14_en_de",
-        "transformer_cli.commands.doctor:run",
-        {"--json": Flag("json", "print JSON", bool), "--name": _NAME, "--device": _DEVICE},
-    ),
-    "bench": Command(
-        "measure speed on this machine, beside rivals",
-        "tfm bench train model=base data=multi30k_en_de",
-        "transformer_cli.commands.bench:run",
-        {
-            "--checkpoint": Flag("checkpoint", "of decode and start: the model that translates"),
-            "--json": Flag("json", "print JSON", bool),
-            "--device": _DEVICE,
-        },
-        argument=Flag("subject", "machine, train, loss, attention, data, start, decode or layers"),
-        needs_argument="Name one: machine, train, loss, attention, data, start, decode or layers",
-    ),
-    "export": Command(
-        "write a model for CTranslate2 or Hugging Face transformers, and compare what they say",
-        "tfm export ctranslate2 --output model.ct2 --quantization int8",
-        "transformer_cli.commands.export:run",
-        {
-            "--checkpoint": _ONE_MODEL,
-            "--output": Flag("output", "folder for the model, written whole or not at all"),
-            "--overwrite": Flag("overwrite", "replace an earlier export", bool),
-            "--quantization": Flag("quantization", "of CTranslate2: float32 (default), int8, int8_float32, int16, …"),
-        },
-        argument=Flag("format", "ctranslate2 or huggingface"),
-    ),
-    "replay": Command(
-        "run the update again that ended a diverged run",
-        "tfm replay runs/NAME/incidents/step-00001204",
-        "transformer_cli.commands.replay:run",
-        {"--device": _DEVICE},
-        argument=Flag("incident", "folder that a diverged run has left"),
-        needs_argument="Name the folder that a diverged run has left, as runs/NAME/incidents/step-00001204",
-    ),
-}
-
-
 class _Once(argparse.Action):
-    """Keeps a value, and refuses another one for the same flag: the last would win in silence."""
+    """Store a value, and refuse a second, different one for the same flag."""
 
     def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option: str | None = None) -> None:
         before = getattr(namespace, self.dest)
@@ -309,22 +64,22 @@ def _speak_utf8() -> None:
 
 
 def _occupy_closed_streams() -> None:
-    """Give the numbers of closed standard streams to nothing: the next file opened would be one of the streams.
+    """Open /dev/null in place of closed standard streams, whose descriptors the next opened files would get otherwise.
 
-    Standard input and output stay None, for commands to refuse; messages for a closed stderr go nowhere.
+    sys.stdin and sys.stdout stay None, which commands refuse; messages for a closed stderr are discarded.
     """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(descriptor)
     if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  (for as long as we live)
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  (open until the process ends)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `tfm <command> [flags] [key=value ...]`; return its exit status (see `errors.py`)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     status = _status_of(lambda: _run(arguments), arguments)
-    # A full disk must show as an exit status, not in the interpreter's last breath. Only the first fault is told.
+    # Flushed here, not by the interpreter at exit: a full disk gives an exit status. Only the first error is reported.
     if status == 0:
         return _status_of(_flush, arguments)
     with contextlib.suppress(OSError, KeyboardInterrupt):
@@ -343,7 +98,7 @@ def _flush() -> int:
 
 
 def _status_of(work: Callable[[], int], arguments: list[str]) -> int:
-    """The exit status of what is done, and one line about what ends it early."""
+    """The exit status of `work`; an exception becomes one line on stderr."""
     try:
         return work()
     except Stopped as stopped:
@@ -363,7 +118,7 @@ def _status_of(work: Callable[[], int], arguments: list[str]) -> int:
 
 
 def as_fault(error: Exception, arguments: Sequence[str]) -> TfmError:
-    """`error` as the one line that a user reads, and its exit status; a bug of ours is kept in a file."""
+    """`error` as a TfmError, with a message of one line; the traceback of an unexpected one goes to a file."""
     if isinstance(error, TfmError):
         return error
     if isinstance(error, OSError):
@@ -410,7 +165,52 @@ def _run_command(name: str, arguments: list[str]) -> int:
         _print(parser.format_help())
         return 0
     parsed = parser.parse_intermixed_args(arguments)
-    flags = {flag.key: value for option, flag in command.flags.items() if (value := _value(parsed, option)) is not None}
+    if parsed.keys is not None:
+        from transformer_cli.config.key_help import keys_page
+
+        _print(keys_page(name, parsed.keys))
+        return 0
+    flags = _flags(name, command, parsed)
+
+    # Read when torch is loaded. Threads that spin for long while they wait are slow as soon as another program wants
+    # their core; threads that sleep at once are slow on a quiet machine: spin for a little (benchmarks/threads.md).
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "2000")
+
+    from transformer_cli import logs
+    from transformer_cli.config import compose as configs
+    from transformer_cli.config.overrides import values_of
+    from transformer_cli.plugins import load_plugins
+
+    user_dir = Path(parsed.config_dir) if parsed.config_dir else None
+    given = values_of(parsed.overrides)
+    _refuse_contradictions(command, flags, given)
+    if command.argument and command.needs_argument and command.argument.key not in {**flags, **given}:
+        raise ConfigError(f"`tfm {name}`: no {command.argument.key} given. {command.needs_argument}")
+    if command.multirun and parsed.multirun:
+        if parsed.cfg:
+            raise ConfigError("--cfg: prints one config, and --multirun makes several. Leave one of them out")
+        from transformer_cli import multirun
+
+        logs.start()
+        _report_unused(name, flags, given)
+        multirun.launch(name, parsed.overrides, user_dir, flags, as_fault=as_fault)
+        return 0
+    config = configs.load_config(name, parsed.overrides, flags=flags, user_dir=user_dir)
+    if parsed.cfg:
+        _print(configs.to_yaml(config))
+        return 0
+    logs.start()
+    _report_unused(name, flags, given)
+    load_plugins(config.plugins)
+    command.load()(config)
+    return 0
+
+
+def _flags(name: str, command: Command, parsed: argparse.Namespace) -> dict[str, Any]:
+    """Key → value of the flags that are given, and of the word on its own, which leaves `parsed.overrides`."""
+    options = {option: flag.key for option, flag in command.flags.items()} | {"--plugin": "plugins"}
+    flags = {key: value for option, key in options.items() if (value := _value(parsed, option)) is not None}
     bare = _bare_words(parsed.overrides)
     if bare and command.argument:
         if len(bare) > 1:
@@ -422,46 +222,16 @@ def _run_command(name: str, arguments: list[str]) -> int:
         parsed.overrides.remove(bare[0])
     elif bare and command.input_hint:
         raise ConfigError(f"{quoted(bare[0])}: `tfm {name}` takes no word on its own. {command.input_hint}")
-
-    # Read when torch is loaded. Threads that spin for long while they wait are slow as soon as another program wants
-    # their core; threads that sleep at once are slow on a quiet machine: spin for a little (benchmarks/threads.md).
-    if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", "2000")
-
-    from transformer_cli import logs
-    from transformer_cli.config import compose as configs
-
-    user_dir = Path(parsed.config_dir) if parsed.config_dir else None
-    given = configs.values_of(parsed.overrides)
-    _refuse_contradictions(command, flags, given)
-    if command.argument and command.needs_argument and command.argument.key not in {**flags, **given}:
-        raise ConfigError(f"`tfm {name}`: no {command.argument.key} given. {command.needs_argument}")
-    if command.multirun and parsed.multirun:
-        if parsed.cfg:
-            raise ConfigError("--cfg: prints one config, and --multirun makes several. Leave one of them out")
-        from transformer_cli import multirun
-
-        logs.start()
-        _tell_unused(name, flags, given)
-        multirun.launch(name, parsed.overrides, user_dir, flags)
-        return 0
-    config = configs.load_config(name, parsed.overrides, flags=flags, user_dir=user_dir)
-    if parsed.cfg:
-        _print(configs.to_yaml(config))
-        return 0
-    logs.start()
-    _tell_unused(name, flags, given)
-    command.load()(config)
-    return 0
+    return flags
 
 
 def _bare_words(words: Sequence[str]) -> list[str]:
-    """Those that are no override: no key has a blank or a slash in it, but a sentence or a path may have a = sign."""
+    """The words that are not overrides: a sentence or a path may hold a = sign, but a key has no blank and no slash."""
     return [word for word in words if not word.startswith("hydra/") and not re.match(r"[^\s/]*=", word)]
 
 
 def _refuse_contradictions(command: Command, flags: Mapping[str, Any], given: Mapping[str, Sequence[Any]]) -> None:
-    """Raise ConfigError for a key that a flag and an override give different values: one would win in silence."""
+    """Raise ConfigError for a key to which a flag and an override give different values."""
     for key in given.keys() & flags.keys():
         by_flag = _alone(flags[key])
         for override in map(_alone, given[key]):
@@ -477,14 +247,14 @@ def _alone(value: Any) -> Any:
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
-def _tell_unused(name: str, flags: Mapping[str, Any], given: Mapping[str, Sequence[Any]]) -> None:
-    """A line on each override that a later one replaces, and one on what is for other commands."""
+def _report_unused(name: str, flags: Mapping[str, Any], given: Mapping[str, Sequence[Any]]) -> None:
+    """Warn of each override that a later one replaces, and list the keys that this command does not use."""
     from transformer_cli.logs import LOGGER
 
     for key, values in given.items():
         if len(values) > 1:
-            told = ", ".join(f"{key}={value}" for value in values)
-            LOGGER.warning("%s: given more than once; the last one holds", told)
+            shown = ", ".join(f"{key}={value}" for value in values)
+            LOGGER.warning("%s: given more than once; the last one holds", shown)
     reads = COMMANDS[name].reads
     if unused := [key for key in {**given, **flags} if reads and key.partition(".")[0] not in reads]:
         LOGGER.info("not used by `tfm %s`: %s", name, ", ".join(unused))
@@ -516,12 +286,9 @@ def _parser(name: str) -> _Parser:
             action: Any = "append" if flag.repeated else _Once
             metavar = "N" if flag.kind is int else option.strip("-").upper()
             parser.add_argument(option, action=action, type=flag.kind, metavar=metavar, help=flag.help)
-    parser.add_argument("--cfg", action="store_true", help="print the resolved config and stop")
-    parser.add_argument(
-        "--config-dir", action=_Once, metavar="DIR", help="folder with your own YAML files, laid out as ours"
-    )
-    if command.multirun:
-        parser.add_argument("-m", "--multirun", action="store_true", help="one run for each combination of a,b values")
+    for names, options in COMMON_OPTIONS.items():
+        if "--multirun" not in names or command.multirun:
+            parser.add_argument(*names, **{"action": _Once, **options})
     parser.add_argument("-h", "--help", action="store_true", help="print this and stop")
     return parser
 
@@ -540,8 +307,9 @@ def _overview() -> str:
             "",
             *lines,
             "",
-            "  tfm <command> --help   its flags        tfm <command> --cfg   its config",
-            "  tfm --version          the version      tfm completion bash   tab completion (or zsh, fish)",
+            "  tfm <command> --help   its flags        tfm <command> --keys   its config keys, explained",
+            "  tfm <command> --cfg    its config       tfm completion bash    tab completion (or zsh, fish)",
+            "  tfm --version          the version",
             "",
             "examples:",
             *examples,
@@ -550,11 +318,11 @@ def _overview() -> str:
 
 
 def _fail(message: str, status: int, *, mark: str = "tfm: error: ", speaks: bool | None = None) -> int:
-    """One line on stderr, unless it is for another rank to say; the traceback too with TFM_DEBUG=1."""
+    """Print one line on stderr, unless another rank does; with TFM_DEBUG=1 the traceback too. Returns `status`."""
     from transformer_cli.logs import is_first_rank
 
     if not (is_first_rank() if speaks is None else speaks):
-        # torchrun ends all ranks as soon as one has ended: the one that speaks may need a moment.
+        # torchrun ends all ranks as soon as one has ended: the one that reports the error may need a moment.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         time.sleep(SPEAKING_S)
         return status
@@ -563,12 +331,12 @@ def _fail(message: str, status: int, *, mark: str = "tfm: error: ", speaks: bool
         if os.environ.get("TFM_DEBUG") == "1":
             print(concealed(traceback.format_exc()), end="", file=sys.stderr)
     except OSError:
-        pass  # stderr itself is gone; the exit status still tells
+        pass  # stderr itself is closed; the exit status remains
     return status
 
 
 def _describe(error: OSError) -> str:
-    where = error.filename if error.filename is not None else "input or output"  # who writes, names it
+    where = error.filename if error.filename is not None else "input or output"  # code that writes files sets it
     advice = {
         errno.ENOSPC: "Free some space and run the same command again",
         errno.EDQUOT: "Free some space and run the same command again",
@@ -579,8 +347,8 @@ def _describe(error: OSError) -> str:
 
 
 def _abandon_stdout() -> None:
-    """Point stdout at nothing, so that the interpreter's own flush at exit cannot fail a second time."""
-    with contextlib.suppress(OSError, ValueError):  # a test's captured stdout is no real file
+    """Redirect stdout to /dev/null, so that the interpreter's own flush at exit cannot fail a second time."""
+    with contextlib.suppress(OSError, ValueError):  # a captured stdout, in tests, has no descriptor
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -1,10 +1,11 @@
-"""Shell completion: `tfm completion bash|zsh|fish` prints a script that asks `tfm --complete` for the next word."""
+"""Shell completion: `tfm completion bash|zsh|fish` prints a script that calls `tfm --complete` for the next word."""
 
 from collections.abc import Sequence
 
+from transformer_cli.command_table import COMMANDS, COMMON_OPTIONS
 from transformer_cli.errors import ConfigError
 
-# bash cuts words at "=" as well as at blanks, and replaces only the part after it.
+# bash splits words at "=" as well as at blanks, and replaces only the part after it.
 _BASH = """_tfm() {
     local IFS=$'\\n' line=${COMP_LINE:0:COMP_POINT}
     local -a words; IFS=' ' read -ra words <<< "$line"
@@ -40,9 +41,7 @@ def answer(arguments: Sequence[str]) -> str:
 
 
 def complete(words: Sequence[str]) -> list[str]:
-    """What the last of `words` (those after `tfm`) may become."""
-    from transformer_cli.cli import COMMANDS
-
+    """The completions of the last of `words` (those after `tfm`)."""
     *before, word = words or [""]
     if not before:
         return [name for name in (*COMMANDS, "completion") if name.startswith(word)]
@@ -50,14 +49,15 @@ def complete(words: Sequence[str]) -> list[str]:
     if command not in COMMANDS:
         return [shell for shell in SCRIPTS if command == "completion" and shell.startswith(word)]
     if word.startswith("-"):
-        multirun = ["--multirun"] if COMMANDS[command].multirun else []
-        flags = [*COMMANDS[command].flags, "--cfg", "--config-dir", *multirun, "--help"]
+        common = [names[-1] for names in COMMON_OPTIONS if "--multirun" not in names or COMMANDS[command].multirun]
+        flags = [*COMMANDS[command].flags, *common, "--help"]
         return [flag for flag in flags if flag.startswith(word)]
     return _overrides(command, word)
 
 
 def _overrides(command: str, word: str) -> list[str]:
-    from transformer_cli.config.compose import SCHEMAS, all_keys, choices_of, groups_of
+    from transformer_cli.config.keys import SCHEMAS, all_keys
+    from transformer_cli.config.yaml_files import choices_of, groups_of
 
     groups = groups_of(command)
     group, equals, typed = word.partition("=")

@@ -20,7 +20,7 @@ from typing import BinaryIO
 from transformer_cli.errors import EnvironmentFault, TakenError
 from transformer_cli.logs import LOGGER
 
-Piece = bytes | memoryview  # of a file's content
+Chunk = bytes | memoryview  # of a file's content
 
 NAME_MAX = 255  # bytes that a file name may have, on nearly every file system
 # What a file system says that has no hard links, or does not let us make one.
@@ -28,13 +28,13 @@ _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EI
 _AT_FDCWD, _RENAME_NOREPLACE = -100, 1  # of renameat2(2)
 
 
-def size_of(pieces: Iterable[Piece]) -> int:
+def size_of(pieces: Iterable[Chunk]) -> int:
     """Bytes."""
     return sum(memoryview(piece).nbytes for piece in pieces)
 
 
 @contextmanager
-def faults(path: Path, doing: str) -> Iterator[None]:
+def wrap_os_errors(path: Path, doing: str) -> Iterator[None]:
     """Turn an OSError into an EnvironmentFault that tells what could not be done, where and why."""
     try:
         yield
@@ -45,18 +45,18 @@ def faults(path: Path, doing: str) -> Iterator[None]:
         ) from error
 
 
-def meant(output: Path) -> Path:
+def resolve_link(output: Path) -> Path:
     """The file that a link leads to, which need not be there: what is written takes its place, and the link stays."""
     return Path(os.path.realpath(output)) if output.is_symlink() else output
 
 
-def write_new(file: Path, pieces: Iterable[Piece]) -> None:
+def write_new(file: Path, pieces: Iterable[Chunk]) -> None:
     """Write `file`, which must not exist, through to the disk. Raises OSError."""
     with _writing_new(file) as handle:
         handle.writelines(pieces)
 
 
-def write_whole(file: Path, *pieces: Piece, replace: bool = True) -> None:
+def write_whole(file: Path, *pieces: Chunk, replace: bool = True) -> None:
     """Write `file`: a reader, and a crash, find the old content or the new. `replace`: see `writing_whole`."""
     with writing_whole(file, replace=replace) as output:
         output.writelines(pieces)
@@ -68,11 +68,11 @@ class Output:
     def __init__(self, handle: BinaryIO, file: Path) -> None:
         self._handle, self._file = handle, file
 
-    def write(self, content: Piece) -> int:
+    def write(self, content: Chunk) -> int:
         with naming(self._file):
             return self._handle.write(content)
 
-    def writelines(self, pieces: Iterable[Piece]) -> None:
+    def writelines(self, pieces: Iterable[Chunk]) -> None:
         for piece in pieces:
             self.write(piece)
 
@@ -89,7 +89,7 @@ def writing_whole(file: Path, *, replace: bool = True) -> Iterator[Output]:
     allows it the owner, of the one that it replaces. Without `replace`, a file that has appeared meanwhile is kept, and
     the new content too, beside it: raises TakenError with its name. Raises OSError, which names `file`.
     """
-    temporary, old = beside(file), _status(file) if replace else None
+    temporary, old = temporary_path(file), _status(file) if replace else None
     with naming(file, temporary):
         handle = _open_new(temporary, private=old is not None)
     try:
@@ -263,7 +263,7 @@ def sibling(path: Path, mark: str) -> Path:
     return path.with_name(f"{stem}{mark}{ending}")
 
 
-def point(link: Path, target: str) -> None:
+def atomic_symlink(link: Path, target: str) -> None:
     """Make `link` a symbolic link to `target`, which is relative to its folder; an old link is replaced at once."""
     # Named after the target, not the process: whoever points there again removes what a killed one left.
     temporary = link.with_name(f"{_mark(f'{link.name}/{Path(target).name}')}link.tmp")
@@ -309,7 +309,7 @@ def holding(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def beside(path: Path) -> Path:
+def temporary_path(path: Path) -> Path:
     """A new hidden name in the same folder for what will become `path`: short, however long that one is."""
     return path.with_name(f"{_mark(path.name)}{os.urandom(4).hex()}.tmp")
 

@@ -5,7 +5,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -21,10 +21,14 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from transformer_cli import logs
-from transformer_cli.config import compose as configs
+from transformer_cli.config.compose import as_config_error, hydra_arguments, load_config, to_schema
+from transformer_cli.config.keys import SCHEMAS
+from transformer_cli.config.overrides import parse_override, quoted_for_hydra
+from transformer_cli.config.yaml_files import config_dir
 from transformer_cli.environment import concealed
-from transformer_cli.errors import ConfigError, ElsewhereError, EnvironmentFault, Stopped, printable, quoted
-from transformer_cli.files import faults, make_folder, write_whole
+from transformer_cli.errors import ConfigError, ElsewhereError, EnvironmentFault, Stopped, TfmError, printable, quoted
+from transformer_cli.files import make_folder, wrap_os_errors, write_whole
+from transformer_cli.plugins import load_plugins
 from transformer_cli.sweeps import RECORD_FILE, RESULTS_FILE, SweepRun, as_json, read_records, run_name, table, value_of
 
 if TYPE_CHECKING:  # imports torch
@@ -35,28 +39,36 @@ MOST_CHECKED = 100  # combinations, of a quarter of a second each
 
 
 class _RunFailed(Exception):
-    """Tells a sweeper that a run has no score; its record says why."""
+    """A run has no score; its record has the reason."""
 
 
 class _Abort(BaseException):
-    """Somebody has stopped a run, and with it the sweep. Hydra would go on with the next one after an Exception."""
+    """A run was stopped by a signal, and with it the sweep. After an Exception, Hydra would start the next run."""
 
 
-def launch(command: str, overrides: Sequence[str], user_dir: Path | None, flags: Mapping[str, Any]) -> None:
+def launch(
+    command: str,
+    overrides: Sequence[str],
+    user_dir: Path | None,
+    flags: Mapping[str, Any],
+    *,
+    as_fault: Callable[[Exception, Sequence[str]], TfmError],
+) -> None:
     """Start one job for each combination of the `a,b,c` values in `overrides`; print the table of their scores.
 
-    A job that fails does not keep the others from running. Raises ElsewhereError with the line and the status of the
-    first one that failed, Stopped if a signal has ended one.
+    The other jobs run on when one fails. `as_fault` turns an exception, and the command line that raised it, into a
+    message and an exit status. Raises ElsewhereError with those of the first job that failed, Stopped if a signal has
+    ended one.
     """
-    arguments = configs.hydra_arguments(command, overrides, user_dir)
+    arguments = hydra_arguments(command, overrides, user_dir)
     # Of several for one key the last holds.
-    parsed = list({one.key_or_group: one for one in map(configs.parse_override, overrides)}.values())
+    parsed = list({one.key_or_group: one for one in map(parse_override, overrides)}.values())
     _check_combinations(command, parsed, user_dir, flags)
     own_dir = next((value_of(one) for one in parsed if one.key_or_group == SWEEP_DIR), None)
     fixed = tuple(one.key_or_group for one in parsed if not one.is_sweep_override())
     with _sweep_folder(own_dir) as folder:
-        sweep = Sweep(command, dict(flags), fixed, folder)
-        arguments += [] if own_dir is not None else [f"{SWEEP_DIR}={configs.quoted_for_hydra(str(folder))}"]
+        sweep = Sweep(command, dict(flags), fixed, folder, as_fault)
+        arguments += [] if own_dir is not None else [f"{SWEEP_DIR}={quoted_for_hydra(str(folder))}"]
         ended = _under_hydra(sweep, arguments)
         runs = read_records(folder)
         if runs:
@@ -70,12 +82,13 @@ def launch(command: str, overrides: Sequence[str], user_dir: Path | None, flags:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a job has to know, in whatever process it runs."""
+    """What a job needs, in whatever process it runs."""
 
     command: str
     flags: dict[str, Any]
     fixed: tuple[str, ...]  # keys that the command line sets to one value
     folder: Path  # for the records of the runs, and their table
+    as_fault: Callable[[Exception, Sequence[str]], TfmError]
 
     def run(self, config: DictConfig) -> float | None:
         """One run of the sweep; its dev score. Raises _RunFailed, but not where it would end the other runs."""
@@ -84,11 +97,9 @@ class Sweep:
         try:
             trained, minutes = self._train(config, changes)
         except Exception as error:
-            from transformer_cli.cli import as_fault  # imported in the job's own process
-
-            fault = as_fault(error, ["tfm", self.command, "-m", *job.overrides.task])
-            told = printable(concealed(str(fault)))
-            record = SweepRun(job.job.num, changes, error=told, exit_code=fault.exit_code)
+            fault = self.as_fault(error, ["tfm", self.command, "-m", *job.overrides.task])
+            message = printable(concealed(str(fault)))
+            record = SweepRun(job.job.num, changes, error=message, exit_code=fault.exit_code)
             self._write(record)
             if isinstance(error, Stopped | BrokenPipeError):
                 raise _Abort from error
@@ -109,21 +120,23 @@ class Sweep:
         return trained.dev_score
 
     def _changes(self, overrides: Sequence[str]) -> dict[str, str]:
-        parsed = [configs.parse_override(text) for text in overrides]
+        parsed = [parse_override(text) for text in overrides]
         return {one.key_or_group: value_of(one) for one in parsed if one.key_or_group not in self.fixed}
 
     def _train(self, config: DictConfig, changes: dict[str, str]) -> tuple["Trained", float]:
-        """What the run has come to, and in how many minutes."""
+        """The result of the run, and its duration in minutes."""
         from transformer_cli.commands.train import train_and_report
 
         logs.start()
         flags = dict(self.flags)
-        # A name that is made from other keys, as run-${seed}, says already what differs.
+        # A name that is made from other keys, as run-${seed}, differs already.
         base = flags.get("name") or (None if OmegaConf.is_interpolation(config, "name") else config.name)
         if base is not None:
             flags["name"] = run_name(str(base), {key: value for key, value in changes.items() if key != "name"})
         start = time.perf_counter()
-        trained = train_and_report(configs.to_schema(config, configs.SCHEMAS[self.command], flags=flags))
+        checked = to_schema(config, SCHEMAS[self.command], flags=flags)
+        load_plugins(checked.plugins)
+        trained = train_and_report(checked)
         assert trained is not None, "a rank of another process"
         return trained, (time.perf_counter() - start) / 60
 
@@ -139,16 +152,16 @@ class Sweep:
 def _check_combinations(
     command: str, overrides: Sequence[Override], user_dir: Path | None, flags: Mapping[str, Any]
 ) -> None:
-    """Compose the config of each run that Hydra's own sweeper will start: no hour is lost to a later one's mistake.
+    """Compose the config of each run that Hydra's own sweeper will start, so that errors show before the first one.
 
     Raises ConfigError.
     """
     keys = [one.key_or_group for one in overrides]
     if any(key == "hydra/sweeper" or key.startswith("hydra.sweeper") for key in keys):
-        return  # which chooses as it goes along
+        return  # another sweeper, which chooses values while it runs
     values = [_values(one) for one in overrides if not one.key_or_group.startswith("hydra")]
     for texts in islice(product(*values), MOST_CHECKED):
-        configs.load_config(command, texts, flags=flags, user_dir=user_dir)
+        load_config(command, texts, flags=flags, user_dir=user_dir)
 
 
 def _values(override: Override) -> list[str]:
@@ -172,7 +185,7 @@ def _sweep_folder(chosen: str | None) -> Iterator[Path]:
         yield folder
         return
     when = Path.cwd() / "multirun" / time.strftime("%Y-%m-%d_%H-%M-%S")
-    with faults(when, "make the folder of the sweep"):
+    with wrap_os_errors(when, "make the folder of the sweep"):
         make_folder(when.parent)
         for n in count(1):
             folder = when if n == 1 else when.with_name(f"{when.name}-{n}")
@@ -191,13 +204,13 @@ def _sweep_folder(chosen: str | None) -> Iterator[Path]:
 
 
 def _under_hydra(sweep: Sweep, arguments: Sequence[str]) -> BaseException | None:
-    """Let Hydra run all jobs; what has ended the sweep before its time."""
+    """Let Hydra run all jobs. Returns the exception that ended the sweep early, if any."""
 
     def job(config: DictConfig) -> object:
         return sweep.run(config)
 
-    main = hydra.main(version_base="1.3", config_path=str(configs.config_dir()), config_name=sweep.command)(job)
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # an error is ours to report, in one line
+    main = hydra.main(version_base="1.3", config_path=str(config_dir()), config_name=sweep.command)(job)
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # errors are raised, and reported here in one line
     ours, sys.argv = sys.argv, ["tfm", "-m", *arguments]
     try:
         main()
@@ -209,7 +222,7 @@ def _under_hydra(sweep: Sweep, arguments: Sequence[str]) -> BaseException | None
             " hydra.launcher.n_jobs=, and run the same command again"
         )
     except (HydraException, OmegaConfBaseException) as error:
-        return configs.as_config_error(error, configs.SCHEMAS[sweep.command])
+        return as_config_error(error, SCHEMAS[sweep.command])
     finally:
         sys.argv = ours
     return None
@@ -218,7 +231,7 @@ def _under_hydra(sweep: Sweep, arguments: Sequence[str]) -> BaseException | None
 def _report(runs: Sequence[SweepRun], folder: Path) -> None:
     file = folder / RESULTS_FILE
     print(f"\n{table(runs)}", flush=True)
-    with faults(file, "save the table"):
+    with wrap_os_errors(file, "save the table"):
         write_whole(file, (as_json(runs) + "\n").encode())
     logs.LOGGER.info("the same as JSON: %s", os.path.relpath(file))
 

@@ -20,7 +20,7 @@ from tqdm import tqdm
 from transformer_cli.data.lines import ChunkSource, TextInput, read_chunks, refuse_unreadable, split_lines
 from transformer_cli.environment import folder_named
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
-from transformer_cli.files import Output, meant, remove_leftovers, writing_whole
+from transformer_cli.files import Output, remove_leftovers, resolve_link, writing_whole
 from transformer_cli.logs import LOGGER
 
 BOM = b"\xef\xbb\xbf"
@@ -61,7 +61,7 @@ def check_output(output: Path, flag: str, inputs: Mapping[str, str | None], *, o
         raise ConfigError(f"{output}: not a plain file. Choose another {flag}")
     if output.exists() and not overwrite:
         raise ConfigError(f"{output}: exists already. Add --overwrite, or choose another {flag}")
-    folder = meant(output).parent
+    folder = resolve_link(output).parent
     if not folder.is_dir():
         raise EnvironmentFault(f"{folder}: no such folder. Create it, or choose another {flag}")
     if not os.access(folder, os.W_OK):
@@ -107,7 +107,7 @@ def open_output(path: str | None, *, replace: bool) -> Iterator[Sink]:
             raise EnvironmentFault("standard output: closed. Open it, or name a file with --output")
         yield sys.stdout.buffer
         return
-    output = meant(Path(path))
+    output = resolve_link(Path(path))
     remove_leftovers(output)
     with writing_whole(output, replace=replace) as file:
         yield file

@@ -19,7 +19,7 @@ from transformer_cli.data.clean import CleaningReport
 from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizers
-from transformer_cli.decoding.translator import Translator
+from transformer_cli.decoding.torch_engine import torch_translator
 from transformer_cli.models.file import FORMAT, ModelFile, read_model
 from transformer_cli.training.loop import train
 from transformer_cli.training.validation import encode_pairs
@@ -53,7 +53,7 @@ def corpus(ids: Tokenizers) -> Prepared:
 
 
 def translations(model: ModelFile) -> dict[str, str]:
-    translator = Translator(model.build(CPU), model.tokenizers, DecodeConfig(max_extra_length=10), device=CPU)
+    translator = torch_translator(model.build(CPU), model.tokenizers, DecodeConfig(max_extra_length=10), device=CPU)
     return {source: done.text for source, done in zip(SOURCES, translator.translate(SOURCES), strict=True)}
 
 

@@ -27,8 +27,9 @@ from transformer_cli.benchmarks.timing import finish
 from transformer_cli.benchmarks.worker import serve_requests
 from transformer_cli.config.bench import BenchConfig
 from transformer_cli.config.compose import from_plain
-from transformer_cli.config.decode import DecodeConfig, Quantize, SearchKind
+from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
+from transformer_cli.decoding.torch_engine import TorchEngine, torch_translator
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.extras import imported
 from transformer_cli.interop import ctranslate2 as to_ctranslate2
@@ -128,8 +129,9 @@ class Ours(Engine):
     def parts(self, rows: Rows, *, beam_size: int) -> dict[str, Any]:
         """Seconds of each part of decoding `rows` in one process; and how much the products worked on."""
         config = searching(self.config, beam_size)
-        translator = Translator(self.model, self.numbers, config, device=self.device)
-        watch = Watch(translator.model, self.device)
+        translator = torch_translator(self.model, self.numbers, config, device=self.device)
+        assert isinstance(translator.engine, TorchEngine)
+        watch = Watch(translator.engine.model, self.device)
         start = time.perf_counter()
         with watch.watching():
             translator.translate([" ".join(map(str, row)) for row in rows])
@@ -145,20 +147,16 @@ class Ours(Engine):
         purpose = (tokenizers is self.numbers, beam_size, batch_tokens)
         if purpose not in self.translators:
             config = replace(searching(self.config, beam_size), batch_tokens=batch_tokens)
-            self.translators[purpose] = Translator(
-                self.model, tokenizers, config, device=self.device, whole_machine=True
+            self.translators[purpose] = torch_translator(
+                self.model, tokenizers, config, device=self.device, parallel=True
             )
         return self.translators[purpose]
 
 
 def searching(config: DecodeConfig, beam_size: int) -> DecodeConfig:
     """For the likeliest translation, as every engine is asked for it."""
-    kind = SearchKind.beam if beam_size > 1 else SearchKind.greedy
+    kind = "beam" if beam_size > 1 else "greedy"
     return replace(config, search=kind, beam_size=beam_size, length_penalty=0.0, n_best=1)
-
-
-def quantized(config: DecodeConfig) -> DecodeConfig:
-    return replace(config, quantize=Quantize.int8)
 
 
 class Watch:
@@ -325,7 +323,7 @@ def filled(order: Sequence[int], rows: Rows, n_cells: int) -> list[Sequence[int]
 
 # ---- The contestant's end
 
-OURS, OURS_INT8, HUGGING_FACE = "tfm", "tfm int8", "Hugging Face"
+OURS, HUGGING_FACE = "tfm", "Hugging Face"
 CT2, CT2_INT8 = "CTranslate2", "CTranslate2 int8"
 RIVALS = (HUGGING_FACE, CT2, CT2_INT8)
 
@@ -337,7 +335,7 @@ def engine(name: str, model: ModelFile, config: DecodeConfig, *, device: torch.d
     if name in (CT2, CT2_INT8):
         compute_type = "int8" if name == CT2_INT8 else "float32"
         return CTranslate2(model, extra=extra, compute_type=compute_type, device=device, threads=threads)
-    return Ours(model, quantized(config) if name == OURS_INT8 else config, device=device)
+    return Ours(model, config, device=device)
 
 
 class Answers:

@@ -20,7 +20,6 @@ from transformer_cli.benchmarks.decoders import (
     BATCHES_OF_32,
     CT2_INT8,
     OURS,
-    OURS_INT8,
     RIVALS,
 )
 from transformer_cli.benchmarks.matmuls import Projection, projections
@@ -142,7 +141,7 @@ def enter(config: BenchConfig, path: Path, device: torch.device) -> dict[str, Co
             {**shared, "engine": name},
             usual if name in RIVALS else os.environ,
         )
-        for name in (OURS, OURS_INT8, *(RIVALS if config.rivals else ()))
+        for name in (OURS, *(RIVALS if config.rivals else ()))
     }
 
 
@@ -161,7 +160,7 @@ def check_alike(contestants: dict[str, Contestant], text: Text) -> None:
             raise EnvironmentFault(
                 f"{name}: translations of {sorted({len(row) for row in found})} tokens, not {FORCED}"
             )
-        is_int8 = name in (OURS_INT8, CT2_INT8)
+        is_int8 = name == CT2_INT8
         if text.is_forced and is_int8:
             continue  # what random weights say is turned by the least rounding
         same = float(np.mean([alike(one, other) for one, other in zip(found, plain, strict=True)]))
@@ -275,8 +274,7 @@ def line_up(contestants: dict[str, Contestant], text: Text, *, beam_size: int) -
             continue
         way = quickest(contestant, "decode", known["ways"], some(text.rows, N_TRIED), beam_size=beam_size)
         alone = quickest(contestant, "alone", known["ways alone"], some(text.rows, N_ALONE), beam_size=beam_size)
-        ours = OURS_INT8 if name == CT2_INT8 else OURS
-        found.append(Standing(name, contestant, way, alone, counterpart=ours))
+        found.append(Standing(name, contestant, way, alone, counterpart=OURS))
     return found
 
 
@@ -364,7 +362,7 @@ def summary(config: BenchConfig, text: Text, model: ModelFile, matches: Sequence
         f"{kind} The model has {n_parameters / 1e6:.1f} million weights and a vocabulary of"
         f" {len(model.tokenizers.target):,}. Ids to ids, length penalty 0; tokens are those of translations, without"
         f" their ends. Rounds: {config.rounds}, in turn; the median, after ± half the distance of the quartiles, before"
-        " brackets with the quartiles. Ratios are taken round by round, and int8 is compared with int8.",
+        " brackets with the quartiles. Ratios are taken round by round.",
         *found.notes,
     ]
     return found
@@ -385,7 +383,7 @@ def put(found: Measured, match: Match, text: Text, model: ModelFile, tokens: Tok
         alone = np.quantile(np.concatenate(one.alone), (0.5, 0.95)).tolist() if one.alone else []
         row = [f"{match.title}: {name}", f"{len(text.rows) / Spread.of(one.seconds).median:,.1f}"]
         row += [Spread.of([n_tokens / seconds for seconds in one.seconds]).shown_briefly()]
-        row += ["" if name in (OURS, OURS_INT8) else faster.shown(".2f")]
+        row += ["" if name == OURS else faster.shown(".2f")]
         row += [" / ".join(f"{1e3 * seconds:,.0f}" for seconds in alone), score]
         found.rows.append([*row, "" if one is ours else f"{share_of_same(said[name], said[OURS]):.1%}"])
         found.figures[row[0]] = {
@@ -399,7 +397,6 @@ def put(found: Measured, match: Match, text: Text, model: ModelFile, tokens: Tok
         }
         if name in RIVALS:
             put_ratios(found.ratios, match.title, one, mine)
-    found.ratios[f"{match.title}: {OURS_INT8} to {OURS}"] = ratio(ours.seconds, match.standings[OURS_INT8].seconds)
     put_parts(found, match)
     put_ways(found, match)
     for name, (n_likelier, n_different) in match.likelier.items():

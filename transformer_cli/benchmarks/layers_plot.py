@@ -9,7 +9,7 @@ import torch
 
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.extras import imported
-from transformer_cli.files import faults, write_whole
+from transformer_cli.files import wrap_os_errors, write_whole
 
 if TYPE_CHECKING:
     from transformer_cli.benchmarks.layers import Costs
@@ -55,7 +55,7 @@ def draw(costs: "Costs", file: str, device: torch.device) -> None:
         content = io.BytesIO()
         ending = file.rpartition(".")[2]
         figure.savefig(content, format=ending, dpi=150, metadata={"Date": None} if ending == "svg" else None)
-    with faults(Path(file), "write"):
+    with wrap_os_errors(Path(file), "write"):
         write_whole(Path(file), content.getvalue())
 
 

@@ -225,7 +225,7 @@ def main() -> None:
 
 def translate_parts(config: "TranslateConfig", marks: Marks) -> None:
     import transformer_cli.text_io  # noqa: F401
-    from transformer_cli.decoding.translator import Translator
+    from transformer_cli.decoding.torch_engine import torch_translator
     from transformer_cli.models.device import choose_device
     from transformer_cli.models.file import locate_model, read_model
 
@@ -233,7 +233,7 @@ def translate_parts(config: "TranslateConfig", marks: Marks) -> None:
     device = choose_device(config.device)
     model = read_model(locate_model(config.checkpoint, config.runs))
     marks.mark("reading the model")
-    translator = Translator(model.build(device), model.tokenizers, config.decode, device=device, seed=config.seed)
+    translator = torch_translator(model.build(device), model.tokenizers, config.decode, device=device, seed=config.seed)
     marks.mark("building it")
     translator.translate([LINE])
     marks.mark("the first line")

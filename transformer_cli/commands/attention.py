@@ -11,6 +11,7 @@ from transformer_cli.config.model import Positions
 from transformer_cli.data.lines import read_lines, shown
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.segmentation import split_line
+from transformer_cli.decoding.torch_engine import torch_translator
 from transformer_cli.decoding.training_text import training_text
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault, quoted
@@ -65,7 +66,7 @@ def run(config: AttentionConfig) -> None:
     refuse_out_of_range(file, config)
     model, name = file.build(device), name_of(file, path)
     text = training_text([file])
-    translator = Translator(model, file.tokenizers, config.decode, device=device, seed=config.seed, text=text)
+    translator = torch_translator(model, file.tokenizers, config.decode, device=device, seed=config.seed, text=text)
     for job, ids in [(job, encode(job, file, translator)) for job in work]:
         looks = look(model, file.tokenizers, ids.source, ids.target, name=name, notes=ids.notes, finished=ids.finished)
         links = [] if config.link is None else told(looks, *pair_of(config.link), job.where)
@@ -185,10 +186,10 @@ def one_piece(job: Job, tokenizers: Tokenizers, translator: Translator) -> Ids:
         if not target:
             raise DataError(f"{job.where}: nothing of its translation that the model could read. Write words")
         return Ids(source, target, finished=True, notes=["translation given"])
-    longest, notes = translator.max_source_length, []
+    longest, notes = translator.planner.max_source_length, []
     if len(source) > longest:
         whole, language = len(source), translator.text.source_lang
-        packs = translator.packs_sentences
+        packs = translator.planner.packs_sentences
         parts = split_line(job.sentence, tokenizers.source, max_tokens=longest, language=language, packs=packs)
         source = parts[0].ids
         notes = [

@@ -12,7 +12,7 @@ from transformer_cli.config.commands import AverageConfig
 from transformer_cli.config.compose import to_plain
 from transformer_cli.decoding.training_text import training_text
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault
-from transformer_cli.files import faults, meant, remove_leftovers
+from transformer_cli.files import remove_leftovers, resolve_link, wrap_os_errors
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.ensemble import refuse_unlike
 from transformer_cli.models.file import (
@@ -38,9 +38,9 @@ def run(config: AverageConfig) -> None:
     sources = checkpoints_of(config) if config.last is not None else models_of(config)
     output = check_output(config, list(sources))
     model = averaged(sources)
-    with faults(output, "save the model"):
-        remove_leftovers(meant(output))
-        write_model(meant(output), model, replace=config.overwrite)
+    with wrap_os_errors(output, "save the model"):
+        remove_leftovers(resolve_link(output))
+        write_model(resolve_link(output), model, replace=config.overwrite)
     LOGGER.info("%s: the average of %d models (%s)", output, len(sources), ", ".join(model.averaged))
 
 
@@ -81,7 +81,7 @@ def check_output(config: AverageConfig, sources: list[Path]) -> Path:
         raise ConfigError(f"{output}: not a plain file. Choose another --output")
     if output.exists() and not config.overwrite:
         raise ConfigError(f"{output}: exists already. Add --overwrite, or choose another --output")
-    folder = meant(output).parent
+    folder = resolve_link(output).parent
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         raise EnvironmentFault(f"{folder}: no such folder, or not one that can be written. Choose another place")
     return output

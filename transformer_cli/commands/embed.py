@@ -18,7 +18,7 @@ from torch import Tensor
 from transformer_cli.commands.encoder_filter import Encoded, EncoderFilter
 from transformer_cli.config.commands import EmbedConfig
 from transformer_cli.data.lines import read_lines, shown
-from transformer_cli.decoding.translator import named
+from transformer_cli.decoding.plan import named
 from transformer_cli.errors import DataError
 from transformer_cli.inference.encode import Reader
 from transformer_cli.logs import LOGGER

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from transformer_cli.data.unknown import UnknownCounter
-from transformer_cli.decoding.translator import named
+from transformer_cli.decoding.plan import named
 from transformer_cli.inference.encode import Reader
 from transformer_cli.logs import LOGGER
 from transformer_cli.text_io import Line, LineFilter

@@ -14,30 +14,28 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
+from transformer_cli.api import Opened, open_models
 from transformer_cli.commands.evaluate_file import TestSet, own_files, reference_files, tokens_for
 from transformer_cli.config.commands import METRICS, Engine, EvaluateConfig
-from transformer_cli.config.compose import choices_of, load_config
+from transformer_cli.config.compose import load_config
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.config.yaml_files import choices_of
 from transformer_cli.data.corpus import ParallelText, input_files, load_text
 from transformer_cli.data.download import fetch
 from transformer_cli.data.prepare import prepare
 from transformer_cli.data.unknown import UnknownCounter
-from transformer_cli.decoding.ctranslate2_engine import CTranslate2Translator
-from transformer_cli.decoding.training_text import training_text
-from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.evaluation.metrics import MetricSettings, Score, Translations, check_line_counts
 from transformer_cli.evaluation.report import Provenance, print_scores
 from transformer_cli.evaluation.search_signature import search_name, search_signature
 from transformer_cli.evaluation.tokenization import tokenization, tokenizer_in
 from transformer_cli.evaluation.translation import evaluate_translations
-from transformer_cli.files import faults, meant, write_whole
-from transformer_cli.interop.exported import Exported, chosen_engine, locate_export
+from transformer_cli.files import resolve_link, wrap_os_errors, write_whole
+from transformer_cli.interop.exported import Exported
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
-from transformer_cli.models.ensemble import build_all, read_models
-from transformer_cli.models.file import MODEL_FILE, ModelFile, locate_models, read_model
+from transformer_cli.models.file import MODEL_FILE, ModelFile, read_model
 from transformer_cli.text_io import check_output
 from transformer_cli.training.run_directory import read_config, run_of
 
@@ -54,25 +52,26 @@ LONGEST_NAME = 200  # bytes: names of files have at most 255
 def run(config: EvaluateConfig) -> None:
     """Print the scores of a model on its test set, on another corpus's, or on the user's own files."""
     device = choose_device(config.device)
-    models: Sequence[Scored]
-    if chosen_engine(config.engine, config.checkpoint) is Engine.ctranslate2:
-        check_save(config)
-        exported = locate_export(config.checkpoint, program=Engine.ctranslate2.name)
-        paths, models = [exported.directory], [exported]
-    else:
-        paths = locate_models(config.checkpoint, config.runs)
-        check_save(config, paths)
-        models = files = read_models(paths, ("transformer", *OTHER_KINDS))
-        if (kind := files[0].config.name) in OTHER_KINDS:
-            import_module(OTHER_KINDS[kind]).run(config, files, paths, device)
-            return
+    check_save(config)
+    opened = open_models(
+        config.checkpoint,
+        runs=config.runs,
+        engine=config.engine,
+        decode=config.decode,
+        kinds=("transformer", *OTHER_KINDS),
+    )
+    paths, models = opened.paths, opened.models
+    check_save(config, paths)
+    files = [model for model in models if isinstance(model, ModelFile)]
+    if files and (kind := files[0].config.name) in OTHER_KINDS:
+        import_module(OTHER_KINDS[kind]).run(config, files, paths, device)
+        return
     if config.source is not None and config.reference is None:
         raise ConfigError("--reference: not given, but --source is. A score needs a text and its translation")
     tokens = tokens_for(config, models[0].target_lang, of_model=tokenizer_in(models[0].data, paths[0]))
     test = own_files(config) if config.source is not None else corpus_test_set(config, models, paths[0])
     report(
-        paths,
-        models,
+        opened,
         test,
         MetricSettings(tokens, models[0].source_lang, models[0].target_lang),
         config.decode,
@@ -82,7 +81,7 @@ def run(config: EvaluateConfig) -> None:
         saved_as=place_to_save(config, paths, models, test, search_name(config.decode, seed=config.seed)),
         may_replace=config.save is None or config.overwrite,
         as_json=config.json,
-        whole_machine=True,
+        parallel=True,
     )
 
 
@@ -91,15 +90,15 @@ def report_test_set(
 ) -> list[Score]:
     """What `tfm train` does at its end: the same scores, of the model file that it shipped."""
     models, test_set = [read_model(path)], TestSet(name, test.sources, [test.targets])
+    opened = Opened([path], models, Engine.torch)
     tokens = tokenization(models[0].target_lang, tokenizer_in(models[0].data, path))
     saved_as = default_file([path], models, test_set, search_name(decode, seed=seed))
     settings = MetricSettings(tokens, models[0].source_lang, models[0].target_lang)
-    return report([path], models, test_set, settings, decode, device, metrics=METRICS, seed=seed, saved_as=saved_as)
+    return report(opened, test_set, settings, decode, device, metrics=METRICS, seed=seed, saved_as=saved_as)
 
 
 def report(
-    paths: Sequence[Path],
-    models: Sequence[Scored],
+    opened: Opened,
     test: TestSet,
     settings: MetricSettings,
     decode: DecodeConfig,
@@ -110,15 +109,15 @@ def report(
     saved_as: Path | None,
     may_replace: bool = True,
     as_json: bool = False,
-    whole_machine: bool = False,
+    parallel: bool = False,
 ) -> list[Score]:
     """Translate, save the translations, and print the scores to stdout."""
     check_line_counts(test.sources, test.references)
-    hypotheses = translate(models, test, decode, device, seed=seed, whole_machine=whole_machine)
+    hypotheses = translate(opened, test, decode, device, seed=seed, parallel=parallel)
     save(hypotheses, saved_as, "save the translations", may_replace=may_replace)
     translations = Translations(hypotheses, test.references, test.sources)
     results = evaluate_translations(translations, settings, metrics, test=test.name)
-    names, search = ", ".join(map(str, paths)), search_signature(decode, seed=seed)
+    names, search = ", ".join(map(str, opened.paths)), search_signature(decode, seed=seed)
     print_scores(results, Provenance(test.name, len(hypotheses), saved_as, names, search), as_json=as_json)
     if saved_as is not None and not as_json:
         LOGGER.info("translations: %s", saved_as)
@@ -126,27 +125,15 @@ def report(
 
 
 def translate(
-    models: Sequence[Scored],
+    opened: Opened,
     test: TestSet,
     decode: DecodeConfig,
     device: torch.device,
     *,
     seed: int,
-    whole_machine: bool,
+    parallel: bool,
 ) -> list[str]:
-    if isinstance(models[0], Exported):
-        translator: Translator = CTranslate2Translator(models[0], decode, device=device, seed=seed)
-    else:
-        files = [model for model in models if isinstance(model, ModelFile)]
-        translator = Translator(
-            build_all(files, device),
-            files[0].tokenizers,
-            decode,
-            device=device,
-            seed=seed,
-            text=training_text(files),
-            whole_machine=whole_machine,
-        )
+    translator = opened.translator(decode, device, seed=seed, parallel=parallel)
     with tqdm(
         total=len(test.sources), unit="line", desc="translate", disable=None, leave=False, file=sys.stderr
     ) as bar:
@@ -206,8 +193,8 @@ def save(lines: Sequence[str], file: Path | None, doing: str, *, may_replace: bo
     """
     if file is None:
         return
-    with faults(file, doing):
-        write_whole(meant(file), "".join(f"{line}\n" for line in lines).encode(), replace=may_replace)
+    with wrap_os_errors(file, doing):
+        write_whole(resolve_link(file), "".join(f"{line}\n" for line in lines).encode(), replace=may_replace)
 
 
 def default_file(paths: Sequence[Path], models: Sequence[Scored], test: TestSet, search: str = "") -> Path | None:

@@ -19,11 +19,11 @@ from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import Positions
 from transformer_cli.data.lines import ChunkSource, TextInput, read_chunks, shown, split_lines
 from transformer_cli.data.unknown import UnknownCounter, unknown_characters
+from transformer_cli.decoding.plan import named
 from transformer_cli.decoding.search.scores import divisor
 from transformer_cli.decoding.training_text import training_text
-from transformer_cli.decoding.translator import named
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
-from transformer_cli.inference.force_decode import read_back
+from transformer_cli.inference.force_decode import force_decode
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.ensemble import AnyModel, build_all, read_models
@@ -192,7 +192,7 @@ def score_pairs(
         )
     real = [i for i, n in enumerate(longest) if n]  # a blank line of a blank line never meets the model
     ids = [(sources[i], targets[i]) for i in real]
-    read = read_back(model, ids, tokenizers, device=device, batch_tokens=config.batch_tokens)
+    read = force_decode(model, ids, tokenizers, device=device, batch_tokens=config.batch_tokens)
     scored = [Scored([], [])] * len(pairs)
     for i, back in zip(real, read, strict=True):
         scored[i] = Scored(tokenizers.target.pieces([*targets[i], tokenizers.target.eos_id]), back.log_probs)

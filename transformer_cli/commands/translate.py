@@ -11,20 +11,18 @@ from pathlib import Path
 
 import torch
 
+from transformer_cli.api import Opened, open_models
 from transformer_cli.config.commands import Engine, OnIssue, OutputFormat, TranslateConfig
 from transformer_cli.data.lines import ChunkSource, read_chunks, read_lines, shown, split_lines
 from transformer_cli.data.unknown import UnknownCounter, shown_characters
-from transformer_cli.decoding.ctranslate2_engine import CTranslate2Translator
+from transformer_cli.decoding.postprocess import written_ids
 from transformer_cli.decoding.records import flags_of, record_of, to_line
+from transformer_cli.decoding.results import Translated, TranslateOptions
 from transformer_cli.decoding.terminology import read_terms
-from transformer_cli.decoding.training_text import training_text
-from transformer_cli.decoding.translator import Translated, Translator, Wishes, written_ids
+from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError, DataError, quoted
-from transformer_cli.interop.exported import Exported, chosen_engine, locate_export
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
-from transformer_cli.models.ensemble import build_all, read_models
-from transformer_cli.models.file import ModelFile, locate_models
 from transformer_cli.text_io import (
     STDIN,
     STDOUT,
@@ -47,15 +45,10 @@ def run(config: TranslateConfig) -> None:
     """Translate `config.input` or stdin to `config.output` or stdout. Raises TfmError."""
     check_paths(config)
     device = choose_device(config.device)
-    wishes = Wishes(
-        terminology=None if config.terms is None else read_terms(Path(config.terms)),
-        retry=config.on_issue is OnIssue.retry,
-        read_back=config.alignments is not None or config.token_scores,
-    )
-    models, paths, translator = open_translator(config, device, wishes)
     with ExitStack() as files:
         source, prefixes = files.enter_context(open_input(config.input, config.text)), None
         is_typed = config.input is None and source.isatty()
+        opened, translator = open_translator(config, device, is_typed=is_typed)
         if config.prefix is not None:
             source, prefixes = with_prefixes(translator, source, config, is_typed=is_typed)
         sink = files.enter_context(open_output(config.output, replace=config.overwrite))
@@ -64,57 +57,39 @@ def run(config: TranslateConfig) -> None:
             links = files.enter_context(open_output(config.alignments, replace=config.overwrite))
         lines = TranslationFilter(translator, sink, config, links=links, prefixes=prefixes)
         if is_typed:
-            translate_terminal(lines, models[0], paths)
+            translate_terminal(lines, opened)
         else:
             lines.process_stream(source, description="translate")
 
 
-def translate_terminal(lines: "TranslationFilter", model: ModelFile | Exported, paths: Sequence[Path]) -> None:
+def translate_terminal(lines: "TranslationFilter", opened: Opened) -> None:
+    model = opened.models[0]
     LOGGER.info(
         "%s → %s with %s. Type a line to see its translation; Ctrl-C drops it, Ctrl-D leaves",
         model.source_lang,
         model.target_lang,
-        ", ".join(map(shown, paths)),
+        ", ".join(map(shown, opened.paths)),
     )
     read_terminal(lines.process_typed, prompt=f"{model.source_lang}> ")
 
 
 def open_translator(
-    config: TranslateConfig, device: torch.device, wishes: Wishes
-) -> tuple[Sequence[ModelFile | Exported], Sequence[Path], Translator]:
-    """What translates, where it was found, and how."""
-    decode, seed = config.decode, config.seed
-    if chosen_engine(config.engine, config.checkpoint) is Engine.ctranslate2:
-        refuse_wishes(config)
-        exported = locate_export(config.checkpoint, program=Engine.ctranslate2.name)
-        translator: Translator = CTranslate2Translator(exported, decode, device=device, seed=seed, wishes=wishes)
-        return [exported], [exported.directory], translator
-    paths = locate_models(config.checkpoint, config.runs)
-    models = read_models(paths)
-    model = build_all(models, device)
-    translator = Translator(
-        model,
-        models[0].tokenizers,
-        decode,
-        device=device,
-        seed=seed,
-        wishes=wishes,
-        text=training_text(models),
-        whole_machine=True,
+    config: TranslateConfig, device: torch.device, *, is_typed: bool = False
+) -> tuple[Opened, Translator]:
+    """The model and its translator. At a terminal, where latency counts, the engine is chosen unless it is set."""
+    options = TranslateOptions(
+        terminology=None if config.terms is None else read_terms(Path(config.terms)),
+        prefixes=config.prefix is not None,
+        retry=config.on_issue is OnIssue.retry,
+        alignments=config.alignments is not None,
+        token_scores=config.token_scores,
     )
-    return models, paths, translator
-
-
-def refuse_wishes(config: TranslateConfig) -> None:
-    """Raises ConfigError for what needs our own search, or our own model."""
-    for flag, is_set in (
-        ("--prefix", config.prefix is not None),
-        ("--terms", config.terms is not None),
-        ("--alignments", config.alignments is not None),
-        ("--token-scores", config.token_scores),
-    ):
-        if is_set:
-            raise ConfigError(f"{flag}: engine=ctranslate2 does not have it. Leave one of them out")
+    engine = Engine.auto if is_typed and config.engine is None else config.engine
+    opened = open_models(config.checkpoint, runs=config.runs, engine=engine, decode=config.decode, options=options)
+    if engine is Engine.auto and opened.engine is Engine.ctranslate2:
+        LOGGER.info("engine=ctranslate2, as nothing here needs torch; engine=torch chooses the other")
+    translator = opened.translator(config.decode, device, seed=config.seed, options=options, parallel=True)
+    return opened, translator
 
 
 def check_paths(config: TranslateConfig) -> None:

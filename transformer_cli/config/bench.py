@@ -3,23 +3,22 @@
 from dataclasses import dataclass, field
 from enum import Enum
 
-from omegaconf import MISSING
-
-from transformer_cli.config.checks import AUTO, check_range
+from transformer_cli.config.checks import AUTO, REQUIRED
 from transformer_cli.config.data import Task
+from transformer_cli.config.fields import check_ranges, key
 from transformer_cli.config.train import Sharding, TrainConfig
 from transformer_cli.errors import ConfigError
 
 
 class BenchSubject(Enum):
-    machine = "machine"  # what its processor, memory and launches allow
-    train = "train"  # whole updates, beside rivals
+    machine = "machine"  # speed of its processor, memory and kernel launches
+    train = "train"  # whole updates, beside other programs
     loss = "loss"
     attention = "attention"
     data = "data"  # making batches
-    start = "start"  # of `tfm train`, to its first update; with a checkpoint, of `tfm translate` to its first line
+    start = "start"  # `tfm train` to its first update; with a checkpoint, `tfm translate` to its first line
     decode = "decode"  # translating, beside other programs with the same weights
-    layers = "layers"  # attention, recurrence and convolution: how time and memory grow with length and width
+    layers = "layers"  # time and memory of attention, recurrence and convolution over length and width
 
 
 class Lengths(Enum):
@@ -29,29 +28,28 @@ class Lengths(Enum):
 
 class Clock(Enum):
     wall = "wall"
-    processor = "processor"  # time that this process had of the processor, all threads added: others may run beside
+    processor = "processor"  # processor time of this process, all threads added, while other programs may run
 
 
 @dataclass
 class LayersConfig:
     """`tfm bench layers`: the sizes at which layers are timed."""
 
-    n: list[int] = field(default_factory=lambda: [128, 256, 512, 1024, 2048])  # positions of a sentence
-    d: list[int] = field(default_factory=lambda: [64, 128, 256])  # width
-    window: int = 32  # of restricted attention: half of it to either side
-    kernel: int = 3  # positions that a convolution sees
-    clock: Clock = Clock.wall
-    plot: str | None = None  # .svg or .png to draw times and memory into
+    n: list[int] = key([128, 256, 512, 1024, 2048], "Sentence lengths in tokens.")
+    d: list[int] = key([64, 128, 256], "Widths d_model; multiples of the width of a head.")
+    window: int = key(32, "Positions that restricted attention attends to, half of them on either side.", low=1)
+    kernel: int = key(3, "Kernel width of the convolution; odd.", low=1)
+    clock: Clock = key(Clock.wall, "Wall-clock time, or processor time of this process.")
+    plot: str | None = key(None, "File for a plot of times and memory: .svg or .png.")
 
     def __post_init__(self) -> None:
-        for key in ("n", "d"):
-            sizes = getattr(self, key)
+        for name in ("n", "d"):
+            sizes = getattr(self, name)
             if len(set(sizes)) < max(2, len(sizes)) or min(sizes) < 1:
                 raise ConfigError(
-                    f"layers.{key}={sizes}: an exponent is fitted to two sizes or more. Give different ones, from 1 up"
+                    f"layers.{name}={sizes}: an exponent is fitted to two sizes or more. Give different ones, from 1 up"
                 )
-        check_range("layers.window", self.window, 1)
-        check_range("layers.kernel", self.kernel, 1)
+        check_ranges(self, "layers")
         if self.kernel % 2 == 0:
             raise ConfigError(
                 f"layers.kernel={self.kernel}: even, but a convolution sees as much before a position as after it."
@@ -65,29 +63,28 @@ class LayersConfig:
 class BenchConfig(TrainConfig):
     """`tfm bench`: the config of the run that is measured, and how."""
 
-    subject: BenchSubject = MISSING
-    rounds: int = 5  # of each contestant, in turn
-    n_updates: int = 1  # in a round
-    lengths: Lengths = Lengths.corpus
-    rivals: bool = True
-    json: bool = False
-    checkpoint: str | None = None  # of decode: the model; unset: random weights of `model`, and 20 tokens a sentence
-    source: str | None = None  # of decode: file to translate
-    reference: str | None = None  # of decode: its translation, for BLEU
-    n_lines: int = 1000  # of decode: the first ones of `source`
+    subject: BenchSubject = key(REQUIRED, "What is measured.")
+    rounds: int = key(5, "Times that each program is measured, in turn.", low=1, high=1000)
+    n_updates: int = key(1, "Updates in a round.", low=1, high=1000)
+    lengths: Lengths = key(Lengths.corpus, "Sentences of `data`, or random ones with the lengths of WMT 14 en-de.")
+    rivals: bool = key(True, "Measure other programs, too, where they are installed.")
+    json: bool = key(False, "Print JSON.")
+    checkpoint: str | None = key(
+        None, "The model of decode and start; unset: random weights of `model`, and 20 tokens a sentence."
+    )
+    source: str | None = key(None, "File to translate. decode only.")
+    reference: str | None = key(None, "Its reference translation, for BLEU. decode only.")
+    n_lines: int = key(1000, "Lines of `source` that are translated, from the first. decode only.", low=1)
     layers: LayersConfig = field(default_factory=LayersConfig)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_range("rounds", self.rounds, 1, 1000)
-        check_range("n_updates", self.n_updates, 1, 1000)
-        check_range("n_lines", self.n_lines, 1)
         if self.source is not None and self.checkpoint is None:
             raise ConfigError(f"source={self.source}: needs a model that can read it. Add checkpoint=PATH")
         if self.reference is not None and self.source is None:
             raise ConfigError(f"reference={self.reference}: of which text? Add source=FILE")
         if self.train.tokens_per_batch == AUTO:
-            raise ConfigError("train.tokens_per_batch=auto: a benchmark tells of a size that is known. Give a number")
+            raise ConfigError("train.tokens_per_batch=auto: a benchmark measures one given size. Give a number")
         if self.data.task is not Task.translation:
             raise ConfigError(f"data={self.data.name}: a benchmark translates. Choose parallel text")
         if self.train.sharding is not Sharding.none:

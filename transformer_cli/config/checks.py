@@ -4,11 +4,10 @@ import math
 import re
 from typing import Any
 
-from omegaconf import MISSING
-
 from transformer_cli.errors import ConfigError
 
-AUTO = "auto"  # of a number that tfm shall choose: by the memory (train.tokens_per_batch), or by the corpus
+AUTO = "auto"  # of a number that is derived from the memory (train.tokens_per_batch) or from the corpus
+REQUIRED: Any = "???"  # how OmegaConf marks a value without a default; written out, as importing OmegaConf takes time
 
 
 def check_range(key: str, value: float | None, low: float, high: float = math.inf, *, below: bool = False) -> None:
@@ -32,12 +31,12 @@ def check_number_or_auto(key: str, value: Any, low: int) -> None:
 
 def check_file_name(key: str, value: str, also: str = "") -> None:
     """Refuse what cannot be part of a file name."""
-    if value != MISSING and not re.fullmatch(rf"\w[\w.+{also}-]*", value):
+    if value != REQUIRED and not re.fullmatch(rf"\w[\w.+{also}-]*", value):
         marks = " ".join((".", "_", "+", *also, "-"))
         raise ConfigError(f"{key}={value!r}: becomes part of a file name. Use letters, digits and {marks} only")
 
 
-# Those of sacrebleu that download nothing; the two with mecab need a library (pip extras ja and ko).
+# The tokenizers of sacrebleu that download nothing; those with mecab need a library (pip extras ja and ko).
 BLEU_TOKENIZERS = ("13a", "intl", "zh", "char", "ja-mecab", "ko-mecab", "none")
 
 
@@ -56,7 +55,7 @@ def model_names(value: Any) -> str | list[str] | None:
 
 
 def one_model_name(value: Any) -> str | None:
-    """`checkpoint` of a command that asks one model."""
+    """`checkpoint` of a command that uses one model."""
     names = model_names(value)
     if isinstance(names, list):
         raise ConfigError(f"checkpoint={value}: several models, where one is asked. Name one")
@@ -64,7 +63,7 @@ def one_model_name(value: Any) -> str | None:
 
 
 def one_file(key: str, value: Any) -> str | None:
-    """A name that a flag may repeat: the last would win in silence."""
+    """The file of a flag that is given once."""
     if isinstance(value, list) and len(value) != 1:
         raise ConfigError(f"--{key}: names {len(value)} files, and one is read at a time. Name one")
     name = value[0] if isinstance(value, list) else value

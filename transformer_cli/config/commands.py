@@ -5,11 +5,28 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from omegaconf import MISSING
-
-from transformer_cli.config.checks import check_bleu_tokenizer, check_range, model_names, one_file, one_model_name
+from transformer_cli.config.checks import (
+    BLEU_TOKENIZERS,
+    REQUIRED,
+    check_bleu_tokenizer,
+    model_names,
+    one_file,
+    one_model_name,
+)
 from transformer_cli.config.data import DataConfig
-from transformer_cli.config.decode import DecodeConfig, Quantize, SearchKind
+from transformer_cli.config.decode import DecodeConfig, Quantize
+from transformer_cli.config.fields import (
+    CHECKPOINT,
+    CHECKPOINTS,
+    DEVICE,
+    OVERWRITE,
+    PLUGINS,
+    RUNS,
+    SEED,
+    STRICT,
+    check_ranges,
+    key,
+)
 from transformer_cli.config.model import Pooling
 from transformer_cli.config.train import Device
 from transformer_cli.errors import ConfigError
@@ -19,19 +36,20 @@ from transformer_cli.errors import ConfigError
 class ReplayConfig:
     """`tfm replay`."""
 
-    incident: str = MISSING  # folder that a diverged run has left
-    device: Device = Device.auto
+    incident: str = key(REQUIRED, "Folder that a diverged run has left, as runs/NAME/incidents/step-00001204.")
+    device: Device = key(Device.auto, DEVICE)
+    plugins: list[str] = key([], PLUGINS)
 
 
 class OutputFormat(Enum):
-    text = "text"  # the translations; of several, line ||| translation ||| score, with lines from 1
-    jsonl = "jsonl"  # an object a line: scores, alternatives, and what is suspicious
-    moses = "moses"  # n-best lists as Moses and its tools have them, with lines from 0; for translating only
+    text = "text"  # the translations; of an n-best list, line ||| translation ||| score, with lines from 1
+    jsonl = "jsonl"  # an object a line: scores, alternatives, quality flags
+    moses = "moses"  # n-best lists as Moses and its tools write them, with lines from 0; for translating only
 
 
 class OnIssue(Enum):
     keep = "keep"
-    retry = "retry"  # translate lines with a suspicious translation again, in another way
+    retry = "retry"  # translate lines with quality flags again, in another way
 
 
 class ExportFormat(Enum):
@@ -40,11 +58,11 @@ class ExportFormat(Enum):
 
 
 class Quantization(Enum):
-    """What CTranslate2 keeps weights in."""
+    """Number formats of CTranslate2's weights."""
 
     float32 = "float32"
     int8 = "int8"
-    int8_float32 = "int8_float32"  # int8 is the same here, but follows the device where it computes in fewer bits
+    int8_float32 = "int8_float32"  # as int8, but always with float32 activations
     int8_float16 = "int8_float16"
     int8_bfloat16 = "int8_bfloat16"
     int16 = "int16"
@@ -56,12 +74,12 @@ class Quantization(Enum):
 class ExportConfig:
     """`tfm export`."""
 
-    format: ExportFormat | None = None
-    checkpoint: Any = None  # model file, checkpoint or run directory; unset: the newest run
-    runs: str = "runs"
-    output: str | None = None  # folder, written whole or not at all
-    overwrite: bool = False  # replace an earlier export
-    quantization: Quantization = Quantization.float32  # format=ctranslate2 only
+    format: ExportFormat | None = key(None, "Program that the model is written for.")
+    checkpoint: Any = key(None, CHECKPOINT)
+    runs: str = key("runs", RUNS)
+    output: str | None = key(None, "Folder for the exported model, written whole or not at all.")
+    overwrite: bool = key(False, "Replace an earlier export.")
+    quantization: Quantization = key(Quantization.float32, "Number format of the weights. ctranslate2 only.")
 
     def __post_init__(self) -> None:
         self.checkpoint = model_names(self.checkpoint)
@@ -73,35 +91,47 @@ class ExportConfig:
 
 
 class Engine(Enum):
-    tfm = "tfm"
-    ctranslate2 = "ctranslate2"  # of a folder that `tfm export ctranslate2` wrote
+    """What translates. Aliases of a member keep old command lines working."""
+
+    torch = "torch"
+    tfm = "torch"  # its earlier name
+    ctranslate2 = "ctranslate2"  # converted on demand, or a folder of `tfm export ctranslate2`
+    auto = "auto"  # ctranslate2 where it is installed and has all that is asked for, else torch
 
 
 @dataclass
 class TranslateConfig:
     """`tfm translate`."""
 
-    checkpoint: Any = None  # model file, checkpoint or run directory; unset: the newest run; a list: an ensemble
-    runs: str = "runs"
-    text: str | None = None  # to translate, instead of a file or standard input
-    input: str | None = None  # file; unset: standard input
-    output: str | None = None  # file, written whole or not at all; unset: standard output
-    overwrite: bool = False
-    strict: bool = False  # stop at a line that is not UTF-8 instead of replacing its bytes
-    output_format: OutputFormat = OutputFormat.text
-    on_issue: OnIssue = OnIssue.keep
-    prefix: str | None = None  # file: line n begins the translation of line n
-    terms: str | None = None  # file: source phrase, tab, the phrase that its translation must hold
-    alignments: str | None = None  # file for the words that each word comes from, as i-j
-    token_scores: bool = False  # the log-probability of each token; in jsonl
-    engine: Engine | None = None  # unset: ctranslate2 for a folder of `tfm export ctranslate2`, else tfm
-    seed: int = 1
-    device: Device = Device.auto
+    checkpoint: Any = key(None, CHECKPOINTS)
+    runs: str = key("runs", RUNS)
+    text: str | None = key(None, "The text to translate, instead of a file or standard input.")
+    input: str | None = key(None, "Input file, one text a line; unset: standard input.")
+    output: str | None = key(None, "Output file, written whole or not at all; unset: standard output.")
+    overwrite: bool = key(False, OVERWRITE)
+    strict: bool = key(False, STRICT)
+    output_format: OutputFormat = key(
+        OutputFormat.text, "Lines of text, a JSON object for each line (jsonl), or n-best lists as Moses writes them."
+    )
+    on_issue: OnIssue = key(
+        OnIssue.keep,
+        "Keep a translation with quality flags, or translate its line again in another way (retry).",
+    )
+    prefix: str | None = key(None, "File of target prefixes: the translation of line n begins with its line n.")
+    terms: str | None = key(None, "Terminology file: source phrase, tab, the phrase that its translation must contain.")
+    alignments: str | None = key(None, "Output file for word alignments, as i-j.")
+    token_scores: bool = key(False, "Add the log-probability of each token. jsonl only.")
+    engine: Engine | None = key(
+        None, "torch, ctranslate2, or auto; unset: ctranslate2 for a folder of `tfm export ctranslate2`, else torch."
+    )
+    seed: int = key(1, SEED, low=0, high=2**31 - 1)
+    device: Device = key(Device.auto, DEVICE)
+    plugins: list[str] = key([], PLUGINS)
     decode: DecodeConfig = field(default_factory=DecodeConfig)
 
     def __post_init__(self) -> None:
         self.checkpoint = model_names(self.checkpoint)
-        check_range("seed", self.seed, 0, 2**31 - 1)
+        check_ranges(self)
         if self.text is not None and self.input is not None:
             raise ConfigError(f"--input {self.input}: and a text to translate are given. Leave one of them out")
         if self.token_scores and self.output_format is not OutputFormat.jsonl:
@@ -115,19 +145,20 @@ class TranslateConfig:
 class GenerateConfig:
     """`tfm generate`."""
 
-    prompt: str | None = None  # the beginning of a line; unset: standard input, with one a line
-    checkpoint: Any = None  # model file, checkpoint or run directory of a language model; unset: the newest run
-    runs: str = "runs"
-    strict: bool = False  # stop at a line that is not UTF-8 instead of replacing its bytes
-    seed: int = 1
-    device: Device = Device.auto
-    decode: DecodeConfig = field(default_factory=DecodeConfig)  # max_length: of what follows on the prompt, or 256
+    prompt: str | None = key(None, "The text to continue; unset: standard input, one prompt a line.")
+    checkpoint: Any = key(None, CHECKPOINT)
+    runs: str = key("runs", RUNS)
+    strict: bool = key(False, STRICT)
+    seed: int = key(1, SEED, low=0, high=2**31 - 1)
+    device: Device = key(Device.auto, DEVICE)
+    plugins: list[str] = key([], PLUGINS)
+    # Its max_length counts the tokens after the prompt, and is 256 when unset.
+    decode: DecodeConfig = field(default_factory=DecodeConfig)
 
     def __post_init__(self) -> None:
         self.checkpoint = one_model_name(self.checkpoint)
-        check_range("seed", self.seed, 0, 2**31 - 1)
+        check_ranges(self)
         for setting, is_set in (
-            ("decode.search=mbr", self.decode.search is SearchKind.mbr),
             (f"decode.coverage_penalty={self.decode.coverage_penalty}", self.decode.coverage_penalty > 0),
             ("decode.exact=true", self.decode.exact),
             (f"decode.quantize={self.decode.quantize.name}", self.decode.quantize is not Quantize.none),
@@ -140,20 +171,23 @@ class GenerateConfig:
 class ClassifyConfig:
     """`tfm classify`."""
 
-    checkpoint: Any = None  # model file, checkpoint or run directory; unset: the newest run
-    runs: str = "runs"
-    input: str | None = None  # file; unset: standard input
-    output: str | None = None  # file, written whole or not at all; unset: standard output
-    overwrite: bool = False
-    strict: bool = False  # stop at a line that is not UTF-8 instead of replacing its bytes
-    probabilities: bool = False  # behind each label, that of every class, in the order of the classes
-    output_format: OutputFormat = OutputFormat.text  # jsonl: an object a line, with the probability of every class
-    batch_tokens: int = 4096  # cells (rows × longest) in one batch
-    device: Device = Device.auto
+    checkpoint: Any = key(None, CHECKPOINT)
+    runs: str = key("runs", RUNS)
+    input: str | None = key(None, "Input file, one text a line; unset: standard input.")
+    output: str | None = key(None, "Output file, written whole or not at all; unset: standard output.")
+    overwrite: bool = key(False, OVERWRITE)
+    strict: bool = key(False, STRICT)
+    probabilities: bool = key(False, "Print the probability of every class after each label.")
+    output_format: OutputFormat = key(
+        OutputFormat.text, "Lines of text, or a JSON object for each line with all probabilities (jsonl)."
+    )
+    batch_tokens: int = key(4096, "Padded tokens of one batch; lower it to save memory.", low=1)
+    device: Device = key(Device.auto, DEVICE)
+    plugins: list[str] = key([], PLUGINS)
 
     def __post_init__(self) -> None:
         self.checkpoint = one_model_name(self.checkpoint)
-        check_range("batch_tokens", self.batch_tokens, 1)
+        check_ranges(self)
         if self.output_format is OutputFormat.moses:
             raise ConfigError("output_format=moses: for translations. Choose text or jsonl")
 
@@ -162,22 +196,24 @@ class ClassifyConfig:
 class EmbedConfig:
     """`tfm embed`."""
 
-    checkpoint: Any = None  # model file, checkpoint or run directory of anything with an encoder; unset: the newest run
-    runs: str = "runs"
-    input: str | None = None  # file; unset: standard input
-    output: str | None = None  # NAME.npy, or NAME.jsonl; unset: JSONL on standard output
-    overwrite: bool = False
-    strict: bool = False  # stop at a line that is not UTF-8 instead of replacing its bytes
-    pooling: Pooling = Pooling.mean
-    nearest: int | None = None  # instead of vectors: so many lines of `among`, those with the largest cosine
-    among: str | None = None  # file
-    batch_tokens: int = 4096  # cells (rows × longest) in one batch
-    device: Device = Device.auto
+    checkpoint: Any = key(None, CHECKPOINT)
+    runs: str = key("runs", RUNS)
+    input: str | None = key(None, "Input file, one text a line; unset: standard input.")
+    output: str | None = key(None, "Output file, NAME.npy or NAME.jsonl; unset: JSONL on standard output.")
+    overwrite: bool = key(False, OVERWRITE)
+    strict: bool = key(False, STRICT)
+    pooling: Pooling = key(Pooling.mean, "Vector of a line: the mean of all encoder states, or the first.")
+    nearest: int | None = key(
+        None, "Print this many lines of `among`, those with the largest cosine, instead of vectors.", low=1
+    )
+    among: str | None = key(None, "File of the lines that `nearest` searches.")
+    batch_tokens: int = key(4096, "Padded tokens of one batch; lower it to save memory.", low=1)
+    device: Device = key(Device.auto, DEVICE)
+    plugins: list[str] = key([], PLUGINS)
 
     def __post_init__(self) -> None:
         self.checkpoint = one_model_name(self.checkpoint)
-        check_range("batch_tokens", self.batch_tokens, 1)
-        check_range("nearest", self.nearest, 1)
+        check_ranges(self)
         if (self.nearest is None) != (self.among is None):
             given, lacking = ("nearest", "among") if self.among is None else ("among", "nearest")
             raise ConfigError(f"--{lacking}: not given, but --{given} is. Say how many lines, and of which file")
@@ -193,26 +229,33 @@ METRICS = ("bleu", "chrf", "ter", "tokenised_bleu", "paper_bleu")
 class EvaluateConfig:
     """`tfm evaluate`."""
 
-    checkpoint: Any = None  # as for `tfm translate`
-    runs: str = "runs"
-    source: str | None = None  # own test set: file to translate; for a classifier, a table of label<TAB>text
-    reference: Any = None  # own test set: its reference translation, or a list of several
-    hypotheses: Any = None  # input: file of translations, or labels, to be scored without a model
-    save: str | None = None  # output: file for the translations, or labels; unset: beside the model
-    overwrite: bool = False  # replace `save` if it exists
-    metrics: list[str] = field(default_factory=lambda: list(METRICS))  # of translations; a plugin may register others
-    tokenize: str | None = None  # sacrebleu's tokenizer for BLEU; unset: data.bleu_tokenize, or by the target language
-    json: bool = False
-    engine: Engine | None = None  # as for `tfm translate`
-    seed: int = 1
-    device: Device = Device.auto
-    data: DataConfig | None = None  # unset: the corpus that the model was trained on
+    checkpoint: Any = key(None, CHECKPOINTS)
+    runs: str = key("runs", RUNS)
+    source: str | None = key(None, "Own test set: file to translate; for a classifier, a table of label<TAB>text.")
+    reference: Any = key(None, "Own test set: reference translation, or a list of several.")
+    hypotheses: Any = key(None, "File of existing translations, or labels, to score without a model.")
+    save: str | None = key(None, "Output file for the translations, or labels; unset: beside the model.")
+    overwrite: bool = key(False, "Replace `save` if it exists.")
+    metrics: list[str] = key([*METRICS], "Metrics of translations, in order; a plugin may register others.")
+    tokenize: str | None = key(
+        None,
+        "sacrebleu's tokenizer for BLEU; unset: data.bleu_tokenize, or by the target language.",
+        choices=BLEU_TOKENIZERS,
+    )
+    json: bool = key(False, "Print JSON.")
+    engine: Engine | None = key(
+        None, "Program that translates; unset: ctranslate2 for a folder of `tfm export ctranslate2`, else tfm."
+    )
+    seed: int = key(1, SEED, low=0, high=2**31 - 1)
+    device: Device = key(Device.auto, DEVICE)
+    plugins: list[str] = key([], PLUGINS)
+    data: DataConfig | None = None  # None: the corpus that the model was trained on
     decode: DecodeConfig = field(default_factory=DecodeConfig)
 
     def __post_init__(self) -> None:
         self.checkpoint = model_names(self.checkpoint)
         self.hypotheses = one_file("hypotheses", self.hypotheses)
-        check_range("seed", self.seed, 0, 2**31 - 1)
+        check_ranges(self)
         check_bleu_tokenizer("tokenize", self.tokenize)
         for name, value in (("source", self.source), ("reference", self.reference)):
             if value is not None and self.data is not None:
@@ -234,11 +277,11 @@ class EvaluateConfig:
             raise ConfigError(f"metrics={','.join(self.metrics)}: for translations; {why}. Leave it out")
 
     def refuse_given(self, keys: Iterable[str]) -> None:
-        """Raise ConfigError for a key that says how a model translates, among those given, where there is no model."""
-        for key in keys:
-            if self.hypotheses is not None and key.split(".")[0] in ("checkpoint", "engine", "decode", "save"):
+        """Raise ConfigError for a key of the model or its search, among those given, where there is no model."""
+        for name in keys:
+            if self.hypotheses is not None and name.split(".")[0] in ("checkpoint", "engine", "decode", "save"):
                 raise ConfigError(
-                    f"{key}: for a model that translates, but --hypotheses {self.hypotheses} is an input, which is"
+                    f"{name}: for a model that translates, but --hypotheses {self.hypotheses} is an input, which is"
                     " scored as it is. Leave one of them out; --save names the file for a model's translations"
                 )
 
@@ -247,14 +290,19 @@ class EvaluateConfig:
 class ScoreConfig:
     """`tfm score`."""
 
-    checkpoint: Any = None  # as for `tfm translate`
-    runs: str = "runs"
-    source: str | None = None  # file; unset: standard input has lines of source, tab, translation, or of text
-    translation: str | None = None  # file: line n translates line n of `source`; not for a language model
-    json: bool = False
-    strict: bool = False  # stop at a line that is not UTF-8 instead of replacing its bytes
-    device: Device = Device.auto
-    decode: DecodeConfig = field(default_factory=DecodeConfig)  # its length_penalty, batch_tokens, max_source_length
+    checkpoint: Any = key(None, CHECKPOINTS)
+    runs: str = key("runs", RUNS)
+    source: str | None = key(
+        None,
+        "Source file; unset: standard input with source<TAB>translation on each line, or text for a language model.",
+    )
+    translation: str | None = key(None, "File whose line n translates line n of `source`; not for a language model.")
+    json: bool = key(False, "Print a JSON object for each line, with the score of each token.")
+    strict: bool = key(False, STRICT)
+    device: Device = key(Device.auto, DEVICE)
+    plugins: list[str] = key([], PLUGINS)
+    # Of which length_penalty, batch_tokens and max_source_length are used.
+    decode: DecodeConfig = field(default_factory=DecodeConfig)
 
     def __post_init__(self) -> None:
         self.checkpoint = model_names(self.checkpoint)
@@ -263,37 +311,39 @@ class ScoreConfig:
 
 
 class AttentionKind(Enum):
-    encoder = "encoder"  # the source looks at itself
-    decoder = "decoder"  # the translation looks at its own past
-    cross = "cross"  # the translation looks at the source
+    encoder = "encoder"  # self-attention of the source
+    decoder = "decoder"  # causal self-attention of the translation
+    cross = "cross"  # the translation attends to the source
 
 
 @dataclass
 class AttentionConfig:
     """`tfm attention`."""
 
-    sentence: str | None = None
-    input: str | None = None  # file with a sentence a line, or a sentence, a tab and a translation of it
-    translation: str | None = None  # to look at instead of the model's own
-    checkpoint: Any = None  # model file, checkpoint or run directory; unset: the newest run
-    runs: str = "runs"
-    output: str = "attention.html"  # or .png, .svg, .json; of a file: one for each line, with its number in the name
-    overwrite: bool = False
-    words: bool = False  # join the pieces of a word
-    link: str | None = None  # two words: tell which head looks most from the first to the second
-    kind: AttentionKind | None = None  # unset: cross; png and svg only, as the next three
-    layer: int | None = None  # from 1; unset: all
-    head: int | None = None  # from 1; unset: all
-    mean: bool = False  # over the heads of a layer
-    seed: int = 1
-    device: Device = Device.auto
+    sentence: str | None = key(None, "The sentence to translate.")
+    input: str | None = key(None, "File with a sentence on each line, or sentence<TAB>translation.")
+    translation: str | None = key(None, "Translation to show, instead of the model's own.")
+    checkpoint: Any = key(None, CHECKPOINT)
+    runs: str = key("runs", RUNS)
+    output: str = key(
+        "attention.html",
+        "Output file: .html, .png, .svg or .json; of a file, one for each line, with its number in the name.",
+    )
+    overwrite: bool = key(False, OVERWRITE)
+    words: bool = key(False, "Merge the subwords of each word.")
+    link: str | None = key(None, 'Two words, as "it chair": print the head with the largest weight between them.')
+    kind: AttentionKind | None = key(None, "Attention that is drawn; unset: cross. .png and .svg only.")
+    layer: int | None = key(None, "Layer that is drawn, from 1; unset: all. .png and .svg only.", low=1, high=512)
+    head: int | None = key(None, "Head that is drawn, from 1; unset: all. .png and .svg only.", low=1, high=1_000_000)
+    mean: bool = key(False, "Draw the mean of the heads of each layer. .png and .svg only.")
+    seed: int = key(1, SEED, low=0, high=2**31 - 1)
+    device: Device = key(Device.auto, DEVICE)
+    plugins: list[str] = key([], PLUGINS)
     decode: DecodeConfig = field(default_factory=DecodeConfig)
 
     def __post_init__(self) -> None:
         self.checkpoint = model_names(self.checkpoint)
-        check_range("layer", self.layer, 1, 512)
-        check_range("head", self.head, 1, 1_000_000)
-        check_range("seed", self.seed, 0, 2**31 - 1)
+        check_ranges(self)
         if self.mean and self.head is not None:
             raise ConfigError(f"--head {self.head}: and --mean is over all heads. Leave one of them out")
         if self.decode.quantize is not Quantize.none:
@@ -307,12 +357,12 @@ class AttentionConfig:
 class AverageConfig:
     """`tfm average`."""
 
-    checkpoint: Any = None  # model files, checkpoints or run directories; unset: the newest run
-    runs: str = "runs"
-    last: int | None = None  # average so many of a run's checkpoints, the newest
-    output: str | None = None  # file for the model, written whole or not at all
-    overwrite: bool = False
+    checkpoint: Any = key(None, "Models to average: files, checkpoints or run directories; unset: the newest run.")
+    runs: str = key("runs", RUNS)
+    last: int | None = key(None, "Average this many of a run's checkpoints, the newest.", low=2)
+    output: str | None = key(None, "Output file for the model, written whole or not at all.")
+    overwrite: bool = key(False, OVERWRITE)
 
     def __post_init__(self) -> None:
         self.checkpoint = model_names(self.checkpoint)
-        check_range("last", self.last, 2)
+        check_ranges(self)

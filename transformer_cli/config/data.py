@@ -4,9 +4,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from omegaconf import MISSING
-
-from transformer_cli.config.checks import check_bleu_tokenizer, check_file_name, check_range
+from transformer_cli.config.checks import BLEU_TOKENIZERS, REQUIRED, check_bleu_tokenizer, check_file_name
+from transformer_cli.config.fields import check_ranges, key
 from transformer_cli.errors import ConfigError
 
 
@@ -15,39 +14,40 @@ class TokenizerKind(Enum):
     unigram = "unigram"
 
 
-BYTE_FALLBACK_FROM = 1000  # pieces of a vocabulary for which byte_fallback is on unless it is set
+BYTE_FALLBACK_FROM = 1000  # pieces: byte_fallback is on by default in vocabularies from this size
 
 
 @dataclass
 class TokenizerConfig:
     """The SentencePiece model that is trained on the training text."""
 
-    kind: TokenizerKind = TokenizerKind.bpe
-    vocab_size: int = 8000
-    joint: bool = True  # one vocabulary for both languages; else one each
-    character_coverage: float = 1.0
-    byte_fallback: bool | None = (
-        None  # spell characters outside the vocabulary as UTF-8 bytes; unset: from 1,000 pieces
+    kind: TokenizerKind = key(TokenizerKind.bpe, "Algorithm of SentencePiece.")
+    vocab_size: int = key(8000, "Pieces of the vocabulary, control symbols counted.", low=8, high=1_000_000)
+    joint: bool = key(True, "One vocabulary for both languages; false: one for each.")
+    character_coverage: float = key(
+        1.0, "Share of all characters of the text that the vocabulary covers; 0.9995 for Chinese.", low=0.9, high=1
     )
-    fold_case: bool = False  # reads capitals as small letters, and ½, ² or full-width forms as plain ones (nfkc_cf)
-    max_sentences: int = 2_000_000  # a seeded sample of this many lines is enough to train on
+    byte_fallback: bool | None = key(
+        None,
+        "Spell characters outside the vocabulary as UTF-8 bytes; unset: with a vocabulary of 1,000 pieces or more.",
+    )
+    fold_case: bool = key(False, "Lowercase the text and normalize ½, ² and full-width forms (nfkc_cf).")
+    max_sentences: int = key(2_000_000, "Lines sampled from larger corpora to train the tokenizer on.", low=1)
 
     def __post_init__(self) -> None:
-        check_range("data.tokenizer.vocab_size", self.vocab_size, 8, 1_000_000)
-        check_range("data.tokenizer.character_coverage", self.character_coverage, 0.9, 1)
-        check_range("data.tokenizer.max_sentences", self.max_sentences, 1)
+        check_ranges(self, "data.tokenizer")
 
     @property
     def has_bytes(self) -> bool:
-        """Whether the vocabulary has the 256 bytes: too many of its pieces if it is small and nothing was chosen."""
+        """Whether the vocabulary has the 256 bytes, which would be too many of its pieces by default if it is small."""
         return self.vocab_size >= BYTE_FALLBACK_FROM if self.byte_fallback is None else self.byte_fallback
 
 
 @dataclass
 class Download:
-    """A file that a corpus needs, and how to know that it is the right one."""
+    """A file that a corpus needs, and how it is verified."""
 
-    url: str = MISSING
+    url: str = REQUIRED
     size: int | None = None  # bytes, where published
     sha256: str | None = None  # of the file as downloaded, where published
     text_sha256: str | None = None  # of the unpacked text with a final newline, where known
@@ -59,14 +59,14 @@ class OnBad(Enum):
 
 
 class Task(Enum):
-    """What is learnt from a corpus, and so what its files hold."""
+    """What is trained on a corpus, and so what its files hold."""
 
     translation = "translation"  # parallel text
     classification = "classification"  # label<TAB>text
     language_model = "language_model"  # text
 
 
-# The entry of the model registry that each is learnt by.
+# The entry of the model registry for each task.
 MODEL_OF = {
     Task.translation: "transformer",
     Task.classification: "classifier",
@@ -84,54 +84,68 @@ class DataConfig:
       a table, source<TAB>target (or see `columns`):     corpus.txt; among other files it must be called .tsv or .tsv.gz
       a prefix to which the languages are added:         corpus  (corpus.en and corpus.de, or with .gz)
     `archive.tgz::path/inside` names a member of an archive, which is read without unpacking it.
-    In `train`, two files or a table are a corpus: `weights` and `temperature` say how often each is seen.
+    In `train`, two files or a table are a corpus: `weights` and `temperature` set how often each is used.
     """
 
-    name: str = "files"  # what the cache and the run directory call this corpus
-    task: Task = Task.translation
-    source_lang: str = MISSING
-    target_lang: str = MISSING
-    # Those of the first and the second file of each two (or column of a table): source_lang and target_lang may then be
-    # these, in either order, and the sides follow them. Unset: the first is the source, whatever language it is in.
-    languages: list[str] = field(default_factory=list)
-    columns: list[int] = field(default_factory=list)  # of a table, from 0: source and target (or label and text)
-    builtin: str | None = None  # a generator of our own instead of files
-    root: str | None = None  # folder with the files; unset: the working folder, or what was downloaded
-    downloads: list[Download] = field(default_factory=list)
-    train: Any = None
-    dev: Any = None  # unset: held out from the training text
-    test: Any = None
-    weights: list[float] = field(default_factory=list)  # times an epoch goes through each corpus of `train`; none: once
-    temperature: float = 1.0  # the corpora's shares are as weight × tokens^(1 / temperature); high: equal shares
-    subword_dropout: float = 0.0  # training sentences in other pieces each epoch: merges left out; unigram: the alpha
-    seed: int = 1  # of what is held out and of the tokenizer's sample: runs with another `seed` share their data
-    holdout: int = 1000  # pairs held out as dev, and again as test, where none is named (at most 5 % each)
-    cache: str = "data"  # folder for downloads and encoded corpora
-    verify: bool = False  # read and hash large files at each start, too, rather than trust that size and times tell
-    on_bad: OnBad = OnBad.error  # what a line that is not UTF-8, or has too few columns, does
-    max_length: int = 256  # tokens a side, the end of sentence counted; longer training pairs are dropped
-    max_ratio: float = 9.0  # longer side / shorter side in tokens; more uneven training pairs are dropped
-    drop_duplicates: bool = True  # exact repetitions of a training pair
-    bleu_tokenize: str | None = None  # sacrebleu's tokenizer for BLEU, of dev and test text; unset: by target_lang
+    name: str = key("files", "What the cache and the run directory call this corpus.")
+    task: Task = key(Task.translation, "What is trained on this corpus, and so what its files hold.")
+    source_lang: str = key(REQUIRED, "Language code of the source side, as en.")
+    target_lang: str = key(REQUIRED, "Language code of the target side, as de.")
+    languages: list[str] = key(
+        [],
+        "Languages of the first and the second file (or column); source_lang and target_lang then choose the direction."
+        " Unset: the first is the source.",
+    )
+    columns: list[int] = key(
+        [], "Columns of a table, from 0: source and target, or label and text. Unset: the first two.", low=0, high=999
+    )
+    builtin: str | None = key(None, "Name of a built-in corpus, generated instead of read from files.")
+    root: str | None = key(None, "Folder with the files; unset: the working folder, or that of the downloads.")
+    downloads: list[Download] = key([], "Files to download: url, and where known size (bytes), sha256, text_sha256.")
+    train: Any = key(None, "Training text: file, table or prefix, or a list of them; see docs/data.md.")
+    dev: Any = key(None, "Development set, in the same form; unset: held out from the training text.")
+    test: Any = key(None, "Test set, in the same form; unset: held out from the training text.")
+    weights: list[float] = key(
+        [], "How often an epoch repeats each corpus of `train`; unset: once.", low=0.001, high=1000
+    )
+    temperature: float = key(
+        1.0,
+        "Sampling temperature T of several corpora: shares are weight × tokens^(1/T); high: equal shares.",
+        low=0.1,
+        high=1000,
+    )
+    subword_dropout: float = key(
+        0.0, "BPE dropout (or unigram sampling's alpha): other subwords for a sentence in each epoch.", low=0, high=1
+    )
+    seed: int = key(
+        1, "Seed of the held-out pairs and of the tokenizer's sample; apart from `seed`.", low=0, high=2**31 - 1
+    )
+    holdout: int = key(1000, "Pairs held out as dev, and again as test, where none is given (at most 5 % each).", low=1)
+    cache: str = key("data", "Folder for downloads and encoded corpora.")
+    verify: bool = key(False, "Hash large files again at each start, instead of comparing sizes and times.")
+    on_bad: OnBad = key(OnBad.error, "Stop at a line that is not UTF-8 or lacks columns, or skip it.")
+    max_length: int = key(
+        256, "Longest side of a training pair in tokens, EOS counted; longer pairs are dropped.", low=2, high=100_000
+    )
+    max_ratio: float = key(
+        9.0, "Length-ratio filter: training pairs with a larger ratio of longer to shorter side are dropped.", low=1
+    )
+    drop_duplicates: bool = key(True, "Deduplication: drop exact repetitions of a training pair.")
+    bleu_tokenize: str | None = key(
+        None, "sacrebleu's tokenizer for BLEU on dev and test; unset: by target_lang.", choices=BLEU_TOKENIZERS
+    )
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
 
     def __post_init__(self) -> None:
-        for key in ("name", "source_lang", "target_lang"):
-            check_file_name(f"data.{key}", getattr(self, key))
-        for key in ("train", "dev", "test", "root"):
-            if self.builtin is not None and getattr(self, key) is not None:
-                raise ConfigError(f"data.{key}: data={self.name} is built in and reads no files. Add data=files")
+        for name in ("name", "source_lang", "target_lang"):
+            check_file_name(f"data.{name}", getattr(self, name))
+        for name in ("train", "dev", "test", "root"):
+            if self.builtin is not None and getattr(self, name) is not None:
+                raise ConfigError(f"data.{name}: data={self.name} is built in and reads no files. Add data=files")
         self._check_languages()
         self._check_columns()
-        for weight in self.weights:
-            check_range("data.weights", weight, 0.001, 1000)
         check_bleu_tokenizer("data.bleu_tokenize", self.bleu_tokenize)
-        check_range("data.temperature", self.temperature, 0.1, 1000)
-        check_range("data.subword_dropout", self.subword_dropout, 0, 1)
-        check_range("data.seed", self.seed, 0, 2**31 - 1)
-        check_range("data.holdout", self.holdout, 1)
-        check_range("data.max_length", self.max_length, 2, 100_000)
-        check_range("data.max_ratio", self.max_ratio, 1)
+        check_ranges(self, "data")
 
     def _check_languages(self) -> None:
         """Raise ConfigError for a direction that the corpus does not have."""
@@ -144,7 +158,7 @@ class DataConfig:
         if len(self.languages) != 2 or len(set(self.languages)) != 2:
             raise ConfigError(f"data.languages={self.languages}: must be two. Name that of each side, as in [en,fr]")
         pair = (self.source_lang, self.target_lang)
-        if MISSING not in pair and sorted(pair) != sorted(self.languages):
+        if REQUIRED not in pair and sorted(pair) != sorted(self.languages):
             first, second = self.languages
             raise ConfigError(
                 f"data.source_lang={self.source_lang} data.target_lang={self.target_lang}: data={self.name} has {first}"
@@ -155,8 +169,6 @@ class DataConfig:
     def _check_columns(self) -> None:
         if not self.columns:
             return
-        for column in self.columns:
-            check_range("data.columns", column, 0, 999)
         if len(self.columns) != 2 or self.columns[0] == self.columns[1]:
             raise ConfigError(
                 f"data.columns={self.columns}: must be two different ones, counted from 0. Choose two, as in [0,1]"
@@ -167,12 +179,12 @@ class DataConfig:
 
     @property
     def is_swapped(self) -> bool:
-        """Whether the source is the second side of the corpus, as `languages` tells."""
+        """Whether the source is the second side of the corpus, according to `languages`."""
         return bool(self.languages) and self.languages[0] != self.source_lang
 
     @property
     def title(self) -> str:
-        """What results of this corpus are called: its name, and the direction where that is not the usual one."""
+        """The name of this corpus in results, with its direction where that is the reverse."""
         return f"{self.name}.{self.source_lang}-{self.target_lang}" if self.is_swapped else self.name
 
     def in_direction(self, source_lang: str, target_lang: str) -> "DataConfig":

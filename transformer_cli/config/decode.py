@@ -4,17 +4,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from transformer_cli.config.checks import AUTO, check_range
+from transformer_cli.config.checks import AUTO
+from transformer_cli.config.fields import check_ranges, key
 from transformer_cli.errors import ConfigError
 
 LARGEST_BEAM = 1000
-
-
-class SearchKind(Enum):
-    greedy = "greedy"
-    beam = "beam"
-    sample = "sample"
-    mbr = "mbr"  # of many samples the one that is most like the others
 
 
 class LengthNormalization(Enum):
@@ -25,93 +19,83 @@ class LengthNormalization(Enum):
 
 class Quantize(Enum):
     none = "none"
-    int8 = "int8"  # products of bytes on a CPU: the weights column by column, what meets them row by row
+    int8 = "int8"  # engine=ctranslate2 only
 
 
 class LongLines(Enum):
-    split = "split"  # into parts of whole sentences, translated one by one and joined again
-    cut = "cut"
+    split = "split"  # into segments of whole sentences, translated one by one and concatenated
+    cut = "cut"  # truncated
 
 
 @dataclass
 class DecodeConfig:
     """How a translation is searched for; the defaults are section 6.1 of the paper."""
 
-    search: SearchKind = SearchKind.beam
-    beam_size: int = 4
-    length_normalization: LengthNormalization = LengthNormalization.gnmt  # what a log-probability is divided by
-    length_penalty: float = 0.6  # α of gnmt (Wu et al. 2016, equation 14)
-    coverage_penalty: float = 0.0  # β of the same equation: how much it costs not to look at a source token
-    max_extra_length: int = 50  # a translation has at most source length + this many tokens, both with their end
-    max_length: int | None = None  # and at most this many, its end counted
-    min_length: int = 0  # tokens that come before the end
-    no_repeat_ngram: int | None = None  # so many tokens in a row are not said twice
-    n_best: int = 1
-    diversity_groups: int = 1  # beam only: parts of the beam that look for different translations
-    diversity_strength: float = 0.5  # what a token's log-probability loses for each hypothesis of an earlier group
-    temperature: float = 1.0  # sampling only
-    top_k: int | None = None  # sampling only: keep the k likeliest tokens
-    top_p: float | None = None  # sampling only: keep the likeliest tokens that hold this probability
-    n_samples: int = 32  # mbr only: drawn for each sentence
-    max_source_length: int | None = None  # tokens of a source that is translated whole; unset: what the model has met
-    long_lines: LongLines = LongLines.split  # what longer lines are, which a warning names
-    split_sentences: Any = AUTO  # translate a line sentence by sentence; auto: if the model was trained on single ones
-    batch_tokens: int = 4096  # source cells (rows × longest) × beam in one batch
-    max_misplaced_cost: float | None = 1.5  # nats a token that a misplaced term of --terms may cost; null: any number
-    quantize: Quantize = Quantize.none
-    exact: bool = False  # scores equal to the last bit whatever the neighbours; CPU, one thread, any batch_tokens
+    search: str = key("beam", "Search algorithm: greedy, beam, sample, mbr, or one of a plugin.")
+    beam_size: int = key(4, "Partial hypotheses that beam search keeps of each sentence.", low=1, high=LARGEST_BEAM)
+    length_normalization: LengthNormalization = key(
+        LengthNormalization.gnmt,
+        "What the log-probability of n tokens is divided by: ((5 + n) / 6)^length_penalty (gnmt), n (average), or 1.",
+    )
+    length_penalty: float = key(
+        0.6, "Exponent α of gnmt length normalization (Wu et al. 2016); higher favours longer output.", low=0, high=10
+    )
+    coverage_penalty: float = key(
+        0.0, "Weight β of the GNMT coverage penalty on source tokens with little attention; 0 is off.", low=0, high=10
+    )
+    max_extra_length: int = key(
+        50, "Most tokens of a translation beyond the length of its source, both with their EOS.", low=0, high=100_000
+    )
+    max_length: int | None = key(None, "Most tokens of a translation, EOS counted.", low=1, high=100_000)
+    min_length: int = key(0, "Fewest tokens of a translation before EOS.", low=0, high=100_000)
+    no_repeat_ngram: int | None = key(None, "Forbids any n-gram of this many tokens to occur twice.", low=1, high=1000)
+    n_best: int = key(1, "Translations that are returned for each line, best first.", low=1, high=1000)
+    diversity_groups: int = key(
+        1, "Groups of diverse beam search (Vijayakumar et al. 2018); must divide beam_size.", low=1, high=1000
+    )
+    diversity_strength: float = key(
+        0.5, "Penalty on a token for each hypothesis of an earlier group that chose it, in nats.", low=0, high=100
+    )
+    temperature: float = key(
+        1.0, "Divides the logits before sampling; below 1 favours likely tokens. Sampling only.", low=1e-3, high=1e3
+    )
+    top_k: int | None = key(None, "Sample from the k likeliest tokens only. Sampling only.", low=1)
+    top_p: float | None = key(
+        None, "Sample from the likeliest tokens whose probabilities sum to p. Sampling only.", low=1e-6, high=1
+    )
+    n_samples: int = key(32, "Samples drawn for each sentence by minimum Bayes risk decoding.", low=2, high=1000)
+    max_source_length: int | None = key(
+        None, "Most tokens of a source that is translated whole; unset: the longest in training.", low=2, high=100_000
+    )
+    long_lines: LongLines = key(
+        LongLines.split, "Longer sources are split at sentence ends and the parts joined, or truncated (cut)."
+    )
+    split_sentences: Any = key(
+        AUTO,
+        "Translate a line sentence by sentence; auto: if the model was trained on single sentences.",
+        choices=("auto", "true", "false"),
+    )
+    batch_tokens: int = key(4096, "Padded source tokens × beam_size of one batch; lower it to save memory.", low=1)
+    max_misplaced_cost: float | None = key(
+        1.5, "Nats per token that a term of --terms in an unlikely place may cost; null: any.", low=0, high=1000
+    )
+    quantize: Quantize = key(
+        Quantize.none, "Matrix products in 8-bit integers (int8), for speed on a CPU. engine=ctranslate2 only."
+    )
+    exact: bool = key(
+        False, "Scores equal to the last bit whatever else is in the batch; CPU only, with one thread for each process."
+    )
 
     def __post_init__(self) -> None:
-        check_range("decode.beam_size", self.beam_size, 1, LARGEST_BEAM)
-        check_range("decode.length_penalty", self.length_penalty, 0, 10)
-        check_range("decode.max_extra_length", self.max_extra_length, 0, 100_000)
-        check_range("decode.coverage_penalty", self.coverage_penalty, 0, 10)
-        check_range("decode.max_length", self.max_length, 1, 100_000)
-        check_range("decode.min_length", self.min_length, 0, 100_000)
-        check_range("decode.no_repeat_ngram", self.no_repeat_ngram, 1, 1000)
-        check_range("decode.n_best", self.n_best, 1, 1000)
-        check_range("decode.diversity_groups", self.diversity_groups, 1, 1000)
-        check_range("decode.diversity_strength", self.diversity_strength, 0, 100)
         if self.temperature == 0:
             raise ConfigError("decode.temperature=0: is greedy search. Choose decode=greedy, or give 0.001 or more")
-        check_range("decode.temperature", self.temperature, 1e-3, 1e3)
-        check_range("decode.top_k", self.top_k, 1)
-        check_range("decode.top_p", self.top_p, 1e-6, 1)
-        check_range("decode.n_samples", self.n_samples, 2, 1000)
-        check_range("decode.max_source_length", self.max_source_length, 2, 100_000)
+        check_ranges(self, "decode")
         if self.split_sentences != AUTO and not isinstance(self.split_sentences, bool):
             raise ConfigError(f"decode.split_sentences={self.split_sentences}: unknown. Choose auto, true or false")
-        check_range("decode.batch_tokens", self.batch_tokens, 1)
-        check_range("decode.max_misplaced_cost", self.max_misplaced_cost, 0, 1000)
-        if self.exact and self.quantize is not Quantize.none:
-            raise ConfigError(
-                f"decode.quantize={self.quantize.name}: not proved with decode.exact=true. Leave one of them out"
-            )
-        if self.search is not SearchKind.beam and self.beam_size != 1:
-            raise ConfigError(
-                f"decode.beam_size={self.beam_size}: needs decode.search=beam, not {self.search.name}."
-                " Choose decode=beam, or leave the beam out"
-            )
-        draws = self.search in (SearchKind.sample, SearchKind.mbr)
-        if not draws and (self.top_k or self.top_p or self.temperature != 1):
-            raise ConfigError(
-                f"decode.search={self.search.name}: decode.temperature, decode.top_k and decode.top_p need sampling."
-                " Choose decode=sample, or leave them out"
-            )
-        if self.search is SearchKind.mbr and self.n_best > self.n_samples:
-            raise ConfigError(
-                f"decode.n_best={self.n_best}: more than decode.n_samples={self.n_samples}. Raise decode.n_samples"
-            )
-        if self.search is SearchKind.greedy and self.n_best > 1:
-            raise ConfigError(f"decode.n_best={self.n_best}: greedy search finds one. Choose decode=beam")
-        if self.search is SearchKind.beam and self.n_best > self.beam_size:
-            raise ConfigError(
-                f"decode.n_best={self.n_best}: more than decode.beam_size={self.beam_size}."
-                f" Raise decode.beam_size to {self.n_best}"
-            )
-        self._refuse_what_says_nothing_together()
+        self._refuse_without_effect()
 
-    def _refuse_what_says_nothing_together(self) -> None:
+    def _refuse_without_effect(self) -> None:
+        """Raise ConfigError for keys that have no effect, or no result, together."""
         if self.length_normalization is not LengthNormalization.gnmt and self.length_penalty != 0.6:
             raise ConfigError(
                 f"decode.length_penalty={self.length_penalty}: needs decode.length_normalization=gnmt, not"
@@ -119,11 +103,10 @@ class DecodeConfig:
             )
         if self.max_length is not None and self.min_length >= self.max_length:
             raise ConfigError(
-                f"decode.min_length={self.min_length}: leaves no room for an end in decode.max_length="
+                f"decode.min_length={self.min_length}: leaves no room for EOS within decode.max_length="
                 f"{self.max_length}. Raise decode.max_length to {self.min_length + 1}"
             )
         if self.diversity_groups > 1 and self.beam_size % self.diversity_groups:
-            # Which also says that there is a beam.
             raise ConfigError(
                 f"decode.diversity_groups={self.diversity_groups}: does not divide decode.beam_size={self.beam_size}."
                 f" Set decode.beam_size={self.diversity_groups * -(-self.beam_size // self.diversity_groups)}"

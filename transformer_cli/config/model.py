@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from enum import Enum
 
-from transformer_cli.config.checks import check_file_name, check_range
+from transformer_cli.config.checks import check_file_name
+from transformer_cli.config.fields import check_ranges, key
 from transformer_cli.errors import ConfigError
 
 
@@ -26,7 +27,7 @@ class Activation(Enum):
 
 class Positions(Enum):
     sinusoidal = "sinusoidal"  # sine and cosine interleaved, as printed in the paper
-    sinusoidal_concat = "sinusoidal_concat"  # all sines, then all cosines: tensor2tensor's arrangement
+    sinusoidal_concat = "sinusoidal_concat"  # all sines, then all cosines: tensor2tensor's order
     learned = "learned"
     rotary = "rotary"
 
@@ -46,39 +47,50 @@ class Tying(Enum):
 class ModelConfig:
     """Sizes and variants of a model; the defaults are `base` of Vaswani et al. 2017, table 3.
 
-    A classifier has no decoder and a language model no encoder, whatever n_decoder_layers and n_encoder_layers say.
+    A classifier ignores n_decoder_layers, a language model n_encoder_layers.
     """
 
-    name: str = "transformer"  # entry of the model registry: transformer, classifier or decoder
-    preset: str = "custom"  # what the run directory calls this model
-    n_encoder_layers: int = 6
-    n_decoder_layers: int = 6
-    d_model: int = 512
-    n_heads: int = 8
-    d_k: int | None = None  # width of a head's queries and keys; d_model / n_heads when unset
-    d_v: int | None = None  # width of a head's values; d_model / n_heads when unset
-    d_ff: int = 2048
-    dropout: float = 0.1  # on each sub-layer's output and on the embeddings (section 5.4)
-    attention_dropout: float = 0.0  # on the attention weights
-    activation_dropout: float = 0.0  # inside the feed-forward layer
-    norm: Norm = Norm.post
-    norm_kind: NormKind = NormKind.layer
-    activation: Activation = Activation.relu
-    positions: Positions = Positions.sinusoidal
-    max_positions: int = 1024  # rows of the table when positions=learned; the others have no limit
-    tie_embeddings: Tying = Tying.three_way
-    scale_embeddings: bool = True  # multiply embeddings by sqrt(d_model) (section 3.4)
-    bias: bool = True  # on the projections of attention and of the feed-forward layer
-    pooling: Pooling = Pooling.first  # classifier only: what of a sentence its class is told from
+    name: str = key("transformer", "Entry of the model registry: transformer, classifier, decoder, or one of a plugin.")
+    preset: str = key("custom", "What names of run directories call this model.")
+    n_encoder_layers: int = key(6, "Layers of the encoder.", low=1, high=512)
+    n_decoder_layers: int = key(6, "Layers of the decoder.", low=1, high=512)
+    d_model: int = key(512, "Width of the embeddings and of every layer's output.", low=1, high=1_000_000)
+    n_heads: int = key(8, "Attention heads; must divide d_model unless d_k and d_v are set.", low=1, high=1_000_000)
+    d_k: int | None = key(None, "Width of a head's queries and keys; unset: d_model / n_heads.", low=1, high=1_000_000)
+    d_v: int | None = key(None, "Width of a head's values; unset: d_model / n_heads.", low=1, high=1_000_000)
+    d_ff: int = key(2048, "Inner width of the feed-forward layers.", low=1, high=1_000_000)
+    dropout: float = key(
+        0.1, "Dropout on each sub-layer's output and on the embeddings (section 5.4).", low=0, high=1, below=True
+    )
+    attention_dropout: float = key(0.0, "Dropout on the attention weights.", low=0, high=1, below=True)
+    activation_dropout: float = key(
+        0.0, "Dropout after the activation of the feed-forward layers.", low=0, high=1, below=True
+    )
+    norm: Norm = key(
+        Norm.post, "Normalization after each residual sum (post, as in the paper) or before each sub-layer (pre)."
+    )
+    norm_kind: NormKind = key(NormKind.layer, "Layer normalization or RMS normalization.")
+    activation: Activation = key(Activation.relu, "Activation of the feed-forward layers; swiglu adds a gate.")
+    positions: Positions = key(
+        Positions.sinusoidal,
+        "Position encoding; sinusoidal_concat orders the columns as tensor2tensor does.",
+    )
+    max_positions: int = key(
+        1024, "Rows of the table of learned positions; the other kinds have no limit.", low=1, high=1_000_000
+    )
+    tie_embeddings: Tying = key(
+        Tying.three_way,
+        "Shared weights: source and target embedding and output projection (three_way), the last two (decoder), none.",
+    )
+    scale_embeddings: bool = key(True, "Multiply embeddings by sqrt(d_model) (section 3.4).")
+    bias: bool = key(True, "Biases in the projections of attention and in the feed-forward layers.")
+    pooling: Pooling = key(
+        Pooling.first, "Encoder states that a classifier reads: the first token's, or the mean of all. Classifier only."
+    )
 
     def __post_init__(self) -> None:
         check_file_name("model.preset", self.preset)
-        for key in ("n_encoder_layers", "n_decoder_layers"):
-            check_range(f"model.{key}", getattr(self, key), 1, 512)
-        for key in ("d_model", "n_heads", "d_k", "d_v", "d_ff", "max_positions"):
-            check_range(f"model.{key}", getattr(self, key), 1, 1_000_000)
-        for key in ("dropout", "attention_dropout", "activation_dropout"):
-            check_range(f"model.{key}", getattr(self, key), 0, 1, below=True)
+        check_ranges(self, "model")
         if self.d_model % 2 and self.positions in (Positions.sinusoidal, Positions.sinusoidal_concat):
             raise ConfigError(
                 f"model.d_model={self.d_model}: odd, but model.positions={self.positions.name} pairs columns."
@@ -92,7 +104,7 @@ class ModelConfig:
             )
         if self.positions is Positions.rotary and self.key_width % 2:
             raise ConfigError(
-                f"model.d_k={self.key_width}: odd, but model.positions=rotary turns pairs."
+                f"model.d_k={self.key_width}: odd, but model.positions=rotary rotates pairs."
                 f" Choose model.d_k={self.key_width + 1}"
             )
 

@@ -4,13 +4,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from transformer_cli.config.checks import AUTO, check_file_name, check_number_or_auto, check_range
+from transformer_cli.config.checks import AUTO, check_file_name
 from transformer_cli.config.data import MODEL_OF, DataConfig, Task
 from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.config.fields import DEVICE, PLUGINS, RUNS, SEED, check_ranges, key
 from transformer_cli.config.model import ModelConfig, Positions, Tying
 from transformer_cli.errors import ConfigError
 
-# Which key gives the height of each schedule. A test holds this to the registry of schedules.
+# The key with the peak of each schedule of ours. A test compares this with the registry of schedules.
 SCHEDULE_HEIGHT = {
     "noam": "factor",
     "inverse_sqrt": "lr",
@@ -32,20 +33,19 @@ class ScheduleConfig:
     zero after the last update, not at it.
     """
 
-    name: str = "noam"
-    factor: float | None = None
-    lr: float | None = None
-    warmup_steps: Any = 4000  # updates; or auto: a tenth of the run, and more for a wide model
-    decay: float | None = None  # of wsd: the part of all steps in which the rate falls
+    name: str = key("noam", "Entry of the schedule registry: noam, inverse_sqrt, cosine, …, or one of a plugin.")
+    factor: float | None = key(None, "Scale of the noam schedule; required there.", low=1e-6, high=100)
+    lr: float | None = key(None, "Peak learning rate; required by every other schedule of ours.", low=1e-9, high=10)
+    warmup_steps: Any = key(
+        4000, "Updates of linear warm-up; auto: a tenth of the run, more for a wide model.", low=1, auto=True
+    )
+    decay: float | None = key(None, "Share of all updates in which the rate falls to zero. wsd only.", low=1e-3, high=1)
 
     def __post_init__(self) -> None:
-        check_range("schedule.factor", self.factor, 1e-6, 100)
-        check_range("schedule.lr", self.lr, 1e-9, 10)
-        check_number_or_auto("schedule.warmup_steps", self.warmup_steps, 1)
-        check_range("schedule.decay", self.decay, 1e-3, 1)
+        check_ranges(self, "schedule")
         used = SCHEDULE_HEIGHT.get(self.name)
         if used is None:
-            return  # the registry of schedules refuses the name, and knows the near ones
+            return  # a plugin's schedule, or a name that the registry of schedules refuses
         unused = "lr" if used == "factor" else "factor"
         if getattr(self, used) is None or getattr(self, unused) is not None:
             raise ConfigError(
@@ -63,19 +63,18 @@ class ScheduleConfig:
 class OptimizerConfig:
     """Adam's constants (section 5.3)."""
 
-    name: str = "adam"
-    betas: tuple[float, float] = (0.9, 0.98)
-    eps: float = 1e-9
-    weight_decay: float = 0.0
+    name: str = key("adam", "Entry of the optimizer registry: adam, adamw, muon, or one of a plugin.")
+    betas: tuple[float, float] = key(
+        (0.9, 0.98), "Decay rates of Adam's first and second moment.", low=0, high=1, below=True
+    )
+    eps: float = key(1e-9, "Added to the denominator of Adam's update.", low=0, high=1)
+    weight_decay: float = key(0.0, "Weight decay of the matrices; biases and norms have none.", low=0, high=1)
 
     def __post_init__(self) -> None:
         if len(self.betas) != 2:
             raise ConfigError(f"optimizer.betas={list(self.betas)}: {len(self.betas)} numbers. Give two, as [0.9,0.98]")
-        for beta in self.betas:
-            check_range("optimizer.betas", beta, 0, 1, below=True)
         self.betas = (self.betas[0], self.betas[1])  # YAML has lists only
-        check_range("optimizer.eps", self.eps, 0, 1)
-        check_range("optimizer.weight_decay", self.weight_decay, 0, 1)
+        check_ranges(self, "optimizer")
 
 
 class Metric(Enum):
@@ -94,14 +93,14 @@ class Precision(Enum):
 
 class Sharding(Enum):
     none = "none"  # every rank holds the whole model
-    full = "full"  # each holds a part of every layer, of its gradient and of the optimizer's memory
+    full = "full"  # each holds a part of every layer, of its gradient and of the optimizer's state (FSDP)
 
 
 class Compile(Enum):
-    auto = "auto"  # default on a GPU, none on a CPU; none too where that does not work, which is said
+    auto = "auto"  # default on a GPU; none on a CPU, and with a message where compiling fails
     none = "none"
     default = "default"
-    graphs = "graphs"  # and the GPU repeats what it was told once: for small updates
+    graphs = "graphs"  # and CUDA graphs: for small updates
 
 
 class Device(Enum):
@@ -112,49 +111,75 @@ class Device(Enum):
 
 @dataclass
 class TrainSettings:
-    """The training loop. Tokens are target tokens, steps are optimizer updates; auto is what suits the corpus."""
+    """The training loop. Tokens are target tokens, steps are optimizer updates; auto is derived from the corpus."""
 
-    tokens_per_update: Any = 25_000  # whatever the hardware: section 5.1; or auto
-    tokens_per_batch: Any = 8192  # of one forward pass, either side: bounds memory, moves dropout; or auto
-    max_steps: Any = 100_000  # updates after which training ends; or auto: as max_epochs says, or as suits the corpus
-    max_epochs: float | None = (
-        None  # passes over the training pairs after which training ends, if max_steps is not first
+    tokens_per_update: Any = key(
+        25_000,
+        "Target tokens of one update, whatever the hardware (section 5.1); auto: by the corpus.",
+        low=1,
+        auto=True,
     )
-    label_smoothing: float = 0.1
-    clip_norm: float | None = None  # the paper clips nothing
-    max_skipped: int = 10  # updates in a row whose loss is not a number, and that are left out, before training stops
-    rank_timeout: float = 600.0  # seconds that the processes of one training wait for the slowest
-    log_every: Any = 100  # updates, as of the next two; or auto
-    log_seconds: float = 30.0  # without a line in the log, after which one tells how far training is
-    eval_every: Any = 1000
-    save_every: Any = 1000
-    eval_lines: int = 1000  # dev pairs translated for dev BLEU during training; the first ones
-    keep_last: int = 5
-    keep_best: int = 1
-    average_last: int = 5  # checkpoints averaged at the end; the average ships only if it is no worse on dev
-    ema: float | None = None  # decay of a moving average of the weights; it ships only if it is no worse on dev
-    best_metric: Metric = Metric.bleu
-    patience: int | None = None  # evaluations without a new best before training stops
-    samples: int = 3  # dev translations shown in TensorBoard and the log
-    precision: Precision = Precision.auto
-    profile: bool = False  # trace a few updates, and tell what they spend their time on
-    sharding: Sharding = Sharding.none
-    recompute: bool = False  # forward passes again in the backward pass: less memory, a third more time
-    compile: Compile = Compile.auto  # forward and backward pass to kernels of their own; moves dropout
+    tokens_per_batch: Any = key(
+        8192,
+        "Most tokens of one micro-batch, on either side; lower it to save memory. auto: what fits the memory.",
+        low=1,
+        auto=True,
+    )
+    max_steps: Any = key(
+        100_000, "Updates after which training ends; auto: by max_epochs or the corpus.", low=1, auto=True
+    )
+    max_epochs: float | None = key(
+        None, "Passes over the training pairs after which training ends, if max_steps is not first.", low=1e-3, high=1e6
+    )
+    label_smoothing: float = key(
+        0.1, "Probability mass spread evenly over the vocabulary (section 5.4).", low=0, high=1, below=True
+    )
+    clip_norm: float | None = key(
+        None, "Largest norm of the gradient; larger ones are scaled down. The paper clips nothing.", low=1e-6
+    )
+    max_skipped: int = key(
+        10,
+        "Consecutive updates with a loss or gradient that is not finite, and is skipped, before training stops.",
+        low=1,
+    )
+    rank_timeout: float = key(
+        600.0, "Seconds that the processes of one training wait for the slowest.", low=1, high=86_400
+    )
+    log_every: Any = key(100, "Updates between two lines of the log.", low=1, auto=True)
+    log_seconds: float = key(30.0, "Seconds without a line in the log after which progress is logged.", low=0.1)
+    eval_every: Any = key(1000, "Updates between two evaluations on the dev set.", low=1, auto=True)
+    save_every: Any = key(1000, "Updates between two checkpoints.", low=1, auto=True)
+    eval_lines: int = key(1000, "Dev pairs translated for dev BLEU during training; the first ones.", low=1)
+    keep_last: int = key(5, "Newest checkpoints that are kept.", low=1)
+    keep_best: int = key(1, "Checkpoints with the best dev score that are kept.", low=1)
+    average_last: int = key(
+        5, "Checkpoints averaged at the end; the average is exported only if no worse on dev.", low=1
+    )
+    ema: float | None = key(
+        None,
+        "Decay of an exponential moving average of the weights; exported only if no worse on dev.",
+        low=0,
+        high=1,
+        below=True,
+    )
+    best_metric: Metric = key(Metric.bleu, "Dev score by which the best checkpoint is chosen.")
+    patience: int | None = key(None, "Evaluations without a new best score before training stops.", low=1)
+    samples: int = key(3, "Dev translations shown in the log and in TensorBoard.", low=0, high=100)
+    precision: Precision = key(
+        Precision.auto, "Number format of matrix products; auto: bf16 or fp16 on a GPU, fp32 on a CPU."
+    )
+    profile: bool = key(False, "Trace a few updates and log where their time goes.")
+    sharding: Sharding = key(
+        Sharding.none,
+        "Divide weights, gradients and optimizer state among the ranks (full), or keep all on each (none).",
+    )
+    recompute: bool = key(False, "Recompute activations in the backward pass: less memory, about a third more time.")
+    compile: Compile = key(
+        Compile.auto, "torch.compile; graphs: with CUDA graphs, for small updates; auto: on a GPU, where it works."
+    )
 
     def __post_init__(self) -> None:
-        for key in ("tokens_per_update", "tokens_per_batch", "max_steps", "log_every", "eval_every", "save_every"):
-            check_number_or_auto(f"train.{key}", getattr(self, key), 1)
-        check_range("train.max_epochs", self.max_epochs, 1e-3, 1e6)
-        check_range("train.log_seconds", self.log_seconds, 0.1)
-        for key in ("keep_last", "keep_best", "average_last", "patience", "eval_lines"):
-            check_range(f"train.{key}", getattr(self, key), 1)
-        check_range("train.samples", self.samples, 0, 100)
-        check_range("train.max_skipped", self.max_skipped, 1)
-        check_range("train.rank_timeout", self.rank_timeout, 1, 86_400)
-        check_range("train.label_smoothing", self.label_smoothing, 0, 1, below=True)
-        check_range("train.clip_norm", self.clip_norm, 1e-6)
-        check_range("train.ema", self.ema, 0, 1, below=True)
+        check_ranges(self, "train")
         if self.average_last > self.keep_last:
             raise ConfigError(
                 f"train.average_last={self.average_last}: more than train.keep_last={self.keep_last}."
@@ -164,21 +189,30 @@ class TrainSettings:
 
 @dataclass
 class EncoderConfig:
-    """What a classifier's encoder begins with."""
+    """The initial encoder of a classifier."""
 
-    init_from: str | None = None  # model file, checkpoint or run directory whose encoder and tokenizer are taken over
+    init_from: str | None = key(
+        None, "Model file, checkpoint or run directory whose encoder and tokenizer initialise a classifier."
+    )
 
 
 @dataclass
 class TrainConfig:
     """`tfm train`."""
 
-    name: str | None = None  # of the run directory; unset: made from the config, so the same command resumes
-    runs: str = "runs"  # folder that holds the run directories
-    resume: str = "auto"  # from the run directory's own checkpoints; without any, from nothing or from the one named
-    force: bool = False  # go on although config or data are not those of the checkpoint; not with another vocabulary
-    seed: int = 1
-    device: Device = Device.auto
+    name: str | None = key(
+        None, "Name of the run directory; unset: made from the config, so that the same command resumes."
+    )
+    runs: str = key("runs", RUNS)
+    resume: str = key(
+        "auto",
+        "auto: resume from the checkpoints of the run directory, if it has any;"
+        " or a checkpoint or run directory to start from, where it has none.",
+    )
+    force: bool = key(False, "Resume although config or data have changed; the vocabulary must be the same.")
+    seed: int = key(1, SEED, low=0, high=2**31 - 1)
+    device: Device = key(Device.auto, DEVICE)
+    plugins: list[str] = key([], PLUGINS)
     model: ModelConfig = field(default_factory=ModelConfig)
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     data: DataConfig = field(default_factory=DataConfig)
@@ -188,7 +222,7 @@ class TrainConfig:
     decode: DecodeConfig = field(default_factory=DecodeConfig)
 
     def __post_init__(self) -> None:
-        check_range("seed", self.seed, 0, 2**31 - 1)
+        check_ranges(self)
         if self.name is not None:
             check_file_name("name", self.name, also="=,")  # names of a sweep's runs have both
         if self.name == "latest":
@@ -217,11 +251,11 @@ class TrainConfig:
             )
 
     def _refuse_another_task(self) -> None:
-        """Raise ConfigError for a model, a metric or an option that the corpus's task has no use for."""
+        """Raise ConfigError for a model, a metric or an option of another task than that of the corpus."""
         task = self.data.task
         if self.model.name != MODEL_OF[task] and self.model.name in MODEL_OF.values():
             raise ConfigError(
-                f"model.name={self.model.name}: does not learn data.task={task.name} (data={self.data.name})."
+                f"model.name={self.model.name}: is not for data.task={task.name} (data={self.data.name})."
                 f" Set model.name={MODEL_OF[task]}, or choose other data"
             )
         own = {Task.translation: Metric.bleu, Task.classification: Metric.accuracy}.get(task, Metric.nll)
@@ -258,14 +292,14 @@ class TrainConfig:
 
 @dataclass
 class DoctorConfig(TrainConfig):
-    """`tfm doctor`: the config of the run that it looks at."""
+    """`tfm doctor`: the config of the run that is checked."""
 
-    json: bool = False
+    json: bool = key(False, "Print JSON.")
 
 
 @dataclass
 class PrepareConfig(TrainConfig):
-    """`tfm prepare`: takes what `tfm train` does, so that the same command line serves both, and uses `data`."""
+    """`tfm prepare`: accepts the keys of `tfm train`, so that the same command line serves both, and uses `data`."""
 
     def __post_init__(self) -> None:
-        """Each part has checked itself; whether they suit each other is for `tfm train` to say."""
+        """Only the parts are checked: whether they fit together is checked by `tfm train`."""

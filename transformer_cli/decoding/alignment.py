@@ -1,4 +1,4 @@
-"""Which word of the source each word of a translation comes from, as far as attention tells.
+"""Word alignment from attention weights.
 
 Shapes: S source tokens and T target tokens, both with their EOS.
 """
@@ -17,13 +17,13 @@ def word_numbers(ids: Sequence[int], tokenizer: Tokenizer) -> list[int]:
 
 
 def align_words(attention_TS: Tensor, source_words: Sequence[int], target_words: Sequence[int]) -> list[int]:
-    """For each target word the source word that its tokens, all together, looked at most; of equals the first.
+    """For each target word the source word with the largest sum of attention weights; of equals the first.
 
-    `source_words` and `target_words` are the words of the tokens, without EOS; what looked at the end counts for none.
+    `source_words` and `target_words` are the words of the tokens, without EOS; attention to EOS does not count.
     """
-    looked_TS = attention_TS[: len(target_words), : len(source_words)].double()
-    source_of, target_of = (looked_TS.new_tensor(words).long() for words in (source_words, target_words))
-    by_source_TW = looked_TS.new_zeros(len(target_words), max(source_words) + 1).index_add_(1, source_of, looked_TS)
+    weights_TS = attention_TS[: len(target_words), : len(source_words)].double()
+    source_of, target_of = (weights_TS.new_tensor(words).long() for words in (source_words, target_words))
+    by_source_TW = weights_TS.new_zeros(len(target_words), max(source_words) + 1).index_add_(1, source_of, weights_TS)
     by_word_WW = by_source_TW.new_zeros(max(target_words) + 1, by_source_TW.size(1))
     links: list[int] = by_word_WW.index_add_(0, target_of, by_source_TW).argmax(dim=1).tolist()
     return links

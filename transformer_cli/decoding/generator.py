@@ -1,4 +1,4 @@
-"""Text that goes on from a prompt, by the searches that translations are found with.
+"""Continuations of a prompt by a language model, with the searches that translate.
 
 Shapes: B = 1 prompt, N continuations of it, T tokens of the prompt with BOS, V vocabulary.
 """
@@ -10,22 +10,30 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transformer_cli.config.decode import DecodeConfig, SearchKind
+from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.data.tokenizer import Tokenizer, normalize
 from transformer_cli.data.unknown import unknown_characters
-from transformer_cli.decoding.search import SEARCHES, ControlIds, Hypothesis, Task, rows_per_sentence
+from transformer_cli.decoding.search import (
+    SEARCHES,
+    ControlIds,
+    Hypothesis,
+    SearchRequest,
+    check_search,
+    rows_per_sentence,
+)
+from transformer_cli.errors import ConfigError
 from transformer_cli.models.cache import PastCache
 from transformer_cli.models.language_model import LanguageModel
 from transformer_cli.models.memory import in_halves
 
-LONGEST = 256  # tokens of a continuation, where decode.max_length does not say
+LONGEST = 256  # tokens of a continuation, where decode.max_length is unset
 MARK = "▁"  # with which SentencePiece begins a word
 BROKEN = "\ufffd"  # what bytes that are no whole character yet are shown as
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """The beginning of a line. White space at its end says that its last word is finished."""
+    """The beginning of a line. White space at its end means that its last word is complete."""
 
     text: str  # as it was given, but for white space
     ids: list[int]  # without BOS
@@ -35,13 +43,13 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Generated:
-    """A prompt and what follows on it."""
+    """A prompt and its continuation."""
 
     text: str  # both
     ids: list[int]  # of the continuation, without its end
     pieces: list[str]
     log_prob: float  # natural logarithm, of the continuation; with its end, where there is one
-    finished: bool  # False: cut at the longest length allowed
+    finished: bool  # False: truncated at the longest length allowed
 
 
 def read_prompt(text: str, tokenizer: Tokenizer) -> Prompt:
@@ -50,7 +58,7 @@ def read_prompt(text: str, tokenizer: Tokenizer) -> Prompt:
 
 
 class Generator:
-    """One way to go on, which depends on the prompt, the seed and a number, and on no other prompt."""
+    """Generates continuations; each depends on its prompt, the seed and a number, and on no other prompt."""
 
     def __init__(
         self,
@@ -62,17 +70,20 @@ class Generator:
         max_positions: int | None = None,
         seed: int = 1,
     ) -> None:
-        """`max_positions` is how many tokens the model can have places for, BOS counted; None: any number."""
+        """`max_positions` is how many tokens the model has positions for, BOS counted; None: any number."""
+        check_search(config)
+        if SEARCHES[config.search].compares_texts:
+            raise ConfigError(f"decode.search={config.search}: for translations only. Leave it out")
         self.model, self.tokenizer, self.config = model, tokenizer, config
         self.device, self.max_positions, self.seed = device, max_positions, seed
         self.control = ControlIds.of(tokenizer)
         begins = [piece.startswith(MARK) for piece in tokenizer.pieces(range(len(tokenizer)))]
-        self.within_V = ~torch.tensor(begins, device=device)  # what does not begin a word
+        self.within_V = ~torch.tensor(begins, device=device)  # pieces that do not begin a word
 
     @property
     def can_stream(self) -> bool:
-        """Whether what is chosen stays: there is one continuation, and no other that may overtake it."""
-        return self.config.search is not SearchKind.beam and self.config.n_best == 1
+        """Whether a chosen token is final: there is one hypothesis, which no other can overtake."""
+        return rows_per_sentence(self.config) == 1
 
     def room(self, prompt: Prompt) -> int:
         """How many tokens may follow on the prompt, the end counted."""
@@ -85,7 +96,7 @@ class Generator:
     ) -> list[Generated]:
         """`config.n_best` texts, best first; of samples, in the order of their scores.
 
-        `number` tells prompts apart that are drawn for with the same seed. `on_text` is given the text piece by piece,
+        `number` gives prompts with the same seed different samples. `on_text` is given the text piece by piece,
         the prompt first, where it `can_stream`. Raises CheckpointError if logits are not numbers.
         """
         (found,) = in_halves(
@@ -97,8 +108,8 @@ class Generator:
         return found
 
     def _generate(self, prompt: Prompt, number: int, on_text: Callable[[str], object] | None) -> list[Generated]:
-        assert prompt.ids, "nothing to go on from"
-        tell = Streamed(self.tokenizer, prompt, on_text) if on_text is not None and self.can_stream else None
+        assert prompt.ids, "an empty prompt"
+        stream = Streamed(self.tokenizer, prompt, on_text) if on_text is not None and self.can_stream else None
         first_id = self.control.bos
         logits_1V, cache = self.model.start(
             torch.tensor([[first_id, *prompt.ids]], device=self.device),
@@ -111,14 +122,14 @@ class Generator:
 
         def step(ids_N: Tensor, cache: PastCache) -> Tensor:
             nonlocal has_begun
-            if not has_begun:  # the search begins with BOS: what follows on the prompt is at hand
+            if not has_begun:  # the search begins with BOS: the logits after the prompt are known
                 has_begun = True
                 return logits_1V.expand(len(ids_N), -1)
-            if tell is not None:
-                tell(int(ids_N))
+            if stream is not None:
+                stream(int(ids_N))
             return self.model.step(ids_N, cache)
 
-        task: Task[Any] = Task(
+        request: SearchRequest[Any] = SearchRequest(
             step,
             cache,
             self.control,
@@ -126,20 +137,20 @@ class Generator:
             self.config,
             seeds=[(self.seed, number)],
         )
-        (hypotheses,) = SEARCHES[self.config.search.name](task)
+        (hypotheses,) = SEARCHES[self.config.search.name](request)
         found = [self._generated(prompt, hypothesis) for hypothesis in hypotheses]
-        if tell is not None:
-            tell.end(found[0].text)
+        if stream is not None:
+            stream.end(found[0].text)
         return found
 
     def _generated(self, prompt: Prompt, hypothesis: Hypothesis) -> Generated:
         tokenizer = self.tokenizer
         text = with_continuation(prompt, hypothesis.ids, tokenizer)
-        said = [*hypothesis.ids, *[tokenizer.eos_id] * hypothesis.finished]
+        all_ids = [*hypothesis.ids, *[tokenizer.eos_id] * hypothesis.finished]
         return Generated(
             text=text,
             ids=hypothesis.ids,
-            pieces=tokenizer.pieces(said),
+            pieces=tokenizer.pieces(all_ids),
             log_prob=hypothesis.log_prob,
             finished=hypothesis.finished,
         )
@@ -151,9 +162,9 @@ def with_continuation(prompt: Prompt, ids: Sequence[int], tokenizer: Tokenizer) 
 
 
 class Streamed:
-    """Gives text away as soon as it is settled: no part of a character that may still become whole.
+    """Passes text on as soon as it is final: no part of a character that may still be completed.
 
-    What was given away, one after the other, is in the end the whole text.
+    The parts, one after the other, are the whole text in the end.
     """
 
     def __init__(self, tokenizer: Tokenizer, prompt: Prompt, on_text: Callable[[str], object]) -> None:

@@ -1,4 +1,4 @@
-"""Whether a demanded term stands where its source phrase is translated, as far as the decoder's attention tells.
+"""Whether a required term is the translation of its source phrase, judged by cross-attention.
 
 Shapes: S source tokens and T target tokens, both with their EOS.
 """
@@ -22,35 +22,35 @@ class Translation:
 
 
 class Placement:
-    """Judges translations of one source by one that was found without terms."""
+    """Compares translations of one source with one that was found without terms."""
 
     def __init__(self, source_ids: Sequence[int], tokenizers: Tokenizers, plain: Translation) -> None:
         self.target = tokenizers.target
         self.source_text = tokenizers.source.decode(source_ids)
-        self.source_words = [span for span in word_spans(self.source_text) if says_something(self.source_text, span)]
+        self.source_words = [span for span in word_spans(self.source_text) if has_letters(self.source_text, span)]
         self.source_tokens = token_spans(source_ids, tokenizers.source)
-        self.plain = self._read(plain)
+        self.plain = self._attended(plain)
 
     def misplaced(self, terms: Sequence[Term], found: Translation) -> tuple[Term, ...]:
-        """The terms that another phrase of the source has become, or that stand beside another translation of theirs.
+        """The terms that translate another source phrase, or that stand beside another translation of their own.
 
         A term that is not in the translation is not one of them.
         """
-        read = self._read(found)
-        return tuple(term for term in terms if self._is_misplaced(term, read))
+        attended = self._attended(found)
+        return tuple(term for term in terms if self._is_misplaced(term, attended))
 
-    def _read(self, translation: Translation) -> "_Read":
+    def _attended(self, translation: Translation) -> "_Attended":
         assert translation.attention_TS is not None
         text, tokens = self.target.decode(translation.ids), token_spans(translation.ids, self.target)
-        return _Read(text, word_spans(text), tokens, translation.attention_TS.tolist())
+        return _Attended(text, word_spans(text), tokens, translation.attention_TS.tolist())
 
-    def _is_misplaced(self, term: Term, found: "_Read") -> bool:
+    def _is_misplaced(self, term: Term, found: "_Attended") -> bool:
         sources = occurrences(self.source_text, term.source, any_case=term.source == term.source.lower())
         places = found.places(term)
         if not places or not sources:
             return False
         if len(places) > len(sources) and len(places) > len(self.plain.places(term)):
-            return True  # said more often than the source does
+            return True  # it occurs more often than in the source
         if not all(self._comes_from(place, sources, found) for place in places):
             return True
         usual = self._usual(sources)
@@ -61,32 +61,32 @@ class Placement:
             for word in found.words
         )
 
-    def _comes_from(self, span: Span, sources: Sequence[Span], translation: "_Read") -> bool:
+    def _comes_from(self, span: Span, sources: Sequence[Span], translation: "_Attended") -> bool:
         """Whether the tokens of `span` attend to `sources` more than to any other word."""
-        looked_S = translation.attention(span)
+        weights_S = translation.attention(span)
         others = (word for word in self.source_words if not any(overlap(word, source) for source in sources))
-        return self._most(looked_S, sources) >= max((self._mass(looked_S, word) for word in others), default=0.0)
+        return self._most(weights_S, sources) >= max((self._mass(weights_S, word) for word in others), default=0.0)
 
     def _usual(self, sources: Sequence[Span]) -> str | None:
         """What `sources` become without terms: the word of the plain translation that attends to them most."""
         plain = self.plain
-        words = [word for word in plain.words if says_something(plain.text, word)]
+        words = [word for word in plain.words if has_letters(plain.text, word)]
         if not words:
             return None
         best = max(words, key=lambda word: self._most(plain.attention(word), sources))
         return plain.text[slice(*best)] if self._comes_from(best, sources, plain) else None
 
-    def _most(self, looked_S: Sequence[float], spans: Sequence[Span]) -> float:
-        return max(self._mass(looked_S, span) for span in spans)
+    def _most(self, weights_S: Sequence[float], spans: Sequence[Span]) -> float:
+        return max(self._mass(weights_S, span) for span in spans)
 
-    def _mass(self, looked_S: Sequence[float], span: Span) -> float:
+    def _mass(self, weights_S: Sequence[float], span: Span) -> float:
         # EOS is the last of the source tokens, and no token of the text.
-        return sum(x for x, token in zip(looked_S, self.source_tokens, strict=False) if overlap(token, span))
+        return sum(x for x, token in zip(weights_S, self.source_tokens, strict=False) if overlap(token, span))
 
 
 @dataclass(frozen=True)
-class _Read:
-    """A translation with all that is asked of it."""
+class _Attended:
+    """A translation with its words, tokens and attention."""
 
     text: str
     words: Sequence[Span]
@@ -108,8 +108,8 @@ def token_spans(ids: Sequence[int], tokenizer: Tokenizer) -> list[Span]:
     return list(pairwise(ends))
 
 
-def says_something(text: str, span: Span) -> bool:
-    """Not a mark, to which attention goes that has nowhere else to go."""
+def has_letters(text: str, span: Span) -> bool:
+    """Not only marks, which attract attention that has no other source."""
     return any(character.isalnum() for character in text[slice(*span)])
 
 

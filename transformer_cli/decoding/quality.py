@@ -1,4 +1,4 @@
-"""What makes a translation suspicious that can be told without knowing its language."""
+"""Quality flags of degenerate outputs that need no knowledge of the language: repetition and copies."""
 
 import re
 from difflib import SequenceMatcher
@@ -13,9 +13,9 @@ COPIED_SHARE = 0.8
 
 
 def repeats_itself(text: str, source: str) -> bool:
-    """Whether `text` goes round in a loop, as its source does not.
+    """Whether `text` repeats itself in a loop, and its source does not.
 
-    A loop is a run of words that is said three times in a row, or four times if it is a single word, or, within a
+    A loop is a run of words that occurs three times in a row, or four times if it is a single word, or, within a
     word, two letters or more four times in a row (Schlittenlittenlittenlitten).
     """
     return _loops(text) and not _loops(source)
@@ -24,7 +24,7 @@ def repeats_itself(text: str, source: str) -> bool:
 def _loops(text: str) -> bool:
     words = [word.lower() for word in _LETTERS.findall(text)]
     for period in range(1, len(words) // _MANY + 1):
-        wanted = period * (_MANY - 1 if period > 1 else _MANY)  # neighbours at this distance that are equal
+        wanted = period * (_MANY - 1 if period > 1 else _MANY)  # consecutive words that equal the word at this distance
         equal = 0
         for one, other in zip(words, words[period:], strict=False):
             equal = equal + 1 if one == other else 0

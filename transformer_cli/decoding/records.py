@@ -3,14 +3,14 @@
 import json
 from typing import Any
 
-from transformer_cli.decoding.translator import Candidate, Translated
+from transformer_cli.decoding.results import Candidate, Translated
 
-# What some programs take for the end of a line.
+# Characters that some programs take for the end of a line.
 _LINE_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
 
 
 def flags_of(result: Translated) -> dict[str, bool]:
-    """What is to be known of a translation before it is used."""
+    """Quality flags of a translation."""
     return {
         "cut": result.cut,
         "split": result.split,
@@ -19,7 +19,7 @@ def flags_of(result: Translated) -> dict[str, bool]:
         "copied": result.copied,
         "empty": result.empty,
         "unknown_source": bool(result.unknown),
-        "unmet_terms": bool(result.unmet),
+        "unmet_terms": bool(result.unsatisfied),
         "misplaced_terms": bool(result.misplaced),
     }
 
@@ -29,10 +29,10 @@ def record_of(result: Translated, *, line: int, source: str, bad_bytes: bool) ->
     record = {
         "line": line,
         "source": source,
-        **_told(best),
-        "alternatives": [_told(other) for other in others],
+        **_candidate(best),
+        "alternatives": [_candidate(other) for other in others],
         **flags_of(result),
-        "unmet_terms": [[term.source, *term.targets] for term in result.unmet],
+        "unmet_terms": [[term.source, *term.targets] for term in result.unsatisfied],
         "misplaced_terms": [[term.source, *term.targets] for term in result.misplaced],
         "unknown_characters": list(result.unknown),
         "parts": result.n_parts,
@@ -47,7 +47,7 @@ def record_of(result: Translated, *, line: int, source: str, bad_bytes: bool) ->
     return record
 
 
-def _told(candidate: Candidate) -> dict[str, Any]:
+def _candidate(candidate: Candidate) -> dict[str, Any]:
     return {
         "translation": candidate.text,
         "score": round(candidate.score, 4),
@@ -57,5 +57,5 @@ def _told(candidate: Candidate) -> dict[str, Any]:
 
 
 def to_line(record: dict[str, Any]) -> str:
-    """JSON on one line, whoever reads it."""
+    """JSON on one line, for any program."""
     return json.dumps(record, ensure_ascii=False).translate(_LINE_ENDS)

@@ -1,4 +1,4 @@
-"""Lines as the parts that a model can be asked: their sentences, or what is not too long for it."""
+"""Lines as parts that fit a model: their sentences, or as much as its longest source."""
 
 import re
 from collections.abc import Sequence
@@ -8,40 +8,42 @@ from transformer_cli.data.sentences import split_sentences
 from transformer_cli.data.tokenizer import Tokenizer
 
 WORD_START = "▁"  # SentencePiece's mark
-# Where a sentence that is too long is divided. No pattern here looks at a character twice.
+# Where a sentence that is too long is divided. No pattern here backtracks.
 _CLAUSE_END = re.compile(r"""[.!?…,;:،؛]["'”’»)\]]*+(?=\s)|(?<=\s)[–—-](?=\s)|[，、；：]""")
 
 
 @dataclass(frozen=True)
-class Segment:
-    """A part of a line."""
+class EncodedText:
+    """A text and its tokens."""
 
     text: str
     ids: list[int]  # without EOS
 
 
-def split_line(text: str, tokenizer: Tokenizer, *, max_tokens: int, language: str, packs: bool = True) -> list[Segment]:
+def split_line(
+    text: str, tokenizer: Tokenizer, *, max_tokens: int, language: str, packs: bool = True
+) -> list[EncodedText]:
     """Parts of at most `max_tokens` ids: a sentence each, or as many together as there is room for if it `packs`.
 
     A sentence that is too long by itself is divided behind clauses, one of these between words, a word anywhere.
     """
-    found: list[Segment] = []
+    found: list[EncodedText] = []
     sentences = split_sentences(text, language)
-    for part in packed(text, sentences, tokenizer, max_tokens=max_tokens if packs else 0):
+    for part in group_parts(text, sentences, tokenizer, max_tokens=max_tokens if packs else 0):
         if len(part.ids) <= max_tokens:
             found.append(part)
             continue
-        for clause in packed(part.text, clauses(part.text), tokenizer, max_tokens=max_tokens):
+        for clause in group_parts(part.text, clauses(part.text), tokenizer, max_tokens=max_tokens):
             if len(clause.ids) <= max_tokens:
                 found.append(clause)
                 continue
             cut = cut_at_words(clause.ids, tokenizer.pieces(clause.ids), max_tokens=max_tokens)
-            found += [Segment(tokenizer.decode(ids), ids) for ids in cut]
+            found += [EncodedText(tokenizer.decode(ids), ids) for ids in cut]
     return found
 
 
-def packed(text: str, parts: Sequence[str], tokenizer: Tokenizer, *, max_tokens: int) -> list[Segment]:
-    """`parts` of `text`, neighbours together while they are no longer than `max_tokens`; a longer one stands alone."""
+def group_parts(text: str, parts: Sequence[str], tokenizer: Tokenizer, *, max_tokens: int) -> list[EncodedText]:
+    """`parts` of `text`, grouped while they are no longer than `max_tokens`; a longer one by itself."""
     groups: list[list[int]] = []  # first character, end, tokens
     end = 0
     for part, ids in zip(parts, tokenizer.encode(parts), strict=True):
@@ -52,7 +54,7 @@ def packed(text: str, parts: Sequence[str], tokenizer: Tokenizer, *, max_tokens:
         else:
             groups.append([start, end, len(ids)])
     texts = [text[start:end] for start, end, _ in groups]
-    return [Segment(*pair) for pair in zip(texts, tokenizer.encode(texts), strict=True) if pair[1]]
+    return [EncodedText(*pair) for pair in zip(texts, tokenizer.encode(texts), strict=True) if pair[1]]
 
 
 def clauses(sentence: str) -> list[str]:

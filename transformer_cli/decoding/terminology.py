@@ -21,11 +21,11 @@ Span = tuple[int, int]  # characters of a text: the first, and the one behind th
 
 @dataclass(frozen=True)
 class Term:
-    """A phrase of the source, and its translations: any of them will do, the first is the one to demand."""
+    """A source phrase and its translations: any of them satisfies it, a constrained search requires the first."""
 
     source: str
     targets: tuple[str, ...]
-    line: int  # of the terminology, where it first stands
+    line: int  # of the terminology, where it occurs first
 
 
 class Terminology:
@@ -62,12 +62,12 @@ def words_of(text: str) -> tuple[str, ...]:
 
 
 def word_spans(text: str) -> list[Span]:
-    """Where its words and marks stand."""
+    """The spans of its words and marks."""
     return [match.span() for match in _WORD.finditer(text)]
 
 
 def occurrences(text: str, phrase: str, *, any_case: bool = False, has_ending: bool = False) -> list[Span]:
-    """Where `phrase` stands in `text`, as whole words; with `has_ending` its last word may go on, as `holds` has it."""
+    """Occurrences of `phrase` in `text` as whole words; with `has_ending` its last word may have an ending."""
     wanted, lower = words_of(phrase), text.lower()
     text = lower if any_case and len(lower) == len(text) else text
     spans = word_spans(text)
@@ -81,10 +81,10 @@ def occurrences(text: str, phrase: str, *, any_case: bool = False, has_ending: b
     return found
 
 
-def holds(text: str, phrase: str) -> bool:
+def contains_phrase(text: str, phrase: str) -> bool:
     """Whether `phrase` is in `text`, as it is written, from the beginning of a word; its last word may have an ending.
 
-    So the term `Hund` is met by `Hundes`.
+    So `Hundes` satisfies the term `Hund`.
     """
     return bool(occurrences(text, phrase, has_ending=True))
 

@@ -1,4 +1,4 @@
-"""What is known of the text that a model was trained on: what it has met, it can be asked."""
+"""What is known of the text that a model was trained on, which limits what it can translate."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,9 +6,10 @@ from typing import Any, Protocol
 
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import Positions
+from transformer_cli.decoding.search.request import longest_translation
 from transformer_cli.models.file import ModelFile
 
-LONGEST = 256  # tokens of a source, where a model does not say
+LONGEST = 256  # tokens of a source, where the model file has no limit
 FEW_SEVERAL = 0.1  # of the lines with several sentences: a model with fewer was trained on single sentences
 
 
@@ -35,7 +36,7 @@ class TrainingText:
 
     @property
     def is_in_sentences(self) -> bool:
-        """Whether (nearly) every line was one sentence; not where nobody has looked."""
+        """Whether (nearly) every line was one sentence; False where it is unknown."""
         return self.multi_sentence_share is not None and self.multi_sentence_share < FEW_SEVERAL
 
     def longest_source(self, config: DecodeConfig) -> int:
@@ -44,15 +45,20 @@ class TrainingText:
         longest = of_model if config.max_source_length is None else config.max_source_length
         return longest if self.max_positions is None else max(1, min(longest, self.max_positions - 1))
 
+    def longest_translation(self, config: DecodeConfig, n_source_tokens: int) -> int:
+        """The most tokens a translation may have; both sides count their EOS."""
+        longest = longest_translation(config, n_source_tokens)
+        return longest if self.max_positions is None else min(longest, self.max_positions)
+
     def named_limit(self, config: DecodeConfig) -> str:
-        """What a message calls it."""
+        """The limit, as a message names it."""
         longest = self.longest_source(config)
         return (
             f"decode.max_source_length={longest}" if longest == config.max_source_length else f"the model's {longest}"
         )
 
 
-NOTHING_KNOWN = TrainingText()
+UNKNOWN_TEXT = TrainingText()
 
 
 def training_text(models: Sequence[Described], *, max_positions: int | None = None) -> TrainingText:

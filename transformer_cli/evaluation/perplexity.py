@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 import torch
 
 from transformer_cli.data.tokenizer import Tokenizers
-from transformer_cli.inference.force_decode import read_back
+from transformer_cli.inference.force_decode import force_decode
 from transformer_cli.models.language_model import LanguageModel
 
 LINES = 1024  # read together: enough to sort by length, few enough to see progress
@@ -75,7 +75,9 @@ def text_scores(
     for start in range(0, len(lines), LINES):
         chunk = lines[start : start + LINES]
         ids = [one for one in tokenizer.encode(chunk) if one]
-        for read in read_back(model, [((), one) for one in ids], tokenizers, device=device, batch_tokens=batch_tokens):
+        for read in force_decode(
+            model, [((), one) for one in ids], tokenizers, device=device, batch_tokens=batch_tokens
+        ):
             log_probs += read.log_probs
         n_tokens += sum(map(len, ids)) + len(ids)
         n_unknown += sum(one.count(tokenizer.unk_id) for one in ids)

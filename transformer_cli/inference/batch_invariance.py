@@ -1,11 +1,11 @@
-"""Shapes that the neighbours of a sentence have no say in, so that its scores are the same to the last bit.
+"""Batch-invariant mode: shapes that do not depend on batch composition, so that scores are equal to the last bit.
 
-Kernels round differently in different shapes. Here a sentence is padded to a bucket of its own length, is searched
-among a number of places that its bucket sets, and keeps these shapes until it ends: who leaves is followed by a filler.
-What is left is that a kernel gives a row the same bits in any place and beside any others. On a CPU torch's do so with
-one thread, and tests/test_invariance.py holds them to it; with two, attention rounds differently in each.
+Kernels round differently in different shapes. Here a sentence is padded to a bucket of its own length, is searched in a
+batch whose size its bucket sets, and keeps these shapes until it ends: finished rows are replaced by fillers. What is
+left is that a kernel gives a row the same bits at any index and beside any others. On a CPU torch's do so with one
+thread, which tests/test_invariance.py checks; with two, attention rounds differently in each.
 
-What it costs, scripts/bench_exact says.
+scripts/bench_exact measures what it costs.
 
 Shapes: B sentences, S source, R rows, V vocabulary.
 """
@@ -25,8 +25,8 @@ from transformer_cli.models.ensemble import AnyModel, Ensemble, EnsembleCache
 
 EXACT_BUCKET = 16  # lengths are rounded up to a multiple of this
 # With a multiple of 32 rows every element of a tensor is in a full vector: what is left over is rounded in another way.
-PLACES = 32
-LONGEST_TOGETHER = 256  # tokens; a longer sentence is searched alone, whose row is always the first
+BATCH_SIZE = 32
+LONGEST_TOGETHER = 256  # tokens; a longer sentence is searched on its own, always in the first row
 
 ALIGNED = 16  # numbers: attention rounds by where a row begins in memory, and these begin at 64 bytes each
 
@@ -36,13 +36,13 @@ def bucket_length(n_tokens: int, *, size: int, longest: int) -> int:
     return min(-(-n_tokens // size) * size, longest)
 
 
-def places(bucket: int) -> int:
-    """How many sentences of this bucket are searched together, fillers counted."""
-    return PLACES if bucket <= LONGEST_TOGETHER else 1
+def batch_size_of(bucket: int) -> int:
+    """Sentences of this bucket in a batch, fillers counted."""
+    return BATCH_SIZE if bucket <= LONGEST_TOGETHER else 1
 
 
-def check(model: AnyModel, device: torch.device) -> None:
-    """Raises ConfigError where scores may depend on the neighbours after all."""
+def check_batch_invariance(model: AnyModel, device: torch.device) -> None:
+    """Raises ConfigError where scores may depend on batch composition after all."""
     if device.type != "cpu":
         raise ConfigError(
             f"decode.exact=true: not proved on device={device.type}. Choose device=cpu, or leave decode.exact out"
@@ -58,34 +58,34 @@ def check(model: AnyModel, device: torch.device) -> None:
 
 
 @dataclass
-class FixedCache:
-    """A cache that never shrinks: places that are given up keep what is in them."""
+class FixedShapeCache:
+    """A cache that never shrinks: rows of finished sentences stay as fillers."""
 
     cache: DecoderCache | EnsembleCache
     n_sentences: int
     n_rows: int
-    n_going: int  # sentences that the search still has
+    n_live: int  # sentences that are not finished
 
     @property
     def attention_BNS(self) -> Tensor:
         assert self.cache.attention_BNS is not None
-        return self.cache.attention_BNS[: self.n_going]
+        return self.cache.attention_BNS[: self.n_live]
 
     def reorder(self, rows_R: Tensor, sentences_B: Tensor | None = None) -> None:
-        self.n_going = self.n_going if sentences_B is None else len(sentences_B)
-        sentences_B = sentences_B if sentences_B is None else filled(sentences_B, self.n_sentences)
-        self.cache.reorder(filled(rows_R, self.n_rows), sentences_B)
+        self.n_live = self.n_live if sentences_B is None else len(sentences_B)
+        sentences_B = sentences_B if sentences_B is None else with_fillers(sentences_B, self.n_sentences)
+        self.cache.reorder(with_fillers(rows_R, self.n_rows), sentences_B)
 
 
-def filled(which: Tensor, n: int) -> Tensor:
-    """`which` and, up to `n` of them, those that stood in the places behind it."""
+def with_fillers(which: Tensor, n: int) -> Tensor:
+    """`which`, extended to `n` indices by those of the rows behind it."""
     return torch.cat([which, torch.arange(len(which), n, device=which.device)])
 
 
-def fixed(step: Callable[[Tensor, Any], Tensor]) -> Callable[[Tensor, FixedCache], Tensor]:
-    """`step` on all rows of the cache, of which the caller knows the first R."""
+def fixed_shape(step: Callable[[Tensor, Any], Tensor]) -> Callable[[Tensor, FixedShapeCache], Tensor]:
+    """`step` on all rows of the cache, of which the caller gives the first R."""
 
-    def step_all(ids_R: Tensor, cache: FixedCache) -> Tensor:
+    def step_all(ids_R: Tensor, cache: FixedShapeCache) -> Tensor:
         logits_RV = step(F.pad(ids_R, (0, cache.n_rows - len(ids_R))), cache.cache)
         return logits_RV[: len(ids_R)]
 

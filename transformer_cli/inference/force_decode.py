@@ -1,4 +1,4 @@
-"""What a model says of translations that are given: the log-probability of each token, and where it looked.
+"""Force-decoding: the log-probability of each token of given translations, and their cross-attention.
 
 Shapes: B pairs, S source and T target, both with their EOS, K target tokens of all pairs, V vocabulary.
 """
@@ -22,11 +22,11 @@ Pair = tuple[Sequence[int], Sequence[int]]  # ids of source and target, both wit
 
 
 @dataclass(frozen=True)
-class ReadBack:
-    """A given translation; T counts its EOS, S that of the source."""
+class ForcedScores:
+    """Scores of a given translation; T counts its EOS, S that of the source."""
 
     log_probs: list[float]  # natural logarithms: of each target token, then of EOS
-    attention_TS: Tensor | None = None  # where each of them comes from; a row sums to 1
+    attention_TS: Tensor | None = None  # cross-attention of each token; a row sums to 1
 
     @property
     def log_prob(self) -> float:
@@ -34,7 +34,7 @@ class ReadBack:
 
 
 @torch.inference_mode()
-def read_back(
+def force_decode(
     model: AnyModel | LanguageModel,
     pairs: Sequence[Pair],
     tokenizers: Tokenizers,
@@ -42,38 +42,38 @@ def read_back(
     device: torch.device,
     batch_tokens: int,
     with_attention: bool = False,
-) -> list[ReadBack]:
-    """One for each of `pairs`, in order; its numbers do not depend on its neighbours, but for the kernels' rounding.
+) -> list[ForcedScores]:
+    """Scores of each of `pairs`, in order, which depend on batch composition only by the kernels' rounding.
 
-    The log-probability of what a search has found is what the search said of it. `batch_tokens` bounds rows × longest
-    side; a longer pair is read alone. Attention costs another pass. A language model reads the targets alone, and
-    tells of no attention. Raises CheckpointError if logits are not numbers.
+    The log-probability of a hypothesis equals the one that its search found. `batch_tokens` bounds rows × longest side;
+    a longer pair is a batch of its own. Attention costs another pass. A language model scores the targets alone,
+    without attention. Raises CheckpointError if logits are not finite.
     """
-    found: dict[int, ReadBack] = {}
+    found: dict[int, ForcedScores] = {}
     was_training = model.training
     model.eval()
     try:
-        for batch in _batches(pairs, max_cells=batch_tokens):
-            read = in_halves(
+        for batch in _batches(pairs, max_tokens=batch_tokens):
+            scores = in_halves(
                 [pairs[i] for i in batch],
-                lambda part: _read(model, part, tokenizers, device, with_attention=with_attention),
+                lambda part: _score(model, part, tokenizers, device, with_attention=with_attention),
                 lower="batch_tokens",
                 alone="Shorten the longest sentences, or choose another device=",
             )
-            found.update(zip(batch, read, strict=True))
+            found.update(zip(batch, scores, strict=True))
     finally:
         model.train(was_training)
     return [found[i] for i in range(len(pairs))]
 
 
-def _batches(pairs: Sequence[Pair], *, max_cells: int) -> Iterator[list[int]]:
-    """Numbers of pairs, the longest first: rows × longest side ≤ `max_cells`, or a single pair."""
+def _batches(pairs: Sequence[Pair], *, max_tokens: int) -> Iterator[list[int]]:
+    """Numbers of pairs, the longest first: rows × longest side ≤ `max_tokens`, or a single pair."""
     lengths = [(len(source) + 1, len(target) + 1) for source, target in pairs]  # both with EOS
     batch: list[int] = []
     longest = 0
     for i in sorted(range(len(pairs)), key=lambda i: lengths[i], reverse=True):
         longest = max(longest, *lengths[i])
-        if batch and (len(batch) + 1) * longest > max_cells:
+        if batch and (len(batch) + 1) * longest > max_tokens:
             yield batch
             batch, longest = [], max(lengths[i])
         batch.append(i)
@@ -81,14 +81,14 @@ def _batches(pairs: Sequence[Pair], *, max_cells: int) -> Iterator[list[int]]:
         yield batch
 
 
-def _read(
+def _score(
     model: AnyModel | LanguageModel,
     pairs: Sequence[Pair],
     tokenizers: Tokenizers,
     device: torch.device,
     *,
     with_attention: bool,
-) -> list[ReadBack]:
+) -> list[ForcedScores]:
     source, target = tokenizers.source, tokenizers.target
     source_BS = _padded([[*ids, source.eos_id] for ids, _ in pairs], source.pad_id).to(device)
     target_in_BT = _padded([[target.bos_id, *ids] for _, ids in pairs], target.pad_id).to(device)
@@ -112,7 +112,8 @@ def _read(
             attention_BTS[b, :n, : len(ids) + 1] for b, (n, (ids, _)) in enumerate(zip(n_tokens, pairs, strict=True))
         ]
     return [
-        ReadBack(one.tolist(), looked) for one, looked in zip(torch.split(log_p_K, n_tokens), attention, strict=True)
+        ForcedScores(one.tolist(), weights_TS)
+        for one, weights_TS in zip(torch.split(log_p_K, n_tokens), attention, strict=True)
     ]
 
 

@@ -1,7 +1,6 @@
-"""Work that is done side by side, by a process for each core.
+"""A pool of worker processes, one for each core.
 
-A search is many small products, and each process makes its own with one thread. Processes that were forked share the
-weights, and nothing else.
+A search is many small products, and each process computes its own with one thread. Forked processes share the weights.
 """
 
 import ctypes
@@ -24,23 +23,23 @@ ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
 _PR_SET_PDEATHSIG = 1  # of Linux's prctl.h
-_work: Callable[[Any], Any] | None = None  # of a process that was forked
+_work: Callable[[Any], Any] | None = None  # of a forked process
 
 
-class Streams(Generic[ItemT, ResultT]):
-    """`work`, done by as many processes as torch has threads, or as there are items; two of them at least."""
+class WorkerPool(Generic[ItemT, ResultT]):
+    """`work`, done in order by as many processes as torch has threads, or as there are items; two of them at least."""
 
     def __init__(self, work: Callable[[ItemT], ResultT]) -> None:
         self.work = work
-        self.n_streams = torch.get_num_threads() if sys.platform == "linux" else 1  # elsewhere forking is not safe
-        self.pool: ProcessPoolExecutor | None = None
+        self.n_workers = torch.get_num_threads() if sys.platform == "linux" else 1  # forking is not safe elsewhere
+        self.executor: ProcessPoolExecutor | None = None
         self.n_forked = 0  # processes of the pool
 
     def __call__(self, items: Iterable[ItemT]) -> Iterator[tuple[ItemT, ResultT]]:
         """Each item with what `work` makes of it, in order. Raises EnvironmentFault if a process was killed."""
         rest = iter(items)
-        ahead = list(islice(rest, self.n_streams))
-        if len(ahead) < 2:  # there is one item, or one stream
+        ahead = list(islice(rest, self.n_workers))
+        if len(ahead) < 2:  # there is one item, or one worker
             yield from ((item, self.work(item)) for part in (ahead, rest) for item in part)
             return
         pool = self._open(len(ahead))
@@ -49,8 +48,8 @@ class Streams(Generic[ItemT, ResultT]):
             for item in ahead:
                 waiting.append((item, pool.submit(_do, item)))
             while waiting:
-                # More than there are streams, so that none waits while results are taken in order.
-                for item in islice(rest, 2 * self.n_streams - len(waiting)):
+                # More than there are workers, so that none waits while results are taken in order.
+                for item in islice(rest, 2 * self.n_workers - len(waiting)):
                     waiting.append((item, pool.submit(_do, item)))
                 item, result = waiting.popleft()
                 yield item, result.result()
@@ -65,44 +64,44 @@ class Streams(Generic[ItemT, ResultT]):
             raise
 
     def _open(self, n_wanted: int) -> ProcessPoolExecutor:
-        """The processes; other ones where they are fewer, or were killed while they had nothing to do."""
-        if self.pool is not None and self.n_forked >= n_wanted:
+        """The processes; new ones where they are too few, or were killed while idle."""
+        if self.executor is not None and self.n_forked >= n_wanted:
             try:
-                self.pool.submit(_do, None).result()
-                return self.pool
+                self.executor.submit(_do, None).result()
+                return self.executor
             except BrokenProcessPool:
                 pass
-        if self.pool is not None:
-            self._abandon(self.pool)
+        if self.executor is not None:
+            self._abandon(self.executor)
         self.n_forked = n_wanted
-        self.pool = ProcessPoolExecutor(
+        self.executor = ProcessPoolExecutor(
             n_wanted,
             multiprocessing.get_context("fork"),
             initializer=_begin,
             initargs=(self.work, os.getpid()),
         )
-        # Whoever presses Ctrl-C now is heard a moment later: half a process could not end in order.
+        # Ctrl-C is held back for a moment: a process that is half started could not end in order.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            self.pool.submit(_do, None)
+            self.executor.submit(_do, None)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        return self.pool
+        return self.executor
 
     def _abandon(self, pool: ProcessPoolExecutor) -> None:
         processes = list((pool._processes or {}).values())
         pool.shutdown(wait=False, cancel_futures=True)
         for process in processes:
-            process.kill()  # or the end of this one would wait for what nobody wants
-        self.pool = None
+            process.kill()  # or this process would wait at its end for results that are not needed
+        self.executor = None
 
 
 def _begin(work: Callable[[Any], Any], parent: int) -> None:
     global _work
-    _work = work  # which forking has brought here: nothing is sent
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # which the first process answers for all
+    _work = work  # inherited by forking: nothing is sent
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # handled by the main process
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # nobody would take the results
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # no process would take the results
     if os.getppid() != parent:
         os._exit(1)
     torch.set_num_threads(1)
@@ -110,7 +109,7 @@ def _begin(work: Callable[[Any], Any], parent: int) -> None:
 
 def _do(item: Any) -> Any:
     assert _work is not None
-    if item is None:  # whether there is anybody
+    if item is None:  # a check that the worker is alive
         return None
     with torch.inference_mode():
         return _work(item)

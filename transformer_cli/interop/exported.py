@@ -1,27 +1,21 @@
-"""What lies beside an exported model: `export.json`, which tells what another program's files do not."""
+"""`export.json` beside an exported model: what the files of the other program do not contain."""
 
 import hashlib
-import shlex
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from transformer_cli import __version__
-from transformer_cli.config.commands import Engine
 from transformer_cli.config.compose import to_plain
 from transformer_cli.config.data import DataConfig
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, quoted
-from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import (
     EXPORT_FILE,
     MALFORMED,
     ModelFile,
-    exported_for,
     is_whole,
-    locate_model,
     read_json,
     read_share,
 )
@@ -47,7 +41,7 @@ class Exported:
 
 
 def facts_of(model: ModelFile, model_sha256: str, *, program: str, max_positions: int | None) -> dict[str, Any]:
-    """What `read_export` needs of the model, and what a reader may want to know."""
+    """What `read_export` needs of the model, and its provenance."""
     return {
         "format": FORMAT,
         "program": program,
@@ -111,7 +105,7 @@ def check_files(directory: Path, hashes: Mapping[str, str], again: str) -> None:
 
 
 def unpack(directory: Path, facts: Mapping[str, Any]) -> Exported:
-    """What `facts` say; raises what MALFORMED lists where they say it wrongly."""
+    """`facts` as an Exported; raises what MALFORMED lists for malformed ones."""
     most = facts["max_positions"]
     if most is not None and (type(most) is not int or most < 1):
         raise ValueError(f"max_positions is {most}")
@@ -137,46 +131,6 @@ def read_tokenizer(file: Path, facts: Mapping[str, Any]) -> Tokenizer:
         return Tokenizer(file.read_bytes())
     except CheckpointError as error:
         raise CheckpointError(f"{file}: {error}") from error
-
-
-def chosen_engine(engine: Engine | None, checkpoint: str | list[str] | None) -> Engine:
-    """`engine`, or what `--checkpoint` needs: a line tells when that is not our own. Raises CheckpointError."""
-    names = checkpoint if isinstance(checkpoint, list) else [checkpoint]
-    if engine is not None or len(names) != 1 or names[0] is None:
-        return engine or Engine.tfm
-    folder = Path(names[0])
-    if exported_for(folder) != Engine.ctranslate2.name:
-        return Engine.tfm
-    LOGGER.info("%s: was exported for CTranslate2, so engine=ctranslate2", folder)
-    return Engine.ctranslate2
-
-
-def locate_export(checkpoint: str | list[str] | None, *, program: str) -> Exported:
-    """What `--checkpoint` means where `program` is the engine."""
-    if isinstance(checkpoint, list) and len(checkpoint) == 1:
-        checkpoint = checkpoint[0]
-    if isinstance(checkpoint, list):
-        raise ConfigError(f"--checkpoint: names several, and engine={program} joins none. Name one folder")
-    if checkpoint is None:
-        raise CheckpointError(
-            f"engine={program}: needs an exported model. Write one with `tfm export {program}`, and name its folder"
-            " with --checkpoint"
-        )
-    refuse_own_model(Path(checkpoint), program)
-    return read_export(Path(checkpoint), program=program)
-
-
-def refuse_own_model(path: Path, program: str) -> None:
-    """Raise CheckpointError, with the command that exports it, for a run or a model file of ours."""
-    if (path / EXPORT_FILE).exists() or not path.exists():
-        return
-    with suppress(CheckpointError):  # a folder that is neither
-        locate_model(str(path), "")
-        command = shlex.join(["tfm", "export", program, "--checkpoint", str(path), "--output", "NAME"])
-        raise ConfigError(
-            f"{path}: a model of tfm, which engine={program} cannot read. Leave engine={program} out, or export it:"
-            f" `{command}`"
-        )
 
 
 def sha256_of(file: Path) -> str:

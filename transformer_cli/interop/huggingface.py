@@ -170,7 +170,7 @@ def architecture(model: ModelFile) -> dict[str, Any]:
 
 
 def generation(model: ModelFile) -> dict[str, Any]:
-    """How `generate` searches when it is not told otherwise: as our beam search does, as far as it can."""
+    """The default search of `generate`: as similar to our beam search as it can be."""
     target = model.tokenizers.target
     return {
         "num_beams": 4,

@@ -1,7 +1,6 @@
 """The directory of an export: whole or absent, and never in the place of something that is not one.
 
-`export.json` tells what it was made from, by which versions, how it was verified, and which files are ours: their
-SHA-256.
+`export.json` lists what it was made from, the versions, how it was verified, and the SHA-256 of its files.
 """
 
 import errno
@@ -16,13 +15,13 @@ from typing import Any
 
 from transformer_cli.errors import ConfigError, EnvironmentFault, TakenError
 from transformer_cli.files import (
-    beside,
-    faults,
     holding,
     keep_beside,
     remove_leftovers,
     sibling,
     sync_folder,
+    temporary_path,
+    wrap_os_errors,
     write_new,
 )
 from transformer_cli.interop.exported import sha256_of
@@ -77,8 +76,8 @@ def publishing(directory: Path, facts: dict[str, Any], *, overwrite: bool = Fals
     Raises EnvironmentFault, and TakenError for what has come there meanwhile: the export is then kept beside it. A
     block that ends otherwise leaves no trace.
     """
-    temporary = beside(directory.absolute())
-    with faults(directory, "save the export"), ExitStack() as held:
+    temporary = temporary_path(directory.absolute())
+    with wrap_os_errors(directory, "save the export"), ExitStack() as held:
         remove_leftovers(directory.absolute())
         try:
             temporary.mkdir()

@@ -1,4 +1,4 @@
-"""Whether an exported model says what ours says.
+"""Verification: does an exported model predict what ours predicts?
 
 Three comparisons on the same sentences: the log-probability of each token of a given translation (forced decoding),
 which any wrong weight moves; the text of greedy search, whose rule is the same everywhere; and the text of a beam of 4,
@@ -19,10 +19,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from transformer_cli.config.decode import DecodeConfig, SearchKind
+from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import Positions
 from transformer_cli.data.tokenizer import Tokenizer, normalize
-from transformer_cli.decoding.search import SEARCHES, ControlIds, Hypothesis, Task
+from transformer_cli.decoding.search import SEARCHES, ControlIds, Hypothesis, SearchRequest
 from transformer_cli.errors import CheckpointError
 from transformer_cli.models.file import ModelFile
 from transformer_cli.models.transformer import Transformer
@@ -124,7 +124,7 @@ def verify(model: ModelFile, program: Program, lines: Sequence[str], *, is_float
         in_parts(partial(program.translate, beam_size=beam_size, max_tokens=max_tokens), sources)
         for beam_size in (1, BEAM)
     )
-    clear = [i for i, h in enumerate(greedy) if not h.is_close]
+    clear = [i for i, h in enumerate(greedy) if not h.is_near_tie]
     whole = [i for i, h in enumerate(beam) if h.finished]
     differing = [i for i in whole if beam[i].ids != their_beam[i]]
     targets = [h.ids for h in beam]
@@ -162,13 +162,13 @@ def in_parts(ask: Callable[..., list[Answer]], *columns: Sequence[Any]) -> list[
 
 def search(model: Transformer, sources: Sequence[Ids], *, target: Tokenizer, beam_size: int) -> list[Hypothesis]:
     """The best translation of each, as Program.translate has it. All are as wide as the longest: there are few."""
-    kind = SearchKind.beam if beam_size > 1 else SearchKind.greedy
+    kind = "beam" if beam_size > 1 else "greedy"
     config = DecodeConfig(search=kind, beam_size=beam_size, length_penalty=0)
     source_BS = rows([[*ids, target.eos_id] for ids in sources], target.pad_id)
     max_lengths_B = torch.tensor([len(ids) + 1 + EXTRA for ids in sources])
     with torch.inference_mode():
         cache = model.start(source_BS, beam_size=beam_size, max_length=int(max_lengths_B.max()))
-        found = SEARCHES[kind.name](Task(model.step, cache, ControlIds.of(target), max_lengths_B, config))
+        found = SEARCHES[kind](SearchRequest(model.step, cache, ControlIds.of(target), max_lengths_B, config))
     return [hypotheses[0] for hypotheses in found]
 
 

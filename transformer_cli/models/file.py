@@ -25,7 +25,7 @@ from transformer_cli.config.data import DataConfig
 from transformer_cli.config.model import ModelConfig
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, quoted
-from transformer_cli.files import Piece, write_whole
+from transformer_cli.files import Chunk, write_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.build import Model, build_model
 from transformer_cli.models.transformer import Transformer
@@ -123,7 +123,7 @@ def read_model(path: Path) -> ModelFile:
     return unpack_model(content, path)
 
 
-def model_pieces(model: ModelFile) -> list[Piece]:
+def model_pieces(model: ModelFile) -> list[Chunk]:
     """The content of a model file; its pieces are views of the weights."""
     tokenizers = {_SOURCE: model.tokenizers.source}
     if not model.tokenizers.joint:
@@ -153,7 +153,7 @@ def model_pieces(model: ModelFile) -> list[Piece]:
     return [bytes(header).replace(_NO_HASH.encode(), sha256([header, *data]).encode()), *data]
 
 
-def serialise(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> list[Piece]:
+def serialise(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> list[Chunk]:
     """A safetensors file: its header, then a view of each tensor on the CPU.
 
     The bytes are those of the safetensors library, whose own writer copies everything twice and does not let other
@@ -173,7 +173,7 @@ def serialise(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None 
     return [len(text).to_bytes(8, "little") + text, *data]
 
 
-def sha256(pieces: Iterable[Piece]) -> str:
+def sha256(pieces: Iterable[Chunk]) -> str:
     digest = hashlib.sha256()
     for piece in pieces:
         digest.update(piece)

@@ -29,7 +29,16 @@ from torch import Tensor
 
 from transformer_cli import __version__
 from transformer_cli.errors import CheckpointError, quoted
-from transformer_cli.files import Piece, faults, make_folder, point, remove_unowned, size_of, sync_folder, write_new
+from transformer_cli.files import (
+    Chunk,
+    atomic_symlink,
+    make_folder,
+    remove_unowned,
+    size_of,
+    sync_folder,
+    wrap_os_errors,
+    write_new,
+)
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import (
     MALFORMED,
@@ -74,14 +83,14 @@ class CheckpointStore:
 
     def sweep(self) -> None:
         """Make the folder, and remove what a killed process left behind. Raises EnvironmentFault."""
-        with faults(self.folder, "prepare the folder"):
+        with wrap_os_errors(self.folder, "prepare the folder"):
             make_folder(self.folder)
             for old in self.folder.glob(".old-*"):
                 name = old.name.removeprefix(".old-")
                 old.rename(old.with_name(f".del-{name}" if old.with_name(name).exists() else name))
             for leftover in [*self.folder.glob(".tmp-*"), *self.folder.glob(".del-*")]:
                 shutil.rmtree(leftover)
-            for half_written in self.run_dir.glob(".*.tmp"):  # see files.beside
+            for half_written in self.run_dir.glob(".*.tmp"):  # see files.temporary_path
                 remove_unowned(half_written)
 
     def steps(self) -> list[int]:
@@ -98,9 +107,9 @@ class CheckpointStore:
         temporary, old = self.folder / f".tmp-{final.name}", self.folder / f".old-{final.name}"
         files = _pack(checkpoint)
         size = sum(map(size_of, files.values()))
-        with faults(final, "save"):
+        with wrap_os_errors(final, "save"):
             free = shutil.disk_usage(self.folder).free
-        with faults(final, f"save {size:,} bytes ({free:,} are free)"):
+        with wrap_os_errors(final, f"save {size:,} bytes ({free:,} are free)"):
             try:
                 temporary.mkdir()
                 for name, pieces in files.items():
@@ -150,7 +159,7 @@ class CheckpointStore:
     def load(self, step: int) -> Checkpoint:
         """The checkpoint of `step`. Raises Damage, or CheckpointError for one that is sound but not for this tfm."""
         path = self.path(step)
-        with faults(path, "read"):
+        with wrap_os_errors(path, "read"):
             files = _read_verified(path)
             format_listed, _ = _read_manifest(path)
         state = read_json(files[STATE_FILE], path / STATE_FILE)
@@ -174,7 +183,7 @@ class CheckpointStore:
         """Only the model of a checkpoint. Raises CheckpointError, also for damage."""
         path = self.path(step)
         try:
-            with faults(path, "read"):
+            with wrap_os_errors(path, "read"):
                 content = _read_verified(path, (MODEL_FILE,))[MODEL_FILE]
         except Damage as damage:
             raise CheckpointError(f"{path}: {damage}. Remove it and run the same command again") from damage
@@ -184,26 +193,26 @@ class CheckpointStore:
         """Delete the checkpoints of all steps but those in `keep`; none is ever half deleted under its own name."""
         for step in set(self.steps()) - set(keep):
             path = self.path(step)
-            with faults(path, "delete"):
+            with wrap_os_errors(path, "delete"):
                 self._delete(path)
 
     def mark_best(self, step: int) -> None:
         """Point `<run>/best` at the checkpoint of `step`."""
         link = self.run_dir / "best"
-        with faults(link, "write"):
-            point(link, os.path.relpath(self.path(step), self.run_dir))
+        with wrap_os_errors(link, "write"):
+            atomic_symlink(link, os.path.relpath(self.path(step), self.run_dir))
 
     def unmark_best(self) -> None:
         """Take the link away, where no checkpoint is known to be the best."""
         link = self.run_dir / "best"
-        with faults(link, "remove"):
+        with wrap_os_errors(link, "remove"):
             link.unlink(missing_ok=True)
 
     def mark_latest(self) -> None:
         """Point `<runs>/latest` at this run."""
         link = self.run_dir.parent / "latest"
-        with faults(link, "write"):
-            point(link, self.run_dir.name)
+        with wrap_os_errors(link, "write"):
+            atomic_symlink(link, self.run_dir.name)
 
     def _delete(self, path: Path) -> None:
         doomed = path.rename(self.folder / f".del-{path.name.removeprefix('.old-')}")
@@ -215,14 +224,14 @@ class CheckpointStore:
         while target.exists():
             n += 1
             target = path.with_name(f".bad-{path.name}-{n}")
-        with faults(path, "set aside"):
+        with wrap_os_errors(path, "set aside"):
             return path.rename(target)
 
 
-def _pack(checkpoint: Checkpoint) -> dict[str, list[Piece]]:
+def _pack(checkpoint: Checkpoint) -> dict[str, list[Chunk]]:
     """File name → content in pieces, the manifest last."""
     state = {"format": FORMAT, "needs": NEEDS, "tfm": __version__, "step": checkpoint.step, "state": checkpoint.state}
-    files: dict[str, list[Piece]] = {
+    files: dict[str, list[Chunk]] = {
         MODEL_FILE: model_pieces(checkpoint.model),
         OPTIMIZER_FILE: serialise(checkpoint.optimizer),
         STATE_FILE: [json.dumps(state, indent=1, allow_nan=False).encode()],

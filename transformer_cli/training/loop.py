@@ -34,7 +34,7 @@ from transformer_cli.errors import (
     TfmError,
     quoted,
 )
-from transformer_cli.files import faults, write_whole
+from transformer_cli.files import wrap_os_errors, write_whole
 from transformer_cli.inference.batch_invariance import check as check_exact
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import MALFORMED, MODEL_FILE, ModelFile, read_model, write_model
@@ -518,7 +518,7 @@ class FirstRun(Run):
         if self.learner.is_sharded:
             raise EnvironmentFault("train.sharding=full")
         pairs, tokenizers = self.feed.pairs(step), self.prepared.tokenizers
-        with faults(self.run_dir, "keep the incident"):
+        with wrap_os_errors(self.run_dir, "keep the incident"):
             return write_incident(
                 self.run_dir, self.learner, self._model_file(), self.config, tokenizers, step=step, pairs=pairs
             )
@@ -546,7 +546,7 @@ class FirstRun(Run):
         measured = {"dev_score": dev_score, "dev_metric": self.validator.metric_name}
         outcome |= {"step": progress.step, "shipped": what, **measured}
         self.recorder.final(progress.step, outcome)
-        with faults(path, "save the model"):
+        with wrap_os_errors(path, "save the model"):
             write_model(path, shipped)
             write_whole(self.run_dir / RESULT_FILE, json.dumps(outcome, indent=1).encode())  # last: it ends the run
         LOGGER.info("%s: %s (%s)", path, what, shown(shipped.scores))

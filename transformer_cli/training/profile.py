@@ -8,7 +8,7 @@ from types import TracebackType
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
-from transformer_cli.files import beside, make_folder, writing_whole
+from transformer_cli.files import make_folder, temporary_path, writing_whole
 from transformer_cli.logs import LOGGER
 
 FOLDER = "profile"  # in the run directory
@@ -78,7 +78,7 @@ class Trace:
 
     def _write(self, profiler: profile, file: Path) -> None:
         make_folder(self._folder)
-        plain = beside(file)
+        plain = temporary_path(file)
         try:
             profiler.export_chrome_trace(str(plain))
             with plain.open("rb") as trace, writing_whole(file) as whole, gzip.open(whole, "wb") as packed:

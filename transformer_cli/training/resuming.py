@@ -13,7 +13,7 @@ from transformer_cli.config.train import Metric, TrainSettings
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import CheckpointError, DataError, EnvironmentFault, quoted
-from transformer_cli.files import faults
+from transformer_cli.files import wrap_os_errors
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import exported_for
 from transformer_cli.models.linear import prefers_onednn
@@ -193,7 +193,7 @@ def require_room(store: CheckpointStore, settings: TrainSettings, learner: Learn
     size = weights + (of_optimizer or 2 * weights) + (weights if settings.ema is not None else 0)
     # One more than is kept, since the old one goes last; and the model that is shipped is smaller than a checkpoint.
     n_missing = max(1, settings.keep_last + settings.keep_best + 1 - len(store.steps()))
-    with faults(store.folder, "look for free space"):
+    with wrap_os_errors(store.folder, "look for free space"):
         free = shutil.disk_usage(store.folder).free
     if free < n_missing * size:
         raise EnvironmentFault(

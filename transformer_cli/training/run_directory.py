@@ -11,10 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from transformer_cli.config.compose import from_plain, read_yaml, to_plain, to_yaml
+from transformer_cli.config.compose import from_plain, to_plain, to_yaml
 from transformer_cli.config.train import ScheduleConfig, TrainConfig
+from transformer_cli.config.yaml_files import read_yaml
 from transformer_cli.errors import CheckpointError, ConfigError, LockedError
-from transformer_cli.files import faults, locked, make_folder, write_whole
+from transformer_cli.files import locked, make_folder, wrap_os_errors, write_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import MODEL_FILE
 from transformer_cli.training.checkpoints import CHECKPOINTS
@@ -113,7 +114,7 @@ def open_run(config: TrainConfig) -> Iterator[Path]:
     """
     folder = run_folder(config)
     made = [path for path in (folder, *folder.parents) if not path.exists()]
-    with faults(folder, "make the run directory"):
+    with wrap_os_errors(folder, "make the run directory"):
         make_folder(folder)
     with _owned(folder):
         try:
@@ -185,7 +186,7 @@ def _has_checkpoints(folder: Path) -> bool:
 
 def write_config(config: TrainConfig, folder: Path) -> None:
     """Keep the config in the run directory, for whoever resumes or evaluates the run. Raises EnvironmentFault."""
-    with faults(folder, "write to the run directory"):
+    with wrap_os_errors(folder, "write to the run directory"):
         write_whole(folder / CONFIG_FILE, to_yaml(config).encode())
 
 

@@ -26,6 +26,7 @@ from transformer_cli.config.train import Compile, Precision, TrainConfig
 from transformer_cli.data.batching import Batch
 from transformer_cli.data.fixed_size import Sizes
 from transformer_cli.data.tokenizer import Tokenizers
+from transformer_cli.decoding.search import check_search
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.build import MODELS, Model, build_model
@@ -385,6 +386,7 @@ def check_parts(config: TrainConfig, device: torch.device) -> None:
     MODELS.check(config.model.name)
     SCHEDULES.check(config.schedule.name)
     OPTIMIZERS.check(config.optimizer.name)
+    check_search(config.decode)
     choose_dtype(config.train.precision, device)
     if config.data.task is Task.translation:
         dev_tokens(config.data)

@@ -28,8 +28,8 @@ from transformer_cli.data.findings import Section
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.sentences import share_of_several
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
+from transformer_cli.decoding.torch_engine import torch_translator
 from transformer_cli.decoding.training_text import TrainingText
-from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import DataError
 from transformer_cli.evaluation.classification import accuracy, macro_f1
 from transformer_cli.evaluation.metrics import Score, bleu, chrf
@@ -278,7 +278,7 @@ class TranslationValidator(Validator):
             multi_sentence_share=self.multi_sentence_share,
             max_positions=table.max_positions if table.positions is Positions.learned else None,
         )
-        translator = Translator(
+        translator = torch_translator(
             model, self.tokenizers, self.config.decode, device=self.device, seed=self.config.seed, text=text
         )
         translated = translator.translate(self.text.sources, on_progress=lambda n_lines: between())

@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from transformer_cli.environment import concealed
 from transformer_cli.errors import Stopped
-from transformer_cli.files import faults, open_own, write_whole
+from transformer_cli.files import open_own, wrap_os_errors, write_whole
 from transformer_cli.logs import LOGGER
 
 METRICS_FILE = "metrics.jsonl"
@@ -51,7 +51,7 @@ def log_file(file: Path) -> Iterator[None]:
 
     Raises EnvironmentFault.
     """
-    with faults(file, "write"):
+    with wrap_os_errors(file, "write"):
         handler = _LogFile(file, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     LOGGER.addHandler(handler)
@@ -89,7 +89,7 @@ class Recorder:
         self.max_steps, self.unit = max_steps, unit
         self._broken = False
         self._metrics = run_dir / METRICS_FILE
-        with faults(self._metrics, "write"):
+        with wrap_os_errors(self._metrics, "write"):
             forget_after(self._metrics, step, evaluated)
         self._excepthook, threading.excepthook = threading.excepthook, self._end_of_thread
         self._tensorboard: SummaryWriter | None = None

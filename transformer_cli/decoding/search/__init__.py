@@ -1,54 +1,53 @@
-"""Greedy search, beam search and sampling over any model that can tell what comes next.
+"""Searches over any model that gives the logits of the next token: greedy, beam, sampling and MBR.
 
-A search knows `step(ids_R, cache) -> logits_RV`, which takes the newest token of each row, and a cache that can be
-reordered; not what either is made of. What it is asked, and what it answers, is in `task.py`; `stepping.py` takes the
-steps, `following.py` and `beam.py` choose, `rules.py` says what they may choose from, `terms.py` what they have to say,
-and `scoring.py` what comes of it.
+A search calls `step(ids_R, cache) -> logits_RV` with the newest token of each row, and reorders the cache; it depends
+on nothing else of the model. `request.py` defines its input and its result, `loop.py` the loop over tokens, `beam.py`,
+`greedy.py`, `sampling.py` and `mbr.py` the choices, `logits_processors.py` which tokens may be chosen, `constraints.py`
+lexical constraints, and `scores.py` scores.
 
 A hypothesis has at most its sentence's `max_length` tokens, EOS counted. Its score is log_prob divided for its length
-(`scoring.divisor`), plus a penalty for what of the source it leaves out (`scoring.Coverage`). One that comes to
-`max_length` without EOS is cut: it is marked, and ranks behind all finished ones, because it has not paid for its end.
-Of equal candidates the lower token id goes first, then the earlier beam; of equal finished hypotheses the one that
-finished first.
-What no rule lets a hypothesis say, as PAD, BOS and the unknown token, keeps its share of the probability: a score is
-what the model says of the sentence when it is read back.
-A choice between log-probabilities less than CLOSE apart may be turned by the rounding of kernels, which depends on the
-shape of the batch. Greedy and beam search mark the hypotheses of a sentence in which they had to make such a choice.
+(`scores.divisor`), plus a coverage penalty (`scores.Coverage`). One that reaches `max_length` without EOS is truncated:
+it is marked, and ranks behind all finished ones, because its log-probability does not include the end.
+Ties: of equal candidates the lower token id goes first, then the earlier beam; of equal finished hypotheses the one
+that finished first.
+Banned tokens, such as PAD, BOS and the unknown token, keep their share of the probability: a score is what
+force-decoding the translation gives.
+A choice between log-probabilities less than NEAR_TIE apart may change with the rounding of kernels, which depends on
+the shape of the batch. Greedy and beam search mark the hypotheses of a sentence that had such a near tie.
 """
 
-from transformer_cli.decoding.search.beam import beam_search
-from transformer_cli.decoding.search.greedy import greedy_search, sample
+from transformer_cli.decoding.search import beam, greedy, mbr, sampling  # each registers its search
+from transformer_cli.decoding.search.registry import SEARCHES, SearchMethod, check_search, rows_per_sentence
 from transformer_cli.decoding.search.request import (
     AttendingCache,
     Cache,
     CacheT,
+    Constraints,
     ControlIds,
-    Demands,
     Hypothesis,
     Search,
-    Task,
+    SearchRequest,
     longest_translation,
-    rows_per_sentence,
 )
-from transformer_cli.decoding.search.top_k import CLOSE
-from transformer_cli.registry import Registry
+from transformer_cli.decoding.search.top_k import NEAR_TIE
 
 __all__ = [
-    "CLOSE",
+    "NEAR_TIE",
     "SEARCHES",
     "AttendingCache",
     "Cache",
     "CacheT",
+    "Constraints",
     "ControlIds",
-    "Demands",
     "Hypothesis",
     "Search",
-    "Task",
+    "SearchMethod",
+    "SearchRequest",
+    "beam",
+    "check_search",
+    "greedy",
     "longest_translation",
+    "mbr",
     "rows_per_sentence",
+    "sampling",
 ]
-
-SEARCHES: Registry[Search] = Registry("search")
-SEARCHES.register("greedy")(greedy_search)
-SEARCHES.register("sample")(sample)
-SEARCHES.register("beam")(beam_search)

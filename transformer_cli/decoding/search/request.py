@@ -1,6 +1,6 @@
-"""What a search is asked, and what it answers.
+"""The input and the result of a search.
 
-Shapes: B sentences, N hypotheses of each that go on, T target, V vocabulary, S source, R = B × N rows (row b·N + n is
+Shapes: B sentences, N live hypotheses of each, T target, V vocabulary, S source, R = B × N rows (row b·N + n is
 hypothesis n of sentence b).
 """
 
@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from torch import Tensor
 
-from transformer_cli.config.decode import DecodeConfig, SearchKind
+from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.data.tokenizer import Tokenizer
 
 
@@ -18,11 +18,11 @@ class Cache(Protocol):
     """What a model keeps from step to step."""
 
     def reorder(self, rows_R: Tensor, sentences_B: Tensor | None = None) -> None:
-        """Go on with these rows, and these sentences (None: all): each new one is named by its number until now."""
+        """Keep these rows, and these sentences (None: all), each given by its current index."""
 
 
 class AttendingCache(Cache, Protocol):
-    """A cache that was told to keep where the model looks."""
+    """A cache that keeps the cross-attention weights."""
 
     attention_BNS: Tensor  # of the newest step: each row sums to 1 over the source, 0 at padding
 
@@ -50,11 +50,11 @@ class ControlIds:
 
 
 @dataclass(frozen=True)
-class Demands:
-    """What a translation has to be like."""
+class Constraints:
+    """What a translation has to contain."""
 
     prefix: tuple[int, ...] = ()  # it begins with these
-    terms: tuple[tuple[int, ...], ...] = ()  # it contains each, in one piece; one that stands twice, at two places
+    terms: tuple[tuple[int, ...], ...] = ()  # it contains each, contiguously; one that is listed twice, at two places
 
 
 @dataclass(frozen=True)
@@ -62,14 +62,14 @@ class Hypothesis:
     ids: list[int]  # without BOS and EOS
     score: float
     log_prob: float  # natural logarithm
-    finished: bool  # False: cut at the longest length allowed
-    is_close: bool = field(default=False, compare=False)  # one of this sentence's choices was
-    unmet: tuple[int, ...] = ()  # which of the terms demanded it does not contain
+    finished: bool  # False: truncated at the longest length allowed
+    is_near_tie: bool = field(default=False, compare=False)  # a choice of this sentence was
+    unsatisfied: tuple[int, ...] = ()  # indices of the required terms that it does not contain
 
 
 @dataclass(frozen=True)
-class Task(Generic[CacheT]):
-    """What a search is given: a batch of sentences, as a model that has read them."""
+class SearchRequest(Generic[CacheT]):
+    """The input of a search: a batch of encoded sentences."""
 
     step: Callable[[Tensor, CacheT], Tensor]  # newest token of each row, cache -> logits_RV of the next one
     cache: CacheT  # with `rows_per_sentence` rows for each sentence; an AttendingCache for a coverage penalty
@@ -77,37 +77,32 @@ class Task(Generic[CacheT]):
     max_lengths_B: Tensor
     config: DecodeConfig
     seeds: Sequence[Sequence[int]] = ()  # for each sentence the numbers that its random choices are made from
-    demands: Sequence[Demands] = ()  # for each sentence; none: for no sentence
+    constraints: Sequence[Constraints] = ()  # one for each sentence, or none at all
     source_lengths_B: Tensor | None = None  # tokens, EOS counted; for a coverage penalty
+    to_text: Callable[[Sequence[int]], str] | None = None  # for searches that compare texts
 
     def __post_init__(self) -> None:
         n_sentences = len(self.max_lengths_B)
-        assert len(self.demands) in (0, n_sentences)
+        assert len(self.constraints) in (0, n_sentences)
         assert self.config.coverage_penalty == 0 or self.source_lengths_B is not None
-        for demanded, longest in zip(self.demands, self.max_lengths_B.tolist() if self.demands else (), strict=True):
-            assert len(demanded.prefix) <= longest, "a prefix that has no room"
-            assert all(demanded.terms), "a term of no tokens"
-            said = {*demanded.prefix, *(v for term in demanded.terms for v in term)}
-            assert not said & {*self.control.banned, self.control.eos}, "a token that stands for no text"
+        max_lengths = self.max_lengths_B.tolist() if self.constraints else ()
+        for constraints, longest in zip(self.constraints, max_lengths, strict=True):
+            assert len(constraints.prefix) <= longest, "a prefix that has no room"
+            assert all(constraints.terms), "a term of no tokens"
+            required = {*constraints.prefix, *(v for term in constraints.terms for v in term)}
+            assert not required & {*self.control.banned, self.control.eos}, "a token that stands for no text"
 
     @property
     def has_terms(self) -> bool:
-        return any(demanded.terms for demanded in self.demands)
+        return any(constraints.terms for constraints in self.constraints)
 
 
-# At most `config.n_best` hypotheses of each sentence, best first. Raises CheckpointError if logits are not numbers.
-Search = Callable[[Task[Any]], list[list[Hypothesis]]]
-
-
-def rows_per_sentence(config: DecodeConfig) -> int:
-    """N: how many hypotheses of a sentence a search follows at once."""
-    if config.search is SearchKind.mbr:
-        return config.n_samples
-    return config.n_best if config.search is SearchKind.sample else config.beam_size
+# At most `config.n_best` hypotheses of each sentence, best first. Raises CheckpointError if logits are not finite.
+Search = Callable[[SearchRequest[Any]], list[list[Hypothesis]]]
 
 
 def longest_translation(config: DecodeConfig, n_source_tokens: int) -> int:
-    """How many tokens a translation may have; both sides count their EOS."""
+    """The most tokens a translation may have; both sides count their EOS."""
     longest = n_source_tokens + config.max_extra_length
     if config.max_length is not None:
         longest = min(longest, config.max_length)

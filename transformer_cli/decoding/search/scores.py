@@ -1,6 +1,6 @@
-"""What a hypothesis is worth: its log-probability, for its length, less what it leaves untranslated.
+"""Scores of hypotheses: length-normalised log-probability plus the coverage penalty.
 
-Shapes: B sentences, N hypotheses of each that go on, T target, S source.
+Shapes: B sentences, N live hypotheses of each, T target, S source.
 """
 
 import math
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from transformer_cli.config.decode import DecodeConfig, LengthNormalization
-from transformer_cli.decoding.search.request import AttendingCache, Task
+from transformer_cli.decoding.search.request import AttendingCache, SearchRequest
 
 
 def length_penalty(n_tokens: int, alpha: float) -> float:
@@ -26,17 +26,17 @@ def divisor(n_tokens: int, config: DecodeConfig) -> float:
 
 
 class Coverage:
-    """How much of the source each hypothesis has looked at (Wu et al. 2016, equation 14).
+    """The coverage penalty (Wu et al. 2016, equation 14).
 
     The penalty is β · Σ_s log(min(Σ_t attention to s, 1)), over the tokens of the source, its EOS counted, and all
-    steps until the hypothesis ended. It is never above 0, so that a hypothesis is worth no more than without it.
+    steps until the hypothesis ended. It is never above 0, so that it raises no score.
     """
 
-    def __init__(self, task: Task[Any]) -> None:
-        assert task.source_lengths_B is not None
-        self.cache: AttendingCache = task.cache
-        self.beta = task.config.coverage_penalty
-        self.lengths_B1 = task.source_lengths_B[:, None]
+    def __init__(self, request: SearchRequest[Any]) -> None:
+        assert request.source_lengths_B is not None
+        self.cache: AttendingCache = request.cache
+        self.beta = request.config.coverage_penalty
+        self.lengths_B1 = request.source_lengths_B[:, None]
         self.sum_BNS: Tensor | None = None
 
     def before(self, log_p_RV: Tensor, length: int) -> None:
@@ -44,12 +44,12 @@ class Coverage:
         self.sum_BNS = newest_BNS if self.sum_BNS is None else self.sum_BNS + newest_BNS
 
     def penalty(self) -> Tensor:
-        """[B, N]: of each hypothesis, whatever it says next."""
+        """[B, N]: of each hypothesis, whatever its next token is."""
         assert self.sum_BNS is not None
-        # What nobody looks at costs much, but not all: the hypothesis keeps a score.
-        seen_BNS = self.sum_BNS.clamp(torch.finfo(torch.float64).tiny, 1)
-        is_real_BS = torch.arange(seen_BNS.size(2), device=seen_BNS.device) < self.lengths_B1
-        return self.beta * (seen_BNS.log() * is_real_BS[:, None]).sum(dim=2)
+        # A token without attention costs much, but the score stays finite.
+        covered_BNS = self.sum_BNS.clamp(torch.finfo(torch.float64).tiny, 1)
+        is_real_BS = torch.arange(covered_BNS.size(2), device=covered_BNS.device) < self.lengths_B1
+        return self.beta * (covered_BNS.log() * is_real_BS[:, None]).sum(dim=2)
 
     def after(self, beam_BN: Tensor | None, ids_BN: Tensor) -> None:
         if beam_BN is not None and self.sum_BNS is not None:
@@ -61,14 +61,14 @@ class Coverage:
 
 
 class Scoring:
-    """The score of hypotheses that end, or are cut, in one step; they all have the same length."""
+    """The score of hypotheses that finish, or are truncated, in one step; they all have the same length."""
 
-    def __init__(self, task: Task[Any]) -> None:
-        self.divisors = [1.0, *(divisor(n, task.config) for n in range(1, int(task.max_lengths_B.max()) + 1))]
-        self.coverage = Coverage(task) if task.config.coverage_penalty else None
+    def __init__(self, request: SearchRequest[Any]) -> None:
+        self.divisors = [1.0, *(divisor(n, request.config) for n in range(1, int(request.max_lengths_B.max()) + 1))]
+        self.coverage = Coverage(request) if request.config.coverage_penalty else None
 
     def __call__(self, log_prob_BM: Tensor, length: int, beam_BM: Tensor | None = None) -> Tensor:
-        """Of hypotheses that continue these of the step before (None: each its own)."""
+        """Scores; `beam_BM` are the hypotheses of the step before that they continue (None: each its own)."""
         score_BM = log_prob_BM / self.divisors[length]
         if self.coverage is None:
             return score_BM
@@ -76,9 +76,9 @@ class Scoring:
         return score_BM + (penalty_BN if beam_BM is None else penalty_BN.gather(1, beam_BM))
 
     def best_possible(self, log_prob_B: Tensor, divisor_B: Tensor) -> Tensor:
-        """What no continuation exceeds.
+        """An upper bound of the scores of all continuations.
 
-        It gets no likelier, is divided by no more than the longest one is (`divisor_B`), and its coverage penalty ends
-        at 0 at best.
+        Their log-probability is no higher, their divisor is at most that of the longest one (`divisor_B`), and their
+        coverage penalty is at best 0.
         """
         return log_prob_B / divisor_B

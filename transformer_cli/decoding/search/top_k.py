@@ -1,4 +1,4 @@
-"""The largest few of many numbers, which of equal ones, and which of those that are nearly equal.
+"""The largest few of many numbers, with a defined order of ties, and near ties.
 
 Shapes: R rows, V vocabulary.
 """
@@ -6,17 +6,17 @@ Shapes: R rows, V vocabulary.
 import torch
 from torch import Tensor
 
-# Ten times the largest difference that company made to the score of a real line (9.4e-6, tests/test_invariance.py).
-CLOSE = 1e-4
+# Ten times the largest difference that batch composition made to the score of a line (9.4e-6, test_invariance.py).
+NEAR_TIE = 1e-4
 # Of 128 rows of 8,000, 9 are found in 0.36 ms in chunks of 64; 0.64 of 32, 0.52 of 128, and 1.6 by torch.topk alone.
 CHUNK = 64
-FEW = 20_000  # numbers, that torch.topk looks through in less time than eight calls take
+FEW = 20_000  # numbers; of fewer, torch.topk takes less time than eight calls do
 
 
 def largest(x_RV: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """The `n` largest of each row, in order, and where they are; of equals any, as torch.topk gives them.
+    """The `n` largest of each row, in order, and their indices; of equals any, as torch.topk gives them.
 
-    The largest are in the `n` chunks of a row whose largest is largest, so that all others need only be looked at once.
+    They are in the `n` chunks of a row with the largest maxima, so that only these are sorted.
     """
     n_vocab = x_RV.size(1)
     n_chunks = n_vocab // CHUNK
@@ -26,7 +26,7 @@ def largest(x_RV: Tensor, n: int) -> tuple[Tensor, Tensor]:
     heads_RC = x_RV[:, : n_chunks * CHUNK].view(-1, n_chunks, CHUNK).amax(dim=2)
     chunks_Rn = heads_RC.topk(n, sorted=False).indices
     ids_RM = (chunks_Rn[..., None] * CHUNK + torch.arange(CHUNK, device=x_RV.device)).flatten(1)
-    if n_vocab > n_chunks * CHUNK:  # what is left over is no chunk
+    if n_vocab > n_chunks * CHUNK:  # the remainder is no chunk
         tail_M = torch.arange(n_chunks * CHUNK, n_vocab, device=x_RV.device)
         ids_RM = torch.cat([ids_RM, tail_M.expand(len(x_RV), -1)], dim=1)
     top = x_RV.gather(1, ids_RM).topk(n)
@@ -41,6 +41,6 @@ def lowest_of_the_largest(x_RV: Tensor, n: int) -> Tensor:
     return (rank_RV * n_columns - torch.arange(n_columns, device=x_RV.device)).topk(n).indices
 
 
-def is_close(one_B: Tensor, other_B: Tensor) -> Tensor:
-    """Whether rounding may turn the order of two numbers; not so that of infinities."""
-    return (one_B - other_B).abs() < CLOSE
+def is_near_tie(one_B: Tensor, other_B: Tensor) -> Tensor:
+    """Whether rounding may change the order of two numbers; never that of infinities."""
+    return (one_B - other_B).abs() < NEAR_TIE

@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from tests.toy_translator import sentences, toy_tokenizer, translator_of
+from transformer_cli.decoding.torch_engine import TorchEngine
 from transformer_cli.errors import EnvironmentFault
-from transformer_cli.inference.worker_pool import Streams
+from transformer_cli.inference.worker_pool import WorkerPool
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only")
 
@@ -24,22 +25,22 @@ def with_pid(n: int) -> tuple[int, int]:
 @pytest.fixture(autouse=True)
 def nobody_is_left() -> Iterator[None]:
     yield
-    for streams in opened:
-        if streams.pool is not None:
-            streams._abandon(streams.pool)
+    for workers in opened:
+        if workers.executor is not None:
+            workers._abandon(workers.pool)
     opened.clear()
     for process in multiprocessing.active_children():
         process.join()
 
 
-opened: list[Streams[Any, Any]] = []
+opened: list[WorkerPool[Any, Any]] = []
 
 
-def two(work: object) -> Streams[int, tuple[int, int]]:
-    streams: Streams[int, tuple[int, int]] = Streams(work)  # type: ignore[arg-type]
-    streams.n_streams = 2
-    opened.append(streams)
-    return streams
+def two(work: object) -> WorkerPool[int, tuple[int, int]]:
+    workers: WorkerPool[int, tuple[int, int]] = WorkerPool(work)  # type: ignore[arg-type]
+    workers.n_workers = 2
+    opened.append(workers)
+    return workers
 
 
 def test_results_come_in_order_from_other_processes() -> None:
@@ -53,9 +54,9 @@ def test_a_single_item_is_worked_on_here() -> None:
 
 
 def test_one_thread_is_one_stream() -> None:
-    streams: Streams[int, tuple[int, int]] = Streams(with_pid)
-    assert streams.n_streams == torch.get_num_threads() == 1  # as conftest and scripts/test have it
-    assert {result[1] for _, result in streams(range(5))} == {os.getpid()}
+    workers: WorkerPool[int, tuple[int, int]] = WorkerPool(with_pid)
+    assert workers.n_workers == torch.get_num_threads() == 1  # as conftest and scripts/test have it
+    assert {result[1] for _, result in workers(range(5))} == {os.getpid()}
 
 
 def test_no_more_is_taken_than_there_is_work_for() -> None:
@@ -67,14 +68,14 @@ def test_no_more_is_taken_than_there_is_work_for() -> None:
 
 
 def test_no_more_processes_are_forked_than_there_is_work_for() -> None:
-    streams = two(with_pid)
-    streams.n_streams = 64
-    assert [result[0] for _, result in streams(range(2))] == [0, 1]
+    workers = two(with_pid)
+    workers.n_workers = 64
+    assert [result[0] for _, result in workers(range(2))] == [0, 1]
     assert len(multiprocessing.active_children()) == 2
-    assert [result[0] for _, result in streams(range(5))] == [n * n for n in range(5)]
+    assert [result[0] for _, result in workers(range(5))] == [n * n for n in range(5)]
     assert len(multiprocessing.active_children()) == 5, "more, when there is more to do"
     first = set(multiprocessing.active_children())
-    assert len(list(streams(range(3)))) == 3
+    assert len(list(workers(range(3)))) == 3
     assert set(multiprocessing.active_children()) == first
 
 
@@ -84,36 +85,38 @@ def die(n: int) -> tuple[int, int]:
 
 
 def test_a_process_that_is_killed_is_one_clear_line_and_the_next_call_works() -> None:
-    streams = two(die)
+    workers = two(die)
     with pytest.raises(EnvironmentFault, match=r"a process that translates was killed.* Lower decode.batch_tokens"):
-        list(streams(range(3)))
-    streams.work = with_pid
-    assert [result[0] for _, result in streams(range(3))] == [0, 1, 4]
+        list(workers(range(3)))
+    workers.work = with_pid
+    assert [result[0] for _, result in workers(range(3))] == [0, 1, 4]
 
 
-def test_translations_whole_machine_are_the_same() -> None:
+def test_translations_of_a_worker_pool_are_the_same() -> None:
     tokenizer, lines = toy_tokenizer(), sentences(40, seed=3)
     alone = translator_of(tokenizer, batch_tokens=200)
-    beside = translator_of(tokenizer, batch_tokens=200, whole_machine=True)
-    assert beside.streams is not None
-    beside.streams.n_streams = 2
-    opened.append(beside.streams)
+    beside = translator_of(tokenizer, batch_tokens=200, parallel=True)
+    engine = beside.engine
+    assert isinstance(engine, TorchEngine)
+    assert engine.pool is not None
+    engine.pool.n_workers = 2
+    opened.append(engine.pool)
     assert [r.text for r in beside.translate(lines)] == [r.text for r in alone.translate(lines)]
-    assert beside.streams.pool is not None
+    assert engine.pool.executor is not None
 
 
 def test_processes_that_are_killed_while_idle_are_replaced() -> None:
-    streams = two(with_pid)
-    first = {result[1] for _, result in streams(range(8))}
+    workers = two(with_pid)
+    first = {result[1] for _, result in workers(range(8))}
     for pid in first:
         os.kill(pid, signal.SIGKILL)
-    second = {result[1] for _, result in streams(range(8))}
+    second = {result[1] for _, result in workers(range(8))}
     assert not first & second
 
 
 def test_what_is_left_unread_is_not_finished() -> None:
-    streams = two(with_pid)
-    results = streams(range(8))
+    workers = two(with_pid)
+    results = workers(range(8))
     next(results)
     results.close()
-    assert streams.pool is None
+    assert workers.executor is None

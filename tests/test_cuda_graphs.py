@@ -9,8 +9,17 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from tests.toy_translator import GREEDY, PLAIN, SAMPLE, VARIANTS, random_model, sentences, toy_tokenizer, translator_of
 from transformer_cli.config.model import Positions
-from transformer_cli.decoding.translator import Translated, Translator
-from transformer_cli.inference.cuda_graphs import SHAPES_KEPT, Replayed, Step, can_replay, on_cuda, quartered
+from transformer_cli.decoding.results import Translated
+from transformer_cli.decoding.torch_engine import TorchEngine
+from transformer_cli.decoding.translator import Translator
+from transformer_cli.inference.cuda_graphs import (
+    SHAPES_KEPT,
+    CudaGraphDecoder,
+    Step,
+    can_capture,
+    cuda_graph_capture,
+    rounded_up,
+)
 from transformer_cli.models.cache import LARGEST_FAMILY
 from transformer_cli.models.ensemble import AnyModel, Ensemble
 
@@ -38,8 +47,16 @@ class Recorder:
 
 def replaying(model: AnyModel, **options: Any) -> tuple[Translator, Recorder]:
     translator, recorder = translator_of(toy_tokenizer(), model=model, **options), Recorder()
-    translator.decoder = Replayed(translator.model, source_pad_id=toy_tokenizer().pad_id, record=recorder)
+    engine = translator.engine
+    assert isinstance(engine, TorchEngine)
+    engine.decoder = CudaGraphDecoder(engine.model, source_pad_id=toy_tokenizer().pad_id, capture=recorder)
     return translator, recorder
+
+
+def decoder_of(translator: Translator) -> CudaGraphDecoder:
+    assert isinstance(translator.engine, TorchEngine)
+    assert isinstance(translator.engine.decoder, CudaGraphDecoder)
+    return translator.engine.decoder
 
 
 def numbers(results: list[Translated]) -> list[list[tuple[str, float]]]:
@@ -104,31 +121,31 @@ def test_a_search_moves_to_smaller_shapes_as_sentences_end() -> None:
     model = random_model(toy_tokenizer(), dtype=torch.float64)
     translator, _ = replaying(model, **BEAM)
     translator.translate(sentences(16, seed=6))
-    sizes = {shape.n_sentences for shape in translator.decoder.stages}
+    sizes = {shape.n_sentences for shape in decoder_of(translator).buffers}
     assert {16, 8} <= sizes <= {16, 8, 4, 2, 1}
 
 
 def test_only_the_latest_shapes_are_kept() -> None:
     model = random_model(toy_tokenizer(), dtype=torch.float64)
-    replayed = Replayed(model, source_pad_id=toy_tokenizer().pad_id, record=lambda step: step)
+    replayed = CudaGraphDecoder(model, source_pad_id=toy_tokenizer().pad_id, capture=lambda step: step)
     for length in range(1, SHAPES_KEPT + 3):
         replayed.start(torch.full((1, 16 * length), 5), beam_size=1, max_length=8)
-    assert [shape.n_source for shape in replayed.stages] == [16 * n for n in range(3, SHAPES_KEPT + 3)]
+    assert [shape.n_source for shape in replayed.buffers] == [16 * n for n in range(3, SHAPES_KEPT + 3)]
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 7, 8, 9, 16, 17, 33, 100, 1023, 1024, 1025])
 def test_sizes_are_few_and_little_larger(n: int) -> None:
-    assert n <= quartered(n) < 1.25 * n
-    assert len({quartered(m) for m in range(1, n + 1)}) <= 4 * n.bit_length()
+    assert n <= rounded_up(n) < 1.25 * n
+    assert len({rounded_up(m) for m in range(1, n + 1)}) <= 4 * n.bit_length()
 
 
 def test_learned_positions_are_not_replayed() -> None:
     learned, other = (random_model(toy_tokenizer(), config=VARIANTS[name]) for name in ("learned", "paper"))
     assert VARIANTS["learned"].positions is Positions.learned
-    assert not can_replay(learned, GPU)
-    assert not can_replay(Ensemble([other, learned]), GPU)
-    assert can_replay(Ensemble([other, other]), GPU)
-    assert not can_replay(other, CPU)
+    assert not can_capture(learned, GPU)
+    assert not can_capture(Ensemble([other, learned]), GPU)
+    assert can_capture(Ensemble([other, other]), GPU)
+    assert not can_capture(other, CPU)
 
 
 @pytest.mark.gpu
@@ -137,8 +154,8 @@ def test_a_gpu_replays_what_it_would_do_anew(search: dict[str, Any]) -> None:
     lines = sentences(40, seed=7)
     model = random_model(toy_tokenizer(), config=PLAIN, dtype=torch.float64).to(GPU)
     expected = translator_of(toy_tokenizer(), model=model, device="cuda", **search).translate(lines)
-    translator = translator_of(toy_tokenizer(), model=model, device="cuda", whole_machine=True, **search)
-    assert isinstance(translator.decoder, Replayed)
+    translator = translator_of(toy_tokenizer(), model=model, device="cuda", parallel=True, **search)
+    decoder_of(translator)
     for _ in range(2):
         assert numbers(translator.translate(lines)) == numbers(expected)
 
@@ -146,7 +163,7 @@ def test_a_gpu_replays_what_it_would_do_anew(search: dict[str, Any]) -> None:
 @pytest.mark.gpu
 def test_a_recording_for_a_gpu_reads_its_tensors_anew() -> None:
     x = torch.zeros(3, device=GPU)
-    replay = on_cuda(GPU)(lambda: x + 1)
+    replay = cuda_graph_capture(GPU)(lambda: x + 1)
     assert replay().tolist() == [1, 1, 1]
     x.fill_(4)
     assert replay().tolist() == [5, 5, 5]

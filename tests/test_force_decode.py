@@ -12,11 +12,11 @@ from tests.toy_translator import GREEDY, SAMPLE, VARIANTS, random_model, sentenc
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import ModelConfig
 from transformer_cli.data.tokenizer import Tokenizers
-from transformer_cli.decoding.search import SEARCHES, ControlIds, Task, rows_per_sentence
+from transformer_cli.decoding.search import SEARCHES, ControlIds, SearchRequest, rows_per_sentence
 from transformer_cli.decoding.search.scores import length_penalty
 from transformer_cli.errors import CheckpointError
 from transformer_cli.inference import force_decode as forced
-from transformer_cli.inference.force_decode import Pair, ReadBack, read_back
+from transformer_cli.inference.force_decode import ForcedScores, Pair, force_decode
 from transformer_cli.models.transformer import Transformer
 
 IDS = toy_tokenizer()
@@ -32,8 +32,8 @@ def pairs_of(n: int, *, seed: int, longest: int = 12) -> list[Pair]:
 
 def read(
     model: Transformer, pairs: Sequence[Pair], *, batch_tokens: int = 400, with_attention: bool = False
-) -> list[ReadBack]:
-    return read_back(model, pairs, TOKENIZERS, device=CPU, batch_tokens=batch_tokens, with_attention=with_attention)
+) -> list[ForcedScores]:
+    return force_decode(model, pairs, TOKENIZERS, device=CPU, batch_tokens=batch_tokens, with_attention=with_attention)
 
 
 @pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS)
@@ -64,9 +64,9 @@ def test_a_search_says_of_its_hypotheses_what_reading_them_back_says(
     lengths_B = torch.tensor([len(ids) + 7 for ids in sources])
     cache = model.start(source_BS, beam_size=rows_per_sentence(config), max_length=int(lengths_B.max()))
     control = ControlIds.of(IDS)
-    task = Task(model.step, cache, control, lengths_B, config, [(1, b) for b in range(len(sources))])
+    request = SearchRequest(model.step, cache, control, lengths_B, config, [(1, b) for b in range(len(sources))])
     with torch.inference_mode():
-        found = SEARCHES[config.search.name](task)
+        found = SEARCHES[config.search.name](request)
     rows = [(ids, hypothesis) for ids, in_line in zip(sources, found, strict=True) for hypothesis in in_line]
     ended = 0
     for (_, hypothesis), back in zip(rows, read(model, [(ids, h.ids) for ids, h in rows]), strict=True):
@@ -155,12 +155,12 @@ def test_only_so_many_logits_are_held_at_a_time(monkeypatch: pytest.MonkeyPatch)
 
 def test_D8_batches_keep_to_their_cells_and_lose_nothing() -> None:
     pairs = pairs_of(200, seed=8, longest=40)
-    found = list(forced._batches(pairs, max_cells=300))
+    found = list(forced._batches(pairs, max_tokens=300))
     assert sorted(i for batch in found for i in batch) == list(range(200))
     for batch in found:
         assert len(batch) * max(max(map(len, pairs[i])) + 1 for i in batch) <= 300
     assert len(found) < 60
-    assert [len(batch) for batch in forced._batches(pairs, max_cells=1)] == [1] * 200
+    assert [len(batch) for batch in forced._batches(pairs, max_tokens=1)] == [1] * 200
 
 
 def test_a_model_whose_scores_are_not_numbers_is_refused() -> None:
@@ -183,7 +183,7 @@ def test_training_goes_on_in_training_mode() -> None:
 def test_D22_a_gpu_reads_back_what_a_cpu_does() -> None:
     model, pairs = random_model(IDS, dtype=torch.float64), pairs_of(30, seed=3)
     expected = read(model, pairs, with_attention=True)
-    found = read_back(
+    found = force_decode(
         model.cuda(), pairs, TOKENIZERS, device=torch.device("cuda"), batch_tokens=400, with_attention=True
     )
     for one, other in zip(expected, found, strict=True):

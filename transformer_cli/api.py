@@ -1,0 +1,157 @@
+"""The Python API: open a model with an engine, and translate.
+
+from transformer_cli import api
+translator = api.load("runs/latest", engine="ctranslate2", beam_size=5)
+print(translator.translate(["A cat sat down."])[0].text)
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from transformer_cli.config.commands import Engine
+from transformer_cli.config.compose import from_plain
+from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.config.train import Device
+from transformer_cli.decoding.ctranslate2_engine import CAPABILITIES, CTranslate2Engine, check_lengths
+from transformer_cli.decoding.engine import check_supported
+from transformer_cli.decoding.results import DEFAULT_OPTIONS, TranslateOptions
+from transformer_cli.decoding.torch_engine import torch_translator
+from transformer_cli.decoding.training_text import training_text
+from transformer_cli.decoding.translator import Translator
+from transformer_cli.errors import ConfigError, EnvironmentFault
+from transformer_cli.extras import imported
+from transformer_cli.interop.conversions import converted, is_convertible
+from transformer_cli.interop.exported import Exported, read_export
+from transformer_cli.logs import LOGGER
+from transformer_cli.models.device import choose_device
+from transformer_cli.models.ensemble import build_all, read_models
+from transformer_cli.models.file import EXPORT_FILE, ModelFile, exported_for, locate_model, locate_models
+
+Checkpoint = str | Sequence[str] | None
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A model, or an ensemble: the files it was read from, what they hold, and an engine for it."""
+
+    paths: Sequence[Path]
+    models: Sequence[ModelFile | Exported]
+    engine: Engine  # torch or ctranslate2
+
+    def translator(
+        self,
+        config: DecodeConfig,
+        device: torch.device,
+        *,
+        seed: int = 1,
+        options: TranslateOptions = DEFAULT_OPTIONS,
+        parallel: bool = False,
+    ) -> Translator:
+        """`parallel` takes every CPU core, or captures CUDA graphs. Raises ConfigError, CheckpointError, DataError."""
+        if self.engine is Engine.ctranslate2:
+            check_supported(CAPABILITIES, config, options)  # before a conversion
+            (model,) = self.models
+            exported = model if isinstance(model, Exported) else converted(self.paths[0], quantize=config.quantize)
+            check_lengths(config, exported.directory, exported.max_positions)
+            text = training_text([exported], max_positions=exported.max_positions)
+            engine = CTranslate2Engine(
+                exported.directory, exported.tokenizers, text=text, device=device, quantize=config.quantize
+            )
+            return Translator(engine, config, seed=seed, options=options)
+        files = [model for model in self.models if isinstance(model, ModelFile)]
+        return torch_translator(
+            build_all(files, device),
+            files[0].tokenizers,
+            config,
+            device=device,
+            seed=seed,
+            options=options,
+            text=training_text(files),
+            parallel=parallel,
+        )
+
+
+def load(
+    path: str | Path | Sequence[str | Path] | None = None,
+    *,
+    engine: str | None = None,
+    device: str = "auto",
+    runs: str = "runs",
+    seed: int = 1,
+    options: TranslateOptions = DEFAULT_OPTIONS,
+    parallel: bool = True,
+    **decode: Any,
+) -> Translator:
+    """Open a run directory, a checkpoint, a model file, several of them as an ensemble, or a folder of `tfm export`.
+
+    `engine` is torch, ctranslate2 (converted on demand), or auto: ctranslate2 where it is installed and can do what is
+    asked for. `decode` are keys of the group `decode`, such as `beam_size=5`. Raises TfmError.
+    """
+    names: Checkpoint = None
+    if path is not None:
+        names = str(path) if isinstance(path, str | Path) else [str(one) for one in path]
+    config: DecodeConfig = from_plain(DecodeConfig, decode)
+    chosen = None if engine is None else named_engine(engine)
+    opened = open_models(names, runs=runs, engine=chosen, decode=config, options=options)
+    return opened.translator(config, choose_device(Device(device)), seed=seed, options=options, parallel=parallel)
+
+
+def named_engine(name: str) -> Engine:
+    if name not in Engine.__members__:
+        raise ConfigError(f"engine={name}: unknown. Choose {', '.join(Engine.__members__)}")
+    return Engine[name]
+
+
+def open_models(
+    checkpoint: Checkpoint,
+    *,
+    runs: str = "runs",
+    engine: Engine | None = None,
+    decode: DecodeConfig,
+    options: TranslateOptions = DEFAULT_OPTIONS,
+    kinds: Sequence[str] = ("transformer",),
+) -> Opened:
+    """Locate and read what `checkpoint` names, and choose the engine; unset, ctranslate2 for its own folders only.
+
+    Models of other `kinds` than a transformer are opened with torch. Raises ConfigError for what the engine does not
+    have, CheckpointError for a model that cannot be used, and EnvironmentFault where ctranslate2 is not installed.
+    """
+    names = [checkpoint] if checkpoint is None or isinstance(checkpoint, str) else list(checkpoint)
+    only = names[0] if len(names) == 1 else None
+    if engine is not Engine.torch and only is not None and _is_export(Path(only), engine):
+        if engine is None:
+            LOGGER.info("%s: was exported for CTranslate2, so engine=ctranslate2", only)
+        check_supported(CAPABILITIES, decode, options)
+        exported = read_export(Path(only), program=Engine.ctranslate2.name)
+        return Opened([exported.directory], [exported], Engine.ctranslate2)
+    if engine is Engine.ctranslate2:
+        if len(names) > 1:
+            raise ConfigError("--checkpoint: names several, and engine=ctranslate2 joins none. Name one")
+        check_supported(CAPABILITIES, decode, options)
+        imported("ctranslate2", needs="engine=ctranslate2")
+        path = locate_model(only, runs)
+        return Opened([path], read_models([path]), Engine.ctranslate2)
+    paths = locate_models([*names] if len(names) > 1 else only, runs)
+    models = read_models(paths, kinds)
+    if engine is Engine.auto and _ctranslate2_can(models, decode, options):
+        return Opened(paths, models, Engine.ctranslate2)
+    return Opened(paths, models, Engine.torch)
+
+
+def _is_export(folder: Path, engine: Engine | None) -> bool:
+    """Whether `folder` is one of `tfm export`; where CTranslate2 is asked for, also a damaged one, to be refused."""
+    damaged = (folder / EXPORT_FILE).exists() or (folder / "model.bin").exists()
+    return exported_for(folder) == Engine.ctranslate2.name or (engine is Engine.ctranslate2 and damaged)
+
+
+def _ctranslate2_can(models: Sequence[ModelFile], decode: DecodeConfig, options: TranslateOptions) -> bool:
+    try:
+        imported("ctranslate2", needs="engine=ctranslate2")
+        check_supported(CAPABILITIES, decode, options)
+    except (ConfigError, EnvironmentFault):
+        return False
+    return len(models) == 1 and is_convertible(models[0])

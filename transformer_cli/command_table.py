@@ -1,0 +1,275 @@
+"""The commands of `tfm` and their flags. Nothing heavy is imported here: `--help` and completion read this table."""
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A synonym of one config key. `kind` is the type of its value; bool takes none."""
+
+    key: str
+    help: str
+    kind: type = str
+    repeated: bool = False
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command of `tfm`."""
+
+    help: str
+    example: str
+    run: str  # module:function, imported only when the command runs
+    flags: dict[str, Flag] = field(default_factory=dict)
+    argument: Flag | None = None  # a value that needs no --name
+    needs_argument: str = ""  # the message where it is missing; empty: it is optional
+    input_hint: str = ""  # where input comes from, for the message that refuses a word on its own
+    reads: tuple[str, ...] = ()  # the groups of keys that it uses, of those that it accepts; empty: all
+    multirun: bool = False
+
+    def load(self) -> Callable[[Any], object]:
+        module, function = self.run.split(":")
+        loaded: Callable[[Any], object] = getattr(importlib.import_module(module), function)
+        return loaded
+
+
+_CHECKPOINT = Flag(
+    "checkpoint",
+    "model file, checkpoint or run directory (default: the newest run); repeat for an ensemble",
+    repeated=True,
+)
+_ONE_MODEL = Flag(
+    "checkpoint",
+    "model file, checkpoint or run directory (default: the newest run)",
+    repeated=True,  # and refused then, rather than to let the last one win
+)
+_BEAM = Flag("decode.beam_size", "hypotheses kept by beam search (default: 4)", int)
+_NAME = Flag("name", "name of the run directory (default: made from the config)")
+_TEXT_INPUT = "Give the text on standard input, or a file with --input"
+_DEVICE = Flag("device", "auto, cpu or cuda")
+_ENGINE = Flag("engine", "torch, ctranslate2 (faster on CPUs; converted once), or auto")
+
+COMMANDS = {
+    "train": Command(
+        "prepare the data, train, report BLEU; the same command resumes",
+        "tfm train model=base data=wmt14_en_de",
+        "transformer_cli.commands.train:run",
+        {"--name": _NAME, "--device": _DEVICE},
+        multirun=True,
+    ),
+    "translate": Command(
+        "translate lines from standard input, or --input, in order",
+        "tfm translate --beam 4 < news.en > news.de",
+        "transformer_cli.commands.translate:run",
+        {
+            "--checkpoint": _CHECKPOINT,
+            "--beam": _BEAM,
+            "--input": Flag("input", "file to translate (default: standard input)"),
+            "--output": Flag("output", "file for the translation, written whole or not at all"),
+            "--overwrite": Flag("overwrite", "replace --output if it exists", bool),
+            "--n-best": Flag("decode.n_best", "translations a line, as `line ||| text ||| score`, lines from 1", int),
+            "--output-format": Flag(
+                "output_format",
+                "text; jsonl: an object a line with scores, n-best and flags; or moses: its n-best lists",
+            ),
+            "--prefix": Flag("prefix", "file: line n begins the translation of line n"),
+            "--terms": Flag("terms", "terminology: source phrase, tab, target phrase on each line"),
+            "--alignments": Flag("alignments", "file for word alignments, as `i-j`"),
+            "--token-scores": Flag("token_scores", "log-probability of each token, in jsonl", bool),
+            "--on-issue": Flag("on_issue", "keep, or retry: translate suspicious lines again"),
+            "--strict": Flag("strict", "stop at a line that is not UTF-8", bool),
+            "--engine": _ENGINE,
+            "--device": _DEVICE,
+        },
+        argument=Flag("text", "the text to translate (default: standard input)"),
+    ),
+    "classify": Command(
+        "classify each line of standard input, or --input, in order",
+        "tfm classify --probabilities < questions.txt",
+        "transformer_cli.commands.classify:run",
+        {
+            "--checkpoint": _ONE_MODEL,
+            "--input": Flag("input", "file to classify (default: standard input)"),
+            "--output": Flag("output", "file for the classes, written whole or not at all"),
+            "--overwrite": Flag("overwrite", "replace --output if it exists", bool),
+            "--probabilities": Flag("probabilities", "add the probability of every class", bool),
+            "--output-format": Flag("output_format", "text, or jsonl: an object a line with all probabilities"),
+            "--strict": Flag("strict", "stop at a line that is not UTF-8", bool),
+            "--device": _DEVICE,
+        },
+        input_hint=_TEXT_INPUT,
+    ),
+    "embed": Command(
+        "compute a vector for each line with a model's encoder, or find the nearest lines of a file",
+        "tfm embed --input lines.txt --output lines.npy",
+        "transformer_cli.commands.embed:run",
+        {
+            "--checkpoint": _ONE_MODEL,
+            "--input": Flag("input", "file to read (default: standard input)"),
+            "--output": Flag("output", "NAME.npy or NAME.jsonl (default: JSONL on standard output)"),
+            "--overwrite": Flag("overwrite", "replace --output if it exists", bool),
+            "--pooling": Flag("pooling", "mean of all tokens (default), or first"),
+            "--nearest": Flag("nearest", "print the N nearest lines of --among instead, by cosine", int),
+            "--among": Flag("among", "file whose lines are searched"),
+            "--strict": Flag("strict", "stop at a line that is not UTF-8", bool),
+            "--device": _DEVICE,
+        },
+        input_hint=_TEXT_INPUT,
+    ),
+    "evaluate": Command(
+        "report BLEU, chrF and TER on the test set; accuracy and F1; or perplexity",
+        "tfm evaluate --beam 4",
+        "transformer_cli.commands.evaluate_file:run",
+        {
+            "--checkpoint": _CHECKPOINT,
+            "--beam": _BEAM,
+            "--source": Flag("source", "own test set: file to translate, a table of label<TAB>text, or text"),
+            "--reference": Flag("reference", "own test set: its translation; repeat for several", repeated=True),
+            "--hypotheses": Flag(
+                "hypotheses",
+                "score this file of translations or labels, made by anything, without a model",
+                repeated=True,
+            ),
+            "--save": Flag("save", "file for the model's translations or labels (default: beside the model)"),
+            "--overwrite": Flag("overwrite", "replace --save if it exists", bool),
+            "--tokenize": Flag("tokenize", "sacrebleu's tokenizer for BLEU (default: by the target language)"),
+            "--json": Flag("json", "print JSON", bool),
+            "--engine": _ENGINE,
+            "--device": _DEVICE,
+        },
+        input_hint="Name files with --source and --reference",
+    ),
+    "score": Command(
+        "print the log-probability that a model gives to existing translations, or to lines of text",
+        "tfm score --source news.en --translation news.de",
+        "transformer_cli.commands.score:run",
+        {
+            "--checkpoint": _CHECKPOINT,
+            "--source": Flag("source", "file (default: standard input, with source, tab, translation; or with text)"),
+            "--translation": Flag("translation", "file whose line n translates line n of --source"),
+            "--json": Flag("json", "print an object a line, with the score of each token", bool),
+            "--strict": Flag("strict", "stop at a line that is not UTF-8", bool),
+            "--device": _DEVICE,
+        },
+        input_hint="Name files with --source and --translation, or give source<TAB>translation on standard input",
+    ),
+    "attention": Command(
+        "draw the attention weights of a model for a sentence and its translation",
+        'tfm attention "She sat down in the chair, it was very comfortable."',
+        "transformer_cli.commands.attention:run",
+        {
+            "--checkpoint": _ONE_MODEL,
+            "--beam": _BEAM,
+            "--input": Flag("input", "file with a sentence a line, or a sentence, a tab and a translation"),
+            "--translation": Flag("translation", "show this one instead of the model's own"),
+            "--output": Flag("output", "file: .html (default: attention.html), .png, .svg or .json"),
+            "--overwrite": Flag("overwrite", "replace --output if it exists", bool),
+            "--words": Flag("words", "merge the subwords of each word", bool),
+            "--link": Flag("link", 'two words, as "it chair": print the head with the largest weight between them'),
+            "--kind": Flag("kind", "of .png and .svg: cross (default), encoder or decoder"),
+            "--layer": Flag("layer", "of .png and .svg: this layer, from 1 (default: all)", int),
+            "--head": Flag("head", "of .png and .svg: this head, from 1 (default: all)", int),
+            "--mean": Flag("mean", "of .png and .svg: the mean of the heads of each layer", bool),
+            "--device": _DEVICE,
+        },
+        argument=Flag("sentence", "the sentence to translate"),
+    ),
+    "generate": Command(
+        "continue a prompt, or each line of standard input, with a language model",
+        'tfm generate "The weather" --temperature 0.8 --n 3',
+        "transformer_cli.commands.generate:run",
+        {
+            "--checkpoint": _ONE_MODEL,
+            "--prompt": Flag("prompt", "the prompt, where it holds a = (default: standard input, one a line)"),
+            "--temperature": Flag("decode.temperature", "below 1: favour likely tokens (default: 1)", float),
+            "--top-k": Flag("decode.top_k", "sample from the N likeliest tokens", int),
+            "--top-p": Flag(
+                "decode.top_p", "sample from the likeliest tokens with this total probability (0.9)", float
+            ),
+            "--max-length": Flag("decode.max_length", "most tokens after the prompt (default: 256)", int),
+            "--n": Flag("decode.n_best", "texts for each prompt (default: 1)", int),
+            "--seed": Flag("seed", "the same seed gives the same text (default: 1)", int),
+            "--strict": Flag("strict", "stop at a line that is not UTF-8", bool),
+            "--device": _DEVICE,
+        },
+        argument=Flag("prompt", "the text to continue"),
+    ),
+    "average": Command(
+        "average the weights of several models, or of a run's last checkpoints",
+        "tfm average --last 5 --output average.safetensors",
+        "transformer_cli.commands.average:run",
+        {
+            "--checkpoint": Flag("checkpoint", "model to average; repeat for several", repeated=True),
+            "--last": Flag("last", "average the last N checkpoints of a run (default: the newest run)", int),
+            "--output": Flag("output", "file for the model, written whole or not at all"),
+            "--overwrite": Flag("overwrite", "replace --output if it exists", bool),
+        },
+        input_hint="Name models with --checkpoint",
+    ),
+    "prepare": Command(
+        "download, verify, clean, train the tokenizer and encode, without training",
+        "tfm prepare data=multi30k_en_de",
+        "transformer_cli.commands.prepare:run",
+        {"--name": Flag("name", "of `tfm train`; not used"), "--device": Flag("device", "of `tfm train`; not used")},
+        reads=("data", "encoder", "experiment"),
+    ),
+    "doctor": Command(
+        "check the text, memory, time and disk of a training run before it starts",
+        "tfm doctor model=base data=wmt14_en_de",
+        "transformer_cli.commands.doctor:run",
+        {"--json": Flag("json", "print JSON", bool), "--name": _NAME, "--device": _DEVICE},
+    ),
+    "bench": Command(
+        "measure speed on this machine, beside other programs",
+        "tfm bench train model=base data=multi30k_en_de",
+        "transformer_cli.commands.bench:run",
+        {
+            "--checkpoint": Flag("checkpoint", "of decode and start: the model that translates"),
+            "--json": Flag("json", "print JSON", bool),
+            "--device": _DEVICE,
+        },
+        argument=Flag("subject", "machine, train, loss, attention, data, start, decode or layers"),
+        needs_argument="Name one: machine, train, loss, attention, data, start, decode or layers",
+    ),
+    "export": Command(
+        "write a model for CTranslate2 or Hugging Face transformers, and verify that it gives the same translations",
+        "tfm export ctranslate2 --output model.ct2 --quantization int8",
+        "transformer_cli.commands.export:run",
+        {
+            "--checkpoint": _ONE_MODEL,
+            "--output": Flag("output", "folder for the model, written whole or not at all"),
+            "--overwrite": Flag("overwrite", "replace an earlier export", bool),
+            "--quantization": Flag("quantization", "of CTranslate2: float32 (default), int8, int8_float32, int16, …"),
+        },
+        argument=Flag("format", "ctranslate2 or huggingface"),
+    ),
+    "replay": Command(
+        "repeat the update at which a run diverged",
+        "tfm replay runs/NAME/incidents/step-00001204",
+        "transformer_cli.commands.replay:run",
+        {"--device": _DEVICE},
+        argument=Flag("incident", "folder that a diverged run has left"),
+        needs_argument="Name the folder that a diverged run has left, as runs/NAME/incidents/step-00001204",
+    ),
+}
+
+# The options of every command; --multirun only where a command has it.
+COMMON_OPTIONS: dict[tuple[str, ...], dict[str, Any]] = {
+    ("--plugin",): {
+        "action": "append",
+        "metavar": "MODULE",
+        "help": "import a Python module of your own, which registers models, searches, optimizers, …; repeatable",
+    },
+    ("--keys",): {
+        "nargs": "?",
+        "const": "",
+        "metavar": "PATTERN",
+        "help": "print every config key (that contains PATTERN) with type, default and meaning, and stop",
+    },
+    ("--cfg",): {"action": "store_true", "help": "print the resolved config and stop"},
+    ("--config-dir",): {"metavar": "DIR", "help": "folder with your own YAML files, laid out as ours"},
+    ("-m", "--multirun"): {"action": "store_true", "help": "one run for each combination of a,b values"},
+}

@@ -1,0 +1,67 @@
+"""A key of the config: a dataclass field with its default, its legal range and a sentence about what it does."""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+from transformer_cli.config.checks import check_number_or_auto, check_range
+
+T = TypeVar("T")
+# Sentences of keys that several commands share.
+CHECKPOINT = "Model file, checkpoint or run directory; unset: the newest run."
+CHECKPOINTS = "Model file, checkpoint or run directory, or a list of them for an ensemble; unset: the newest run."
+RUNS = "Folder that holds the run directories."
+SEED = "Seed of everything random."
+DEVICE = "Where to compute; auto: the first GPU, else the CPU."
+PLUGINS = "Python modules of your own to import first; they register models, searches, optimizers, schedules and more."
+STRICT = "Stop at a line that is not UTF-8, instead of replacing its bytes."
+OVERWRITE = "Replace the output if it exists."
+
+
+@dataclass(frozen=True)
+class KeyInfo:
+    """What `tfm COMMAND --keys` prints of a key beside its type and default."""
+
+    help: str
+    low: float | None = None  # None: no range is checked here
+    high: float = math.inf
+    below: bool = False  # `high` itself is not legal
+    auto: bool = False  # "auto" is legal, too
+    choices: tuple[str, ...] = ()  # legal values, where the type does not list them
+
+
+def key(
+    default: T,
+    help: str,
+    *,
+    low: float | None = None,
+    high: float = math.inf,
+    below: bool = False,
+    auto: bool = False,
+    choices: tuple[str, ...] = (),
+) -> T:
+    """A dataclass field. `low`, `high`: the range that `check_ranges` holds it to, high excluded with `below`."""
+    metadata = {"key": KeyInfo(help, low, high, below, auto, choices)}
+    if isinstance(default, list):
+        return cast(T, dataclasses.field(default_factory=lambda: list(default), metadata=metadata))
+    return cast(T, dataclasses.field(default=default, metadata=metadata))
+
+
+def info_of(field: "dataclasses.Field[Any]") -> KeyInfo | None:
+    """None for a field that is a group of keys."""
+    return field.metadata.get("key")
+
+
+def check_ranges(config: Any, group: str = "") -> None:
+    """Raise ConfigError for a value, or an element of a list, outside its range; `group` is the key of `config`."""
+    for field in dataclasses.fields(config):
+        info, value = info_of(field), getattr(config, field.name)
+        if info is None or info.low is None:
+            continue
+        name = f"{group}.{field.name}".removeprefix(".")
+        for one in value if isinstance(value, list | tuple) else [value]:
+            if info.auto:
+                check_number_or_auto(name, one, int(info.low))
+            else:
+                check_range(name, one, info.low, info.high, below=info.below)

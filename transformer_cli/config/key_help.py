@@ -1,0 +1,116 @@
+"""What `--keys` and docs/configuration.md print of each key: type, default, legal values and a sentence."""
+
+import dataclasses
+import math
+import typing
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from types import NoneType
+from typing import Any
+
+from transformer_cli.config.checks import REQUIRED
+from transformer_cli.config.fields import KeyInfo, info_of
+from transformer_cli.config.keys import SCHEMAS, fields_of
+from transformer_cli.config.yaml_files import choices_of, groups_of
+from transformer_cli.errors import ConfigError, quoted
+from transformer_cli.registry import did_you_mean
+
+
+@dataclass(frozen=True)
+class KeyHelp:
+    """One key of a command; `values` is empty where the type says all."""
+
+    key: str
+    type: str
+    default: str
+    values: str
+    help: str
+
+    def lines(self) -> str:
+        facts = [self.type, self.values, "required" if not self.default else f"default {self.default}"]
+        return f"{self.key}: {', '.join(fact for fact in facts if fact)}\n    {self.help}\n"
+
+
+def keys_page(command: str, pattern: str) -> str:
+    """The keys of `command` that contain `pattern`, two lines each. Raises ConfigError where there is none."""
+    keys = help_of(SCHEMAS[command])
+    found = [one for one in keys if pattern.lower() in one.key.lower()]
+    if not found:
+        near = did_you_mean(pattern, [one.key for one in keys])
+        raise ConfigError(
+            f"--keys {quoted(pattern)}: in no key of `tfm {command}`{near or '. Leave it out to see all'}"
+        )
+    page = "".join(one.lines() for one in found)
+    if pattern:
+        return page
+    groups = [f"    {group}=NAME: {', '.join(choices_of(group))}\n" for group in groups_of(command)]
+    if groups:
+        page += f"\nFiles that set many keys at once, and change defaults above:\n{''.join(groups)}"
+    return f"{page}\n`tfm {command} --cfg` prints the values in effect.\n"
+
+
+def help_of(schema: type) -> list[KeyHelp]:
+    """Every key of `schema` and of the groups in it."""
+    return list(_walk(schema, "", None))
+
+
+def _walk(schema: type, prefix: str, group: Any) -> Iterator[KeyHelp]:
+    """`group` is the default of the whole group, or None where the defaults of its fields hold."""
+    hints, nested = typing.get_type_hints(schema), fields_of(schema)
+    for field in dataclasses.fields(schema):
+        default = _default(field) if group is None else getattr(group, field.name)
+        if (inner := nested[field.name]) is not None:
+            yield from _walk(inner, f"{prefix}{field.name}.", default)
+            continue
+        info = info_of(field) or KeyInfo("")
+        kind, values = _kind(hints[field.name], info)
+        yield KeyHelp(prefix + field.name, kind, _shown(default), values, info.help)
+
+
+def _default(field: "dataclasses.Field[Any]") -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default
+
+
+def _kind(hint: Any, info: KeyInfo) -> tuple[str, str]:
+    """The type of a key and its legal values, in words."""
+    is_optional = NoneType in typing.get_args(hint)
+    kind, null = (typing.get_args(hint)[0], " or null") if is_optional else (hint, "")
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return f"choice{null}", " | ".join(kind.__members__)
+    if info.choices:
+        return f"choice{null}", " | ".join(info.choices)
+    if kind is Any:
+        return ("int or auto" if info.auto else "text or list"), _range(info)
+    if typing.get_origin(kind) in (list, tuple):
+        element = typing.get_args(kind)[0]
+        name = "table" if dataclasses.is_dataclass(element) else _name(element)
+        return f"list of {name}", _range(info)
+    return f"{_name(kind)}{null}", _range(info)
+
+
+def _name(kind: type) -> str:
+    return {str: "text", float: "number", bool: "true or false"}.get(kind, kind.__name__)
+
+
+def _range(info: KeyInfo) -> str:
+    if info.low is None:
+        return ""
+    if math.isinf(info.high):
+        return f"from {info.low:,}"
+    return f"{info.low:,} to {'below ' if info.below else ''}{info.high:,}"
+
+
+def _shown(default: Any) -> str:
+    """A default as it is written on the command line; empty where there is none."""
+    if default == REQUIRED:
+        return ""
+    if isinstance(default, list | tuple):
+        return f"[{','.join(map(_shown, default))}]"
+    if isinstance(default, Enum):
+        return default.name
+    if default is None or isinstance(default, bool):
+        return "null" if default is None else str(default).lower()
+    return str(default)

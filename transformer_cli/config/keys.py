@@ -1,0 +1,87 @@
+"""The keys of every command: which there are, what each means, and which one a misspelt key was meant to be."""
+
+import dataclasses
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from transformer_cli.config.bench import BenchConfig
+from transformer_cli.config.commands import (
+    AttentionConfig,
+    AverageConfig,
+    ClassifyConfig,
+    EmbedConfig,
+    EvaluateConfig,
+    ExportConfig,
+    GenerateConfig,
+    ReplayConfig,
+    ScoreConfig,
+    TranslateConfig,
+)
+from transformer_cli.config.train import DoctorConfig, PrepareConfig, TrainConfig
+from transformer_cli.errors import ConfigError
+from transformer_cli.registry import did_you_mean
+
+SCHEMAS: dict[str, type] = {
+    "train": TrainConfig,
+    "translate": TranslateConfig,
+    "classify": ClassifyConfig,
+    "embed": EmbedConfig,
+    "evaluate": EvaluateConfig,
+    "prepare": PrepareConfig,
+    "doctor": DoctorConfig,
+    "bench": BenchConfig,
+    "replay": ReplayConfig,
+    "score": ScoreConfig,
+    "generate": GenerateConfig,
+    "average": AverageConfig,
+    "export": ExportConfig,
+    "attention": AttentionConfig,
+}
+
+
+def all_keys(schema: type, prefix: str = "") -> list[str]:
+    """Every dotted key that leads to a value."""
+    keys: list[str] = []
+    for name, nested in fields_of(schema).items():
+        keys += all_keys(nested, f"{prefix}{name}.") if nested else [prefix + name]
+    return keys
+
+
+def fields_of(schema: type) -> dict[str, type | None]:
+    """Field name → dataclass of that field, or None for a plain value; unions with None are looked through."""
+    found: dict[str, type | None] = {}
+    hints = typing.get_type_hints(schema)
+    for field in dataclasses.fields(schema):
+        candidates = [hints[field.name], *typing.get_args(hints[field.name])]
+        is_list = typing.get_origin(hints[field.name]) is list
+        nested = [hint for hint in candidates if dataclasses.is_dataclass(hint) and not is_list]
+        found[field.name] = typing.cast(type, nested[0]) if nested else None
+    return found
+
+
+def check_key(key: str, schema: type, groups: Sequence[str] = ()) -> None:
+    """Refuse a dotted key that is no field of the schema."""
+    node: type | None = schema
+    known: list[str] = []
+    for part in key.split("."):
+        if node is None:
+            raise ConfigError(f"{key}: unknown key; `{'.'.join(known)}` is a value, not a group of keys")
+        if part == "_target_":
+            raise ConfigError(f"{key}: not supported. Configs name entries of tfm's registries, never classes")
+        children = fields_of(node)
+        if part not in children:
+            prefix = "".join(f"{name}." for name in known)
+            near = _nearest_key(key, prefix + part, prefix, children, schema, groups)
+            raise ConfigError(f"{key}: unknown key{near or '. `--cfg` prints every key'}")
+        known.append(part)
+        node = children[part]
+
+
+def _nearest_key(
+    key: str, wrong: str, prefix: str, children: Mapping[str, Any], schema: type, groups: Sequence[str]
+) -> str:
+    siblings = [prefix + name for name in children] + ([] if prefix else list(groups))
+    everywhere = all_keys(schema)
+    same_name = [known for known in everywhere if known.rsplit(".", 1)[-1] == key.rsplit(".", 1)[-1]]
+    return did_you_mean(key, same_name) or did_you_mean(wrong, siblings) or did_you_mean(key, everywhere)

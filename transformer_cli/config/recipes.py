@@ -1,0 +1,119 @@
+"""Which YAML files a command line chooses, and the recipe that suits the chosen corpus."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from transformer_cli.config.interpolation import refuse_resolvers
+from transformer_cli.config.overrides import parse_override
+from transformer_cli.config.yaml_files import choices_of, config_dir, defaults_of, read_yaml
+from transformer_cli.errors import ConfigError, quoted
+
+# The recipe for each task, whose numbers are derived from the corpus; the commands that use it where a corpus has no
+# recipe of its own name; and the corpora that are trained with the defaults of the schema instead.
+RECIPE_OF = {"translation": "files", "classification": "labels", "language_model": "text"}
+WITH_RECIPE_BY_TASK = ("train", "doctor", "prepare")
+TRAINED_AS_IN_THE_PAPER = ("wmt14_en_de", "wmt14_en_fr")
+
+Choice = tuple[str, str]  # a group, and the name of a file of it
+
+
+def recipe_by_task(command: str, overrides: Sequence[str], user_dir: Path | None) -> list[str]:
+    """`recipe=…` for a corpus without a recipe of its own name: the recipe for its task.
+
+    Nothing where the command line names a recipe, where one of our experiments chooses the corpus, and for the paper's
+    corpora. Raises ConfigError for a sweep over corpora with different recipes.
+    """
+    given = [text.lstrip("+~").partition("=")[0] for text in overrides]
+    if command not in WITH_RECIPE_BY_TASK or "recipe" in given:
+        return []
+    choices = chosen_files(command, overrides)
+    corpora = [name for _, name in choices["data"]]
+    for (group, name), content in read_files(choices["experiment"], user_dir).items():
+        if group != "experiment":
+            continue
+        named = [corpus for kind, corpus in _named_in(content, group) if kind == "data"]
+        if named and (config_dir() / group / f"{name}.yaml").is_file():
+            return []
+        corpora = named if named and "data" not in given else corpora
+    recipes = {_recipe_of(name, overrides, user_dir) for name in corpora}
+    if len(recipes) > 1:
+        raise ConfigError(
+            f"data={','.join(corpora)}: these take different recipes. Name one with recipe=, or start them one by one"
+        )
+    return [f"recipe={recipe}" for recipe in recipes if recipe is not None]
+
+
+def _recipe_of(corpus: str, overrides: Sequence[str], user_dir: Path | None) -> str | None:
+    """The recipe for the task of a corpus; None where there is one of its name, and for the paper's corpora."""
+    folders = [folder for folder in (config_dir(), user_dir) if folder is not None]
+    if corpus in TRAINED_AS_IN_THE_PAPER or corpus in choices_of("recipe", [folder / "recipe" for folder in folders]):
+        return None
+    contents = read_files([("data", corpus)], user_dir).values()
+    tasks = [text.partition("=")[2] for text in overrides if text.startswith("data.task=")]
+    tasks += [content["task"] for content in contents if isinstance(content, dict) and "task" in content]
+    return RECIPE_OF.get(tasks[0] if tasks else "", "files")
+
+
+def chosen_files(command: str, overrides: Sequence[str]) -> dict[str, list[Choice]]:
+    """The files that are chosen of each group of a command: one, none, or those of a sweep."""
+    names: dict[str, list[Any]] = {group: [choice] for group, choice in defaults_of(command).items()}
+    for override in map(parse_override, overrides):
+        if override.key_or_group in names:
+            value: Any = override.value()
+            names[override.key_or_group] = list(value.list) if hasattr(value, "list") else [value]
+    return {group: [(group, str(name)) for name in found if name is not None] for group, found in names.items()}
+
+
+def read_files(choices: Sequence[Choice], user_dir: Path | None) -> dict[Choice, Any]:
+    """The content of the files that are chosen, of those that they name, and of the recipes of corpora among them.
+
+    The user's are read strictly, and no other file of `user_dir` is. Raises ConfigError naming file and line.
+    """
+    found: dict[Choice, Any] = {}
+    waiting = list(choices)
+    while waiting:
+        group, name = choice = waiting.pop()
+        ours = config_dir() / group / f"{name}.yaml"
+        theirs = user_dir / group / f"{name}.yaml" if user_dir is not None else None
+        is_theirs = theirs is not None and os.path.lexists(theirs)
+        if choice in found or "${" in name or not (is_theirs or ours.is_file()):
+            continue
+        found[choice] = content = read_yaml(theirs if theirs is not None and is_theirs else ours)
+        if theirs is not None and is_theirs:
+            _check_values(content, theirs)
+            if ours.is_file() and content != read_yaml(ours):
+                raise ConfigError(f"{theirs}: tfm has a {group} of this name, which is the one chosen. Rename the file")
+        waiting += [("recipe", name)] if group == "data" else []
+        waiting += _named_in(content, group)
+    return found
+
+
+def _named_in(content: Any, group: str) -> list[Choice]:
+    """The files that the defaults list of a file of `group` names."""
+    named: list[Choice] = []
+    listed = content.get("defaults") if isinstance(content, dict) else None
+    for entry in listed if isinstance(listed, list) else []:
+        for key, value in entry.items() if isinstance(entry, dict) else [("", entry)]:
+            key = str(key).removeprefix("override ").removeprefix("optional ")
+            for name in value if isinstance(value, list) else [value]:
+                path = f"{key.split('@')[0]}/{str(name).split('@')[0]}".removesuffix(".yaml").lstrip()
+                folder, _, file = (path[1:] if not key else path).rpartition("/")
+                named += [(folder.strip("/"), file)] if folder.startswith("/") else []
+                named += [(f"{group}/{folder}".rstrip("/"), file), (folder, file)] if not folder.startswith("/") else []
+    return named
+
+
+def _check_values(value: object, path: Path, key: str = "") -> None:
+    """Refuse what Hydra would evaluate while it composes: classes, resolvers, and choices from the environment."""
+    if isinstance(value, str) and "${" in value:
+        if key.startswith("defaults"):
+            raise ConfigError(f"{path}: {key}: {quoted(value)} is no choice. Name one, as in model: base")
+        refuse_resolvers(value, f"{path}: {key}")
+    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, child in children:
+        if name == "_target_":
+            raise ConfigError(f"{path}: {key or 'top'}: _target_: not supported. Configs never name classes")
+        for text in (name, child):
+            _check_values(text, path, f"{key}.{name}" if key else str(name))

@@ -1,0 +1,120 @@
+"""The engine protocol: a model, ready to search and to force-decode, behind capabilities that name what it can do."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from typing import Protocol
+
+from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.data.tokenizer import Tokenizers
+from transformer_cli.decoding.plan import Segment
+from transformer_cli.decoding.results import DEFAULT_OPTIONS, TranslateOptions
+from transformer_cli.decoding.search import SEARCHES, Hypothesis, check_search
+from transformer_cli.decoding.training_text import TrainingText
+from transformer_cli.errors import ConfigError
+from transformer_cli.inference.force_decode import ForcedScores, Pair
+
+# Keys of `decode` that the Translator follows itself, whatever the engine.
+PLANNING_KEYS = frozenset({"max_source_length", "long_lines", "split_sentences", "max_misplaced_cost"})
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What an engine can do. `keys` are the keys of `decode` that it follows; None: all."""
+
+    engine: str
+    searches: frozenset[str] | None = None  # None: every registered one
+    keys: frozenset[str] | None = None
+    lexical_constraints: bool = True
+    prefixes: bool = True
+    scores: bool = True  # force-decoding
+    attention: bool = True  # with force-decoding
+    batch_invariant: bool = False  # decode.exact
+    precisions: frozenset[str] = frozenset({"none"})  # values of decode.quantize
+    remedies: dict[str, str] = field(default_factory=dict)  # by setting: why it is refused, and what to do instead
+
+
+@dataclass(frozen=True)
+class DecodeRequest:
+    """How segments are searched. Lines are numbered from `first_line`, which random choices depend on."""
+
+    config: DecodeConfig
+    seed: int = 1
+    first_line: int = 1
+
+
+Batch = tuple[Sequence[Segment], list[list[Hypothesis]]]  # segments, and the hypotheses of each, best first
+
+
+class Engine(Protocol):
+    """One opened model, or an ensemble. `text` describes what it was trained on."""
+
+    tokenizers: Tokenizers
+    text: TrainingText
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    def search(self, segments: Sequence[Segment], request: DecodeRequest) -> Iterator[Batch]:
+        """Yield batches as they are finished; together they hold each segment once."""
+
+    def score(self, pairs: Sequence[Pair], *, batch_tokens: int, with_attention: bool = False) -> list[ForcedScores]:
+        """Force-decode pairs of source and target ids, both without EOS."""
+
+
+def check_supported(
+    capabilities: Capabilities, config: DecodeConfig, options: TranslateOptions = DEFAULT_OPTIONS
+) -> None:
+    """Raise ConfigError for what the engine, or the search, does not have: the only place that refuses it."""
+    check_search(config)
+    for setting, is_supported in _settings(capabilities, config, options):
+        if not is_supported:
+            name = setting.partition("=")[0]
+            remedy = capabilities.remedies.get(setting, capabilities.remedies.get(name))
+            raise ConfigError(
+                f"{setting}: {remedy or f'engine={capabilities.engine} does not have it. Leave one of them out'}"
+            )
+    _check_constraints(config, options)
+
+
+def _settings(
+    capabilities: Capabilities, config: DecodeConfig, options: TranslateOptions
+) -> Iterator[tuple[str, bool]]:
+    """Each setting in use, as the user wrote it, and whether the engine has it."""
+    yield f"decode.search={config.search}", capabilities.searches is None or config.search in capabilities.searches
+    yield f"decode.quantize={config.quantize.name}", config.quantize.name in capabilities.precisions
+    if config.exact:
+        yield "decode.exact=true", capabilities.batch_invariant
+    defaults = DecodeConfig()
+    for key in (one.name for one in fields(config)):
+        value = getattr(config, key)
+        if value != getattr(defaults, key) and key not in ("search", "quantize", "exact"):
+            supported = capabilities.keys is None or key in capabilities.keys | PLANNING_KEYS
+            yield f"decode.{key}={value.name if isinstance(value, Enum) else value}", supported
+    if options.prefixes:
+        yield "--prefix", capabilities.prefixes
+    if options.terminology is not None:
+        yield "--terms", capabilities.lexical_constraints and capabilities.scores and capabilities.attention
+    if options.alignments:
+        yield "--alignments", capabilities.scores and capabilities.attention
+    if options.token_scores:
+        yield "--token-scores", capabilities.scores and capabilities.attention
+
+
+def _check_constraints(config: DecodeConfig, options: TranslateOptions) -> None:
+    method = SEARCHES[config.search]
+    if options.terminology is not None:
+        for key, value, instead, is_supported in (
+            ("search", config.search, "beam", method.has_lexical_constraints),
+            ("diversity_groups", config.diversity_groups, 1, config.diversity_groups == 1),
+        ):
+            if not is_supported:
+                raise ConfigError(
+                    f"decode.{key}={value}: has no lexical constraints, which --terms needs."
+                    f" Choose decode.{key}={instead}, or leave out --terms"
+                )
+    if options.retry and not method.scores_are_likelihoods:
+        raise ConfigError(
+            f"on_issue=retry: repeats the search with a beam, whose scores cannot be compared with those of"
+            f" decode.search={config.search}. Choose decode.search=beam, or leave out --on-issue"
+        )

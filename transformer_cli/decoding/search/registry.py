@@ -1,0 +1,78 @@
+"""The registry of searches: what each one does, and which options of `decode` it has.
+
+A new search is one module that registers a SearchMethod; `decode.search` then accepts its name.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.decoding.search.request import Hypothesis, Search, SearchRequest
+from transformer_cli.errors import ConfigError
+from transformer_cli.registry import Registry
+
+SAMPLING_OPTIONS = ("temperature", "top_k", "top_p")
+
+
+@dataclass(frozen=True)
+class SearchMethod:
+    """A search, and what callers need of it.
+
+    `rows_key` names the key of `decode` with the number of rows that each sentence has in a batch; None: one row.
+    `options` are the keys of `decode` that not every search has (`beam_size`, `n_samples` and SAMPLING_OPTIONS).
+    """
+
+    name: str
+    run: Search
+    rows_key: str | None = None
+    options: frozenset[str] = frozenset()
+    draws: bool = False  # depends on the seed
+    has_lexical_constraints: bool = False
+    scores_are_likelihoods: bool = True  # so that they can be compared with those of beam search
+    compares_texts: bool = False  # needs SearchRequest.to_text
+
+    def __call__(self, request: SearchRequest[Any]) -> list[list[Hypothesis]]:
+        return self.run(request)
+
+    def rows_per_sentence(self, config: DecodeConfig) -> int:
+        """N: how many hypotheses of a sentence are live at once."""
+        return 1 if self.rows_key is None else int(getattr(config, self.rows_key))
+
+    def label(self, config: DecodeConfig) -> str:
+        """`greedy`, `beam4`: the search and its size, for names of files."""
+        return self.name if self.rows_key not in self.options else f"{self.name}{self.rows_per_sentence(config)}"
+
+
+SEARCHES: Registry[SearchMethod] = Registry("search")
+
+
+def register(method: SearchMethod) -> None:
+    SEARCHES.register(method.name)(method)
+
+
+def rows_per_sentence(config: DecodeConfig) -> int:
+    return SEARCHES[config.search].rows_per_sentence(config)
+
+
+def check_search(config: DecodeConfig) -> None:
+    """Raise ConfigError for an unknown `decode.search`, and for options that it does not have."""
+    method = SEARCHES[config.search]
+    if "beam_size" not in method.options and config.beam_size != 1:
+        raise ConfigError(
+            f"decode.beam_size={config.beam_size}: needs decode.search=beam, not {method.name}."
+            " Choose decode=beam, or leave the beam out"
+        )
+    is_default = config.temperature == 1 and not config.top_k and not config.top_p
+    if not method.options.issuperset(SAMPLING_OPTIONS) and not is_default:
+        raise ConfigError(
+            f"decode.search={method.name}: decode.temperature, decode.top_k and decode.top_p need sampling."
+            " Choose decode=sample, or leave them out"
+        )
+    if config.n_best <= method.rows_per_sentence(config):
+        return
+    if method.rows_key is None:
+        raise ConfigError(f"decode.n_best={config.n_best}: {method.name} search finds one. Choose decode=beam")
+    raise ConfigError(
+        f"decode.n_best={config.n_best}: more than decode.{method.rows_key}={method.rows_per_sentence(config)}."
+        f" Raise decode.{method.rows_key} to {config.n_best}"
+    )
