@@ -14,8 +14,9 @@ from tests.golden.make import FOLDER
 from tests.test_metrics import sacrebleu_command
 from tests.toy_run import sentences
 from transformer_cli.commands import evaluate
-from transformer_cli.commands.evaluate import search_name
 from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.evaluation.metrics import METRICS, MetricSettings, MetricUnavailable, Score, Translations
+from transformer_cli.evaluation.search_signature import search_name, search_signature
 
 REFERENCES = ["Le chat a bu le lait.", "Elle s'est assise.", "", "Il n'a pas acheté 1 000 pommes."]
 TRANSLATIONS = ["Le chat boit le lait.", "Elle s'est assise.", "", "Il a acheté des pommes."]
@@ -35,6 +36,70 @@ def folder(tmp_path: Path) -> Path:
     put(tmp_path / "text", sentences(6, seed=5))
     (tmp_path / "model.safetensors").write_bytes((FOLDER / "joint-pre.safetensors").read_bytes())
     return tmp_path
+
+
+# ---- Metrics
+
+
+def copied_words(translations: Translations, settings: MetricSettings) -> list[Score]:
+    """Words of the hypotheses that stand in their sources, in percent: a metric of somebody else's module."""
+    if not translations.sources:
+        raise MetricUnavailable("copied words", "needs --source")
+    pairs = [(h.split(), set(s.split())) for h, s in zip(translations.hypotheses, translations.sources, strict=True)]
+    copied = sum(word in source for words, source in pairs for word in words)
+    n_words = sum(len(words) for words, _ in pairs)
+    return [Score("copied words", 100 * copied / n_words, f"case:mixed|langs:{settings.target_lang}|version:1")]
+
+
+@pytest.fixture
+def plugin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(METRICS, "_entries", dict(METRICS._entries))
+    METRICS.register("copied_words")(copied_words)
+
+
+@pytest.mark.usefixtures("plugin")
+def test_a_metric_from_another_module_gets_the_sources_and_is_reported_with_its_signature(folder: Path) -> None:
+    put(folder / "t.en", ["Le chat", "Elle", "", "pommes. 1"])
+    ran = run([*OTHER, "--source", "t.en", "metrics=[chrf,copied_words]"], folder)
+    lines = ran.out.decode().split("\n")
+    assert [line.split("  ")[0] for line in lines[1:-1]] == ["chrF2", "copied words"]
+    assert lines[2].split() == ["copied", "words", f"{100 * 4 / 13:.2f}", "case:mixed|langs:fr|version:1"]
+    found = json.loads(run([*OTHER, "--source", "t.en", "metrics=[copied_words]", "--json"], folder).out)
+    assert found["scores"] == [
+        {"name": "copied words", "score": 100 * 4 / 13, "signature": "case:mixed|langs:fr|version:1"}
+    ]
+
+
+@pytest.mark.usefixtures("plugin")
+def test_a_metric_that_cannot_be_computed_says_why(folder: Path) -> None:
+    ran = run([*OTHER, "metrics=[bleu,copied_words]"], folder)
+    assert (ran.code, ran.out.count(b"\n")) == (0, 2)
+    assert ran.err == b"no copied words: needs --source\n"
+
+
+def test_an_unknown_metric_is_refused_before_anything_is_read(folder: Path) -> None:
+    says = ["no metric called `blue`; did you mean `bleu`? (choices: bleu, chrf, paper_bleu, ter, tokenised_bleu)"]
+    refused(["evaluate", "--reference", "t.fr", "--hypotheses", "nowhere", "metrics=[blue]"], folder, code=2, says=says)
+
+
+def test_the_search_of_a_model_stands_beside_its_scores(folder: Path) -> None:
+    found = json.loads(run([*MODEL, "--json", "--beam", "2"], folder).out)
+    assert found["search"] == "search:beam|beam_size:2|length_penalty:0.6"
+    assert b"search:greedy\n" in run([*MODEL, "decode=greedy"], folder).err
+
+
+@pytest.mark.parametrize(
+    ("decode", "expected"),
+    [
+        (DecodeConfig(), "search:beam|beam_size:4|length_penalty:0.6"),
+        (DecodeConfig(beam_size=8, no_repeat_ngram=3), "search:beam|beam_size:8|length_penalty:0.6|no_repeat_ngram:3"),
+        (DecodeConfig(batch_tokens=100), "search:beam|beam_size:4|length_penalty:0.6"),
+        (DecodeConfig(search="sample", beam_size=1, top_k=5), "search:sample|top_k:5|seed:7"),
+        (DecodeConfig(search="mbr", beam_size=1), "search:mbr|n_samples:32|seed:7"),
+    ],
+)
+def test_the_signature_of_a_search_names_what_changes_its_translations(decode: DecodeConfig, expected: str) -> None:
+    assert search_signature(decode, seed=7) == expected
 
 
 # ---- A file of translations

@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 
 from transformer_cli.errors import DataError
-from transformer_cli.evaluation.metrics import TOKENISED_LINES, Score, bleu, score
+from transformer_cli.evaluation.metrics import MetricSettings, Score, Translations, bleu
 from transformer_cli.evaluation.report import as_dict, text_lines
+from transformer_cli.evaluation.tokenization import PLAIN as PLAIN_TOKENS
+from transformer_cli.evaluation.tokenization import Tokenization
+from transformer_cli.evaluation.translation import TOKENISED_LINES, evaluate_translations
 from transformer_cli.logs import LOGGER
 
 PLAIN = (
@@ -32,6 +35,14 @@ AWKWARD = (
 )
 TWO_REFERENCES = (PLAIN[0], [*PLAIN[1], ["A cat sat on a mat.", "It was very cosy.", "He bought no apples."]])
 NOTHING_RIGHT = (["x y z", "v w"], [["a b c d e", "f g"]])
+
+
+def score(
+    hypotheses: Sequence[str], references: Sequence[Sequence[str]], tokens: Tokenization = PLAIN_TOKENS
+) -> list[Score]:
+    """BLEU, chrF2 and TER."""
+    translations, settings = Translations(hypotheses, references), MetricSettings(tokens)
+    return evaluate_translations(translations, settings, ["bleu", "chrf", "ter"], test="test").scores
 
 
 def sacrebleu_command(

@@ -12,7 +12,7 @@ import pytest
 from tests import toy_run
 from tests.contract import refused, run, signed
 from tests.golden.make import FOLDER
-from tests.test_metrics import assert_equal_to_command, sacrebleu_command
+from tests.test_metrics import assert_equal_to_command, sacrebleu_command, score
 from tests.test_training import score_as
 from transformer_cli.benchmarks.decoding import Text, summary
 from transformer_cli.config.compose import load_config
@@ -21,7 +21,7 @@ from transformer_cli.config.train import Metric, TrainConfig
 from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.findings import Level, Report
 from transformer_cli.data.prepare import _key
-from transformer_cli.evaluation.metrics import bleu, score
+from transformer_cli.evaluation.metrics import bleu
 from transformer_cli.evaluation.tokenization import PLAIN, Tokenization, tokenization, tokenizer_of, warn_of_script
 from transformer_cli.logs import LOGGER
 from transformer_cli.training import validation

@@ -5,12 +5,9 @@ Models that do not translate have modules of their own, and so have translations
 
 import hashlib
 import os
-import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import fields
-from enum import Enum
 from importlib import import_module
 from pathlib import Path
 
@@ -18,8 +15,8 @@ import torch
 from tqdm import tqdm
 
 from transformer_cli.api import Opened, open_models
-from transformer_cli.commands.evaluate_file import TestSet, own_files, reference_files, show_scores, tokens_for
-from transformer_cli.config.commands import Engine, EvaluateConfig
+from transformer_cli.commands.evaluate_file import TestSet, own_files, reference_files, tokens_for
+from transformer_cli.config.commands import METRICS, Engine, EvaluateConfig
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.decode import DecodeConfig
@@ -28,11 +25,12 @@ from transformer_cli.data.corpus import ParallelText, input_files, load_text
 from transformer_cli.data.download import fetch
 from transformer_cli.data.prepare import prepare
 from transformer_cli.data.unknown import UnknownCounter
-from transformer_cli.decoding.search import SEARCHES
 from transformer_cli.errors import ConfigError, DataError
-from transformer_cli.evaluation.metrics import Score, check_line_counts
-from transformer_cli.evaluation.tokenization import Tokenization, tokenization, tokenizer_in
-from transformer_cli.evaluation.translation import translation_report
+from transformer_cli.evaluation.metrics import MetricSettings, Score, Translations, check_line_counts
+from transformer_cli.evaluation.report import Provenance, print_scores
+from transformer_cli.evaluation.search_signature import search_name, search_signature
+from transformer_cli.evaluation.tokenization import tokenization, tokenizer_in
+from transformer_cli.evaluation.translation import evaluate_translations
 from transformer_cli.files import resolve_link, wrap_os_errors, write_whole
 from transformer_cli.interop.exported import Exported
 from transformer_cli.logs import LOGGER
@@ -48,7 +46,7 @@ OTHER_KINDS = {
 }
 
 Scored = ModelFile | Exported
-LONGEST_NAME, LONGEST_OPTIONS = 200, 100  # bytes, signs: names of files have at most 255 bytes
+LONGEST_NAME = 200  # bytes: names of files have at most 255
 
 
 def run(config: EvaluateConfig) -> None:
@@ -75,9 +73,10 @@ def run(config: EvaluateConfig) -> None:
     report(
         opened,
         test,
-        tokens,
+        MetricSettings(tokens, models[0].source_lang, models[0].target_lang),
         config.decode,
         device,
+        metrics=config.metrics,
         seed=config.seed,
         saved_as=place_to_save(config, paths, models, test, search_name(config.decode, seed=config.seed)),
         may_replace=config.save is None or config.overwrite,
@@ -94,16 +93,18 @@ def report_test_set(
     opened = Opened([path], models, Engine.torch)
     tokens = tokenization(models[0].target_lang, tokenizer_in(models[0].data, path))
     saved_as = default_file([path], models, test_set, search_name(decode, seed=seed))
-    return report(opened, test_set, tokens, decode, device, seed=seed, saved_as=saved_as)
+    settings = MetricSettings(tokens, models[0].source_lang, models[0].target_lang)
+    return report(opened, test_set, settings, decode, device, metrics=METRICS, seed=seed, saved_as=saved_as)
 
 
 def report(
     opened: Opened,
     test: TestSet,
-    tokens: Tokenization,
+    settings: MetricSettings,
     decode: DecodeConfig,
     device: torch.device,
     *,
+    metrics: Sequence[str],
     seed: int,
     saved_as: Path | None,
     may_replace: bool = True,
@@ -113,15 +114,14 @@ def report(
     """Translate, save the translations, and print the scores to stdout."""
     check_line_counts(test.sources, test.references)
     hypotheses = translate(opened, test, decode, device, seed=seed, parallel=parallel)
-    paths, models = opened.paths, opened.models
     save(hypotheses, saved_as, "save the translations", may_replace=may_replace)
-    languages = {"source_lang": models[0].source_lang, "target_lang": models[0].target_lang}
-    found = translation_report(hypotheses, test.references, tokens, **languages, test=test.name)
-    names = ", ".join(map(str, paths))
-    show_scores(found, test.name, len(hypotheses), hypotheses=saved_as, model=names, as_json=as_json)
+    translations = Translations(hypotheses, test.references, test.sources)
+    results = evaluate_translations(translations, settings, metrics, test=test.name)
+    names, search = ", ".join(map(str, opened.paths)), search_signature(decode, seed=seed)
+    print_scores(results, Provenance(test.name, len(hypotheses), saved_as, names, search), as_json=as_json)
     if saved_as is not None and not as_json:
         LOGGER.info("translations: %s", saved_as)
-    return found.scores
+    return results.scores
 
 
 def translate(
@@ -223,24 +223,6 @@ def _maker(path: Path, folder: Path, models: Sequence[Scored]) -> str:
     if path.name != MODEL_FILE:
         return path.name.removesuffix(".safetensors")
     return "" if path.parent == folder else path.parent.name  # a checkpoint of the run
-
-
-def search_name(decode: DecodeConfig, *, seed: int) -> str:
-    """The kind of search, and what of its options is not by default, as a part of a file name."""
-    method = SEARCHES[decode.search]
-    default = DecodeConfig()
-    others = {field.name: getattr(decode, field.name) for field in fields(decode)}
-    told = [
-        f"{name}={value.name if isinstance(value, Enum) else value}"
-        for name, value in others.items()
-        if value != getattr(default, name) and name not in ("search", "beam_size", "n_samples", "batch_tokens")
-    ]
-    if method.draws and seed != 1:
-        told.append(f"seed={seed}")
-    options = ",".join(told)
-    if len(options) > LONGEST_OPTIONS or not re.fullmatch(r"[\w.,=+-]*", options):
-        options = hashlib.sha256(options.encode()).hexdigest()[:12]
-    return f"{method.label(decode)}{options and '-'}{options}"
 
 
 # ---- Test sets

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from transformer_cli.commands.evaluate import check_corpus, default_file, own_corpus, place_to_save, save
-from transformer_cli.commands.evaluate_file import TestSet, show_classes
+from transformer_cli.commands.evaluate_file import TestSet
 from transformer_cli.config.commands import EvaluateConfig
 from transformer_cli.config.data import DataConfig, Task
 from transformer_cli.config.train import TrainConfig
@@ -15,6 +15,7 @@ from transformer_cli.data.labels import without_blank
 from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.evaluation.classification import ClassReport, class_report
+from transformer_cli.evaluation.report import Provenance, print_classes
 from transformer_cli.inference.encode import Reader
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.classifier import Classifier
@@ -32,6 +33,7 @@ def run(config: EvaluateConfig, models: Sequence[ModelFile], paths: Sequence[Pat
         )
     if config.tokenize is not None:
         raise ConfigError(f"--tokenize {config.tokenize}: for BLEU of translations; this is a classifier. Leave it out")
+    config.refuse_metrics("this is a classifier")
     model, path = models[0], paths[0]
     test = own_table(config, model) if config.source is not None else corpus_test_set(config, model, path)
     saved_as, may_replace = place_to_save(config, paths, models, test), config.save is None or config.overwrite
@@ -70,7 +72,7 @@ def report(
 ) -> ClassReport:
     """Print the scores to stdout."""
     found = class_report(predicted, test.references[0], model.tokenizers.labels, seed=seed)
-    show_classes(found, test.name, len(predicted), hypotheses=saved_as, model=str(path), as_json=as_json)
+    print_classes(found, Provenance(test.name, len(predicted), saved_as, str(path)), as_json=as_json)
     if saved_as is not None and not as_json:
         LOGGER.info("classes: %s", saved_as)
     return found

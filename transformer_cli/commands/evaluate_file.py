@@ -3,7 +3,6 @@
 Without such a file the scores are those of a model (evaluate.py).
 """
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,10 +17,11 @@ from transformer_cli.data.labels import real_lines
 from transformer_cli.data.lines import Lines, read_lines, shown
 from transformer_cli.data.prepare import prepare
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault, quoted
-from transformer_cli.evaluation.classification import ClassReport, class_report
-from transformer_cli.evaluation.report import as_dict, text_lines
+from transformer_cli.evaluation.classification import class_report
+from transformer_cli.evaluation.metrics import MetricSettings, Translations
+from transformer_cli.evaluation.report import Provenance, print_classes, print_scores
 from transformer_cli.evaluation.tokenization import Tokenization, tokenization
-from transformer_cli.evaluation.translation import TranslationReport, translation_report
+from transformer_cli.evaluation.translation import check_metrics, evaluate_translations
 from transformer_cli.logs import LOGGER
 
 
@@ -41,6 +41,7 @@ def run(config: EvaluateConfig) -> None:
     """Print the scores of the file --hypotheses; without one, those of a model."""
     if sys.stdout is None:
         raise EnvironmentFault("standard output: closed. Open it, for the scores to be printed")
+    check_metrics(config.metrics)
     if config.hypotheses is None:
         import_module("transformer_cli.commands.evaluate").run(config)
         return
@@ -78,21 +79,19 @@ def score_translations(config: EvaluateConfig, hypotheses: Lines, test: TestSet)
         source_lang, target_lang = config.data.source_lang, config.data.target_lang
     else:
         source_lang, target_lang = language_of(config.source), language_of(reference_files(config)[0])
-    report = translation_report(
-        hypotheses.texts,
-        test.references,
-        tokens_for(config, target_lang),
-        source_lang=source_lang,
-        target_lang=target_lang,
+    results = evaluate_translations(
+        Translations(hypotheses.texts, test.references, test.sources),
+        MetricSettings(tokens_for(config, target_lang), source_lang, target_lang),
+        config.metrics,
         test=test.name,
     )
-    show_scores(report, test.name, len(hypotheses), hypotheses=hypotheses.name, as_json=config.json)
+    print_scores(results, Provenance(test.name, len(hypotheses), hypotheses.name), as_json=config.json)
 
 
 def tokens_for(config: EvaluateConfig, language: str, *, of_model: str | None = None) -> Tokenization:
-    """Those that BLEU and TER count: as the command asks, or its corpus; else as the model's corpus; or by language.
+    """The tokens of BLEU and TER: by --tokenize, the corpus that is named, the model's corpus or the language.
 
-    Raises EnvironmentFault if what was asked for here is not installed.
+    Raises EnvironmentFault if what --tokenize or the corpus names is not installed.
     """
     if config.tokenize is not None:
         return tokenization(language, config.tokenize, asked_by=f"--tokenize {config.tokenize}")
@@ -106,6 +105,7 @@ def score_labels(config: EvaluateConfig, hypotheses: Lines, text: ParallelText) 
     assert config.data is not None
     if config.tokenize is not None:
         raise ConfigError(f"--tokenize {config.tokenize}: for BLEU of translations; these are labels. Leave it out")
+    config.refuse_metrics("these are labels")
     name, real = f"{config.data.title}.test", real_lines(text)
     if len(hypotheses) != len(real):
         check_lines(hypotheses, len(text), f"data={config.data.name}: its test set")
@@ -122,8 +122,8 @@ def score_labels(config: EvaluateConfig, hypotheses: Lines, text: ParallelText) 
             "%s: %d of %d labels are none of the test set's, as %s",
             *(hypotheses.name, len(strange), len(predicted), quoted(strange[0])),
         )
-    found = class_report(predicted, wanted, sorted({*predicted, *wanted}), seed=config.seed)
-    show_classes(found, name, len(predicted), hypotheses=hypotheses.name, as_json=config.json)
+    report = class_report(predicted, wanted, sorted({*predicted, *wanted}), seed=config.seed)
+    print_classes(report, Provenance(name, len(predicted), hypotheses.name), as_json=config.json)
 
 
 def check_lines(hypotheses: Lines, n_lines: int, where: str) -> None:
@@ -139,7 +139,7 @@ def check_lines(hypotheses: Lines, n_lines: int, where: str) -> None:
 
 
 def own_references(config: EvaluateConfig, hypotheses: Lines) -> TestSet:
-    """--reference, and --source, which nothing is read of but the number of lines."""
+    """--reference, and --source for its number of lines and for metrics of sources."""
     files = reference_files(config)
     for file in files:
         if Path(file).exists() and Path(str(config.hypotheses)).samefile(file):
@@ -171,12 +171,12 @@ def reference_files(config: EvaluateConfig) -> list[str]:
 
 
 def language_of(file: str | None) -> str:
-    """The ending, as in news.de or news.de.gz; whether it is a language is for others to know."""
+    """The ending, as in news.de or news.de.gz, which need not be a language."""
     return Path((file or "").removesuffix(".gz")).suffix.removeprefix(".")
 
 
 def raw_test_set(data: DataConfig) -> ParallelText:
-    """As it is in its files; where none is named, what is held out of the training text."""
+    """The text of its files; where none is named, the pairs held out of the training text."""
     if data.test is not None or data.builtin is not None:
         fetch(data, progress=True)
         text = load_text(data, "test")
@@ -185,53 +185,3 @@ def raw_test_set(data: DataConfig) -> ParallelText:
     if text is None:
         raise ConfigError(f"data.test: {data.name} has no test set. Name one, or give --reference")
     return text
-
-
-# ---- What is printed
-
-
-def show_scores(
-    report: TranslationReport,
-    test: str,
-    n_lines: int,
-    *,
-    hypotheses: Path | str | None,
-    model: str | None = None,
-    as_json: bool,
-) -> None:
-    """To stdout: the test set, which translations were scored, those of a model or of a file, and their scores."""
-    if as_json:
-        missing = {"missing": report.missing} if report.missing else {}
-        print(json.dumps(as_dict(report.scores, **facts(test, n_lines, hypotheses, model), **missing), indent=2))
-        return
-    print(headline(test, n_lines, hypotheses, model))
-    print("\n".join(text_lines(report.scores)), flush=True)  # before we speak as if they had arrived
-    for name, why in report.missing.items():
-        LOGGER.warning("no %s: %s", name, why)
-
-
-def show_classes(
-    found: ClassReport,
-    test: str,
-    n_lines: int,
-    *,
-    hypotheses: Path | str | None,
-    model: str | None = None,
-    as_json: bool,
-) -> None:
-    """The same of labels."""
-    if as_json:
-        print(json.dumps(found.as_dict(**facts(test, n_lines, hypotheses, model)), indent=2))
-        return
-    print(headline(test, n_lines, hypotheses, model))
-    print("\n".join(found.lines()), flush=True)
-
-
-def facts(test: str, n_lines: int, hypotheses: Path | str | None, model: str | None) -> dict[str, object]:
-    """For programs. `hypotheses` is the file with what was scored, if it is in one."""
-    file = None if hypotheses is None else str(hypotheses)
-    return {"model": model, "test_set": test, "lines": n_lines, "hypotheses": file}
-
-
-def headline(test: str, n_lines: int, hypotheses: Path | str | None, model: str | None) -> str:
-    return f"{test}, {n_lines:,} lines, {f'hypotheses {hypotheses}' if model is None else model}"

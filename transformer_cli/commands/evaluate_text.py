@@ -37,6 +37,7 @@ def run(config: EvaluateConfig, models: Sequence[ModelFile], paths: Sequence[Pat
     for flag, value in (("--reference", config.reference), ("--save", config.save), ("--tokenize", config.tokenize)):
         if value is not None:
             raise ConfigError(f"{flag}: for translations; of a language model, --source is all. Leave it out")
+    config.refuse_metrics("this is a language model")
     model, path = models[0], paths[0]
     test = own_file(config.source) if config.source is not None else corpus_test_set(config, model, path)
     report(path, model, test, device, batch_tokens=config.decode.batch_tokens, as_json=config.json)

@@ -221,6 +221,10 @@ class EmbedConfig:
             raise ConfigError(f"--output {self.output}: neither .npy nor .jsonl. Give it one of these endings")
 
 
+# The last two are reported for the languages that papers report them for.
+METRICS = ("bleu", "chrf", "ter", "tokenised_bleu", "paper_bleu")
+
+
 @dataclass
 class EvaluateConfig:
     """`tfm evaluate`."""
@@ -232,6 +236,7 @@ class EvaluateConfig:
     hypotheses: Any = key(None, "File of existing translations, or labels, to score without a model.")
     save: str | None = key(None, "Output file for the translations, or labels; unset: beside the model.")
     overwrite: bool = key(False, "Replace `save` if it exists.")
+    metrics: list[str] = key([*METRICS], "Metrics of translations, in order; a plugin may register others.")
     tokenize: str | None = key(
         None,
         "sacrebleu's tokenizer for BLEU; unset: data.bleu_tokenize, or by the target language.",
@@ -265,6 +270,11 @@ class EvaluateConfig:
             )
         if self.hypotheses is None and self.source is None and self.reference is not None:
             raise ConfigError("--source: not given, but --reference is. A score needs a text and its translation")
+
+    def refuse_metrics(self, why: str) -> None:
+        """Raise ConfigError if metrics of translations are chosen, for a model that does not translate."""
+        if tuple(self.metrics) != METRICS:
+            raise ConfigError(f"metrics={','.join(self.metrics)}: for translations; {why}. Leave it out")
 
     def refuse_given(self, keys: Iterable[str]) -> None:
         """Raise ConfigError for a key of the model or its search, among those given, where there is no model."""

@@ -1,64 +1,97 @@
-"""BLEU, chrF and TER as sacrebleu's own command computes them, each with the signature that made it.
+"""Metrics of translations: functions in a registry, each of which returns scores with the signatures that made them.
 
-References come as streams: `references[k][i]` is the k-th reference translation of line i.
+A metric is given sources, hypotheses and references, and settings such as the languages. BLEU, chrF and TER are those
+of sacrebleu's own command. A module that is imported with `--plugin` adds its own with `METRICS.register`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from sacrebleu.metrics.base import Metric
+from sacrebleu.metrics.base import Metric as SacreBLEUMetric
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
 from transformer_cli.errors import DataError
 from transformer_cli.evaluation.tokenization import PLAIN, Tokenization
-from transformer_cli.logs import LOGGER
-
-TOKENISED_LINES = 100  # sacrebleu, too, calls a text tokenised from this many lines that end in " ."
+from transformer_cli.registry import Registry
 
 
 @dataclass(frozen=True)
 class Score:
-    """A number in percent, and how it was made."""
+    """A number, in percent for the metrics here, and how it was made."""
 
     name: str
     value: float
     signature: str
 
 
-def score(hypotheses: Sequence[str], references: Sequence[Sequence[str]], tokens: Tokenization = PLAIN) -> list[Score]:
-    """BLEU (cased), chrF2 and TER, with the names, values and signatures of `sacrebleu -m bleu chrf ter`.
+@dataclass(frozen=True)
+class Translations:
+    """`references[k][i]` is the k-th reference translation of line i.
 
-    What `tokens` does not have is left out. Raises DataError when a reference has another number of lines, or when
-    there is none.
+    `sources` is empty where only hypotheses and references are given.
     """
-    check_line_counts(hypotheses, references)
-    n_tokenised = sum(line.rstrip().endswith(" .") for line in hypotheses)
-    if n_tokenised >= TOKENISED_LINES:
-        LOGGER.warning(
-            "%d of %d translations end in ' .' as tokenised text does, which changes BLEU, chrF and TER."
-            " Compare these scores only with scores of text in the same form",
-            n_tokenised,
-            len(hypotheses),
-        )
-    metrics: list[Metric] = [] if tokens.missing else [_bleu_metric(tokens)]
-    metrics.append(CHRF())
-    if tokens.ter:
-        # What sacrebleu has for Han characters works on normalised text only.
-        is_asian = tokens.ter == "asian"
-        metrics.append(TER(normalized=is_asian, asian_support=is_asian))
-    return [_score(metric, hypotheses, references) for metric in metrics]
+
+    hypotheses: Sequence[str]
+    references: Sequence[Sequence[str]]
+    sources: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class MetricSettings:
+    tokens: Tokenization = PLAIN
+    source_lang: str = ""
+    target_lang: str = ""
+
+
+class MetricUnavailable(Exception):
+    """A score that cannot be computed here, and why. It is reported in place of the number."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"{name}: {reason}")
+        self.name, self.reason = name, reason
+
+
+# A metric that means nothing for the languages returns no scores. It may raise MetricUnavailable.
+Metric = Callable[[Translations, MetricSettings], list[Score]]
+METRICS: Registry[Metric] = Registry("metric")
+
+
+@METRICS.register("bleu")
+def bleu_metric(translations: Translations, settings: MetricSettings) -> list[Score]:
+    """BLEU, cased."""
+    if settings.tokens.missing:
+        raise MetricUnavailable("BLEU", settings.tokens.missing)
+    return [_score(_bleu(settings.tokens), translations.hypotheses, translations.references)]
+
+
+@METRICS.register("chrf")
+def chrf_metric(translations: Translations, settings: MetricSettings) -> list[Score]:
+    """chrF2, which needs no tokens."""
+    return [_score(CHRF(), translations.hypotheses, translations.references)]
+
+
+@METRICS.register("ter")
+def ter_metric(translations: Translations, settings: MetricSettings) -> list[Score]:
+    """TER, where the target language separates words."""
+    if not settings.tokens.ter:
+        language = settings.target_lang
+        raise MetricUnavailable("TER", f"counts words, and {language} is written without blanks between them")
+    # sacrebleu's support of Han characters works on normalised text only.
+    is_asian = settings.tokens.ter == "asian"
+    metric = TER(normalized=is_asian, asian_support=is_asian)
+    return [_score(metric, translations.hypotheses, translations.references)]
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]], tokens: Tokenization = PLAIN) -> Score:
-    """BLEU alone (cased): quick enough to follow a training run with."""
+    """BLEU alone (cased): fast enough to be computed during training."""
     check_line_counts(hypotheses, references)
-    return _score(_bleu_metric(tokens), hypotheses, references)
+    return _score(_bleu(tokens), hypotheses, references)
 
 
 def chrf(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
-    """chrF2 alone, which asks for no tokens."""
+    """chrF2 alone, which needs no tokens."""
     check_line_counts(hypotheses, references)
     return _score(CHRF(), hypotheses, references)
 
@@ -78,11 +111,11 @@ def check_line_counts(hypotheses: Sequence[str], references: Sequence[Sequence[s
             )
 
 
-def _bleu_metric(tokens: Tokenization) -> BLEU:
-    # `force` only silences sacrebleu's advice on tokenised text, which speaks of its own options; ours is in score().
+def _bleu(tokens: Tokenization) -> BLEU:
+    # `force` only silences sacrebleu's advice on tokenised text, which names its own options; ours: translation.py.
     return BLEU(tokenize=tokens.bleu, force=True)
 
 
-def _score(metric: Metric, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
+def _score(metric: SacreBLEUMetric, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
     result = metric.corpus_score(hypotheses, references)
     return Score(result.name, float(result.score), metric.get_signature().format())

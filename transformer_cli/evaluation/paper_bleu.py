@@ -20,10 +20,35 @@ from importlib.metadata import version
 from sacrebleu.metrics.bleu import BLEU
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
-from transformer_cli.evaluation.metrics import Score, check_line_counts
+from transformer_cli.evaluation.metrics import METRICS, MetricSettings, Score, Translations, check_line_counts
+from transformer_cli.evaluation.tokenization import suited_tokenizer
 
 HYPHEN_IN_WORD = re.compile(r"(\S)-(\S)")
 SPLIT_HYPHEN = r"\1 ##AT##-##AT## \2"
+# Those that Moses has rules for; its tokens of other languages are in no paper.
+MOSES_LANGUAGES = ("cs", "de", "en", "es", "fi", "fr", "hu", "it", "lv", "nl", "pl", "pt", "ro", "ru", "sv")
+
+
+@METRICS.register("tokenised_bleu")
+def tokenised_bleu_metric(translations: Translations, settings: MetricSettings) -> list[Score]:
+    """For languages of Moses, in a script that their tokenizer separates into words."""
+    if not has_moses_tokens(translations, settings):
+        return []
+    return [tokenised_bleu(translations.hypotheses, translations.references, language=settings.target_lang)]
+
+
+@METRICS.register("paper_bleu")
+def paper_bleu_metric(translations: Translations, settings: MetricSettings) -> list[Score]:
+    """For English-German."""
+    is_en_de = (settings.source_lang, settings.target_lang) == ("en", "de")
+    if not is_en_de or not has_moses_tokens(translations, settings):
+        return []
+    return [compound_split_bleu(translations.hypotheses, translations.references)]
+
+
+def has_moses_tokens(translations: Translations, settings: MetricSettings) -> bool:
+    is_foreign_script = suited_tokenizer(translations.references, settings.tokens) is not None
+    return settings.target_lang in MOSES_LANGUAGES and not is_foreign_script
 
 
 def compound_split_bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:

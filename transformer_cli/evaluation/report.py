@@ -1,8 +1,64 @@
-"""Scores as people and programs read them."""
+"""Scores as people and programs read them, with the test set, the model and the search that they belong to."""
 
+import json
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
+from transformer_cli.evaluation.classification import ClassReport
 from transformer_cli.evaluation.metrics import Score
+from transformer_cli.evaluation.translation import MetricResults
+from transformer_cli.logs import LOGGER
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What was scored: translations or labels of a model, or those of a file."""
+
+    test_set: str
+    n_lines: int
+    hypotheses: Path | str | None  # the file with what was scored, if there is one
+    model: str | None = None
+    search: str | None = None  # signature of the search that made the translations
+
+    def headline(self) -> str:
+        what = f"hypotheses {self.hypotheses}" if self.model is None else self.model
+        return f"{self.test_set}, {self.n_lines:,} lines, {what}"
+
+    def facts(self) -> dict[str, object]:
+        """For programs."""
+        file = None if self.hypotheses is None else str(self.hypotheses)
+        search = {} if self.search is None else {"search": self.search}
+        return {
+            "model": self.model,
+            "test_set": self.test_set,
+            "lines": self.n_lines,
+            "hypotheses": file,
+            **search,
+        }
+
+
+def print_scores(results: MetricResults, provenance: Provenance, *, as_json: bool) -> None:
+    """To stdout; what could not be computed, and the search, as log lines."""
+    if as_json:
+        missing = {"missing": results.missing} if results.missing else {}
+        print(json.dumps(as_dict(results.scores, **provenance.facts(), **missing), indent=2))
+        return
+    print(provenance.headline())
+    print("\n".join(text_lines(results.scores)), flush=True)  # before a log line follows it
+    for name, reason in results.missing.items():
+        LOGGER.warning("no %s: %s", name, reason)
+    if provenance.search is not None:
+        LOGGER.info("%s", provenance.search)
+
+
+def print_classes(report: ClassReport, provenance: Provenance, *, as_json: bool) -> None:
+    """Scores of labels, to stdout."""
+    if as_json:
+        print(json.dumps(report.as_dict(**provenance.facts()), indent=2))
+        return
+    print(provenance.headline())
+    print("\n".join(report.lines()), flush=True)
 
 
 def text_lines(scores: Sequence[Score]) -> list[str]:
@@ -17,6 +73,6 @@ def text_lines(scores: Sequence[Score]) -> list[str]:
 
 
 def as_dict(scores: Sequence[Score], **facts: object) -> dict[str, object]:
-    """What `json.dumps` takes: the facts about the test, then every score in full precision under sacrebleu's keys."""
+    """For `json.dumps`: the facts about the test, then every score in full precision under sacrebleu's keys."""
     listed = [{"name": score.name, "score": score.value, "signature": score.signature} for score in scores]
     return {**facts, "scores": listed}

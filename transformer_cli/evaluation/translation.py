@@ -1,44 +1,63 @@
-"""All the scores of a translation: sacrebleu's, then those of older papers where they mean something."""
+"""The configured metrics of translations, with warnings where their numbers would mislead."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from transformer_cli.evaluation.metrics import Score, score
-from transformer_cli.evaluation.paper_bleu import compound_split_bleu, tokenised_bleu
-from transformer_cli.evaluation.tokenization import Tokenization, warn_of_script
+import transformer_cli.evaluation.paper_bleu  # noqa: F401 (registers its metrics)
+from transformer_cli.evaluation.metrics import (
+    METRICS,
+    MetricSettings,
+    MetricUnavailable,
+    Score,
+    Translations,
+    check_line_counts,
+)
+from transformer_cli.evaluation.tokenization import warn_of_script
+from transformer_cli.logs import LOGGER
 
-# Those that Moses has rules for; for others its tokens would be nobody's.
-MOSES_LANGUAGES = ("cs", "de", "en", "es", "fi", "fr", "hu", "it", "lv", "nl", "pl", "pt", "ro", "ru", "sv")
+TOKENISED_LINES = 100  # sacrebleu, too, calls a text tokenised from this many lines that end in " ."
 
 
 @dataclass(frozen=True)
-class TranslationReport:
+class MetricResults:
     scores: list[Score]
-    missing: dict[str, str]  # the scores that there should be and are not, and why
+    missing: dict[str, str]  # scores that cannot be computed, and why
 
 
-def translation_report(
-    hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
-    tokens: Tokenization,
-    *,
-    source_lang: str,
-    target_lang: str,
-    test: str,
-) -> TranslationReport:
-    """sacrebleu's three, then the tokenised BLEU of papers; that of the paper itself for English-German.
+def check_metrics(names: Sequence[str]) -> None:
+    """Raise ConfigError for a name that is not registered."""
+    for name in names:
+        METRICS.check(name)
 
-    `test` is what a warning calls the references. Raises DataError when a reference has another number of lines, or
+
+def evaluate_translations(
+    translations: Translations, settings: MetricSettings, names: Sequence[str], *, test: str
+) -> MetricResults:
+    """The scores of the named metrics, in their order; `test` is what a warning calls the references.
+
+    Raises ConfigError for a name that is not registered, DataError when a reference has another number of lines, or
     when there is none.
     """
-    scores, missing = score(hypotheses, references, tokens), {}
-    if tokens.missing:
-        missing["BLEU"] = tokens.missing
-    if not tokens.ter:
-        missing["TER"] = f"counts words, and {target_lang} is written without blanks between them"
-    is_foreign = warn_of_script(references, tokens, where=test, key="--tokenize ")
-    if target_lang in MOSES_LANGUAGES and not is_foreign:
-        scores.append(tokenised_bleu(hypotheses, references, language=target_lang))
-        if (source_lang, target_lang) == ("en", "de"):
-            scores.append(compound_split_bleu(hypotheses, references))
-    return TranslationReport(scores, missing)
+    check_metrics(names)
+    check_line_counts(translations.hypotheses, translations.references)
+    warn_tokenised(translations.hypotheses)
+    warn_of_script(translations.references, settings.tokens, where=test, key="--tokenize ")
+    scores: list[Score] = []
+    missing: dict[str, str] = {}
+    for name in names:
+        try:
+            scores += METRICS[name](translations, settings)
+        except MetricUnavailable as unavailable:
+            missing[unavailable.name] = unavailable.reason
+    return MetricResults(scores, missing)
+
+
+def warn_tokenised(hypotheses: Sequence[str]) -> None:
+    n_tokenised = sum(line.rstrip().endswith(" .") for line in hypotheses)
+    if n_tokenised >= TOKENISED_LINES:
+        LOGGER.warning(
+            "%d of %d translations end in ' .' as tokenised text does, which changes BLEU, chrF and TER."
+            " Compare these scores only with scores of text in the same form",
+            n_tokenised,
+            len(hypotheses),
+        )

@@ -1,0 +1,49 @@
+"""The search that made translations, as a signature beside their scores and as a part of a file name."""
+
+import hashlib
+import re
+from dataclasses import fields
+from enum import Enum
+from typing import Any
+
+from transformer_cli.config.decode import DecodeConfig, LengthNormalization
+from transformer_cli.decoding.search import SEARCHES
+
+LONGEST_OPTIONS = 100  # characters: names of files have at most 255 bytes
+SIZES = ("beam_size", "n_samples")  # each of one search only
+
+
+def search_signature(decode: DecodeConfig, *, seed: int) -> str:
+    """`search:beam|beam_size:4|length_penalty:0.6`: the kind, its sizes, each option that is not the default."""
+    method = SEARCHES[decode.search]
+    options = {name: getattr(decode, name) for name in SIZES if name in method.options}
+    if "beam_size" in options and decode.length_normalization is LengthNormalization.gnmt:
+        options["length_penalty"] = decode.length_penalty
+    options |= changed_options(decode)
+    if method.draws:
+        options["seed"] = seed
+    return "|".join([f"search:{method.name}", *(f"{name}:{shown(value)}" for name, value in options.items())])
+
+
+def search_name(decode: DecodeConfig, *, seed: int) -> str:
+    """The kind of search and each option that is not the default, as a part of a file name."""
+    method = SEARCHES[decode.search]
+    parts = [f"{name}={shown(value)}" for name, value in changed_options(decode).items()]
+    if method.draws and seed != 1:
+        parts.append(f"seed={seed}")
+    options = ",".join(parts)
+    if len(options) > LONGEST_OPTIONS or not re.fullmatch(r"[\w.,=+-]*", options):
+        options = hashlib.sha256(options.encode()).hexdigest()[:12]
+    return f"{method.label(decode)}{options and '-'}{options}"
+
+
+def changed_options(decode: DecodeConfig) -> dict[str, Any]:
+    """Those that are not the default, but for the sizes of a search."""
+    default = DecodeConfig()
+    values = {field.name: getattr(decode, field.name) for field in fields(decode)}
+    unnamed = ("search", "batch_tokens", *SIZES)
+    return {name: value for name, value in values.items() if value != getattr(default, name) and name not in unnamed}
+
+
+def shown(value: object) -> str:
+    return value.name if isinstance(value, Enum) else str(value)
