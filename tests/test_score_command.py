@@ -17,10 +17,11 @@ from tests.golden.make import FOLDER
 from tests.toy_run import model_file, packed
 from tests.toy_run import sentences as letters
 from tests.toy_run import tokenizers as letter_ids
-from transformer_cli.commands.score import from_stream, score_pairs
+from transformer_cli.commands.score import from_stream
 from transformer_cli.config.commands import ScoreConfig
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import Positions
+from transformer_cli.evaluation.scoring import score_translations
 from transformer_cli.models.file import read_model
 
 FILES = ["--source", "en", "--translation", "fr"]
@@ -123,7 +124,8 @@ def test_D1_as_many_scores_come_out_as_pairs_went_in_for_any_bytes(folder: Path,
         assume(is_text(given_lines))
         stream = io.BufferedReader(io.BytesIO(given_lines))
         chunks = list(from_stream(stream, ScoreConfig()))
-        scored = [one for chunk in chunks for one in score_pairs(model, [file], options, device, chunk, first_line=1)]
+        pairs = [(pair.source, pair.translation) for chunk in chunks for pair in chunk]
+        scored = score_translations(model, [file], options, device, pairs)
         seen.append(len(scored))
         assert len(scored) == len(pairs)
         assert all(len(one.pieces) == len(one.log_probs) for one in scored)
