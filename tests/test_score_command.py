@@ -96,7 +96,7 @@ def test_what_translate_prints_as_score_is_what_score_says_of_it(tmp_path: Path,
     pairs = "".join(f"{sources[int(number) - 1]}\t{text}\n" for number, text, _ in rows)
     found = records(run(["score", *options, "--json"], tmp_path, stdin=pairs.encode()))
     assert len(found) == len(rows) == 48
-    scores = [(record["score"], float(said)) for record, (_, _, said) in zip(found, rows, strict=True)]
+    scores = [(record["score"], float(printed)) for record, (_, _, printed) in zip(found, rows, strict=True)]
     # A text that the search put together from other pieces than the tokenizer does is another sentence to the model.
     same = [abs(ours - theirs) < 2e-4 for ours, theirs in scores]
     best = same[::4]

@@ -70,8 +70,8 @@ def report(
         LOGGER.info("%s: %d blank lines, of which nothing is counted", test.name, found.n_blank)
     if found.n_unknown:
         LOGGER.warning(
-            "%s: %d pieces are unknown to the vocabulary. To say <unk> costs less than to spell, so the figures per"
-            " word and per character look better than they are",
+            "%s: %d pieces are unknown to the vocabulary. An <unk> costs less than a spelling, so the figures per word"
+            " and per character are lower than they should be",
             test.name,
             found.n_unknown,
         )
