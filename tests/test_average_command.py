@@ -1,4 +1,4 @@
-"""`tfm average`: the mean of the weights, what it tells of itself, and what has no mean."""
+"""`tfm average`: the mean of the weights, its metadata, and what has no mean."""
 
 import json
 from dataclasses import replace
@@ -27,8 +27,8 @@ def folder(tmp_path: Path) -> Path:
 def metadata(file: Path) -> dict[str, object]:
     content = file.read_bytes()
     header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-    told: dict[str, object] = json.loads(header["__metadata__"]["tfm"])
-    return told
+    metadata: dict[str, object] = json.loads(header["__metadata__"]["tfm"])
+    return metadata
 
 
 def test_every_weight_is_the_mean_and_the_file_says_of_what(folder: Path) -> None:
@@ -41,7 +41,7 @@ def test_every_weight_is_the_mean_and_the_file_says_of_what(folder: Path) -> Non
         expected = torch.stack([model.weights[name].double() for model in (A, B, C)]).mean(dim=0).float()
         assert torch.equal(weight, expected)
     assert metadata(folder / "mean")["averaged"] == mean.averaged == ["step 1 of a", "step 2 of b", "step 3 of c"]
-    assert (mean.step, mean.config, mean.scores) == (3, A.config, {}), "nobody has measured it"
+    assert (mean.step, mean.config, mean.scores) == (3, A.config, {}), "of other weights"
     assert "averaged" not in metadata(folder / "a")
 
 
@@ -51,7 +51,7 @@ def test_a_mean_was_trained_on_single_sentences_only_if_all_its_models_were(fold
     assert run([*THREE[:5], "--output", "mean"], folder).code == 0
     assert read_model(folder / "mean").multi_sentence_share == 0.3
     assert run([*THREE, "--output", "other"], folder).code == 0
-    assert read_model(folder / "other").multi_sentence_share is None, "nobody has looked at what c was trained on"
+    assert read_model(folder / "other").multi_sentence_share is None, "unknown for c"
 
 
 def test_the_mean_of_two_translates(folder: Path) -> None:

@@ -186,13 +186,13 @@ def test_classes_are_numbered_in_their_order_and_sentences_begin_and_end(tmp_pat
 
 
 def test_a_line_without_a_tab_is_named(tmp_path: Path) -> None:
-    said = refusal(tmp_path, train=table(30, seed=1) + "high a b c\n" + table(3, seed=2))
-    assert said.endswith("train.tsv:31: no tab between label and text: 'high a b c'. Write label<TAB>text")
+    message = refusal(tmp_path, train=table(30, seed=1) + "high a b c\n" + table(3, seed=2))
+    assert message.endswith("train.tsv:31: no tab between label and text: 'high a b c'. Write label<TAB>text")
 
 
 def test_a_class_that_training_has_not_seen_is_named_with_the_near_one(tmp_path: Path) -> None:
-    said = refusal(tmp_path, dev=table(4, seed=1) + "\nmidle\ta b c\n")
-    assert "dev.tsv:6: class 'midle' is not in the training text; did you mean `middle`?" in said
+    message = refusal(tmp_path, dev=table(4, seed=1) + "\nmidle\ta b c\n")
+    assert "dev.tsv:6: class 'midle' is not in the training text; did you mean `middle`?" in message
 
 
 def test_a_rare_class_whose_every_line_is_held_out_is_a_class_all_the_same(tmp_path: Path) -> None:
@@ -208,14 +208,14 @@ def test_a_rare_class_whose_every_line_is_held_out_is_a_class_all_the_same(tmp_p
 
 def test_swapped_columns_are_noticed(tmp_path: Path) -> None:
     rows = [line.split("\t") for line in table(60, seed=1).split("\n")[:-1]]
-    said = refusal(tmp_path, train="".join(f"{text}\t{label}\n" for label, text in rows))
-    assert said.startswith("data.train: ")
-    assert said.endswith("Write label<TAB>text, the label first")
+    message = refusal(tmp_path, train="".join(f"{text}\t{label}\n" for label, text in rows))
+    assert message.startswith("data.train: ")
+    assert message.endswith("Write label<TAB>text, the label first")
 
 
 def test_one_class_is_nothing_to_learn(tmp_path: Path) -> None:
-    said = refusal(tmp_path, train="".join(f"high\t{'a ' * n}H\n" for n in range(1, 9)))
-    assert said == "data.train: has the one label 'high', so there is nothing to learn. Add another class"
+    message = refusal(tmp_path, train="".join(f"high\t{'a ' * n}H\n" for n in range(1, 9)))
+    assert message == "data.train: has the one label 'high', so there is nothing to learn. Add another class"
 
 
 def test_a_dev_set_of_blank_lines_is_refused(tmp_path: Path) -> None:

@@ -36,11 +36,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with tables, and what `tfm train` made of them."""
     folder = tmp_path_factory.mktemp("trained")
     names = [*write_tables(folder, n_train=400), f"data.cache={folder / 'cache'}", f"runs={folder / 'runs'}"]
-    said = io.StringIO()
+    printed = io.StringIO()
     steps = ["train.max_steps=120", "train.eval_every=60", "train.save_every=60"]
-    with contextlib.redirect_stdout(said):
+    with contextlib.redirect_stdout(printed):
         assert main(["train", *OVERRIDES, *names, *steps, "name=a"]) == 0
-    (folder / "said").write_text(said.getvalue())
+    (folder / "printed").write_text(printed.getvalue())
     return folder
 
 
@@ -64,9 +64,9 @@ def tfm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 def test_training_learns_the_classes_and_reports_the_test_set(trained: Path) -> None:
     result = json.loads((trained / "runs/a/result.json").read_bytes())
     assert result["best"]["dev_accuracy"] >= 90
-    said = (trained / "said").read_text().split("\n")
-    assert said[0] == f"labels.test, 40 lines, {trained / 'runs/a/model.safetensors'}"
-    assert said[1].startswith("accuracy")
+    printed = (trained / "printed").read_text().split("\n")
+    assert printed[0] == f"labels.test, 40 lines, {trained / 'runs/a/model.safetensors'}"
+    assert printed[1].startswith("accuracy")
     assert len((trained / "runs/a/hypotheses.labels.test.label").read_text().split("\n")) == 41
 
 
@@ -82,12 +82,12 @@ def test_the_log_counts_sentences(trained: Path) -> None:
 def test_evaluate_says_what_training_said_and_counts_what_classify_answers(trained: Path, tfm: Run) -> None:
     model = ["--checkpoint", str(trained / "runs/a")]
     _, out, _ = tfm("evaluate", *model)
-    assert out.split("\n")[1:] == (trained / "said").read_text().split("\n")[1:]
-    _, out, _ = tfm("evaluate", *model, "--json", "--source", str(trained / "test.tsv"), "--save", "said")
+    assert out.split("\n")[1:] == (trained / "printed").read_text().split("\n")[1:]
+    _, out, _ = tfm("evaluate", *model, "--json", "--source", str(trained / "test.tsv"), "--save", "printed")
     found = json.loads(out)
     rows = [line.split("\t") for line in (trained / "test.tsv").read_text().split("\n")[:-1]]
     _, answers, _ = tfm("classify", *model, stdin="".join(f"{text}\n" for _, text in rows).encode())
-    assert answers == Path("said").read_text()
+    assert answers == Path("printed").read_text()
     n_right = sum(label == answer for (label, _), answer in zip(rows, answers.split("\n"), strict=False))
     assert found["accuracy"]["score"] == pytest.approx(100 * n_right / 40)
     assert sum(map(sum, found["confusion"])) == found["lines"] == 40
@@ -103,7 +103,7 @@ def test_a_held_out_test_set_is_found_again_and_only_by_its_own_model(trained: P
 
 
 @pytest.mark.parametrize(
-    ("table_text", "said"),
+    ("table_text", "printed"),
     [
         ("high\ta b\nlow a b\n", "own.tsv:2: no tab between label and text: 'low a b'. Write label<TAB>text"),
         ("high\ta b\nhihg\ta b\n", "own.tsv:2: class 'hihg' is not in the training text; did you mean `high`?"),
@@ -113,12 +113,12 @@ def test_a_held_out_test_set_is_found_again_and_only_by_its_own_model(trained: P
     ],
 )
 def test_a_table_that_cannot_be_scored_is_refused_in_a_line(
-    trained: Path, tfm: Run, tmp_path: Path, table_text: str, said: str
+    trained: Path, tfm: Run, tmp_path: Path, table_text: str, printed: str
 ) -> None:
     (tmp_path / "own.tsv").write_text(table_text)
     status, out, err = tfm("evaluate", "--checkpoint", str(trained / "runs/a"), "--source", "own.tsv")
     assert (status, out) == (3, "")
-    assert said in err
+    assert printed in err
     assert err.count("\n") == 1
 
 
@@ -241,7 +241,7 @@ TRANSLATOR = ModelConfig(n_encoder_layers=1, n_decoder_layers=1, d_model=16, n_h
 
 
 @pytest.mark.parametrize(
-    ("config", "command", "said"),
+    ("config", "command", "printed"),
     [
         (SIZES, ["translate"], "model.safetensors: this is a classifier; use `tfm classify`"),
         (SIZES, ["score"], "model.safetensors: this is a classifier; use `tfm classify`"),
@@ -256,13 +256,13 @@ TRANSLATOR = ModelConfig(n_encoder_layers=1, n_decoder_layers=1, d_model=16, n_h
     ],
 )
 def test_a_command_that_does_not_suit_the_model_says_so_in_a_line(
-    tfm: Run, tmp_path: Path, config: ModelConfig, command: list[str], said: str
+    tfm: Run, tmp_path: Path, config: ModelConfig, command: list[str], printed: str
 ) -> None:
     written(tmp_path, random_model(config))
     status, out, err = tfm(command[0], "--checkpoint", "model.safetensors", *command[1:], stdin=b"a\n")
     assert status in (2, 3, 4)
     assert out == ""
-    assert said in err
+    assert printed in err
     assert err.count("\n") == 1
 
 

@@ -81,9 +81,7 @@ def test_json_lines_hold_the_same_numbers(tfm: Run, tmp_path: Path) -> None:
 
 
 def test_the_nearest_lines_are_those_of_brute_force(tfm: Run, tmp_path: Path) -> None:
-    (tmp_path / "among").write_bytes(
-        TEXT.replace(b"\n", b"\n\n", 3)
-    )  # three blank lines, which are nobody's neighbours
+    (tmp_path / "among").write_bytes(TEXT.replace(b"\n", b"\n\n", 3))  # three blank lines, which are nearest to none
     among = (tmp_path / "among").read_text().split("\n")[:-1]
     tfm("--output", "queries.npy", stdin=TEXT)
     tfm("--output", "among.npy", "--input", "among")
@@ -110,7 +108,7 @@ def test_a_blank_line_has_no_neighbours_and_a_short_file_gives_all_it_has(tfm: R
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--nearest", "3"], "--among: not given, but --nearest is. Say how many lines, and of which file"),
         (["--among", "text"], "--nearest: not given, but --among is"),
@@ -121,14 +119,14 @@ def test_a_blank_line_has_no_neighbours_and_a_short_file_gives_all_it_has(tfm: R
         (["--input", "nowhere"], "nowhere: no such file. Check --input"),
     ],
 )
-def test_what_cannot_be_done_is_refused_in_a_line(tfm: Run, tmp_path: Path, arguments: list[str], said: str) -> None:
+def test_what_cannot_be_done_is_refused_in_a_line(tfm: Run, tmp_path: Path, arguments: list[str], message: str) -> None:
     (tmp_path / "blank").write_text("\n \n")
     (tmp_path / "text").write_text("a\n")
     (tmp_path / "there.npy").write_text("")
     status, out, err = tfm(*arguments, stdin=b"a\n")
     assert status in (2, 3)
     assert (out, err.count("\n")) == ("", 1)
-    assert said in err
+    assert message in err
 
 
 def test_a_language_model_has_no_vectors(tfm: Run) -> None:

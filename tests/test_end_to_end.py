@@ -1,4 +1,4 @@
-"""The three commands, one after another, on a model that has learnt next to nothing."""
+"""The three commands, one after another, on a model that is hardly trained."""
 
 import json
 import os

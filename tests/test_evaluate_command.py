@@ -120,9 +120,9 @@ def test_a_file_of_translations_is_scored_as_sacrebleu_does_and_not_written(fold
     printed = sacrebleu_command(tmp_path, TRANSLATIONS, [REFERENCES], "-m", "bleu", "chrf", "ter")
     assert [round(score["score"], 12) for score in found["scores"][:3]] == [entry["score"] for entry in printed]
     assert [score["signature"] for score in found["scores"][:3]] == [entry["signature"] for entry in printed]
-    said = run(OTHER, folder).out.decode().split("\n")
-    assert said[0] == "t.fr, 4 lines, hypotheses other.fr"
-    assert [line.split("  ")[0] for line in said[1:5]] == ["BLEU", "chrF2", "TER", "tokenised BLEU"]
+    printed = run(OTHER, folder).out.decode().split("\n")
+    assert printed[0] == "t.fr, 4 lines, hypotheses other.fr"
+    assert [line.split("  ")[0] for line in printed[1:5]] == ["BLEU", "chrF2", "TER", "tokenised BLEU"]
 
 
 def test_scoring_a_file_loads_neither_torch_nor_a_model(folder: Path) -> None:
@@ -217,20 +217,20 @@ def test_the_reference_itself_is_scored_with_a_warning(folder: Path) -> None:
 
 def test_labels_are_scored_against_labels(folder: Path) -> None:
     put(folder / "test.tsv", ["good\ta film", "bad\tno film", "", "good\tfine", "bad\tdull"])
-    data = ["evaluate", "data=labels", "data.test=test.tsv", "--json", "--hypotheses", "said"]
-    for said in (["good", "good", "", "good", "bad"], ["good", "good", "good", "bad"]):  # with or without blank lines
-        put(folder / "said", said)
+    data = ["evaluate", "data=labels", "data.test=test.tsv", "--json", "--hypotheses", "printed"]
+    for printed in (["good", "good", "", "good", "bad"], ["good", "good", "good", "bad"]):  # with and without blanks
+        put(folder / "printed", printed)
         found = json.loads(run(data, folder).out)
-        assert (found["accuracy"]["score"], found["lines"], found["hypotheses"]) == (75.0, 4, "said")
+        assert (found["accuracy"]["score"], found["lines"], found["hypotheses"]) == (75.0, 4, "printed")
         assert found["confusion"] == [[1, 1], [0, 2]]  # bad, good
-    put(folder / "said", ["god", "bad", "good", "bad"])
+    put(folder / "printed", ["god", "bad", "good", "bad"])
     ran = run([word for word in data if word != "--json"], folder)
-    assert ran.out.startswith(b"labels.test, 4 lines, hypotheses said\naccuracy   75.00")
-    assert ran.err == b"tfm: warning: said: 1 of 4 labels are none of the test set's, as 'god'\n"
-    put(folder / "said", ["good"])
-    refused(data, folder, code=3, says=["said: has 1 lines, data=labels: its test set 5"])
+    assert ran.out.startswith(b"labels.test, 4 lines, hypotheses printed\naccuracy   75.00")
+    assert ran.err == b"tfm: warning: printed: 1 of 4 labels are none of the test set's, as 'god'\n"
+    put(folder / "printed", ["good"])
+    refused(data, folder, code=3, says=["printed: has 1 lines, data=labels: its test set 5"])
     refused(
-        ["evaluate", "data=text", "data.test=t.fr", "--hypotheses", "said"], folder, code=2, says=["language model"]
+        ["evaluate", "data=text", "data.test=t.fr", "--hypotheses", "printed"], folder, code=2, says=["language model"]
     )
 
 

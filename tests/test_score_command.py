@@ -17,10 +17,11 @@ from tests.golden.make import FOLDER
 from tests.toy_run import model_file, packed
 from tests.toy_run import sentences as letters
 from tests.toy_run import tokenizers as letter_ids
-from transformer_cli.commands.score import Pair, Scored, from_stream, score_all, score_pairs
+from transformer_cli.commands.score import Pair, from_stream, score_all
 from transformer_cli.config.commands import ScoreConfig
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import Positions
+from transformer_cli.evaluation.scoring import ScoredTranslation, score_translations
 from transformer_cli.models.file import read_model
 
 FILES = ["--source", "en", "--translation", "fr"]
@@ -95,7 +96,7 @@ def test_what_translate_prints_as_score_is_what_score_says_of_it(tmp_path: Path,
     pairs = "".join(f"{sources[int(number) - 1]}\t{text}\n" for number, text, _ in rows)
     found = records(run(["score", *options, "--json"], tmp_path, stdin=pairs.encode()))
     assert len(found) == len(rows) == 48
-    scores = [(record["score"], float(said)) for record, (_, _, said) in zip(found, rows, strict=True)]
+    scores = [(record["score"], float(printed)) for record, (_, _, printed) in zip(found, rows, strict=True)]
     # A text that the search put together from other pieces than the tokenizer does is another sentence to the model.
     same = [abs(ours - theirs) < 2e-4 for ours, theirs in scores]
     best = same[::4]
@@ -123,7 +124,8 @@ def test_D1_as_many_scores_come_out_as_pairs_went_in_for_any_bytes(folder: Path,
         assume(is_text(given_lines))
         stream = io.BufferedReader(io.BytesIO(given_lines))
         chunks = list(from_stream(stream, ScoreConfig()))
-        scored = [one for chunk in chunks for one in score_pairs(model, [file], options, device, chunk, first_line=1)]
+        pairs = [(pair.source, pair.translation) for chunk in chunks for pair in chunk]
+        scored = score_translations(model, [file], options, device, pairs)
         seen.append(len(scored))
         assert len(scored) == len(pairs)
         assert all(len(one.pieces) == len(one.log_probs) for one in scored)
@@ -179,12 +181,12 @@ def test_D5_a_pair_of_exactly_the_learned_positions_is_scored(folder: Path) -> N
 def test_every_chunk_of_pairs_has_the_number_of_its_first_line(capsys: pytest.CaptureFixture[str]) -> None:
     firsts = []
 
-    def score_chunk(pairs: list[Pair], *, first_line: int, unknown: object) -> list[Scored]:
+    def score_chunk(pairs: list[tuple[str, str]], *, first_line: int, unknown: object) -> list[ScoredTranslation]:
         firsts.append(first_line)
-        return [Scored(["a"], [-1.0]) for _ in pairs]
+        return [ScoredTranslation(["a"], [-1.0]) for _ in pairs]
 
-    pair = Pair("a", False, "b")
-    score_all(score_chunk, [[pair] * 2, [pair] * 3, [pair]], ScoreConfig(json=True), what="lines")
+    pair = Pair("a", "b")
+    score_all(score_chunk, [[pair] * 2, [pair] * 3, [pair]], ScoreConfig(json=True), what="line")
     assert firsts == [1, 3, 6]
     assert [json.loads(line)["line"] for line in capsys.readouterr().out.split("\n")[:-1]] == [1, 2, 3, 4, 5, 6]
 

@@ -1,14 +1,14 @@
-"""The Python API: open a model with an engine, and translate.
+"""The Python API: load a model and translate, score given translations, compute BLEU, train.
 
-from transformer_cli import api
-translator = api.load("runs/latest", engine="ctranslate2", beam_size=5)
+import transformer_cli as tfm
+translator = tfm.load("runs/latest", engine="ctranslate2", beam_size=5)
 print(translator.translate(["A cat sat down."])[0].text)
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -23,6 +23,7 @@ from transformer_cli.decoding.torch_engine import torch_translator
 from transformer_cli.decoding.training_text import training_text
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError, EnvironmentFault
+from transformer_cli.evaluation.scoring import ScoredTranslation, score_translations
 from transformer_cli.extras import imported
 from transformer_cli.interop.conversions import converted, is_convertible
 from transformer_cli.interop.exported import Exported, read_export
@@ -30,6 +31,11 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.ensemble import build_all, read_models
 from transformer_cli.models.file import EXPORT_FILE, ModelFile, exported_for, locate_model, locate_models
+
+if TYPE_CHECKING:
+    from transformer_cli.config.train import TrainConfig
+    from transformer_cli.evaluation.metrics import Score
+    from transformer_cli.training.loop import TrainResult
 
 Checkpoint = str | Sequence[str] | None
 
@@ -91,13 +97,71 @@ def load(
     `engine` is torch, ctranslate2 (converted on demand), or auto: ctranslate2 where it is installed and can do what is
     asked for. `decode` are keys of the group `decode`, such as `beam_size=5`. Raises TfmError.
     """
-    names: Checkpoint = None
-    if path is not None:
-        names = str(path) if isinstance(path, str | Path) else [str(one) for one in path]
     config: DecodeConfig = from_plain(DecodeConfig, decode)
     chosen = None if engine is None else named_engine(engine)
-    opened = open_models(names, runs=runs, engine=chosen, decode=config, options=options)
+    opened = open_models(model_names(path), runs=runs, engine=chosen, decode=config, options=options)
     return opened.translator(config, choose_device(Device(device)), seed=seed, options=options, parallel=parallel)
+
+
+def score(
+    pairs: Sequence[tuple[str, str]],
+    path: str | Path | Sequence[str | Path] | None = None,
+    *,
+    device: str = "auto",
+    runs: str = "runs",
+    **decode: Any,
+) -> list[ScoredTranslation]:
+    """The log-probability of each translation, for (source, translation) pairs, in their order.
+
+    `path` and `decode` are as in `load`; several models are an ensemble. Raises TfmError.
+    """
+    config: DecodeConfig = from_plain(DecodeConfig, decode)
+    place = choose_device(Device(device))
+    models = read_models(locate_models(model_names(path), runs))
+    return score_translations(build_all(models, place), models, config, place, pairs)
+
+
+def bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]], *, language: str = "") -> "Score":
+    """BLEU as sacrebleu computes it, with its signature: `references[k][i]` is the k-th reference of line i.
+
+    `language` is the code of the target language, which decides the tokenizer. Raises DataError, EnvironmentFault.
+    """
+    from transformer_cli.evaluation import metrics
+    from transformer_cli.evaluation.tokenization import tokenization
+
+    tokens = tokenization(language, asked_by="bleu" if language else None)
+    return metrics.bleu(hypotheses, references, tokens)
+
+
+def train(overrides: "Sequence[str] | TrainConfig" = ()) -> "TrainResult":
+    """Train in this process, or resume, as `tfm train` with these overrides; the test set is not translated.
+
+    Several GPUs need the command under torchrun. Raises TfmError.
+    """
+    from transformer_cli.config.compose import load_config
+    from transformer_cli.config.train import TrainConfig
+    from transformer_cli.data.prepare import prepare
+    from transformer_cli.training.encoder import fitted, read_start
+    from transformer_cli.training.loop import train as train_in
+    from transformer_cli.training.run_directory import chosen_before, open_run, with_values
+    from transformer_cli.training.trainer import check_parts
+
+    config = overrides if isinstance(overrides, TrainConfig) else load_config("train", list(overrides))
+    device, start = choose_device(config.device), read_start(config)
+    config = fitted(config, start)
+    check_parts(config, device)
+    with open_run(config) as run_dir:
+        config = with_values(config, chosen_before(config, run_dir))
+        prepared = prepare(config.data, tokenizer=None if start is None else start.tokenizers.source)
+        for warning in prepared.warnings:
+            LOGGER.warning("%s", warning)
+        return train_in(config, prepared, run_dir, device=device)
+
+
+def model_names(path: str | Path | Sequence[str | Path] | None) -> str | list[str] | None:
+    if path is None or isinstance(path, str | Path):
+        return None if path is None else str(path)
+    return [str(one) for one in path]
 
 
 def named_engine(name: str) -> Engine:

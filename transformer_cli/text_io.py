@@ -73,7 +73,7 @@ def same_file(one: str, other: str) -> bool:
     return Path(one).resolve() == Path(other).resolve()
 
 
-# ---- Streams
+# ---- Inputs and outputs
 
 
 @contextmanager

@@ -1,1 +1,1 @@
-"""One thin module per command: each wires the rooms together and holds no algorithm."""
+"""One thin module per command: each wires the packages together and holds no algorithm."""

@@ -88,8 +88,8 @@ def check_output(config: AverageConfig, sources: list[Path]) -> Path:
 
 
 def averaged(sources: Mapping[Path, Load]) -> ModelFile:
-    """The model that has the mean of each weight; what is not the same in all of them is left out of what it tells."""
-    models: list[ModelFile] = []  # what they tell, without their weights
+    """The model with the mean of each weight; metadata that is not the same in all of them is left out."""
+    models: list[ModelFile] = []  # without their weights
 
     def weights() -> Iterator[Mapping[str, Tensor]]:
         first_path = next(iter(sources))
@@ -108,7 +108,7 @@ def averaged(sources: Mapping[Path, Load]) -> ModelFile:
         fingerprint=first.fingerprint if len({model.fingerprint for model in models}) == 1 else "",
         data=first.data if all(model.data == first.data for model in models) else {},
         multi_sentence_share=training_text(models).multi_sentence_share,
-        scores={},  # nobody has measured it
+        scores={},  # of other weights
         averaged=[f"step {model.step} of {_name(path)}" for path, model in zip(sources, models, strict=True)],
     )
 

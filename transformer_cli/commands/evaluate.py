@@ -189,7 +189,7 @@ def place_to_save(
 def save(lines: Sequence[str], file: Path | None, doing: str, *, may_replace: bool) -> None:
     """Write `file`, if there is to be one, whole or not at all. Raises EnvironmentFault.
 
-    Raises TakenError where it has appeared since `check_save` looked, and may not be replaced.
+    Raises TakenError where it has appeared since `check_save`, and may not be replaced.
     """
     if file is None:
         return
@@ -200,7 +200,7 @@ def save(lines: Sequence[str], file: Path | None, doing: str, *, may_replace: bo
 def default_file(paths: Sequence[Path], models: Sequence[Scored], test: TestSet, search: str = "") -> Path | None:
     """In the run directory of the (first) model, else beside it; nowhere, with a warning, if that cannot be written.
 
-    Its name tells the test set, the search and what translated, so that only the same again takes its place.
+    Its name has the test set, the search and the model, so that only the same combination overwrites it.
     """
     path = paths[0].resolve() if isinstance(models[0], Exported) else paths[0]  # it may be called `.`
     folder = run_of(path) or path.parent
@@ -215,7 +215,7 @@ def default_file(paths: Sequence[Path], models: Sequence[Scored], test: TestSet,
 
 
 def _maker(path: Path, folder: Path, models: Sequence[Scored]) -> str:
-    """Nothing for the model of a run; else what tells a model, an export or an ensemble from it."""
+    """Empty for the model of a run; else the name of a checkpoint, another model file, an export or an ensemble."""
     if len(models) > 1:
         return f"ensemble-of-{len(models)}"
     if isinstance(models[0], Exported):
@@ -273,8 +273,8 @@ def load_test(data: DataConfig, models: Sequence[Scored]) -> ParallelText:
         prepared = prepare(data, progress=True)
         if any(prepared.fingerprint != model.fingerprint for model in models):
             raise DataError(
-                f"data={data.name}: is not the text that the model was trained on, so that what is held out of it may"
-                " have been learnt. Restore it"
+                f"data={data.name}: is not the text that the model was trained on, so what is held out of it may"
+                " have been trained on. Restore it"
             )
         text = prepared.test
     if text is None:

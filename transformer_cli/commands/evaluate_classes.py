@@ -120,8 +120,8 @@ def named_test_set(data: DataConfig, model: ModelFile) -> TestSet:
     prepared = prepare(data, progress=True, tokenizer=model.tokenizers.source)
     if prepared.fingerprint != model.fingerprint:
         raise DataError(
-            f"data={data.name}: is not the text that the model was trained on, so that what is held out of it may"
-            " have been learnt. Restore it"
+            f"data={data.name}: is not the text that the model was trained on, so what is held out of it may"
+            " have been trained on. Restore it"
         )
     if prepared.test is None:
         raise ConfigError(f"data.test: {data.name} has no test set. Name one, or give --source")

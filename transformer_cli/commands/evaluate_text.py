@@ -10,7 +10,6 @@ import torch
 from tqdm import tqdm
 
 from transformer_cli.commands.evaluate import load_test, own_corpus
-from transformer_cli.commands.score import refuse_beyond_table, tell_longer
 from transformer_cli.config.commands import EvaluateConfig
 from transformer_cli.config.data import Task
 from transformer_cli.config.train import TrainConfig
@@ -18,6 +17,7 @@ from transformer_cli.data.lines import read_lines
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.evaluation.perplexity import TextScores, text_scores
+from transformer_cli.evaluation.scoring import refuse_beyond_table, warn_longer
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import ModelFile, read_model
 from transformer_cli.models.language_model import LanguageModel
@@ -70,8 +70,8 @@ def report(
         LOGGER.info("%s: %d blank lines, of which nothing is counted", test.name, found.n_blank)
     if found.n_unknown:
         LOGGER.warning(
-            "%s: %d pieces are unknown to the vocabulary. To say <unk> costs less than to spell, so the figures per"
-            " word and per character look better than they are",
+            "%s: %d pieces are unknown to the vocabulary. An <unk> costs less than a spelling, so the figures per word"
+            " and per character are lower than they should be",
             test.name,
             found.n_unknown,
         )
@@ -83,7 +83,7 @@ def measure(model: ModelFile, test: TestText, device: torch.device, *, batch_tok
         raise DataError(f"{test.name}: holds no text. Name another --source")
     lengths = [len(ids) for ids in model.tokenizers.target.encode(test.lines)]
     refuse_beyond_table(model, lengths, first_line=1)
-    tell_longer(model, lengths, first_line=1)
+    warn_longer(model, lengths, first_line=1)
     with tqdm(total=len(test.lines), unit="line", desc="read", disable=None, leave=False, file=sys.stderr) as bar:
         return text_scores(
             model.build_as(LanguageModel, device),

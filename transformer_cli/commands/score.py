@@ -1,6 +1,6 @@
-"""`tfm score`: how likely a model finds translations that are given, one line out for each pair, in order.
+"""`tfm score`: the log-probability of given translations, one line out for each pair, in order.
 
-A language model says the same of lines of text: they are translations of nothing.
+A language model scores lines of text: translations of an empty source.
 """
 
 import json
@@ -11,23 +11,17 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import torch
 from tqdm import tqdm
 
 from transformer_cli.config.commands import ScoreConfig
-from transformer_cli.config.decode import DecodeConfig
-from transformer_cli.config.model import Positions
 from transformer_cli.data.lines import ChunkSource, TextInput, read_chunks, shown, split_lines
-from transformer_cli.data.unknown import UnknownCounter, unknown_characters
-from transformer_cli.decoding.plan import named
-from transformer_cli.decoding.search.scores import divisor
-from transformer_cli.decoding.training_text import training_text
+from transformer_cli.data.unknown import UnknownCounter
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
-from transformer_cli.inference.force_decode import force_decode
+from transformer_cli.evaluation.scoring import ScoredTranslation, score_translations
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.ensemble import AnyModel, build_all, read_models
-from transformer_cli.models.file import ModelFile, locate_models
+from transformer_cli.models.file import locate_models
 from transformer_cli.models.language_model import LanguageModel
 from transformer_cli.text_io import Line, decode_line, open_input, warn_invalid
 
@@ -36,33 +30,11 @@ PAIRS = 4096  # scored together: enough to sort by length, small enough to see p
 
 @dataclass(frozen=True)
 class Pair:
-    """Texts, and whether bytes of either were not UTF-8."""
+    """A source and its translation, and whether bytes of either were not UTF-8."""
 
     source: str
     translation: str
     is_invalid: bool = False
-
-
-@dataclass(frozen=True)
-class Scored:
-    """A translation as the model reads it. A blank line of a blank line costs nothing, as in `tfm translate`."""
-
-    pieces: list[str]  # and the end, where there is anything
-    log_probs: list[float]  # natural logarithms, of each piece
-
-    @property
-    def log_prob(self) -> float:
-        return math.fsum(self.log_probs)
-
-    def record(self, line: int, config: DecodeConfig) -> dict[str, object]:
-        """`score` is what `tfm translate --n-best` prints of it."""
-        return {
-            "line": line,
-            "score": round(self.log_prob / divisor(len(self.pieces), config), 4),
-            "log_prob": round(self.log_prob, 4),
-            "n_tokens": len(self.pieces),
-            "tokens": [[piece, round(p, 4)] for piece, p in zip(self.pieces, self.log_probs, strict=True)],
-        }
 
 
 def run(config: ScoreConfig) -> None:
@@ -82,7 +54,7 @@ def run(config: ScoreConfig) -> None:
         if config.source is not None and config.translation is None:
             raise ConfigError("--translation: not given, but --source is. Give both files, or neither")
         model = build_all(models, device)
-    score = partial(score_pairs, model, models, config.decode, device)
+    score = partial(score_translations, model, models, config.decode, device)
     what = "line" if is_text else "pair"
     if config.source is not None:
         score_all(score, from_files(given, config), config, what=what, n_pairs=len(given[0]))
@@ -94,7 +66,7 @@ def run(config: ScoreConfig) -> None:
 
 
 def refuse_for_text(config: ScoreConfig, paths: Sequence[Path]) -> None:
-    """Raises ConfigError for what a language model has no use for."""
+    """Raise ConfigError for a second language model, and for translations."""
     if len(paths) > 1:
         raise ConfigError(f"{paths[1]}: a second language model; they answer one at a time. Name one --checkpoint")
     if config.translation is not None:
@@ -160,71 +132,22 @@ def split_pair(line: Line) -> Pair:
     return Pair(sides[0], sides[-1] if len(sides) == 2 else "", line.is_invalid)
 
 
-def score_pairs(
-    model: AnyModel | LanguageModel,
-    files: Sequence[ModelFile],
-    config: DecodeConfig,
-    device: torch.device,
-    pairs: Sequence[Pair],
-    *,
-    first_line: int,
-    unknown: UnknownCounter | None = None,
-) -> list[Scored]:
-    """One for each of `pairs`; the first is that of `first_line`. Raises DataError for one that no model can read."""
-    tokenizers = files[0].tokenizers
-    sources = tokenizers.source.encode([pair.source for pair in pairs])
-    targets = tokenizers.target.encode([pair.translation for pair in pairs])
-    if unknown is not None:
-        for line, (pair, source, target) in enumerate(zip(pairs, sources, targets, strict=True), start=first_line):
-            of_source = unknown_characters(pair.source, source, tokenizers.source)
-            unknown.add(line, of_source + unknown_characters(pair.translation, target, tokenizers.target))
-    text = training_text(files)
-    longest = [max(map(len, ids)) for ids in zip(sources, targets, strict=True)]
-    for file in files:
-        refuse_beyond_table(file, longest, first_line)
-    if isinstance(model, LanguageModel):
-        tell_longer(files[0], longest, first_line)
-    elif too_long := [first_line + i for i, n in enumerate(longest) if n > text.longest_source(config)]:
-        LOGGER.warning(
-            "%s: longer than %s tokens, scored whole; `tfm translate` would split or cut a source like that",
-            named(too_long),
-            text.named_limit(config),
-        )
-    real = [i for i, n in enumerate(longest) if n]  # a blank line of a blank line never meets the model
-    ids = [(sources[i], targets[i]) for i in real]
-    read = force_decode(model, ids, tokenizers, device=device, batch_tokens=config.batch_tokens)
-    scored = [Scored([], [])] * len(pairs)
-    for i, back in zip(real, read, strict=True):
-        scored[i] = Scored(tokenizers.target.pieces([*targets[i], tokenizers.target.eos_id]), back.log_probs)
-    return scored
-
-
-def refuse_beyond_table(file: ModelFile, longest: Sequence[int], first_line: int) -> None:
-    if file.config.positions is not Positions.learned:
-        return
-    for i, n in enumerate(longest):
-        if n + 1 > file.config.max_positions:
-            raise DataError(
-                f"line {first_line + i}: {n + 1:,} tokens with its end, but the model has model.max_positions="
-                f"{file.config.max_positions}. Shorten the line, or leave it out"
-            )
-
-
-def tell_longer(file: ModelFile, lengths: Sequence[int], first_line: int) -> None:
-    """Warn of text that a language model has not been trained for; it is read whole."""
-    longest = file.data.get("max_length")
-    if not isinstance(longest, int):
-        return
-    if too_long := [first_line + i for i, n in enumerate(lengths) if n + 1 > longest]:
-        LOGGER.warning(
-            "%s: longer than data.max_length=%d tokens, which the model was trained on; read whole",
-            named(too_long),
-            longest,
-        )
+def format_score(scored: ScoredTranslation, line: int, config: ScoreConfig) -> str:
+    """In JSON, `score` is as `tfm translate --n-best` prints it."""
+    if not config.json:
+        return f"{scored.log_prob:.4f}"
+    record = {
+        "line": line,
+        "score": round(scored.normalized_score(config.decode), 4),
+        "log_prob": round(scored.log_prob, 4),
+        "n_tokens": len(scored.pieces),
+        "tokens": [[piece, round(p, 4)] for piece, p in zip(scored.pieces, scored.log_probs, strict=True)],
+    }
+    return json.dumps(record, ensure_ascii=False)
 
 
 def score_all(
-    score: Callable[..., list[Scored]],
+    score: Callable[..., list[ScoredTranslation]],
     chunks: Iterable[list[Pair]],
     config: ScoreConfig,
     *,
@@ -236,10 +159,9 @@ def score_all(
     quiet = True if n_pairs is None else None  # None: drawn on a terminal only
     with tqdm(total=n_pairs, unit=what, disable=quiet, desc="score", leave=False, file=sys.stderr) as bar:
         for pairs in chunks:
-            scored = score(pairs, first_line=n_lines + 1, unknown=unknown)
+            scored = score([(pair.source, pair.translation) for pair in pairs], first_line=n_lines + 1, unknown=unknown)
             for line, one in enumerate(scored, start=n_lines + 1):
-                record = one.record(line, config.decode)
-                print(json.dumps(record, ensure_ascii=False) if config.json else f"{one.log_prob:.4f}")
+                print(format_score(one, line, config))
             sys.stdout.flush()
             n_lines += len(pairs)
             n_invalid += sum(pair.is_invalid for pair in pairs)

@@ -207,7 +207,7 @@ class TranslationFilter(LineFilter):
     def report(self) -> None:
         if self.n_flagged:
             counts = ", ".join(f"{n:,} {flag}" for flag, n in self.n_flagged.most_common())
-            more = "" if self.config.output_format is OutputFormat.jsonl else "; --output-format=jsonl tells which"
+            more = "" if self.config.output_format is OutputFormat.jsonl else "; --output-format=jsonl shows which"
             LOGGER.warning("of %s lines: %s%s", f"{self.n_lines:,}", counts, more)
         self.unknown.warn()
         if self.n_retried:

@@ -1,6 +1,6 @@
-"""How well sentences get their classes: accuracy, F1, and how sure one can be of them.
+"""Metrics of classification: accuracy and F1 with bootstrap confidence intervals, and the confusion matrix.
 
-Shapes: C classes, R resamples. A table of counts is [wanted, predicted].
+Shapes: C classes, R resamples. A confusion matrix is [wanted, predicted].
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ Scores = NDArray[np.float64]
 
 
 def accuracy(predicted: Sequence[str], wanted: Sequence[str]) -> float:
-    """Sentences with the class that is wanted, in percent."""
+    """Share of sentences whose predicted class is right, in percent."""
     return float(accuracies(confusion(predicted, wanted, sorted({*predicted, *wanted}))))
 
 
@@ -53,8 +53,8 @@ def macro_f1s(tables_CC: Counts) -> Scores:
 
 
 @dataclass(frozen=True)
-class Interval:
-    """A score in percent, and between which values 95 % of those of the resamples lie."""
+class ConfidenceInterval:
+    """A score in percent, and the range of 95 % of its bootstrap resamples."""
 
     score: float
     low: float
@@ -63,10 +63,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class ClassScore:
-    """Of one class, in percent: what was predicted as it and is, what is it and was found, and their harmonic mean.
-
-    A share of nothing is 0, as in scikit-learn.
-    """
+    """Of one class, in percent. A share of nothing is 0, as in scikit-learn."""
 
     label: str
     precision: float
@@ -77,8 +74,8 @@ class ClassScore:
 
 @dataclass(frozen=True)
 class ClassReport:
-    accuracy: Interval
-    macro_f1: Interval
+    accuracy: ConfidenceInterval
+    macro_f1: ConfidenceInterval
     classes: list[ClassScore]
     confusion: list[list[int]]  # [wanted][predicted], in the order of `classes`
     seed: int
@@ -93,7 +90,7 @@ class ClassReport:
     def lines(self) -> list[str]:
         """For people: the scores, each class, and the confusions."""
         scores = {"accuracy": self.accuracy, "macro-F1": self.macro_f1}
-        told = [f"{name}  {s.score:6.2f}  [{s.low:.2f}, {s.high:.2f}]" for name, s in scores.items()]
+        summary = [f"{name}  {s.score:6.2f}  [{s.low:.2f}, {s.high:.2f}]" for name, s in scores.items()]
         each = [["class", "precision", "recall", "F1", "lines"]]
         each += [
             [c.label, f"{c.precision:.2f}", f"{c.recall:.2f}", f"{c.f1:.2f}", f"{c.n_lines:,}"] for c in self.classes
@@ -101,11 +98,11 @@ class ClassReport:
         labels = [c.label for c in self.classes]
         rows = [[label, *map(str, row)] for label, row in zip(labels, self.confusion, strict=True)]
         table = [["wanted \\ predicted", *labels], *rows]
-        return [f"{told[0]}  {self.signature}", told[1], "", *columns(each), "", *columns(table)]
+        return [f"{summary[0]}  {self.signature}", summary[1], "", *columns(each), "", *columns(table)]
 
 
 def class_report(predicted: Sequence[str], wanted: Sequence[str], labels: Sequence[str], *, seed: int) -> ClassReport:
-    """All that there is to say; `labels` are the classes of the model, in its order."""
+    """`labels` are the classes of the model, in its order."""
     table_CC = confusion(predicted, wanted, labels)
     found_RCC = resampled(table_CC, seed=seed)
     right_C, f1_C = np.diagonal(table_CC), np.nan_to_num(f1s(table_CC))
@@ -113,8 +110,8 @@ def class_report(predicted: Sequence[str], wanted: Sequence[str], labels: Sequen
     precision_C, recall_C = (100 * right_C / np.maximum(n_C, 1) for n_C in (n_predicted_C, n_wanted_C))
     numbers = zip(labels, precision_C.tolist(), recall_C.tolist(), f1_C.tolist(), n_wanted_C.tolist(), strict=True)
     return ClassReport(
-        accuracy=_interval(accuracies(table_CC), accuracies(found_RCC)),
-        macro_f1=_interval(macro_f1s(table_CC), macro_f1s(found_RCC)),
+        accuracy=_confidence_interval(accuracies(table_CC), accuracies(found_RCC)),
+        macro_f1=_confidence_interval(macro_f1s(table_CC), macro_f1s(found_RCC)),
         classes=[ClassScore(*row) for row in numbers],
         confusion=table_CC.tolist(),
         seed=seed,
@@ -124,16 +121,16 @@ def class_report(predicted: Sequence[str], wanted: Sequence[str], labels: Sequen
 def resampled(table_CC: Counts, *, seed: int) -> Counts:
     """Tables of as many sentences, drawn from these with replacement, [R, C, C].
 
-    A sentence counts for no more than its cell, so it is cells that are drawn.
+    Sentences of one cell of the table are alike, so counts of cells are drawn from a multinomial distribution.
     """
     n = int(table_CC.sum())
     drawn = np.random.default_rng(seed).multinomial(n, table_CC.ravel() / n, size=RESAMPLES)
     return drawn.reshape(RESAMPLES, *table_CC.shape)
 
 
-def _interval(score: Scores, resamples_R: Scores) -> Interval:
+def _confidence_interval(score: Scores, resamples_R: Scores) -> ConfidenceInterval:
     low, high = np.quantile(resamples_R, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Interval(float(score), float(low), float(high))
+    return ConfidenceInterval(float(score), float(low), float(high))
 
 
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:

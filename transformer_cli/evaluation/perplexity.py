@@ -1,4 +1,4 @@
-"""How well a language model tells text in advance, in figures that compare whatever its vocabulary.
+"""Perplexity of a language model, per token, and per word and character to compare models of other vocabularies.
 
 The log-probability of a line is that of its pieces and of its end. A model that cuts text into other pieces spreads it
 over other tokens: per word and per character it is comparable, per token it is not.

@@ -1,4 +1,4 @@
-"""Into which tokens a language is cut for BLEU and TER: as sacrebleu's own command does when it is told the language.
+"""The tokenizer of a language for BLEU and TER: the one that sacrebleu's own command uses with a language pair.
 
 BLEU counts n-grams of tokens. Its usual tokenizer, 13a, cuts at blanks and punctuation, so that a Japanese or Thai
 sentence is one token. sacrebleu has tokenizers for Chinese, Japanese and Korean; the last two need a library. For other
@@ -38,7 +38,7 @@ _SCRIPTS = {
     KOREAN: re.compile(r"[\u1100-\u11ff\u3131-\u318e\uac00-\ud7a3]"),
     CHARACTERS: re.compile(r"[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\uaa60-\uaa7f]"),
 }
-_LINES = 1000  # enough to tell the script of a text
+_LINES = 1000  # enough to identify the script of a text
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def tokenizer_of(language: str) -> str:
 def tokenizer_in(data: Mapping[str, Any], where: Path) -> str | None:
     """The tokenizer for BLEU that the corpus of a model was given, if it was. Raises CheckpointError for another name.
 
-    `data` is the config in the model file, which nobody has looked at.
+    `data` is the config in the model file, which is not checked yet.
     """
     name = data.get("bleu_tokenize")
     if name is not None and name not in BLEU_TOKENIZERS:

@@ -35,7 +35,7 @@ from transformer_cli.errors import (
     quoted,
 )
 from transformer_cli.files import wrap_os_errors, write_whole
-from transformer_cli.inference.batch_invariance import check as check_exact
+from transformer_cli.inference.batch_invariance import check_batch_invariance as check_exact
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import MALFORMED, MODEL_FILE, ModelFile, read_model, write_model
 from transformer_cli.models.memory import is_out_of_memory
