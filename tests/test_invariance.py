@@ -47,7 +47,9 @@ from transformer_cli.decoding.search import constraints as terms
 from transformer_cli.decoding.search import loop as stepping
 from transformer_cli.decoding.search import top_k as largest
 from transformer_cli.decoding.search.beam import Beam, Candidates
+from transformer_cli.decoding.search.greedy import greedy_search
 from transformer_cli.decoding.search.loop import SearchState, StepResult
+from transformer_cli.decoding.search.sampling import sample
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError
 from transformer_cli.inference import batch_invariance as exact
@@ -130,8 +132,9 @@ def share_the_longest_length(monkeypatch: pytest.MonkeyPatch) -> None:
     def shared(request: SearchRequest[Any]) -> list[list[Hypothesis]]:
         return real(replace(request, max_lengths_B=request.max_lengths_B.max().expand(len(request.max_lengths_B))))
 
-    real = search.greedy_search
-    monkeypatch.setitem(search.SEARCHES._entries, "greedy", shared)
+    real = greedy_search
+    method = replace(search.SEARCHES["greedy"], run=shared)
+    monkeypatch.setitem(search.SEARCHES._entries, "greedy", method)
 
 
 def stop_with_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,8 +144,8 @@ def stop_with_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
         move, done = real(*args, **kwargs)
         return move, [any(done)] * len(done)
 
-    real = stepping.settle
-    monkeypatch.setattr(stepping, "settle", settle)
+    real = stepping.advance_exactly
+    monkeypatch.setattr(stepping, "advance_exactly", settle)
 
 
 def number_samples_by_place(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,8 +154,9 @@ def number_samples_by_place(monkeypatch: pytest.MonkeyPatch) -> None:
     def by_place(request: SearchRequest[Any]) -> list[list[Hypothesis]]:
         return real(replace(request, seeds=[(1, place) for place in range(len(request.seeds))]))
 
-    real = search.sample
-    monkeypatch.setitem(search.SEARCHES._entries, "sample", by_place)
+    real = sample
+    method = replace(search.SEARCHES["sample"], run=by_place)
+    monkeypatch.setitem(search.SEARCHES._entries, "sample", method)
 
 
 def forget_who_left(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -426,7 +430,7 @@ def test_one_thread_gives_a_row_the_same_bits_in_any_place(figures: Figures) -> 
         checked = [
             (name, n_rows, places_that_matter(name, kernel, n_rows))
             for name, kernel in kernels().items()
-            for n_rows in (exact.PLACES, 2 * exact.PLACES)
+            for n_rows in (exact.BATCH_SIZE, 2 * exact.BATCH_SIZE)
         ]
     assert len(checked) > 50
     assert [case for case in checked if case[2]] == []
@@ -439,7 +443,7 @@ def test_with_two_threads_some_kernels_ask_for_the_place(figures: Figures) -> No
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        checked = [(name, places_that_matter(name, kernel, exact.PLACES)) for name, kernel in kernels().items()]
+        checked = [(name, places_that_matter(name, kernel, exact.BATCH_SIZE)) for name, kernel in kernels().items()]
     finally:
         torch.set_num_threads(before)
     dependent = [name for name, places in checked if places]
@@ -517,7 +521,7 @@ def test_a_search_that_shrinks_its_batch_is_noticed_by_its_shapes(monkeypatch: p
 
     monkeypatch.setattr(engine_of(translator).model, "step", spy)
     translator.translate(sentences(30, seed=5, longest=8))  # all in the first bucket: 16 tokens with EOS
-    assert seen == {(exact.places(16) * 4, exact.places(16))}  # rows, and families that share their keys
+    assert seen == {(exact.batch_size_of(16) * 4, exact.batch_size_of(16))}  # rows, and families that share their keys
 
 
 def test_exact_is_refused_where_it_is_not_proved() -> None:

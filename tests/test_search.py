@@ -14,9 +14,9 @@ from torch import Tensor
 
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.decoding.search import NEAR_TIE, SEARCHES, ControlIds, Hypothesis, SearchRequest, rows_per_sentence
-from transformer_cli.decoding.search import greedy as following
+from transformer_cli.decoding.search import sampling as sampler
 from transformer_cli.decoding.search import top_k as largest
-from transformer_cli.decoding.search.loop import leave
+from transformer_cli.decoding.search.loop import compact
 from transformer_cli.decoding.search.scores import length_penalty
 from transformer_cli.errors import CheckpointError
 
@@ -319,11 +319,11 @@ def test_finished_sentences_leave_the_batch(config: DecodeConfig) -> None:
 
 @pytest.mark.parametrize("done", ["0", "1", "01", "10", "110", "0110", "10010", "01011101", "11100"])
 def test_no_more_sentences_move_than_leave(done: str) -> None:
-    over, going = leave([c == "1" for c in done])
-    assert over == [b for b, c in enumerate(done) if c == "1"]
-    assert sorted(over + going) == list(range(len(done)))
-    moved = {b: going[b] for b in range(len(going)) if going[b] != b}
-    assert set(moved) == {b for b in over if b < len(going)}, "only the places of those that leave are filled"
+    leaving, staying = compact([c == "1" for c in done])
+    assert leaving == [b for b, c in enumerate(done) if c == "1"]
+    assert sorted(leaving + staying) == list(range(len(done)))
+    moved = {b: staying[b] for b in range(len(staying)) if staying[b] != b}
+    assert set(moved) == {b for b in leaving if b < len(staying)}, "only the indices of those that leave are filled"
 
 
 @pytest.mark.parametrize("config", [greedy(), DecodeConfig(n_best=4), sampling(4)], ids=["greedy", "beam", "sample"])
@@ -413,7 +413,7 @@ def test_top_k_and_top_p_leave_only_the_likeliest() -> None:
 def test_top_p_reaches_as_far_into_a_large_vocabulary_as_it_must() -> None:
     p_RV = torch.stack([torch.arange(1, 6001), torch.ones(6000)]).double()
     p_RV[1, 7] = 1e6  # the first row needs thousands of tokens, the second one
-    kept_RV = following.keep_top_p(p_RV, 0.7499) > 0
+    kept_RV = sampler.keep_top_p(p_RV, 0.7499) > 0
     # 3001 to 6000 hold 13,501,500 of 18,003,000, which is 0.74996; without 3001 it is 0.74979.
     assert kept_RV[0].nonzero().flatten().tolist() == list(range(3000, 6000))
     assert kept_RV[1].nonzero().flatten().tolist() == [7]
@@ -422,7 +422,7 @@ def test_top_p_reaches_as_far_into_a_large_vocabulary_as_it_must() -> None:
 def test_a_draw_never_falls_on_what_is_impossible() -> None:
     p_RV = torch.tensor([[0.0, 0.5, 0.0, 0.5, 0.0]]).expand(4, -1)
     draw_R1 = torch.tensor([[0.0], [0.49], [0.5], [1 - 2**-24]], dtype=torch.float64)
-    assert following.draw(p_RV, draw_R1).tolist() == [1, 1, 3, 3]
+    assert sampler.draw(p_RV, draw_R1).tolist() == [1, 1, 3, 3]
 
 
 def test_samples_repeat_with_their_seed_and_change_with_another() -> None:

@@ -24,7 +24,7 @@ from transformer_cli.decoding.search import (
     longest_translation,
     rows_per_sentence,
 )
-from transformer_cli.decoding.search.constraints import automaton, unsatisfied
+from transformer_cli.decoding.search.constraints import automaton, unsatisfied_terms
 from transformer_cli.decoding.search.top_k import CHUNK, FEW, NEAR_TIE, largest
 
 NO_DEMANDS = Constraints()
@@ -288,13 +288,13 @@ def test_a_term_without_room_is_named_and_the_rest_is_met() -> None:
     ],
 )
 def test_what_it_is_to_meet_a_term(ids: list[int], terms: list[tuple[int, ...]], expected: tuple[int, ...]) -> None:
-    assert unsatisfied(ids, Constraints(terms=tuple(terms))) == expected
+    assert unsatisfied_terms(ids, Constraints(terms=tuple(terms))) == expected
     # The automaton that a search goes by counts the same.
     different = list(dict.fromkeys(terms))
     known, state, times = automaton(different), 0, [0] * len(different)
     for token in ids:
         state = known.next_QA[state][known.tokens.index(token)] if token in known.tokens else 0
-        times = [n + said for n, said in zip(times, known.said_QJ[state], strict=True)]
+        times = [n + said for n, said in zip(times, known.completed_QJ[state], strict=True)]
     assert sum(max(0, terms.count(term) - n) for term, n in zip(different, times, strict=True)) == len(expected)
 
 
