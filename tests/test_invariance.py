@@ -1,6 +1,6 @@
-"""The same answer: a translation does not depend on its neighbours.
+"""Batch invariance: a translation does not depend on batch composition.
 
-Three layers. In float64 a leak of logic (padding, a neighbour's end, a shared limit, a rule for ties) shows as more
+Three layers. In float64 a leak of logic (padding, the end of another sentence, a shared limit, a tie rule) shows as more
 than rounding. In float32 the text of real lines is compared in many arrangements. With decode.exact scores are compared
 bit by bit, after the kernels have been shown to give a row the same bits in any place.
 
@@ -90,7 +90,7 @@ FEW = [
 
 
 def logic_differences(translator: Translator, lines: Sequence[str]) -> Iterator[str]:
-    """What any arrangement says differently than each line does alone, float64's rounding aside."""
+    """Differences between any arrangement and each line alone, float64's rounding aside."""
     if translator.config.search == "sample":  # which also depends on a line's number
         others = [Arrangement(), Arrangement(batch_tokens=600, sort=False), Arrangement(at_a_time=5)]
     else:
@@ -115,7 +115,7 @@ def test_D9_in_float64_company_changes_nothing(variant: str, options: dict[str, 
 
 
 def drop_the_mask(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Padding is looked at."""
+    """Padding is attended to."""
     real = Transformer._padded
 
     def padded(*args: Any) -> Padded:
@@ -205,15 +205,15 @@ def coarse_model(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> Trans
 
 
 @pytest.mark.parametrize("options", [GREEDY, BEAM], ids=["greedy", "beam"])
-def test_D10_ties_are_decided_alike_in_any_company(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_D10_ties_are_decided_alike_in_any_batch(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     let_rounding_decide(monkeypatch)  # by the rule, not by asking for each sentence alone
     tokenizer = toy_tokenizer()
     translator = translator_of(tokenizer, model=coarse_model(tokenizer, monkeypatch), **options, **ROOM)
     assert list(logic_differences(translator, LINES)) == []
 
 
-def test_D10_a_rule_for_ties_that_asks_the_neighbours_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In company, of equal tokens the higher id goes first."""
+def test_D10_a_tie_rule_that_depends_on_the_batch_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a batch of several, of equal tokens the higher id goes first."""
 
     def turned(
         beam: Beam, state: SearchState, log_p_RV: Tensor, ranking_RV: None, *, exact: bool
@@ -237,7 +237,7 @@ def rough_model(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, *, error:
     step = model.step
 
     def rough(ids_R: Tensor, cache: DecoderCache) -> Tensor:
-        logits_RV = (step(ids_R, cache) * 20).round() / 20  # so that close calls are many
+        logits_RV = (step(ids_R, cache) * 20).round() / 20  # so that near ties are many
         generator = torch.Generator().manual_seed(len(ids_R))
         return logits_RV + (torch.rand(logits_RV.shape, generator=generator, dtype=torch.float64) * 2 - 1) * error
 
@@ -414,9 +414,7 @@ def places_that_matter(name: str, kernel: Callable[[Tensor], Tensor], n_rows: in
     row_D = torch.randn(n_inputs(name, kernel), generator=generator)
     expected, found = None, []
     for place in range(n_rows):
-        x_MD = torch.randn(n_rows, len(row_D), generator=generator) * 10 ** (
-            place % 4 - 1
-        )  # other neighbours each time
+        x_MD = torch.randn(n_rows, len(row_D), generator=generator) * 10 ** (place % 4 - 1)  # other rows each time
         x_MD[place] = row_D
         y_D = kernel(x_MD)[place]
         expected = y_D if expected is None else expected
@@ -434,7 +432,7 @@ def test_one_thread_gives_a_row_the_same_bits_in_any_place(figures: Figures) -> 
         ]
     assert len(checked) > 50
     assert [case for case in checked if case[2]] == []
-    figures("row independence, 1 thread", f"{len(checked)} kernels and shapes, 0 depend on the place or the neighbours")
+    figures("row independence, 1 thread", f"{len(checked)} kernels and shapes, 0 depend on the index or the other rows")
 
 
 @pytest.mark.nightly
@@ -527,9 +525,9 @@ def test_a_search_that_shrinks_its_batch_is_noticed_by_its_shapes(monkeypatch: p
 def test_exact_is_refused_where_it_is_not_proved() -> None:
     with pytest.raises(ConfigError, match=r"decode\.exact=true: not proved on device=cuda\. Choose device=cpu"):
         translator_of(toy_tokenizer(), exact=True, device="cuda")
-    uneven = random_model(toy_tokenizer(), config=replace(PLAIN, d_v=7))
+    unaligned = random_model(toy_tokenizer(), config=replace(PLAIN, d_v=7))
     with pytest.raises(ConfigError, match=r"decode\.exact=true: not proved for .* model\.n_heads × model\.d_v is 28"):
-        translator_of(toy_tokenizer(), model=uneven, exact=True)
+        translator_of(toy_tokenizer(), model=unaligned, exact=True)
 
 
 @pytest.mark.nightly
@@ -570,7 +568,7 @@ def forced_score(model: Transformer, tokenizer: Tokenizer, line: str, hypothesis
 
 
 def score_gaps(translator: Translator, lines: Sequence[str]) -> list[float]:
-    """Between the score of each hypothesis of each line, found in company, and its score by forced decoding."""
+    """Between the score of each hypothesis of each line, found in a batch, and its score by forced decoding."""
     found: dict[int, list[Hypothesis]] = {}
 
     def spy(request: SearchRequest[Any]) -> list[list[Hypothesis]]:
@@ -579,10 +577,10 @@ def score_gaps(translator: Translator, lines: Sequence[str]) -> list[float]:
         return results
 
     real = replace_search(translator, spy)
-    told = translator.translate(lines)
+    results = translator.translate(lines)
     target, model = translator.tokenizers.target, engine_of(translator).model
     for i, hypotheses in found.items():
-        assert told[i].hypotheses == [(target.decode(h.ids), h.score) for h in hypotheses]
+        assert results[i].hypotheses == [(target.decode(h.ids), h.score) for h in hypotheses]
     return [
         abs(hypothesis.score - forced_score(model, translator.tokenizers.source, lines[i], hypothesis))
         for i, hypotheses in found.items()
@@ -593,7 +591,7 @@ def score_gaps(translator: Translator, lines: Sequence[str]) -> list[float]:
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-10)])
 @pytest.mark.parametrize("options", SEARCHES.values(), ids=SEARCHES)
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_score_is_what_the_model_says_of_the_translation(
+def test_a_score_is_that_of_forced_decoding(
     variant: str, options: dict[str, Any], dtype: torch.dtype, tolerance: float
 ) -> None:
     tokenizer, lines = toy_tokenizer(), sentences(8, seed=9)

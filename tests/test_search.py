@@ -125,7 +125,7 @@ def every_sentence(tables: Tables, max_lengths: list[int], *, alpha: float, n_be
     sentences: list[tuple[tuple[int, ...], bool]] = []  # and whether it ends
     scores, log_probs = [], []
     for length in range(LONGEST + 1):
-        beginnings = list(itertools.product(WORDS, repeat=length))
+        prefixes = list(itertools.product(WORDS, repeat=length))
         cut = (log_prob_BM, length, longest_B1 == length, False)
         ends_BM = log_prob_BM + log_p_BMV[models, nodes % PREFIXES, CONTROL.eos]
         for log_prob, n_tokens, exists, finished in (cut, (ends_BM, length + 1, longest_B1 > length, True)):
@@ -133,7 +133,7 @@ def every_sentence(tables: Tables, max_lengths: list[int], *, alpha: float, n_be
             score = log_prob / ((5 + n_tokens) / 6) ** alpha + behind
             scores.append(score.masked_fill(~exists, -math.inf))
             log_probs.append(log_prob)
-            sentences += [(ids, finished) for ids in beginnings]
+            sentences += [(ids, finished) for ids in prefixes]
         log_prob_BM = (log_prob_BM[..., None] + log_p_BMV[models, nodes % PREFIXES][..., WORDS]).flatten(1)
         nodes = (nodes[:, None] * VOCABULARY + torch.tensor(WORDS) + 1).flatten()
     best = torch.cat(scores, dim=1).topk(n_best)
@@ -181,7 +181,7 @@ def unhurried_beam(
 
 @pytest.mark.parametrize(("alpha", "first_seed"), [(0.0, 0), (0.6, 10), (1.0, 20), (2.5, 30)])
 def test_beam_search_finds_what_trying_every_sentence_finds(alpha: float, first_seed: int) -> None:
-    # 4 × 5 × 50 = 1,000 models. At most 4^4 beginnings live, with five continuations each: of these 1,280 the largest
+    # 4 × 5 × 50 = 1,000 models. At most 4^4 prefixes live, with five continuations each: of these 1,280 the largest
     # beam loses ends among the last 280, which are none of the 8 best.
     config = DecodeConfig(beam_size=1000, n_best=8, length_penalty=alpha)
     for seed in range(first_seed, first_seed + 5):
@@ -216,7 +216,7 @@ def test_stopping_early_changes_nothing(beam_size: int, n_best: int, alpha: floa
 @pytest.mark.parametrize("distinct", [1, 2, 3])
 @pytest.mark.parametrize("beam_size", [2, 3, 5])
 def test_D10_ties_go_to_the_lower_token_then_to_the_earlier_beam(beam_size: int, distinct: int) -> None:
-    # Logits of 0, 1, …: many candidates are equal, more than a beam can look at.
+    # Logits of 0, 1, …: many candidates are equal, more than a beam considers.
     tables = random_tables(20, seed=distinct, vocabulary=24)
     tables.logits_BMV = (tables.logits_BMV.abs() * 10).floor() % distinct
     config = DecodeConfig(beam_size=beam_size, n_best=beam_size)

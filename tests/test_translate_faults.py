@@ -172,8 +172,8 @@ def test_D14_at_a_terminal_each_line_is_answered_until_a_key_ends_it(folder: Pat
         os.write(ours, key)  # the second Ctrl-C in a row, or the first Ctrl-D
         assert process.wait(timeout=30) == 0
         assert process.stdout.read() == b""
-        said = process.stderr.read().split(b"\n")
-        assert [line for line in said if line and not line.startswith(b"tfm: warning: this translation: ")] == []
+        errors = process.stderr.read().split(b"\n")
+        assert [line for line in errors if line and not line.startswith(b"tfm: warning: this translation: ")] == []
     os.close(ours)
 
 
@@ -209,7 +209,7 @@ def seen_until(terminal: int, text: str | None, *, after: str = "") -> str:
     while text is None or text not in seen[seen.find(after) :] or after not in seen:
         try:
             more = os.read(terminal, 4096)
-        except OSError:  # nobody is left at the other end
+        except OSError:  # the other end is closed
             more = b""
         if not more:
             assert text is None, seen
@@ -246,7 +246,7 @@ def test_D16_a_file_that_appears_while_a_text_is_translated_is_kept_and_so_is_th
     os.mkfifo(folder / "slow")
 
     def feed() -> None:
-        with open(folder / "slow", "wb") as pipe:  # opened when the command reads, which is when it has looked
+        with open(folder / "slow", "wb") as pipe:  # opened when the command reads, after its checks
             pipe.write((folder / "text").read_bytes())
             (folder / "out").write_bytes(b"theirs\n")
 
@@ -469,9 +469,9 @@ def test_a_line_of_a_terminology_that_is_wrong_is_named(folder: Path, terms: byt
 
 def test_terms_need_a_beam(folder: Path) -> None:
     (folder / "terms").write_bytes(b"a\tb\n")
-    says = ["decode.search=greedy: cannot look for translations with terms. Choose decode.search=beam"]
+    says = ["decode.search=greedy: has no lexical constraints, which --terms needs. Choose decode.search=beam"]
     refused([*TRANSLATE, "--terms", "terms"], folder, code=2, says=says, stdin=b"a\n")
-    says = ["decode.diversity_groups=2: cannot look for translations with terms"]
+    says = ["decode.diversity_groups=2: has no lexical constraints, which --terms needs"]
     refused([*BEAM, "decode.diversity_groups=2", "--terms", "terms"], folder, code=2, says=says, stdin=b"a\n")
 
 
@@ -484,10 +484,10 @@ def test_a_term_that_has_no_room_is_told_and_disturbs_nothing(folder: Path) -> N
     command = [*BEAM, "--input", "text", "--terms", "terms"]
     ran = run(command, folder)
     assert (ran.code, ran.out) == (0, plain.out)
-    *told, summary = [line for line in ran.err.decode().split("\n") if line]
-    assert told == [line for line in told if line.startswith("tfm: warning: line ")]
-    assert [int(line.split()[3].rstrip(":")) for line in told] == in_lines
-    assert all(f"'{word}' has no room or no likely place in its translation as 'a a " in line for line in told)
+    *warnings, summary = [line for line in ran.err.decode().split("\n") if line]
+    assert warnings == [line for line in warnings if line.startswith("tfm: warning: line ")]
+    assert [int(line.split()[3].rstrip(":")) for line in warnings] == in_lines
+    assert all(f"'{word}' has no room or no likely place in its translation as 'a a " in line for line in warnings)
     assert f"{len(in_lines)} unmet_terms" in summary
     records = [json.loads(line) for line in run([*command, "--output-format", "jsonl"], folder).out.split(b"\n")[:-1]]
     assert [record["line"] for record in records if record["unmet_terms"]] == in_lines
@@ -509,12 +509,12 @@ def test_a_program_reads_one_object_for_each_line(folder: Path) -> None:
     assert [record["split"] for record in records] == [False, False, False, True]
     assert [len(record["alternatives"]) for record in records] == [1, 0, 1, 1]
     text = run([*command[:-3], "--n-best", "2"], folder, stdin=stdin).out.decode().split("\n")
-    told = [
+    warnings = [
         f"{record['line']} ||| {one['translation']} ||| {one['score']:.4f}"
         for record in records
         for one in (record, *record["alternatives"])
     ]
-    assert told == text[:-1]
+    assert warnings == text[:-1]
     for record in records:
         assert sum(log_prob for _, log_prob in record["tokens"]) == pytest.approx(record["log_prob"], abs=0.05)
         assert len(record["tokens"]) == record["n_tokens"]
