@@ -87,8 +87,8 @@ def ask_each(
 ) -> list[Tensor]:
     """The result of each sentence, [X], in float32 on the CPU; `ask` maps [B, S] to [B, X].
 
-    Sentences of similar length share a batch, of at most `batch_tokens` padded tokens or a single sentence. `between` is
-    called after every batch with its number of sentences, and may raise to stop.
+    Sentences of similar length share a batch of at most `batch_tokens` padded tokens, or a single sentence. `between`
+    is called after every batch with its number of sentences, and may raise to stop.
     """
     order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
     answers: list[Tensor] = [torch.empty(0)] * len(sentences)

@@ -62,7 +62,7 @@ def write(model: ModelFile, directory: Path) -> Any:
     try:
         with quiet():
             converted.save_pretrained(directory)
-    except SafetensorError as error:  # of a disk too, and says no more than that
+    except SafetensorError as error:  # of a disk too, without details
         raise OSError(errno.EIO, str(error)) from error
     for name, content in tokenizer_files(model).items():
         (directory / name).write_bytes(content)
