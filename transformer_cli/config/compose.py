@@ -17,7 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from transformer_cli.config.commands import EvaluateConfig
 from transformer_cli.config.interpolation import literal, refuse_interpolations, resolve
-from transformer_cli.config.keys import SCHEMAS, check_key, fields_of
+from transformer_cli.config.keys import SCHEMAS, Options, check_key, fields_of
 from transformer_cli.config.overrides import check_overrides, parse_override, quoted_for_hydra
 from transformer_cli.config.recipes import chosen_files, read_files, recipe_by_task
 from transformer_cli.config.yaml_files import config_dir
@@ -139,7 +139,7 @@ def _refuse_unknown_keys(config: Any, schema: type, *, root: type, prefix: str =
     for name in map(str, config):
         check_key(prefix + name, root)
         nested = children[name]
-        if nested is not None:
+        if nested is not None and nested is not Options:
             _refuse_unknown_keys(config._get_node(name), nested, root=root, prefix=f"{prefix}{name}.")
 
 
