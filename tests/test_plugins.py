@@ -160,8 +160,8 @@ def test_every_rank_imports_the_plugin(tmp_path: Path) -> None:
         ("unfinished", "def f(:\n", "plugins=unfinished: cannot be imported"),
         ("leaves", "import sys\nsys.exit(0)\n", "leaves.py:2: SystemExit: 0). Correct it"),
         ("needs_more", "import not_installed_at_all\n", "No module named 'not_installed_at_all'). Correct it"),
-        ("mine.py", "", "plugins='mine.py': not the name of a module. Write mine"),
-        ("../mine", None, "not the name of a module. Write it as in an import"),
+        ("mine.py", None, "plugins='mine.py': not the name of a module. Write it as in an import, without .py"),
+        ("../mine", None, "not the name of a module"),
         (
             "twice",
             "from transformer_cli.registry import Registry\n"

@@ -86,6 +86,15 @@ def check_key(key: str, schema: type, groups: Sequence[str] = ()) -> None:
         node = children[part]
 
 
+def is_option(key: str, schema: type) -> bool:
+    """Whether a dotted key is a plugin's own, as schedule.options.period."""
+    node: type | None = schema
+    *groups, _ = key.split(".")
+    for group in groups:
+        node = None if node in (None, Options) else fields_of(typing.cast(type, node)).get(group)
+    return node is Options
+
+
 def _nearest_key(
     key: str, wrong: str, prefix: str, children: Mapping[str, Any], schema: type, groups: Sequence[str]
 ) -> str:
