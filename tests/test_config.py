@@ -115,7 +115,7 @@ def test_a_recipe_suits_its_corpus_and_an_override_still_wins() -> None:
         (["data=text", "data.tokenizer.joint=false"], "data.tokenizer.joint=false: data.task=language_model"),
     ],
 )
-def test_what_another_task_learns_by_is_refused(overrides: list[str], says: str) -> None:
+def test_settings_of_another_task_are_refused(overrides: list[str], says: str) -> None:
     assert says in refusal("train", *overrides)
 
 
