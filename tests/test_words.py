@@ -64,7 +64,7 @@ def old_words(text: str) -> Iterator[tuple[int, str, str]]:
             yield number, match[0], list(TERMS.values())[int(match.lastgroup[1:])]
 
 
-@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("path", list(files()), ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_words_are_those_of_the_field(path: Path) -> None:
     name = str(path.relative_to(ROOT))
     found = [
