@@ -1,5 +1,6 @@
 """Config: what composes, what is refused, and in which words. Test names carry the row of the fault matrix."""
 
+import importlib.util
 import os
 import time
 from pathlib import Path
@@ -7,8 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.conftest import ROOT
 from transformer_cli.config.commands import EvaluateConfig
 from transformer_cli.config.compose import from_plain, hydra_arguments, load_config, to_plain, to_yaml
+from transformer_cli.config.key_help import help_of, keys_page
 from transformer_cli.config.keys import SCHEMAS, all_keys
 from transformer_cli.config.overrides import check_overrides
 from transformer_cli.config.train import TrainConfig
@@ -112,7 +115,7 @@ def test_a_recipe_suits_its_corpus_and_an_override_still_wins() -> None:
         (["data=text", "data.tokenizer.joint=false"], "data.tokenizer.joint=false: data.task=language_model"),
     ],
 )
-def test_what_another_task_learns_by_is_refused(overrides: list[str], says: str) -> None:
+def test_settings_of_another_task_are_refused(overrides: list[str], says: str) -> None:
     assert says in refusal("train", *overrides)
 
 
@@ -383,6 +386,37 @@ def test_every_key_is_read_somewhere() -> None:
             name = key.rsplit(".", 1)[-1]
             read = f".{name}" in code or schema.count(f".{name}") > schema.count(f'".{name}')
             assert read, f"{command}: nothing reads {key}"
+
+
+# Sentences, and the page that is made of them
+
+
+@pytest.mark.parametrize("command", SCHEMAS)
+def test_every_key_has_a_sentence(command: str) -> None:
+    for one in help_of(SCHEMAS[command]):
+        assert one.help[:1].strip(), f"{one.key}: no sentence. Write one beside the field"
+        assert one.help.endswith("."), f"{one.key}: {one.help}"
+
+
+def test_the_page_of_keys_is_what_the_generator_writes() -> None:
+    spec = importlib.util.spec_from_file_location("configuration", ROOT / "scripts" / "configuration.py")
+    assert spec is not None
+    assert spec.loader is not None
+    configuration = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(configuration)
+    written = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    assert configuration.page() == written, "run scripts/configuration, and commit docs/configuration.md"
+
+
+def test_the_keys_that_contain_a_pattern_are_printed_with_their_sentences() -> None:
+    assert keys_page("translate", "length_pen") == (
+        "decode.length_penalty: number, 0 to 10, default 0.6\n"
+        "    Exponent α of gnmt length normalization (Wu et al. 2016); higher favours longer output.\n"
+    )
+    assert keys_page("train", "warmup").startswith("schedule.warmup_steps: int or auto, from 1, default 4000\n")
+    assert "subject: choice, machine | train | loss" in keys_page("bench", "")
+    with pytest.raises(ConfigError, match=r"did you mean `decode\.beam_size`"):
+        keys_page("translate", "decode.beem_size")
 
 
 # Recipes, and the files of --config-dir

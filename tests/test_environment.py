@@ -82,7 +82,7 @@ SHUT_OFF = ["unshare", "--map-root-user", "--net", "--mount", "sh", "-c",
 needs_unshare = pytest.mark.skipif(not SHUT_OFF, reason="needs namespaces without privileges")
 SURROUNDINGS: dict[str, tuple[list[str], dict[str, str]]] = {
     "usual": ([], {"LC_ALL": "C.UTF-8"}),
-    # Python takes a C locale for UTF-8, unless it is told not to.
+    # Python takes a C locale for UTF-8, unless an option forbids it.
     "ASCII": (
         ["env", "-u", "HOME"],
         {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"},
@@ -165,11 +165,11 @@ def test_B6_a_cache_that_cannot_be_written_is_named(folder: Path) -> None:
 
 
 def test_B6_a_cache_below_an_unknown_home_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def nobody(_: object) -> None:
+    def no_such_user(_: object) -> None:
         raise KeyError("no such user")
 
     monkeypatch.delenv("HOME")
-    monkeypatch.setattr("pwd.getpwuid", nobody)
+    monkeypatch.setattr("pwd.getpwuid", no_such_user)
     command = ["prepare", *CORPUS, "data.train=['kö.en','kö.de']"]
     refused([*command, "data.cache='~/cache'"], folder, code=5, says=["~/cache: ", "HOME"])
     refused([*command, "data.root='~/texts'"], folder, code=5, says=["~/texts: ", "HOME"])
@@ -247,7 +247,7 @@ def test_B10_training_holds_no_text_in_memory_but_some_bytes_a_pair(
             for _ in range(10):
                 append(writer, pairs, pairs)
     on_disk = sum(path.stat().st_size for path in tmp_path.glob("*.ids"))
-    tracemalloc.start()  # NumPy tells it of its arrays; pages of mapped files are the system's, to take back at will
+    tracemalloc.start()  # NumPy reports its arrays to it; pages of mapped files are the system's, to take back at will
     corpus = EncodedCorpus.open(tmp_path, **sizes)
     plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, tokens_per_update=4000, seed=1)
     for step in range(50):

@@ -56,10 +56,10 @@ def test_of_two_that_write_one_file_the_second_keeps_its_work_under_a_name_that_
     same = tmp_path / "same.fr"
     (tmp_path / "same.kept-1.fr").write_bytes(b"of an earlier day")
     says = r"same\.fr: has appeared while this command ran, .* kept as .*same\.kept-2\.fr; compare the two and remove"
-    with pytest.raises(TakenError, match=says) as told, writing_whole(same, replace=False) as second:
+    with pytest.raises(TakenError, match=says) as caught, writing_whole(same, replace=False) as second:
         second.write(b"second")
         write_whole(same, b"first", replace=False)
-    assert told.value.exit_code == 2
+    assert caught.value.exit_code == 2
     assert {name: (tmp_path / name).read_bytes() for name in names(tmp_path)} == {
         "same.fr": b"first",
         "same.kept-1.fr": b"of an earlier day",
@@ -105,7 +105,7 @@ def test_a_file_that_is_replaced_keeps_its_permissions(tmp_path: Path, mode: int
     file.chmod(mode)
     with writing_whole(file) as output:
         (temporary,) = tmp_path.glob(".tfm-*")
-        assert stat.S_IMODE(temporary.stat().st_mode) == 0o600, "meanwhile, for nobody else"
+        assert stat.S_IMODE(temporary.stat().st_mode) == 0o600, "meanwhile, for this user only"
         output.write(b"new")
     assert (file.read_bytes(), stat.S_IMODE(file.stat().st_mode)) == (b"new", mode)
 
@@ -250,16 +250,20 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_n
 def test_a_disk_that_is_full_is_blamed_on_the_file_that_was_to_be_written(tmp_path: Path) -> None:
     file = tmp_path / "file"
     for n_bytes in (10, 1 << 20):  # from the buffer, at the end; or at once
-        with files_of_at_most(5), pytest.raises(OSError, match="File too large") as told, writing_whole(file) as output:
+        with (
+            files_of_at_most(5),
+            pytest.raises(OSError, match="File too large") as caught,
+            writing_whole(file) as output,
+        ):
             output.write(bytes(n_bytes))
-        assert (told.value.errno, told.value.filename) == (errno.EFBIG, str(file))
-    with pytest.raises(OSError, match="No such file") as told:
+        assert (caught.value.errno, caught.value.filename) == (errno.EFBIG, str(file))
+    with pytest.raises(OSError, match="No such file") as caught:
         write_whole(tmp_path / "no" / "file", b"")
-    assert told.value.filename == str(tmp_path / "no" / "file")
+    assert caught.value.filename == str(tmp_path / "no" / "file")
     assert names(tmp_path) == []
 
 
 def test_an_error_of_something_else_in_the_block_is_not_blamed_on_the_file(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="else") as told, writing_whole(tmp_path / "file"):
+    with pytest.raises(OSError, match="else") as caught, writing_whole(tmp_path / "file"):
         raise OSError(errno.EIO, "something else")
-    assert told.value.filename is None
+    assert caught.value.filename is None

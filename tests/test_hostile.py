@@ -184,7 +184,7 @@ TABLES = {
     "a shape that overflows": lambda: with_header(lambda h, d: first(h).update(shape=[2**62, 2**62])),
     "a shape of 1.5 rows": lambda: with_header(lambda h, d: first(h).update(shape=[1.5])),
     "a shape of 100,000 axes": lambda: with_header(lambda h, d: first(h).update(shape=[1] * 100_000)),
-    "a type that nobody has": lambda: with_header(lambda h, d: first(h).update(dtype="os.system")),
+    "a type that does not exist": lambda: with_header(lambda h, d: first(h).update(dtype="os.system")),
     "a tensor of 10 TB": lambda: with_header(
         lambda h, d: h.update(huge={"dtype": "F32", "shape": [10**13 // 4], "data_offsets": [len(d), len(d) + 10**13]})
     ),
@@ -301,7 +301,7 @@ def replaced(name: str, content: bytes) -> Callable[[Path], None]:
 
 
 def listed(name: str, **entry: Any) -> Callable[[Path], None]:
-    """A checkpoint whose manifest tells something else of one file."""
+    """A checkpoint whose manifest does not fit one file."""
 
     def damage(folder: Path) -> None:
         manifest = json.loads((folder / "manifest.json").read_bytes())
@@ -914,9 +914,9 @@ def test_F6_a_value_from_the_environment_is_used_and_never_written(
     corpus.unlink()
     corpus.parent.chmod(0o755)
     assert main([*arguments, "train.max_steps=4"]) == 3
-    said = "".join(capfd.readouterr())
-    assert "${oc.env:TFM_SECRET}" in said
-    assert SECRET not in said
+    printed = "".join(capfd.readouterr())
+    assert "${oc.env:TFM_SECRET}" in printed
+    assert SECRET not in printed
     files = [path for path in Path().rglob("*") if path.is_file()]
     assert any(b"${oc.env:TFM_SECRET}" in path.read_bytes() for path in files)
     assert [path for path in files if SECRET.encode() in path.read_bytes()] == []

@@ -106,9 +106,9 @@ def test_B4_a_disk_that_fills_up_is_one_line_and_exit_5(tmp_path: Path, unbuffer
         started(PRINT, stdout=out, stderr=subprocess.PIPE, unbuffered=unbuffered, preexec_fn=limit) as process,
     ):
         assert process.stderr is not None
-        said = process.stderr.read().split(b"\n")
+        messages = process.stderr.read().split(b"\n")
         assert process.wait() == 5
-    assert said[-2:] == [b"tfm: error: standard output: File too large. Check the path and the disk", b""]
+    assert messages[-2:] == [b"tfm: error: standard output: File too large. Check the path and the disk", b""]
     assert (tmp_path / "out").read_bytes() == PRINTED[:30_000]
 
 
@@ -160,10 +160,10 @@ def test_a_closed_standard_output_is_said() -> None:
 def test_what_a_disk_had_no_room_for_is_written_later_and_nothing_twice(tmp_path: Path) -> None:
     with (tmp_path / "out").open("wb") as file:
         output = Output(file.fileno(), "it")
-        with files_of_at_most(1000), pytest.raises(OSError, match="File too large") as told:
+        with files_of_at_most(1000), pytest.raises(OSError, match="File too large") as caught:
             output.write(PRINTED)
             output.flush()
-        assert told.value.filename == "it"
+        assert caught.value.filename == "it"
         output.flush()
     assert (tmp_path / "out").read_bytes() == PRINTED
 

@@ -101,10 +101,10 @@ def test_each_run_of_a_sweep_has_its_own_directory_and_a_row_of_the_table(folder
     printed = [line.split()[1] for line in ran.out.decode().split("\n") if line.startswith("BLEU ")]
     assert [first[3], second[3]] == printed
     assert (means[0], mean[0], mean.count("±")) == ("seeds", "2", 3)
-    told = results(folder)
-    assert [one["run_dir"] for one in told["runs"]] == ["runs/abc-seed=1", "runs/abc-seed=2"]
-    assert told["runs"][0]["step"] == 4
-    assert told["over_seeds"][0]["n_runs"] == 2
+    saved = results(folder)
+    assert [one["run_dir"] for one in saved["runs"]] == ["runs/abc-seed=1", "runs/abc-seed=2"]
+    assert saved["runs"][0]["step"] == 4
+    assert saved["over_seeds"][0]["n_runs"] == 2
 
     again = run(command, folder)
     assert again.code == 0
@@ -115,7 +115,7 @@ def test_each_run_of_a_sweep_has_its_own_directory_and_a_row_of_the_table(folder
 
 @pytest.fixture
 def trained(monkeypatch: pytest.MonkeyPatch) -> list[TrainConfig]:
-    """The configs of runs that are said to be trained, to a dev score of 10 for each seed. Seed 13 brings bad luck."""
+    """The configs of runs that are reported as trained, to a dev score of 10 for each seed. Seed 13 brings bad luck."""
     configs: list[TrainConfig] = []
 
     def train_and_report(config: TrainConfig) -> Trained:
@@ -145,7 +145,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[TrainConfig]:
         pytest.param(["name=abc${seed}", "seed=1,2"], ["abc1", "abc2"], marks=pytest.mark.slow),
         pytest.param(
             ["seed=1,2"], [None, None], marks=pytest.mark.slow
-        ),  # named by what is learnt, as ever: the same sweep resumes
+        ),  # named by what is trained, as before: the same sweep resumes
     ],
 )
 def test_the_runs_of_a_sweep_are_named(
@@ -168,9 +168,9 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path: Path, trained:
     last = error.removesuffix("\n").split("\n")[-1]
     assert last == "tfm: error: 1 of 2 runs failed, seed=3: corpus.en:7: no text. Correct it"
     assert not any(word in error for word in ("Traceback", "Error executing job", "HYDRA"))
-    _, first, second, said, *_ = table_of(ran)
+    _, first, second, message, *_ = table_of(ran)
     assert [first, second[0]] == [["3"], "runs/abc-seed=2"]
-    assert " ".join(said) == "seed=3: failed: corpus.en:7: no text. Correct it"
+    assert " ".join(message) == "seed=3: failed: corpus.en:7: no text. Correct it"
     assert [one["exit_code"] for one in results(tmp_path)["runs"]] == [3, 0]
 
 

@@ -180,8 +180,11 @@ def _run_command(name: str, arguments: list[str]) -> int:
     from transformer_cli import logs
     from transformer_cli.config import compose as configs
     from transformer_cli.config.overrides import values_of
+    from transformer_cli.config.renamed import renamed_override
     from transformer_cli.plugins import load_plugins
 
+    logs.start()
+    parsed.overrides = [renamed_override(text) for text in parsed.overrides]
     user_dir = Path(parsed.config_dir) if parsed.config_dir else None
     given = values_of(parsed.overrides)
     _refuse_contradictions(command, flags, given)
@@ -192,7 +195,6 @@ def _run_command(name: str, arguments: list[str]) -> int:
             raise ConfigError("--cfg: prints one config, and --multirun makes several. Leave one of them out")
         from transformer_cli import multirun
 
-        logs.start()
         _report_unused(name, flags, given)
         multirun.launch(name, parsed.overrides, user_dir, flags, as_fault=as_fault)
         return 0
@@ -200,7 +202,6 @@ def _run_command(name: str, arguments: list[str]) -> int:
     if parsed.cfg:
         _print(configs.to_yaml(config))
         return 0
-    logs.start()
     _report_unused(name, flags, given)
     load_plugins(config.plugins)
     command.load()(config)

@@ -17,9 +17,9 @@ _written_as: dict[str, str] = {}  # value → what the config has in its place
 
 
 def folder_named(text: str) -> Path:
-    """The folder that a config means by `text`, where `~` is the home folder.
+    """The folder `text` of a config, with `~` and variables of the environment replaced.
 
-    Raises ConfigError for a variable that is not set, EnvironmentFault where nobody knows the home folder.
+    Raises ConfigError for a variable that is not set, EnvironmentFault where the home folder is unknown.
     """
     try:
         return Path(VARIABLE.sub(_value, text)).expanduser()

@@ -56,7 +56,7 @@ class LockedError(TfmError):
 
 
 class Stopped(TfmError):
-    """Not a fault: somebody asked for it."""
+    """A signal ended the command, which is not a fault."""
 
     def __init__(self, signum: int, what: str) -> None:
         super().__init__(f"stopped by {signal.Signals(signum).name}: {what}")

@@ -17,7 +17,7 @@ EXTRAS = {
 
 
 def imported(name: str, *, needs: str) -> ModuleType:
-    """The library `name`. Raises EnvironmentFault, which tells what `needs` it and how to install it."""
+    """The library `name`. Raises EnvironmentFault with what `needs` it and how to install it."""
     try:
         return importlib.import_module(name)
     except ImportError as error:

@@ -23,7 +23,7 @@ from transformer_cli.logs import LOGGER
 Chunk = bytes | memoryview  # of a file's content
 
 NAME_MAX = 255  # bytes that a file name may have, on nearly every file system
-# What a file system says that has no hard links, or does not let us make one.
+# Errors of file systems without hard links, or where they are not permitted.
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL)
 _AT_FDCWD, _RENAME_NOREPLACE = -100, 1  # of renameat2(2)
 
@@ -35,7 +35,7 @@ def size_of(pieces: Iterable[Chunk]) -> int:
 
 @contextmanager
 def wrap_os_errors(path: Path, doing: str) -> Iterator[None]:
-    """Turn an OSError into an EnvironmentFault that tells what could not be done, where and why."""
+    """Turn an OSError into an EnvironmentFault with the path, what could not be done, and why."""
     try:
         yield
     except OSError as error:
@@ -46,7 +46,7 @@ def wrap_os_errors(path: Path, doing: str) -> Iterator[None]:
 
 
 def resolve_link(output: Path) -> Path:
-    """The file that a link leads to, which need not be there: what is written takes its place, and the link stays."""
+    """The target of a symbolic link, which need not exist; any other path as it is. Writing to it keeps the link."""
     return Path(os.path.realpath(output)) if output.is_symlink() else output
 
 
@@ -146,7 +146,7 @@ def _writing_new(file: Path) -> Iterator[BinaryIO]:
 
 
 def _open_new(file: Path, *, private: bool) -> BinaryIO:
-    """With `private`, for this user's eyes only, whatever the umask."""
+    """With `private`, readable by this user only, whatever the umask."""
     if not private:
         return file.open("xb")
     return open(file, "xb", opener=partial(os.open, mode=0o600))
@@ -195,7 +195,7 @@ def _publish(temporary: Path, file: Path, *, replace: bool) -> None:
 
 
 def keep_beside(temporary: Path, path: Path) -> Path:
-    """Give `temporary`, which cannot become `path`, a free name that tells what it is. Raises OSError."""
+    """Give `temporary`, which cannot become `path`, a free name derived from `path`. Raises OSError."""
     for number in count(1):
         kept = sibling(path, f".kept-{number}")
         with suppress(FileExistsError):
@@ -207,9 +207,8 @@ def keep_beside(temporary: Path, path: Path) -> Path:
 def move_to_free(source: Path, target: Path) -> None:
     """Rename `source` to `target` in the same folder. Raises FileExistsError where that is there, always.
 
-    A link is made only where its name is free, which a rename does not ask. Where there are no links, the system may
-    have a rename that does. Where it has not, an empty file takes the name until the rename; a kill between the two
-    leaves it.
+    A hard link is made only where its name is free; a rename does not check that. Without hard links, renameat2 does,
+    where the system has it. Else an empty file takes the name until the rename; a kill between the two leaves it.
     """
     if source.is_dir():
         if os.path.lexists(target):
@@ -221,7 +220,7 @@ def move_to_free(source: Path, target: Path) -> None:
     except FileExistsError:
         if os.lstat(source).st_nlink < 2 or not os.path.samefile(source, target):
             raise
-        # It has been made, and the answer of a network disk was lost.
+        # The link was made, and the reply of a network disk was lost.
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
@@ -237,7 +236,7 @@ def move_to_free(source: Path, target: Path) -> None:
 
 
 def _rename_to_free(source: Path, target: Path) -> bool:
-    """Rename where `target` is free; False where the system or the file system cannot ask that. Raises OSError."""
+    """Rename where `target` is free; False where the system or the file system has no such call. Raises OSError."""
     import ctypes
 
     try:
@@ -265,7 +264,7 @@ def sibling(path: Path, mark: str) -> Path:
 
 def atomic_symlink(link: Path, target: str) -> None:
     """Make `link` a symbolic link to `target`, which is relative to its folder; an old link is replaced at once."""
-    # Named after the target, not the process: whoever points there again removes what a killed one left.
+    # Named after the target, not the process, so that the next link to it removes what a killed process left.
     temporary = link.with_name(f"{_mark(f'{link.name}/{Path(target).name}')}link.tmp")
     temporary.unlink(missing_ok=True)
     if link.is_symlink() and os.readlink(link) == target:
@@ -282,9 +281,9 @@ def remove_leftovers(path: Path) -> None:
 
 
 def remove_unowned(leftover: Path) -> None:
-    """Remove a temporary file or folder unless the process that writes it holds its lock. What cannot be, stays.
+    """Remove a temporary file or folder, if it can be, unless the process that writes it holds its lock.
 
-    It must not be this process: its own lock does not hold it off.
+    It must be another process: a lock does not exclude its own process.
     """
     with suppress(OSError):
         if leftover.is_symlink():
@@ -300,7 +299,7 @@ def remove_unowned(leftover: Path) -> None:
 
 @contextmanager
 def holding(folder: Path) -> Iterator[None]:
-    """Hold a folder that is being filled, so that nobody takes it for a leftover. Raises OSError where another does."""
+    """Lock a folder that is being filled, so that no process removes it as a leftover. Raises OSError if locked."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # lockf asks for one that can be written
@@ -310,19 +309,19 @@ def holding(folder: Path) -> Iterator[None]:
 
 
 def temporary_path(path: Path) -> Path:
-    """A new hidden name in the same folder for what will become `path`: short, however long that one is."""
+    """A new hidden name in the same folder for a file that will become `path`; short, however long `path` is."""
     return path.with_name(f"{_mark(path.name)}{os.urandom(4).hex()}.tmp")
 
 
 def _mark(name: str) -> str:
-    """How the temporary names begin of what will be called `name`."""
+    """The prefix of temporary names for `name`."""
     return f".tfm-{hashlib.sha256(os.fsencode(name)).hexdigest()[:12]}."
 
 
 def open_own(file: Path) -> TextIOWrapper:
     """Append to `file`, which is made if it is not there. Raises OSError for a link or a pipe.
 
-    In a folder that others can write to, somebody could have put one there to have us write elsewhere, or wait.
+    In a folder that others can write to, they could redirect or block the write with one.
     """
     return open(file, "a", encoding="utf-8", opener=open_no_link)
 
@@ -375,7 +374,7 @@ def _lock(file: BinaryIO, path: Path, *, wait: bool) -> bool:
     # lockf and not flock: a killed process loses it at once, also when it leaves children behind.
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError) as error:  # POSIX lets a system choose how it says that it is taken
+    except (BlockingIOError, PermissionError) as error:  # POSIX allows either error for a lock that is held
         if not wait:
             raise BlockingIOError(error.errno, "held by another process", str(path)) from None
         LOGGER.info("%s: held by another process; waiting for it", path)

@@ -21,7 +21,7 @@ class _AboveTheBar(logging.Handler):
 
 
 def is_first_rank() -> bool:
-    """Whether this process is the one that speaks, of those that torchrun has started."""
+    """Whether this process is the one that logs, of those that torchrun has started."""
     return os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK") == "0"
 
 

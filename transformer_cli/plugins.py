@@ -31,9 +31,8 @@ def loaded_plugins() -> list[str]:
 
 
 def _import(name: str) -> None:
-    if not _MODULE.fullmatch(name):
-        advice = f"Write {Path(name).stem}" if name.endswith(".py") and "/" not in name else "Write it as in an import"
-        raise ConfigError(f"plugins={quoted(name)}: not the name of a module. {advice}")
+    if not _MODULE.fullmatch(name) or name.endswith(".py"):
+        raise ConfigError(f"plugins={quoted(name)}: not the name of a module. Write it as in an import, without .py")
     # Last, so that a file in the working folder never takes the place of a library's module.
     folder = str(Path.cwd())
     sys.path.append(folder)

@@ -1,4 +1,4 @@
-"""Name → builder, with "did you mean"; nothing outside a registry can be named by a config."""
+"""Name → builder, with "did you mean". A config can name entries of a registry, and nothing else."""
 
 import difflib
 from collections.abc import Callable, Iterable
@@ -23,8 +23,9 @@ class Registry(Generic[T]):
         self._entries: dict[str, T] = {}
 
     def register(self, name: str) -> Callable[[T], T]:
-        """Decorate a builder with the name that configs use for it."""
-        assert name not in self._entries, f"two entries called {name}"
+        """Decorate a builder with the name that configs use for it. Raises ConfigError where the name is taken."""
+        if name in self._entries:
+            raise ConfigError(f"two entries called `{name}` in the registry of {self.kind} builders. Rename one")
 
         def add(builder: T) -> T:
             self._entries[name] = builder

@@ -1,6 +1,6 @@
-"""Standard streams that wait: input ends where it ends, and what is printed arrives whole, or an error says so.
+"""Standard streams that block: reads return b"" only at the end of input, writes are complete or raise an error.
 
-Python's own take an empty read of a non-blocking pipe for the end, and do not look at how much of an unbuffered write
+Python's own take an empty read of a non-blocking pipe for the end, and do not check how much of an unbuffered write
 was done (PYTHONUNBUFFERED). Whether a pipe blocks is shared with who handed it over, so that it stays as it is.
 """
 
@@ -82,7 +82,7 @@ class Output(io.BufferedIOBase):
 
 
 class Messages(Output):
-    """For messages, which are lost where nobody can take them: that must not end what they tell about."""
+    """For messages, which are discarded where they cannot be written: that must not end the command."""
 
     def flush(self) -> None:
         try:

@@ -17,7 +17,7 @@ SEED = "seed"
 
 @dataclass(frozen=True)
 class SweepRun:
-    """What became of one run. `scores` are those of its dev and test set by their names."""
+    """The result of one run. `scores` are those of its dev and test set by their names."""
 
     number: int
     changes: dict[str, str]  # the keys that differ between the runs, in the order given, with this run's values
@@ -30,7 +30,7 @@ class SweepRun:
 
     @property
     def ended(self) -> str:
-        return "" if self.exit_code > 128 else "failed: "  # "stopped by …" says it
+        return "" if self.exit_code > 128 else "failed: "  # the message of a stopped run begins with "stopped by"
 
     @property
     def label(self) -> str:
@@ -45,8 +45,8 @@ def value_of(override: Override) -> str:
 
 def run_name(base: str, changes: Mapping[str, str]) -> str:
     """`base-norm=pre,seed=1`: a file name that no other values of these keys have, shorter than MAX_NAME_BYTES."""
-    told = ",".join(f"{key}={_file_name_part(value)}" for key, value in changes.items())
-    name = f"{base}-{told}" if told else base
+    values = ",".join(f"{key}={_file_name_part(value)}" for key, value in changes.items())
+    name = f"{base}-{values}" if values else base
     if len(name.encode()) <= MAX_NAME_BYTES:
         return name
     return f"{name.encode()[: MAX_NAME_BYTES - 9].decode(errors='ignore')}-{_digest(name, 8)}"
@@ -63,7 +63,7 @@ def _digest(text: str, n_digits: int) -> str:
 
 
 def read_records(folder: Path) -> list[SweepRun]:
-    """What the jobs of a sweep have written there, in their order."""
+    """The records that the jobs of a sweep have written there, in their order."""
     runs = [SweepRun(**json.loads(file.read_bytes())) for file in folder.glob(f"*/{RECORD_FILE}")]
     return sorted(runs, key=lambda run: run.number)
 
@@ -110,11 +110,11 @@ def table(runs: Sequence[SweepRun]) -> str:
     names = _score_names(runs)
     rows = [["run", *keys, *names, "steps", "minutes"]]
     for run in runs:
-        told = [_number(run.scores.get(name), name) for name in names]
+        scores = [_number(run.scores.get(name), name) for name in names]
         minutes = "before" if run.minutes is None else f"{run.minutes:.1f}"
         step = "" if run.step is None else str(run.step)
         changes = [run.changes.get(key, "") for key in keys]
-        rows.append([run.run_dir or "", *changes, *told, step, "" if run.error is not None else minutes])
+        rows.append([run.run_dir or "", *changes, *scores, step, "" if run.error is not None else minutes])
     lines = _columns(rows, n_left=1 + len(keys))
     lines += [f"{run.label}: {run.ended}{run.error}" for run in runs if run.error is not None]
     groups = over_seeds(runs)

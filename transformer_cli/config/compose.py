@@ -17,13 +17,12 @@ from omegaconf.errors import OmegaConfBaseException
 
 from transformer_cli.config.commands import EvaluateConfig
 from transformer_cli.config.interpolation import literal, refuse_interpolations, resolve
-from transformer_cli.config.keys import SCHEMAS, check_key, fields_of
+from transformer_cli.config.keys import SCHEMAS, Options, check_key, fields_of, is_option
 from transformer_cli.config.overrides import check_overrides, parse_override, quoted_for_hydra
 from transformer_cli.config.recipes import chosen_files, read_files, recipe_by_task
+from transformer_cli.config.renamed import register_user_files, renamed_config, renamed_override
 from transformer_cli.config.yaml_files import config_dir
 from transformer_cli.errors import ConfigError, quoted
-
-RENAMED_SETTINGS = {"max_batch_cells": "tokens_per_batch"}  # of `train`, in files that older versions wrote
 
 
 def load_config(
@@ -38,6 +37,7 @@ def load_config(
     `overrides` are Hydra's (`model=big`, `train.max_steps=10`); `flags` maps keys to values and wins over them.
     `user_dir` is a folder whose YAML files are choices beside ours. Raises ConfigError.
     """
+    overrides = [renamed_override(text) for text in overrides]
     for text in overrides:
         if text.lstrip("+~").startswith("hydra"):
             raise ConfigError(f"{quoted(text)}: Hydra's own keys need --multirun. Add -m, or leave it out")
@@ -57,6 +57,7 @@ def load_config(
 
 def hydra_arguments(command: str, overrides: Sequence[str], user_dir: Path | None) -> list[str]:
     """The checked `overrides`, with the user's folder and a recipe; registers the schemas. Raises ConfigError."""
+    overrides = [renamed_override(text) for text in overrides]
     if user_dir is not None and not user_dir.is_dir():
         raise ConfigError(f"{user_dir}: no such folder. Give --config-dir a folder with YAML files")
     check_overrides(command, overrides, user_dir)
@@ -64,21 +65,24 @@ def hydra_arguments(command: str, overrides: Sequence[str], user_dir: Path | Non
         read_files([pair for pairs in chosen_files(command, overrides).values() for pair in pairs], user_dir)
     register_schemas()
     # Not as_uri(): Hydra does not decode the %20 of a blank.
-    kept = [*(text for text in map(_without_null, overrides) if text), *recipe_by_task(command, overrides, user_dir)]
-    search_path = [f"hydra.searchpath=[{quoted_for_hydra(f'file://{user_dir.resolve()}')}]"] if user_dir else []
-    return [*search_path, *kept]
+    search_path = [f"hydra.searchpath=[{quoted_for_hydra(f'tfm://{user_dir.resolve()}')}]"] if user_dir else []
+    kept = [_for_hydra(text, SCHEMAS[command]) for text in overrides]
+    return [*search_path, *filter(None, kept), *recipe_by_task(command, overrides, user_dir)]
 
 
-def _without_null(text: str) -> str:
-    """`experiment=null` as Hydra writes it: nothing, or `~recipe` for a group that has a choice by default."""
+def _for_hydra(text: str, schema: type) -> str:
+    """An override in Hydra's own grammar: `~recipe`, or nothing, for `group=null`; `++` before a plugin's option."""
     group, _, value = text.partition("=")
+    if is_option(group.lstrip("+"), schema):
+        return f"++{text.lstrip('+')}"
     if value == "null" and "." not in group and (config_dir() / group).is_dir():
         return "~recipe" if group == "recipe" else ""
     return text
 
 
 def register_schemas() -> None:
-    """Register the dataclasses with Hydra, as the bases that the primary YAML files name."""
+    """Register with Hydra the dataclasses, which the primary YAML files name as their bases, and the user's files."""
+    register_user_files()
     store = ConfigStore.instance()
     for command, schema in SCHEMAS.items():
         store.store(name=f"{command}_schema", node=schema)
@@ -105,19 +109,11 @@ def from_plain(schema: type, plain: Mapping[str, Any]) -> Any:
         raise ConfigError("config: not a table of keys and values. Restore it")
     try:
         refuse_interpolations(plain, "")
-        config = OmegaConf.create(literal(_renamed(plain)))
+        config = OmegaConf.create(literal(renamed_config(plain)))
         _refuse_unknown_keys(config, schema, root=schema)
         return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), config))
     except OmegaConfBaseException as error:
         raise as_config_error(error, schema) from error
-
-
-def _renamed(plain: Mapping[str, Any]) -> Mapping[str, Any]:
-    """With the keys of older versions under the names that they have now."""
-    settings = plain.get("train")
-    if not isinstance(settings, Mapping):
-        return plain
-    return {**plain, "train": {RENAMED_SETTINGS.get(key, key): value for key, value in settings.items()}}
 
 
 def to_plain(config: Any) -> dict[str, Any]:
@@ -139,7 +135,7 @@ def _refuse_unknown_keys(config: Any, schema: type, *, root: type, prefix: str =
     for name in map(str, config):
         check_key(prefix + name, root)
         nested = children[name]
-        if nested is not None:
+        if nested is not None and nested is not Options:
             _refuse_unknown_keys(config._get_node(name), nested, root=root, prefix=f"{prefix}{name}.")
 
 

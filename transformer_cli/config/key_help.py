@@ -11,7 +11,7 @@ from typing import Any
 
 from transformer_cli.config.checks import REQUIRED
 from transformer_cli.config.fields import KeyInfo, info_of
-from transformer_cli.config.keys import SCHEMAS, fields_of
+from transformer_cli.config.keys import SCHEMAS, Options, fields_of
 from transformer_cli.config.yaml_files import choices_of, groups_of
 from transformer_cli.errors import ConfigError, quoted
 from transformer_cli.registry import did_you_mean
@@ -60,7 +60,8 @@ def _walk(schema: type, prefix: str, group: Any) -> Iterator[KeyHelp]:
     hints, nested = typing.get_type_hints(schema), fields_of(schema)
     for field in dataclasses.fields(schema):
         default = _default(field) if group is None else getattr(group, field.name)
-        if (inner := nested[field.name]) is not None:
+        inner = nested[field.name]
+        if inner is not None and inner is not Options:
             yield from _walk(inner, f"{prefix}{field.name}.", default)
             continue
         info = info_of(field) or KeyInfo("")
@@ -82,6 +83,8 @@ def _kind(hint: Any, info: KeyInfo) -> tuple[str, str]:
         return f"choice{null}", " | ".join(kind.__members__)
     if info.choices:
         return f"choice{null}", " | ".join(info.choices)
+    if typing.get_origin(kind) is dict:
+        return "keys and values", ""
     if kind is Any:
         return ("int or auto" if info.auto else "text or list"), _range(info)
     if typing.get_origin(kind) in (list, tuple):

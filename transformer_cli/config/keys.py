@@ -40,23 +40,29 @@ SCHEMAS: dict[str, type] = {
 }
 
 
+class Options:
+    """Stands for the groups whose keys are a plugin's own: `dict[str, Any]`."""
+
+
 def all_keys(schema: type, prefix: str = "") -> list[str]:
     """Every dotted key that leads to a value."""
     keys: list[str] = []
     for name, nested in fields_of(schema).items():
-        keys += all_keys(nested, f"{prefix}{name}.") if nested else [prefix + name]
+        is_group = nested is not None and nested is not Options
+        keys += all_keys(nested, f"{prefix}{name}.") if is_group else [prefix + name]
     return keys
 
 
 def fields_of(schema: type) -> dict[str, type | None]:
-    """Field name → dataclass of that field, or None for a plain value; unions with None are looked through."""
+    """Field name → dataclass of that field, also of one that may be None; Options; or None for a plain value."""
     found: dict[str, type | None] = {}
     hints = typing.get_type_hints(schema)
     for field in dataclasses.fields(schema):
         candidates = [hints[field.name], *typing.get_args(hints[field.name])]
         is_list = typing.get_origin(hints[field.name]) is list
         nested = [hint for hint in candidates if dataclasses.is_dataclass(hint) and not is_list]
-        found[field.name] = typing.cast(type, nested[0]) if nested else None
+        is_dict = typing.get_origin(hints[field.name]) is dict
+        found[field.name] = Options if is_dict else typing.cast(type, nested[0]) if nested else None
     return found
 
 
@@ -69,6 +75,8 @@ def check_key(key: str, schema: type, groups: Sequence[str] = ()) -> None:
             raise ConfigError(f"{key}: unknown key; `{'.'.join(known)}` is a value, not a group of keys")
         if part == "_target_":
             raise ConfigError(f"{key}: not supported. Configs name entries of tfm's registries, never classes")
+        if node is Options:
+            return
         children = fields_of(node)
         if part not in children:
             prefix = "".join(f"{name}." for name in known)
@@ -76,6 +84,15 @@ def check_key(key: str, schema: type, groups: Sequence[str] = ()) -> None:
             raise ConfigError(f"{key}: unknown key{near or '. `--cfg` prints every key'}")
         known.append(part)
         node = children[part]
+
+
+def is_option(key: str, schema: type) -> bool:
+    """Whether a dotted key is a plugin's own, as schedule.options.period."""
+    node: type | None = schema
+    *groups, _ = key.split(".")
+    for group in groups:
+        node = None if node in (None, Options) else fields_of(typing.cast(type, node)).get(group)
+    return node is Options
 
 
 def _nearest_key(

@@ -27,8 +27,11 @@ from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, quoted
 from transformer_cli.files import Chunk, write_whole
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.build import Model, build_model
+from transformer_cli.models.build import MODELS, Model, build_model
+from transformer_cli.models.classifier import Classifier
+from transformer_cli.models.language_model import LanguageModel
 from transformer_cli.models.transformer import Transformer
+from transformer_cli.plugins import loaded_plugins
 
 ModelT = TypeVar("ModelT", bound=Model)
 
@@ -99,10 +102,18 @@ KINDS = {
 
 
 def require(model: ModelFile, path: Path, *names: str) -> None:
-    """Raise CheckpointError unless the model is an entry of the registry that is called one of `names`."""
-    if model.config.name not in names:
-        what, command = KINDS[model.config.name]
+    """Raise CheckpointError unless the model is of one of the kinds `names`; a plugin's is of the kind of its class."""
+    if (name := _kind_of(model)) not in names:
+        what, command = KINDS[name]
         raise CheckpointError(f"{path}: this is {what}; use `tfm {command}`, or choose another --checkpoint")
+
+
+def _kind_of(model: ModelFile) -> str:
+    if model.config.name in KINDS:
+        return model.config.name
+    built = _empty_model(model.config, model.tokenizers)
+    classes = {"classifier": Classifier, "decoder": LanguageModel}
+    return next((name for name, kind in classes.items() if isinstance(built, kind)), "transformer")
 
 
 def write_model(path: Path, model: ModelFile, *, replace: bool = True) -> None:
@@ -146,6 +157,8 @@ def model_pieces(model: ModelFile) -> list[Chunk]:
         metadata["labels"] = list(model.tokenizers.labels)
     if model.averaged:
         metadata["averaged"] = model.averaged
+    if not MODELS[model.config.name].__module__.startswith("transformer_cli."):
+        metadata["plugins"] = loaded_plugins()
     if model.multi_sentence_share is not None:
         metadata["multi_sentence_share"] = model.multi_sentence_share
     tensors = dict(model.weights) | {name: _as_tensor(tokenizer.model_bytes) for name, tokenizer in tokenizers.items()}
@@ -192,6 +205,7 @@ def unpack_model(content: bytes, path: Path) -> ModelFile:
     try:
         tensors = safetensors.torch.load(content)
         config = from_plain(ModelConfig, metadata["config"])
+        _check_registered(config.name, texts(metadata.get("plugins", []), "plugins"), path)
         # They become parts of file names; what the config of a corpus would refuse is refused here.
         languages = DataConfig(source_lang=str(metadata["source_lang"]), target_lang=str(metadata["target_lang"]))
         tokenizers = _read_tokenizers(tensors, metadata["tokenizers"], path)
@@ -215,6 +229,16 @@ def unpack_model(content: bytes, path: Path) -> ModelFile:
     except (safetensors.SafetensorError, *MALFORMED) as error:
         _refuse(path, f"damaged or not written by tfm ({quoted(str(error))})")
     return model
+
+
+def _check_registered(name: str, plugins: list[str], path: Path) -> None:
+    """Raise CheckpointError for a plugin's model whose plugin is not loaded: no file can have a module imported."""
+    if plugins and name not in MODELS.names():
+        needed = " or ".join(quoted(plugin, 40)[1:-1] for plugin in plugins)
+        raise CheckpointError(
+            f"{path}: its model {quoted(name)} comes from the plugin {needed}, which is code of its own."
+            f" If you have it and trust it, add --plugin {quoted(plugins[0], 40)[1:-1]}"
+        )
 
 
 def read_share(value: object) -> float | None:

@@ -1,0 +1,84 @@
+"""One thing has one word, which is the field's: words that the project once used instead stay out of it."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+# Old word → the field's term. Only words that have no other use here.
+TERMS = {
+    r"learnt": "trained",
+    r"(?-i:Learner)|learners": "Trainer",
+    r"look_back": "evaluate_and_save",
+    r"(?-i:FirstRun)": "MainProcess (rank 0)",
+    r"(?-i:Skips)": "NonFiniteTracker",
+    r"(?-i:GradientSum)|as_it_comes": "GradientReducer",
+    r"(?-i:FusedLoss)|can_fuse": "CompiledLoss",
+    r"nobody|(?-i:NOBODY)": "no one; of labels, IGNORE_INDEX",
+    r"whom": "a sentence about the thing itself",
+    r"attend_runs": "group by length",
+    r"(?-i:PackedLinear)": "PrepackedLinear",
+    r"(?-i:PastCache)|own_past": "KVCache, self_attention_cache",
+    r"recomputes": "activation_checkpointing",
+    r"(?-i:Replayed)": "CudaGraphDecoder",
+    r"(?-i:Wishes)|wishes|wished": "TranslateOptions; of terms, constraints",
+    r"(?-i:Demands)|unmet": "Constraints, unsatisfied",
+    r"said_\w+": "backpointers",
+    r"read_back|(?-i:ReadBack)": "force_decode",
+    r"consensus": "minimum Bayes risk (mbr)",
+    r"close[ _]calls?": "near tie",
+    r"in company|neighbours?": "batch composition; other sentences of the batch",
+    r"flaws?|flawed": "quality flags",
+    r"told_in_parts": "split, truncated",
+    r"strangers?": "unknown keys; of pairs, unrelated",
+    r"n_cells": "padded tokens",
+    r"stirred": "shuffled window",
+    r"contestants?|(?-i:Contestants?)": "worker, baseline",
+    r"rivals": "baselines",
+    r"beginnings": "prefixes, partial hypotheses",
+}
+OLD = re.compile("|".join(rf"(?P<w{i}>(?<!\w)(?:{word})(?!\w))" for i, word in enumerate(TERMS)), re.IGNORECASE)
+
+FOLDERS = ("transformer_cli", "configs", "docs", "scripts")
+ENDINGS = {".py", ".yaml", ".md", ".html", ""}
+# `rivals` is a key of `tfm bench`; data/demo.py is about words and has its own.
+ALLOWED = {
+    "transformer_cli/config/bench.py": {"rivals"},
+    "docs/configuration.md": {"rivals"},
+    "transformer_cli/data/demo.py": {"rivals", "said_"},
+}
+
+
+def files() -> Iterator[Path]:
+    yield ROOT / "README.md"
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.is_file() and path.suffix in ENDINGS and "__pycache__" not in path.parts:
+                yield path
+
+
+def old_words(text: str) -> Iterator[tuple[int, str, str]]:
+    """Line number, word, and the term for it."""
+    for number, line in enumerate(text.split("\n"), 1):
+        for match in OLD.finditer(line):
+            assert match.lastgroup is not None
+            yield number, match[0], list(TERMS.values())[int(match.lastgroup[1:])]
+
+
+@pytest.mark.parametrize("path", list(files()), ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_words_are_those_of_the_field(path: Path) -> None:
+    name = str(path.relative_to(ROOT))
+    found = [
+        f"{name}:{number}: {word} → {term}"
+        for number, word, term in old_words(path.read_text(encoding="utf-8"))
+        if not any(word.lower().startswith(allowed) for allowed in ALLOWED.get(name, ()))
+    ]
+    assert not found, "old words, and the field's terms for them:\n" + "\n".join(found)
+
+
+def test_the_check_finds_old_words_and_leaves_others() -> None:
+    assert [found[:2] for found in old_words("# what is learnt\nx = can_fuse(y)\n")] == [(1, "learnt"), (2, "can_fuse")]
+    assert not list(old_words("the neighbourhood, the wishlist, a said word, own_pasture, skips a line"))
