@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.toy_run import CPU, MODEL, config, metrics, prepared, run, run_until, sha256
+from tests.toy_run import CPU, MODEL, config, metrics, prepared, run, run_until, sha256, train
 from transformer_cli.commands.train import _next
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.train import ScheduleConfig, TrainConfig
@@ -18,8 +18,8 @@ from transformer_cli.data.shuffling import Part
 from transformer_cli.errors import ConfigError
 from transformer_cli.training import dry_run as trial
 from transformer_cli.training import plan, run_directory, writers
-from transformer_cli.training.loop import TrainResult, train
-from transformer_cli.training.plan import limited, oddities, planned
+from transformer_cli.training.plan import limited, plan_warnings, planned
+from transformer_cli.training.result import TrainResult
 from transformer_cli.training.run_directory import chosen_before, open_run, read_config, run_folder, with_values
 from transformer_cli.training.writers import Recorder
 
@@ -73,7 +73,7 @@ def test_a_large_corpus_on_a_cpu_is_seen_few_times() -> None:
 def test_what_is_chosen_is_never_odd(n_tokens: int, device: str, model: str) -> None:
     chosen = plan_of(n_tokens, device, f"model={model}")
     if n_tokens > 3000 and model == "tiny":  # an update is at least data.max_length; wide models warm up longer
-        assert list(oddities(chosen, Epoch(n_tokens // 12, n_tokens, 60))) == []
+        assert list(plan_warnings(chosen, Epoch(n_tokens // 12, n_tokens, 60))) == []
     assert chosen.train.tokens_per_update >= chosen.data.max_length
     peak = (chosen.model.d_model * chosen.schedule.warmup_steps) ** -0.5  # of noam
     assert peak <= 0.5 / chosen.model.d_model * (1.1 if model == "big" else 1.0)

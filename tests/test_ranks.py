@@ -17,9 +17,9 @@ from tests.conftest import ROOT
 from tests.toy_run import metrics, prepared, tokenizers
 from transformer_cli.data.batching import Batch, micro_batches
 from transformer_cli.errors import ConfigError, EnvironmentFault
-from transformer_cli.training.loop import warn_of_uneven_shares
 from transformer_cli.training.ranks import Ranks, join_ranks
 from transformer_cli.training.signals import StopRequest
+from transformer_cli.training.state import warn_of_uneven_shares
 
 STEPS = [str(step) for step in range(1, 13)]
 
@@ -239,7 +239,7 @@ from transformer_cli.training.signals import StopRequest
 
 with join_ranks(StopRequest(), device_type="cpu", timeout_s=60) as ranks:
     time.sleep(0 if ranks.is_first else 2)
-    print(ranks.share("key", "told" if ranks.is_first else None))
+    print(ranks.publish_and_wait("key", "told" if ranks.is_first else None))
 """
 
 

@@ -21,7 +21,7 @@ from transformer_cli.evaluation.perplexity import TextScores, text_scores
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import ModelFile, read_model
 from transformer_cli.models.language_model import LanguageModel
-from transformer_cli.training.loop import TrainResult
+from transformer_cli.training.result import TrainResult
 
 
 @dataclass(frozen=True)

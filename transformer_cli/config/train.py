@@ -10,7 +10,7 @@ from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import ModelConfig, Positions, Tying
 from transformer_cli.errors import ConfigError
 
-# Which key gives the height of each schedule. A test holds this to the registry of schedules.
+# Which key gives the height of each built-in schedule, as it is registered: checked here before torch is imported.
 SCHEDULE_HEIGHT = {
     "noam": "factor",
     "inverse_sqrt": "lr",
@@ -37,6 +37,7 @@ class ScheduleConfig:
     lr: float | None = None
     warmup_steps: Any = 4000  # updates; or auto: a tenth of the run, and more for a wide model
     decay: float | None = None  # of wsd: the part of all steps in which the rate falls
+    options: dict[str, Any] = field(default_factory=dict)  # settings of a schedule of your own
 
     def __post_init__(self) -> None:
         check_range("schedule.factor", self.factor, 1e-6, 100)
@@ -45,7 +46,7 @@ class ScheduleConfig:
         check_range("schedule.decay", self.decay, 1e-3, 1)
         used = SCHEDULE_HEIGHT.get(self.name)
         if used is None:
-            return  # the registry of schedules refuses the name, and knows the near ones
+            return  # of a plugin, or unknown: checked when the schedule is built
         unused = "lr" if used == "factor" else "factor"
         if getattr(self, used) is None or getattr(self, unused) is not None:
             raise ConfigError(
@@ -67,6 +68,7 @@ class OptimizerConfig:
     betas: tuple[float, float] = (0.9, 0.98)
     eps: float = 1e-9
     weight_decay: float = 0.0
+    options: dict[str, Any] = field(default_factory=dict)  # settings of an optimizer of your own
 
     def __post_init__(self) -> None:
         if len(self.betas) != 2:
