@@ -103,7 +103,7 @@ def out_of_memory_late(*, on_rank: int) -> Trouble:
 
 
 def one_rank(folder: Path, settings: TrainConfig, trouble: Trouble) -> dict[str, Any]:
-    """Train as the rank that the environment names, and tell what came of it."""
+    """Train as the rank that the environment names, and return the outcome."""
     rank, seen = int(os.environ["RANK"]), []
     update, forward_backward = Trainer.train_step, Trainer.forward_backward
 
@@ -174,8 +174,8 @@ def agent() -> Iterator[int]:
     os.close(port_writer)
     os.close(life_reader)
     try:
-        with os.fdopen(port_reader) as told:
-            yield int(told.read())
+        with os.fdopen(port_reader) as logged:
+            yield int(logged.read())
     finally:
         os.close(life_writer)
         os.waitpid(process, 0)
@@ -199,8 +199,8 @@ def fork_ranks(
         if process == 0:
             os.environ.update(environment, RANK=str(rank), LOCAL_RANK=str(rank))
             try:
-                with os.fdopen(writer, "w") as told:
-                    json.dump(one_rank(folder, settings, trouble), told)
+                with os.fdopen(writer, "w") as logged:
+                    json.dump(one_rank(folder, settings, trouble), logged)
             except BaseException:
                 traceback.print_exc()
             os._exit(0)
@@ -221,8 +221,8 @@ def gather(processes: dict[int, tuple[int, int]]) -> list[Any]:
             time.sleep(0.02)
         os.kill(process, signal.SIGKILL)
         os.waitpid(process, 0)
-        with os.fdopen(reader) as told:
-            text = told.read()
+        with os.fdopen(reader) as logged:
+            text = logged.read()
         outcomes[rank] = json.loads(text) if text else None
     return [outcomes[rank] for rank in sorted(outcomes)]
 

@@ -89,8 +89,8 @@ def test_B11_skipped_updates_are_told_and_counted_and_training_goes_on(
 ) -> None:
     break_loss(monkeypatch, lambda step: step in (5, 6, 9))
     assert run(tmp_path, config(log_every=2)).step == 12
-    told = [message for message in caplog.messages if NAN_AT in message]
-    assert told == [
+    logged = [message for message in caplog.messages if NAN_AT in message]
+    assert logged == [
         f"step 5: {NAN_AT} (1 in a row, 1 in all)",
         f"step 6: {NAN_AT} (2 in a row, 2 in all)",
         f"step 9: {NAN_AT} (1 in a row, 3 in all)",
@@ -292,7 +292,7 @@ def test_a_second_incident_at_the_same_step_takes_the_place_of_the_first(
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
 def test_an_incident_of_a_compiled_run_is_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def compiling(function: Callable[..., Any], **kwargs: Any) -> Callable[..., Any]:
-        """Kernels that are told from others: the loss is three times as large."""
+        """Kernels with a visible difference: the loss is three times as large."""
         return lambda *args: tuple(3 * x for x in function(*args))
 
     monkeypatch.setattr(torch, "compile", compiling)

@@ -112,12 +112,12 @@ def test_nothing_else_is_learnt_with_an_average_than_without(tmp_path: Path, ave
 
 
 def test_the_dev_nll_of_the_average_is_told_at_every_evaluation(averaged: Path) -> None:
-    told = {entry["step"]: entry["ema_nll"] for entry in metrics(averaged) if entry["kind"] == "dev"}
-    assert list(told) == [4, 8, 12]
+    logged = {entry["step"]: entry["ema_nll"] for entry in metrics(averaged) if entry["kind"] == "dev"}
+    assert list(logged) == [4, 8, 12]
     outcome = json.loads((averaged / "result.json").read_bytes())
     assert outcome["ema"]["decay"] == 0.9
-    assert outcome["ema"]["dev_nll"] == told[12]
-    assert len(set(told.values())) == 3
+    assert outcome["ema"]["dev_nll"] == logged[12]
+    assert len(set(logged.values())) == 3
 
 
 @pytest.mark.parametrize(

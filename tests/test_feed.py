@@ -57,9 +57,9 @@ def test_the_next_batches_are_made_while_an_update_is_learnt(tmp_path: Path, mon
 
     def update(self: Trainer, given: Any, *, step: int, lr: float) -> Any:
         assert eventually(lambda: step + 1 in made)
-        return learnt(self, given, step=step, lr=lr)
+        return original(self, given, step=step, lr=lr)
 
-    learnt = Trainer.train_step
+    original = Trainer.train_step
     monkeypatch.setattr(Feed, "batches", batches)
     monkeypatch.setattr(Trainer, "train_step", update)
     run(tmp_path, config(max_steps=4))
@@ -92,12 +92,12 @@ def test_what_goes_wrong_in_the_thread_ends_the_run_at_its_step(
 
 
 def test_no_thread_is_left_after_a_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    learnt = Trainer.train_step
+    original = Trainer.train_step
 
     def update(self: Trainer, given: Any, *, step: int, lr: float) -> Any:
         if step == 3:
             os.kill(os.getpid(), signal.SIGTERM)
-        return learnt(self, given, step=step, lr=lr)
+        return original(self, given, step=step, lr=lr)
 
     monkeypatch.setattr(Trainer, "train_step", update)
     with stop_signals() as request, pytest.raises(Stopped, match="step 3 is the newest"):

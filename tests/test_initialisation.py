@@ -34,7 +34,7 @@ def arguments(*overrides: str, n_train: int = 100) -> list[str]:
 
 
 def first_weights(monkeypatch: pytest.MonkeyPatch) -> dict[str, torch.Tensor]:
-    """Filled when training begins with what it begins with."""
+    """The initial weights, filled in when training begins."""
     found: dict[str, torch.Tensor] = {}
     update = Trainer.train_step
 
@@ -96,10 +96,10 @@ def test_another_tokenizer_is_another_corpus_and_the_same_one_the_same(place: Pa
 def test_a_held_out_test_set_is_found_again(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = [word for word in arguments("encoder.init_from=translator.safetensors") if "data.test" not in word]
     assert main([*command, "data.holdout=5"]) == 0
-    said = capsys.readouterr().out
+    message = capsys.readouterr().out
     assert main(["evaluate", "--checkpoint", "runs/a", "device=cpu", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert said.startswith("labels.test, 5 lines")
+    assert message.startswith("labels.test, 5 lines")
     assert found["lines"] == 5
 
 
@@ -114,7 +114,7 @@ def test_sizes_are_the_models_and_dropout_is_ones_own() -> None:
 
 def test_what_has_no_encoder_is_refused(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     written(place, random_model(ModelConfig(**{**vars(TRANSLATOR), "name": "decoder"})), "decoder.safetensors")
-    for name, said in (
+    for name, message in (
         ("nowhere", "encoder.init_from: nowhere: no such file or folder. Choose a model that translates"),
         (
             "decoder.safetensors",
@@ -124,7 +124,7 @@ def test_what_has_no_encoder_is_refused(place: Path, capsys: pytest.CaptureFixtu
     ):
         assert main(arguments(f"encoder.init_from={name}")) == 4
         err = capsys.readouterr().err
-        assert said in err
+        assert message in err
         assert "--checkpoint" not in err
         assert err.count("\n") == 1
 

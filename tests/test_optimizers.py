@@ -20,6 +20,7 @@ from transformer_cli.models.classifier import Classifier
 from transformer_cli.models.layers import FeedForward
 from transformer_cli.training.optimizers import (
     OPTIMIZERS,
+    OptimizerKind,
     build_optimizer,
     load_optimizer_tensors,
     optimizer_tensors,
@@ -221,7 +222,8 @@ ELSEWHERE: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 def registered(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The name of an optimizer that somebody else has registered."""
     make = ELSEWHERE[request.param]
-    monkeypatch.setitem(OPTIMIZERS._entries, "theirs", lambda model, config: make(model.parameters()))
+    kind = OptimizerKind(lambda model, config: make(model.parameters()))
+    monkeypatch.setitem(OPTIMIZERS._entries, "theirs", kind)
     return "theirs"
 
 
@@ -272,10 +274,10 @@ def test_to_begin_remembering_changes_no_weight_and_no_rate(eps: float) -> None:
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_a_checkpoint_of_an_optimizer_that_remembers_nothing_is_not_adams() -> None:
+def test_a_checkpoint_of_an_optimizer_without_state_is_not_adams() -> None:
     model = toy()
     with pytest.raises(CheckpointError, match=r"optimizer state 'exp_avg/bias': nothing, but this model asks for"):
-        load_optimizer_tensors(build_optimizer(model, OptimizerConfig()), model.named_parameters(), {})
+        load_optimizer_tensors(build_optimizer(model, OptimizerConfig()), model.named_parameters(), {}, PLAIN)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS.names())

@@ -99,8 +99,8 @@ def test_scores_on_another_dev_set_do_not_compete_with_earlier_ones(
     assert (folder / "best").readlink() == Path("checkpoints/step-00000002")
     score_as(monkeypatch, 1.0, 3.0)  # of step 4 again, on the new dev set; of step 6
     result = train(settings(max_steps=6), OTHER_DEV, folder, device=CPU)
-    told = [message for message in caplog.messages if "do not compare" in message]
-    assert told == [
+    logged = [message for message in caplog.messages if "do not compare" in message]
+    assert logged == [
         "step 4: data.dev changed, so earlier dev scores do not compare with those from now on:"
         " the best checkpoint is chosen, and patience counted, from here"
     ]

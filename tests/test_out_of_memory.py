@@ -138,9 +138,9 @@ def test_B8_whatever_library_says_it_a_memory_that_is_too_small_is_recognised(er
     assert is_out_of_memory(error)
 
 
-@pytest.mark.parametrize("said", ["CUDA error: device-side assert triggered", "CUBLAS_STATUS_NOT_INITIALIZED"])
-def test_B8_another_fault_of_a_gpu_is_not_one_of_memory(said: str) -> None:
-    assert not is_out_of_memory(RuntimeError(said))
+@pytest.mark.parametrize("message", ["CUDA error: device-side assert triggered", "CUBLAS_STATUS_NOT_INITIALIZED"])
+def test_B8_another_fault_of_a_gpu_is_not_one_of_memory(message: str) -> None:
+    assert not is_out_of_memory(RuntimeError(message))
 
 
 @pytest.fixture
@@ -181,9 +181,9 @@ def test_B8_a_batch_too_large_to_search_is_cut_in_two_and_says_the_same(
     tried = shrink_search(monkeypatch, n_rows)
     assert texts(translator_of(toy_tokenizer(), **SEARCHES[search]).translate(lines)) == expected
     assert max(tried) > n_rows
-    (told,) = caplog.messages  # once, however often it happens
-    assert "sentences; it is cut in two and tried again" in told
-    assert "Lower decode.batch_tokens" in told
+    (logged,) = caplog.messages  # once, however often it happens
+    assert "sentences; it is cut in two and tried again" in logged
+    assert "Lower decode.batch_tokens" in logged
 
 
 @pytest.mark.parametrize("error", SAID[::5], ids=["gpu", "cpu"])

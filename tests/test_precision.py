@@ -187,7 +187,7 @@ def test_B11_a_gradient_that_never_fits_into_fp16_is_counted_once_the_scale_is_o
     before = tensors(fp16)
     scales = broken(fp16, monkeypatch, 20, loss=False)
     assert scales == [2.0**power for power in range(15, 0, -1)] + [1.0] * 5  # 65,536 is 2 to the 16th
-    assert fp16.nonfinite.counts() == [4, 4]  # 16 have looked for the scale
+    assert fp16.nonfinite.counts() == [4, 4]  # 16 have searched for the scale
     assert all(torch.equal(x, before[name]) for name, x in tensors(fp16).items())
 
 
@@ -200,7 +200,7 @@ def test_B11_a_loss_that_is_not_finite_is_counted_at_any_scale_and_leaves_it(
 
 
 def test_B11_fp16_learns_nothing_after_too_many_in_a_row_either(fp16: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a GPU the count is looked at an update later."""
+    """On a GPU the count is read an update later."""
     fp16.train_step(batches(40), step=1, lr=0.01)
     broken(fp16, monkeypatch, fp16.settings.max_skipped, loss=True)
     before = tensors(fp16)
@@ -256,18 +256,18 @@ def test_B15_tf32_on_a_device_that_lacks_it_names_what_it_has(monkeypatch: pytes
     with pytest.raises(EnvironmentFault, match=r"train\.precision=tf32: this GPU does not have it\. Use .*=fp32"):
         choose_dtype(Precision.tf32, CUDA)
     monkeypatch.setattr(torch.cuda, "is_tf32_supported", lambda: True)
-    assert choose_dtype(Precision.tf32, CUDA) is torch.float32  # what autocast is told: nothing
+    assert choose_dtype(Precision.tf32, CUDA) is torch.float32  # autocast stays off
 
 
 @pytest.mark.parametrize("precision", list(Precision))
 def test_only_tf32_lets_a_gpu_round_the_factors_of_float32_products(
     monkeypatch: pytest.MonkeyPatch, precision: Precision
 ) -> None:
-    told: list[str] = []
-    monkeypatch.setattr(torch, "set_float32_matmul_precision", told.append)
+    logged: list[str] = []
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", logged.append)
     set_float32_products(precision, CUDA)
     set_float32_products(precision, CPU)
-    assert told == ["high" if precision is Precision.tf32 else "highest"]
+    assert logged == ["high" if precision is Precision.tf32 else "highest"]
 
 
 @pytest.mark.gpu

@@ -104,12 +104,12 @@ def test_B1_a_failed_save_is_told_and_the_next_one_is_tried(
     run(tmp_path / "unbroken")
     fill_disk(monkeypatch, (4, 6))
     run(tmp_path / "full")
-    told = [message for message in caplog.messages if "is not saved" in message]
-    assert [message.split(":")[0] for message in told] == [
+    logged = [message for message in caplog.messages if "is not saved" in message]
+    assert [message.split(":")[0] for message in logged] == [
         "step 4 is not saved (failure 1 of 3 in a row)",
         "step 6 is not saved (failure 2 of 3 in a row)",
     ]
-    assert all("bytes (" in message and "are free): No space left on device" in message for message in told)
+    assert all("bytes (" in message and "are free): No space left on device" in message for message in logged)
     assert CheckpointStore(tmp_path / "full").steps() == CheckpointStore(tmp_path / "unbroken").steps()
     assert [e for e in metrics(tmp_path / "full") if e["kind"] == "train"] == [
         e for e in metrics(tmp_path / "unbroken") if e["kind"] == "train"

@@ -419,15 +419,15 @@ def test_A19_other_products_and_other_kernels_are_told(
     run(tmp_path, config(max_steps=2, eval_every=2))
     monkeypatch.setattr(resuming, "prefers_onednn", lambda: False)
     run(tmp_path, config(max_steps=4, compile=Compile.default))
-    (told,) = last_bits(caplog)
-    assert told.startswith("products was oneDNN, is MKL; compiled was False, is True: ")
+    (logged,) = last_bits(caplog)
+    assert logged.startswith("products was oneDNN, is MKL; compiled was False, is True: ")
     environment = CheckpointStore(tmp_path).load(4).state["environment"]
     assert (environment["products"], environment["compiled"]) == ("MKL", True)
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
 def test_A19_a_compiler_that_fails_on_the_way_is_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a GPU, where nobody asks for it."""
+    """On a GPU, where train.compile is auto."""
     from torch._dynamo.exc import TorchDynamoException
 
     def failing(function: Callable[..., Any], **kwargs: Any) -> Callable[..., Any]:
@@ -472,14 +472,14 @@ def test_A24_the_second_trainer_is_told_who_the_first_is(tmp_path: Path) -> None
                 with open_run(settings):
                     os._exit(0)
             except LockedError as error:
-                (tmp_path / "told").write_text(str(error))
+                (tmp_path / "logged").write_text(str(error))
                 os._exit(error.exit_code)
         _, status = os.waitpid(process, 0)
     assert os.waitstatus_to_exitcode(status) == 7
-    told = (tmp_path / "told").read_text()
-    assert told.startswith(f"{tmp_path}/toy: process {os.getpid()} on ")
-    assert ", started 20" in told
-    assert "is training here. Wait for it, or choose another name=" in told
+    logged = (tmp_path / "logged").read_text()
+    assert logged.startswith(f"{tmp_path}/toy: process {os.getpid()} on ")
+    assert ", started 20" in logged
+    assert "is training here. Wait for it, or choose another name=" in logged
 
 
 def test_B2_a_disk_without_room_for_what_is_kept_is_refused_before_the_first_step(

@@ -1,4 +1,4 @@
-"""Training: what is learnt, what a stopped run goes on with, and what is shipped at the end."""
+"""Training: the updates, what a stopped run continues with, and what is exported at the end."""
 
 import hashlib
 import json
@@ -355,7 +355,7 @@ def test_a_damaged_checkpoint_is_not_averaged(tmp_path: Path, monkeypatch: pytes
     assert not (tmp_path / "model.safetensors").exists()
 
 
-# What a run tells
+# What a run logs
 
 
 def test_metrics_are_strict_json_with_each_step_once(unbroken: Path) -> None:
@@ -451,9 +451,9 @@ def test_B3_a_full_disk_under_the_log_file_is_told_once_and_training_goes_on(
     monkeypatch.setattr(writers, "open_own", full)
     with caplog.at_level(logging.INFO, logger="tfm"):
         assert run(tmp_path, config(max_steps=4)).step == 4
-    told = [message for message in caplog.messages if "Training goes on without it" in message]
-    assert len(told) == 1
-    assert "No space left on device" in told[0]
+    logged = [message for message in caplog.messages if "Training goes on without it" in message]
+    assert len(logged) == 1
+    assert "No space left on device" in logged[0]
     assert "Traceback" not in capsys.readouterr().err
 
 
