@@ -43,10 +43,11 @@ from transformer_cli.models.attention import CrossAttention, SelfAttention, atte
 from transformer_cli.models.embeddings import waves
 from transformer_cli.models.file import MODEL_FILE, read_model
 from transformer_cli.models.transformer import Transformer
+from transformer_cli.training.forward import predict_batch
 from transformer_cli.training.loss import smoothed_nll
 from transformer_cli.training.schedules import build_schedule
-from transformer_cli.training.trainer import Learner
-from transformer_cli.training.validation import encode_pairs, predict
+from transformer_cli.training.trainer import Trainer
+from transformer_cli.training.validation import encode_pairs
 
 PAGE = config_dir().parent / "docs" / "attention.md"
 PICTURES = PAGE.parent / "pictures"
@@ -404,7 +405,7 @@ def first_batch(tokenizers: Tokenizers) -> Batch:
 def gradient_norms(norm: Norm, tokenizers: Tokenizers, batch: Batch, n_layers: int) -> dict[str, list[float]]:
     layers: dict[str, Any] = {"n_encoder_layers": n_layers, "n_decoder_layers": n_layers}
     model = untrained(ModelConfig(**layers, d_model=64, n_heads=4, d_ff=256, norm=norm), tokenizers)
-    logits_KV, targets_K = predict(model, batch, CPU)
+    logits_KV, targets_K = predict_batch(model, batch, CPU)
     loss, _ = smoothed_nll(logits_KV, targets_K, smoothing=0.1)
     torch.autograd.backward(loss / batch.n_target_tokens)
     grads = {name: parameter.grad for name, parameter in model.named_parameters()}
@@ -435,13 +436,13 @@ def unscaled(n_updates: int = 150, every: int = 50, d_model: int = 128) -> Itera
     ends = range(every, n_updates + 1, every)
     yield f"d_k = {d_model}: train NLL of updates" + "".join(f"{f'–{n}':>8}" for n in ends)
     for name, root in (("with ÷ √d_k", 1.0), ("without", math.sqrt(d_model))):
-        learner, nll = Learner(config, prepared.tokenizers, CPU), []
-        lengthen_queries(learner.model, root)
+        trainer, nll = Trainer(config, prepared.tokenizers, CPU), []
+        lengthen_queries(trainer.model, root)
         for step in range(1, n_updates + 1):
             batches = micro_batches(
                 prepared.train, plan.update(step - 1), prepared.tokenizers, max_tokens=config.train.tokens_per_batch
             )
-            nll.append(float(learner.update(batches, step=step, rate=schedule(step)).nll))
+            nll.append(float(trainer.train_step(batches, step=step, lr=schedule(step)).nll))
         means = [sum(nll[n : n + every]) / every for n in range(0, n_updates, every)]
         yield f"{name:<{27 + len(str(d_model))}}" + "".join(f"{mean:8.3f}" for mean in means)
 
@@ -519,7 +520,7 @@ def token_predictions(model: Transformer, tokenizers: Tokenizers, text: Parallel
     corpus = encode_pairs(text, tokenizers, max_length=256)
     found = []
     for batch in micro_batches(corpus, np.arange(len(corpus)), tokenizers, max_tokens=4096):
-        logits_KV, targets_K = predict(model, batch, CPU)
+        logits_KV, targets_K = predict_batch(model, batch, CPU)
         log_p_KV = logits_KV.double().log_softmax(dim=-1)
         log_p_K, ids_K = log_p_KV.max(dim=-1)
         found.append((-log_p_KV.gather(1, targets_K[:, None])[:, 0], log_p_K.exp(), (ids_K == targets_K).double()))

@@ -25,7 +25,7 @@ from transformer_cli.benchmarks.decoders import DEFAULT, HUGGING_FACE, OURS, Hug
 from transformer_cli.benchmarks.decoding import FORCED
 from transformer_cli.benchmarks.machine import bench_machine
 from transformer_cli.benchmarks.matmuls import flops, peak_rate, projections, seconds_alone
-from transformer_cli.benchmarks.ours import Trainer
+from transformer_cli.benchmarks.ours import OwnTraining
 from transformer_cli.benchmarks.parts import COMPILED, IN_PARTS, bench_attention, bench_loss
 from transformer_cli.benchmarks.report import Measured
 from transformer_cli.benchmarks.timing import Spread, best, in_turn, ratio
@@ -35,7 +35,7 @@ from transformer_cli.config.bench import BenchConfig
 from transformer_cli.config.compose import load_config
 from transformer_cli.models.layouts import Packed
 from transformer_cli.training.loss import smoothed_nll
-from transformer_cli.training.trainer import choose_dtype
+from transformer_cli.training.precision import choose_dtype
 
 MODES = ("none", "auto")  # of train.compile
 RIVAL = "nn.Transformer lean"
@@ -206,7 +206,7 @@ class Bench:
         for mode in MODES:
             whole = self.config(mode=mode)
             half = replace(whole, train=replace(whole.train, tokens_per_batch=whole.train.tokens_per_batch // 2))
-            trainers = {"one batch": Trainer(whole, self.device), "two": Trainer(half, self.device)}
+            trainers = {"one batch": OwnTraining(whole, self.device), "two": OwnTraining(half, self.device)}
             for trainer in trainers.values():
                 trainer.round()
             rates: dict[str, list[float]] = {name: [] for name in trainers}
@@ -223,15 +223,15 @@ class Bench:
         if not self.on_gpu:
             return NO_GPU
         base = replace(self.config(), n_updates=1)
-        makers: dict[str, Callable[[], Trainer | Rival]] = {
-            f"tfm, {mode}": lambda mode=mode: Trainer(replace(self.config(mode=mode), n_updates=1), self.device)
+        makers: dict[str, Callable[[], OwnTraining | Rival]] = {
+            f"tfm, {mode}": lambda mode=mode: OwnTraining(replace(self.config(mode=mode), n_updates=1), self.device)
             for mode in MODES
         }
         makers[RIVAL] = lambda: Rival(RIVAL, base, self.device)
         makers[f"{RIVAL}, compiled"] = lambda: Rival(RIVAL, base, self.device, compiled=True)
         return ", ".join(f"{name} {self.kernels_of(make()):,}" for name, make in makers.items())
 
-    def kernels_of(self, contestant: Trainer | Rival) -> int:
+    def kernels_of(self, contestant: OwnTraining | Rival) -> int:
         for _ in range(4):
             contestant.round()
         activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
@@ -271,9 +271,9 @@ class Step:
     """Updates on the same batch again and again, without a transfer to or from the GPU."""
 
     def __init__(self, config: BenchConfig, device: torch.device) -> None:
-        trainer = Trainer(config, device)
-        learner, (batch, *_) = trainer.run.learner, trainer.batches(1)
-        self.model, self.autocast = learner.whole_model, learner.autocast
+        training = OwnTraining(config, device)
+        trainer, (batch, *_) = training.run.trainer, training.batches(1)
+        self.model, self.autocast = trainer.whole_model, trainer.autocast
         self.smoothing, self.n_tokens = config.train.label_smoothing, batch.n_target_tokens
         self.source = Packed([(run.n_pairs, run.source_length) for run in batch.runs], device)
         self.target = Packed([(run.n_pairs, run.target_length) for run in batch.runs], device)

@@ -62,7 +62,7 @@ def run(
         stack.enter_context(mock.patch.dict(os.environ, env or {}))
         stack.enter_context(_on_descriptors(given.fileno(), target.fileno(), err.fileno()))
         code = main(list(arguments))
-        with contextlib.suppress(OSError):  # told by the code; a real process would not get to say it twice either
+        with contextlib.suppress(OSError):  # reported by the code; a real process would not report it twice either
             sys.stdout.flush()
         sys.stderr.flush()
         out.seek(0)
@@ -131,7 +131,7 @@ def refused(
     """The one line of a command that must be refused; nothing in `folder` changes but files `written`, such as a
     log, and only `new` names may appear.
 
-    With `working`, what the command had to tell before it met the fault comes before that line.
+    With `working`, what the command printed before it met the fault comes before that line.
     """
     before = tree(folder)
     with contextlib.nullcontext() if as_root else bound_by_permissions():
@@ -142,7 +142,7 @@ def refused(
 
 
 def error_line(ran: Ran, *, code: int, says: Sequence[str], working: bool = False) -> str:
-    """The one line about an error in what a command said, looked at from all sides."""
+    """The one line about an error in the output of a command, checked from all sides."""
     text = ran.err.decode("utf-8")
     assert (ran.code, ran.out) == (code, b""), text
     assert text.endswith("\n")
@@ -202,7 +202,7 @@ def bound_by_permissions() -> Iterator[None]:
 
 
 def is_text(data: bytes) -> bool:
-    """Not what is told to be UTF-16, or an archive, however much of it has arrived."""
+    """Not what is declared to be UTF-16, or an archive, however much of it has arrived."""
     return all(other_format(data[:n]) is None for n in range(len(data) + 1))
 
 

@@ -1,4 +1,4 @@
-"""A disk that tells what is done to it, fails or kills when told to, and forgets in a power cut what was not synced.
+"""A disk that reports what is done to it, fails or kills on request, and forgets in a power cut what was not synced.
 
 It stands between Python and the system: `install` replaces the functions of os, io.open and open, in a forked process.
 Every change below `root` is an event. Extensions that write files by themselves are not seen until they sync.

@@ -101,8 +101,7 @@ JOBS: dict[str, Callable[[Any], int]] = {"command": command, "resume": resume, "
 
 
 def _train(run_dir: Path) -> None:
-    from tests.toy_run import CPU, config, prepared
-    from transformer_cli.training.loop import train
+    from tests.toy_run import CPU, config, prepared, train
 
     train(config(max_steps=4), prepared(), run_dir, device=CPU)
 

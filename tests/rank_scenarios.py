@@ -29,12 +29,14 @@ from transformer_cli.data.batching import Batch
 from transformer_cli.errors import TfmError
 from transformer_cli.evaluation.metrics import Score
 from transformer_cli.training import batch_size, gradients
-from transformer_cli.training.gradients import GradientSum
-from transformer_cli.training.loop import assist, train
+from transformer_cli.training.gradients import GradientReducer
+from transformer_cli.training.loop import train
+from transformer_cli.training.main_process import MainProcess
 from transformer_cli.training.ranks import Ranks, join_ranks
 from transformer_cli.training.signals import stop_signals
-from transformer_cli.training.trainer import Learner
+from transformer_cli.training.trainer import Trainer
 from transformer_cli.training.validation import TranslationScores, Validator
+from transformer_cli.training.worker import Worker
 
 PATIENCE_S = 120
 Trouble = Callable[[int, int], None]  # at the beginning of an update, on a rank
@@ -71,50 +73,50 @@ def ever_worse(stopping_at: int | None = None) -> Trouble:
 
 def forget_memory(n_rows: int, *, on_rank: int) -> None:
     """Let batches of more than `n_rows` pairs be too large for one rank."""
-    learn_from = Learner.learn_from
+    forward_backward = Trainer.forward_backward
 
-    def small(self: Learner, batch: Batch, **kwargs: Any) -> Any:
+    def small(self: Trainer, batch: Batch, **kwargs: Any) -> Any:
         if batch.n_pairs > n_rows and self.ranks.rank == on_rank:
             raise torch.OutOfMemoryError("no memory left in this test")
-        return learn_from(self, batch, **kwargs)
+        return forward_backward(self, batch, **kwargs)
 
-    Learner.learn_from = small  # type: ignore[method-assign]
+    Trainer.forward_backward = small  # type: ignore[method-assign]
 
 
 def out_of_memory_late(*, on_rank: int) -> Trouble:
     """Let one rank run out of memory once in update 5, when others already add what it has computed."""
-    now, begin = 0, GradientSum._begin
+    now, start = 0, GradientReducer._start
 
-    def failing(self: GradientSum, tensor: Tensor) -> None:
+    def failing(self: GradientReducer, tensor: Tensor) -> None:
         nonlocal now
-        if self.n_begun == 2 and now == 5:
+        if self.n_started == 2 and now == 5:
             now = 0
             raise torch.OutOfMemoryError("no memory left in this test")
-        begin(self, tensor)
+        start(self, tensor)
 
     def happen(step: int, rank: int) -> None:
         nonlocal now
         now = step if rank == on_rank else 0
-        GradientSum._begin = failing  # type: ignore[method-assign]
+        GradientReducer._start = failing  # type: ignore[method-assign]
 
     return happen
 
 
 def one_rank(folder: Path, settings: TrainConfig, trouble: Trouble) -> dict[str, Any]:
-    """Train as the rank that the environment names, and tell what came of it."""
+    """Train as the rank that the environment names, and return the outcome."""
     rank, seen = int(os.environ["RANK"]), []
-    update, learn_from = Learner.update, Learner.learn_from
+    update, forward_backward = Trainer.train_step, Trainer.forward_backward
 
-    def updating(self: Learner, *args: Any, **kwargs: Any) -> Any:
+    def updating(self: Trainer, *args: Any, **kwargs: Any) -> Any:
         trouble(kwargs["step"], rank)
         return update(self, *args, **kwargs)
 
-    def noting(self: Learner, batch: Batch, **kwargs: Any) -> Any:
+    def noting(self: Trainer, batch: Batch, **kwargs: Any) -> Any:
         seen.append([target for _, target in batch.pairs()])
-        return learn_from(self, batch, **kwargs)
+        return forward_backward(self, batch, **kwargs)
 
-    Learner.update = updating  # type: ignore[method-assign]
-    Learner.learn_from = noting  # type: ignore[method-assign]
+    Trainer.train_step = updating  # type: ignore[method-assign]
+    Trainer.forward_backward = noting  # type: ignore[method-assign]
     try:
         with (
             stop_signals(speaks=False) as request,
@@ -130,9 +132,9 @@ def one_rank(folder: Path, settings: TrainConfig, trouble: Trouble) -> dict[str,
 def work(folder: Path, settings: TrainConfig, ranks: Ranks) -> None:
     if ranks.is_first:
         folder.mkdir(parents=True, exist_ok=True)
-        train(settings, prepared(), folder, device=CPU, ranks=ranks)
+        train(settings, prepared(), MainProcess(folder, ranks), device=CPU)
     else:
-        assist(settings, prepared(), device=CPU, ranks=ranks)
+        train(settings, prepared(), Worker(ranks), device=CPU)
 
 
 def together(
@@ -172,8 +174,8 @@ def agent() -> Iterator[int]:
     os.close(port_writer)
     os.close(life_reader)
     try:
-        with os.fdopen(port_reader) as told:
-            yield int(told.read())
+        with os.fdopen(port_reader) as logged:
+            yield int(logged.read())
     finally:
         os.close(life_writer)
         os.waitpid(process, 0)
@@ -197,8 +199,8 @@ def fork_ranks(
         if process == 0:
             os.environ.update(environment, RANK=str(rank), LOCAL_RANK=str(rank))
             try:
-                with os.fdopen(writer, "w") as told:
-                    json.dump(one_rank(folder, settings, trouble), told)
+                with os.fdopen(writer, "w") as logged:
+                    json.dump(one_rank(folder, settings, trouble), logged)
             except BaseException:
                 traceback.print_exc()
             os._exit(0)
@@ -219,8 +221,8 @@ def gather(processes: dict[int, tuple[int, int]]) -> list[Any]:
             time.sleep(0.02)
         os.kill(process, signal.SIGKILL)
         os.waitpid(process, 0)
-        with os.fdopen(reader) as told:
-            text = told.read()
+        with os.fdopen(reader) as logged:
+            text = logged.read()
         outcomes[rank] = json.loads(text) if text else None
     return [outcomes[rank] for rank in sorted(outcomes)]
 
@@ -235,7 +237,7 @@ def replicas(folder: Path) -> dict[str, Any]:
     impatient = config(tokens_per_batch=8, rank_timeout=3.0)
     exact = config(tokens_per_batch=8, model=replace(MODEL, dropout=0.0))
     outcome: dict[str, Any] = {}
-    gradients.PIECE_BYTES = 4000  # as many pieces as a large model has
+    gradients.BUCKET_BYTES = 4000  # as many pieces as a large model has
     long = config(tokens_per_batch=8, max_steps=100, eval_every=50, save_every=50)
     whole = config(tokens_per_batch=100)
     for n_ranks in (1, 2):
@@ -269,7 +271,7 @@ def replicas(folder: Path) -> dict[str, Any]:
     wide = config(tokens_per_batch=20, model=replace(MODEL, dropout=0.0))
     outcome["late"] = together(folder / "late", 2, wide, out_of_memory_late(on_rank=1), overlapping=True)
     outcome["roomy"] = together(folder / "roomy", 1, exact)
-    batch_size.chosen = lambda *_: 12 + 8 * int(os.environ["RANK"])  # a device of each rank's own
+    batch_size.fitting_batch_size = lambda *_: 12 + 8 * int(os.environ["RANK"])  # a device of each rank's own
     outcome["auto"] = together(folder / "auto", 2, config(tokens_per_batch="auto", max_steps=4))
     return outcome
 

@@ -13,15 +13,15 @@ from transformer_cli.config.compose import load_config
 from transformer_cli.data.batching import Batch
 from transformer_cli.errors import ConfigError, EnvironmentFault
 from transformer_cli.training import batch_size, resuming
-from transformer_cli.training.batch_size import ON_CPU, ROOM, SMALLEST, chosen, fits, largest, useful
+from transformer_cli.training.batch_size import ON_CPU, ROOM, SMALLEST, fits, fitting_batch_size, largest, useful
 from transformer_cli.training.checkpoints import CheckpointStore
-from transformer_cli.training.dry_run import Trial
-from transformer_cli.training.trainer import Learner
+from transformer_cli.training.dry_run import DryRun
+from transformer_cli.training.trainer import Trainer
 
 
 @pytest.fixture(scope="module")
-def trial() -> Trial:
-    return Trial(config(), prepared(), CPU)
+def trial() -> DryRun:
+    return DryRun(config(), prepared(), CPU)
 
 
 def limit_memory(
@@ -30,7 +30,7 @@ def limit_memory(
     """Let memory be large enough for `limit` target tokens, or fewer by `gradients` beside those; what was tried."""
     tried = []
 
-    def limited(self: Learner, batch: Batch, **kwargs: Any) -> torch.Tensor:
+    def limited(self: Trainer, batch: Batch, **kwargs: Any) -> torch.Tensor:
         tried.append(batch.n_target_tokens)
         has_gradients = any(parameter.grad is not None for parameter in self.model.parameters())
         for parameter in self.model.parameters():
@@ -39,51 +39,53 @@ def limit_memory(
             raise error or torch.OutOfMemoryError("CUDA out of memory.")
         return torch.zeros(2)
 
-    monkeypatch.setattr(Learner, "learn_from", limited)
+    monkeypatch.setattr(Trainer, "forward_backward", limited)
     return tried
 
 
 @pytest.mark.parametrize("limit", [700, 3333, 5000, 60_000, 100_000])
 def test_the_largest_that_fits_with_room_is_found_in_a_few_trials(
-    monkeypatch: pytest.MonkeyPatch, trial: Trial, limit: int
+    monkeypatch: pytest.MonkeyPatch, trial: DryRun, limit: int
 ) -> None:
     tried = limit_memory(monkeypatch, limit)
     found = largest(trial, 1_000_000)
     assert found <= limit / ROOM
     assert found >= limit / ROOM * 15 / 16 - 20  # tokens of the longest sentence, by which batches grow
     assert len(tried) <= 2 * 2 * 16
-    assert all(parameter.grad is None for parameter in trial.learner.model.parameters())
+    assert all(parameter.grad is None for parameter in trial.trainer.model.parameters())
 
 
-def test_no_more_than_there_is_use_for(monkeypatch: pytest.MonkeyPatch, trial: Trial) -> None:
+def test_no_more_than_there_is_use_for(monkeypatch: pytest.MonkeyPatch, trial: DryRun) -> None:
     tried = limit_memory(monkeypatch, 10**9)
     assert largest(trial, 3000) == 3000
     assert max(tried) <= ROOM * 3000
     assert largest(trial, 40) == 40
 
 
-def test_where_nothing_fits_the_smallest_is_left_to_be_cut(monkeypatch: pytest.MonkeyPatch, trial: Trial) -> None:
+def test_where_nothing_fits_the_smallest_is_left_to_be_cut(monkeypatch: pytest.MonkeyPatch, trial: DryRun) -> None:
     limit_memory(monkeypatch, 0)
     assert largest(trial, 10_000) == SMALLEST
 
 
-def test_a_batch_has_to_fit_beside_the_gradients_of_another(monkeypatch: pytest.MonkeyPatch, trial: Trial) -> None:
+def test_a_batch_has_to_fit_beside_the_gradients_of_another(monkeypatch: pytest.MonkeyPatch, trial: DryRun) -> None:
     limit_memory(monkeypatch, 5000, gradients=2000)
     assert 3000 / ROOM * 15 / 16 - 20 <= largest(trial, 10_000) <= 3000 / ROOM
 
 
-def test_an_error_of_another_kind_is_not_taken_for_a_full_memory(monkeypatch: pytest.MonkeyPatch, trial: Trial) -> None:
+def test_an_error_of_another_kind_is_not_taken_for_a_full_memory(
+    monkeypatch: pytest.MonkeyPatch, trial: DryRun
+) -> None:
     limit_memory(monkeypatch, 0, error=RuntimeError("shapes do not match"))
     with pytest.raises(RuntimeError, match="shapes do not match"):
         fits(trial, 300)
 
 
-def test_a_real_batch_of_that_size_is_computed(trial: Trial) -> None:
+def test_a_real_batch_of_that_size_is_computed(trial: DryRun) -> None:
     assert fits(trial, 300)
 
 
 @pytest.mark.parametrize("world_size", [1, 3])
-def test_there_is_use_for_a_ranks_share_of_the_largest_update(trial: Trial, world_size: int) -> None:
+def test_there_is_use_for_a_ranks_share_of_the_largest_update(trial: DryRun, world_size: int) -> None:
     corpus, plan = trial.corpus, trial.feed.plan
     sums = [max(np.sum(s[plan.update(n)]) for s in (corpus.source_lengths, corpus.target_lengths)) for n in range(8)]
     assert useful(trial, world_size) == int(np.ceil(max(sums) / world_size))
@@ -105,7 +107,7 @@ def test_on_a_cpu_it_is_a_constant_unless_memory_or_update_are_small(
     monkeypatch.setattr(batch_size, "available_memory", lambda: available)
     assert len(prepared().tokenizers.target) == 25
     settings = config(tokens_per_batch="auto", tokens_per_update=tokens_per_update)
-    assert chosen(settings, prepared(), CPU, world_size) == expected
+    assert fitting_batch_size(settings, prepared(), CPU, world_size) == expected
 
 
 def test_A16_a_run_keeps_the_number_that_was_found_and_resumes_to_the_last_bit(
@@ -113,12 +115,12 @@ def test_A16_a_run_keeps_the_number_that_was_found_and_resumes_to_the_last_bit(
 ) -> None:
     auto = config(tokens_per_batch="auto", max_steps=6)
     run(tmp_path / "sixteen", config(tokens_per_batch=16, max_steps=6))
-    monkeypatch.setattr(batch_size, "chosen", lambda *_: 16)
+    monkeypatch.setattr(batch_size, "fitting_batch_size", lambda *_: 16)
     with caplog.at_level(logging.INFO, logger="tfm"):
         run_until(4, tmp_path / "auto", auto)
     assert "train.tokens_per_batch=auto: 16, found in 0.0 s" in caplog.messages
     assert CheckpointStore(tmp_path / "auto").load(2).state["environment"]["tokens_per_batch"] == 16
-    monkeypatch.setattr(batch_size, "chosen", lambda *_: 24)  # the memory is not as empty as it was
+    monkeypatch.setattr(batch_size, "fitting_batch_size", lambda *_: 24)  # the memory is not as empty as it was
     with caplog.at_level(logging.INFO, logger="tfm"):
         run(tmp_path / "auto", auto)
     assert "train.tokens_per_batch=auto: 16, as before" in caplog.messages
@@ -130,9 +132,9 @@ def test_A19_on_another_device_it_is_found_again_and_the_change_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     auto = config(tokens_per_batch="auto", max_steps=6)
-    monkeypatch.setattr(batch_size, "chosen", lambda *_: 16)
+    monkeypatch.setattr(batch_size, "fitting_batch_size", lambda *_: 16)
     run_until(4, tmp_path, auto)
-    monkeypatch.setattr(batch_size, "chosen", lambda *_: 24)
+    monkeypatch.setattr(batch_size, "fitting_batch_size", lambda *_: 24)
     monkeypatch.setattr(resuming.platform, "machine", lambda: "abacus")
     run(tmp_path, auto)
     assert "; tokens_per_batch was 16, is 24: the last bits may differ" in caplog.text
@@ -153,11 +155,11 @@ def test_a_model_that_does_not_fit_is_told_in_one_line(monkeypatch: pytest.Monke
     def forget(*_: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
-    monkeypatch.setattr(batch_size, "Trial", forget)
+    monkeypatch.setattr(batch_size, "DryRun", forget)
     with pytest.raises(
         EnvironmentFault, match=r"^train\.tokens_per_batch=auto: the model and its optimizer do not fit"
     ):
-        chosen(config(), prepared(), torch.device("cuda"), 1)
+        fitting_batch_size(config(), prepared(), torch.device("cuda"), 1)
 
 
 @pytest.mark.gpu
@@ -165,6 +167,6 @@ def test_a_model_that_does_not_fit_is_told_in_one_line(monkeypatch: pytest.Monke
 def test_a_gpu_is_filled_and_nothing_is_cut() -> None:
     device = torch.device("cuda")
     settings = config(tokens_per_batch="auto", tokens_per_update=200)
-    found = chosen(settings, prepared(), device, 1)
+    found = fitting_batch_size(settings, prepared(), device, 1)
     assert 0 < found <= 400
     assert torch.cuda.memory_reserved(device) < torch.cuda.get_device_properties(device).total_memory / ROOM

@@ -127,30 +127,30 @@ def test_the_tables_fit_a_terminal() -> None:
 
 
 @pytest.fixture
-def trained() -> Iterator[Callable[..., ours.Trainer]]:
+def trained() -> Iterator[Callable[..., ours.OwnTraining]]:
     """Makes a trainer with some overrides; in the end its thread ends, too."""
     with ExitStack() as stack:
 
-        def made(*overrides: str) -> ours.Trainer:
-            trainer = ours.Trainer(config(*overrides), CPU)
-            stack.callback(trainer.run.ahead.close)
+        def made(*overrides: str) -> ours.OwnTraining:
+            trainer = ours.OwnTraining(config(*overrides), CPU)
+            stack.callback(trainer.ahead.close)
             return trainer
 
         yield made
 
 
-def check_of(trainer: ours.Trainer) -> None:
-    check_model(trainer.run.learner, trainer.batches(1)[0], trainer.config, trainer.prepared.tokenizers)
+def check_of(trainer: ours.OwnTraining) -> None:
+    check_model(trainer.run.trainer, trainer.batches(1)[0], trainer.config, trainer.prepared.tokenizers)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_a_right_model_passes(precision: str, norm: str, trained: Callable[..., ours.Trainer]) -> None:
+def test_a_right_model_passes(precision: str, norm: str, trained: Callable[..., ours.OwnTraining]) -> None:
     trainer = trained(f"train.precision={precision}", f"norm={norm}", "model.dropout=0.5")
-    before = {name: tensor.clone() for name, tensor in trainer.run.learner.model.state_dict().items()}
+    before = {name: tensor.clone() for name, tensor in trainer.run.trainer.model.state_dict().items()}
     check_of(trainer)
-    assert all(torch.equal(tensor, before[name]) for name, tensor in trainer.run.learner.model.state_dict().items())
-    assert trainer.run.learner.model.training
+    assert all(torch.equal(tensor, before[name]) for name, tensor in trainer.run.trainer.model.state_dict().items())
+    assert trainer.run.trainer.model.training
 
 
 def sees_the_future(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,13 +186,13 @@ def smooths_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def loses_a_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = learning.predict
+    right = learning.predict_batch
 
     def wrong(model: Transformer, *args: Any) -> tuple[Tensor, Tensor]:
         model.decoder.layers[0].cross_attention.to_q.weight.register_hook(torch.zeros_like)
         return right(model, *args)
 
-    monkeypatch.setattr(learning, "predict", wrong)
+    monkeypatch.setattr(learning, "predict_batch", wrong)
 
 
 WRONG = [sees_the_future, sees_its_neighbours, does_not_know_where_it_is, smooths_too_much, loses_a_gradient]
@@ -203,7 +203,7 @@ WRONG = [sees_the_future, sees_its_neighbours, does_not_know_where_it_is, smooth
 def test_a_wrong_model_is_not_timed(
     make_wrong: Callable[[pytest.MonkeyPatch], None],
     precision: str,
-    trained: Callable[..., ours.Trainer],
+    trained: Callable[..., ours.OwnTraining],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     trainer = trained(f"train.precision={precision}")
@@ -257,7 +257,7 @@ OF_TORCH = pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is depre
     ("compile", "expected"),
     [
         ("none", {"project", "smoothed_nll", "Packed"}),
-        ("default", {"project", "smoothed_nll_of_learnt", "Joined", "compile"}),
+        ("default", {"project", "masked_smoothed_nll", "Joined", "compile"}),
     ],
 )
 def test_parts_are_those_that_training_has(
@@ -271,7 +271,7 @@ def test_parts_are_those_that_training_has(
     monkeypatch.setattr(torch, "compile", lambda function, **kwargs: function)
     counted(monkeypatch, torch, "compile", calls)
     counted(monkeypatch, embeddings, "project", calls)
-    for name in ("smoothed_nll", "smoothed_nll_of_learnt", "Packed"):
+    for name in ("smoothed_nll", "masked_smoothed_nll", "Packed"):
         counted(monkeypatch, parts, name, calls)
     counted(monkeypatch, joined, "Joined", calls)
     for part in ("loss", "attention"):
@@ -282,7 +282,7 @@ def test_parts_are_those_that_training_has(
 
 @OF_TORCH
 def test_what_is_compiled_is_what_is_checked(
-    monkeypatch: pytest.MonkeyPatch, trained: Callable[..., ours.Trainer]
+    monkeypatch: pytest.MonkeyPatch, trained: Callable[..., ours.OwnTraining]
 ) -> None:
     """Of a few tokens, which training would not compile for."""
     n_calls = 0
@@ -299,10 +299,10 @@ def test_what_is_compiled_is_what_is_checked(
     monkeypatch.setattr("transformer_cli.benchmarks.reference.N_CHECKED", {"cpu": 400})
     large = ("train.tokens_per_update=1200", "train.tokens_per_batch=1200")
     trainer = trained("train.compile=default", *large)
-    constant = trainer.run.learner.compiled_sizes
+    constant = trainer.run.trainer.compiled_sizes
     check_of(trainer)
     assert n_calls == 1
-    assert trainer.run.learner.compiled_sizes == constant
+    assert trainer.run.trainer.compiled_sizes == constant
 
 
 # ---- Rivals
@@ -325,7 +325,9 @@ def test_random_sentences_end_and_are_as_long_as_those_of_wmt(monkeypatch: pytes
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("net", [MATCHED, "Hugging Face Marian"])
-def test_rivals_have_the_same_parameters_and_tokens(net: str, norm: str, trained: Callable[..., ours.Trainer]) -> None:
+def test_rivals_have_the_same_parameters_and_tokens(
+    net: str, norm: str, trained: Callable[..., ours.OwnTraining]
+) -> None:
     if net == "Hugging Face Marian":
         pytest.importorskip("transformers")
         if norm == "pre":
@@ -334,7 +336,7 @@ def test_rivals_have_the_same_parameters_and_tokens(net: str, norm: str, trained
     rival = Rival(net, trainer.config, CPU)
     theirs, mine = (
         sum(p.numel() for p in model.parameters() if p.requires_grad)
-        for model in (rival.net, trainer.run.learner.model)
+        for model in (rival.net, trainer.run.trainer.model)
     )
     assert theirs == mine
     rounds = [one.round() for one in (trainer, trainer, rival, rival)]

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests import toy_run
 from tests.contract import is_text
 from tests.toy_classifier import LABELS, OVERRIDES, SIZES, random_model, table, write_tables, written
+from tests.toy_run import train
 from transformer_cli.cli import main
 from transformer_cli.commands.classify import text_of
 from transformer_cli.commands.encoder_filter import Encoded, EncoderFilter
@@ -25,7 +26,6 @@ from transformer_cli.data.prepare import prepare
 from transformer_cli.inference.encode import Reader
 from transformer_cli.models.classifier import Classifier
 from transformer_cli.models.file import read_model
-from transformer_cli.training.loop import train
 
 CPU = torch.device("cpu")
 Run = Callable[..., tuple[int, str, str]]

@@ -218,7 +218,7 @@ def test_E3_an_unknown_schedule_is_left_to_the_registry_that_knows_the_near_ones
     from transformer_cli.config.train import SCHEDULE_HEIGHT
     from transformer_cli.training.schedules import SCHEDULES
 
-    assert sorted(SCHEDULE_HEIGHT) == SCHEDULES.names()
+    assert {name: SCHEDULES[name].height for name in SCHEDULE_HEIGHT} == SCHEDULE_HEIGHT
     with pytest.raises(ConfigError, match="did you mean `cosine`"):
         SCHEDULES.check(load_config("train", ["schedule.name=cosin"]).schedule.name)
 

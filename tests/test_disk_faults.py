@@ -80,7 +80,7 @@ def save_fails_at_each_event(stride: int, codes: list[int], what: str) -> dict[s
             else:
                 _judge_run(judge, end, code)
             # A run knows which steps it has failed to save, and averages those that it has.
-            judge.compared = ("weights", "learnt", "best") if what == "training" else ()
+            judge.compared = ("weights", "trained", "best") if what == "training" else ()
             problems += judge.finish()
             number += stride
     return {"trials": n_trials, "problems": problems}
@@ -97,12 +97,12 @@ def _judge_store(judge: Judge, end: zygote.End) -> None:
 
 def _judge_run(judge: Judge, end: zygote.End, code: int) -> None:
     judge.follow(end, expected=(0, ENVIRONMENT))
-    told = [line for line in _errors(end.output) if os.strerror(code) in line]
-    if end.status == ENVIRONMENT and len([line for line in told if line.startswith("tfm: error: ")]) != 1:
+    logged = [line for line in _errors(end.output) if os.strerror(code) in line]
+    if end.status == ENVIRONMENT and len([line for line in logged if line.startswith("tfm: error: ")]) != 1:
         judge.blame(f"UNCLEAR: {end.output[-1500:]}")
     if "Traceback" in end.output:
         judge.blame(f"TRACEBACK: {end.output[-1500:]}")
-    for line in told:
+    for line in logged:
         if "not saved" in line and not re.search(r"runs/run/checkpoints\S*: cannot save [0-9,]+ bytes", line):
             judge.blame(f"UNCLEAR: {line}")
 
@@ -161,13 +161,13 @@ def test_B1_a_limit_on_file_sizes_ends_the_run_in_a_line_and_loses_nothing(zygot
         assert "File too large" in output
 
 
-def disk_is_full(mount: str, rooms: list[int]) -> dict[str, Any]:
+def disk_is_full(mount: str, sizes: list[int]) -> dict[str, Any]:
     """Train on a small disk that has so many bytes left, make room, and train again."""
     folder = Path(mount)
     subject = trials.training(Path.cwd(), SHORT)
     problems: list[str] = []
     statuses = []
-    for room in rooms:
+    for room in sizes:
         for path in folder.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         trial = Path(shutil.copytree(subject.template, folder / "trial"))
@@ -183,7 +183,7 @@ def disk_is_full(mount: str, rooms: list[int]) -> dict[str, Any]:
 
 
 def _until_full(subject: Subject, folder: Path) -> zygote.Work:
-    """What refuses to start where there is no room for all checkpoints is looked at elsewhere: it must be met later."""
+    """What refuses to start where there is no room for all checkpoints is checked elsewhere: it must be met later."""
 
     def work(report: Report) -> int:
         usage = shutil.disk_usage
@@ -221,9 +221,9 @@ def _mounts() -> bool:
     [2, pytest.param(60, marks=pytest.mark.nightly)],
 )
 def test_B1_a_disk_that_is_really_full_loses_nothing(tmp_path: Path, figures: Figures, n_rooms: int) -> None:
-    rooms = [30_000 + 600_000 * n // (n_rooms - 1) for n in range(n_rooms)]
+    sizes = [30_000 + 600_000 * n // (n_rooms - 1) for n in range(n_rooms)]
     (tmp_path / "disk").mkdir()
-    arguments = [str(tmp_path), str(tmp_path / "disk"), json.dumps(rooms)]
+    arguments = [str(tmp_path), str(tmp_path / "disk"), json.dumps(sizes)]
     script = 'mount -t tmpfs -o size=2m tmpfs "$1" && shift && exec "$@"'
     result = subprocess.run(
         [

@@ -1,4 +1,4 @@
-"""A loss that is not a number: what is learnt from it, how long it is borne, and what is kept of it."""
+"""A loss that is not finite: such updates are skipped, too many end the run, and the update is kept for replay."""
 
 import json
 import logging
@@ -22,18 +22,19 @@ from transformer_cli.data.batching import BatchPlan, micro_batches
 from transformer_cli.errors import CheckpointError, DivergedError
 from transformer_cli.training import trainer as learning
 from transformer_cli.training.checkpoints import CheckpointStore
-from transformer_cli.training.incident import read_incident, write_incident
-from transformer_cli.training.trainer import Learner, Skips
+from transformer_cli.training.divergence_dump import read_divergence_dump, write_divergence_dump
+from transformer_cli.training.nonfinite import NonFiniteTracker
+from transformer_cli.training.trainer import Trainer
 from transformer_cli.training.validation import Validator
 
-NAN_AT = "the loss is not a finite number, and nothing is learnt from it"
+NAN_AT = "the loss is not a finite number, and the update is skipped"
 
 
 def break_loss(monkeypatch: pytest.MonkeyPatch, is_broken: Callable[[int], bool], value: float = math.nan) -> None:
     """The loss and its gradient are `value` at these steps."""
-    update, smoothed_nll, now = Learner.update, learning.smoothed_nll, 0
+    update, smoothed_nll, now = Trainer.train_step, learning.smoothed_nll, 0
 
-    def updating(self: Learner, *args: Any, **kwargs: Any) -> Any:
+    def updating(self: Trainer, *args: Any, **kwargs: Any) -> Any:
         nonlocal now
         now = kwargs["step"]
         return update(self, *args, **kwargs)
@@ -42,32 +43,32 @@ def break_loss(monkeypatch: pytest.MonkeyPatch, is_broken: Callable[[int], bool]
         loss, nll = smoothed_nll(*args, **kwargs)
         return (loss * value if is_broken(now) else loss), nll
 
-    monkeypatch.setattr(Learner, "update", updating)
+    monkeypatch.setattr(Trainer, "train_step", updating)
     monkeypatch.setattr(learning, "smoothed_nll", breaking)
 
 
 def poison(monkeypatch: pytest.MonkeyPatch, at_step: int) -> None:
     """From this step on the weights are finite and so large that no loss is."""
-    update = Learner.update
+    update = Trainer.train_step
 
-    def poisoning(self: Learner, *args: Any, **kwargs: Any) -> Any:
+    def poisoning(self: Trainer, *args: Any, **kwargs: Any) -> Any:
         if kwargs["step"] == at_step:
             with torch.no_grad():
                 next(self.model.parameters()).fill_(3e38)
         return update(self, *args, **kwargs)
 
-    monkeypatch.setattr(Learner, "update", poisoning)
+    monkeypatch.setattr(Trainer, "train_step", poisoning)
 
 
 def states(settings: TrainConfig, n_updates: int) -> list[dict[str, Tensor]]:
     """Weights and optimizer after each update."""
-    corpus, learner = prepared().train, Learner(settings, tokenizers(), CPU)
+    corpus, trainer = prepared().train, Trainer(settings, tokenizers(), CPU)
     plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, tokens_per_update=40, seed=1)
     found = []
     for step in range(1, n_updates + 1):
         batches = micro_batches(corpus, plan.update(step - 1), tokenizers(), max_tokens=16)
-        learner.update(batches, step=step, rate=0.01)
-        tensors = {**learner.model.state_dict(), **learner.remembered()}
+        trainer.train_step(batches, step=step, lr=0.01)
+        tensors = {**trainer.model.state_dict(), **trainer.optimizer_state()}
         found.append({name: tensor.clone() for name, tensor in tensors.items()})
     return found
 
@@ -110,8 +111,8 @@ def test_B11_skipped_updates_are_told_and_counted_and_training_goes_on(
 ) -> None:
     break_loss(monkeypatch, lambda step: step in (5, 6, 9))
     assert run(tmp_path, config(log_every=2)).step == 12
-    told = [message for message in caplog.messages if NAN_AT in message]
-    assert told == [
+    logged = [message for message in caplog.messages if NAN_AT in message]
+    assert logged == [
         f"step 5: {NAN_AT} (1 in a row, 1 in all)",
         f"step 6: {NAN_AT} (2 in a row, 2 in all)",
         f"step 9: {NAN_AT} (1 in a row, 3 in all)",
@@ -157,16 +158,16 @@ def test_B11_too_many_in_a_row_end_the_run_and_no_bad_state_is_saved(
 
 def test_B11_weights_that_are_no_numbers_are_never_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last finite loss may be the one whose gradient ruins the weights."""
-    update = Learner.update
+    update = Trainer.train_step
 
-    def ruining(self: Learner, *args: Any, **kwargs: Any) -> Any:
+    def ruining(self: Trainer, *args: Any, **kwargs: Any) -> Any:
         stats = update(self, *args, **kwargs)
         if kwargs["step"] == 6:
             with torch.no_grad():
                 next(self.model.parameters())[0] = math.nan
         return stats
 
-    monkeypatch.setattr(Learner, "update", ruining)
+    monkeypatch.setattr(Trainer, "train_step", ruining)
     with pytest.raises(DivergedError):
         run(tmp_path, config(max_skipped=3))
     assert CheckpointStore(tmp_path).steps() == [2, 4]
@@ -216,13 +217,13 @@ def test_B13_a_model_that_gives_no_numbers_on_dev_is_never_best_and_uses_up_pati
 
 def test_after_the_last_one_that_is_borne_nothing_is_learnt_any_more() -> None:
     """On a GPU it is noticed one update late; the incident must find the weights as they were."""
-    skips, finite = Skips(CPU, most=2), [True, False, False, True, True]
+    skips, finite = NonFiniteTracker(CPU, limit=2), [True, False, False, True, True]
     skipped = []
     for step, is_finite in enumerate(finite):
         skips.add(torch.tensor(is_finite), step)
         skipped.append(bool(skips.last))
     assert skipped == [False, True, True, True, True]
-    assert skips.look() == (4, 4, 4)
+    assert skips.poll() == (4, 4, 4)
 
 
 # The incident
@@ -252,12 +253,12 @@ def test_an_incident_holds_text_ids_norms_and_config(incident: Path) -> None:
     for batch in content["batches"]:
         assert not math.isfinite(float.fromhex(batch["loss"]))
         assert set(batch["grad_norms"]) == {
-            name for name, _ in Learner(config(), tokenizers(), CPU).model.named_parameters()
+            name for name, _ in Trainer(config(), tokenizers(), CPU).model.named_parameters()
         }
 
 
 def test_an_incident_runs_again_to_the_last_bit(incident: Path) -> None:
-    kept = read_incident(incident)
+    kept = read_divergence_dump(incident)
     findings = kept.replay(CPU)
     assert len(findings) > 1
     assert [finding.state() for finding in findings] == kept.recorded
@@ -288,7 +289,7 @@ def test_what_is_no_incident_is_refused(incident: Path, damage: bytes | None) ->
     if damage is not None:
         file.write_bytes(damage)
     with pytest.raises(CheckpointError, match=r"incident\.json: "):
-        read_incident(incident)
+        read_divergence_dump(incident)
 
 
 def test_tfm_replay_without_a_folder_asks_for_one(capsys: pytest.CaptureFixture[str]) -> None:
@@ -313,22 +314,22 @@ def test_a_second_incident_at_the_same_step_takes_the_place_of_the_first(
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
 def test_an_incident_of_a_compiled_run_is_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def compiling(function: Callable[..., Any], **kwargs: Any) -> Callable[..., Any]:
-        """Kernels that are told from others: the loss is three times as large."""
+        """Kernels with a visible difference: the loss is three times as large."""
         return lambda *args: tuple(3 * x for x in function(*args))
 
     monkeypatch.setattr(torch, "compile", compiling)
     settings = config(compile=Compile.default, tokens_per_batch=200)
-    learner, pairs = Learner(settings, tokenizers(), CPU), prepared().train.pick(np.arange(60))
+    trainer, pairs = Trainer(settings, tokenizers(), CPU), prepared().train.pick(np.arange(60))
     batches = micro_batches(pairs, np.arange(len(pairs)), tokenizers(), max_tokens=200)
-    learner.expect(batches, longest=20)
-    model = replace(model_file(), weights=learner.model.state_dict())
-    folder = write_incident(tmp_path, learner, model, settings, tokenizers(), step=3, pairs=pairs)
-    kept = read_incident(folder)
+    trainer.expect(batches, longest=20)
+    model = replace(model_file(), weights=trainer.model.state_dict())
+    folder = write_divergence_dump(tmp_path, trainer, model, settings, tokenizers(), step=3, pairs=pairs)
+    kept = read_divergence_dump(folder)
     assert [finding.state() for finding in kept.replay(CPU)] == kept.recorded
 
     content = json.loads((folder / "incident.json").read_bytes())
     del content["compiled_sizes"]  # as one of an older tfm
     (folder / "incident.json").write_text(json.dumps(content))
-    older = [finding.state() for finding in read_incident(folder).replay(CPU)]
+    older = [finding.state() for finding in read_divergence_dump(folder).replay(CPU)]
     assert older != kept.recorded
     assert len(older) == len(kept.recorded)

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import toy_run
+from tests.toy_run import train
 from transformer_cli.cli import main
 from transformer_cli.config.compose import load_config, to_plain
 from transformer_cli.config.train import DoctorConfig
@@ -31,8 +32,7 @@ from transformer_cli.data.text_checks import LengthRatio, alignment_slips, check
 from transformer_cli.data.tokenizer_checks import check_tokenizer
 from transformer_cli.errors import ConfigError
 from transformer_cli.training import dry_run as trial
-from transformer_cli.training.dry_run import Shape, Trial, batch_of, check_training, duration, worst_shapes
-from transformer_cli.training.loop import train
+from transformer_cli.training.dry_run import DryRun, Shape, batch_of, check_training, duration, worst_shapes
 
 Pairs = list[tuple[str, str]]
 
@@ -323,7 +323,7 @@ def test_a_batch_of_a_shape_is_full_of_real_tokens_on_both_sides() -> None:
 def test_the_size_of_a_checkpoint_is_foretold(tmp_path: Path, figures: Callable[[str, str], None]) -> None:
     model = replace(toy_run.MODEL, d_model=128, d_ff=512)
     config = toy_run.config(model=model, max_steps=2, eval_every=2)
-    foreseer = Trial(config, toy_run.prepared(), toy_run.CPU)
+    foreseer = DryRun(config, toy_run.prepared(), toy_run.CPU)
     foreseer.warm_up()
     train(config, toy_run.prepared(), tmp_path, device=toy_run.CPU)
     written = sum(path.stat().st_size for path in (tmp_path / "checkpoints" / "step-00000002").iterdir())
@@ -332,12 +332,12 @@ def test_the_size_of_a_checkpoint_is_foretold(tmp_path: Path, figures: Callable[
 
 
 def test_the_largest_batch_that_fits_is_named_when_the_plan_has_a_larger_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run_shape(self: Trial, shape: Shape) -> float:
+    def run_shape(self: DryRun, shape: Shape) -> float:
         if shape.tokens > 100:
             raise RuntimeError("[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate memory")
         return 0.1
 
-    monkeypatch.setattr(Trial, "run_shape", run_shape)
+    monkeypatch.setattr(DryRun, "run_shape", run_shape)
     finding = only(trained_report(tokens_per_batch=360))
     assert (finding.level, finding.where) == (Level.error, "memory")
     assert finding.kind is not None
@@ -347,7 +347,7 @@ def test_the_largest_batch_that_fits_is_named_when_the_plan_has_a_larger_one(mon
 
 def test_a_machine_that_is_too_small_is_told_before_its_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial, "available_memory", lambda: 10_000)
-    monkeypatch.setattr(Trial, "run_shape", lambda *_: pytest.fail("the largest batch was tried"))
+    monkeypatch.setattr(DryRun, "run_shape", lambda *_: pytest.fail("the largest batch was tried"))
     assert "does not fit" in only(trained_report(tokens_per_batch=100_000)).what
 
 
@@ -355,14 +355,14 @@ def test_a_bug_of_ours_is_not_taken_for_a_lack_of_memory(monkeypatch: pytest.Mon
     def fail(*_: object) -> float:
         raise RuntimeError("The size of tensor a (3) must match the size of tensor b (4)")
 
-    monkeypatch.setattr(Trial, "run_shape", fail)
+    monkeypatch.setattr(DryRun, "run_shape", fail)
     with pytest.raises(RuntimeError, match="size of tensor"):
         trained_report()
 
 
 def test_a_device_too_slow_for_the_largest_batch_is_told_without_trying(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial, "WORST_SECONDS", 1e-9)
-    monkeypatch.setattr(Trial, "run_shape", lambda *_: pytest.fail("the largest batch was tried"))
+    monkeypatch.setattr(DryRun, "run_shape", lambda *_: pytest.fail("the largest batch was tried"))
     assert "was not tried" in only(trained_report()).what
 
 
@@ -385,9 +385,9 @@ def test_a_loss_that_is_no_number_is_an_error_of_its_own_kind() -> None:
     config = toy_run.config(model=model, schedule=schedule)
     prepared = toy_run.prepared()
     report = Report()
-    attempt = Trial(config, prepared, toy_run.CPU)
+    attempt = DryRun(config, prepared, toy_run.CPU)
     with torch.no_grad():
-        next(attempt.learner.model.parameters()).fill_(float("inf"))
+        next(attempt.trainer.model.parameters()).fill_(float("inf"))
     attempt.warm_up()
     assert not attempt.is_finite
     trial._refuse_divergence(attempt, report.section("training"))

@@ -15,9 +15,12 @@ from tests.toy_run import config, metrics, run, run_until, sha256
 from transformer_cli.config.train import Metric, TrainSettings
 from transformer_cli.errors import CheckpointError, ConfigError
 from transformer_cli.models.file import read_model
-from transformer_cli.training import loop
 from transformer_cli.training.checkpoints import CheckpointStore
 from transformer_cli.training.ema import Ema
+from transformer_cli.training.main_process import MainProcess
+from transformer_cli.training.plan import RunPlan
+from transformer_cli.training.result import TrainResult
+from transformer_cli.training.state import TrainingState
 
 YES, NO = torch.tensor(True), torch.tensor(False)
 
@@ -109,12 +112,12 @@ def test_nothing_else_is_learnt_with_an_average_than_without(tmp_path: Path, ave
 
 
 def test_the_dev_nll_of_the_average_is_told_at_every_evaluation(averaged: Path) -> None:
-    told = {entry["step"]: entry["ema_nll"] for entry in metrics(averaged) if entry["kind"] == "dev"}
-    assert list(told) == [4, 8, 12]
+    logged = {entry["step"]: entry["ema_nll"] for entry in metrics(averaged) if entry["kind"] == "dev"}
+    assert list(logged) == [4, 8, 12]
     outcome = json.loads((averaged / "result.json").read_bytes())
     assert outcome["ema"]["decay"] == 0.9
-    assert outcome["ema"]["dev_nll"] == told[12]
-    assert len(set(told.values())) == 3
+    assert outcome["ema"]["dev_nll"] == logged[12]
+    assert len(set(logged.values())) == 3
 
 
 @pytest.mark.parametrize(
@@ -135,8 +138,8 @@ def test_the_best_of_all_is_shipped(
     assert result.dev_score == max(1.0, ema, average)
     if ema == 9.0:
         weights = read_model(result.model_path).weights
-        remembered = CheckpointStore(tmp_path).load(12).optimizer
-        assert all(torch.equal(weights[name], remembered[f"ema/{name}"]) for name in weights)
+        state = CheckpointStore(tmp_path).load(12).optimizer
+        assert all(torch.equal(weights[name], state[f"ema/{name}"]) for name in weights)
 
 
 def test_an_average_that_is_no_number_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,9 +154,14 @@ def test_a_run_that_had_none_begins_with_the_weights_of_its_checkpoint(
 ) -> None:
     run(tmp_path, config(max_steps=6))
     found = []
+
+    def noting(self: MainProcess, run: TrainingState, plan: RunPlan) -> bool:
+        found.append(run.trainer.ema.weights())
+        self.result = TrainResult(tmp_path, 0.0, 8)
+        return False
+
     with monkeypatch.context() as patch:
-        patch.setattr(loop.Run, "learn", lambda self: found.append(self.learner.ema.weights()))
-        patch.setattr(loop.FirstRun, "ship", lambda self: loop.TrainResult(tmp_path, 0.0, 8))
+        patch.setattr(MainProcess, "begin", noting)
         run(tmp_path, config(max_steps=8, ema=0.9))
     weights = CheckpointStore(tmp_path).load_model(6).weights
     assert all(torch.equal(found[0][name], weights[name]) for name in weights)

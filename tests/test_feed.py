@@ -11,15 +11,14 @@ from typing import Any
 import pytest
 
 from tests.test_prefetch import eventually
-from tests.toy_run import CPU, config, metrics, prepared, run, run_until, sha256
+from tests.toy_run import CPU, config, metrics, prepared, run, run_until, sha256, train
 from transformer_cli.data.batching import Batch
 from transformer_cli.data.feed import Feed
 from transformer_cli.errors import DataError, Stopped
 from transformer_cli.training import loop
-from transformer_cli.training.loop import train
 from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.signals import stop_signals
-from transformer_cli.training.trainer import Learner
+from transformer_cli.training.trainer import Trainer
 
 BATCHES = Feed.batches
 
@@ -56,13 +55,13 @@ def test_the_next_batches_are_made_while_an_update_is_learnt(tmp_path: Path, mon
         made.setdefault(step, threading.current_thread().name)
         return BATCHES(self, step)
 
-    def update(self: Learner, given: Any, *, step: int, rate: float) -> Any:
+    def update(self: Trainer, given: Any, *, step: int, lr: float) -> Any:
         assert eventually(lambda: step + 1 in made)
-        return learnt(self, given, step=step, rate=rate)
+        return original(self, given, step=step, lr=lr)
 
-    learnt = Learner.update
+    original = Trainer.train_step
     monkeypatch.setattr(Feed, "batches", batches)
-    monkeypatch.setattr(Learner, "update", update)
+    monkeypatch.setattr(Trainer, "train_step", update)
     run(tmp_path, config(max_steps=4))
     assert {made[step] for step in range(2, 5)} == {"prefetch"}
     assert not threads()
@@ -93,14 +92,14 @@ def test_what_goes_wrong_in_the_thread_ends_the_run_at_its_step(
 
 
 def test_no_thread_is_left_after_a_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    learnt = Learner.update
+    original = Trainer.train_step
 
-    def update(self: Learner, given: Any, *, step: int, rate: float) -> Any:
+    def update(self: Trainer, given: Any, *, step: int, lr: float) -> Any:
         if step == 3:
             os.kill(os.getpid(), signal.SIGTERM)
-        return learnt(self, given, step=step, rate=rate)
+        return original(self, given, step=step, lr=lr)
 
-    monkeypatch.setattr(Learner, "update", update)
+    monkeypatch.setattr(Trainer, "train_step", update)
     with stop_signals() as request, pytest.raises(Stopped, match="step 3 is the newest"):
         train(config(), prepared(), tmp_path, device=CPU, ranks=Ranks(request))
     assert not threads()

@@ -15,8 +15,8 @@ from transformer_cli.config.model import Norm
 from transformer_cli.errors import CheckpointError
 from transformer_cli.models.file import read_model
 from transformer_cli.training.checkpoints import CheckpointStore
-from transformer_cli.training.resuming import share_checkpoint
-from transformer_cli.training.trainer import Learner
+from transformer_cli.training.resuming import load_checkpoint
+from transformer_cli.training.trainer import Trainer
 
 FOLDERS = sorted(Path(make.__file__).parent.glob("format-*"))
 FORMAT = pytest.mark.parametrize("golden", FOLDERS, ids=lambda folder: folder.name)
@@ -50,9 +50,9 @@ def test_A23_a_golden_run_goes_on_as_on_its_day(golden: Path, tmp_path: Path) ->
     assert checkpoint is not None
     assert checkpoint.step == LAST_STEP
     config = make.settings(joint=True, norm=Norm.pre, max_steps=LAST_STEP + N_MORE)
-    learner = Learner(config, checkpoint.model.tokenizers, CPU)
-    assert share_checkpoint(checkpoint, learner, learner.ranks) == checkpoint.state
-    for name, weight in learner.model.state_dict().items():
+    trainer = Trainer(config, checkpoint.model.tokenizers, CPU)
+    assert load_checkpoint(checkpoint, trainer, trainer.ranks) == checkpoint.state
+    for name, weight in trainer.model.state_dict().items():
         assert weight.equal(checkpoint.model.weights[name])
     losses = make.losses_after(tmp_path / RUN, checkpoint.model.tokenizers)
     # To the bit on the machine that made them; another processor or torch may round otherwise.

@@ -32,14 +32,13 @@ import torch
 from tests.conftest import ROOT
 from tests.hostile_child import FIRED
 from tests.test_model_file import NO_HASH, forged, parts, sealed
-from tests.toy_run import CPU, config, model_file, packed, prepared, sentences
+from tests.toy_run import CPU, config, model_file, packed, prepared, sentences, train
 from transformer_cli.cli import main
 from transformer_cli.config.compose import to_yaml
 from transformer_cli.data.cache import ensure_folder
 from transformer_cli.errors import CheckpointError, EnvironmentFault, TfmError
 from transformer_cli.models.file import read_model
 from transformer_cli.training.checkpoints import CheckpointStore
-from transformer_cli.training.loop import train
 from transformer_cli.training.run_directory import open_run
 
 CANARY = "canary"

@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tests.arrangements import ALONE, Arrangement, Difference, Hypotheses, differences, score_gap, translate_in
+from tests.toy_run import train
 from tests.toy_translator import (
     GREEDY,
     PLAIN,
@@ -57,7 +58,6 @@ from transformer_cli.models.cache import DecoderCache
 from transformer_cli.models.file import read_model
 from transformer_cli.models.layouts import Padded
 from transformer_cli.models.transformer import Transformer
-from transformer_cli.training.loop import train
 
 CPU = torch.device("cpu")
 BEAM: dict[str, Any] = {"n_best": 4}

@@ -84,12 +84,12 @@ def _kill_once(judge: Judge, instant: float, draw: random.Random, n_ranks: int) 
     for rank, end in enumerate(ends):
         judge.follow(end, expected=(0, -9) if rank in victims else range(0, 255))
         if rank not in victims and "Traceback" in end.output:
-            judge.blame(f"rank {rank} told of its neighbour's death in more than a line: {end.output[-1500:]}")
+            judge.blame(f"rank {rank} logged of another rank's death in more than a line: {end.output[-1500:]}")
     return was_killed
 
 
 def _ranked_training(n_ranks: int) -> trials.Subject:
-    # A rank whose neighbour died before they met waits that long, twice at most: there is no torchrun to end it.
+    # A rank whose peer died before they met waits that long, twice at most: there is no torchrun to end it.
     patience = f"train.rank_timeout={zygote.PATIENCE / 4}"
     subject = trials.training(Path.cwd(), [patience])  # of one rank: what it comes to is not compared
     runs = []
@@ -349,8 +349,8 @@ def disorder(calls: list[Call], folder: str) -> tuple[int, list[str]]:
                 wrong.append(f"{path} was not synced before it was renamed to {target}")
         parent = os.path.dirname(target)
         synced = [call.ended for call in syncs if parent in call.paths and call.began >= rename.ended]
-        told = [call.began for call in calls if call.began >= rename.ended and '"saved ' in call.text]
-        if not synced or (told and min(told) < min(synced)):
+        logged = [call.began for call in calls if call.began >= rename.ended and '"saved ' in call.text]
+        if not synced or (logged and min(logged) < min(synced)):
             wrong.append(f"{parent} was not synced between the rename to {target} and what follows")
     return n_published, wrong
 

@@ -24,7 +24,7 @@ from transformer_cli.config.model import Activation, ModelConfig, Norm, NormKind
 from transformer_cli.models.file import read_model
 from transformer_cli.models.language_model import LanguageModel
 from transformer_cli.models.layouts import Packed
-from transformer_cli.training.trainer import Learner
+from transformer_cli.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 V = 20
@@ -166,15 +166,15 @@ def test_the_shipped_model_is_the_best_on_dev_nll(trained: Path) -> None:
 
 
 def test_a_resumed_run_is_the_run_that_was_never_stopped(trained: Path, tmp_path: Path) -> None:
-    update = Learner.update
+    update = Trainer.train_step
 
-    def dying(self: Learner, *args: Any, **kwargs: Any) -> Any:
+    def dying(self: Trainer, *args: Any, **kwargs: Any) -> Any:
         if kwargs["step"] == 8:
             raise Died
         return update(self, *args, **kwargs)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Learner, "update", dying)
+        patch.setattr(Trainer, "train_step", dying)
         with pytest.raises(Died):
             run(tmp_path)
     run(tmp_path)

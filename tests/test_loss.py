@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from transformer_cli.training.loss import smoothed_nll, smoothed_nll_of_learnt
+from transformer_cli.training.loss import masked_smoothed_nll, smoothed_nll
 
 
 def random_logits(n_tokens: int = 5, vocab_size: int = 7, *, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -101,7 +101,7 @@ def test_for_a_compiler_loss_and_gradient_are_the_same(smoothing: float, dtype: 
     logits_KV, targets_K = random_logits(50, 300)
     expected_KV, given_KV = (logits_KV.to(dtype).requires_grad_() for _ in range(2))
     expected, expected_nll = smoothed_nll(expected_KV * 1, targets_K, smoothing=smoothing)
-    found, nll = smoothed_nll_of_learnt(given_KV, targets_K, smoothing=smoothing)
+    found, nll = masked_smoothed_nll(given_KV, targets_K, smoothing=smoothing)
     (2 * expected).backward()
     (2 * found).backward()
     torch.testing.assert_close((found, nll), (expected, expected_nll))
@@ -112,7 +112,7 @@ def test_what_nobody_learns_has_no_loss_and_no_gradient() -> None:
     logits_KV, targets_K = random_logits(6, 7)
     targets_K[[1, 4]] = -1
     leaf_KV = logits_KV.clone().requires_grad_()
-    loss, nll = smoothed_nll_of_learnt(leaf_KV, targets_K, smoothing=0.1)
+    loss, nll = masked_smoothed_nll(leaf_KV, targets_K, smoothing=0.1)
     loss.backward()
     ignoring = {"ignore_index": -1, "reduction": "sum"}
     torch.testing.assert_close(loss, F.cross_entropy(logits_KV, targets_K, label_smoothing=0.1, **ignoring))

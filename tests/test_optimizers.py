@@ -20,13 +20,16 @@ from transformer_cli.models.classifier import Classifier
 from transformer_cli.models.layers import FeedForward
 from transformer_cli.training.optimizers import (
     OPTIMIZERS,
-    begin_remembering,
+    OptimizerKind,
     build_optimizer,
     load_optimizer_tensors,
     optimizer_tensors,
-    set_rate,
+    set_lr,
 )
-from transformer_cli.training.trainer import Learner
+from transformer_cli.training.optimizers.registry import allocate_state
+from transformer_cli.training.trainer import Trainer
+
+PLAIN = OPTIMIZERS["adam"]  # all its state belongs to a parameter
 
 
 def toy(*, seed: int = 0, width: int = 3) -> nn.Module:
@@ -38,7 +41,7 @@ def step(model: nn.Module, optimizer: torch.optim.Optimizer, *, rate: float = 0.
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
         parameter.grad = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-    set_rate(optimizer, rate)
+    set_lr(optimizer, rate)
     optimizer.step()
 
 
@@ -103,9 +106,9 @@ def test_muon_leaves_biases_to_adamw() -> None:
 @pytest.mark.parametrize("tying", list(Tying))
 def test_muon_takes_every_matrix_between_the_layers_and_no_embedding(tying: Tying) -> None:
     settings = config(model=replace(MODEL, tie_embeddings=tying), optimizer="muon")
-    learner = Learner(settings, tokenizers(), CPU)
-    names = {parameter: name for name, parameter in learner.model.named_parameters()}
-    by_muon, *by_adamw = learner.optimizer.param_groups
+    trainer = Trainer(settings, tokenizers(), CPU)
+    names = {parameter: name for name, parameter in trainer.model.named_parameters()}
+    by_muon, *by_adamw = trainer.optimizer.param_groups
     taken = {names[parameter] for parameter in by_muon["params"]}
     assert taken == {
         name
@@ -146,7 +149,7 @@ def test_muon_takes_matrices_that_share_a_tensor_one_by_one(swiglu: bool) -> Non
             for part, gradient in zip(apart[name], weight.grad.split(cut[name]), strict=True):
                 part.grad = gradient.clone()
         for optimizer in (ours, theirs):
-            set_rate(optimizer, 0.1 / (n + 1))
+            set_lr(optimizer, 0.1 / (n + 1))
             optimizer.step()
     for name, weight in joint.named_parameters():
         assert torch.equal(weight, torch.cat(apart[name])), name
@@ -165,17 +168,20 @@ def test_muon_leaves_the_output_layer_of_a_classifier_to_adamw() -> None:
     assert any(parameter is model.to_classes.weight for group in by_adamw for parameter in group["params"])
 
 
-def test_what_muon_remembered_of_an_output_layer_is_dropped_and_the_rest_kept(
+def test_the_muon_momentum_of_an_output_layer_is_dropped_and_the_rest_kept(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     model = classifier()
     optimizer = build_optimizer(model, OptimizerConfig(name="muon"))
-    begin_remembering(optimizer)
-    tensors = {name: torch.rand_like(x) for name, x in optimizer_tensors(optimizer, model.named_parameters()).items()}
+    allocate_state(optimizer)
+    tensors = {
+        name: torch.rand_like(x)
+        for name, x in optimizer_tensors(optimizer, model.named_parameters(), OPTIMIZERS["muon"]).items()
+    }
     earlier = {name: x for name, x in tensors.items() if not name.endswith("/to_classes.weight")}
     earlier["momentum_buffer/to_classes.weight"] = torch.rand_like(model.to_classes.weight)
-    load_optimizer_tensors(optimizer, model.named_parameters(), earlier)
-    found = optimizer_tensors(optimizer, model.named_parameters())
+    load_optimizer_tensors(optimizer, model.named_parameters(), earlier, OPTIMIZERS["muon"])
+    found = optimizer_tensors(optimizer, model.named_parameters(), OPTIMIZERS["muon"])
     del earlier["momentum_buffer/to_classes.weight"]
     assert found.keys() == earlier.keys()
     assert all(torch.equal(found[name], earlier[name]) for name in earlier)
@@ -216,7 +222,8 @@ ELSEWHERE: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 def registered(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The name of an optimizer that somebody else has registered."""
     make = ELSEWHERE[request.param]
-    monkeypatch.setitem(OPTIMIZERS._entries, "theirs", lambda model, config: make(model.parameters()))
+    kind = OptimizerKind(lambda model, config: make(model.parameters()))
+    monkeypatch.setitem(OPTIMIZERS._entries, "theirs", kind)
     return "theirs"
 
 
@@ -237,7 +244,9 @@ def test_what_any_registered_optimizer_remembers_comes_back_to_the_last_bit(regi
     for n in (1, 2):
         step(model, optimizer, seed=n)
     copy.load_state_dict(model.state_dict())
-    load_optimizer_tensors(restored, copy.named_parameters(), optimizer_tensors(optimizer, model.named_parameters()))
+    load_optimizer_tensors(
+        restored, copy.named_parameters(), optimizer_tensors(optimizer, model.named_parameters(), PLAIN), PLAIN
+    )
     for subject, one in ((model, optimizer), (copy, restored)):
         step(subject, one, seed=3)
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), copy.parameters(), strict=True))
@@ -257,18 +266,18 @@ def test_B11_any_registered_optimizer_learns_nothing_from_a_loss_that_is_not_fin
 def test_to_begin_remembering_changes_no_weight_and_no_rate(eps: float) -> None:
     model = toy()
     optimizer = build_optimizer(model, OptimizerConfig(name="adamw", eps=eps, weight_decay=0.5))
-    set_rate(optimizer, 0.1)
+    set_lr(optimizer, 0.1)
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
-    begin_remembering(optimizer)
+    allocate_state(optimizer)
     assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
     assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.1]
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_a_checkpoint_of_an_optimizer_that_remembers_nothing_is_not_adams() -> None:
+def test_a_checkpoint_of_an_optimizer_without_state_is_not_adams() -> None:
     model = toy()
     with pytest.raises(CheckpointError, match=r"optimizer state 'exp_avg/bias': nothing, but this model asks for"):
-        load_optimizer_tensors(build_optimizer(model, OptimizerConfig()), model.named_parameters(), {})
+        load_optimizer_tensors(build_optimizer(model, OptimizerConfig()), model.named_parameters(), {}, PLAIN)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS.names())
@@ -281,7 +290,7 @@ def test_B11_an_update_without_a_finite_loss_changes_no_bit(
     found = states(settings, 4)
     after = found[at - 1]
     if at == 1:
-        weights = Learner(settings, tokenizers(), CPU).model.state_dict()
+        weights = Trainer(settings, tokenizers(), CPU).model.state_dict()
         expected = {key: weights[key] if key in weights else torch.zeros_like(value) for key, value in after.items()}
     else:
         expected = found[at - 2]
@@ -298,10 +307,10 @@ def test_a_gradient_scaler_skips_a_step_that_overflows_and_scales_less(name: str
         optimizer.zero_grad()
         scaler.scale(model(torch.full((1, 3), value)).sum()).backward()
         scaler.unscale_(optimizer)
-        set_rate(optimizer, 0.1)
+        set_lr(optimizer, 0.1)
         scaler.step(optimizer)
         scaler.update()
-        tensors = {**model.state_dict(), **optimizer_tensors(optimizer, model.named_parameters())}
+        tensors = {**model.state_dict(), **optimizer_tensors(optimizer, model.named_parameters(), PLAIN)}
         kept.append(({key: tensor.clone() for key, tensor in tensors.items()}, scaler.get_scale()))
     (first, _), (second, scale), (third, _) = kept
     assert scale == 2.0
@@ -328,7 +337,9 @@ def test_restored_state_continues_to_the_last_bit(name: str) -> None:
     copy = toy(seed=9)
     copy.load_state_dict(model.state_dict())
     restored = build_optimizer(copy, config)
-    load_optimizer_tensors(restored, copy.named_parameters(), optimizer_tensors(optimizer, model.named_parameters()))
+    load_optimizer_tensors(
+        restored, copy.named_parameters(), optimizer_tensors(optimizer, model.named_parameters(), PLAIN), PLAIN
+    )
     step(model, optimizer, seed=2)
     step(copy, restored, seed=2)
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), copy.parameters(), strict=True))
@@ -338,18 +349,20 @@ def test_state_of_another_model_is_refused() -> None:
     model, wider = toy(), toy(width=5)
     optimizer = build_optimizer(wider, OptimizerConfig())
     step(wider, optimizer)
-    tensors = optimizer_tensors(optimizer, wider.named_parameters())
+    tensors = optimizer_tensors(optimizer, wider.named_parameters(), PLAIN)
     other = build_optimizer(model, OptimizerConfig())
     with pytest.raises(
         CheckpointError, match=r"optimizer state 'exp_avg/weight': \[2, 5\] of float64, but .* \[2, 3\]"
     ):
-        load_optimizer_tensors(other, model.named_parameters(), tensors)
+        load_optimizer_tensors(other, model.named_parameters(), tensors, PLAIN)
 
 
 def test_state_of_another_optimizer_is_refused() -> None:
     model = toy()
     optimizer = build_optimizer(model, OptimizerConfig())
     step(model, optimizer)
-    tensors = optimizer_tensors(optimizer, model.named_parameters())
+    tensors = optimizer_tensors(optimizer, model.named_parameters(), PLAIN)
     with pytest.raises(CheckpointError, match=r"optimizer state 'exp_avg/weight': \[2, 3\] of float64, but .* nothing"):
-        load_optimizer_tensors(build_optimizer(model, OptimizerConfig(name="muon")), model.named_parameters(), tensors)
+        load_optimizer_tensors(
+            build_optimizer(model, OptimizerConfig(name="muon")), model.named_parameters(), tensors, PLAIN
+        )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.test_training import score_as
-from tests.toy_run import CPU, config, metrics, prepared, run, sentences, tokenizer, tokenizers, tree
+from tests.toy_run import CPU, config, metrics, prepared, run, sentences, tokenizer, tokenizers, train, tree
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.train import Metric, TrainConfig
 from transformer_cli.data.corpus import ParallelText
@@ -18,7 +18,7 @@ from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import DataError
 from transformer_cli.models.file import read_model
 from transformer_cli.training.checkpoints import Checkpoint, CheckpointStore
-from transformer_cli.training.loop import FirstRun, train
+from transformer_cli.training.main_process import MainProcess
 from transformer_cli.training.resuming import rank_anew_if_other, refuse_other_data
 from transformer_cli.training.validation import TranslationValidator, make_validator
 
@@ -99,8 +99,8 @@ def test_scores_on_another_dev_set_do_not_compete_with_earlier_ones(
     assert (folder / "best").readlink() == Path("checkpoints/step-00000002")
     score_as(monkeypatch, 1.0, 3.0)  # of step 4 again, on the new dev set; of step 6
     result = train(settings(max_steps=6), OTHER_DEV, folder, device=CPU)
-    told = [message for message in caplog.messages if "do not compare" in message]
-    assert told == [
+    logged = [message for message in caplog.messages if "do not compare" in message]
+    assert logged == [
         "step 4: data.dev changed, so earlier dev scores do not compare with those from now on:"
         " the best checkpoint is chosen, and patience counted, from here"
     ]
@@ -114,7 +114,7 @@ def test_scores_on_another_dev_set_do_not_compete_with_earlier_ones(
 def test_what_was_best_on_another_dev_set_is_kept_as_a_checkpoint_like_others(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(FirstRun, "learn", stop)
+    monkeypatch.setattr(MainProcess, "recording", stop)
     with pytest.raises(KeyboardInterrupt):
         train(settings(max_steps=6), OTHER_DEV, folder, device=CPU)
     assert CheckpointStore(folder).steps() == [2, 4]

@@ -26,7 +26,7 @@ from transformer_cli.models import memory
 from transformer_cli.models.language_model import LanguageModel
 from transformer_cli.models.memory import is_out_of_memory
 from transformer_cli.models.transformer import Transformer
-from transformer_cli.training.trainer import Learner
+from transformer_cli.training.trainer import Trainer
 from transformer_cli.training.validation import Validator
 
 PLAIN = config(model=replace(MODEL, dropout=0.0), tokens_per_batch=100)
@@ -34,25 +34,25 @@ PLAIN = config(model=replace(MODEL, dropout=0.0), tokens_per_batch=100)
 
 def shrink_memory(monkeypatch: pytest.MonkeyPatch, n_rows: int, error: BaseException | None = None) -> list[int]:
     """Let the backward pass of a batch of more pairs fail when it has left half of its gradient; the rows tried."""
-    learn_from, tried = Learner.learn_from, []
+    forward_backward, tried = Trainer.forward_backward, []
 
-    def small(self: Learner, batch: Batch, **kwargs: Any) -> Any:
+    def small(self: Trainer, batch: Batch, **kwargs: Any) -> Any:
         tried.append(batch.n_pairs)
-        sums = learn_from(self, batch, **kwargs)
+        sums = forward_backward(self, batch, **kwargs)
         if batch.n_pairs > n_rows:
             raise error or torch.OutOfMemoryError("CUDA out of memory.")
         return sums
 
-    monkeypatch.setattr(Learner, "learn_from", small)
+    monkeypatch.setattr(Trainer, "forward_backward", small)
     return tried
 
 
-def updated(max_cells: int = 100) -> tuple[Learner, Any]:
-    corpus, learner = prepared().train, Learner(PLAIN, tokenizers(), CPU)
-    learner.model.double()
+def updated(max_cells: int = 100) -> tuple[Trainer, Any]:
+    corpus, trainer = prepared().train, Trainer(PLAIN, tokenizers(), CPU)
+    trainer.model.double()
     plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, tokens_per_update=40, seed=1)
     batches = micro_batches(corpus, plan.update(0), tokenizers(), max_tokens=max_cells)
-    return learner, learner.update(batches, step=1, rate=0.01)
+    return trainer, trainer.train_step(batches, step=1, lr=0.01)
 
 
 @pytest.mark.parametrize("n_rows", [1, 2, 4])
@@ -61,14 +61,14 @@ def test_B8_a_batch_too_large_is_cut_in_two_until_it_fits_and_teaches_the_same(
 ) -> None:
     expected, stats = updated()
     tried = shrink_memory(monkeypatch, n_rows)
-    learner, again = updated()
+    trainer, again = updated()
     assert max(tried) > n_rows >= tried[-1]
-    assert learner.n_splits == len(caplog.messages) > 0
-    assert "it is cut in two and tried again (1 times so far). Lower train.tokens_per_batch" in caplog.messages[0]
+    assert trainer.n_splits == len(caplog.messages) > 0
+    assert "it is split in two and tried again (1 times so far). Lower train.tokens_per_batch" in caplog.messages[0]
     assert again.loss.item() == pytest.approx(stats.loss.item(), rel=1e-6)
     assert again.grad_norm.item() == pytest.approx(stats.grad_norm.item(), rel=1e-6)
     for name, weight in expected.model.state_dict().items():
-        torch.testing.assert_close(learner.model.state_dict()[name], weight, rtol=1e-6, atol=1e-8)
+        torch.testing.assert_close(trainer.model.state_dict()[name], weight, rtol=1e-6, atol=1e-8)
 
 
 def test_B8_a_single_pair_that_does_not_fit_names_the_keys_to_lower(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,9 +138,9 @@ def test_B8_whatever_library_says_it_a_memory_that_is_too_small_is_recognised(er
     assert is_out_of_memory(error)
 
 
-@pytest.mark.parametrize("said", ["CUDA error: device-side assert triggered", "CUBLAS_STATUS_NOT_INITIALIZED"])
-def test_B8_another_fault_of_a_gpu_is_not_one_of_memory(said: str) -> None:
-    assert not is_out_of_memory(RuntimeError(said))
+@pytest.mark.parametrize("message", ["CUDA error: device-side assert triggered", "CUBLAS_STATUS_NOT_INITIALIZED"])
+def test_B8_another_fault_of_a_gpu_is_not_one_of_memory(message: str) -> None:
+    assert not is_out_of_memory(RuntimeError(message))
 
 
 @pytest.fixture
@@ -180,9 +180,9 @@ def test_B8_a_batch_too_large_to_search_is_cut_in_two_and_says_the_same(
     tried = shrink_search(monkeypatch, n_rows)
     assert texts(translator_of(toy_tokenizer(), **SEARCHES[search]).translate(lines)) == expected
     assert max(tried) > n_rows
-    (told,) = caplog.messages  # once, however often it happens
-    assert "sentences; it is cut in two and tried again" in told
-    assert "Lower decode.batch_tokens" in told
+    (logged,) = caplog.messages  # once, however often it happens
+    assert "sentences; it is cut in two and tried again" in logged
+    assert "Lower decode.batch_tokens" in logged
 
 
 @pytest.mark.parametrize("error", SAID[::5], ids=["gpu", "cpu"])

@@ -1,4 +1,4 @@
-"""What a run will do: how long, in which steps, and that it is said; by the corpus where the config leaves it open."""
+"""What a run will do: how long, in which steps, and what is logged; by the corpus where the config leaves it open."""
 
 import logging
 from dataclasses import replace
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.toy_run import CPU, MODEL, config, metrics, prepared, run, run_until, sha256
+from tests.toy_run import CPU, MODEL, config, metrics, prepared, run, run_until, sha256, train
 from transformer_cli.commands.train import _next
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.train import ScheduleConfig, TrainConfig
@@ -18,8 +18,8 @@ from transformer_cli.data.shuffling import Part
 from transformer_cli.errors import ConfigError
 from transformer_cli.training import dry_run as trial
 from transformer_cli.training import plan, run_directory, writers
-from transformer_cli.training.loop import TrainResult, train
-from transformer_cli.training.plan import limited, oddities, planned
+from transformer_cli.training.plan import limited, plan_warnings, planned
+from transformer_cli.training.result import TrainResult
 from transformer_cli.training.run_directory import chosen_before, open_run, read_config, run_folder, with_values
 from transformer_cli.training.writers import Recorder
 
@@ -73,7 +73,7 @@ def test_a_large_corpus_on_a_cpu_is_seen_few_times() -> None:
 def test_what_is_chosen_is_never_odd(n_tokens: int, device: str, model: str) -> None:
     chosen = plan_of(n_tokens, device, f"model={model}")
     if n_tokens > 3000 and model == "tiny":  # an update is at least data.max_length; wide models warm up longer
-        assert list(oddities(chosen, Epoch(n_tokens // 12, n_tokens, 60))) == []
+        assert list(plan_warnings(chosen, Epoch(n_tokens // 12, n_tokens, 60))) == []
     assert chosen.train.tokens_per_update >= chosen.data.max_length
     peak = (chosen.model.d_model * chosen.schedule.warmup_steps) ** -0.5  # of noam
     assert peak <= 0.5 / chosen.model.d_model * (1.1 if model == "big" else 1.0)
@@ -173,7 +173,7 @@ def test_a_run_keeps_the_numbers_that_were_chosen_when_it_began(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     open_config = replace(config(**OPEN), schedule=ScheduleConfig(name="constant", lr=0.01, warmup_steps="auto"))
-    monkeypatch.setattr(plan, "CPU", plan.Habits(plan.Bounds(40, 40), plan.Bounds(1, 1), 1.0))
+    monkeypatch.setattr(plan, "CPU", plan.Budget(plan.Bounds(40, 40), plan.Bounds(1, 1), 1.0))
     monkeypatch.setattr(plan, "FEWEST_UPDATES", dict.fromkeys(plan.FEWEST_UPDATES, 1))
     first = opened(tmp_path, open_config)
     (folder,) = (path for path in tmp_path.iterdir() if path.name != "latest")
@@ -204,23 +204,23 @@ def test_a_run_that_was_begun_when_recipes_were_fixed_goes_on_by_the_same_comman
     assert (chosen["schedule.warmup_steps"], chosen["train.max_steps"]) == (4000, 100_000)
 
 
-# ---- What is said
+# ---- What is logged
 
 
 def test_a_run_says_at_its_start_what_it_will_do(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="tfm"):
         run(tmp_path, config(max_steps=8))
-    told = {message.split()[0]: message for message in caplog.messages if "  " in message and message[0] != " "}
+    lines = {message.split()[0]: message for message in caplog.messages if "  " in message and message[0] != " "}
     corpus = prepared().train
     assert (
-        f"{len(corpus):,} training pairs, {len(corpus.source_ids)} + {len(corpus.target_ids)} tokens" in told["corpus"]
+        f"{len(corpus):,} training pairs, {len(corpus.source_ids)} + {len(corpus.target_ids)} tokens" in lines["corpus"]
     )
-    assert "25 pieces" in told["vocabulary"]
-    assert f"1 + 1 layers, width {MODEL.d_model}" in told["model"]
-    assert "cpu, float32, 1 threads" in told["device"]
-    assert "8 updates of 40 tokens" in told["plan"]
-    assert str(tmp_path / "model.safetensors") in told["results"]
-    assert "auto" not in told
+    assert "25 pieces" in lines["vocabulary"]
+    assert f"1 + 1 layers, width {MODEL.d_model}" in lines["model"]
+    assert "cpu, float32, 1 threads" in lines["device"]
+    assert "8 updates of 40 tokens" in lines["plan"]
+    assert str(tmp_path / "model.safetensors") in lines["results"]
+    assert "auto" not in lines
 
 
 def test_a_warm_up_beyond_the_end_is_told_before_the_first_update(
@@ -262,7 +262,7 @@ def test_the_first_line_comes_within_seconds_and_others_by_the_clock(
             recorder.advance(500)
             if recorder.is_silent():
                 with caplog.at_level(logging.INFO, logger="tfm"):
-                    recorder.tell(step, 8.25)
+                    recorder.report_progress(step, 8.25)
     assert [message.split(":")[0] for message in caplog.messages] == [f"step {n}/400" for n in (3, 33, 63, 93)]
     assert caplog.messages[0] == "step 3/400: loss 8.250, 500 tokens/s, about 06:37 left"
     assert not (tmp_path / "metrics.jsonl").exists()
@@ -272,10 +272,10 @@ def test_lines_by_the_clock_change_no_metrics_and_no_weights(tmp_path: Path, mon
     sparse = config(max_steps=6, log_every=4)
     run(tmp_path / "quiet", sparse)
     monkeypatch.setattr(Recorder, "is_silent", lambda self: True)
-    run_until(4, tmp_path / "told", sparse)
-    run(tmp_path / "told", sparse)
-    assert metrics(tmp_path / "told") == metrics(tmp_path / "quiet")
-    assert sha256(tmp_path / "told/model.safetensors") == sha256(tmp_path / "quiet/model.safetensors")
+    run_until(4, tmp_path / "lines", sparse)
+    run(tmp_path / "lines", sparse)
+    assert metrics(tmp_path / "lines") == metrics(tmp_path / "quiet")
+    assert sha256(tmp_path / "lines/model.safetensors") == sha256(tmp_path / "quiet/model.safetensors")
 
 
 def test_the_commands_to_use_next_name_a_run_that_is_not_the_newest(

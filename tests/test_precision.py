@@ -20,7 +20,8 @@ from transformer_cli.config.train import Precision
 from transformer_cli.data.batching import Batch, micro_batches
 from transformer_cli.errors import DivergedError, EnvironmentFault
 from transformer_cli.training import trainer as learning
-from transformer_cli.training.trainer import Learner, choose_dtype, set_float32_products, spec_of
+from transformer_cli.training.precision import choose_dtype, set_float32_products
+from transformer_cli.training.trainer import Trainer, spec_of
 
 CUDA = torch.device("cuda")
 
@@ -41,8 +42,8 @@ class Types(TorchDispatchMode):
         return result
 
 
-def learner_in(precision: Precision, **model: Any) -> Learner:
-    return Learner(config(model=replace(MODEL, **{"dropout": 0.0, **model}), precision=precision), tokenizers(), CPU)
+def learner_in(precision: Precision, **model: Any) -> Trainer:
+    return Trainer(config(model=replace(MODEL, **{"dropout": 0.0, **model}), precision=precision), tokenizers(), CPU)
 
 
 def batches(max_tokens: int = 1000) -> list[Batch]:
@@ -51,13 +52,13 @@ def batches(max_tokens: int = 1000) -> list[Batch]:
 
 @pytest.mark.parametrize("norm_kind", list(NormKind))
 def test_in_bf16_what_adds_up_many_small_numbers_stays_float32(norm_kind: NormKind) -> None:
-    learner = learner_in(Precision.bf16, norm_kind=norm_kind)
+    trainer = learner_in(Precision.bf16, norm_kind=norm_kind)
     norms: set[torch.dtype] = set()
-    for name, module in learner.model.named_modules():
+    for name, module in trainer.model.named_modules():
         if name.endswith("norm"):
             module.register_forward_hook(lambda _, inputs, output: norms.update({inputs[0].dtype, output.dtype}))
     with Types() as ops:
-        stats = learner.update(batches(40), step=1, rate=0.01)
+        stats = trainer.train_step(batches(40), step=1, lr=0.01)
     half, full = {torch.bfloat16}, {torch.float32}
     # Products and attention are the 16-bit ones, or nothing below would be worth saying.
     assert ops.read["addmm"] == ops.read["mm"] == half
@@ -72,16 +73,16 @@ def test_in_bf16_what_adds_up_many_small_numbers_stays_float32(norm_kind: NormKi
     assert {x.dtype for x in (stats.loss, stats.nll, stats.grad_norm)} == full
     assert ops.read["_foreach_norm"] == full
     assert ops.read["_fused_adam_"] == full
-    assert {parameter.dtype for parameter in learner.model.parameters()} == full
-    assert {parameter.grad.dtype for parameter in learner.model.parameters() if parameter.grad is not None} == full
-    assert {tensor.dtype for tensor in learner.remembered().values()} == full
+    assert {parameter.dtype for parameter in trainer.model.parameters()} == full
+    assert {parameter.grad.dtype for parameter in trainer.model.parameters() if parameter.grad is not None} == full
+    assert {tensor.dtype for tensor in trainer.optimizer_state().values()} == full
 
 
-def loss_and_gradient(learner: Learner) -> tuple[float, Tensor]:
+def loss_and_gradient(trainer: Trainer) -> tuple[float, Tensor]:
     """Nats per target token, and the direction to go."""
     (batch,) = batches()
-    loss, _ = learner.learn_from(batch, seed=1, n_tokens=batch.n_target_tokens)
-    gradients = [p.grad.double().flatten() for p in learner.model.parameters() if p.grad is not None]
+    loss, _ = trainer.forward_backward(batch, seed=1, n_tokens=batch.n_target_tokens)
+    gradients = [p.grad.double().flatten() for p in trainer.model.parameters() if p.grad is not None]
     return loss.item() / batch.n_target_tokens, torch.cat(gradients)
 
 
@@ -94,9 +95,9 @@ def test_the_loss_and_its_gradient_are_near_those_in_float64(
 ) -> None:
     """`loss_error` relative; `angle` between the gradients, in radians."""
     sizes = {"n_encoder_layers": n_layers, "n_decoder_layers": n_layers, "d_model": 64, "d_ff": 128}
-    learner, exact = learner_in(precision, **sizes), learner_in(Precision.fp32, **sizes)
+    trainer, exact = learner_in(precision, **sizes), learner_in(Precision.fp32, **sizes)
     exact.model.double()
-    (loss, gradient), (expected, direction) = loss_and_gradient(learner), loss_and_gradient(exact)
+    (loss, gradient), (expected, direction) = loss_and_gradient(trainer), loss_and_gradient(exact)
     assert loss == pytest.approx(expected, rel=loss_error)
     cosine = torch.nn.functional.cosine_similarity(gradient, direction, dim=0).item()
     assert math.acos(min(1.0, cosine)) < angle
@@ -106,65 +107,65 @@ def test_the_loss_and_its_gradient_are_near_those_in_float64(
 
 
 @pytest.fixture
-def fp16(monkeypatch: pytest.MonkeyPatch) -> Learner:
+def fp16(monkeypatch: pytest.MonkeyPatch) -> Trainer:
     monkeypatch.setattr(learning, "choose_dtype", lambda *_: torch.float16)
-    learner = learner_in(Precision.fp16)
-    assert learner.scaler.is_enabled()
-    return learner
+    trainer = learner_in(Precision.fp16)
+    assert trainer.scaler.is_enabled()
+    return trainer
 
 
-def tensors(learner: Learner) -> dict[str, Tensor]:
-    return {name: x.clone() for name, x in {**learner.model.state_dict(), **learner.remembered()}.items()}
+def tensors(trainer: Trainer) -> dict[str, Tensor]:
+    return {name: x.clone() for name, x in {**trainer.model.state_dict(), **trainer.optimizer_state()}.items()}
 
 
-def test_fp16_learns_what_float32_learns(fp16: Learner) -> None:
+def test_fp16_learns_what_float32_learns(fp16: Trainer) -> None:
     fp32 = learner_in(Precision.fp32)
     for step in range(1, 4):
-        half, full = (learner.update(batches(40), step=step, rate=0.01) for learner in (fp16, fp32))
+        half, full = (trainer.train_step(batches(40), step=step, lr=0.01) for trainer in (fp16, fp32))
         assert half.loss.item() == pytest.approx(full.loss.item(), rel=5e-3)
         assert half.grad_norm.item() == pytest.approx(full.grad_norm.item(), rel=2e-2)  # without the scale
     assert fp16.scaler.get_scale() == 65536
 
 
-def overflow(learner: Learner, monkeypatch: pytest.MonkeyPatch) -> None:
+def overflow(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the gradient, not the loss, be too large in the next update."""
-    learn_from = Learner.learn_from
+    forward_backward = Trainer.forward_backward
 
-    def overflowing(self: Learner, batch: Batch, **kwargs: Any) -> Tensor:
-        sums = learn_from(self, batch, **kwargs)
+    def overflowing(self: Trainer, batch: Batch, **kwargs: Any) -> Tensor:
+        sums = forward_backward(self, batch, **kwargs)
         gradient = next(self.model.parameters()).grad
         assert gradient is not None
         gradient[0, 0] = math.inf
         return sums
 
     with monkeypatch.context() as patch:
-        patch.setattr(Learner, "learn_from", overflowing)
-        learner.update(batches(40), step=2, rate=0.01)
+        patch.setattr(Trainer, "forward_backward", overflowing)
+        trainer.train_step(batches(40), step=2, lr=0.01)
 
 
-def test_a_rank_without_a_batch_has_a_scale_too(fp16: Learner) -> None:
+def test_a_rank_without_a_batch_has_a_scale_too(fp16: Trainer) -> None:
     assert fp16.scaler._get_scale_async() is not None
 
 
 def test_a_gradient_too_large_for_fp16_changes_no_bit_and_halves_the_scale(
-    fp16: Learner, monkeypatch: pytest.MonkeyPatch
+    fp16: Trainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fp16.update(batches(40), step=1, rate=0.01)
+    fp16.train_step(batches(40), step=1, lr=0.01)
     before = tensors(fp16)
     overflow(fp16, monkeypatch)
     assert all(torch.equal(x, before[name]) for name, x in tensors(fp16).items())
     assert fp16.scaler.get_scale() == 32768
-    assert fp16.skips.counts() == [0, 0]  # which is the scaler's business, and no sign of divergence
-    fp16.update(batches(40), step=3, rate=0.01)
+    assert fp16.nonfinite.counts() == [0, 0]  # which is the scaler's business, and no sign of divergence
+    fp16.train_step(batches(40), step=3, lr=0.01)
     assert not all(torch.equal(x, before[name]) for name, x in tensors(fp16).items())
 
 
-def broken(learner: Learner, monkeypatch: pytest.MonkeyPatch, n_updates: int, *, loss: bool) -> list[float]:
+def broken(trainer: Trainer, monkeypatch: pytest.MonkeyPatch, n_updates: int, *, loss: bool) -> list[float]:
     """Updates whose loss, or else whose gradient alone, is not finite; the scale after each."""
-    learn_from = Learner.learn_from
+    forward_backward = Trainer.forward_backward
 
-    def breaking(self: Learner, batch: Batch, **kwargs: Any) -> Tensor:
-        sums = learn_from(self, batch, **kwargs)
+    def breaking(self: Trainer, batch: Batch, **kwargs: Any) -> Tensor:
+        sums = forward_backward(self, batch, **kwargs)
         for parameter in self.model.parameters():
             assert parameter.grad is not None
             parameter.grad.fill_(math.nan)
@@ -172,72 +173,72 @@ def broken(learner: Learner, monkeypatch: pytest.MonkeyPatch, n_updates: int, *,
 
     scales = []
     with monkeypatch.context() as patch:
-        patch.setattr(Learner, "learn_from", breaking)
+        patch.setattr(Trainer, "forward_backward", breaking)
         for step in range(2, 2 + n_updates):
-            learner.update(batches(40), step=step, rate=0.01)
-            scales.append(learner.scaler.get_scale())
+            trainer.train_step(batches(40), step=step, lr=0.01)
+            scales.append(trainer.scaler.get_scale())
     return scales
 
 
 def test_B11_a_gradient_that_never_fits_into_fp16_is_counted_once_the_scale_is_one(
-    fp16: Learner, monkeypatch: pytest.MonkeyPatch
+    fp16: Trainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fp16.update(batches(40), step=1, rate=0.01)
+    fp16.train_step(batches(40), step=1, lr=0.01)
     before = tensors(fp16)
     scales = broken(fp16, monkeypatch, 20, loss=False)
     assert scales == [2.0**power for power in range(15, 0, -1)] + [1.0] * 5  # 65,536 is 2 to the 16th
-    assert fp16.skips.counts() == [4, 4]  # 16 have looked for the scale
+    assert fp16.nonfinite.counts() == [4, 4]  # 16 have searched for the scale
     assert all(torch.equal(x, before[name]) for name, x in tensors(fp16).items())
 
 
 def test_B11_a_loss_that_is_not_finite_is_counted_at_any_scale_and_leaves_it(
-    fp16: Learner, monkeypatch: pytest.MonkeyPatch
+    fp16: Trainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fp16.update(batches(40), step=1, rate=0.01)
+    fp16.train_step(batches(40), step=1, lr=0.01)
     assert broken(fp16, monkeypatch, 3, loss=True) == [65536.0] * 3
-    assert fp16.skips.counts() == [3, 3]
+    assert fp16.nonfinite.counts() == [3, 3]
 
 
-def test_B11_fp16_learns_nothing_after_too_many_in_a_row_either(fp16: Learner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a GPU the count is looked at an update later."""
-    fp16.update(batches(40), step=1, rate=0.01)
+def test_B11_fp16_learns_nothing_after_too_many_in_a_row_either(fp16: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU the count is read an update later."""
+    fp16.train_step(batches(40), step=1, lr=0.01)
     broken(fp16, monkeypatch, fp16.settings.max_skipped, loss=True)
     before = tensors(fp16)
-    fp16.update(batches(40), step=50, rate=0.01)
+    fp16.train_step(batches(40), step=50, lr=0.01)
     assert all(torch.equal(x, before[name]) for name, x in tensors(fp16).items())
 
 
 @pytest.mark.parametrize("loss", [True, False])
 def test_B11_a_diverging_fp16_run_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss: bool) -> None:
     monkeypatch.setattr(learning, "choose_dtype", lambda *_: torch.float16)
-    learn_from = Learner.learn_from
+    forward_backward = Trainer.forward_backward
 
-    def breaking(self: Learner, batch: Batch, **kwargs: Any) -> Tensor:
-        sums = learn_from(self, batch, **kwargs)
+    def breaking(self: Trainer, batch: Batch, **kwargs: Any) -> Tensor:
+        sums = forward_backward(self, batch, **kwargs)
         for parameter in self.model.parameters():
             assert parameter.grad is not None
             parameter.grad.fill_(math.inf)
         return sums * math.inf if loss else sums
 
-    monkeypatch.setattr(Learner, "learn_from", breaking)
+    monkeypatch.setattr(Trainer, "forward_backward", breaking)
     settings = config(precision=Precision.fp16, max_steps=40, eval_every=40, save_every=40, max_skipped=3)
     with pytest.raises(DivergedError, match="step 3:" if loss else "step 19:"):
         run(tmp_path, settings)
 
 
 def test_A17_the_scaler_is_restored_with_its_scale_and_its_count(
-    fp16: Learner, monkeypatch: pytest.MonkeyPatch
+    fp16: Trainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fp16.update(batches(40), step=1, rate=0.01)
+    fp16.train_step(batches(40), step=1, lr=0.01)
     overflow(fp16, monkeypatch)
-    fp16.update(batches(40), step=3, rate=0.01)
+    fp16.train_step(batches(40), step=3, lr=0.01)
     again = learner_in(Precision.fp16)
-    remembered = copy.deepcopy(fp16.remembered())
-    again.take(fp16.model.state_dict(), remembered, {name: spec_of(x) for name, x in remembered.items()})
+    state = copy.deepcopy(fp16.optimizer_state())
+    again.load(fp16.model.state_dict(), state, {name: spec_of(x) for name, x in state.items()})
     again.restore(copy.deepcopy(fp16.state()))
     assert (again.scaler.get_scale(), again.scaler.state_dict()["_growth_tracker"]) == (32768, 1)
-    for learner in (fp16, again):
-        learner.update(batches(40), step=4, rate=0.01)
+    for trainer in (fp16, again):
+        trainer.train_step(batches(40), step=4, lr=0.01)
     assert all(torch.equal(x, tensors(fp16)[name]) for name, x in tensors(again).items())
 
 
@@ -255,18 +256,18 @@ def test_B15_tf32_on_a_device_that_lacks_it_names_what_it_has(monkeypatch: pytes
     with pytest.raises(EnvironmentFault, match=r"train\.precision=tf32: this GPU does not have it\. Use .*=fp32"):
         choose_dtype(Precision.tf32, CUDA)
     monkeypatch.setattr(torch.cuda, "is_tf32_supported", lambda: True)
-    assert choose_dtype(Precision.tf32, CUDA) is torch.float32  # what autocast is told: nothing
+    assert choose_dtype(Precision.tf32, CUDA) is torch.float32  # autocast stays off
 
 
 @pytest.mark.parametrize("precision", list(Precision))
 def test_only_tf32_lets_a_gpu_round_the_factors_of_float32_products(
     monkeypatch: pytest.MonkeyPatch, precision: Precision
 ) -> None:
-    told: list[str] = []
-    monkeypatch.setattr(torch, "set_float32_matmul_precision", told.append)
+    logged: list[str] = []
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", logged.append)
     set_float32_products(precision, CUDA)
     set_float32_products(precision, CPU)
-    assert told == ["high" if precision is Precision.tf32 else "highest"]
+    assert logged == ["high" if precision is Precision.tf32 else "highest"]
 
 
 @pytest.mark.gpu

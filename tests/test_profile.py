@@ -1,4 +1,4 @@
-"""A trace of a few updates: it can be opened, it tells what is costly, and it changes nothing."""
+"""A trace of a few updates: it can be opened, it lists what is costly, and it changes nothing."""
 
 import gzip
 import json
@@ -78,8 +78,8 @@ def own_ms(found: list[dict[str, Any]]) -> Counter[str]:
 
 def test_the_log_has_the_costliest_operations(profiled: Path) -> None:
     lines = (profiled / "tfm.log").read_text(encoding="utf-8").split("\n")
-    (told,) = (i for i, line in enumerate(lines) if f"{profiled / FILE}: open it in https://ui.perfetto.dev" in line)
-    header, *rows = [line.partition(" INFO ")[2] for line in lines[told + 1 : told + 2 + N_COSTLIEST]]
+    (logged,) = (i for i, line in enumerate(lines) if f"{profiled / FILE}: open it in https://ui.perfetto.dev" in line)
+    header, *rows = [line.partition(" INFO ")[2] for line in lines[logged + 1 : logged + 2 + N_COSTLIEST]]
     assert header.split() == ["operation", "calls", "ms", "share", "an", "update"]
     matches = [re.fullmatch(r"(\S.*\S) +([\d,]+) +([\d.]+) +([\d.]+)%", row) for row in rows]
     parsed = [(match[1].strip(), float(match[3]), float(match[4])) for match in matches if match]

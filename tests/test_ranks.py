@@ -17,9 +17,9 @@ from tests.conftest import ROOT
 from tests.toy_run import metrics, prepared, tokenizers
 from transformer_cli.data.batching import Batch, micro_batches
 from transformer_cli.errors import ConfigError, EnvironmentFault
-from transformer_cli.training.loop import warn_of_uneven_shares
 from transformer_cli.training.ranks import Ranks, join_ranks
 from transformer_cli.training.signals import StopRequest
+from transformer_cli.training.state import warn_of_uneven_shares
 
 STEPS = [str(step) for step in range(1, 13)]
 
@@ -33,12 +33,12 @@ def scenarios(group: str, folder: Path) -> dict[str, Any]:
     command = [sys.executable, "-m", "tests.rank_scenarios", group, str(folder)]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
     assert result.returncode == 0, result.stderr
-    told: dict[str, Any] = json.loads(result.stdout.strip().split("\n")[-1])
-    return told
+    logged: dict[str, Any] = json.loads(result.stdout.strip().split("\n")[-1])
+    return logged
 
 
 def sentences(run: dict[str, Any], n_ranks: int) -> list[Any]:
-    """What the ranks learnt from, in the order of the micro-batches, which they take in turn."""
+    """The micro-batches of all ranks, in the order in which they take them in turn."""
     seen = [rank["seen"] for rank in run["ranks"]]
     assert len(seen) == n_ranks
     return sorted(batch for rank in seen for batch in rank)
@@ -239,7 +239,7 @@ from transformer_cli.training.signals import StopRequest
 
 with join_ranks(StopRequest(), device_type="cpu", timeout_s=60) as ranks:
     time.sleep(0 if ranks.is_first else 2)
-    print(ranks.share("key", "told" if ranks.is_first else None))
+    print(ranks.publish_and_wait("key", "text" if ranks.is_first else None))
 """
 
 
@@ -253,7 +253,7 @@ def test_the_rank_that_keeps_the_store_leaves_last() -> None:
         env = {**os.environ, **{name: str(value) for name, value in names.items()}}
         command = [sys.executable, "-c", LATE]
         processes.append(subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True))
-    assert [process.communicate(timeout=120)[0] for process in processes] == ["told\n", "told\n"]
+    assert [process.communicate(timeout=120)[0] for process in processes] == ["text\n", "text\n"]
     assert [process.returncode for process in processes] == [0, 0]
 
 

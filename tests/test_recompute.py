@@ -10,11 +10,11 @@ import torch
 from tests.toy_run import CPU, MODEL, config, prepared, tokenizers
 from transformer_cli.config.model import ModelConfig
 from transformer_cli.data.batching import Batch, micro_batches
-from transformer_cli.training.trainer import Learner
+from transformer_cli.training.trainer import Trainer
 
 
-def learner(*, recompute: bool, model: ModelConfig = MODEL) -> Learner:
-    return Learner(config(model=model, recompute=recompute, tokens_per_batch=4000), tokenizers(), CPU)
+def trainer(*, recompute: bool, model: ModelConfig = MODEL) -> Trainer:
+    return Trainer(config(model=model, recompute=recompute, tokens_per_batch=4000), tokenizers(), CPU)
 
 
 def batch() -> Batch:
@@ -26,8 +26,8 @@ def batch() -> Batch:
 @pytest.mark.parametrize("changes", [{}, {"attention_dropout": 0.1, "activation_dropout": 0.1, "n_decoder_layers": 3}])
 def test_the_loss_and_the_gradient_are_the_same_to_the_bit_with_dropout_on(changes: dict[str, float]) -> None:
     model = replace(MODEL, **changes)
-    plain, again = learner(recompute=False, model=model), learner(recompute=True, model=model)
-    sums = [one.learn_from(batch(), seed=1, n_tokens=100) for one in (plain, again)]
+    plain, again = trainer(recompute=False, model=model), trainer(recompute=True, model=model)
+    sums = [one.forward_backward(batch(), seed=1, n_tokens=100) for one in (plain, again)]
     assert torch.equal(*sums)
     for (name, expected), found in zip(plain.model.named_parameters(), again.model.parameters(), strict=True):
         assert expected.grad is not None
@@ -35,10 +35,10 @@ def test_the_loss_and_the_gradient_are_the_same_to_the_bit_with_dropout_on(chang
         assert torch.equal(expected.grad, found.grad), name
 
 
-def peak_bytes(one: Learner) -> int:
+def peak_bytes(one: Trainer) -> int:
     """The most that tensors took at once, according to what the allocator told the profiler."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
-        one.learn_from(batch(), seed=1, n_tokens=100)
+        one.forward_backward(batch(), seed=1, n_tokens=100)
     now = peak = 0
     for event in profile.profiler.kineto_results.events():
         if event.name() == "[memory]":
@@ -49,6 +49,6 @@ def peak_bytes(one: Learner) -> int:
 
 def test_the_memory_at_its_peak_is_less(figures: Callable[[str, str], None]) -> None:
     deep = replace(MODEL, n_encoder_layers=6, n_decoder_layers=6, d_model=64, d_ff=256)
-    plain, again = (peak_bytes(learner(recompute=recompute, model=deep)) for recompute in (False, True))
+    plain, again = (peak_bytes(trainer(recompute=recompute, model=deep)) for recompute in (False, True))
     figures("memory with train.recompute", f"{again / plain:.0%} of the peak without, 6+6 layers of width 64")
     assert again < 0.5 * plain

@@ -56,11 +56,11 @@ def resumed(points: list[tuple[int, str, str]]) -> dict[str, Any]:
 
 
 def _stopped(work: zygote.Work, at_step: int, ending: str) -> zygote.Work:
-    from transformer_cli.training.trainer import Learner
+    from transformer_cli.training.trainer import Trainer
 
-    update = Learner.update
+    update = Trainer.train_step
 
-    def stopping(self: Learner, *args: Any, **kwargs: Any) -> Any:
+    def stopping(self: Trainer, *args: Any, **kwargs: Any) -> Any:
         if kwargs["step"] == at_step:
             if ending == "exception":
                 raise KeyboardInterrupt
@@ -68,7 +68,7 @@ def _stopped(work: zygote.Work, at_step: int, ending: str) -> zygote.Work:
         return update(self, *args, **kwargs)
 
     def stopped(report: Report) -> int:
-        Learner.update = stopping  # type: ignore[method-assign]
+        Trainer.train_step = stopping  # type: ignore[method-assign]
         return work(report)
 
     return stopped
@@ -77,19 +77,19 @@ def _stopped(work: zygote.Work, at_step: int, ending: str) -> zygote.Work:
 def _report_batches(report: Report) -> None:
     """Let this process report of each update its epoch and its number of micro-batches too."""
     from transformer_cli.data.batching import BatchPlan
-    from transformer_cli.training.trainer import Learner
+    from transformer_cli.training.trainer import Trainer
 
-    plan, update = BatchPlan.update, Learner.update
+    plan, update = BatchPlan.update, Trainer.train_step
 
     def planned(self: BatchPlan, n: int) -> Any:
         report(f"epoch {n // self.updates_per_epoch}")
         return plan(self, n)
 
-    def updated(self: Learner, batches: Any, **kwargs: Any) -> Any:
+    def updated(self: Trainer, batches: Any, **kwargs: Any) -> Any:
         report(f"batches {len(batches)}")
         return update(self, batches, **kwargs)
 
-    BatchPlan.update, Learner.update = planned, updated  # type: ignore[method-assign]
+    BatchPlan.update, Trainer.train_step = planned, updated  # type: ignore[method-assign]
     zygote.reporting(report)
 
 

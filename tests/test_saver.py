@@ -18,7 +18,7 @@ from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.training.checkpoints import Checkpoint, CheckpointStore
 from transformer_cli.training.saver import Saver
-from transformer_cli.training.trainer import Learner
+from transformer_cli.training.trainer import Trainer
 
 
 def store_in(folder: Path) -> CheckpointStore:
@@ -104,12 +104,12 @@ def test_B1_a_failed_save_is_told_and_the_next_one_is_tried(
     run(tmp_path / "unbroken")
     fill_disk(monkeypatch, (4, 6))
     run(tmp_path / "full")
-    told = [message for message in caplog.messages if "is not saved" in message]
-    assert [message.split(":")[0] for message in told] == [
+    logged = [message for message in caplog.messages if "is not saved" in message]
+    assert [message.split(":")[0] for message in logged] == [
         "step 4 is not saved (failure 1 of 3 in a row)",
         "step 6 is not saved (failure 2 of 3 in a row)",
     ]
-    assert all("bytes (" in message and "are free): No space left on device" in message for message in told)
+    assert all("bytes (" in message and "are free): No space left on device" in message for message in logged)
     assert CheckpointStore(tmp_path / "full").steps() == CheckpointStore(tmp_path / "unbroken").steps()
     assert [e for e in metrics(tmp_path / "full") if e["kind"] == "train"] == [
         e for e in metrics(tmp_path / "unbroken") if e["kind"] == "train"
@@ -164,20 +164,20 @@ def test_the_pause_of_a_save_of_the_base_model(
     """63 M parameters, each with two moments: 757 MB. What it takes is published; that it is no write is asserted."""
     torch.set_num_threads(2)
     ids = Tokenizers(NoTokenizer(), NoTokenizer())  # type: ignore[arg-type]
-    learner = Learner(config(model=ModelConfig()), ids, CPU)
-    for parameter in learner.model.parameters():
+    trainer = Trainer(config(model=ModelConfig()), ids, CPU)
+    for parameter in trainer.model.parameters():
         parameter.grad = torch.ones_like(parameter)
-    learner.optimizer.step()
-    weights, remembered = learner.model.state_dict(), learner.remembered()
-    assert sum(tensor.nbytes for tensor in (*weights.values(), *remembered.values())) > 750e6
+    trainer.optimizer.step()
+    weights, state = trainer.model.state_dict(), trainer.optimizer_state()
+    assert sum(tensor.nbytes for tensor in (*weights.values(), *state.values())) > 750e6
     small = checkpoint(1)
     pauses_ms = []
     with caplog.at_level(logging.INFO, logger="tfm"), Saver(store_in(tmp_path), CPU) as saver:
-        saver.reserve(weights, remembered)
+        saver.reserve(weights, state)
         for step in range(1, 6):
             start = time.perf_counter()
-            assert learner.is_sound()
-            wanted = replace(small, step=step, model=replace(small.model, weights=weights), optimizer=remembered)
+            assert trainer.is_sound()
+            wanted = replace(small, step=step, model=replace(small.model, weights=weights), optimizer=state)
             saver.save(wanted, nothing)
             pauses_ms.append(1000 * (time.perf_counter() - start))
             assert step not in saver.store.steps()

@@ -9,9 +9,9 @@ from tests.test_ranks import codes, scenarios, the_line
 from tests.toy_run import CPU, config, tokenizers
 from transformer_cli.config.train import Sharding
 from transformer_cli.errors import ConfigError
-from transformer_cli.training.loop import make_learner
 from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.signals import StopRequest
+from transformer_cli.training.state import make_trainer
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_shards_need_several_ranks() -> None:
     with pytest.raises(ConfigError, match=r"^train\.sharding=full: needs several ranks\. Start them with torchrun"):
-        make_learner(config(sharding=Sharding.full), tokenizers(), CPU, Ranks(StopRequest()))
+        make_trainer(config(sharding=Sharding.full), tokenizers(), CPU, Ranks(StopRequest()))
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_lost_shard_is_named(outcome: dict[str, Any]) -> None:
 def test_shards_without_memory_end_all_ranks_and_name_the_key(outcome: dict[str, Any]) -> None:
     assert codes(outcome["small shard"]) == [5, 5]
     assert re.fullmatch(
-        r"step 5: out of memory with a batch of 1 pairs \([\d,]+ tokens\), which is not cut in two with"
+        r"step 5: out of memory with a batch of 1 pairs \([\d,]+ tokens\), which is not split with"
         r" train\.sharding=full\. Lower train\.tokens_per_batch, or set train\.recompute=true",
         the_line(outcome["small shard"]),
     )

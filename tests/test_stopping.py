@@ -14,7 +14,7 @@ import pytest
 import torch
 import yaml
 
-from tests.toy_run import CPU, MODEL, config, metrics, prepared, run, sha256, tree
+from tests.toy_run import CPU, MODEL, config, metrics, prepared, run, sha256, train, tree
 from transformer_cli.config.train import Compile, TrainConfig
 from transformer_cli.config.yaml_files import read_yaml
 from transformer_cli.errors import CheckpointError, ConfigError, DataError, EnvironmentFault, LockedError, Stopped
@@ -22,12 +22,11 @@ from transformer_cli.files import locked
 from transformer_cli.models.transformer import Transformer
 from transformer_cli.training import resuming, run_directory
 from transformer_cli.training.checkpoints import CheckpointStore
-from transformer_cli.training.compiled import FusedLoss
-from transformer_cli.training.loop import train
+from transformer_cli.training.compiled import CompiledLoss
 from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.run_directory import chosen_before, open_run, with_values
 from transformer_cli.training.signals import StopRequest, stop_signals
-from transformer_cli.training.trainer import Learner
+from transformer_cli.training.trainer import Trainer
 from transformer_cli.training.validation import Validator
 
 # Of `decode`, in the config.yaml of a run that was started before searches had more.
@@ -66,12 +65,12 @@ def run_with_signals(folder: Path, settings: TrainConfig | None = None) -> None:
 def stop_at(step: int, signum: int, folder: Path, settings: TrainConfig | None = None) -> Stopped:
     """A run that gets a signal as it begins update `step`."""
 
-    def happens(_: Learner, arguments: dict[str, Any]) -> None:
+    def happens(_: Trainer, arguments: dict[str, Any]) -> None:
         if arguments["step"] == step:
             send(signum)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Learner, "update", before(Learner.update, happens))
+        patch.setattr(Trainer, "train_step", before(Trainer.train_step, happens))
         with pytest.raises(Stopped) as stopped:
             run_with_signals(folder, settings)
     return stopped.value
@@ -97,13 +96,13 @@ def test_A5_sigterm_finishes_the_step_saves_it_and_loses_no_bit(tmp_path: Path, 
 def test_A6_one_sigint_saves_and_a_second_one_stops_at_once(tmp_path: Path, unbroken: Path) -> None:
     assert stop_at(3, signal.SIGINT, tmp_path).exit_code == 130
 
-    def twice(_: Learner, arguments: dict[str, Any]) -> None:
+    def twice(_: Trainer, arguments: dict[str, Any]) -> None:
         if arguments["step"] == 6:
             send(signal.SIGINT)
             send(signal.SIGINT)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Learner, "update", before(Learner.update, twice))
+        patch.setattr(Trainer, "train_step", before(Trainer.train_step, twice))
         with pytest.raises(KeyboardInterrupt):
             run_with_signals(tmp_path)
     for thread in threading.enumerate():  # a process that ends takes it along
@@ -420,15 +419,15 @@ def test_A19_other_products_and_other_kernels_are_told(
     run(tmp_path, config(max_steps=2, eval_every=2))
     monkeypatch.setattr(resuming, "prefers_onednn", lambda: False)
     run(tmp_path, config(max_steps=4, compile=Compile.default))
-    (told,) = last_bits(caplog)
-    assert told.startswith("products was oneDNN, is MKL; compiled was False, is True: ")
+    (logged,) = last_bits(caplog)
+    assert logged.startswith("products was oneDNN, is MKL; compiled was False, is True: ")
     environment = CheckpointStore(tmp_path).load(4).state["environment"]
     assert (environment["products"], environment["compiled"]) == ("MKL", True)
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
 def test_A19_a_compiler_that_fails_on_the_way_is_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a GPU, where nobody asks for it."""
+    """On a GPU, where train.compile is auto."""
     from torch._dynamo.exc import TorchDynamoException
 
     def failing(function: Callable[..., Any], **kwargs: Any) -> Callable[..., Any]:
@@ -437,12 +436,12 @@ def test_A19_a_compiler_that_fails_on_the_way_is_written_down(tmp_path: Path, mo
 
         return fail
 
-    def may_compile(config: TrainConfig, model: Transformer, *args: Any, **kwargs: Any) -> FusedLoss:
-        return FusedLoss(model, Compile.auto, CPU, smoothing=0.1)
+    def may_compile(config: TrainConfig, model: Transformer, *args: Any, **kwargs: Any) -> CompiledLoss:
+        return CompiledLoss(model, Compile.auto, CPU, smoothing=0.1)
 
     monkeypatch.setattr(torch, "compile", failing)
-    monkeypatch.setattr("transformer_cli.training.trainer.may_fuse", lambda *args: True)
-    monkeypatch.setattr("transformer_cli.training.compiled.make_fused", may_compile)
+    monkeypatch.setattr("transformer_cli.training.trainer.may_compile", lambda *args: True)
+    monkeypatch.setattr("transformer_cli.training.compiled.make_compiled_loss", may_compile)
     large = config(max_steps=2, eval_every=2, tokens_per_update=300, tokens_per_batch=300)  # enough to compile for
     run(tmp_path, large)
     assert CheckpointStore(tmp_path).load(2).state["environment"]["compiled"] is False
@@ -473,14 +472,14 @@ def test_A24_the_second_trainer_is_told_who_the_first_is(tmp_path: Path) -> None
                 with open_run(settings):
                     os._exit(0)
             except LockedError as error:
-                (tmp_path / "told").write_text(str(error))
+                (tmp_path / "logged").write_text(str(error))
                 os._exit(error.exit_code)
         _, status = os.waitpid(process, 0)
     assert os.waitstatus_to_exitcode(status) == 7
-    told = (tmp_path / "told").read_text()
-    assert told.startswith(f"{tmp_path}/toy: process {os.getpid()} on ")
-    assert ", started 20" in told
-    assert "is training here. Wait for it, or choose another name=" in told
+    logged = (tmp_path / "logged").read_text()
+    assert logged.startswith(f"{tmp_path}/toy: process {os.getpid()} on ")
+    assert ", started 20" in logged
+    assert "is training here. Wait for it, or choose another name=" in logged
 
 
 def test_B2_a_disk_without_room_for_what_is_kept_is_refused_before_the_first_step(
@@ -492,7 +491,7 @@ def test_B2_a_disk_without_room_for_what_is_kept_is_refused_before_the_first_ste
     monkeypatch.setattr(resuming.shutil, "disk_usage", lambda path: usage)  # type: ignore[attr-defined]
     with pytest.raises(EnvironmentFault) as refused:
         run(tmp_path)
-    n_bytes = 3 * sum(weight.nbytes for weight in Learner(config(), prepared().tokenizers, CPU).model.parameters())
+    n_bytes = 3 * sum(weight.nbytes for weight in Trainer(config(), prepared().tokenizers, CPU).model.parameters())
     needed = f"{5 * n_bytes / 1e9:.3g}"
     assert str(refused.value).startswith(
         f"{tmp_path}/checkpoints: 5 checkpoints need {needed} GB, and 0.0001 GB are free"
@@ -530,11 +529,11 @@ def test_a_stop_that_was_asked_for_leaves_no_traceback_in_the_log(tmp_path: Path
         .endswith(f"INFO stopped by SIGTERM: {tmp_path}: step 3 is the newest that is saved")
     )
     with pytest.raises(KeyboardInterrupt), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Learner, "update", before(Learner.update, lambda *_: signal.raise_signal(signal.SIGINT)))
+        patch.setattr(Trainer, "train_step", before(Trainer.train_step, lambda *_: signal.raise_signal(signal.SIGINT)))
         run(tmp_path)
     assert "Traceback" not in log_of(tmp_path)
     with pytest.raises(ZeroDivisionError), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Learner, "update", before(Learner.update, lambda *_: 1 // 0))
+        patch.setattr(Trainer, "train_step", before(Trainer.train_step, lambda *_: 1 // 0))
         run(tmp_path)
     assert "Traceback" in log_of(tmp_path)
 

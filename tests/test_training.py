@@ -1,4 +1,4 @@
-"""Training: what is learnt, what a stopped run goes on with, and what is shipped at the end."""
+"""Training: the updates, what a stopped run continues with, and what is exported at the end."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.toy_run import CPU, MODEL, Died, config, metrics, prepared, run, run_until, sha256, tokenizers
+from tests.toy_run import CPU, MODEL, Died, config, metrics, prepared, run, run_until, sha256, tokenizers, train
 from transformer_cli.config.model import Tying
 from transformer_cli.config.train import Metric, OptimizerConfig, Precision, ScheduleConfig
 from transformer_cli.data.batching import Batch, BatchPlan, micro_batches
@@ -21,12 +21,12 @@ from transformer_cli.decoding.torch_engine import torch_translator
 from transformer_cli.errors import CheckpointError, ConfigError, DataError, EnvironmentFault
 from transformer_cli.evaluation.metrics import Score, bleu
 from transformer_cli.models.file import read_model
-from transformer_cli.training import loop, validation, writers
-from transformer_cli.training import trainer as learner
+from transformer_cli.training import precision, validation, writers
+from transformer_cli.training import result as results
 from transformer_cli.training.averaging import average
-from transformer_cli.training.loop import train
+from transformer_cli.training.main_process import MainProcess
 from transformer_cli.training.pictures import attention_picture
-from transformer_cli.training.trainer import Learner, stable_seed
+from transformer_cli.training.trainer import Trainer, stable_seed
 from transformer_cli.training.validation import TranslationScores, Validator, make_validator
 from transformer_cli.training.writers import forget_after
 
@@ -86,21 +86,21 @@ def test_sums_between_two_log_lines_survive_a_stop(tmp_path: Path, monkeypatch: 
     assert metrics(tmp_path / "stopped") == metrics(tmp_path / "unbroken")
 
 
-@pytest.mark.parametrize("doomed", ["save", "_tidy", "ship", "evaluate"])
+@pytest.mark.parametrize("doomed", ["save", "_tidy", "export_best", "evaluate"])
 def test_a_run_that_dies_outside_an_update_resumes_as_well(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unbroken: Path, doomed: str
 ) -> None:
-    original, calls = getattr(loop.FirstRun, doomed), 0
+    original, calls = getattr(MainProcess, doomed), 0
 
-    def dying(self: loop.FirstRun, *args: Any, **kwargs: Any) -> Any:
+    def dying(self: MainProcess, *args: Any, **kwargs: Any) -> Any:
         nonlocal calls
         calls += 1
-        if calls == 2 or doomed == "ship":
+        if calls == 2 or doomed == "export_best":
             raise Died
         return original(self, *args, **kwargs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop.FirstRun, doomed, dying)
+        patch.setattr(MainProcess, doomed, dying)
         with pytest.raises(Died):
             run(tmp_path)
     run(tmp_path)
@@ -154,13 +154,13 @@ def test_a_finished_run_says_so_and_goes_on_when_there_is_more_to_do(
 def losses(tokens_per_batch: int, *, n_updates: int = 8) -> list[float]:
     settings = config(model=replace(MODEL, dropout=0.0), tokens_per_batch=tokens_per_batch)
     corpus = prepared().train
-    learning = Learner(settings, tokenizers(), CPU)
+    learning = Trainer(settings, tokenizers(), CPU)
     learning.model.double()
     plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, tokens_per_update=40, seed=1)
     batches = (
         micro_batches(corpus, plan.update(n), tokenizers(), max_tokens=tokens_per_batch) for n in range(n_updates)
     )
-    return [learning.update(batch, step=n + 1, rate=0.01).loss.item() for n, batch in enumerate(batches)]
+    return [learning.train_step(batch, step=n + 1, lr=0.01).loss.item() for n, batch in enumerate(batches)]
 
 
 def test_micro_batches_change_nothing() -> None:
@@ -172,12 +172,12 @@ def test_micro_batches_change_nothing() -> None:
 
 def moved(clip_norm: float | None) -> tuple[float, float]:
     """The gradient norm that an update reports, and how far plain gradient descent at rate 1 then goes."""
-    learning = Learner(config(model=replace(MODEL, dropout=0.0), clip_norm=clip_norm), tokenizers(), CPU)
+    learning = Trainer(config(model=replace(MODEL, dropout=0.0), clip_norm=clip_norm), tokenizers(), CPU)
     learning.model.double()
     learning.optimizer = torch.optim.SGD(learning.model.parameters(), lr=1.0, fused=True)
     before = torch.cat([parameter.detach().flatten() for parameter in learning.model.parameters()])
     batches = micro_batches(prepared().train, np.arange(5), tokenizers(), max_tokens=16)
-    stats = learning.update(batches, step=1, rate=1.0)
+    stats = learning.train_step(batches, step=1, lr=1.0)
     after = torch.cat([parameter.detach().flatten() for parameter in learning.model.parameters()])
     return stats.grad_norm.item(), (after - before).norm().item()
 
@@ -230,13 +230,13 @@ def test_an_unknown_name_is_refused_before_training(tmp_path: Path, changes: dic
 
 
 def test_a_precision_that_the_device_lacks_names_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert learner.choose_dtype(Precision.auto, CPU) is torch.float32
+    assert precision.choose_dtype(Precision.auto, CPU) is torch.float32
     with pytest.raises(EnvironmentFault, match=r"train\.precision=fp16: needs a GPU\. Use train\.precision=fp32"):
-        learner.choose_dtype(Precision.fp16, CPU)
+        precision.choose_dtype(Precision.fp16, CPU)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
-    assert learner.choose_dtype(Precision.auto, torch.device("cuda")) is torch.float16
+    assert precision.choose_dtype(Precision.auto, torch.device("cuda")) is torch.float16
     with pytest.raises(EnvironmentFault, match=r"train\.precision=bf16: .* Use train\.precision=fp16"):
-        learner.choose_dtype(Precision.bf16, torch.device("cuda"))
+        precision.choose_dtype(Precision.bf16, torch.device("cuda"))
 
 
 # Evaluating, keeping the best, stopping early
@@ -253,7 +253,7 @@ def test_dev_bleu_is_that_of_the_shipped_model_under_tfm_translate(unbroken: Pat
 
 
 def test_dev_nll_is_the_mean_over_all_dev_tokens_one_sentence_at_a_time() -> None:
-    learning = Learner(config(), tokenizers(), CPU)
+    learning = Trainer(config(), tokenizers(), CPU)
     nll = make_validator(config(), prepared(), CPU).score(learning.model, learning.autocast).nll
     model, total, n_tokens = learning.model.eval(), 0.0, 0
     ids = tokenizers().source
@@ -266,7 +266,7 @@ def test_dev_nll_is_the_mean_over_all_dev_tokens_one_sentence_at_a_time() -> Non
 
 
 def test_an_evaluation_is_of_the_weights_of_its_moment() -> None:
-    learning, validator = Learner(config(), tokenizers(), CPU), make_validator(config(), prepared(), CPU)
+    learning, validator = Trainer(config(), tokenizers(), CPU), make_validator(config(), prepared(), CPU)
     before = validator.score(learning.model, learning.autocast).translations
     with torch.no_grad():
         for weight in learning.model.parameters():
@@ -336,7 +336,7 @@ def test_a_worse_average_is_not_shipped(tmp_path: Path, monkeypatch: pytest.Monk
     def noise(checkpoints: Any) -> dict[str, torch.Tensor]:
         return {name: torch.randn_like(weight) for name, weight in next(iter(checkpoints)).items()}
 
-    monkeypatch.setattr(loop, "average", noise)
+    monkeypatch.setattr(results, "average", noise)
     run(tmp_path, config(best_metric=Metric.nll))
     outcome = json.loads((tmp_path / "result.json").read_bytes())
     assert outcome["average"]["dev_nll"] > outcome["best"]["dev_nll"]
@@ -361,7 +361,7 @@ def test_a_better_average_is_shipped_with_its_own_scores(tmp_path: Path, monkeyp
 
 def test_a_damaged_checkpoint_is_not_averaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "average", lambda checkpoints: {})  # no model can be loaded from nothing
+        patch.setattr(results, "average", lambda checkpoints: {})  # no model can be loaded from nothing
         with pytest.raises(RuntimeError):
             run(tmp_path)
     (tmp_path / "checkpoints/step-00000010/model.safetensors").write_bytes(b"")
@@ -370,7 +370,7 @@ def test_a_damaged_checkpoint_is_not_averaged(tmp_path: Path, monkeypatch: pytes
     assert not (tmp_path / "model.safetensors").exists()
 
 
-# What a run tells
+# What a run logs
 
 
 def test_metrics_are_strict_json_with_each_step_once(unbroken: Path) -> None:
@@ -466,9 +466,9 @@ def test_B3_a_full_disk_under_the_log_file_is_told_once_and_training_goes_on(
     monkeypatch.setattr(writers, "open_own", full)
     with caplog.at_level(logging.INFO, logger="tfm"):
         assert run(tmp_path, config(max_steps=4)).step == 4
-    told = [message for message in caplog.messages if "Training goes on without it" in message]
-    assert len(told) == 1
-    assert "No space left on device" in told[0]
+    logged = [message for message in caplog.messages if "Training goes on without it" in message]
+    assert len(logged) == 1
+    assert "No space left on device" in logged[0]
     assert "Traceback" not in capsys.readouterr().err
 
 

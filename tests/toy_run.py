@@ -23,9 +23,12 @@ from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
 from transformer_cli.models.build import build_model
 from transformer_cli.models.file import ModelFile, model_pieces
-from transformer_cli.training.loop import TrainResult, train
+from transformer_cli.training import loop
+from transformer_cli.training.main_process import MainProcess
 from transformer_cli.training.ranks import Ranks
-from transformer_cli.training.trainer import Learner
+from transformer_cli.training.result import TrainResult
+from transformer_cli.training.signals import StopRequest
+from transformer_cli.training.trainer import Trainer
 from transformer_cli.training.validation import encode_pairs
 
 torch.set_num_threads(1)  # for matrices this small, threads only wait for each other
@@ -134,6 +137,16 @@ class Died(BaseException):
     """What no code catches."""
 
 
+def train(
+    config: TrainConfig, prepared: Prepared, run_dir: Path, *, device: torch.device, ranks: Ranks | None = None
+) -> TrainResult:
+    """Train as the first rank, or the only one."""
+    process = MainProcess(run_dir, ranks or Ranks(StopRequest()))
+    result = loop.train(config, prepared, process, device=device)
+    assert result is not None
+    return result
+
+
 def run(folder: Path, settings: TrainConfig | None = None, ranks: Ranks | None = None) -> TrainResult:
     folder.mkdir(parents=True, exist_ok=True)
     return train(settings or config(), prepared(), folder, device=CPU, ranks=ranks)
@@ -141,15 +154,15 @@ def run(folder: Path, settings: TrainConfig | None = None, ranks: Ranks | None =
 
 def run_until(step: int, folder: Path, settings: TrainConfig | None = None) -> None:
     """A run that is interrupted as it begins update `step`."""
-    update = Learner.update
+    update = Trainer.train_step
 
-    def dying(self: Learner, *args: Any, **kwargs: Any) -> Any:
+    def dying(self: Trainer, *args: Any, **kwargs: Any) -> Any:
         if kwargs["step"] == step:
             raise Died
         return update(self, *args, **kwargs)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Learner, "update", dying)
+        patch.setattr(Trainer, "train_step", dying)
         with pytest.raises(Died):
             run(folder, settings)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from tests.toy_run import train
 from tests.toy_translator import sentences
 from transformer_cli.config.data import DataConfig, Task, TokenizerConfig
 from transformer_cli.config.model import ModelConfig, Norm, Tying
@@ -19,7 +20,7 @@ from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenize
 from transformer_cli.models.build import build_model
 from transformer_cli.models.file import ModelFile, model_pieces
 from transformer_cli.models.language_model import LanguageModel
-from transformer_cli.training.loop import TrainResult, train
+from transformer_cli.training.result import TrainResult
 
 CPU = torch.device("cpu")
 SIZES: dict[str, Any] = {"name": "decoder", "n_decoder_layers": 2, "d_model": 16, "n_heads": 2, "d_ff": 32}

@@ -98,7 +98,7 @@ class Judge:
         if not self.problems:
             found, expected = self.subject.outcome(self.trial), self.subject.expected
             if not metrics and is_subsequence(found["metrics"], expected["metrics"]):
-                expected = {**expected, "metrics": found["metrics"], "learnt": found["learnt"]}
+                expected = {**expected, "metrics": found["metrics"], "trained": found["trained"]}
             differing = [key for key in self.compared or expected if found.get(key) != expected[key]]
             if differing:
                 self.blame(f"DIVERGED: {differing} differ, {found} is not {expected}")
@@ -149,7 +149,7 @@ def saving(folder: Path) -> Subject:
 
     def outcome(trial: Path) -> dict[str, Any]:
         files = {name: str(hash(content)) for name, content in tree(trial / "run").items()}
-        return {**files, "best": os.readlink(trial / "run" / "best"), "metrics": [], "learnt": []}
+        return {**files, "best": os.readlink(trial / "run" / "best"), "metrics": [], "trained": []}
 
     return Subject(folder / "template", work, outcome).measure()
 

@@ -39,7 +39,7 @@ COMMAND = _WRITTEN.split()
 RUN = Path("runs/run")
 PATIENCE = 60.0  # seconds within which a process that should end has to
 Work = Callable[[Callable[[str], None]], int]  # is given what reports a line; returns an exit status
-_CLOCKED = ("tokens_per_second",)  # what metrics.jsonl tells of the clock
+_CLOCKED = ("tokens_per_second",)  # what in metrics.jsonl depends on the clock
 
 
 class Zygote:
@@ -287,7 +287,7 @@ def outcome(folder: Path) -> dict[str, Any]:
             sha256(run / "checkpoints" / checkpoints[-1] / f"{name}.safetensors") for name in ("model", "optimizer")
         ],
         "metrics": metrics(folder),
-        "learnt": [line for line in metrics(folder) if '"kind": "final"' not in line],
+        "trained": [line for line in metrics(folder) if '"kind": "final"' not in line],
     }
 
 

@@ -141,21 +141,26 @@ def train(overrides: "Sequence[str] | TrainConfig" = ()) -> "TrainResult":
     from transformer_cli.config.compose import load_config
     from transformer_cli.config.train import TrainConfig
     from transformer_cli.data.prepare import prepare
-    from transformer_cli.training.encoder import fitted, read_start
+    from transformer_cli.training.initialisation import read_initial_model, with_initial_sizes
     from transformer_cli.training.loop import train as train_in
+    from transformer_cli.training.main_process import MainProcess
+    from transformer_cli.training.ranks import Ranks
     from transformer_cli.training.run_directory import chosen_before, open_run, with_values
-    from transformer_cli.training.trainer import check_parts
+    from transformer_cli.training.signals import StopRequest
+    from transformer_cli.training.state import check_components
 
     config = overrides if isinstance(overrides, TrainConfig) else load_config("train", list(overrides))
-    device, start = choose_device(config.device), read_start(config)
-    config = fitted(config, start)
-    check_parts(config, device)
+    device, start = choose_device(config.device), read_initial_model(config)
+    config = with_initial_sizes(config, start)
+    check_components(config, device)
     with open_run(config) as run_dir:
         config = with_values(config, chosen_before(config, run_dir))
         prepared = prepare(config.data, tokenizer=None if start is None else start.tokenizers.source)
         for warning in prepared.warnings:
             LOGGER.warning("%s", warning)
-        return train_in(config, prepared, run_dir, device=device)
+        result = train_in(config, prepared, MainProcess(run_dir, Ranks(StopRequest())), device=device)
+        assert result is not None  # only a worker has none
+        return result
 
 
 def model_names(path: str | Path | Sequence[str | Path] | None) -> str | list[str] | None:

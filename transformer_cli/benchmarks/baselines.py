@@ -31,7 +31,7 @@ from transformer_cli.errors import ConfigError
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.embeddings import waves
 from transformer_cli.registry import Registry
-from transformer_cli.training.trainer import choose_dtype, set_float32_products
+from transformer_cli.training.precision import choose_dtype, set_float32_products
 
 # Config and vocabulary → what turns source, its mask and target into logits_BTV.
 Net = Callable[[BenchConfig, Tokenizer], nn.Module]

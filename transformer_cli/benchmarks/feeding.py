@@ -5,7 +5,7 @@ from itertools import count
 
 import torch
 
-from transformer_cli.benchmarks.ours import Trainer
+from transformer_cli.benchmarks.ours import OwnTraining
 from transformer_cli.benchmarks.report import Measured
 from transformer_cli.benchmarks.timing import Spread, finish, ratio
 from transformer_cli.config.bench import BenchConfig
@@ -15,7 +15,7 @@ N_MADE = 20  # updates' batches in a round
 
 def bench_data(config: BenchConfig, device: torch.device) -> Measured:
     """Batches made one after another, beside whole updates, in turn; the first round is not counted."""
-    trainer, steps = Trainer(config, device), count(1)
+    trainer, steps = OwnTraining(config, device), count(1)
 
     def make() -> int:
         return sum(batch.n_target_tokens for _ in range(N_MADE) for batch in trainer.batches(next(steps)))
@@ -24,7 +24,7 @@ def bench_data(config: BenchConfig, device: torch.device) -> Measured:
         return trainer.round().n_target_tokens
 
     rates: dict[str, list[float]] = {"batches": [], "updates": []}
-    with trainer.run.ahead:
+    with trainer.ahead:
         for number in range(config.rounds + 1):
             for name, work in (("batches", make), ("updates", learn)):
                 finish(device)

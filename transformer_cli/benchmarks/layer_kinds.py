@@ -16,7 +16,7 @@ from transformer_cli.benchmarks.reference import check, tolerances
 from transformer_cli.config.bench import BenchConfig
 from transformer_cli.models.attention import SelfAttention, attention_weights
 from transformer_cli.models.layouts import Padded
-from transformer_cli.training.trainer import choose_dtype
+from transformer_cli.training.precision import choose_dtype
 
 LEAST_BLOCK = 32  # queries: blocks as small as a small window are many small products
 

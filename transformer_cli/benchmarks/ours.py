@@ -19,19 +19,22 @@ from transformer_cli.config.compose import from_plain
 from transformer_cli.data.batching import Batch
 from transformer_cli.data.prefetch import Prefetcher
 from transformer_cli.models.device import choose_device, keep_freed_memory
-from transformer_cli.training.loop import Run
+from transformer_cli.training.loop import check_divergence
 from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.signals import StopRequest
+from transformer_cli.training.state import TrainingState
+from transformer_cli.training.worker import Worker
 
 
-class Trainer:
+class OwnTraining:
     """One update after another; what evaluates, logs and saves is left out."""
 
     def __init__(self, config: BenchConfig, device: torch.device) -> None:
         self.config, self.device = config, device
         self.prepared = material(config)
-        self.run = Run(config, self.prepared, device, Ranks(StopRequest()))
-        self.run.ahead = Prefetcher(self.batches, 1)
+        self.process = Worker(Ranks(StopRequest()))
+        self.run = TrainingState(config, self.prepared, device, self.process.ranks)
+        self.ahead = Prefetcher(self.batches, 1)
 
     def batches(self, step: int) -> list[Batch]:
         """Those of an update, counted from 1."""
@@ -41,8 +44,8 @@ class Trainer:
         before = self._counts()
         start = time.perf_counter()
         for _ in range(self.config.n_updates):
-            self.run.update()
-            self.run.watch()
+            self.run.train_step(self.ahead.take(self.run.progress.step + 1))
+            check_divergence(self.run, self.process)
         finish(self.device)
         seconds = time.perf_counter() - start
         n_target, n_real, n_cells = (now - then for now, then in zip(self._counts(), before, strict=True))
@@ -50,15 +53,15 @@ class Trainer:
 
     def _counts(self) -> tuple[int, int, int]:
         """Target tokens, tokens of both sides, and cells that were computed for them."""
-        return self.run.progress.n_tokens, self.run.interval.n_real, self.run.interval.n_cells
+        return self.run.progress.n_tokens, self.run.metrics.n_real, self.run.metrics.n_padded_tokens
 
 
 def make_ready() -> Callable[[], Round]:
     config: BenchConfig = from_plain(BenchConfig, json.loads(sys.argv[1])["config"])
     device = choose_device(config.device)
     keep_freed_memory()
-    trainer = Trainer(config, device)
-    check_model(trainer.run.learner, trainer.batches(1)[0], config, trainer.prepared.tokenizers)
+    trainer = OwnTraining(config, device)
+    check_model(trainer.run.trainer, trainer.batches(1)[0], config, trainer.prepared.tokenizers)
     return trainer.round
 
 

@@ -18,8 +18,9 @@ from transformer_cli.config.train import Compile
 from transformer_cli.models.attention import attention_weights
 from transformer_cli.models.embeddings import TokenEmbedding
 from transformer_cli.models.layouts import Packed, Sentences
-from transformer_cli.training.loss import smoothed_nll, smoothed_nll_of_learnt
-from transformer_cli.training.trainer import choose_dtype, may_fuse
+from transformer_cli.training.loss import masked_smoothed_nll, smoothed_nll
+from transformer_cli.training.precision import choose_dtype
+from transformer_cli.training.trainer import may_compile
 
 OURS, COMPILED, IN_PARTS = "tfm", "F.cross_entropy, compiled", "F.cross_entropy, compiled, in 4 parts"
 HEADINGS = ("", "ms, forward and backward", "tfm is faster by", "largest error of a gradient")
@@ -52,7 +53,7 @@ def trained_loss(
     dtype, smoothing = choose_dtype(config.train.precision, device), config.train.label_smoothing
     takes_all = takes_all_at_once(config, device)
     is_compiled = takes_all and config.train.compile is not Compile.none
-    of_logits = smoothed_nll_of_learnt if is_compiled else smoothed_nll
+    of_logits = masked_smoothed_nll if is_compiled else smoothed_nll
     multiple_of = 1
     if takes_all and device.type == "cuda":
         from transformer_cli.training.compiled import COLUMNS  # as in `takes_all_at_once`
@@ -68,12 +69,12 @@ def trained_loss(
 
 
 def takes_all_at_once(config: BenchConfig, device: torch.device) -> bool:
-    """Whether training gives attention all sentences at once here. Raises what `can_fuse` raises."""
-    if not may_fuse(config, device):
+    """Whether training gives attention all sentences at once here. Raises what `can_compile` raises."""
+    if not may_compile(config, device):
         return False
-    from transformer_cli.training.compiled import can_fuse  # imports torch's compiler
+    from transformer_cli.training.compiled import can_compile  # imports torch's compiler
 
-    return can_fuse(config, device, choose_dtype(config.train.precision, device))
+    return can_compile(config, device, choose_dtype(config.train.precision, device))
 
 
 def rival_losses(

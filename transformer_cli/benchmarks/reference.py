@@ -17,7 +17,8 @@ from transformer_cli.data.fixed_size import Sizes
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.models.transformer import Transformer
-from transformer_cli.training.trainer import Learner, choose_dtype
+from transformer_cli.training.precision import choose_dtype
+from transformer_cli.training.trainer import Trainer
 
 N_CHECKED = {"cpu": 256, "cuda": 4096}  # target tokens: float64 takes its time
 FLOOR = 0.01  # of the whole gradient: a part that is smaller, as that of a key's bias, is nothing but rounding
@@ -34,28 +35,28 @@ def tolerances(precision: Precision, device: torch.device) -> tuple[float, float
     return TF32_TOLERANCES if precision is Precision.tf32 else TOLERANCES[choose_dtype(precision, device)]
 
 
-def check_model(learner: Learner, batch: Batch, config: BenchConfig, tokenizers: Tokenizers) -> None:
+def check_model(trainer: Trainer, batch: Batch, config: BenchConfig, tokenizers: Tokenizers) -> None:
     """Compare the loss and gradient of some of a batch, without dropout. Raises EnvironmentFault.
 
     The weights stay as they are; the gradient is cleared by whoever learns next.
     """
-    while batch.n_target_tokens > N_CHECKED[learner.device.type] and batch.n_pairs > 1:
+    while batch.n_target_tokens > N_CHECKED[trainer.device.type] and batch.n_pairs > 1:
         batch = batch.halves()[1]
-    learner.model.eval()
-    learner.gradients.clear()
-    constant = learner.compiled_sizes
-    if learner.fused is not None and constant:  # or so few tokens would not be compiled for
-        learner.fused.prepare([Sizes.around([Sizes.of(batch)], longest=constant[-1].longest)])
-    loss, _ = learner.learn_from(batch, seed=0, n_tokens=batch.n_target_tokens).tolist()
-    if learner.fused is not None and learner.compiled_sizes:  # the compiler has not failed
-        learner.fused.prepare(constant)
-    learner.model.train()
-    scale = learner.scaler.get_scale()
-    ours = {name: p.grad.double() / scale for name, p in learner.model.named_parameters() if p.grad is not None}
+    trainer.model.eval()
+    trainer.gradients.clear()
+    constant = trainer.compiled_sizes
+    if trainer.compiled is not None and constant:  # or so few tokens would not be compiled for
+        trainer.compiled.prepare([Sizes.around([Sizes.of(batch)], longest=constant[-1].longest)])
+    loss, _ = trainer.forward_backward(batch, seed=0, n_tokens=batch.n_target_tokens).tolist()
+    if trainer.compiled is not None and trainer.compiled_sizes:  # the compiler has not failed
+        trainer.compiled.prepare(constant)
+    trainer.model.train()
+    scale = trainer.scaler.get_scale()
+    ours = {name: p.grad.double() / scale for name, p in trainer.model.named_parameters() if p.grad is not None}
 
-    assert isinstance(learner.whole_model, Transformer)
-    wanted, expected = expected_of(learner.whole_model, batch, config, tokenizers)
-    of_loss, most = tolerances(config.train.precision, learner.device)
+    assert isinstance(trainer.whole_model, Transformer)
+    wanted, expected = expected_of(trainer.whole_model, batch, config, tokenizers)
+    of_loss, most = tolerances(config.train.precision, trainer.device)
     check("the loss", abs(loss - wanted) / wanted, of_loss)
     whole, errors = gradient_errors(ours, expected)
     check("the gradient", whole, most / 2)

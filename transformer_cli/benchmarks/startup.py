@@ -242,39 +242,38 @@ def translate_parts(config: "TranslateConfig", marks: Marks) -> None:
 def train_parts(config: "TrainConfig", marks: Marks) -> None:
     import torch
 
-    from transformer_cli.data.feed import epoch_of
     from transformer_cli.data.prefetch import Prefetcher
     from transformer_cli.data.prepare import prepare
     from transformer_cli.models.device import choose_device, keep_freed_memory
-    from transformer_cli.training.checkpoints import CheckpointStore
-    from transformer_cli.training.loop import FirstRun
-    from transformer_cli.training.plan import limited, planned
+    from transformer_cli.training.loop import check_divergence
+    from transformer_cli.training.main_process import MainProcess
+    from transformer_cli.training.plan import plan_run
     from transformer_cli.training.ranks import Ranks
     from transformer_cli.training.run_directory import open_run
     from transformer_cli.training.signals import StopRequest
-    from transformer_cli.training.trainer import check_parts
+    from transformer_cli.training.state import TrainingState, check_components
 
     marks.mark("importing tfm")
     device = choose_device(config.device)
-    check_parts(config, device)
+    check_components(config, device)
     with open_run(config) as run_dir:
         marks.mark("the run's folder")
         prepared = prepare(config.data)
         keep_freed_memory()
-        epoch = epoch_of(config, prepared)
-        config = limited(planned(config, epoch, device.type)[0], epoch)
+        config = plan_run(config, prepared, device).config
         marks.mark("opening the prepared data")
         torch.optim.Adam([torch.zeros(1, requires_grad=True)])
         marks.mark("the first optimizer of torch")
-        run = FirstRun(config, prepared, device, Ranks(StopRequest()), CheckpointStore(run_dir))
+        process = MainProcess(run_dir, Ranks(StopRequest()))
+        run = TrainingState(config, prepared, device, process.ranks)
         marks.mark("building model and optimizer")
-        run.resume(None)
-        with run.at_work(), Prefetcher(run.batches, 1) as run.ahead:
+        process.resume(run, None)
+        with process.recording(run), Prefetcher(run.batches, 1) as batches:
             marks.mark("opening the run's files")
-            run.update()
-            run.watch()
+            process.record(run, run.train_step(batches.take(1)))
+            check_divergence(run, process)
             marks.mark("the first update")
-            run.log()
+            process.log(run)
             marks.mark("writing it down")
 
 

@@ -15,7 +15,7 @@ from transformer_cli.config.compose import to_plain
 from transformer_cli.data.findings import gigabytes
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.transformer import Transformer
-from transformer_cli.training.trainer import choose_dtype
+from transformer_cli.training.precision import choose_dtype
 
 OURS = "tfm"
 COMPILED = "nn.Transformer lean"

@@ -99,14 +99,14 @@ def random_model(config: BenchConfig) -> ModelFile:
     return ModelFile(config.model, Tokenizers(tokenizer, tokenizer), model.state_dict(), "xx", "yy", step=0)
 
 
-def words(n_pieces: int) -> Tokenizer:
+def words(n_buckets: int) -> Tokenizer:
     """A tokenizer of whole words: so many pieces with its four control tokens."""
-    model, names = io.BytesIO(), [f"w{i}" for i in range(n_pieces - 4)]
+    model, names = io.BytesIO(), [f"w{i}" for i in range(n_buckets - 4)]
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter([" ".join(names[start : start + 50]) for start in range(0, len(names), 50)]),
         model_writer=model,
         model_type="word",
-        vocab_size=n_pieces,
+        vocab_size=n_buckets,
         character_coverage=1.0,
         normalization_rule_name="identity",
         pad_id=0,

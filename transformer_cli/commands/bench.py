@@ -22,7 +22,8 @@ from transformer_cli.data.feed import epoch_of
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.models.device import choose_device, keep_freed_memory
 from transformer_cli.training.plan import planned
-from transformer_cli.training.trainer import check_parts, set_float32_products
+from transformer_cli.training.precision import set_float32_products
+from transformer_cli.training.state import check_components
 
 BENCHES: dict[BenchSubject, Callable[[BenchConfig, torch.device], Measured]] = {
     BenchSubject.machine: bench_machine,
@@ -42,7 +43,7 @@ def run(config: BenchConfig) -> None:
     if sys.stdout is None:
         raise EnvironmentFault("standard output: closed. Open it, for the figures to be printed")
     device = choose_device(config.device)
-    check_parts(config, device)
+    check_components(config, device)
     keep_freed_memory()
     set_float32_products(config.train.precision, device)
     if config.train.tokens_per_update == AUTO and config.subject in OF_UPDATES:

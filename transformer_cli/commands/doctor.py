@@ -1,4 +1,4 @@
-"""`tfm doctor`: look at the text, the vocabulary, the memory, the time and the disk of a run before it is started."""
+"""`tfm doctor`: check the text, the vocabulary, the memory, the time and the disk of a run before it is started."""
 
 import json
 import shutil
@@ -12,7 +12,6 @@ import torch
 
 from transformer_cli.config.data import Task
 from transformer_cli.config.train import DoctorConfig, TrainConfig
-from transformer_cli.data.feed import epoch_of
 from transformer_cli.data.findings import Level, Report
 from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.data.text_checks import check_text
@@ -20,26 +19,26 @@ from transformer_cli.data.tokenizer_checks import check_tokenizer
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device, keep_freed_memory
-from transformer_cli.training.batch_size import settled
+from transformer_cli.training.batch_size import resolve_batch_size
 from transformer_cli.training.dry_run import check_training, duration
-from transformer_cli.training.encoder import fitted, read_start
-from transformer_cli.training.plan import Chosen, limited, planned
+from transformer_cli.training.initialisation import read_initial_model, with_initial_sizes
+from transformer_cli.training.plan import Chosen, plan_run
 from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.run_directory import chosen_before, run_folder, with_values
 from transformer_cli.training.signals import StopRequest
-from transformer_cli.training.trainer import check_parts
+from transformer_cli.training.state import check_components
 from transformer_cli.training.validation import check_dev_score
 
 
 def run(config: DoctorConfig) -> None:
-    """Print what is found to stdout. Raises the first error among it, so that the exit status tells its kind."""
+    """Print the findings to stdout. Raises the first error among them, so that the exit status has its kind."""
     if sys.stdout is None:
         raise EnvironmentFault("standard output: closed. Open it, for what is found to be printed")
     device = choose_device(config.device)
     training = TrainConfig(**{field.name: getattr(config, field.name) for field in fields(TrainConfig)})
-    encoder = read_start(training)
-    training = fitted(training, encoder)
-    check_parts(training, device)
+    encoder = read_initial_model(training)
+    training = with_initial_sizes(training, encoder)
+    check_components(training, device)
     folder = run_folder(training)
     training = with_values(training, chosen_before(training, folder))
 
@@ -47,10 +46,9 @@ def run(config: DoctorConfig) -> None:
     prepared = prepare(training.data, progress=True, tokenizer=None if encoder is None else encoder.tokenizers.source)
     opened = time.perf_counter()
     keep_freed_memory()
-    epoch = epoch_of(training, prepared)
-    planned_training, chosen = planned(training, epoch, device.type)
-    training = settled(limited(planned_training, epoch), prepared, device, Ranks(StopRequest()), None)
-    report = examine(training, prepared, device, folder=folder, chosen=chosen)
+    plan = plan_run(training, prepared, device)
+    training = resolve_batch_size(plan.config, prepared, device, Ranks(StopRequest()), None)
+    report = examine(training, prepared, device, folder=folder, chosen=plan.chosen)
     report.figures["seconds"] = {"prepare": opened - start, "checks": time.perf_counter() - opened}
     show(report, training, as_json=config.json)
     error = report.first_error()
@@ -68,7 +66,7 @@ def examine(
 ) -> Report:
     """All checks. The updates come first: what the text leaves in memory would blur what they take.
 
-    The text is looked at as parallel text; where the task is another one, only the updates are.
+    Parallel text is checked too; for another task than translation, only the updates are.
     """
     report = Report()
     is_parallel = config.data.task is Task.translation
@@ -82,7 +80,7 @@ def examine(
         return report
     check_dev_score(config, prepared, updates)
     text, vocabulary = of_text
-    LOGGER.info("looking through the text")
+    LOGGER.info("checking the text")
     check_text(config.data, prepared, text)
     check_tokenizer(config, prepared, vocabulary)
     return report

@@ -20,7 +20,7 @@ from transformer_cli.inference.encode import Reader
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.classifier import Classifier
 from transformer_cli.models.file import ModelFile, read_model
-from transformer_cli.training.loop import TrainResult
+from transformer_cli.training.result import TrainResult
 
 
 def run(config: EvaluateConfig, models: Sequence[ModelFile], paths: Sequence[Path], device: torch.device) -> None:

@@ -21,7 +21,7 @@ from transformer_cli.evaluation.scoring import refuse_beyond_table, warn_longer
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import ModelFile, read_model
 from transformer_cli.models.language_model import LanguageModel
-from transformer_cli.training.loop import TrainResult
+from transformer_cli.training.result import TrainResult
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,14 @@ from pathlib import Path
 from transformer_cli.config.commands import ReplayConfig
 from transformer_cli.errors import quoted
 from transformer_cli.models.device import choose_device
-from transformer_cli.training.incident import Finding, read_incident
+from transformer_cli.training.divergence_dump import Finding, read_divergence_dump
 
 
 def run(config: ReplayConfig) -> None:
-    """Print what each batch of the incident gives, and whether that is what was recorded. Raises CheckpointError."""
-    incident = read_incident(Path(config.incident))
-    findings = incident.replay(choose_device(config.device))
-    print(f"{config.incident}: update {incident.step} of {incident.config.data.title}")
+    """Print loss and gradient norm of each batch, and whether they are as recorded. Raises CheckpointError."""
+    dump = read_divergence_dump(Path(config.incident))
+    findings = dump.replay(choose_device(config.device))
+    print(f"{config.incident}: update {dump.step} of {dump.config.data.title}")
     for i, finding in enumerate(findings):
         norm = sum(norm**2 for norm in finding.grad_norms.values()) ** 0.5
         mark = "" if finding.is_finite else "  <- not finite"
@@ -20,7 +20,7 @@ def run(config: ReplayConfig) -> None:
     for i, finding in enumerate(findings):
         if not finding.is_finite:
             _describe(i + 1, finding)
-    same = [finding.state() for finding in findings] == incident.recorded
+    same = [finding.state() for finding in findings] == dump.recorded
     print("the same as recorded, to the last bit" if same else "not the same as recorded")
 
 

@@ -19,17 +19,21 @@ from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.errors import ConfigError
 from transformer_cli.logs import LOGGER, is_first_rank
 from transformer_cli.models.device import choose_device, keep_freed_memory
-from transformer_cli.training.encoder import fitted, read_start
-from transformer_cli.training.loop import TrainResult, assist, train
+from transformer_cli.training.initialisation import read_initial_model, with_initial_sizes
+from transformer_cli.training.loop import train
+from transformer_cli.training.main_process import MainProcess
 from transformer_cli.training.ranks import Ranks, join_ranks
-from transformer_cli.training.run_directory import ENDS_AT_MAX_STEPS, chosen_before, open_run, with_values
+from transformer_cli.training.result import TrainResult
+from transformer_cli.training.run_directory import chosen_before, open_run, with_values
+from transformer_cli.training.schedules import ends_at_max_steps
 from transformer_cli.training.signals import stop_signals
-from transformer_cli.training.trainer import check_parts
+from transformer_cli.training.state import check_components
+from transformer_cli.training.worker import Worker
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What a run has come to. `scores` has the dev score and those of the test set, by their names."""
+    """The result of a run. `scores` has the dev score and those of the test set, by their names."""
 
     run_dir: Path
     dev_score: float
@@ -51,33 +55,34 @@ def train_and_report(config: TrainConfig) -> Trained | None:
     """Train, and print the scores of the test set; None on every rank but the first."""
     # Before the data: a missing GPU or a misspelt name should not cost an hour of preparation.
     device = choose_device(config.device)
-    start = read_start(config)
-    config = fitted(config, start)
-    check_parts(config, device)
+    start = read_initial_model(config)
+    config = with_initial_sizes(config, start)
+    check_components(config, device)
     tokenizer = None if start is None else start.tokenizers.source
     with (
         stop_signals(speaks=is_first_rank()) as request,
         join_ranks(request, device_type=device.type, timeout_s=config.train.rank_timeout) as ranks,
     ):
-        device = ranks.own(device)
+        device = ranks.local_device(device)
         _require_same("config", json.dumps(to_plain(config)), ranks)
         if not ranks.is_first:
-            config = with_values(config, json.loads(ranks.share("the run directory is ours", None)))
+            config = with_values(config, json.loads(ranks.publish_and_wait("the run directory is ours", None)))
             prepared = prepare(config.data, tokenizer=tokenizer)
             keep_freed_memory()
             _require_same("prepared data", prepared.fingerprint, ranks)
-            assist(config, prepared, device=device, ranks=ranks)
+            train(config, prepared, Worker(ranks), device=device)
             return None
         with open_run(config) as run_dir:
             chosen = chosen_before(config, run_dir)
-            ranks.share("the run directory is ours", json.dumps(chosen))
+            ranks.publish_and_wait("the run directory is ours", json.dumps(chosen))
             config = with_values(config, chosen)
             prepared = prepare(config.data, progress=True, tokenizer=tokenizer)
             keep_freed_memory()  # not what preparing took
             for warning in prepared.warnings:
                 LOGGER.warning("%s", warning)
             _require_same("prepared data", prepared.fingerprint, ranks)
-            result = train(config, prepared, run_dir, device=device, ranks=ranks)
+            result = train(config, prepared, MainProcess(run_dir, ranks), device=device)
+            assert result is not None
         request.note_end()
         test_scores = _report(config, prepared, result, device)
         for line in _next(config, result):
@@ -94,7 +99,7 @@ def train_and_report(config: TrainConfig) -> Trained | None:
 
 def _require_same(what: str, mine: str, ranks: Ranks) -> None:
     """Raise ConfigError on a rank that has another config or corpus than the first."""
-    if ranks.share(what, mine if ranks.is_first else None) != mine:
+    if ranks.publish_and_wait(what, mine if ranks.is_first else None) != mine:
         raise ConfigError(
             f"rank {ranks.rank}: its {what} differ from those of rank 0. Start all ranks with one command"
         )
@@ -114,7 +119,7 @@ def _next(config: TrainConfig, result: TrainResult) -> Iterator[str]:
             yield f"next: tfm classify{which} < lines.txt"
         case Task.language_model:
             yield f'next: tfm generate{which} "The beginning"'
-    if config.schedule.name not in ENDS_AT_MAX_STEPS:
+    if not ends_at_max_steps(config.schedule.name):
         yield f"      the same tfm train with a larger {result.to_raise} goes on"
 
 

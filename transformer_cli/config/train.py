@@ -11,7 +11,7 @@ from transformer_cli.config.fields import DEVICE, PLUGINS, RUNS, SEED, check_ran
 from transformer_cli.config.model import ModelConfig, Positions, Tying
 from transformer_cli.errors import ConfigError
 
-# The key with the peak of each schedule of ours. A test compares this with the registry of schedules.
+# Which key gives the height of each built-in schedule, as it is registered: checked here before torch is imported.
 SCHEDULE_HEIGHT = {
     "noam": "factor",
     "inverse_sqrt": "lr",
@@ -40,6 +40,7 @@ class ScheduleConfig:
         4000, "Updates of linear warm-up; auto: a tenth of the run, more for a wide model.", low=1, auto=True
     )
     decay: float | None = key(None, "Share of all updates in which the rate falls to zero. wsd only.", low=1e-3, high=1)
+    options: dict[str, Any] = key({}, "Settings of a schedule that a plugin registers.")
 
     def __post_init__(self) -> None:
         check_ranges(self, "schedule")
@@ -69,6 +70,7 @@ class OptimizerConfig:
     )
     eps: float = key(1e-9, "Added to the denominator of Adam's update.", low=0, high=1)
     weight_decay: float = key(0.0, "Weight decay of the matrices; biases and norms have none.", low=0, high=1)
+    options: dict[str, Any] = key({}, "Settings of an optimizer that a plugin registers.")
 
     def __post_init__(self) -> None:
         if len(self.betas) != 2:

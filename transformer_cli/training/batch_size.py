@@ -1,4 +1,4 @@
-"""train.tokens_per_batch=auto: as many tokens as the memory is large enough for, but no more than there is use for."""
+"""train.tokens_per_batch=auto: as many tokens as the memory is large enough for, but no more than an update has."""
 
 import gc
 import time
@@ -14,36 +14,39 @@ from transformer_cli.errors import EnvironmentFault
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.memory import is_out_of_memory
 from transformer_cli.training.checkpoints import Checkpoint
-from transformer_cli.training.dry_run import Trial, available_memory, batch_of, worst_shapes
+from transformer_cli.training.dry_run import DryRun, available_memory, batch_of, worst_shapes
 from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.resuming import environment
 
 SMALLEST = 256
-ROOM = 1.25  # a batch so many times as large must fit too: evaluation and what is left in pieces need memory as well
+ROOM = 1.25  # a batch so many times as large must fit too: evaluation and fragmentation need memory as well
 ON_CPU = 2048  # larger ones are no faster there
 CPU_SHARE = 1 / 8  # of the memory that is free, for the logits and their gradient
-LOOKED_AT = 100  # updates, for how many tokens there are in one
+SAMPLED = 100  # updates, for how many tokens there are in one
 
 
-def settled(
+def resolve_batch_size(
     config: TrainConfig, prepared: Prepared, device: torch.device, ranks: Ranks, checkpoint: Checkpoint | None
 ) -> TrainConfig:
     """`config` with a number for train.tokens_per_batch, the same on every rank.
 
-    A run that goes on from `checkpoint` on the same device keeps its number, so that dropout stays what it was.
+    A run that continues from `checkpoint` on the same device keeps its number, so that dropout stays what it was.
     """
     if config.train.tokens_per_batch != AUTO:
         return config
     before = _before(checkpoint, environment(device, ranks)) if checkpoint is not None else None
-    told = ranks.share("tokens_per_batch", str(before or "") if ranks.is_first else None)
+    known = ranks.publish_and_wait("tokens_per_batch", str(before or "") if ranks.is_first else None)
     start = time.perf_counter()
-    number = int(told) if told else ranks.least(chosen(config, prepared, device, ranks.world_size))
-    how = "as before" if told else f"found in {time.perf_counter() - start:.1f} s"
+    if known:
+        number = int(known)
+    else:
+        number = ranks.all_reduce_min(fitting_batch_size(config, prepared, device, ranks.world_size))
+    how = "as before" if known else f"found in {time.perf_counter() - start:.1f} s"
     LOGGER.info("train.tokens_per_batch=auto: %d, %s", number, how)
-    return with_number(config, number)
+    return with_batch_size(config, number)
 
 
-def with_number(config: TrainConfig, number: int) -> TrainConfig:
+def with_batch_size(config: TrainConfig, number: int) -> TrainConfig:
     return replace(config, train=replace(config.train, tokens_per_batch=number))
 
 
@@ -52,20 +55,20 @@ def _before(checkpoint: Checkpoint, now: dict[str, Any]) -> int | None:
     return then.get("tokens_per_batch") if then.get("device") == now["device"] else None
 
 
-def chosen(config: TrainConfig, prepared: Prepared, device: torch.device, world_size: int) -> int:
+def fitting_batch_size(config: TrainConfig, prepared: Prepared, device: torch.device, world_size: int) -> int:
     """For this device by itself."""
     if device.type == "cuda":
-        trial = _begun(with_number(config, SMALLEST), prepared, device)
-        return largest(trial, useful(trial, world_size))
+        dry_run = _warmed_up(with_batch_size(config, SMALLEST), prepared, device)
+        return largest(dry_run, useful(dry_run, world_size))
     affordable = int(CPU_SHARE * available_memory() / (2 * 4 * len(prepared.tokenizers.target)))
     return min(max(SMALLEST, min(ON_CPU, affordable)), -(-int(config.train.tokens_per_update) // world_size))
 
 
-def _begun(config: TrainConfig, prepared: Prepared, device: torch.device) -> Trial:
-    """A trial after its first update. Raises EnvironmentFault where not even that fits."""
+def _warmed_up(config: TrainConfig, prepared: Prepared, device: torch.device) -> DryRun:
+    """A dry run after its first update. Raises EnvironmentFault where not even that fits."""
     try:
-        trial = Trial(config, prepared, device)
-        trial.warm_up()
+        dry_run = DryRun(config, prepared, device)
+        dry_run.warm_up()
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
@@ -73,50 +76,50 @@ def _begun(config: TrainConfig, prepared: Prepared, device: torch.device) -> Tri
             "train.tokens_per_batch=auto: the model and its optimizer do not fit into the memory of this device."
             " Choose a smaller model, or a device with more memory"
         ) from error
-    return trial
+    return dry_run
 
 
-def useful(trial: Trial, world_size: int) -> int:
+def useful(dry_run: DryRun, world_size: int) -> int:
     """Tokens of the longer side in a rank's share of an update."""
-    updates = [trial.feed.pairs(1 + n) for n in range(min(LOOKED_AT, trial.feed.plan.updates_per_epoch))]
+    updates = [dry_run.feed.pairs(1 + n) for n in range(min(SAMPLED, dry_run.feed.plan.updates_per_epoch))]
     most = max(len(ids) for pairs in updates for ids in (pairs.source_ids, pairs.target_ids))
     return -(-most // world_size)
 
 
-def largest(trial: Trial, most: int) -> int:
+def largest(dry_run: DryRun, most: int) -> int:
     """The largest number up to `most` that fits with room to spare: doubling, and then halving the gap to a sixteenth.
 
-    SMALLEST where nothing fits: training will cut batches, and say so.
+    SMALLEST where nothing fits: training will split batches, with a warning.
     """
     fitting, size = 0, min(SMALLEST, most)
-    while fits(trial, size):
+    while fits(dry_run, size):
         if size == most:
             return most
         fitting, size = size, min(2 * size, most)
     too_large = size
     while too_large - fitting > max(1, fitting // 16):
         size = (fitting + too_large) // 2
-        fitting, too_large = (size, too_large) if fits(trial, size) else (fitting, size)
+        fitting, too_large = (size, too_large) if fits(dry_run, size) else (fitting, size)
     return max(fitting, min(SMALLEST, most))
 
 
-def fits(trial: Trial, tokens: int) -> bool:
+def fits(dry_run: DryRun, tokens: int) -> bool:
     """Whether the memory is large enough for the worst batches of so many tokens and room, and for all gradients."""
-    longest = trial.feed.longest
-    learner = trial.learner
+    longest = dry_run.feed.longest
+    trainer = dry_run.trainer
     try:
         for shape in worst_shapes(longest, int(ROOM * tokens)):
-            batch = batch_of(shape, trial.corpus, trial.tokenizers)
+            batch = batch_of(shape, dry_run.corpus, dry_run.tokenizers)
             for _ in range(2):  # the second beside the gradients of the first
-                learner.learn_from(batch, seed=0, n_tokens=batch.n_target_tokens)
+                trainer.forward_backward(batch, seed=0, n_tokens=batch.n_target_tokens)
         return True
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
     finally:
-        learner.optimizer.zero_grad(set_to_none=True)
+        trainer.optimizer.zero_grad(set_to_none=True)
     # Not in the handler: the exception keeps every tensor of what failed alive.
     gc.collect()
-    if trial.device.type == "cuda":
+    if dry_run.device.type == "cuda":
         torch.cuda.empty_cache()
     return False

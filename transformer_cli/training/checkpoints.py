@@ -1,8 +1,8 @@
 """The checkpoint store: a save is whole or it is not there, and damage is found before it is used.
 
     <run>/checkpoints/step-00001000/   model.safetensors    what translating needs (models/file.py)
-                                       optimizer.safetensors  what the optimizer remembers, by parameter name
-                                       state.json           where training stands
+                                       optimizer.safetensors  the state of the optimizer, by parameter name
+                                       state.json           counts, scores and settings of the run
                                        manifest.json        SHA-256 and size of the three
     <run>/best -> checkpoints/step-…
 

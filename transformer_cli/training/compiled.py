@@ -1,4 +1,4 @@
-"""Forward pass and loss as one function of one tensor: what a GPU is fed with, and what a compiler can work on.
+"""Forward pass and loss as one function of one tensor: what a GPU is fed with, and what torch.compile can take.
 
 Shapes: S source and T target tokens of a buffer, V vocabulary.
 """
@@ -17,34 +17,34 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.models.embeddings import LearnedPositions, waves
 from transformer_cli.models.packed_attention import Joined, obstacle
 from transformer_cli.models.transformer import Model, Transformer
-from transformer_cli.training.loss import smoothed_nll, smoothed_nll_of_learnt
+from transformer_cli.training.loss import masked_smoothed_nll, smoothed_nll
 
 COLUMNS = 64  # of the vocabulary: the fast products of 16 bits want rows of 128 bytes
 TILE = 128  # queries, or keys, that attention takes at once
-MOST_GRAPHS = 256  # in a process, where torch goes on without the compiler after 8 and only says so in a log
+MOST_GRAPHS = 256  # in a process, where torch continues without the compiler after 8, with only a log line
 MODES = {Compile.graphs: "reduce-overhead"}
 
 Loss = Callable[..., tuple[Tensor, Tensor]]
 
 
-def make_fused(
+def make_compiled_loss(
     config: TrainConfig, model: Model, device: torch.device, dtype: torch.dtype, *, is_sharded: bool
-) -> "FusedLoss | None":
-    """None where something stands against it. Raises what `can_fuse` raises."""
-    if not can_fuse(config, device, dtype, is_sharded=is_sharded):
+) -> "CompiledLoss | None":
+    """None where it is unsupported. Raises what `can_compile` raises."""
+    if not can_compile(config, device, dtype, is_sharded=is_sharded):
         return None
     assert isinstance(model, Transformer)
     if device.type == "cuda":
         torch.backends.cuda.enable_cudnn_sdp(False)  # for the whole process: it plans anew for every batch
         model.multiple_of = COLUMNS
         model.decoder.projects_at_once = not config.train.recompute  # whose layers hold as little as can be
-    return FusedLoss(model, config.train.compile, device, smoothing=config.train.label_smoothing)
+    return CompiledLoss(model, config.train.compile, device, smoothing=config.train.label_smoothing)
 
 
-def can_fuse(config: TrainConfig, device: torch.device, dtype: torch.dtype, *, is_sharded: bool = False) -> bool:
-    """Whether nothing stands against it; or what does is told.
+def can_compile(config: TrainConfig, device: torch.device, dtype: torch.dtype, *, is_sharded: bool = False) -> bool:
+    """Whether it is supported; the reason is logged where it is not.
 
-    Raises EnvironmentFault for a train.compile that was asked for and cannot be.
+    Raises EnvironmentFault where train.compile asks for it and it is not.
     """
     wanted = config.train.compile
     reason = "train.sharding=full" if is_sharded else obstacle(config.model, device, dtype)
@@ -60,15 +60,15 @@ def can_fuse(config: TrainConfig, device: torch.device, dtype: torch.dtype, *, i
 
 
 def in_tiles(longest: int) -> int:
-    """The tokens that attention reserves for sentences of up to `longest`: its tiles are not smaller."""
+    """The tokens that attention reserves for sentences of up to `longest`: a multiple of its tile."""
     return -(-longest // TILE) * TILE
 
 
-class FusedLoss:
+class CompiledLoss:
     """The loss of a batch and its plain NLL, summed over the target tokens. Attention takes all sentences at once.
 
-    Once it is known which batches are to come, they are padded to a few constant sizes, and compiled for. A batch that
-    fits none of them is taken as it is, and never compiled for: a compiler gives up after so many sizes.
+    After `expect`, batches are padded to a few constant sizes, which are compiled for. A batch that fits none is
+    computed without padding and without the compiler, which gives up after so many sizes.
     """
 
     def __init__(self, model: Transformer, compile: Compile, device: torch.device, *, smoothing: float) -> None:
@@ -90,11 +90,11 @@ class FusedLoss:
         if sizes:
             torch._dynamo.config.recompile_limit = MOST_GRAPHS  # each run has but a few; those of a sweep are many
             torch.compiler.assume_constant_result(waves)  # type: ignore[no-untyped-call]
-            one = partial(_losses, self.model, loss=smoothed_nll_of_learnt, smoothing=self.smoothing)
+            one = partial(_losses, self.model, loss=masked_smoothed_nll, smoothing=self.smoothing)
             self._compiled = torch.compile(one, dynamic=False, mode=MODES.get(self.compile))
 
     def ready(self, batch: Batch) -> Buffered:
-        """`batch` in its buffer; any thread may do that."""
+        """`batch` in its buffer; any thread may call this."""
         sizes = chosen(batch, self.sizes)
         memory = filled(batch, sizes)
         memory = memory.pin_memory() if self.device.type == "cuda" else memory
@@ -103,7 +103,7 @@ class FusedLoss:
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Within autocast."""
         sizes = chosen(batch, self.sizes)
-        if not isinstance(batch, Buffered) or batch.sizes != sizes:  # made ready before a compiler gave up
+        if not isinstance(batch, Buffered) or batch.sizes != sizes:  # made ready before compilation was disabled
             batch = self.ready(batch)
         memory = batch.memory.to(self.device, non_blocking=True)
         if sizes not in self.sizes:
@@ -113,22 +113,22 @@ class FusedLoss:
         return self._compiled(memory, sizes)
 
     def _begin_replay(self) -> None:
-        """Nothing that the last replay has left is needed any more: gradients are added to memory of their own."""
+        """Release the outputs of the last replay: gradients accumulate in memory of their own."""
         torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         for parameter in self.model.parameters():
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
 
-    def n_cells(self, batch: Batch) -> int:
-        """Tokens of both sides that are computed for `batch`."""
+    def n_padded_tokens(self, batch: Batch) -> int:
+        """Tokens of both sides with padding, as computed for `batch`."""
         return chosen(batch, self.sizes).n_tokens
 
-    def give_up(self, error: Exception) -> None:
-        """Go on without the compiler, which has failed with `error`.
+    def disable_compile(self, error: Exception) -> None:
+        """Continue without the compiler, which has failed with `error`.
 
-        Raises EnvironmentFault where it was asked for.
+        Raises EnvironmentFault where train.compile asks for it.
         """
-        cause = getattr(error, "inner_exception", error)  # of what torch says that its compiler has raised
+        cause = getattr(error, "inner_exception", error)  # of the error that torch wraps
         what = quoted(str(cause).strip().split("\n")[0], 200)
         if self.compile is not Compile.auto:
             raise EnvironmentFault(
@@ -139,7 +139,7 @@ class FusedLoss:
         self.sizes = []
 
     def has_failed(self, error: BaseException) -> bool:
-        """Whether it is the compiler's doing."""
+        """Whether `error` comes from the compiler."""
         if not self.sizes:
             return False
         from torch._dynamo.exc import TorchDynamoException  # a second to import, and there by now

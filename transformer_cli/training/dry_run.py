@@ -1,6 +1,6 @@
-"""A trial before a long run: the largest batch it can meet, a few of its updates, and the disk it will take.
+"""A dry run before a long one: the largest batch it can meet, a few of its updates, and the disk it will take.
 
-Everything is done with the Learner, the batches and the schedule of training itself, and nothing is written.
+It uses the trainer, the batches and the schedule of training itself, and writes nothing.
 """
 
 import contextlib
@@ -30,10 +30,10 @@ from transformer_cli.environment import folder_named
 from transformer_cli.errors import DivergedError, EnvironmentFault
 from transformer_cli.models.memory import is_out_of_memory
 from transformer_cli.training.checkpoints import CHECKPOINTS
-from transformer_cli.training.plan import MANY_SECONDS, oddities
+from transformer_cli.training.plan import MANY_SECONDS, plan_warnings
 from transformer_cli.training.run_directory import run_folder
 from transformer_cli.training.schedules import build_schedule
-from transformer_cli.training.trainer import Learner
+from transformer_cli.training.trainer import Trainer
 
 FEW_SENTENCES = 8
 TIMED_UPDATES = 5
@@ -59,7 +59,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Memory:
-    """What the trial took at its peak and what there is, in bytes: of the GPU, or of this machine."""
+    """Memory of the GPU or of this machine, in bytes: the peak of the dry run, and what is available."""
 
     peak: int
     available: int
@@ -71,16 +71,17 @@ def check_training(
     """Findings and figures on memory, time, plan and disk. The run will be in `folder`, if its name is not as usual."""
     meter = _Meter(device)
     try:
-        trial = Trial(config, prepared, device)
-        trial.warm_up()
-        section.figures |= {"device": trial.device_name, "precision": trial.precision, "parameters": trial.n_parameters}
-        disk = trial.checkpoint_bytes()  # while the optimizer's memory is the same as after any other update
-        proven = _check_worst_shapes(trial, meter, section)
+        dry_run = DryRun(config, prepared, device)
+        dry_run.warm_up()
+        section.figures |= {"device": dry_run.device_name, "precision": dry_run.precision}
+        section.figures["parameters"] = dry_run.n_parameters
+        disk = dry_run.checkpoint_bytes()  # while the optimizer's memory is the same as after any other update
+        proven = _check_worst_shapes(dry_run, meter, section)
         if proven:
-            _estimate(trial, section)
-        _check_plan(trial.config, prepared, section)
-        if not trial.is_finite:
-            _refuse_divergence(trial, section)
+            _estimate(dry_run, section)
+        _check_plan(dry_run.config, prepared, section)
+        if not dry_run.is_finite:
+            _refuse_divergence(dry_run, section)
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
@@ -89,15 +90,15 @@ def check_training(
     _check_disk(config, folder or run_folder(config), disk, section)
 
 
-class Trial:
-    """A learner at the beginning of a run. Raises what the Learner raises, and RuntimeError without enough memory."""
+class DryRun:
+    """A trainer at step 0. Raises what `Trainer` raises, and RuntimeError without enough memory."""
 
     def __init__(self, config: TrainConfig, prepared: Prepared, device: torch.device) -> None:
         self.config, self.corpus, self.tokenizers, self.device = config, prepared.train, prepared.tokenizers, device
-        self.learner = Learner(config, prepared.tokenizers, device)
+        self.trainer = Trainer(config, prepared.tokenizers, device)
         self.schedule = build_schedule(config.schedule, d_model=config.model.d_model, max_steps=config.train.max_steps)
         self.feed = Feed(config, prepared)
-        self.learner.expect(self.feed.expected(), longest=self.feed.longest)
+        self.trainer.expect(self.feed.expected(), longest=self.feed.longest)
         self.seconds_per_token = 0.0  # of the last update
         self.is_finite = True
 
@@ -107,20 +108,20 @@ class Trial:
 
     @property
     def precision(self) -> str:
-        return str(self.learner.dtype).removeprefix("torch.")
+        return str(self.trainer.dtype).removeprefix("torch.")
 
     @property
     def n_parameters(self) -> int:
-        return sum(parameter.numel() for parameter in self.learner.model.parameters())
+        return sum(parameter.numel() for parameter in self.trainer.model.parameters())
 
     def run(self, batches: Sequence[Batch], *, step: int = 1) -> float:
-        """One update; the seconds that it took, to the end. OutOfMemoryError where training would cut batches."""
-        start, n_splits = time.perf_counter(), self.learner.n_splits
+        """One update; the seconds that it took, to the end. OutOfMemoryError where training would split batches."""
+        start, n_splits = time.perf_counter(), self.trainer.n_splits
         try:
-            stats = self.learner.update(batches, step=step, rate=self.schedule(step))
+            stats = self.trainer.train_step(batches, step=step, lr=self.schedule(step))
         except EnvironmentFault as fault:  # for a single sentence
             raise torch.OutOfMemoryError from fault
-        if self.learner.n_splits > n_splits:
+        if self.trainer.n_splits > n_splits:
             raise torch.OutOfMemoryError
         _finish(self.device)
         seconds = time.perf_counter() - start
@@ -129,7 +130,7 @@ class Trial:
         return seconds
 
     def warm_up(self) -> None:
-        """Updates of a few sentences: the optimizer takes its memory, and one sees how fast this is."""
+        """Updates of a few sentences: the optimizer allocates its state, and the speed becomes known."""
         for n_sentences in (FEW_SENTENCES, FEW_SENTENCES, 8 * FEW_SENTENCES):  # the first pays for all that is loaded
             few = self.feed.plan.update(0)[:n_sentences]
             batches = micro_batches(self.corpus, few, self.tokenizers, max_tokens=self.config.train.tokens_per_batch)
@@ -140,21 +141,21 @@ class Trial:
         return self.run([batch_of(shape, self.corpus, self.tokenizers)])
 
     def checkpoint_bytes(self) -> int:
-        """Bytes of the tensors that a checkpoint holds: weights, tokenizers, and what the optimizer remembers."""
-        weights = iter(self.learner.model.state_dict().values())
-        remembered = _n_bytes(iter(self.learner.remembered().values()))
+        """Bytes of the tensors that a checkpoint holds: weights, tokenizers, and the state of the optimizer."""
+        weights = iter(self.trainer.model.state_dict().values())
+        state = _n_bytes(iter(self.trainer.optimizer_state().values()))
         sides = {
             self.tokenizers.source.sha256: self.tokenizers.source,
             self.tokenizers.target.sha256: self.tokenizers.target,
         }
-        return _n_bytes(weights) + remembered + sum(len(tokenizer.model_bytes) for tokenizer in sides.values())
+        return _n_bytes(weights) + state + sum(len(tokenizer.model_bytes) for tokenizer in sides.values())
 
     def least_bytes(self, n_tokens: int) -> int:
         """What an update takes at the very least: weights, gradients, the optimizer's state, the logits with theirs."""
-        weights = _n_bytes(iter(self.learner.model.parameters()))
+        weights = _n_bytes(iter(self.trainer.model.parameters()))
         return (
             2 * weights
-            + _n_bytes(iter(self.learner.remembered().values()))
+            + _n_bytes(iter(self.trainer.optimizer_state().values()))
             + 2 * n_tokens * self.tokenizers.n_outputs * 4
         )
 
@@ -195,25 +196,25 @@ def batch_of(shape: Shape, corpus: EncodedCorpus, tokenizers: Tokenizers) -> Bat
 # ---- Memory
 
 
-def _check_worst_shapes(trial: Trial, meter: "_Meter", section: Section) -> bool:
+def _check_worst_shapes(dry_run: DryRun, meter: "_Meter", section: Section) -> bool:
     """False if the largest batches do not fit into memory."""
-    longest = trial.feed.longest
-    max_tokens = trial.config.train.tokens_per_batch
+    longest = dry_run.feed.longest
+    max_tokens = dry_run.config.train.tokens_per_batch
     shapes = worst_shapes(longest, max_tokens)
     largest = max(shape.tokens for shape in shapes)
     names = " and ".join(map(str, shapes))
     section.figures["worst_shapes"] = [[shape.rows, shape.length] for shape in shapes]
-    predicted = 2 * largest * trial.seconds_per_token
-    may_fit = trial.least_bytes(largest) <= meter.available
-    if trial.device.type == "cpu" and may_fit and predicted > WORST_SECONDS:
+    predicted = 2 * largest * dry_run.seconds_per_token
+    may_fit = dry_run.least_bytes(largest) <= meter.available
+    if dry_run.device.type == "cpu" and may_fit and predicted > WORST_SECONDS:
         what = f"a largest batch of {names} would take about {duration(predicted)} on this CPU, and was not tried"
         section.warn("memory", what, "Use a GPU, a smaller model, or lower train.tokens_per_batch")
         return True
-    seconds = _try(trial, shapes, meter.available)
+    seconds = _try(dry_run, shapes, meter.available)
     memory = meter.read()
     section.figures |= {"peak_bytes": memory.peak, "available_bytes": memory.available}
     if seconds is None:
-        _refuse_shape(trial, longest, names, memory, section)
+        _refuse_shape(dry_run, longest, names, memory, section)
         return False
     section.figures["worst_seconds"] = seconds
     what = f"the largest batch, {names}, takes {gigabytes(memory.peak)} of {gigabytes(memory.available)}"
@@ -225,34 +226,34 @@ def _check_worst_shapes(trial: Trial, meter: "_Meter", section: Section) -> bool
     return True
 
 
-def _try(trial: Trial, shapes: Sequence[Shape], available: int) -> float | None:
+def _try(dry_run: DryRun, shapes: Sequence[Shape], available: int) -> float | None:
     """Seconds of an update with the slowest of `shapes`; None if one of them does not fit into memory."""
-    least = max(trial.least_bytes(shape.tokens) for shape in shapes)
-    if trial.device.type == "cpu" and least > available:
-        return None  # a system without memory does not say so: it kills
+    least = max(dry_run.least_bytes(shape.tokens) for shape in shapes)
+    if dry_run.device.type == "cpu" and least > available:
+        return None  # a system without memory raises no error: it kills
     try:
-        return max(trial.run_shape(shape) for shape in shapes)
+        return max(dry_run.run_shape(shape) for shape in shapes)
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
     # Not in the handler: the exception keeps every tensor of the failed update alive.
-    trial.learner.optimizer.zero_grad(set_to_none=True)
+    dry_run.trainer.optimizer.zero_grad(set_to_none=True)
     gc.collect()
-    if trial.device.type == "cuda":
+    if dry_run.device.type == "cuda":
         torch.cuda.empty_cache()
     return None
 
 
-def _refuse_divergence(trial: Trial, section: Section) -> None:
-    key = "factor" if trial.config.schedule.factor is not None else "lr"
+def _refuse_divergence(dry_run: DryRun, section: Section) -> None:
+    key = "factor" if dry_run.config.schedule.factor is not None else "lr"
     what = "the loss of the first updates is not a finite number"
     section.error("loss", what, f"Lower schedule.{key}, or set train.clip_norm", DivergedError)
 
 
-def _refuse_shape(trial: Trial, longest: int, names: str, memory: Memory, section: Section) -> None:
-    """Say that the largest batch does not fit, and find a size that does."""
-    fitting = trial.config.train.tokens_per_batch // 2
-    while fitting >= longest and _try(trial, worst_shapes(longest, fitting), memory.available) is None:
+def _refuse_shape(dry_run: DryRun, longest: int, names: str, memory: Memory, section: Section) -> None:
+    """Report that the largest batch does not fit, and find a size that does."""
+    fitting = dry_run.config.train.tokens_per_batch // 2
+    while fitting >= longest and _try(dry_run, worst_shapes(longest, fitting), memory.available) is None:
         fitting //= 2
     todo = f"Set train.tokens_per_batch={fitting}, which fits"
     if fitting < longest:
@@ -293,7 +294,7 @@ def _peak_rss() -> int:
 
 
 def available_memory() -> int:
-    """Bytes that programs can still get: as Linux tells, elsewhere all that this machine has."""
+    """Bytes that programs can still get: as Linux reports, elsewhere all that this machine has."""
     with contextlib.suppress(OSError):
         found = re.search(r"^MemAvailable: +(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"), re.MULTILINE)
         if found:
@@ -304,10 +305,10 @@ def available_memory() -> int:
 # ---- Time
 
 
-def _estimate(trial: Trial, section: Section) -> None:
+def _estimate(dry_run: DryRun, section: Section) -> None:
     """How long the run takes, from a few of its updates."""
-    settings, plan = trial.config.train, trial.feed.plan
-    seconds, timed = _seconds_per_update(trial)
+    settings, plan = dry_run.config.train, dry_run.feed.plan
+    seconds, timed = _seconds_per_update(dry_run)
     total, epochs = seconds * settings.max_steps, settings.max_steps / plan.updates_per_epoch
     tokens = plan.tokens_per_update
     section.figures |= {
@@ -327,33 +328,34 @@ def _estimate(trial: Trial, section: Section) -> None:
 
 
 def _check_plan(config: TrainConfig, prepared: Prepared, section: Section) -> None:
-    """What `oddities` finds, and how often the text is seen."""
+    """The warnings of the plan, and its number of epochs."""
     epoch = epoch_of(config, prepared)
-    found = list(oddities(config, epoch))
-    for oddity in found:
-        section.warn(oddity.check, oddity.what, oddity.todo)
-    if "epochs" not in {oddity.check for oddity in found}:
+    found = list(plan_warnings(config, epoch))
+    for warning in found:
+        section.warn(warning.check, warning.what, warning.todo)
+    if "epochs" not in {warning.check for warning in found}:
         per_epoch = epoch.updates(config.train.tokens_per_update)
         epochs = config.train.max_steps / per_epoch
         shown = f"{epochs:,.0f}" if epochs >= 10 else f"{epochs:.1f}"
         section.ok("epochs", f"train.max_steps={config.train.max_steps} are {shown} epochs of {per_epoch:,} updates")
 
 
-def _seconds_per_update(trial: Trial) -> tuple[float, str]:
+def _seconds_per_update(dry_run: DryRun) -> tuple[float, str]:
     """Seconds of an update, and what they were taken from: as many as time allows, or else a part of one."""
-    batches = trial.feed.batches(1)
-    predicted = _n_tokens(batches) * trial.seconds_per_token
+    batches = dry_run.feed.batches(1)
+    predicted = _n_tokens(batches) * dry_run.seconds_per_token
     if predicted <= TIMED_SECONDS:
         n_updates, start = 0, time.perf_counter()
         while n_updates < TIMED_UPDATES and time.perf_counter() - start < TIMED_SECONDS:
             n_updates += 1
-            trial.run(trial.feed.batches(n_updates), step=n_updates)
+            dry_run.run(dry_run.feed.batches(n_updates), step=n_updates)
         return (time.perf_counter() - start) / n_updates, f"{n_updates} timed"
     n_affordable = int(len(batches) * TIMED_SECONDS / predicted)
     if n_affordable == 0:
         return predicted, "guessed from a few sentences"
     part = batches[:: -(-len(batches) // n_affordable)]  # short and long sentences alike
-    return trial.run(part) * _n_tokens(batches) / _n_tokens(part), f"from {len(part)} of {len(batches)} batches of one"
+    seconds = dry_run.run(part) * _n_tokens(batches) / _n_tokens(part)
+    return seconds, f"from {len(part)} of {len(batches)} batches of one"
 
 
 def _n_tokens(batches: Sequence[Batch]) -> int:

@@ -26,7 +26,7 @@ class Ema:
 
     @torch.no_grad()
     def update(self, step: int, *, changed: Tensor) -> None:
-        """Follow the weights of update `step`; where `changed`, a boolean on their device, is False, stay."""
+        """Average in the weights of update `step`; where `changed`, a boolean on their device, is False, stay."""
         means = list(self._means.values())
         distance = torch._foreach_sub(list(self._weights.values()), means)
         torch._foreach_mul_(distance, (1 - min(self._decay, (1 + step) / (10 + step))) * changed)
@@ -55,11 +55,11 @@ class Ema:
             weight.copy_(weights[name])
 
     def tensors(self) -> dict[str, Tensor]:
-        """All that there is to remember."""
+        """Its state, for a checkpoint."""
         return {PREFIX + name: mean for name, mean in self._means.items()}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """The inverse of `tensors`; where there are none, begin with the weights as they are.
+        """The inverse of `tensors`; where there are none, start from the current weights.
 
         Raises CheckpointError when they belong to another model.
         """

@@ -15,25 +15,25 @@ ROWS = 128  # of the vocabulary's width: 4 MB of 8,000 types
 def smoothed_nll(logits_KV: Tensor, targets_K: Tensor, *, smoothing: float) -> tuple[Tensor, Tensor]:
     """The loss that is trained on and the plain negative log-likelihood, both in nats, summed over the K tokens.
 
-    The wanted distribution has 1 - smoothing at the target and smoothing / V at each of the V tokens: also at the
+    The target distribution has 1 - smoothing at the target and smoothing / V at each of the V tokens: also at the
     target, as in torch's F.cross_entropy. The logits are used up: their memory becomes that of their gradient.
     """
     apply: Callable[..., tuple[Tensor, Tensor]] = _SmoothedNll.apply
     return apply(logits_KV, targets_K, smoothing)
 
 
-def smoothed_nll_of_learnt(logits_KV: Tensor, targets_K: Tensor, *, smoothing: float) -> tuple[Tensor, Tensor]:
+def masked_smoothed_nll(logits_KV: Tensor, targets_K: Tensor, *, smoothing: float) -> tuple[Tensor, Tensor]:
     """`smoothed_nll` for a compiler, which makes one kernel of it and one of its gradient: neither holds [K, V].
 
-    Targets below 0 are nobody's: they count nothing. Nothing is written in place.
+    Targets below 0 (IGNORE_INDEX) are ignored. Nothing is written in place.
     """
-    is_learnt_K = targets_K >= 0
+    is_target_K = targets_K >= 0
     z_KV = logits_KV.to(torch.promote_types(logits_KV.dtype, torch.float32))
     lse_K = z_KV.logsumexp(dim=1)
     # Not `gather`: the gradient of that is a tensor of zeros, and one number in each row.
-    is_target_KV = torch.arange(z_KV.size(1), device=z_KV.device) == targets_K.unsqueeze(1)
-    nll_K = torch.where(is_learnt_K, lse_K - torch.where(is_target_KV, z_KV, 0.0).sum(dim=1), 0.0)
-    uniform_K = torch.where(is_learnt_K, lse_K - z_KV.mean(dim=1), 0.0)
+    is_wanted_KV = torch.arange(z_KV.size(1), device=z_KV.device) == targets_K.unsqueeze(1)
+    nll_K = torch.where(is_target_K, lse_K - torch.where(is_wanted_KV, z_KV, 0.0).sum(dim=1), 0.0)
+    uniform_K = torch.where(is_target_K, lse_K - z_KV.mean(dim=1), 0.0)
     nll, uniform = nll_K.sum(), uniform_K.sum()
     return (1 - smoothing) * nll + smoothing * uniform, nll.detach()
 
@@ -57,7 +57,7 @@ class _SmoothedNll(torch.autograd.Function):
             log_p_RV = z_RV.log_softmax(dim=1, dtype=nll.dtype)
             nll -= log_p_RV.gather(1, targets_R1).sum()
             uniform -= log_p_RV.sum() / n_vocab
-            # Softmax minus the wanted distribution.
+            # Softmax minus the target distribution.
             p_RV = log_p_RV.exp_().sub_(smoothing / n_vocab)
             p_RV.scatter_add_(1, targets_R1, torch.full_like(targets_R1, smoothing - 1, dtype=p_RV.dtype))
             z_RV.copy_(p_RV)

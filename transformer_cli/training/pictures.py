@@ -14,7 +14,7 @@ _GREY = 128
 
 
 def attention_picture(layers_BHTS: Sequence[Tensor]) -> NDArray[np.uint8]:
-    """The first sentence's weights in grey, [height, width]: black is 1, a row looks, a column is looked at."""
+    """The first sentence's weights in grey, [height, width]: black is 1, rows are queries, columns are keys."""
     rows = [
         np.concatenate([_head(weights_TS.float().cpu().numpy()) for weights_TS in layer_BHTS[0]], axis=1)
         for layer_BHTS in layers_BHTS

@@ -1,6 +1,6 @@
-"""What a run will do, where its config leaves that to the corpus: a pure function of the corpus and the kind of device.
+"""The settings that a config leaves open: a pure function of the corpus and the kind of device.
 
-Where the numbers come from is told in docs/training.md.
+docs/training.md explains where the numbers come from.
 """
 
 import math
@@ -8,10 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import torch
+
 from transformer_cli.config.checks import AUTO
 from transformer_cli.config.data import Task
 from transformer_cli.config.train import TrainConfig, TrainSettings
-from transformer_cli.data.feed import Epoch
+from transformer_cli.data.feed import Epoch, epoch_of
+from transformer_cli.data.prepare import Prepared
 from transformer_cli.training.run_directory import Config, with_values
 
 
@@ -27,7 +30,7 @@ class Bounds(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Habits:
+class Budget:
     """What one kind of device can afford."""
 
     tokens_per_update: Bounds
@@ -36,8 +39,8 @@ class Habits:
 
 
 # A CPU learns most from few tokens by many small updates; a GPU would wait for the next update if they were as small.
-CPU = Habits(Bounds(1024, 4096), Bounds(3, 30), 1e8)
-GPU = Habits(Bounds(4096, 25_000), Bounds(3, 50), 2.5e9)  # the paper's 100,000 updates of 25,000
+CPU = Budget(Bounds(1024, 4096), Bounds(3, 30), 1e8)
+GPU = Budget(Bounds(4096, 25_000), Bounds(3, 50), 2.5e9)  # the paper's 100,000 updates of 25,000
 PER_ROOT = 2.2  # tokens of an update, by the square root of those of the corpus
 UPDATES_PER_EPOCH = 10  # at least, where data.max_length is no larger than such an update
 MOST_EPOCHS = {Task.translation: 50, Task.classification: 12, Task.language_model: 10}
@@ -67,7 +70,7 @@ def planned(config: Config, epoch: Epoch, device_type: str) -> tuple[Config, lis
     A number that the user gives stays, and the others follow from it. train.max_steps=auto stays where
     train.max_epochs says how long the run is: `limited` gives its number.
     """
-    habits, task = GPU if device_type == "cuda" else CPU, config.data.task
+    budget, task = GPU if device_type == "cuda" else CPU, config.data.task
     chosen: list[Chosen] = []
 
     def choose(key: str, value: int, bounds: object) -> Config:
@@ -75,10 +78,10 @@ def planned(config: Config, epoch: Epoch, device_type: str) -> tuple[Config, lis
         return with_values(config, {key: value})
 
     if config.train.tokens_per_update == AUTO:
-        config = choose("train.tokens_per_update", _tokens_per_update(config, epoch, habits), habits.tokens_per_update)
+        config = choose("train.tokens_per_update", _tokens_per_update(config, epoch, budget), budget.tokens_per_update)
     if config.train.max_steps == AUTO and config.train.max_epochs is None:
-        n_updates = _updates(task, epoch, epoch.updates(config.train.tokens_per_update), habits)
-        config = choose("train.max_steps", n_updates, f"{_epochs(task, habits)} epochs")
+        n_updates = _updates(task, epoch, epoch.updates(config.train.tokens_per_update), budget)
+        config = choose("train.max_steps", n_updates, f"{_epochs(task, budget)} epochs")
     n_updates = updates(config.train, epoch)
     if config.schedule.warmup_steps == AUTO:
         config = choose("schedule.warmup_steps", _warmup(config, n_updates), Bounds(_least_warmup(config), WARMUP))
@@ -90,6 +93,29 @@ def planned(config: Config, epoch: Epoch, device_type: str) -> tuple[Config, lis
         if getattr(config.train, key) == AUTO:
             config = choose(f"train.{key}", bounds.clamp(_round(n_updates / parts)), bounds)
     return config, chosen
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """A config with all its numbers, and where they come from."""
+
+    config: TrainConfig  # whose train.max_steps is the number of the last update
+    stored_config: TrainConfig  # as config.yaml has it: train.max_epochs is not resolved
+    chosen: list[Chosen]
+    epoch: Epoch
+
+    def ended_by(self, step: int) -> str:
+        """The key that has ended a run at `step`."""
+        if step < self.config.train.max_steps:
+            return "train.patience"
+        is_limited = self.stored_config.train.max_steps != self.config.train.max_steps
+        return "train.max_epochs" if is_limited else "train.max_steps"
+
+
+def plan_run(config: TrainConfig, prepared: Prepared, device: torch.device) -> RunPlan:
+    epoch = epoch_of(config, prepared)
+    stored, chosen = planned(config, epoch, device.type)
+    return RunPlan(limited(stored, epoch), stored, chosen, epoch)
 
 
 def limited(config: TrainConfig, epoch: Epoch) -> TrainConfig:
@@ -106,19 +132,19 @@ def updates(settings: TrainSettings, epoch: Epoch) -> int:
     return min(limits)
 
 
-def _tokens_per_update(config: TrainConfig, epoch: Epoch, habits: Habits) -> int:
+def _tokens_per_update(config: TrainConfig, epoch: Epoch, budget: Budget) -> int:
     """As the square root of the corpus: as much noise for each as it can bear."""
-    wanted = habits.tokens_per_update.clamp(_round(PER_ROOT * math.sqrt(epoch.n_tokens)))
+    wanted = budget.tokens_per_update.clamp(_round(PER_ROOT * math.sqrt(epoch.n_tokens)))
     least = config.data.max_length
     return max(least, min(wanted, epoch.n_tokens // UPDATES_PER_EPOCH))
 
 
-def _epochs(task: Task, habits: Habits) -> Bounds:
-    return Bounds(habits.epochs.low, min(habits.epochs.high, MOST_EPOCHS[task]))
+def _epochs(task: Task, budget: Budget) -> Bounds:
+    return Bounds(budget.epochs.low, min(budget.epochs.high, MOST_EPOCHS[task]))
 
 
-def _updates(task: Task, epoch: Epoch, per_epoch: int, habits: Habits) -> int:
-    n_updates = _epochs(task, habits).clamp(habits.tokens / epoch.n_tokens) * per_epoch
+def _updates(task: Task, epoch: Epoch, per_epoch: int, budget: Budget) -> int:
+    n_updates = _epochs(task, budget).clamp(budget.tokens / epoch.n_tokens) * per_epoch
     return max(n_updates, min(FEWEST_UPDATES[task], EPOCHS_AT_MOST * per_epoch))
 
 
@@ -138,36 +164,36 @@ def _round(value: float) -> int:
 
 
 @dataclass(frozen=True)
-class Oddity:
-    """What nobody wants of a plan: the check that finds it, what is odd, and what to do."""
+class PlanWarning:
+    """A plan that is likely a mistake: the check that finds it, what is wrong, and what to do."""
 
     check: str
     what: str
     todo: str
 
 
-def oddities(config: TrainConfig, epoch: Epoch) -> Iterator[Oddity]:
-    """Of a plan with all its numbers."""
+def plan_warnings(config: TrainConfig, epoch: Epoch) -> Iterator[PlanWarning]:
+    """Likely mistakes in a plan with all its numbers."""
     train, warmup = config.train, config.schedule.warmup_steps
     n_updates, per_epoch = updates(train, epoch), epoch.updates(train.tokens_per_update)
     if warmup >= n_updates:
         what = (
             f"schedule.warmup_steps={warmup}: the run ends after {n_updates:,} updates, while the learning rate rises"
         )
-        yield Oddity("warmup", what, "Lower schedule.warmup_steps, or raise train.max_steps")
+        yield PlanWarning("warmup", what, "Lower schedule.warmup_steps, or raise train.max_steps")
     if n_updates > MANY_EPOCHS * per_epoch:
         what = f"{n_updates:,} updates are {n_updates / per_epoch:,.0f} epochs of {per_epoch:,} updates"
-        yield Oddity("epochs", what, "Set train.max_epochs: a model knows a corpus by heart long before")
+        yield PlanWarning("epochs", what, "Set train.max_epochs: a model knows a corpus by heart long before")
     if n_updates < per_epoch:
         what = f"{n_updates:,} updates are {n_updates / per_epoch:.1g} of an epoch of {per_epoch:,} updates"
-        yield Oddity("epochs", what, "Raise train.max_steps or train.max_epochs: some of the text is never seen")
+        yield PlanWarning("epochs", what, "Raise train.max_steps or train.max_epochs: some of the text is never seen")
     if train.eval_every > n_updates:
         what = f"train.eval_every={train.eval_every}: the run ends after {n_updates:,} updates, with its only dev score"
-        yield Oddity("eval_every", what, f"Set train.eval_every={max(1, _round(n_updates / EVALUATIONS))}")
+        yield PlanWarning("eval_every", what, f"Set train.eval_every={max(1, _round(n_updates / EVALUATIONS))}")
     n_evaluations = -(-n_updates // train.eval_every)
     if train.patience is not None and n_evaluations <= train.patience:
         what = f"train.patience={train.patience}: never ends this run, which evaluates {n_evaluations} times"
-        yield Oddity("patience", what, "Lower train.patience or train.eval_every")
+        yield PlanWarning("patience", what, "Lower train.patience or train.eval_every")
     if train.tokens_per_update > epoch.n_tokens:
         what = f"train.tokens_per_update={train.tokens_per_update}: the corpus has {epoch.n_tokens:,} tokens in all"
-        yield Oddity("update", what, "Lower train.tokens_per_update")
+        yield PlanWarning("update", what, "Lower train.tokens_per_update")

@@ -15,13 +15,13 @@ FOLDER = "profile"  # in the run directory
 SUFFIX = ".pt.trace.json.gz"  # by which TensorBoard knows a trace
 # Updates: those that pay for what is loaded and chosen, those that start the profiler, and those that are traced.
 WAIT, WARM_UP, TRACED = 5, 2, 3
-N_COSTLIEST = 10  # operations that are told
+N_COSTLIEST = 10  # operations in the table
 
 
 class Trace:
     """Traces a few of this process's updates; without `enabled` it does nothing at all.
 
-    What could be traced of a run that ends earlier is written too. A disk that has no room is told; training goes on.
+    What could be traced of a run that ends earlier is written too. A full disk is reported; training goes on.
     """
 
     def __init__(self, run_dir: Path, device: torch.device, *, enabled: bool) -> None:
@@ -32,7 +32,7 @@ class Trace:
             self._profiler = profile(
                 activities=[ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * self._on_gpu],
                 schedule=schedule(wait=WAIT, warmup=WARM_UP, active=TRACED, repeat=1),
-                on_trace_ready=self._tell,
+                on_trace_ready=self._report,
                 acc_events=True,  # or torch warns that it forgets those of other cycles, of which there are none
             )
 
@@ -59,7 +59,7 @@ class Trace:
         if profiler is not None:
             profiler.stop()
 
-    def _tell(self, profiler: profile) -> None:
+    def _report(self, profiler: profile) -> None:
         """Called by torch when the last update is traced, or when the run ends before."""
         n_traced = self._n_updates - WAIT - WARM_UP
         if n_traced < 1:

@@ -1,7 +1,8 @@
 """Where training stands, apart from its tensors: the part of a checkpoint that is JSON."""
 
+import json
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,6 +19,23 @@ class Ranked:
     step: int
 
 
+@dataclass(frozen=True)
+class Evaluation:
+    """What all ranks need of an evaluation: how good the step is, and which steps could not be saved until then."""
+
+    rank: Rank
+    failed_steps: list[int]
+
+    @staticmethod
+    def to_json(evaluation: "Evaluation | None") -> str:
+        return json.dumps(None if evaluation is None else [evaluation.rank, evaluation.failed_steps])
+
+    @classmethod
+    def from_json(cls, text: str) -> "Evaluation | None":
+        fields = json.loads(text)
+        return None if fields is None else cls((fields[0][0], fields[0][1]), fields[1])
+
+
 @dataclass
 class Progress:
     """The counts that decide what comes next."""
@@ -32,6 +50,11 @@ class Progress:
     n_without_best: int = 0  # evaluations
     must_evaluate: bool = False  # before the next update: the scores until now are of another dev set or metric
 
+    def remaining_steps(self, settings: TrainSettings) -> Iterator[int]:
+        """The next step until the run is over, which an evaluation may decide."""
+        while not self.is_over(settings):
+            yield self.step + 1
+
     def is_over(self, settings: TrainSettings) -> bool:
         return self.step >= settings.max_steps or self.out_of_patience(settings)
 
@@ -42,11 +65,15 @@ class Progress:
     def evaluation_is_due(self, settings: TrainSettings) -> bool:
         return self.must_evaluate or self.is_due(settings.eval_every, settings)
 
+    def evaluation_is_missing(self, settings: TrainSettings) -> bool:
+        """Whether a resumed run was stopped between an update and its evaluation."""
+        return self.step > 0 and self.evaluation_is_due(settings) and self.evaluated != self.step
+
     def out_of_patience(self, settings: TrainSettings) -> bool:
         return settings.patience is not None and self.n_without_best >= settings.patience
 
     def rank(self, rank: Rank, settings: TrainSettings) -> bool:
-        """Take in an evaluation at this step; True when it is one of the best. What is not a number is never best."""
+        """Count an evaluation at this step; True when it is one of the best. NaN is never best."""
         self.evaluated, self.must_evaluate = self.step, False
         is_finite = all(map(math.isfinite, rank))
         is_new_best = is_finite and (not self.best or rank > self.best[0].rank)
@@ -57,7 +84,7 @@ class Progress:
         return any(ranked.step == self.step for ranked in self.best)
 
     def keep(self, settings: TrainSettings) -> None:
-        """This step is saved, and those that are too old by now may go."""
+        """Count this step as saved; those that are too old by now are no longer kept."""
         earlier = [step for step in self.saved if step != self.step]
         self.saved = (*earlier, self.step)[-settings.keep_last :]
 
@@ -84,7 +111,7 @@ class Progress:
 
     @classmethod
     def from_state(cls, state: dict[str, Any], *, steps: Collection[int] = ()) -> "Progress":
-        """The inverse of `state`, given the checkpoints that there are; early states did not tell which count.
+        """The inverse of `state`, given the checkpoints that there are; early states do not list which count.
 
         Raises what MALFORMED lists.
         """
@@ -100,8 +127,8 @@ class Progress:
         return progress
 
 
-class Interval:
-    """Sums over the updates since the last log line. They stay on the device until somebody asks."""
+class MetricAccumulator:
+    """Sums over the updates since the last log line. They stay on the device until `means` reads them."""
 
     def __init__(self, device: torch.device, saved: dict[str, float] | None = None) -> None:
         """Empty, or as `saved` by `state`: a resumed run logs what one that was never stopped logs."""
@@ -109,18 +136,18 @@ class Interval:
         saved = saved or {"loss": 0.0, "nll": 0.0, "n_tokens": 0, "n_real": 0, "n_cells": 0}
         self.loss, self.nll = torch.tensor([saved["loss"], saved["nll"]], dtype=torch.float64, device=device)
         self.n_tokens = torch.tensor(int(saved["n_tokens"]), device=device)  # of the updates that were not skipped
-        self.n_real, self.n_cells = int(saved["n_real"]), int(saved["n_cells"])
-        if min(saved["n_tokens"], self.n_real, self.n_cells) < 0:
+        self.n_real, self.n_padded_tokens = int(saved["n_real"]), int(saved["n_cells"])
+        if min(saved["n_tokens"], self.n_real, self.n_padded_tokens) < 0:
             raise ValueError(f"a count below 0 in {saved}")
         self.grad_norm = torch.zeros((), device=device)
 
     def add(self, stats: UpdateStats, *, n_real: int) -> None:
-        """Take in one update, whose batches hold `n_real` tokens of both sides."""
+        """Add one update, whose batches hold `n_real` tokens of both sides."""
         self.loss += torch.where(stats.finite, stats.loss.double() * stats.n_tokens, 0.0)
         self.nll += torch.where(stats.finite, stats.nll.double() * stats.n_tokens, 0.0)
         self.n_tokens += stats.finite * stats.n_tokens
         self.n_real += n_real
-        self.n_cells += stats.n_cells
+        self.n_padded_tokens += stats.n_padded_tokens
         self.grad_norm = stats.grad_norm
 
     def means(self) -> dict[str, float] | None:
@@ -135,9 +162,9 @@ class Interval:
             "nll": nll,
             "ppl": perplexity(nll),
             **({"grad_norm": grad_norm} if math.isfinite(grad_norm) else {}),  # fp16 sometimes overflows
-            "fill": self.n_real / self.n_cells,
+            "fill": self.n_real / self.n_padded_tokens,
         }
 
     def state(self) -> dict[str, float]:
         sums = {"loss": self.loss.item(), "nll": self.nll.item()}
-        return {**sums, "n_tokens": int(self.n_tokens), "n_real": self.n_real, "n_cells": self.n_cells}
+        return {**sums, "n_tokens": int(self.n_tokens), "n_real": self.n_real, "n_cells": self.n_padded_tokens}

@@ -1,8 +1,12 @@
 """The processes that train together: one by itself, or those that torchrun has started.
 
-Every rank holds the whole model. What the ranks tell each other while they work goes through collectives (gloo on CPUs,
-NCCL between GPUs); what one of them does alone, like preparing data, reading a checkpoint or translating the dev set,
-through torchrun's key-value store, where nobody is in a hurry. The first rank composes, reads, writes and speaks.
+Every rank holds the whole model. Updates communicate through collectives (gloo on CPUs, NCCL between GPUs). What one
+rank does alone, like preparing data, reading a checkpoint or translating the dev set, the others wait for in torchrun's
+key-value store, which has no timeout of a collective. The first rank composes the config, reads, writes and logs.
+
+Why not `dist.monitored_barrier`: it exists for gloo alone; it is a collective of its own, so it reports nothing about a
+rank that is lost inside another one; only rank 0 names the missing rank, not when that is rank 0 itself; and it does
+not distinguish a rank that is gone from one that is late, which is waited for much longer.
 """
 
 import itertools
@@ -23,13 +27,13 @@ from torch.distributed.rendezvous import rendezvous
 from transformer_cli.errors import ElsewhereError, EnvironmentFault, LostRankError, TfmError
 from transformer_cli.training.signals import StopRequest
 
-BEAT_S = 0.5  # how often each rank says that it is alive
-SILENCE_S = 4.0  # after which it is not
+BEAT_S = 0.5  # between two heartbeats of a rank
+SILENCE_S = 4.0  # without a heartbeat, after which a rank is lost
 GRACE_S = 20.0  # of the 30 s that torchrun gives between SIGTERM and SIGKILL
 
 
 class Ranks:
-    """This process's place among those that train together."""
+    """This process among those that train together: collectives, messages, and which rank is lost."""
 
     def __init__(
         self,
@@ -50,7 +54,7 @@ class Ranks:
     def is_first(self) -> bool:
         return self.rank == 0
 
-    def own(self, device: torch.device) -> torch.device:
+    def local_device(self, device: torch.device) -> torch.device:
         """This rank's GPU, if `device` is one. Raises EnvironmentFault where there are fewer GPUs than ranks."""
         if device.type == "cuda" and self.world_size > 1:
             local_rank = os.environ.get("LOCAL_RANK", "")
@@ -63,93 +67,99 @@ class Ranks:
             torch.cuda.set_device(device)
         return device
 
-    def agree(self, step: int, *, is_well: bool = True) -> bool:
+    def synchronise(self, step: int, *, is_well: bool = True) -> bool:
         """Wait until every rank has come to `step`; from there on `stop_signal` is the same on all of them.
 
-        Returns whether all say that they are well.
+        Returns whether all are well.
         Raises LostRankError naming the rank that does not come, ElsewhereError for one that has met a fault.
         """
         self.stop_signal = self.request.signal
         if self._store is None:
             return is_well
-        self._say(f"at/{self.rank}", str(step))
-        told = torch.tensor([self.stop_signal, not is_well])
-        self._together(lambda: [dist.all_reduce(told, dist.ReduceOp.MAX, async_op=True)], step)
-        self.stop_signal = int(told[0])
-        return not told[1]
+        self._set(f"at/{self.rank}", str(step))
+        flags = torch.tensor([self.stop_signal, not is_well])
+        self._complete(lambda: [dist.all_reduce(flags, dist.ReduceOp.MAX, async_op=True)], step)
+        self.stop_signal = int(flags[0])
+        return not flags[1]
 
-    def begin_sum(self, tensor: Tensor, step: int) -> dist.Work:
-        """Begin to replace `tensor`, on this rank's device, by its sum over the ranks. Raises as `agree` does."""
+    def start_all_reduce(self, tensor: Tensor, step: int) -> dist.Work:
+        """Start to replace `tensor`, on this rank's device, by its sum over the ranks. Raises as `synchronise` does."""
         try:
             work: dist.Work = dist.all_reduce(tensor, async_op=True)
         except RuntimeError as error:
-            raise self._who_is_missing(step, str(error), waited_s=0.0) from error
+            raise self._find_lost_rank(step, str(error), waited_s=0.0) from error
         return work
 
     def wait(self, works: Sequence[dist.Work], step: int, *, on_gpu: bool) -> None:
-        """Wait for sums that have been begun. Raises as `agree` does."""
-        self._together(lambda: works, step, on_gpu=on_gpu)
+        """Wait for sums that have been started. Raises as `synchronise` does."""
+        self._complete(lambda: works, step, on_gpu=on_gpu)
 
-    def least(self, number: int) -> int:
-        """The smallest of the numbers that the ranks give. Raises as `agree` does."""
+    def all_reduce_min(self, number: int) -> int:
+        """The smallest of the numbers of all ranks. Raises as `synchronise` does."""
         if self._store is None:
             return number
         least = torch.tensor(number)
-        self._together(lambda: [dist.all_reduce(least, dist.ReduceOp.MIN, async_op=True)], 0)
+        self._complete(lambda: [dist.all_reduce(least, dist.ReduceOp.MIN, async_op=True)], 0)
         return int(least)
 
-    def spread(self, tensors: Sequence[Tensor]) -> None:
+    def broadcast(self, tensors: Sequence[Tensor]) -> None:
         """Overwrite the tensors with the first rank's."""
         for tensor in tensors if self._store is not None else ():
-            self._together(partial(self._broadcast, tensor), 0, on_gpu=tensor.is_cuda)
+            self._complete(partial(self._start_broadcast, tensor), 0, on_gpu=tensor.is_cuda)
 
-    def _broadcast(self, tensor: Tensor) -> list[dist.Work]:
+    def _start_broadcast(self, tensor: Tensor) -> list[dist.Work]:
         return [dist.broadcast(tensor, src=0, async_op=True)]
 
-    def share(self, key: str, text: str | None, *, is_patient: bool = False) -> str:
-        """The text that the first rank gives under `key`; the others pass None and wait for it as long as it takes.
+    def publish_and_wait(self, key: str, text: str | None) -> str:
+        """The text that the first rank publishes under `key`; the others pass None and wait for it."""
+        if text is None:
+            return self.wait_for(key)
+        self.publish(key, text)
+        return text
 
-        Asked to stop, they wait a little, or for the timeout of the ranks if `is_patient`.
+    def publish(self, key: str, text: str) -> None:
+        """Let the other ranks have what they `wait_for` under `key`."""
+        if self._store is not None:
+            self._set(f"shared/{key}", text)
+
+    def wait_for(self, key: str, *, is_patient: bool = False) -> str:
+        """The text that the first rank publishes under `key`, however long that takes.
+
+        After a signal, wait for GRACE_S at most, or for the timeout of the ranks if `is_patient`.
         """
-        if self._store is None:
-            assert text is not None
-            return text
-        if text is not None:
-            self._say(f"shared/{key}", text)
-            return text
         return self._await(f"shared/{key}", grace_s=self.timeout_s if is_patient else GRACE_S)
 
     def is_asked_to_stop(self) -> bool:
-        """Whether this rank, or one that waits in `share`, was asked to stop."""
+        """Whether this rank, or one that waits in `wait_for`, was asked to stop."""
         if self._store is None or self.request.signal:
             return self.request.signal != 0
-        with suppress(RuntimeError):  # who cannot be reached is noticed soon enough
+        with suppress(RuntimeError):  # a store that cannot be reached is noticed at the next collective
             return self._read("stop", "") != ""
         return False
 
     def leave(self, error: TfmError) -> None:
-        """Tell the others why this rank ends, and who says so."""
+        """Publish why this rank ends, and which rank reports it."""
         if self._store is not None and not isinstance(error, ElsewhereError):
             speaker = error.speaker if isinstance(error, LostRankError) else 0
             with suppress(RuntimeError):
                 self._store.set("fault", f"{error.exit_code} {speaker} {error}")
 
-    def part(self) -> None:
+    def shut_down(self) -> None:
         """The end of a run that went well. Without torchrun the first rank keeps the store: it leaves last."""
         if self._store is None:
             return
         with suppress(RuntimeError):
             self._store.set(f"left/{self.rank}", "")
             if self.is_first:
-                everyone = [f"left/{rank}" for rank in range(self.world_size)]
-                self._store.wait(everyone, timedelta(seconds=GRACE_S))
+                all_ranks = [f"left/{rank}" for rank in range(self.world_size)]
+                self._store.wait(all_ranks, timedelta(seconds=GRACE_S))
 
-    def _say(self, key: str, text: str) -> None:
+    def _set(self, key: str, text: str) -> None:
         assert self._store is not None
         try:
             self._store.set(key, text)
         except RuntimeError as error:
-            raise self._out_of_touch(str(error)) from error
+            raise self._unreachable(str(error)) from error
 
     def _await(self, key: str, *, grace_s: float) -> str:
         assert self._store is not None
@@ -163,42 +173,42 @@ class Ranks:
                     asked_at = time.monotonic()
                     self._store.set("stop", "stop")
             except RuntimeError as error:
-                raise self._out_of_touch(str(error)) from error
+                raise self._unreachable(str(error)) from error
             if asked_at is not None and time.monotonic() - asked_at > grace_s:
                 raise self._missing("rank 0 does not answer", speaker=1)
             time.sleep(0.05)
 
-    def _together(self, begin: Callable[[], Sequence[dist.Work]], step: int, *, on_gpu: bool = False) -> None:
-        """Wait for collectives, looking up now and then, because a rank that is gone is not noticed by all others.
+    def _complete(self, begin: Callable[[], Sequence[dist.Work]], step: int, *, on_gpu: bool = False) -> None:
+        """Wait for collectives, and poll for a lost rank meanwhile, which a collective does not report on all others.
 
-        Between GPUs it is the device that waits; `agree` has just found all ranks alive.
+        Between GPUs it is the device that waits; `synchronise` has just found all ranks alive.
         """
         assert self._store is not None
-        start = looked_up = time.monotonic()
+        start = polled = time.monotonic()
         pause_s = 1e-5
         try:
             works = begin()
             while not on_gpu and not all(work.is_completed() for work in works):
                 time.sleep(pause_s)
                 pause_s = min(2 * pause_s, 0.005)
-                if time.monotonic() - looked_up > BEAT_S:
-                    looked_up = time.monotonic()
-                    if looked_up - start > self.timeout_s or self._store.check(["loss"]):
-                        raise self._who_is_missing(step, "no answer", waited_s=looked_up - start)
+                if time.monotonic() - polled > BEAT_S:
+                    polled = time.monotonic()
+                    if polled - start > self.timeout_s or self._store.check(["loss"]):
+                        raise self._find_lost_rank(step, "no answer", waited_s=polled - start)
             for work in works:
                 work.wait()
         except RuntimeError as error:
-            raise self._who_is_missing(step, str(error), waited_s=time.monotonic() - start) from error
+            raise self._find_lost_rank(step, str(error), waited_s=time.monotonic() - start) from error
 
-    def _who_is_missing(self, step: int, what: str, *, waited_s: float) -> TfmError:
-        """Who has no pulse; if all have one, who has not come this far."""
+    def _find_lost_rank(self, step: int, what: str, *, waited_s: float) -> TfmError:
+        """The error that names the ranks without a heartbeat; if all have one, those that have not reached `step`."""
         assert self._store is not None
         try:
             self._store.set("loss", "")
-            before = self._pulses()
+            before = self._heartbeats()
             time.sleep(SILENCE_S)
             self._refuse_fault()
-            after = self._pulses()
+            after = self._heartbeats()
             others = [rank for rank in range(self.world_size) if rank != self.rank]
             silent = [rank for rank in others if before[rank] == after[rank]]
             late = [rank for rank in others if int(self._read(f"at/{rank}", "0")) < step]
@@ -206,16 +216,16 @@ class Ranks:
         except ElsewhereError as elsewhere:
             return elsewhere
         except RuntimeError as error:
-            return self._out_of_touch(str(error))
+            return self._unreachable(str(error))
         if not named:
-            return self._out_of_touch(what)
+            return self._unreachable(what)
         is_gone = silent and waited_s < self.timeout_s
         did = f"does not answer, at step {step}" if is_gone else f"has not reached step {step} for {waited_s:.0f} s"
         return self._missing(f"{named} {did}", speaker=min({*range(self.world_size)} - {*(silent or late)}))
 
     def missing(self, step: int, what: str) -> TfmError:
         """Why a collective failed that this class has not begun."""
-        return self._who_is_missing(step, what, waited_s=0.0)
+        return self._find_lost_rank(step, what, waited_s=0.0)
 
     def _missing(self, what: str, *, speaker: int) -> LostRankError:
         error = LostRankError(f"{what}. Look at its own log, and run the same command again")
@@ -224,12 +234,12 @@ class Ranks:
 
     def _beat(self) -> None:
         assert self._store is not None
-        with suppress(RuntimeError):  # the store is gone, and so are the others
+        with suppress(RuntimeError):  # the store is gone, and the other ranks with it
             for beat in itertools.count():
                 self._store.set(f"pulse/{self.rank}", str(beat))
                 time.sleep(BEAT_S)
 
-    def _pulses(self) -> list[str]:
+    def _heartbeats(self) -> list[str]:
         return [self._read(f"pulse/{rank}", "") for rank in range(self.world_size)]
 
     def _read(self, key: str, default: str) -> str:
@@ -237,20 +247,20 @@ class Ranks:
         return str(self._store.get(key), "utf-8") if self._store.check([key]) else default
 
     def _refuse_fault(self) -> None:
-        """Raise ElsewhereError if another rank has told why it left."""
+        """Raise ElsewhereError if another rank has published why it left."""
         assert self._store is not None
         if fault := self._read("fault", ""):
             code, speaker, message = fault.split(" ", 2)
             raise ElsewhereError(message, int(code), speaks=self.rank == int(speaker))
 
-    def _out_of_touch(self, what: str) -> LostRankError:
+    def _unreachable(self, what: str) -> LostRankError:
         first_line = what.split("\n")[0]
         return self._missing(f"rank {self.rank}: cannot reach the others ({first_line})", speaker=self.rank)
 
 
 @contextmanager
 def join_ranks(request: StopRequest, *, device_type: str, timeout_s: float) -> Iterator[Ranks]:
-    """Meet the other processes that torchrun has started, if it has; whatever ends this rank ends them with its code.
+    """Join the other processes that torchrun has started, if it has; whatever ends this rank ends them with its code.
 
     Raises EnvironmentFault when torchrun's variables are wrong or the others cannot be reached.
     """
@@ -274,15 +284,15 @@ def join_ranks(request: StopRequest, *, device_type: str, timeout_s: float) -> I
     end = dist.destroy_process_group
     try:
         yield ranks
-        ranks.part()
+        ranks.shut_down()
     except Exception as error:
         if device_type == "cuda":  # whose pending work would be waited for, although a rank that it needs may be gone
             end = dist.distributed_c10d._abort_process_group
-        if not isinstance(error, TfmError):  # a bug; the others need not find out by themselves
+        if not isinstance(error, TfmError):  # a bug; the other ranks need not wait for a timeout
             ranks.leave(EnvironmentFault(f"rank {rank}: {error!r}. Look at its own log"))
         else:
             ranks.leave(error)
         raise
     finally:
-        with suppress(RuntimeError, AssertionError):  # it may have been closed to wake the others up
+        with suppress(RuntimeError, AssertionError):  # it may have been closed to wake the others
             end()

@@ -1,4 +1,4 @@
-"""What a run goes on from: which checkpoint, whether it fits, and how it comes to every rank."""
+"""What a run continues from: which checkpoint, whether it fits, and how it is loaded on every rank."""
 
 import json
 import platform
@@ -21,7 +21,7 @@ from transformer_cli.training.checkpoints import CHECKPOINTS, Checkpoint, Checkp
 from transformer_cli.training.ema import PREFIX as EMA
 from transformer_cli.training.progress import Progress
 from transformer_cli.training.ranks import Ranks
-from transformer_cli.training.trainer import Learner, spec_of
+from transformer_cli.training.trainer import Trainer, spec_of
 from transformer_cli.training.validation import DEV_TEXT, METRIC, ranked_by
 
 AUTO = "auto"  # of `resume`
@@ -60,27 +60,27 @@ def _step_of(path: Path) -> int | None:
     return int(digits) if digits.isdecimal() else None
 
 
-def share_checkpoint(checkpoint: Checkpoint | None, learner: Learner, ranks: Ranks) -> dict[str, Any] | None:
-    """Let every rank's learner go on from what the first rank has read; its state, or None for a new run."""
+def load_checkpoint(checkpoint: Checkpoint | None, trainer: Trainer, ranks: Ranks) -> dict[str, Any] | None:
+    """Load on every rank what the first rank has read; return its state, or None for a new run."""
     header = None
     if ranks.is_first:
         specs = None if checkpoint is None else {name: spec_of(x) for name, x in checkpoint.optimizer.items()}
         header = json.dumps([None if checkpoint is None else checkpoint.state, specs])
-    state, specs = json.loads(ranks.share("checkpoint", header))
+    state, specs = json.loads(ranks.publish_and_wait("checkpoint", header))
     if checkpoint is None:
-        learner.take(None, {}, specs)
+        trainer.load(None, {}, specs)
     else:
-        learner.take(checkpoint.model.weights, checkpoint.optimizer, specs)
+        trainer.load(checkpoint.model.weights, checkpoint.optimizer, specs)
     if state is None:
         return None
-    learner.restore(state)
+    trainer.restore(state)
     return dict(state)
 
 
 def refuse_other_data(came_from: str, checkpoint: Checkpoint, prepared: Prepared, *, force: bool) -> None:
     """Raise DataError, after a table of what has changed: for another vocabulary always, for other text unless `force`.
 
-    Weights know pieces by their numbers: those of another vocabulary they would take for others, and learn them anew.
+    Weights address pieces by their ids, which mean others in another vocabulary.
     """
     state, other = checkpoint.state, _other_vocabulary(checkpoint.model.tokenizers, prepared.tokenizers)
     if state["data"] == prepared.fingerprint and not other:
@@ -90,7 +90,7 @@ def refuse_other_data(came_from: str, checkpoint: Checkpoint, prepared: Prepared
         {**prepared.inputs, "all of it": prepared.fingerprint},
     )
     changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
-    tell_changes([(name, _short(before.get(name)), _short(now.get(name))) for name in changed], "SHA-256 of")
+    log_changes([(name, _short(before.get(name)), _short(now.get(name))) for name in changed], "SHA-256 of")
     if other:
         raise DataError(
             f"{came_from}: the checkpoint of step {checkpoint.step} has another vocabulary than these data: {other}."
@@ -122,7 +122,7 @@ def _other_vocabulary(before: Tokenizers, now: Tokenizers) -> str:
 def rank_anew_if_other(
     checkpoint: Checkpoint, prepared: Prepared, now: Mapping[str, Any], *, steps: Collection[int]
 ) -> None:
-    """Where ranks are `now` of something else than in the checkpoint, take back there what is best, and say so.
+    """Where ranks depend `now` on something else than in the checkpoint, discard its ranking, with a warning.
 
     `now` is what `Validator.ranked_by` gives; `steps` are those of the checkpoints of this run.
     """
@@ -131,13 +131,13 @@ def rank_anew_if_other(
     changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
     if not changed:
         return
-    told = [key for key in changed if key in before and key in now] or changed
+    named = [key for key in changed if key in before and key in now] or changed
     if METRIC in changed:
-        told[told.index(METRIC)] = f"{METRIC} ({before[METRIC]}, now {now[METRIC]})"
+        named[named.index(METRIC)] = f"{METRIC} ({before[METRIC]}, now {now[METRIC]})"
     LOGGER.warning(
         "step %d: %s changed, so earlier dev scores do not compare with those from now on:"
         " the best checkpoint is chosen, and patience counted, from here",
-        *(checkpoint.step, " and ".join(told)),
+        *(checkpoint.step, " and ".join(named)),
     )
     progress = Progress.from_state(state["progress"], steps=steps)
     progress.rank_anew()
@@ -145,7 +145,7 @@ def rank_anew_if_other(
 
 
 def _ranked_by_formerly(state: Mapping[str, Any], prepared: Prepared, now: Mapping[str, Any]) -> dict[str, Any]:
-    """What ranks are of in a checkpoint that does not tell, as far as it can be known."""
+    """What ranks depend on in a checkpoint without `ranked_by`, as far as it can be inferred."""
     config = state["config"]
     metric = config["train"].get("best_metric", Metric.bleu.name)
     before = ranked_by(config, metric=metric, dev_sha256=now[DEV_TEXT], n_dev=len(prepared.dev))
@@ -160,8 +160,8 @@ def _short(sha256: str | None) -> str:
     return "none" if sha256 is None else sha256[:12]
 
 
-def tell_changes(rows: list[tuple[str, str, str]], what: str) -> None:
-    """Three columns: what has changed, what it was when the run was started, and what it is now."""
+def log_changes(rows: list[tuple[str, str, str]], what: str) -> None:
+    """Log three columns: what has changed, its value when the run was started, and its value now."""
     table = [(what, "was", "is"), *rows]
     first, second = (max(len(row[column]) for row in table) for column in (0, 1))
     for name, before, now in table:
@@ -178,22 +178,22 @@ def environment(device: torch.device, ranks: Ranks) -> dict[str, Any]:
 
 
 def warn_of_other_environment(state: dict[str, Any], now: dict[str, Any]) -> None:
-    """What an older checkpoint does not tell of is taken to be as it was."""
+    """What an older checkpoint does not have is assumed to be unchanged."""
     before = state.get("environment", now)
     changed = [f"{key} was {before[key]}, is {now[key]}" for key in now if before.get(key, now[key]) != now[key]]
     if changed:
         LOGGER.warning("%s: the last bits may differ from those of a run that went on unchanged", "; ".join(changed))
 
 
-def require_room(store: CheckpointStore, settings: TrainSettings, learner: Learner) -> None:
+def require_room(store: CheckpointStore, settings: TrainSettings, trainer: Trainer) -> None:
     """Raise EnvironmentFault if the disk has no room for the checkpoints that this run will keep at once."""
-    weights = sum(weight.nbytes for weight in learner.whole_model.state_dict().values())
-    of_optimizer = sum(x.nbytes for name, x in learner.remembered().items() if not name.startswith(EMA))
-    # Before the first update the optimizer has nothing yet to remember: most have two moments, as Adam.
+    weights = sum(weight.nbytes for weight in trainer.whole_model.state_dict().values())
+    of_optimizer = sum(x.nbytes for name, x in trainer.optimizer_state().items() if not name.startswith(EMA))
+    # Before the first update the optimizer has no state yet: most have two moments, as Adam.
     size = weights + (of_optimizer or 2 * weights) + (weights if settings.ema is not None else 0)
-    # One more than is kept, since the old one goes last; and the model that is shipped is smaller than a checkpoint.
+    # One more than is kept, since the old one goes last; and the exported model is smaller than a checkpoint.
     n_missing = max(1, settings.keep_last + settings.keep_best + 1 - len(store.steps()))
-    with wrap_os_errors(store.folder, "look for free space"):
+    with wrap_os_errors(store.folder, "find the free space of"):
         free = shutil.disk_usage(store.folder).free
     if free < n_missing * size:
         raise EnvironmentFault(

@@ -12,20 +12,21 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from transformer_cli.config.compose import from_plain, to_plain, to_yaml
-from transformer_cli.config.train import ScheduleConfig, TrainConfig
+from transformer_cli.config.train import TrainConfig
 from transformer_cli.config.yaml_files import read_yaml
 from transformer_cli.errors import CheckpointError, ConfigError, LockedError
 from transformer_cli.files import locked, make_folder, wrap_os_errors, write_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import MODEL_FILE
 from transformer_cli.training.checkpoints import CHECKPOINTS
-from transformer_cli.training.resuming import AUTO, tell_changes
+from transformer_cli.training.resuming import AUTO, log_changes
+from transformer_cli.training.schedules import ends_at_max_steps
 
 CONFIG_FILE, LOCK_FILE, OWNER_FILE, LOG_FILE = "config.yaml", ".lock", ".owner", "tfm.log"
 OPEN = (None, AUTO)
 Config = TypeVar("Config", bound=TrainConfig)
 
-# Keys that a resumed run may change: they say how long, how often and where, not what is learnt or what is best.
+# Keys that a resumed run may change: they set how long, how often and where, not the weights or what is best.
 CHANGEABLE = (
     "name",
     "runs",
@@ -76,13 +77,11 @@ ONCE: dict[str, Any] = {
     "schedule.warmup_steps": 4000,
 }
 ONCE_TOKENS_PER_UPDATE = (8192, 25_000)  # of files and text, and of corpora without a recipe
-# These schedules end with the run, so that changing its length would change every step before.
-ENDS_AT_MAX_STEPS = ("cosine", "linear", "wsd")
 LENGTH = ("train.max_steps", "train.max_epochs")
 
 
 def run_name(config: TrainConfig) -> str:
-    """`config.name`, or a name made from what is learnt: the same command always gets the same one."""
+    """`config.name`, or one made from the keys that decide the weights: the same command always gets the same one."""
     if config.name is not None:
         return config.name
     # Only what is not by default: a later tfm has more keys, and must find the runs of this one.
@@ -110,7 +109,7 @@ def open_run(config: TrainConfig) -> Iterator[Path]:
     """The run directory of `config`, made if it is not there, for this process alone.
 
     A start that is refused before the run has begun leaves no directory that it has made. Raises ConfigError if
-    something else has been learnt in it, LockedError if another process is at work there.
+    another run is in it, LockedError if another process is at work there.
     """
     folder = run_folder(config)
     made = [path for path in (folder, *folder.parents) if not path.exists()]
@@ -131,7 +130,7 @@ def _remove_unused(made: Sequence[Path]) -> None:
     """Remove the run directory `made[0]`, whose lock we hold, and what was made for it, if no run has begun there."""
     folder = made[0]
     left_by_a_start = {LOCK_FILE, OWNER_FILE, LOG_FILE, CHECKPOINTS}
-    with suppress(OSError):  # somebody else has put something there meanwhile, and it stays
+    with suppress(OSError):  # another process has put something there meanwhile, and it stays
         if any(path.name not in left_by_a_start for path in folder.iterdir()) or _has_checkpoints(folder):
             return
         for name in (LOG_FILE, OWNER_FILE, LOCK_FILE):
@@ -197,7 +196,7 @@ def run_of(path: Path) -> Path | None:
 
 @contextmanager
 def _owned(folder: Path) -> Iterator[None]:
-    """Hold the run directory's lock, and say beside it who does."""
+    """Hold the run directory's lock, with the name of this process beside it."""
     owner = folder / OWNER_FILE  # not in the lock itself: closing any handle of a locked file gives the lock up
     try:
         with locked(folder / LOCK_FILE, wait=False):
@@ -217,7 +216,7 @@ def _refuse_another_run(config: TrainConfig, folder: Path) -> None:
     keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
     if not keys:
         return
-    tell_changes([(key, _shown(before.get(key)), _shown(now.get(key))) for key in keys], "key")
+    log_changes([(key, _shown(before.get(key)), _shown(now.get(key))) for key in keys], "key")
     if config.force:
         LOGGER.warning("%s: going on with another config than before, as force=true says", folder)
         return
@@ -248,14 +247,10 @@ def read_config(folder: Path) -> TrainConfig:
 
 def _fixed(config: TrainConfig) -> dict[str, Any]:
     """Dotted key → value of all that a resumed run may not change."""
-    free = [key for key in CHANGEABLE if key not in LENGTH or not _ends(config.schedule)]
+    free = [key for key in CHANGEABLE if key not in LENGTH or not ends_at_max_steps(config.schedule.name)]
     if not config.data.is_swapped:
         free.append("data.languages")  # of what is read as it stands, the other two say enough
     return {key: value for key, value in _flat(to_plain(config)).items() if key not in free}
-
-
-def _ends(schedule: ScheduleConfig) -> bool:
-    return schedule.name in ENDS_AT_MAX_STEPS
 
 
 def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -27,7 +27,7 @@ class Copies:
         return bool(self._buffers)
 
     def of(self, tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-        """The tensors as they are now. From a GPU they arrive when what it has been told so far is done.
+        """The tensors as they are now. From a GPU they arrive when its queued work is done.
 
         A later call overwrites what an earlier one with the same `prefix` has given.
         """
@@ -42,8 +42,8 @@ class Copies:
 class Saver:
     """Publishes checkpoints one after another, each with what has to follow it.
 
-    A save that fails is told, and tried again when the next one is due. After MAX_FAILURES in a row `check`, `save` and
-    `wait` raise EnvironmentFault.
+    A save that fails is logged, and tried again when the next one is due. After MAX_FAILURES in a row `check`, `save`
+    and `wait` raise EnvironmentFault.
     """
 
     def __init__(self, store: CheckpointStore, device: torch.device) -> None:
@@ -58,7 +58,7 @@ class Saver:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if not isinstance(error, KeyboardInterrupt):  # whoever asks twice does not want to wait
+        if not isinstance(error, KeyboardInterrupt):  # a second signal does not wait
             self.join()
 
     @property
@@ -73,7 +73,7 @@ class Saver:
     def save(self, checkpoint: Checkpoint, afterwards: Callable[[], None], *, since: float | None = None) -> None:
         """Copy the tensors of `checkpoint` and return; meanwhile it is published, and then `afterwards` called.
 
-        If the save before is not over yet, wait for it: they are published in order. The pause that is told began at
+        If the save before is not over yet, wait for it: they are published in order. The pause that is logged began at
         `since`, by time.perf_counter.
         """
         self.check()

@@ -1,8 +1,8 @@
 """Ranks that hold a part of the model each, for a model that does not fit: FSDP2, or `fully_shard` of torch.
 
-Weights, gradients and the optimizer's moments are cut along the first dimension of each tensor. A layer is put together
-when it is needed and given up afterwards, so forward and backward passes are collectives: all ranks make equally many,
-and a batch that is too large for one of them cannot be cut and tried again.
+Weights, gradients and the optimizer's moments are cut along the first dimension of each tensor. A layer is gathered
+when it is needed and freed afterwards, so forward and backward passes are collectives: all ranks make equally many,
+and a batch that is too large for one of them cannot be split and tried again.
 """
 
 import copy
@@ -27,14 +27,14 @@ from transformer_cli.models.memory import is_out_of_memory
 from transformer_cli.training.ema import PREFIX as EMA
 from transformer_cli.training.optimizers import load_optimizer_tensors, optimizer_tensors
 from transformer_cli.training.ranks import Ranks
-from transformer_cli.training.trainer import Learner, TensorSpecs, empty, stable_seed
+from transformer_cli.training.trainer import TensorSpecs, Trainer, empty, stable_seed
 
 
-class ShardedLearner(Learner):
-    """A learner that holds its rank's part. What is whole, the first rank has, as of the last `gather`, in its memory.
+class ShardedTrainer(Trainer):
+    """A trainer that holds its rank's shard. The first rank has the whole model in its memory, as of the last `gather`.
 
-    Every method but `whole` and `remembered` is for all ranks at once. Raises EnvironmentFault for float16, whose
-    scaler would have to look at all parts, and ConfigError where there is nobody to share the model with.
+    Every method but `whole` and `optimizer_state` is called by all ranks at once. Raises EnvironmentFault for float16,
+    whose scaler would need all shards, and ConfigError for a single rank.
     """
 
     is_sharded = True
@@ -47,7 +47,7 @@ class ShardedLearner(Learner):
         super().__init__(config, tokenizers, device, ranks)
         if self.scaler.is_enabled():
             raise EnvironmentFault("train.sharding=full: does not train in fp16. Set train.precision=fp32 or bf16")
-        self._remembered: dict[str, Tensor] = {}
+        self._optimizer_state: dict[str, Tensor] = {}
         self._is_sound = True
         self._step = 0
 
@@ -67,8 +67,8 @@ class ShardedLearner(Learner):
         return torch.autocast(self.device.type, self.dtype, enabled=on, cache_enabled=False)  # it would hold all layers
 
     def _backward(self, batches: Sequence[Batch], *, step: int, n_tokens: int) -> Tensor:
-        """As every rank does; one that has no batch in a round takes part with the first batch, and learns nothing."""
-        self.ranks.agree(step)
+        """All ranks make equally many passes; one without a batch in a round takes the first batch, with weight 0."""
+        self.ranks.synchronise(step)
         self._step = step
         self.optimizer.zero_grad(set_to_none=True)
         sums, n_ranks = torch.zeros(2, device=self.device), self.ranks.world_size
@@ -80,14 +80,14 @@ class ShardedLearner(Learner):
             has_one = number < len(batches)
             batch, divisor = (batches[number], float(n_tokens)) if has_one else (batches[0], math.inf)
             with self._collective(batch):
-                taught = self.learn_from(batch, seed=stable_seed(self.seed, step, number), n_tokens=divisor)
-            sums += taught if has_one else 0
-        self.ranks.wait([self.ranks.begin_sum(sums, step)], step, on_gpu=sums.is_cuda)
+                partial_sums = self.forward_backward(batch, seed=stable_seed(self.seed, step, number), n_tokens=divisor)
+            sums += partial_sums if has_one else 0
+        self.ranks.wait([self.ranks.start_all_reduce(sums, step)], step, on_gpu=sums.is_cuda)
         return sums
 
     @contextmanager
     def _collective(self, batch: Batch | None = None) -> Iterator[None]:
-        """Say what a failure means: that the memory is too small for `batch`, or else that a rank is missing."""
+        """Raise what a failure means: that the memory is too small for `batch`, or else that a rank is lost."""
         try:
             yield
         except (RuntimeError, MemoryError) as error:
@@ -95,7 +95,7 @@ class ShardedLearner(Learner):
                 raise self.ranks.missing(self._step, str(error)) from error
             what = "" if batch is None else f" with a batch of {batch.n_pairs} pairs ({batch.n_tokens:,} tokens)"
             raise EnvironmentFault(
-                f"step {self._step}: out of memory{what}, which is not cut in two with train.sharding=full."
+                f"step {self._step}: out of memory{what}, which is not split with train.sharding=full."
                 " Lower train.tokens_per_batch, or set train.recompute=true"
             ) from error
 
@@ -109,7 +109,8 @@ class ShardedLearner(Learner):
         with self._collective():
             self._is_sound = bool(_whole(get_total_norm(self.model.parameters())).isfinite())
             weights = self._on_first(self.model.state_dict())
-            self._remembered = self._on_first(optimizer_tensors(self.optimizer, self.model.named_parameters()))
+            state = optimizer_tensors(self.optimizer, self.model.named_parameters(), self.optimizer_kind)
+            self._optimizer_state = self._on_first(state)
         if self.ranks.is_first:
             self.whole_model.load_state_dict(weights)
 
@@ -132,11 +133,11 @@ class ShardedLearner(Learner):
         finally:
             self.whole_model.to("cpu")
 
-    def remembered(self) -> dict[str, Tensor]:
-        return self._remembered
+    def optimizer_state(self) -> dict[str, Tensor]:
+        return self._optimizer_state
 
-    def take(
-        self, weights: Mapping[str, Tensor] | None, remembered: Mapping[str, Tensor], specs: TensorSpecs | None
+    def load(
+        self, weights: Mapping[str, Tensor] | None, optimizer_state: Mapping[str, Tensor], specs: TensorSpecs | None
     ) -> None:
         whole: dict[str, Tensor] = {}
         if self.ranks.is_first:
@@ -148,10 +149,11 @@ class ShardedLearner(Learner):
                 self._put(part, whole.get(name, torch.empty(part.shape, device="meta")))
             if specs is None:
                 return
-            # A moving average, which a run without shards may have kept, has nobody to go on with it here.
+            # A moving average, which a run without shards may have kept, is dropped.
             names = [name for name in specs if not name.startswith(EMA)]
-            tensors = {name: remembered.get(name, empty(specs[name], torch.device("meta"))) for name in names}
-            load_optimizer_tensors(self.optimizer, self.model.named_parameters(), tensors, put=self._put)
+            tensors = {name: optimizer_state.get(name, empty(specs[name], torch.device("meta"))) for name in names}
+            parameters = self.model.named_parameters()
+            load_optimizer_tensors(self.optimizer, parameters, tensors, self.optimizer_kind, put=self._put)
 
     def _put(self, own: Tensor, whole: Tensor) -> None:
         """Write into each rank's `own` tensor, or its part of one, what the first rank has; the others' has no data."""
@@ -161,7 +163,7 @@ class ShardedLearner(Learner):
         if isinstance(own, DTensor):
             own.copy_(distribute_tensor(received, own.device_mesh, own.placements))
         else:
-            self.ranks.spread([received])
+            self.ranks.broadcast([received])
             own.copy_(received)
 
 

@@ -51,9 +51,9 @@ class StopRequest:
         if not self.signal:
             self.signal = signum
             again = "; again to stop at once" if signum == signal.SIGINT else ""
-            self._tell(f"tfm: {signal.Signals(signum).name}: saving after this step{again}\n")
+            self._announce(f"tfm: {signal.Signals(signum).name}: saving after this step{again}\n")
 
-    def _tell(self, line: str) -> None:
+    def _announce(self, line: str) -> None:
         if self.speaks:
             with suppress(OSError):
                 below_the_bar = "\n" if os.isatty(2) else ""
@@ -62,7 +62,7 @@ class StopRequest:
 
 @contextmanager
 def stop_signals(*, speaks: bool = True) -> Iterator[StopRequest]:
-    """Receive the signals meanwhile. In a thread of somebody else's process they stay that process's business.
+    """Receive the signals meanwhile. In another thread than the main one, handlers stay as they are.
 
     Raises Stopped for one that comes outside of training, whatever else has become of it on the way.
     """

@@ -1,4 +1,4 @@
-"""What a run tells before its first update: what is learnt, from what, where, and for how long."""
+"""The summary before the first update: corpus, vocabulary, model, device and plan."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,21 +11,21 @@ from transformer_cli.data.feed import epoch_of
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.models.file import MODEL_FILE
 from transformer_cli.training.plan import Chosen
-from transformer_cli.training.trainer import Learner
+from transformer_cli.training.trainer import Trainer
 
 _WIDTH = 10  # of what stands before each line
 
 
-def told_at_start(
-    config: TrainConfig, prepared: Prepared, learner: Learner, run_dir: Path, chosen: Sequence[Chosen]
+def summary_lines(
+    config: TrainConfig, prepared: Prepared, trainer: Trainer, run_dir: Path, chosen: Sequence[Chosen]
 ) -> Iterator[str]:
     """Lines for the log, aligned, given the numbers that the run has `chosen`."""
     lines = [
         ("corpus", _corpus(config, prepared)),
         ("", _held_out(prepared)),
         ("vocabulary", _vocabulary(prepared)),
-        ("model", _model(config, learner)),
-        ("device", _device(config, learner)),
+        ("model", _model(config, trainer)),
+        ("device", _device(config, trainer)),
         ("plan", _plan(config, prepared)),
         ("", _schedule(config)),
         *_auto(chosen),
@@ -69,7 +69,7 @@ def _vocabulary(prepared: Prepared) -> str:
     return f"{len(tokenizers.source):,} and {len(tokenizers.target):,} pieces"
 
 
-def _model(config: TrainConfig, learner: Learner) -> str:
+def _model(config: TrainConfig, trainer: Trainer) -> str:
     model = config.model
     encoder, decoder = f"{model.n_encoder_layers}", f"{model.n_decoder_layers}"
     layers = {
@@ -77,15 +77,15 @@ def _model(config: TrainConfig, learner: Learner) -> str:
         Task.classification: encoder,
         Task.language_model: decoder,
     }[config.data.task]
-    n_parameters = sum(parameter.numel() for parameter in learner.whole_model.parameters())
+    n_parameters = sum(parameter.numel() for parameter in trainer.whole_model.parameters())
     return f"{model.preset}: {layers} layers, width {model.d_model}, {n_parameters:,} parameters"
 
 
-def _device(config: TrainConfig, learner: Learner) -> str:
-    precision = str(learner.dtype).removeprefix("torch.")
-    ranks = f", {learner.ranks.world_size} ranks" if learner.ranks.world_size > 1 else ""
-    if learner.device.type == "cuda":
-        return f"{torch.cuda.get_device_name(learner.device)}, {precision}{ranks}"
+def _device(config: TrainConfig, trainer: Trainer) -> str:
+    precision = str(trainer.dtype).removeprefix("torch.")
+    ranks = f", {trainer.ranks.world_size} ranks" if trainer.ranks.world_size > 1 else ""
+    if trainer.device.type == "cuda":
+        return f"{torch.cuda.get_device_name(trainer.device)}, {precision}{ranks}"
     return f"cpu, {precision}, {torch.get_num_threads()} threads{ranks}"
 
 

@@ -1,4 +1,4 @@
-"""Dev scores: the negative log-likelihood of all dev pairs, and what else the task is judged by.
+"""Dev scores: the negative log-likelihood of all dev pairs, and the metrics of the task.
 
 Shapes: T target tokens of a batch, V vocabulary.
 """
@@ -21,7 +21,7 @@ from transformer_cli.config.data import DataConfig, Task
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import Positions
 from transformer_cli.config.train import Metric, TrainConfig, TrainSettings
-from transformer_cli.data.batching import Batch, micro_batches
+from transformer_cli.data.batching import micro_batches
 from transformer_cli.data.cache import EncodedCorpus
 from transformer_cli.data.corpus import ParallelText, text_sha256
 from transformer_cli.data.findings import Section
@@ -43,8 +43,8 @@ from transformer_cli.evaluation.tokenization import (
 from transformer_cli.inference.encode import ask_each, encode_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.classifier import Classifier
-from transformer_cli.models.layouts import Packed
 from transformer_cli.models.transformer import Model, Transformer
+from transformer_cli.training.forward import predict_batch
 
 LONGEST_PICTURE = 24  # tokens
 
@@ -53,7 +53,7 @@ Rank = tuple[float, float]  # of an evaluation: the higher, the better; the seco
 
 @dataclass(frozen=True)
 class Sample:
-    """Of the dev set: what is read, what should be said of it, and what is said."""
+    """One dev sentence: its source, its reference, and the output of the model."""
 
     source: str
     reference: str
@@ -62,20 +62,20 @@ class Sample:
 
 @dataclass(frozen=True)
 class DevScores:
-    """What every task is judged by; a language model by nothing else."""
+    """Scores of every task; a language model has no others."""
 
     nll: float  # nats per target token
 
     @property
-    def told(self) -> str:
-        """For the log."""
+    def summary(self) -> str:
+        """One line for the log."""
         return f"nll {self.nll:.3f}, perplexity {perplexity(self.nll):.4g}"
 
     def rank(self, metric: Metric) -> Rank:
         return -self.nll, 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """What is written down; a number that is none is left out, as JSON has no word for it."""
+        """The entries of metrics.jsonl; a NaN is left out, as JSON has none."""
         numbers = {"dev_nll": self.nll, "dev_ppl": perplexity(self.nll), **self._of_the_task()}
         return {name: value for name, value in numbers.items() if math.isfinite(value)}
 
@@ -83,8 +83,8 @@ class DevScores:
         return {}
 
 
-CHRF_RANK = "chrf"  # what ranks are of where they are to be of BLEU, and it cannot be computed
-KEY_OF = {"BLEU": "bleu", "chrF2": "chrf"}  # of a score that sacrebleu calls so, in what is written down
+CHRF_RANK = "chrf"  # the metric of ranks where BLEU cannot be computed
+KEY_OF = {"BLEU": "bleu", "chrF2": "chrf"}  # sacrebleu's name of a score → ours in files
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class TranslationScores(DevScores):
     translations: list[str]
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         return f"nll {self.nll:.3f}, {self.score.name} {self.score.value:.2f} ({self.score.signature})"
 
     def rank(self, metric: Metric) -> Rank:
@@ -115,7 +115,7 @@ class ClassScores(DevScores):
     predicted: list[str]
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         return f"nll {self.nll:.3f}, accuracy {self.accuracy:.2f}, macro-F1 {self.macro_f1:.2f}"
 
     def rank(self, metric: Metric) -> Rank:
@@ -132,9 +132,9 @@ _NOT_OF_THE_SCORE = ("batch_tokens", "exact")  # options of the search that move
 
 
 def ranked_by(config: Mapping[str, Any], *, metric: str, dev_sha256: str, n_dev: int) -> dict[str, Any]:
-    """All that a rank depends on beside the model, by config key, as JSON: other ranks do not compare with it.
+    """All that a rank depends on beside the model, by config key, as JSON: ranks compare only where this is equal.
 
-    `config` is plain. Of the search there is only what is not by default: a later tfm has more options.
+    `config` is plain. Of the search it has only what is not by default: a later tfm has more options.
     """
     train = {**to_plain(TrainSettings()), **config["train"]}
     data = {**to_plain(DataConfig()), **config["data"]}
@@ -147,7 +147,7 @@ def ranked_by(config: Mapping[str, Any], *, metric: str, dev_sha256: str, n_dev:
 
 
 class Validator(ABC):
-    """Scores a model on the dev set, always in the same way."""
+    """Scores a model on the dev set."""
 
     def __init__(self, config: TrainConfig, prepared: Prepared, device: torch.device) -> None:
         self.config, self.tokenizers, self.device = config, prepared.tokenizers, device
@@ -160,7 +160,7 @@ class Validator(ABC):
 
     @abstractmethod
     def encode(self, text: ParallelText) -> EncodedCorpus:
-        """The dev set as training has its sentences."""
+        """The dev set as token ids, made as those of the training text."""
 
     def ranked_by(self) -> dict[str, Any]:
         """All that a rank depends on beside the model: ranks compare where this is the same."""
@@ -169,15 +169,15 @@ class Validator(ABC):
 
     @property
     def metric_name(self) -> str:
-        """What a rank is of: train.best_metric, if that can be had."""
+        """The metric of a rank: train.best_metric, if it can be computed."""
         return self.config.train.best_metric.name
 
     def metric_signature(self) -> str:
-        """What the first number of a rank is: another metric, or other tokens of it, has another signature."""
+        """The metric of a rank with its tokenization."""
         return self.metric_name
 
     def keep_metric(self, before: Mapping[str, Any]) -> bool:
-        """Rank by the metric of a run's earlier ranks, which were of `before`; whether that is another one."""
+        """Rank by the metric of a run's earlier ranks, which `before` describes; whether that is another one."""
         return False
 
     def score(self, model: Model, autocast: Autocast, between: Callable[[], None] = lambda: None) -> DevScores:
@@ -189,7 +189,7 @@ class Validator(ABC):
             model.train()
 
     def nll(self, model: Model, autocast: Autocast, between: Callable[[], None] = lambda: None) -> float:
-        """Nats per target token alone: what `score` says of it, without a translation."""
+        """Nats per target token, without a translation."""
         model.eval()
         try:
             return self._nll(model, autocast, between)
@@ -198,14 +198,14 @@ class Validator(ABC):
 
     @abstractmethod
     def _score(self, model: Model, nll: float, autocast: Autocast, between: Callable[[], None]) -> DevScores:
-        """What is to be known beside the NLL."""
+        """The metrics of the task, beside the NLL."""
 
     def samples(self, scores: DevScores) -> Sequence[Sample]:
-        """What came of the first dev pairs, where that is text."""
+        """The outputs for the first dev pairs, where they are text."""
         return []
 
     def attention(self, model: Model) -> dict[str, list[Tensor]]:
-        """The weights of every layer for one dev pair that is short enough to be looked at."""
+        """Attention weights of every layer for one dev pair that is short enough for a picture."""
         corpus = self.corpus
         longest = np.maximum(corpus.source_lengths, corpus.target_lengths)
         short = np.flatnonzero(longest <= LONGEST_PICTURE)
@@ -219,14 +219,14 @@ class Validator(ABC):
 
     @abstractmethod
     def _inputs(self, source_BS: Tensor, target_in_BT: Tensor) -> Sequence[Tensor]:
-        """Those that the model's `forward` takes."""
+        """The arguments of the model's `forward`."""
 
     @torch.no_grad()
     def _nll(self, model: Model, autocast: Autocast, between: Callable[[], None]) -> float:
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         for batch in self.batches:
             with autocast():
-                logits_TV, targets_T = predict(model, batch, self.device)
+                logits_TV, targets_T = predict_batch(model, batch, self.device)
             total += F.cross_entropy(logits_TV.float(), targets_T, reduction="sum")
             between()
         return total.item() / sum(batch.n_target_tokens for batch in self.batches)
@@ -296,7 +296,7 @@ class TranslationValidator(Validator):
 
 
 class ClassValidator(Validator):
-    """Beside the NLL, how many sentences get their class, all of the dev set; of long ones, the beginning is read."""
+    """Beside the NLL, accuracy and macro-F1 on the whole dev set; long sentences are truncated."""
 
     def encode(self, text: ParallelText) -> EncodedCorpus:
         labels = self.tokenizers.labels
@@ -327,8 +327,8 @@ class ClassValidator(Validator):
         return (source_BS,)
 
 
-class TextValidator(Validator):
-    """Of a language model: the NLL is all that there is."""
+class LanguageModelValidator(Validator):
+    """Of a language model: the NLL alone."""
 
     def encode(self, text: ParallelText) -> EncodedCorpus:
         lines = [line for line in text.targets if line.strip()]
@@ -345,18 +345,18 @@ class TextValidator(Validator):
 VALIDATORS: dict[Task, type[Validator]] = {
     Task.translation: TranslationValidator,
     Task.classification: ClassValidator,
-    Task.language_model: TextValidator,
+    Task.language_model: LanguageModelValidator,
 }
 
 
 def dev_tokens(data: DataConfig) -> Tokenization:
-    """Those that dev BLEU counts. Raises EnvironmentFault if data.bleu_tokenize asks for what is not installed."""
+    """The tokenization of dev BLEU. Raises EnvironmentFault if data.bleu_tokenize asks for what is not installed."""
     name = data.bleu_tokenize
     return tokenization(data.target_lang, name, asked_by=None if name is None else f"data.bleu_tokenize={name}")
 
 
 def check_dev_score(config: TrainConfig, prepared: Prepared, section: Section) -> None:
-    """Findings on what dev text is scored by."""
+    """Findings on the metric of the dev set."""
     tokens = dev_tokens(config.data)
     if tokens.missing:
         section.warn("dev scores", tokens.missing, _chrf_decides(config))
@@ -375,20 +375,12 @@ def make_validator(config: TrainConfig, prepared: Prepared, device: torch.device
     return VALIDATORS[config.data.task](config, prepared, device)
 
 
-def predict(model: Model, batch: Batch, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Logits at the target tokens of a batch on the CPU, [T, V], and those tokens, on `device`."""
-    source = Packed([(run.n_pairs, run.source_length) for run in batch.runs], device)
-    target = Packed([(run.n_pairs, run.target_length) for run in batch.runs], device)
-    batch = batch.to(device)
-    return model.predict(batch.source_S, source, batch.target_in_T, target), batch.target_out_T
-
-
 def perplexity(nll: float) -> float:
     return math.exp(min(nll, 100))  # an untrained model's must not overflow
 
 
 def encode_pairs(text: ParallelText, tokenizers: Tokenizers, *, max_length: int) -> EncodedCorpus:
-    """The pairs as training has them, with EOS; those that it would have dropped as too long are left out."""
+    """The pairs as token ids with EOS, without those that are too long for training."""
     sources, targets = _encode(tokenizers.source, text.sources), _encode(tokenizers.target, text.targets)
     return _within(list(zip(sources, targets, strict=True)), max_length=max_length)
 
@@ -407,6 +399,6 @@ def _encode(tokenizer: Tokenizer, lines: Sequence[str]) -> list[list[int]]:
     return [[*ids, tokenizer.eos_id] for ids in tokenizer.encode(lines)]
 
 
-def shown(scores: dict[str, Any]) -> str:
+def format_scores(scores: dict[str, Any]) -> str:
     """Scores for a log line."""
     return ", ".join(f"{name} {value:.4g}" for name, value in scores.items() if isinstance(value, float))

@@ -1,4 +1,4 @@
-"""What a run tells while it trains: a progress bar, log lines, metrics.jsonl and TensorBoard."""
+"""What a run reports while it trains: a progress bar, log lines, metrics.jsonl and TensorBoard."""
 
 import json
 import logging
@@ -29,9 +29,9 @@ FIRST_SECONDS = 3.0  # until the first line on how far training is
 
 
 class _LogFile(logging.FileHandler):
-    """A disk that is full for the log is no reason to stop, nor to say so at every line."""
+    """A disk that is full for the log does not end the run, and is reported once."""
 
-    _told = False
+    _reported = False
 
     def _open(self) -> TextIOWrapper:
         return open_own(Path(self.baseFilename))
@@ -40,14 +40,14 @@ class _LogFile(logging.FileHandler):
         return concealed(super().format(record))
 
     def handleError(self, record: logging.LogRecord) -> None:
-        if not self._told:
-            self._told = True
+        if not self._reported:
+            self._reported = True
             LOGGER.warning("%s: %s. Training goes on without it", self.baseFilename, sys.exc_info()[1])
 
 
 @contextmanager
 def log_file(file: Path) -> Iterator[None]:
-    """Keep what is logged meanwhile, and what ends it early: with its traceback, unless somebody asked for the end.
+    """Keep what is logged meanwhile, and what ends it early: with its traceback, unless the end was asked for.
 
     Raises EnvironmentFault.
     """
@@ -65,15 +65,15 @@ def log_file(file: Path) -> Iterator[None]:
         raise
     finally:
         LOGGER.removeHandler(handler)
-        with suppress(OSError):  # told already
+        with suppress(OSError):  # reported already
             handler.close()
 
 
 class Recorder:
     """Writes to the run directory what happens after `step`, the one that was resumed from; `evaluated` is the last one
-    that was evaluated by then. `unit` is what an update learns to say: tokens, or the classes of sentences.
+    that was evaluated by then. `unit` is what an update counts: target tokens, or the sentences of a classification.
 
-    A disk that is full for these files is told once; training goes on.
+    A disk that is full for these files is reported once; training goes on.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Recorder:
         self._first, self._started = step, time.perf_counter()
         self._clock, self._n_units = self._started, 0
         self._silent_since, self._log_seconds = self._started, log_seconds
-        self._bears_silence = min(FIRST_SECONDS, log_seconds)
+        self._longest_silence = min(FIRST_SECONDS, log_seconds)
 
     def __enter__(self) -> "Recorder":
         return self
@@ -117,19 +117,19 @@ class Recorder:
 
     def is_silent(self) -> bool:
         """Whether it is time for a line, as the last one was long ago."""
-        return time.perf_counter() - self._silent_since >= self._bears_silence
+        return time.perf_counter() - self._silent_since >= self._longest_silence
 
-    def tell(self, step: int, loss: float | None) -> None:
+    def report_progress(self, step: int, loss: float | None) -> None:
         """A line between those of `train`, by the clock, and so for people only: no metrics are written."""
         speed = self._n_units / (time.perf_counter() - self._clock)
         so_far = "" if loss is None else f"loss {loss:.3f}, "
         LOGGER.info(
             f"step {step}/{self.max_steps}: {so_far}{speed:,.0f} {self.unit}/s, about {self._time_left(step)} left"
         )
-        self._has_spoken()
+        self._note_line()
 
-    def _has_spoken(self) -> None:
-        self._silent_since, self._bears_silence = time.perf_counter(), self._log_seconds
+    def _note_line(self) -> None:
+        self._silent_since, self._longest_silence = time.perf_counter(), self._log_seconds
 
     def train(self, step: int, values: dict[str, float]) -> None:
         """The training scalars of the steps since the last call, and how fast they were."""
@@ -143,13 +143,13 @@ class Recorder:
             f" grad norm {values.get('grad_norm', math.inf):.2f}, {speed:,.0f} {self.unit}/s,"
             f" {values['fill']:.0%} full, {self._time_left(step)} left"
         )
-        self._has_spoken()
+        self._note_line()
 
     def dev(self, step: int, values: dict[str, Any]) -> None:
         self._write(step, "dev", values)
 
     def final(self, step: int, values: dict[str, Any]) -> None:
-        """The end; nobody looks at the metrics again once the run has a result, so they are synced before it has."""
+        """The last entry. It is synced now: a run that has a result does not write its metrics again."""
         self._write(step, "final", values)
         self._safely(lambda: sync(self._metrics))
 
@@ -219,11 +219,11 @@ def forget_after(file: Path, step: int, evaluated: int) -> None:
     """
     if not file.is_file():
         return
-    lines = [line for line in file.read_bytes().split(b"\n") if _is_of_the_past(line, step, evaluated)]
+    lines = [line for line in file.read_bytes().split(b"\n") if _is_before(line, step, evaluated)]
     write_whole(file, b"".join(line + b"\n" for line in lines))
 
 
-def _is_of_the_past(line: bytes, step: int, evaluated: int) -> bool:
+def _is_before(line: bytes, step: int, evaluated: int) -> bool:
     try:
         entry = json.loads(line)
         return bool(entry["step"] <= {"train": step, "dev": evaluated}.get(entry["kind"], -1))

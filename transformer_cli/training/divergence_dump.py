@@ -1,7 +1,7 @@
-"""What led to the end of a run: an update whose loss was not a number, kept so that it can be run again.
+"""The divergence dump: an update whose loss was not finite, kept so that it can be run again.
 
 <run>/incidents/step-00001204/   incident.json       the config, the update's pairs, and what each batch gave
-                                 model.safetensors   the weights that it gave it with
+                                 model.safetensors   the weights before it
 """
 
 import json
@@ -32,7 +32,7 @@ from transformer_cli.models.file import (
     read_model,
     whole,
 )
-from transformer_cli.training.trainer import Learner, stable_seed
+from transformer_cli.training.trainer import Trainer, stable_seed
 
 INCIDENTS, INCIDENT_FILE = "incidents", "incident.json"
 FORMAT = 1
@@ -40,7 +40,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Finding:
-    """What one batch of an update gives, computed by itself."""
+    """Loss and gradient norms of one batch of an update, computed by itself."""
 
     pairs: list[tuple[str, str]]
     loss: float  # nats per target token of the batch
@@ -51,12 +51,12 @@ class Finding:
         return all(map(np.isfinite, [self.loss, *self.grad_norms.values()]))
 
     def state(self) -> dict[str, Any]:
-        """For JSON, which has no word for a NaN: numbers as Python writes them in hexadecimal, to the last bit."""
+        """For JSON, which has no NaN: numbers in hexadecimal, to the last bit."""
         return {"loss": self.loss.hex(), "grad_norms": {name: norm.hex() for name, norm in self.grad_norms.items()}}
 
 
 @dataclass(frozen=True)
-class Incident:
+class DivergenceDump:
     step: int
     config: TrainConfig
     model: ModelFile
@@ -67,31 +67,31 @@ class Incident:
 
     def replay(self, device: torch.device) -> list[Finding]:
         """The update again, on `device`."""
-        learner = Learner(self.config, self.model.tokenizers, device)
-        if learner.fused is not None:
-            learner.fused.prepare(self.compiled_sizes)
-        learner.model.load_state_dict(self.model.weights)
+        trainer = Trainer(self.config, self.model.tokenizers, device)
+        if trainer.compiled is not None:
+            trainer.compiled.prepare(self.compiled_sizes)
+        trainer.model.load_state_dict(self.model.weights)
         if self.scaler:
-            learner.scaler.load_state_dict(self.scaler)
-        return diagnose(learner, self.pairs, self.model.tokenizers, step=self.step)
+            trainer.scaler.load_state_dict(self.scaler)
+        return diagnose(trainer, self.pairs, self.model.tokenizers, step=self.step)
 
 
-def diagnose(learner: Learner, pairs: EncodedCorpus, tokenizers: Tokenizers, *, step: int) -> list[Finding]:
+def diagnose(trainer: Trainer, pairs: EncodedCorpus, tokenizers: Tokenizers, *, step: int) -> list[Finding]:
     """Each batch of the update of `step`, which consists of `pairs`, with the dropout that it had there."""
-    n_most = learner.settings.tokens_per_batch
-    batches = micro_batches(pairs, np.arange(len(pairs)), tokenizers, max_tokens=n_most)
+    max_tokens = trainer.settings.tokens_per_batch
+    batches = micro_batches(pairs, np.arange(len(pairs)), tokenizers, max_tokens=max_tokens)
     n_tokens = sum(batch.n_target_tokens for batch in batches)
     findings = []
     for i, batch in enumerate(batches):
-        learner.optimizer.zero_grad(set_to_none=True)
-        loss, _ = learner.learn_from(batch, seed=stable_seed(learner.seed, step, i), n_tokens=n_tokens).tolist()
+        trainer.optimizer.zero_grad(set_to_none=True)
+        loss, _ = trainer.forward_backward(batch, seed=stable_seed(trainer.seed, step, i), n_tokens=n_tokens).tolist()
         norms = {
             name: parameter.grad.norm().item()
-            for name, parameter in learner.model.named_parameters()
+            for name, parameter in trainer.model.named_parameters()
             if parameter.grad is not None
         }
         findings.append(Finding(_text(batch, tokenizers), loss / batch.n_target_tokens, norms))
-    learner.optimizer.zero_grad(set_to_none=True)
+    trainer.optimizer.zero_grad(set_to_none=True)
     return findings
 
 
@@ -99,9 +99,9 @@ def _text(batch: Batch, tokenizers: Tokenizers) -> list[tuple[str, str]]:
     return [(tokenizers.source.decode(source), tokenizers.target.decode(target)) for source, target in batch.pairs()]
 
 
-def write_incident(
+def write_divergence_dump(
     run_dir: Path,
-    learner: Learner,
+    trainer: Trainer,
     model: ModelFile,
     config: TrainConfig,
     tokenizers: Tokenizers,
@@ -109,15 +109,15 @@ def write_incident(
     step: int,
     pairs: EncodedCorpus,
 ) -> Path:
-    """Keep the update of `step`, which consists of `pairs`, in a folder of the run. Raises OSError."""
+    """Write the update of `step`, which consists of `pairs`, to a folder of the run. Raises OSError."""
     folder = run_dir / INCIDENTS / f"step-{step:08d}"
-    findings = diagnose(learner, pairs, tokenizers, step=step)
+    findings = diagnose(trainer, pairs, tokenizers, step=step)
     content = {
         "format": FORMAT,
         "step": step,
         "config": to_plain(config),
-        "scaler": learner.scaler.state_dict(),
-        "compiled_sizes": learner.compiled_sizes,
+        "scaler": trainer.scaler.state_dict(),
+        "compiled_sizes": trainer.compiled_sizes,
         "source_ids": _sentences(pairs.source_ids, pairs.source_offsets),
         "target_ids": _sentences(pairs.target_ids, pairs.target_offsets),
         "batches": [{**finding.state(), "pairs": finding.pairs} for finding in findings],
@@ -134,7 +134,7 @@ def write_incident(
     return folder
 
 
-def read_incident(folder: Path) -> Incident:
+def read_divergence_dump(folder: Path) -> DivergenceDump:
     """Raises CheckpointError."""
     file = folder / INCIDENT_FILE
     try:
@@ -145,7 +145,7 @@ def read_incident(folder: Path) -> Incident:
         if content["format"] > FORMAT:
             raise CheckpointError(f"{file}: kept by a newer tfm (format {content['format']}). Upgrade transformer-cli")
         sources, targets = content["source_ids"], content["target_ids"]
-        return Incident(
+        return DivergenceDump(
             step=whole(content["step"], "step"),
             config=from_plain(TrainConfig, content["config"]),
             model=model,

@@ -16,8 +16,8 @@ from transformer_cli.data.prepare import prepare
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.file import read_model
 from transformer_cli.training.checkpoints import CheckpointStore
-from transformer_cli.training.encoder import fitted, read_start
-from transformer_cli.training.trainer import Learner
+from transformer_cli.training.initialisation import read_initial_model, with_initial_sizes
+from transformer_cli.training.trainer import Trainer
 
 STEPS = ["train.max_steps=4", "train.eval_every=2", "train.save_every=1", "train.samples=0", "name=a"]
 
@@ -34,16 +34,16 @@ def arguments(*overrides: str, n_train: int = 100) -> list[str]:
 
 
 def first_weights(monkeypatch: pytest.MonkeyPatch) -> dict[str, torch.Tensor]:
-    """The initial weights of a training run, once it has begun."""
+    """The initial weights, filled in when training begins."""
     found: dict[str, torch.Tensor] = {}
-    update = Learner.update
+    update = Trainer.train_step
 
-    def watched(self: Learner, *args: Any, **kwargs: Any) -> Any:
+    def watched(self: Trainer, *args: Any, **kwargs: Any) -> Any:
         if kwargs["step"] == 1:
             found.update({name: x.detach().clone() for name, x in self.whole_model.state_dict().items()})
         return update(self, *args, **kwargs)
 
-    monkeypatch.setattr(Learner, "update", watched)
+    monkeypatch.setattr(Trainer, "train_step", watched)
     return found
 
 
@@ -83,7 +83,7 @@ def test_a_resumed_run_does_not_begin_again(place: Path, monkeypatch: pytest.Mon
 def test_another_tokenizer_is_another_corpus_and_the_same_one_the_same(place: Path) -> None:
     names = write_tables(Path())
     config = load_config("train", [*OVERRIDES, *names, "encoder.init_from=translator.safetensors"])
-    start = read_start(config)
+    start = read_initial_model(config)
     assert start is not None
     own, taken, again = (
         prepare(config.data, tokenizer=tokenizer) for tokenizer in (None, *[start.tokenizers.source] * 2)
@@ -96,25 +96,25 @@ def test_another_tokenizer_is_another_corpus_and_the_same_one_the_same(place: Pa
 def test_a_held_out_test_set_is_found_again(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = [word for word in arguments("encoder.init_from=translator.safetensors") if "data.test" not in word]
     assert main([*command, "data.holdout=5"]) == 0
-    printed = capsys.readouterr().out
+    message = capsys.readouterr().out
     assert main(["evaluate", "--checkpoint", "runs/a", "device=cpu", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert printed.startswith("labels.test, 5 lines")
+    assert message.startswith("labels.test, 5 lines")
     assert found["lines"] == 5
 
 
 def test_sizes_are_the_models_and_dropout_is_ones_own() -> None:
     start = random_model(TRANSLATOR)
     config = load_config("train", [*OVERRIDES, "data.train=x", "model.dropout=0.4", "encoder.init_from=x"])
-    derived = fitted(config, start).model
+    derived = with_initial_sizes(config, start).model
     assert (derived.n_encoder_layers, derived.d_ff, derived.norm) == (1, 32, TRANSLATOR.norm)
     assert (derived.name, derived.dropout, derived.pooling) == ("classifier", 0.4, config.model.pooling)
-    assert fitted(config, None) is config
+    assert with_initial_sizes(config, None) is config
 
 
 def test_what_has_no_encoder_is_refused(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     written(place, random_model(ModelConfig(**{**vars(TRANSLATOR), "name": "decoder"})), "decoder.safetensors")
-    for name, printed in (
+    for name, message in (
         ("nowhere", "encoder.init_from: nowhere: no such file or folder. Choose a model that translates"),
         (
             "decoder.safetensors",
@@ -124,7 +124,7 @@ def test_what_has_no_encoder_is_refused(place: Path, capsys: pytest.CaptureFixtu
     ):
         assert main(arguments(f"encoder.init_from={name}")) == 4
         err = capsys.readouterr().err
-        assert printed in err
+        assert message in err
         assert "--checkpoint" not in err
         assert err.count("\n") == 1
 

@@ -1,4 +1,4 @@
-"""A classifier that begins with the encoder of a trained model: its sizes, its tokenizer and its weights."""
+"""Initialisation of a classifier from the encoder of a trained model: its sizes, its tokenizer and its weights."""
 
 from dataclasses import replace
 
@@ -9,16 +9,16 @@ from transformer_cli.errors import CheckpointError
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import ModelFile, locate_model, read_model
 
-# What makes the shape and the sense of an encoder's weights; dropout and pooling are the classifier's own.
+# The keys of an encoder's shape and function; dropout and pooling are the classifier's own.
 SIZES = (
     *("n_encoder_layers", "d_model", "n_heads", "d_k", "d_v", "d_ff", "norm", "norm_kind", "activation"),
     *("positions", "max_positions", "scale_embeddings", "bias"),
 )
-TAKEN = ("source_embedding.", "encoder.")
+PREFIXES = ("source_embedding.", "encoder.")
 
 
-def read_start(config: TrainConfig) -> ModelFile | None:
-    """The model whose encoder is to be taken over, if one is. Raises CheckpointError for one without an encoder."""
+def read_initial_model(config: TrainConfig) -> ModelFile | None:
+    """The model that encoder.init_from names, if it names one. Raises CheckpointError for one without an encoder."""
     name = config.encoder.init_from
     if name is None:
         return None
@@ -26,15 +26,15 @@ def read_start(config: TrainConfig) -> ModelFile | None:
         path = locate_model(name, config.runs)
         model = read_model(path)
     except CheckpointError as error:
-        what, _, _ = str(error).rpartition(". ")  # what it advises is for --checkpoint
+        what, _, _ = str(error).rpartition(". ")  # the rest of the message is about --checkpoint
         raise CheckpointError(f"encoder.init_from: {what}. Choose a model that translates") from error
     if not encoder_of(model):
         raise CheckpointError(f"encoder.init_from: {path}: a model without an encoder. Choose one that translates")
     return model
 
 
-def fitted(config: TrainConfig, start: ModelFile | None) -> TrainConfig:
-    """`config` with the encoder's sizes as they are in `start`, which the log tells where they differ."""
+def with_initial_sizes(config: TrainConfig, start: ModelFile | None) -> TrainConfig:
+    """`config` with the encoder's sizes as they are in `start`; those that differ are logged."""
     if start is None:
         return config
     sizes = {key: getattr(start.config, key) for key in SIZES}
@@ -51,14 +51,14 @@ def fitted(config: TrainConfig, start: ModelFile | None) -> TrainConfig:
     return replace(config, model=replace(config.model, **sizes))
 
 
-def encoder_weights(config: TrainConfig) -> dict[str, Tensor]:
-    """What a new run of `config` begins with in place of drawn weights."""
-    start = read_start(config)
+def initial_weights(config: TrainConfig) -> dict[str, Tensor]:
+    """Weights of a new run of `config` in place of drawn ones; empty without encoder.init_from."""
+    start = read_initial_model(config)
     return {} if start is None else encoder_of(start)
 
 
 def encoder_of(model: ModelFile) -> dict[str, Tensor]:
-    return {name: weight for name, weight in model.weights.items() if name.startswith(TAKEN)}
+    return {name: weight for name, weight in model.weights.items() if name.startswith(PREFIXES)}
 
 
 def _shown(value: object) -> object:

@@ -20,18 +20,18 @@ from transformer_cli.data.fixed_size import Buffered, Sizes
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.models.packed_attention import Joined
 from transformer_cli.training import compiled as fused
-from transformer_cli.training.compiled import FusedLoss, make_fused
-from transformer_cli.training.progress import Interval
-from transformer_cli.training.trainer import Learner
+from transformer_cli.training.compiled import CompiledLoss, make_compiled_loss
+from transformer_cli.training.progress import MetricAccumulator
+from transformer_cli.training.trainer import Trainer
 
 LONGEST = 20
 # What importing the compiler says of itself.
 OF_TORCH = pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
 
 
-def learner(compile: Compile = Compile.none, *, recompute: bool = False, **model: Any) -> Learner:
+def trainer(compile: Compile = Compile.none, *, recompute: bool = False, **model: Any) -> Trainer:
     settings = config(model=replace(MODEL, **{"dropout": 0.0, **model}), compile=compile, recompute=recompute)
-    return Learner(settings, tokenizers(), CPU)
+    return Trainer(settings, tokenizers(), CPU)
 
 
 def batches(n: int = 4, *, seed: int = 0, n_pairs: int = 60) -> list[Batch]:
@@ -41,15 +41,15 @@ def batches(n: int = 4, *, seed: int = 0, n_pairs: int = 60) -> list[Batch]:
     return [micro_batches(corpus, indices, tokenizers(), max_tokens=10_000)[0] for indices in chosen]
 
 
-def gradients(one: Learner) -> dict[str, Tensor]:
+def gradients(one: Trainer) -> dict[str, Tensor]:
     return {name: parameter.grad for name, parameter in one.model.named_parameters() if parameter.grad is not None}
 
 
-def assert_same(found: Learner, expected: Learner, batch: Batch) -> None:
+def assert_same(found: Trainer, expected: Trainer, batch: Batch) -> None:
     """Loss, NLL and gradients, to 1e-6 of the largest of each tensor."""
     for one in (found, expected):
         one.gradients.clear()
-    sums = [one.learn_from(batch, seed=1, n_tokens=100) for one in (found, expected)]
+    sums = [one.forward_backward(batch, seed=1, n_tokens=100) for one in (found, expected)]
     torch.testing.assert_close(*sums, rtol=1e-6, atol=0)
     wanted = gradients(expected)
     assert list(gradients(found)) == list(wanted)
@@ -80,11 +80,11 @@ def test_padding_a_batch_changes_neither_loss_nor_gradient(
     changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uncompiled(monkeypatch)
-    padded, plain = learner(Compile.default, **changes), learner(**changes)
+    padded, plain = trainer(Compile.default, **changes), trainer(**changes)
     padded.expect(batches(), longest=260)  # of other batches
     for batch in batches():
-        assert padded.fused is not None
-        assert padded.fused.n_cells(batch) > batch.n_tokens
+        assert padded.compiled is not None
+        assert padded.compiled.n_padded_tokens(batch) > batch.n_tokens
         assert_same(padded, plain, batch)
 
 
@@ -93,7 +93,7 @@ def test_padding_a_batch_changes_neither_loss_nor_gradient(
 def test_what_a_gpu_likes_changes_neither_loss_nor_gradient(tie: str, monkeypatch: pytest.MonkeyPatch) -> None:
     uncompiled(monkeypatch)
     changes = {"n_decoder_layers": 3, "tie_embeddings": type(MODEL.tie_embeddings)[tie]}
-    like_a_gpu, plain = learner(Compile.default, **changes), learner(**changes)
+    like_a_gpu, plain = trainer(Compile.default, **changes), trainer(**changes)
     like_a_gpu.model.multiple_of, like_a_gpu.model.decoder.projects_at_once = 64, True
     assert len(tokenizers().target) % 64
     like_a_gpu.expect(batches(), longest=LONGEST)
@@ -103,11 +103,11 @@ def test_what_a_gpu_likes_changes_neither_loss_nor_gradient(tie: str, monkeypatc
 
 
 def test_without_a_compiler_joined_sentences_learn_what_packed_ones_do() -> None:
-    joined, plain = learner(), learner()
-    joined.fused = FusedLoss(joined.model, Compile.none, CPU, smoothing=0.1)
+    joined, plain = trainer(), trainer()
+    joined.compiled = CompiledLoss(joined.model, Compile.none, CPU, smoothing=0.1)
     joined.expect(batches(), longest=LONGEST)
     (batch,) = batches(1)
-    assert joined.fused.n_cells(batch) == batch.n_tokens
+    assert joined.compiled.n_padded_tokens(batch) == batch.n_tokens
     assert_same(joined, plain, batch)
 
 
@@ -115,7 +115,7 @@ def test_without_a_compiler_joined_sentences_learn_what_packed_ones_do() -> None
 @pytest.mark.parametrize("recompute", [False, True])
 def test_batches_of_other_lengths_go_through_one_graph(recompute: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     traced(monkeypatch)
-    compiled, plain = learner(Compile.default, recompute=recompute), learner()
+    compiled, plain = trainer(Compile.default, recompute=recompute), trainer()
     compiled.expect(batches(), longest=LONGEST)
     first, *others = batches()
     torch._dynamo.reset()
@@ -125,7 +125,7 @@ def test_batches_of_other_lengths_go_through_one_graph(recompute: bool, monkeypa
         for step, batch in enumerate(others, 1):
             assert_same(compiled, plain, batch)
             for one in (compiled, plain):
-                one.update([batch], step=step, rate=0.001 * step)
+                one.train_step([batch], step=step, lr=0.001 * step)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
     assert not torch._dynamo.utils.counters["graph_break"]
 
@@ -143,13 +143,13 @@ def test_a_batch_that_fits_no_constant_size_is_not_compiled_for(monkeypatch: pyt
         return compiled
 
     monkeypatch.setattr(torch, "compile", compiling)
-    one, plain = learner(Compile.default), learner()
+    one, plain = trainer(Compile.default), trainer()
     one.expect(batches(), longest=LONGEST)
     (fitting,), (large,), (small,) = (batches(1, n_pairs=n) for n in (60, 300, 20))
     for batch in (large, small):
         assert_same(one, plain, batch)
-        assert one.fused is not None
-        assert one.fused.n_cells(batch) == batch.n_tokens
+        assert one.compiled is not None
+        assert one.compiled.n_padded_tokens(batch) == batch.n_tokens
     assert compiled_for == []
     assert_same(one, plain, fitting)
     assert set(compiled_for) <= set(one.compiled_sizes)
@@ -171,12 +171,12 @@ def test_every_run_of_a_process_is_compiled_however_many_there_are(monkeypatch: 
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=counting))
     (batch,) = batches(1)
     for d_model in (16, 24, 32):
-        one = learner(Compile.default, d_model=d_model)
-        assert one.fused is not None
+        one = trainer(Compile.default, d_model=d_model)
+        assert one.compiled is not None
         for n_more in range(3):
             size = Sizes.around([Sizes.of(batch)], longest=128)
-            one.fused.prepare([size._replace(n_pairs=size.n_pairs + n_more)])
-            one.learn_from(batch, seed=1, n_tokens=100)
+            one.compiled.prepare([size._replace(n_pairs=size.n_pairs + n_more)])
+            one.forward_backward(batch, seed=1, n_tokens=100)
     assert n_graphs == 9
 
 
@@ -185,8 +185,8 @@ def test_what_is_ready_is_not_filled_again_unless_the_compiler_has_failed_since(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     uncompiled(monkeypatch)
-    one, plain = learner(), learner()
-    one.fused = FusedLoss(one.model, Compile.auto, CPU, smoothing=0.1)
+    one, plain = trainer(), trainer()
+    one.compiled = CompiledLoss(one.model, Compile.auto, CPU, smoothing=0.1)
     one.expect(batches(), longest=LONGEST)
     filled, calls = fused.filled, 0
 
@@ -202,14 +202,14 @@ def test_what_is_ready_is_not_filled_again_unless_the_compiler_has_failed_since(
     assert calls == 2
     assert_same(one, plain, second.halves()[0])  # which was in no buffer
     assert calls == 3
-    one.fused.give_up(RuntimeError("of the compiler"))
+    one.compiled.disable_compile(RuntimeError("of the compiler"))
     assert_same(one, plain, second)
     assert calls == 4
 
 
 def test_a_rank_readies_its_own_share() -> None:
-    one = learner()
-    one.fused = FusedLoss(one.model, Compile.none, CPU, smoothing=0.1)
+    one = trainer()
+    one.compiled = CompiledLoss(one.model, Compile.none, CPU, smoothing=0.1)
     one.ranks.rank, one.ranks.world_size = 1, 3
     given = batches(5)
     found = one.ready(given)
@@ -223,19 +223,19 @@ def test_a_rank_readies_its_own_share() -> None:
 def test_compiled_kernels_learn_what_plain_ones_learn(dropout: float, figures: Callable[[str, str], None]) -> None:
     """With dropout, which masks are others: what both have in common is that they depend on the seed alone."""
     torch._dynamo.reset()
-    compiled, other = (learner(Compile.default, dropout=dropout) for _ in range(2))
-    plain = other if dropout else learner()
+    compiled, other = (trainer(Compile.default, dropout=dropout) for _ in range(2))
+    plain = other if dropout else trainer()
     for one in (compiled, other):
         one.expect(batches(), longest=LONGEST)
     losses = []
     for step, batch in enumerate(batches(6, seed=1), 1):
-        found, expected = (one.update([batch], step=step, rate=0.01).loss.item() for one in (compiled, plain))
+        found, expected = (one.train_step([batch], step=step, lr=0.01).loss.item() for one in (compiled, plain))
         assert found == pytest.approx(expected, rel=1e-5)
         losses.append(found)
     assert losses[-1] < losses[0]
     if dropout:
         (batch,) = batches(1)
-        sums = [compiled.learn_from(batch, seed=seed, n_tokens=100) for seed in (1, 2, 1)]
+        sums = [compiled.forward_backward(batch, seed=seed, n_tokens=100) for seed in (1, 2, 1)]
         assert torch.equal(sums[0], sums[2])
         assert not torch.equal(sums[0], sums[1])
     else:
@@ -259,8 +259,8 @@ def test_under_auto_a_compiler_that_fails_is_told_of_and_done_without(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken(monkeypatch)
-    without, plain = learner(), learner()
-    without.fused = FusedLoss(without.model, Compile.auto, CPU, smoothing=0.1)
+    without, plain = trainer(), trainer()
+    without.compiled = CompiledLoss(without.model, Compile.auto, CPU, smoothing=0.1)
     without.expect(batches(), longest=LONGEST)
     caplog.clear()
     for batch in batches(2):
@@ -274,11 +274,11 @@ def test_under_auto_a_compiler_that_fails_is_told_of_and_done_without(
 @OF_TORCH
 def test_a_compiler_that_was_asked_for_and_fails_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     broken(monkeypatch)
-    asked = learner(Compile.default)
+    asked = trainer(Compile.default)
     asked.expect(batches(), longest=LONGEST)
     wanted = r"train\.compile=default: the compiler fails \(.*No working C\+\+ compiler found.*train\.compile=none"
     with pytest.raises(EnvironmentFault, match=wanted):
-        asked.learn_from(batches(1)[0], seed=1, n_tokens=100)
+        asked.forward_backward(batches(1)[0], seed=1, n_tokens=100)
 
 
 @OF_TORCH
@@ -287,10 +287,10 @@ def test_a_batch_too_large_for_the_memory_is_not_the_compilers_fault(monkeypatch
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(torch, "compile", lambda function, **kwargs: too_large)
-    one = learner(Compile.default)
+    one = trainer(Compile.default)
     one.expect(batches(), longest=LONGEST)
     with pytest.raises(torch.OutOfMemoryError):
-        one.learn_from(batches(1)[0], seed=1, n_tokens=100)
+        one.forward_backward(batches(1)[0], seed=1, n_tokens=100)
 
 
 @pytest.mark.parametrize(
@@ -303,18 +303,18 @@ def test_a_batch_too_large_for_the_memory_is_not_the_compilers_fault(monkeypatch
 def test_what_does_not_go_together_is_refused(compile: Compile, changes: dict[str, float], reason: str) -> None:
     wanted = rf"train\.compile={compile.name}: does not go with {reason}\. Set train\.compile=none"
     with pytest.raises(EnvironmentFault, match=wanted):
-        learner(compile, **changes)
+        trainer(compile, **changes)
 
 
 def test_a_model_in_parts_is_not_compiled() -> None:
     settings = config(compile=Compile.default, sharding=Sharding.full)
     with pytest.raises(EnvironmentFault, match=r"does not go with train\.sharding=full"):
-        make_fused(settings, learner().whole_model, CPU, torch.float32, is_sharded=True)
+        make_compiled_loss(settings, trainer().whole_model, CPU, torch.float32, is_sharded=True)
 
 
 def test_on_a_cpu_nothing_is_compiled_unless_asked_for() -> None:
-    assert learner(Compile.auto).fused is None
-    assert learner(Compile.none).fused is None
+    assert trainer(Compile.auto).compiled is None
+    assert trainer(Compile.none).compiled is None
 
 
 def test_a_gpu_that_cannot_join_sentences_is_told_of(
@@ -322,8 +322,8 @@ def test_a_gpu_that_cannot_join_sentences_is_told_of(
 ) -> None:
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(fused, "obstacle", lambda *args: "attention in float32")
-    found = make_fused(
-        config(precision=Precision.fp32), learner().whole_model, torch.device("cuda"), torch.float32, is_sharded=False
+    found = make_compiled_loss(
+        config(precision=Precision.fp32), trainer().whole_model, torch.device("cuda"), torch.float32, is_sharded=False
     )
     assert found is None
     assert "(attention in float32)" in caplog.records[-1].getMessage()
@@ -334,9 +334,11 @@ def test_a_gpu_gets_large_products_and_no_plans_for_every_batch(monkeypatch: pyt
     switched: list[bool] = []
     monkeypatch.setattr(torch.backends.cuda, "enable_cudnn_sdp", switched.append)
     for recompute in (False, True):
-        model = learner().whole_model
-        found = make_fused(config(recompute=recompute), model, torch.device("cuda"), torch.bfloat16, is_sharded=False)
-        assert isinstance(found, FusedLoss)
+        model = trainer().whole_model
+        found = make_compiled_loss(
+            config(recompute=recompute), model, torch.device("cuda"), torch.bfloat16, is_sharded=False
+        )
+        assert isinstance(found, CompiledLoss)
         assert (model.multiple_of, model.decoder.projects_at_once) == (64, not recompute)
     assert switched == [False, False]
 
@@ -361,11 +363,11 @@ def test_an_update_waits_for_nothing(optimizer: str, monkeypatch: pytest.MonkeyP
     uncompiled(monkeypatch)
     model = replace(MODEL, dropout=0.0)
     settings = config(model=model, compile=Compile.default, optimizer=optimizer, ema=0.9, clip_norm=1.0)
-    one, interval = Learner(settings, tokenizers(), CPU), Interval(CPU)
+    one, interval = Trainer(settings, tokenizers(), CPU), MetricAccumulator(CPU)
     one.expect(batches(), longest=LONGEST)
-    one.update(batches(), step=1, rate=0.01)
+    one.train_step(batches(), step=1, lr=0.01)
     with Asked() as asked:
-        interval.add(one.update(batches(), step=2, rate=0.02), n_real=1)
+        interval.add(one.train_step(batches(), step=2, lr=0.02), n_real=1)
     assert not asked.names
     with Asked() as asked:
         interval.means()
@@ -379,17 +381,17 @@ def test_an_update_waits_for_nothing(optimizer: str, monkeypatch: pytest.MonkeyP
 def test_on_a_gpu_updates_are_those_of_a_cpu(compile: Compile) -> None:
     wide = {"d_model": 128, "n_heads": 2, "dropout": 0.0}  # heads that the kernel takes
     settings = config(model=replace(MODEL, **wide), compile=compile, precision=Precision.bf16)
-    on_gpu, plain = Learner(settings, tokenizers(), torch.device("cuda")), learner(**wide)
-    assert isinstance(on_gpu.fused, FusedLoss)
+    on_gpu, plain = Trainer(settings, tokenizers(), torch.device("cuda")), trainer(**wide)
+    assert isinstance(on_gpu.compiled, CompiledLoss)
     on_gpu.expect(batches(), longest=LONGEST)
     for step in range(1, 9):
         four = batches(seed=step)  # two of them in an update, so that gradients are added up
-        losses = [one.update(four[:2], step=step, rate=0.001).loss.item() for one in (on_gpu, plain)]
+        losses = [one.train_step(four[:2], step=step, lr=0.001).loss.item() for one in (on_gpu, plain)]
         assert losses[0] == pytest.approx(losses[1], rel=0.02)
 
 
 def test_pictures_of_attention_are_the_same_where_all_layers_are_projected_at_once() -> None:
-    one = learner(n_decoder_layers=2)
+    one = trainer(n_decoder_layers=2)
     source_BS, target_BT = torch.tensor([[5, 6, 7]]), torch.tensor([[8, 9]])
     expected = one.model.attention_weights(source_BS, target_BT)
     one.model.decoder.projects_at_once = True

@@ -1,0 +1,410 @@
+"""The first rank, beside its updates: it resumes, logs, evaluates, saves, and exports the best model."""
+
+import json
+import math
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+from transformer_cli.config.compose import to_plain
+from transformer_cli.config.data import Task
+from transformer_cli.errors import (
+    CheckpointError,
+    ElsewhereError,
+    EnvironmentFault,
+    LostRankError,
+    Stopped,
+    TfmError,
+    quoted,
+)
+from transformer_cli.files import wrap_os_errors, write_whole
+from transformer_cli.inference.batch_invariance import check_batch_invariance
+from transformer_cli.logs import LOGGER
+from transformer_cli.models.file import MALFORMED, MODEL_FILE, ModelFile, write_model
+from transformer_cli.models.memory import is_out_of_memory
+from transformer_cli.models.transformer import Transformer
+from transformer_cli.training.batch_size import with_batch_size
+from transformer_cli.training.checkpoints import Checkpoint, CheckpointStore
+from transformer_cli.training.divergence_dump import write_divergence_dump
+from transformer_cli.training.initialisation import initial_weights
+from transformer_cli.training.pictures import attention_picture
+from transformer_cli.training.plan import RunPlan, plan_warnings
+from transformer_cli.training.profile import Trace
+from transformer_cli.training.progress import Evaluation, Progress, Ranked
+from transformer_cli.training.ranks import Ranks
+from transformer_cli.training.result import RESULT_FILE, TrainResult, averaged_candidates, read_result
+from transformer_cli.training.resuming import (
+    environment,
+    find_checkpoint,
+    rank_anew_if_other,
+    refuse_other_data,
+    require_room,
+    warn_of_other_environment,
+)
+from transformer_cli.training.run_directory import LOG_FILE, write_config
+from transformer_cli.training.saver import Saver
+from transformer_cli.training.signals import StopNow
+from transformer_cli.training.state import TrainingState
+from transformer_cli.training.summary import summary_lines
+from transformer_cli.training.trainer import UpdateStats
+from transformer_cli.training.validation import DevScores, Validator, format_scores, make_validator
+from transformer_cli.training.writers import Recorder, log_file
+
+UNSOUND = "the loss or a weight is not a finite number"
+_OF_THIS_MACHINE = ("root", "cache")  # keys of the data config that do not belong into a shared model file
+
+
+class MainProcess:
+    """A `Process` that owns the run directory. Its counterpart on the other ranks is `Worker`."""
+
+    validator: Validator
+    recorder: Recorder
+    saver: Saver
+    trace: Trace
+
+    def __init__(self, run_dir: Path, ranks: Ranks) -> None:
+        self.run_dir, self.ranks = run_dir, ranks
+        self.store = CheckpointStore(run_dir)
+        self.result: TrainResult | None = None
+        self.scores: DevScores | None = None  # of this step
+        self.ranked_by: dict[str, Any] = {}
+
+    def logging(self) -> AbstractContextManager[None]:
+        return log_file(self.run_dir / LOG_FILE)
+
+    # ---- Begin and resume
+
+    def find_checkpoint(self, resume: str) -> Checkpoint | None:
+        self.store.sweep()
+        return find_checkpoint(self.store, resume)
+
+    def resume(self, run: TrainingState, checkpoint: Checkpoint | None) -> None:
+        """Load the checkpoint into `run` on every rank. Raises CheckpointError for one of another model or config."""
+        config, model = run.config, run.trainer.whole_model
+        self.validator = make_validator(config, run.prepared, run.trainer.device)
+        self.ranked_by = self.validator.ranked_by()
+        if config.decode.exact and isinstance(model, Transformer):
+            check_batch_invariance(model, run.trainer.device)  # not at the first evaluation, hours later
+        if checkpoint is None:
+            LOGGER.info("%s: starting a new run", self.run_dir)
+            if config.encoder.init_from is not None:
+                model.load_state_dict(initial_weights(config), strict=False)
+            run.load(None)
+            return
+        is_own = checkpoint.step in self.store.steps()
+        try:
+            self._load(run, checkpoint, is_own=is_own)
+        except (RuntimeError, *MALFORMED) as error:  # whole, but not what a run of this config writes
+            where = self.store.path(checkpoint.step) if is_own else f"resume={config.resume}"
+            raise CheckpointError(
+                f"{where}: does not fit this model and config ({quoted(str(error))})."
+                " Choose those that it was made with, or another name="
+            ) from error
+        if not is_own and run.progress.is_over(config.train):
+            raise CheckpointError(
+                f"resume={config.resume}: is at its last step, {checkpoint.step}. Raise train.max_steps"
+            )
+        self._tidy(run.progress)
+        LOGGER.info("%s: resuming from step %d", self.run_dir, run.progress.step)
+
+    def _load(self, run: TrainingState, checkpoint: Checkpoint, *, is_own: bool) -> None:
+        config, steps = run.config, self.store.steps()
+        if is_own:  # dev scores stay comparable
+            self.validator.multi_sentence_share = checkpoint.model.multi_sentence_share
+        else:  # what was best there has no checkpoint here
+            checkpoint.state["progress"]["n_without_best"] = 0
+        came_from = str(self.run_dir) if is_own else f"resume={config.resume}"
+        refuse_other_data(came_from, checkpoint, run.prepared, force=config.force)
+        if is_own and self.validator.keep_metric(checkpoint.state.get("ranked_by", {})):
+            self.ranked_by = self.validator.ranked_by()
+        rank_anew_if_other(checkpoint, run.prepared, self.ranked_by, steps=steps)
+        warn_of_other_environment(checkpoint.state, self._environment(run))
+        run.load(checkpoint, steps=steps)
+        if run.progress.step != checkpoint.step:
+            raise ValueError(f"its progress is at step {run.progress.step}")
+
+    def begin(self, run: TrainingState, plan: RunPlan) -> bool:
+        """Write the config and log the summary; False if the run has ended before, with `result` set."""
+        config, progress = run.config, run.progress
+        is_finished = progress.is_over(config.train) and not progress.must_evaluate
+        result = read_result(self.run_dir, progress.step) if is_finished else None
+        self.ranks.publish("finished", "finished" if result is not None else "")
+        if result is not None:
+            key = plan.ended_by(progress.step)
+            LOGGER.info("%s: already finished at step %d; raise %s to go on", self.run_dir, result.step, key)
+            self.result = replace(result, is_new=False, to_raise=key)
+            return False
+        require_room(self.store, config.train, run.trainer)
+        # Not before: a start that is refused changes nothing.
+        write_config(with_batch_size(plan.stored_config, config.train.tokens_per_batch), self.run_dir)
+        for line in summary_lines(config, run.prepared, run.trainer, self.run_dir, plan.chosen):
+            LOGGER.info("%s", line)
+        for warning in plan_warnings(config, plan.epoch):
+            LOGGER.warning("%s. %s", warning.what, warning.todo)
+        return True
+
+    # ---- While the run trains
+
+    @contextmanager
+    def recording(self, run: TrainingState) -> Iterator[None]:
+        """Open what is written while the run trains. If another rank is lost meanwhile, save what is complete here."""
+        progress, settings, device = run.progress, run.config.train, run.trainer.device
+        with (
+            Recorder(
+                self.run_dir,
+                progress.step,
+                progress.evaluated,
+                max_steps=settings.max_steps,
+                unit=_unit(run),
+                log_seconds=settings.log_seconds,
+            ) as self.recorder,
+            Saver(self.store, device) as self.saver,
+            Trace(self.run_dir, device, enabled=settings.profile) as self.trace,
+        ):
+            try:
+                yield
+            except (LostRankError, ElsewhereError):
+                self._save_without_others(run)
+                raise
+
+    def record(self, run: TrainingState, stats: UpdateStats) -> None:
+        """Advance the progress bar by one update. Raises EnvironmentFault if saving has failed too often."""
+        self.saver.check()
+        progress, trainer, settings = run.progress, run.trainer, run.config.train
+        with self.recorder.paused():
+            self.trace.advance(progress.step)
+        # Not before the first update, which creates the optimizer's state.
+        if not self.saver.has_memory and not trainer.is_sharded:
+            self.saver.reserve(trainer.model.state_dict(), trainer.optimizer_state())
+        self.recorder.advance(stats.n_tokens)
+        if self.recorder.is_silent() and not progress.is_due(settings.log_every, settings):
+            means = run.metrics.means()  # waits for the device, which is why it is not read more often
+            self.recorder.report_progress(progress.step, None if means is None else means["loss"])
+
+    def log(self, run: TrainingState) -> None:
+        """Log the means of the updates since the last time."""
+        step, means = run.progress.step, run.metrics.means()
+        if means is None:
+            return
+        counts = {"skipped": run.n_skipped, "split": run.trainer.n_splits}
+        nonzero = {name: count for name, count in counts.items() if count}
+        self.recorder.train(step, {**means, "lr": run.schedule(step), _unit(run): run.progress.n_tokens, **nonzero})
+
+    def evaluate(self, run: TrainingState) -> Evaluation | None:
+        """Score the model on the dev set, log the scores, and publish their rank; None if a signal comes meanwhile."""
+        evaluation = self._evaluate(run)
+        self.ranks.publish(f"evaluated/{run.progress.step}", Evaluation.to_json(evaluation))
+        return evaluation
+
+    def _evaluate(self, run: TrainingState) -> Evaluation | None:
+        step, trainer, failed = run.progress.step, run.trainer, sorted(self.saver.failed_steps)
+        try:
+            if not trainer.is_sound():
+                raise CheckpointError(UNSOUND)
+            with self.recorder.paused(), _evaluation_memory(step), trainer.whole() as model:
+                scores = self.validator.score(model, trainer.autocast, self._refuse_if_any_rank_signalled)
+                averaged = self._score_ema(run)
+                pictures = self.validator.attention(model)
+        except StopNow:
+            return None
+        except CheckpointError as error:  # the model gives no numbers
+            LOGGER.warning("step %d: no dev scores: %s", step, error)
+            return Evaluation((math.nan, math.nan), failed)
+        self.scores = scores
+        self.recorder.dev(step, {**scores.as_dict(), **averaged})
+        LOGGER.info("step %d: dev %s", step, scores.summary)
+        if "ema_nll" in averaged:
+            LOGGER.info("step %d: dev nll %.3f of the moving average", step, averaged["ema_nll"])
+        for i, sample in enumerate(self.validator.samples(scores)):
+            texts = (sample.source, sample.reference, sample.output)
+            LOGGER.info("  source %s, reference %s, output %s", *map(quoted, texts))
+            self.recorder.text(step, f"sample/{i + 1}", "{}\n\n{}\n\n**{}**".format(*texts))
+        for name, layers_BHTS in pictures.items():
+            self.recorder.picture(step, f"attention/{name}", attention_picture(layers_BHTS))
+        return Evaluation(scores.rank(run.config.train.best_metric), failed)
+
+    def _score_ema(self, run: TrainingState) -> dict[str, float]:
+        """The dev NLL of the moving average, if there is one."""
+        trainer = run.trainer
+        if trainer.ema is None or not trainer.ema.is_sound():
+            return {}
+        with trainer.ema.in_place():
+            nll = self.validator.nll(trainer.model, trainer.autocast, self._refuse_if_any_rank_signalled)
+        return {"ema_nll": nll} if math.isfinite(nll) else {}
+
+    def _refuse_if_any_rank_signalled(self) -> None:
+        """Raise StopNow if a signal came: an evaluation may take longer than the system waits."""
+        if self.ranks.is_asked_to_stop():
+            raise StopNow
+
+    def _refuse_if_signalled(self) -> None:
+        """The same when the other ranks have left already."""
+        if self.ranks.request.signal:
+            raise StopNow
+
+    # ---- Save and stop
+
+    def save(self, run: TrainingState, *, counts: bool, in_doubt: bool = False) -> None:
+        """Write a checkpoint of this step while training goes on; older ones are deleted afterwards.
+
+        It `counts` among those that are kept and averaged unless it is there only because the run stops. Right after a
+        skipped update, when the next one may be skipped too, there is none unless `in_doubt`.
+        """
+        start = time.perf_counter()
+        step, progress, trainer = run.progress.step, run.progress, run.trainer
+        if not trainer.is_sound() or (trainer.nonfinite.counts()[0] and not in_doubt):
+            LOGGER.warning("step %d: not saved: %s", step, UNSOUND)
+            progress.forget([step])
+            return
+        self.saver.join()  # so that its failure is known before older checkpoints are deleted
+        progress.forget(self.saver.failed_steps)
+        if counts:
+            progress.keep(run.config.train)
+        state = {
+            "data": run.prepared.fingerprint,
+            "inputs": run.prepared.inputs,
+            "ranked_by": self.ranked_by,
+            "config": to_plain(run.config),
+            "environment": self._environment(run),
+            "progress": progress.state(),
+            "interval": run.metrics.state(),
+            **trainer.state(),
+        }
+        checkpoint, now = Checkpoint(step, self._model_file(run), trainer.optimizer_state(), state), replace(progress)
+        with self.recorder.paused():
+            self.saver.save(checkpoint, lambda: self._tidy(now), since=start)
+
+    def save_and_stop(self, run: TrainingState) -> NoReturn:
+        """Raises Stopped once the checkpoint is on the disk."""
+        settings = run.config.train
+        self.save(run, counts=run.progress.is_due(settings.save_every, settings), in_doubt=True)
+        self.saver.wait()
+        self.ranks.publish("saved", "")
+        raise Stopped(self.ranks.stop_signal, f"{self.run_dir}: {self._newest()}")
+
+    def _save_without_others(self, run: TrainingState) -> None:
+        """Another rank is lost. The last update is complete here, unless a GPU is still reducing its gradient."""
+        self.saver.join()
+        is_whole = run.trainer.device.type == "cpu" and not run.trainer.is_sharded
+        if is_whole and run.progress.step and run.progress.step not in self.store.steps():
+            try:
+                self.save(run, counts=False, in_doubt=True)
+                self.saver.wait()
+            except TfmError as error:
+                LOGGER.warning("%s", error)
+
+    def diverge(self, run: TrainingState, step: int) -> NoReturn:
+        """Raises DivergedError once the update is kept for `tfm replay`."""
+        self.saver.join()
+        try:
+            kept = f"`tfm replay {self._keep_divergence_dump(run, step)}` runs the update again"
+        except (EnvironmentFault, RuntimeError, MemoryError) as error:
+            if isinstance(error, RuntimeError) and not is_out_of_memory(error):
+                raise
+            kept = f"its incident could not be kept ({quoted(str(error))})"
+        self.ranks.publish("incident", "")
+        raise run.divergence(step, f"; {self._newest()}. {kept[0].upper()}{kept[1:]}")
+
+    def _keep_divergence_dump(self, run: TrainingState, step: int) -> Path:
+        if run.trainer.is_sharded:
+            raise EnvironmentFault("train.sharding=full")
+        pairs, tokenizers = run.feed.pairs(step), run.prepared.tokenizers
+        with wrap_os_errors(self.run_dir, "keep the incident"):
+            return write_divergence_dump(
+                self.run_dir, run.trainer, self._model_file(run), run.config, tokenizers, step=step, pairs=pairs
+            )
+
+    # ---- Export
+
+    def export_best(self, run: TrainingState, plan: RunPlan) -> None:
+        """Write `model.safetensors`: the best checkpoint, or the best of those averages that score no worse."""
+        self.saver.wait()
+        progress, trainer, metric = run.progress, run.trainer, run.config.train.best_metric
+        best = progress.best[0] if progress.best else Ranked((-math.inf, -math.inf), progress.step)
+        exported, what = self.store.load_model(best.step), f"the checkpoint of step {best.step}"
+        rank = best.rank
+        outcome: dict[str, Any] = {"best": {"step": best.step, **exported.scores}}
+        for candidate in averaged_candidates(run.config, progress, trainer.ema, self.store):
+            trainer.whole_model.load_state_dict(candidate.weights)
+            try:
+                with _evaluation_memory(progress.step), trainer.whole() as model:
+                    scores = self.validator.score(model, trainer.autocast, self._refuse_if_signalled)
+            except StopNow:
+                raise Stopped(self.ranks.request.signal, f"{self.run_dir}: {self._newest()}") from None
+            outcome[candidate.name] = {**candidate.details, **scores.as_dict()}
+            if scores.rank(metric) >= rank:
+                exported = replace(self._model_file(run), weights=candidate.weights, scores=scores.as_dict())
+                rank, what = scores.rank(metric), candidate.description
+        path = self.run_dir / MODEL_FILE
+        dev_score = exported.scores.get(f"dev_{self.validator.metric_name}")
+        measured = {"dev_score": dev_score, "dev_metric": self.validator.metric_name}
+        outcome |= {"step": progress.step, "shipped": what, **measured}
+        self.recorder.final(progress.step, outcome)
+        with wrap_os_errors(path, "save the model"):
+            write_model(path, exported)
+            write_whole(self.run_dir / RESULT_FILE, json.dumps(outcome, indent=1).encode())  # last: it ends the run
+        LOGGER.info("%s: %s (%s)", path, what, format_scores(exported.scores))
+        result = read_result(self.run_dir, progress.step)
+        assert result is not None
+        self.result = replace(result, to_raise=plan.ended_by(progress.step))
+
+    def _model_file(self, run: TrainingState) -> ModelFile:
+        config, progress = run.config, run.progress
+        is_of_this_step = self.scores is not None and progress.evaluated == progress.step
+        data = to_plain(config)["data"]
+        return ModelFile(
+            config=config.model,
+            tokenizers=run.prepared.tokenizers,
+            weights=run.trainer.whole_model.state_dict(),
+            source_lang=config.data.source_lang,
+            target_lang=config.data.target_lang,
+            step=progress.step,
+            fingerprint=run.prepared.fingerprint,
+            data={key: value for key, value in data.items() if key not in _OF_THIS_MACHINE},
+            multi_sentence_share=self.validator.multi_sentence_share,
+            scores=self.scores.as_dict() if self.scores is not None and is_of_this_step else {},
+        )
+
+    def _environment(self, run: TrainingState) -> dict[str, Any]:
+        """What the last bits depend on beside config and data, as it is now: a compiler may fail during the run."""
+        chosen = {
+            "tokens_per_batch": run.config.train.tokens_per_batch,
+            "compiled": bool(run.trainer.compiled_sizes),
+        }
+        return {**environment(run.trainer.device, self.ranks), **chosen}
+
+    def _newest(self) -> str:
+        steps = self.store.steps()
+        return f"step {steps[-1]} is the newest that is saved" if steps else "no step was sound enough to be saved"
+
+    def _tidy(self, progress: Progress) -> None:
+        """What follows a save, and is repeated after a crash in between: `best`, `latest`, and no more than is kept."""
+        steps = self.store.steps()
+        best = [ranked.step for ranked in progress.best if ranked.step in steps]
+        if best:
+            self.store.mark_best(best[0])
+        else:
+            self.store.unmark_best()
+        self.store.prune({progress.step, *progress.saved, *best})
+        self.store.mark_latest()
+
+
+def _unit(run: TrainingState) -> str:
+    """What an update counts: a sentence that is classified has one target, its class."""
+    return "sentences" if run.config.data.task is Task.classification else "tokens"
+
+
+@contextmanager
+def _evaluation_memory(step: int) -> Iterator[None]:
+    """Raise EnvironmentFault where the memory is too small for an evaluation."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise EnvironmentFault(
+            f"step {step}: out of memory while evaluating. Lower decode.batch_tokens or train.tokens_per_batch"
+        ) from error

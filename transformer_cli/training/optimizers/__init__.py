@@ -1,0 +1,26 @@
+"""Optimizers: one module each, which registers itself."""
+
+from transformer_cli.training.optimizers import adam, adamw, muon  # noqa: F401
+from transformer_cli.training.optimizers.registry import (
+    OPTIMIZERS,
+    OptimizerKind,
+    build_optimizer,
+    check_optimizer,
+    register_optimizer,
+    set_lr,
+    take_step,
+)
+from transformer_cli.training.optimizers.state import load_optimizer_tensors, optimizer_tensors, refuse_unlike
+
+__all__ = [
+    "OPTIMIZERS",
+    "OptimizerKind",
+    "build_optimizer",
+    "check_optimizer",
+    "load_optimizer_tensors",
+    "optimizer_tensors",
+    "refuse_unlike",
+    "register_optimizer",
+    "set_lr",
+    "take_step",
+]

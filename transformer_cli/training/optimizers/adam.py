@@ -1,0 +1,15 @@
+"""Adam (Kingma and Ba 2015)."""
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from transformer_cli.config.train import OptimizerConfig
+from transformer_cli.training.optimizers.registry import decay_groups, register_optimizer
+
+
+@register_optimizer("adam")
+def adam(model: nn.Module, config: OptimizerConfig) -> Optimizer:
+    """Weight decay, if any, is added to the gradient."""
+    groups = decay_groups(list(model.parameters()), config)
+    return torch.optim.Adam(groups, betas=config.betas, eps=config.eps, fused=True)

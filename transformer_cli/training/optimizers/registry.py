@@ -1,0 +1,120 @@
+"""Optimizers by name, each with what saving and resuming it needs."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from transformer_cli.config.train import OptimizerConfig
+from transformer_cli.errors import ConfigError
+from transformer_cli.registry import Registry
+
+BuildOptimizer = Callable[[nn.Module, OptimizerConfig], Optimizer]
+# Is given a new optimizer, its parameters by name, and the tensors of a checkpoint; returns those to load.
+Upgrade = Callable[[Optimizer, Mapping[str, nn.Parameter], Mapping[str, Tensor]], Mapping[str, Tensor]]
+
+
+def keep_tensors(
+    optimizer: Optimizer, parameters: Mapping[str, nn.Parameter], tensors: Mapping[str, Tensor]
+) -> Mapping[str, Tensor]:
+    """The `Upgrade` of an optimizer whose state has not changed between versions."""
+    return tensors
+
+
+def allocate_state(optimizer: Optimizer) -> None:
+    """Let the optimizer create its state of each parameter, by a step that leaves all else as it was."""
+    parameters = [one for group in optimizer.param_groups for one in group["params"] if one.requires_grad]
+    kept = [(one, one.grad, one.detach().clone()) for one in parameters]
+    groups = [{**group} for group in optimizer.param_groups]
+    try:
+        set_lr(optimizer, 0.0)
+        for one in parameters:
+            one.grad = torch.zeros_like(one)
+        optimizer.step()
+    finally:
+        for group, before in zip(optimizer.param_groups, groups, strict=True):
+            group.update(before)
+        with torch.no_grad():
+            for one, gradient, value in kept:
+                one.copy_(value)
+                one.grad = gradient
+
+
+@dataclass(frozen=True)
+class OptimizerKind:
+    """A builder, and what a run has to know of its optimizers."""
+
+    build: BuildOptimizer
+    group_state: tuple[str, ...] = ()  # keys of `param_groups` whose numbers or tensors change from step to step
+    allocate: Callable[[Optimizer], None] = allocate_state  # creates the state that a checkpoint is loaded into
+    upgrade: Upgrade = keep_tensors  # of checkpoints of earlier versions
+    needs_whole_model: bool = False  # so that train.sharding=full is refused
+    takes_options: bool = False
+
+
+OPTIMIZERS: Registry[OptimizerKind] = Registry("optimizer")
+
+
+def register_optimizer(
+    name: str,
+    *,
+    group_state: tuple[str, ...] = (),
+    allocate: Callable[[Optimizer], None] = allocate_state,
+    upgrade: Upgrade = keep_tensors,
+    needs_whole_model: bool = False,
+    takes_options: bool = False,
+) -> Callable[[BuildOptimizer], BuildOptimizer]:
+    """Decorate a builder with the name that configs use for it, and with all that resuming needs to know.
+
+    Saved are the tensors and numbers in `optimizer.state[parameter]`, and those in `param_groups` that `group_state`
+    names; all else has to follow from the config. `allocate` is for an optimizer whose state is not complete after one
+    step with gradients of zero. With `takes_options` the builder may use `config.options`.
+    """
+
+    def register(build: BuildOptimizer) -> BuildOptimizer:
+        kind = OptimizerKind(build, group_state, allocate, upgrade, needs_whole_model, takes_options)
+        OPTIMIZERS.register(name)(kind)
+        return build
+
+    return register
+
+
+def check_optimizer(config: OptimizerConfig) -> OptimizerKind:
+    """Raise ConfigError for a name that is not registered, or options that its optimizer does not take."""
+    kind = OPTIMIZERS[config.name]
+    if config.options and not kind.takes_options:
+        raise ConfigError(f"optimizer.options: optimizer.name={config.name} takes none. Leave them out")
+    return kind
+
+
+def build_optimizer(model: nn.Module, config: OptimizerConfig) -> Optimizer:
+    """The learning rate is set by the schedule before every update."""
+    return check_optimizer(config).build(model, config)
+
+
+def decay_groups(parameters: Sequence[nn.Parameter], config: OptimizerConfig) -> list[dict[str, Any]]:
+    """Only matrices decay: biases and norms have no reason to be near zero."""
+    return [
+        {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": config.weight_decay},
+        {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
+    ]
+
+
+def set_lr(optimizer: Optimizer, lr: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+
+
+def take_step(optimizer: Optimizer, *, skip: Tensor) -> None:
+    """One step; where `skip`, a boolean on the device, is True, nothing changes.
+
+    For those of torch's optimizers that cannot read it there, the CPU waits for the device.
+    """
+    if getattr(optimizer, "_step_supports_amp_scaling", False):
+        optimizer.found_inf = skip.float()  # type: ignore[attr-defined]
+        optimizer.step()
+    elif not skip:
+        optimizer.step()

@@ -1,0 +1,13 @@
+"""Learning rate schedules: one module each, which registers itself."""
+
+from transformer_cli.training.schedules import constant, cosine, inverse_sqrt, linear, noam, wsd  # noqa: F401
+from transformer_cli.training.schedules.registry import (
+    SCHEDULES,
+    Schedule,
+    build_schedule,
+    check_schedule,
+    ends_at_max_steps,
+    register_schedule,
+)
+
+__all__ = ["SCHEDULES", "Schedule", "build_schedule", "check_schedule", "ends_at_max_steps", "register_schedule"]

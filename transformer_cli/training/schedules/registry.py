@@ -1,0 +1,85 @@
+"""Learning rate schedules by name: the rate of update n, counted from 1, as pure functions of n.
+
+A schedule that ends at `max_steps` reaches zero after that update, not with it: the last one changes the weights too.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from transformer_cli.config.train import ScheduleConfig
+from transformer_cli.errors import ConfigError
+from transformer_cli.registry import Registry
+
+Schedule = Callable[[int], float]
+BuildSchedule = Callable[[ScheduleConfig, int, int], Schedule]  # is given the config, d_model and max_steps
+
+
+@dataclass(frozen=True)
+class ScheduleKind:
+    """A builder, and what a run has to know of its schedules."""
+
+    build: BuildSchedule
+    height: Literal["lr", "factor"]  # the key of ScheduleConfig that gives it
+    ends_at_max_steps: bool  # a resumed run cannot change its length: every step before would have another rate
+    takes_options: bool
+
+
+SCHEDULES: Registry[ScheduleKind] = Registry("schedule")
+
+
+def register_schedule(
+    name: str,
+    *,
+    height: Literal["lr", "factor"] = "lr",
+    ends_at_max_steps: bool = False,
+    takes_options: bool = False,
+) -> Callable[[BuildSchedule], BuildSchedule]:
+    """Decorate a builder with the name that configs use for it, and with all that resuming needs to know.
+
+    A schedule is a pure function of the step: it has no state to save. With `takes_options` its builder may use
+    `config.options`.
+    """
+
+    def register(build: BuildSchedule) -> BuildSchedule:
+        SCHEDULES.register(name)(ScheduleKind(build, height, ends_at_max_steps, takes_options))
+        return build
+
+    return register
+
+
+def check_schedule(config: ScheduleConfig) -> ScheduleKind:
+    """Raise ConfigError for a name that is not registered, or settings that its schedule does not take."""
+    kind = SCHEDULES[config.name]
+    if config.options and not kind.takes_options:
+        raise ConfigError(f"schedule.options: schedule.name={config.name} takes none. Leave them out")
+    unused = "lr" if kind.height == "factor" else "factor"
+    if getattr(config, kind.height) is None or getattr(config, unused) is not None:
+        raise ConfigError(
+            f"schedule.{kind.height if getattr(config, kind.height) is None else unused}: schedule.name={config.name}"
+            f" takes schedule.{kind.height}, not schedule.{unused}."
+            f" Set schedule.{kind.height}=VALUE and schedule.{unused}=null"
+        )
+    return kind
+
+
+def build_schedule(config: ScheduleConfig, *, d_model: int, max_steps: int) -> Schedule:
+    return check_schedule(config).build(config, d_model, max_steps)
+
+
+def ends_at_max_steps(name: str) -> bool:
+    """Whether the schedule depends on the length of the run; False for one that is not registered."""
+    return name in SCHEDULES.names() and SCHEDULES[name].ends_at_max_steps
+
+
+def after_warmup(config: ScheduleConfig, shape: Callable[[int], float]) -> Schedule:
+    """A linear rise to `config.lr` at the last warm-up step, and from there on that rate times `shape`."""
+    assert config.lr is not None
+    peak, warmup = config.lr, int(config.warmup_steps)
+    return lambda n: peak * (n / warmup if n <= warmup else shape(n))
+
+
+def elapsed(n: int, config: ScheduleConfig, max_steps: int) -> float:
+    """The part of the decay, from 0 to 1, that is over at update n: 0 at the last warm-up step, 1 after `max_steps`."""
+    warmup = int(config.warmup_steps)
+    return min(1.0, (n - warmup) / max(1, max_steps + 1 - warmup))
