@@ -89,12 +89,12 @@ def test_B11_an_update_without_a_finite_loss_changes_no_bit(
 def test_B11_a_finite_loss_with_a_gradient_that_is_not_changes_no_bit_and_is_counted(
     monkeypatch: pytest.MonkeyPatch, value: float, clip_norm: float | None
 ) -> None:
-    trainer = Learner(config(clip_norm=clip_norm), tokenizers(), CPU)
+    trainer = Trainer(config(clip_norm=clip_norm), tokenizers(), CPU)
     batches = micro_batches(prepared().train, np.arange(10), tokenizers(), max_tokens=16)
-    trainer.update(batches, step=1, rate=0.01)
+    trainer.train_step(batches, step=1, rate=0.01)
     before = {name: x.clone() for name, x in {**trainer.model.state_dict(), **trainer.remembered()}.items()}
     hook = next(trainer.model.parameters()).register_hook(lambda gradient: gradient * value)
-    stats = trainer.update(batches, step=2, rate=0.01)
+    stats = trainer.train_step(batches, step=2, rate=0.01)
     assert stats.loss.isfinite()
     assert not stats.grad_norm.isfinite()
     assert not stats.finite
@@ -102,7 +102,7 @@ def test_B11_a_finite_loss_with_a_gradient_that_is_not_changes_no_bit_and_is_cou
     after = {**trainer.model.state_dict(), **trainer.remembered()}
     assert all(torch.equal(x, before[name]) for name, x in after.items())
     hook.remove()
-    assert trainer.update(batches, step=3, rate=0.01).finite
+    assert trainer.train_step(batches, step=3, rate=0.01).finite
     assert trainer.skips.counts() == [0, 1]
 
 

@@ -124,7 +124,7 @@ def test_what_nobody_learns_has_no_loss_and_no_gradient() -> None:
 def test_the_first_token_of_the_vocabulary_is_a_target_like_any_other() -> None:
     logits_KV, _ = random_logits(4, 7)
     for targets_K in (torch.tensor([0, 6, 0, 1]), torch.zeros(4, dtype=torch.long)):
-        for loss_of in (smoothed_nll, smoothed_nll_of_learnt):
+        for loss_of in (smoothed_nll, masked_smoothed_nll):
             leaf_KV, expected_KV = (logits_KV.clone().requires_grad_() for _ in range(2))
             loss, nll = loss_of(leaf_KV * 1, targets_K, smoothing=0.1)
             expected = F.cross_entropy(expected_KV, targets_K, label_smoothing=0.1, reduction="sum")
