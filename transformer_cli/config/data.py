@@ -95,6 +95,8 @@ class DataConfig:
     # these, in either order, and the sides follow them. Unset: the first is the source, whatever language it is in.
     languages: list[str] = field(default_factory=list)
     columns: list[int] = field(default_factory=list)  # of a table, from 0: source and target (or label and text)
+    reader: str | None = None  # format of the files, by its name in the registry; unset: by the task and the files
+    options: Any = None  # of that reader, as in {source: en}
     builtin: str | None = None  # a generator of our own instead of files
     root: str | None = None  # folder with the files; unset: the working folder, or what was downloaded
     downloads: list[Download] = field(default_factory=list)
@@ -110,7 +112,7 @@ class DataConfig:
     verify: bool = False  # read and hash large files at each start, too, rather than trust that size and times tell
     on_bad: OnBad = OnBad.error  # what a line that is not UTF-8, or has too few columns, does
     max_length: int = 256  # tokens a side, the end of sentence counted; longer training pairs are dropped
-    max_ratio: float = 9.0  # longer side / shorter side in tokens; more uneven training pairs are dropped
+    max_ratio: float = 9.0  # longer side / shorter side in tokens; training pairs of a higher ratio are dropped
     drop_duplicates: bool = True  # exact repetitions of a training pair
     bleu_tokenize: str | None = None  # sacrebleu's tokenizer for BLEU, of dev and test text; unset: by target_lang
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
@@ -121,6 +123,12 @@ class DataConfig:
         for key in ("train", "dev", "test", "root"):
             if self.builtin is not None and getattr(self, key) is not None:
                 raise ConfigError(f"data.{key}: data={self.name} is built in and reads no files. Add data=files")
+        if self.builtin is not None and self.reader not in (None, "builtin"):
+            raise ConfigError(
+                f"data.reader={self.reader}: data={self.name} is built in and reads no files. Add data=files"
+            )
+        if not isinstance(self.options, dict | None):
+            raise ConfigError(f"data.options={self.options}: must be options by their names, as in {{source: en}}")
         self._check_languages()
         self._check_columns()
         for weight in self.weights:
