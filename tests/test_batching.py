@@ -201,10 +201,10 @@ def test_the_batches_hold_the_sentences_and_keep_to_the_budget(
     assert sorted(pair for batch in batches for pair in checked(batch, tokenizers)) == pairs
     for batch in batches:
         assert max(len(batch.source_S), batch.n_target_tokens) <= max_tokens or batch.n_pairs == 1
-    assert len(batches) == n_filled([pair for batch in batches for pair in batch.pairs()], max_tokens)
+    assert len(batches) == n_greedy([pair for batch in batches for pair in batch.pairs()], max_tokens)
 
 
-def n_filled(pairs: list[tuple[list[int], list[int]]], max_tokens: int) -> int:
+def n_greedy(pairs: list[tuple[list[int], list[int]]], max_tokens: int) -> int:
     """How many batches these pairs make when each takes all that it has room for."""
     n, source, target = 1, 0, 0
     for pair in pairs:
@@ -221,7 +221,7 @@ def test_batches_are_so_equally_large_that_smaller_ones_would_be_more(
     batches = micro_batches(corpus, np.arange(300), tokenizers, max_tokens=max_tokens)
     largest = max(max(len(batch.source_S), batch.n_target_tokens) for batch in batches)
     pairs = [pair for batch in batches for pair in batch.pairs()]
-    assert n_filled(pairs, int(0.98 * largest) - 2) > len(batches) > 1
+    assert n_greedy(pairs, int(0.98 * largest) - 2) > len(batches) > 1
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_C11_long_and_uneven_pairs_are_dropped_and_counted() -> None:
         "3 of 7 training pairs kept",
         "1 dropped: blank on one side or both",
         "2 dropped: longer than data.max_length=5 tokens",
-        "1 dropped: more uneven than data.max_ratio=4",
+        "1 dropped: with a length ratio over data.max_ratio=4",
     ]
 
 
@@ -103,7 +103,7 @@ def test_C12_when_nothing_is_left_the_filters_that_did_it_are_named() -> None:
     report = CleaningReport(n_read=3)
     keep_mask(np.array([9, 9, 1]), np.array([9, 9, 5]), 8, 2.0, report=report)
     with pytest.raises(
-        DataError, match=r"2 longer than data\.max_length=8 tokens, 1 more uneven than data\.max_ratio=2"
+        DataError, match=r"2 longer than data\.max_length=8 tokens, 1 with a length ratio over data\.max_ratio=2"
     ):
         report.require_pairs()
 

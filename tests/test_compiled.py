@@ -16,7 +16,7 @@ from tests.toy_run import CPU, MODEL, config, prepared, tokenizers
 from transformer_cli.config.model import Positions
 from transformer_cli.config.train import Compile, Precision, Sharding
 from transformer_cli.data.batching import Batch, micro_batches
-from transformer_cli.data.fixed_size import Buffered, Sizes
+from transformer_cli.data.fixed_size import FixedSizeBatch, Sizes
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.models.packed_attention import Joined
 from transformer_cli.training import compiled as fused
@@ -188,14 +188,14 @@ def test_what_is_ready_is_not_filled_again_unless_the_compiler_has_failed_since(
     one, plain = trainer(), trainer()
     one.compiled = CompiledLoss(one.model, Compile.auto, CPU, smoothing=0.1)
     one.expect(batches(), longest=LONGEST)
-    filled, calls = fused.filled, 0
+    padded, calls = fused.padded, 0
 
     def counted(batch: Batch, sizes: Sizes) -> Tensor:
         nonlocal calls
         calls += 1
-        return filled(batch, sizes)
+        return padded(batch, sizes)
 
-    monkeypatch.setattr(fused, "filled", counted)
+    monkeypatch.setattr(fused, "padded", counted)
     first, second = one.ready(batches(2))
     assert calls == 2
     assert_same(one, plain, first)
@@ -213,7 +213,7 @@ def test_a_rank_readies_its_own_share() -> None:
     one.ranks.rank, one.ranks.world_size = 1, 3
     given = batches(5)
     found = one.ready(given)
-    assert [isinstance(batch, Buffered) for batch in found] == [False, True, False, False, True]
+    assert [isinstance(batch, FixedSizeBatch) for batch in found] == [False, True, False, False, True]
     assert [batch.runs for batch in found] == [batch.runs for batch in given]
 
 

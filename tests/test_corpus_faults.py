@@ -112,9 +112,9 @@ def test_C6_another_encoding_is_guessed(folder: Path, content: bytes, says: str)
     [
         ([" "] * 60, "data.on_bad=error", "60 blank on one side or both"),
         (sentences(60, seed=4), "data.max_length=2", "longer than data.max_length=2 tokens"),
-        ([f"{'a b c d e ' * 9}{line}" for line in sentences(60, seed=4)], "data.max_ratio=2", "than data.max_ratio=2"),
+        ([f"{'a b c d e ' * 9}{line}" for line in sentences(60, seed=4)], "data.max_ratio=2", "over data.max_ratio=2"),
     ],
-    ids=["blank", "long", "uneven"],
+    ids=["blank", "long", "ratio"],
 )
 def test_C12_when_no_pair_is_left_the_filter_is_named(
     folder: Path, command: list[str], new: list[str], spoiled: list[str], override: str, says: str

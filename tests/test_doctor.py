@@ -21,15 +21,18 @@ from transformer_cli.cli import main
 from transformer_cli.config.compose import load_config, to_plain
 from transformer_cli.config.train import DoctorConfig
 from transformer_cli.config.yaml_files import groups_of
-from transformer_cli.data import demo, text_checks
+from transformer_cli.data import demo
 from transformer_cli.data.batching import micro_batches
 from transformer_cli.data.cache import EncodedCorpus
-from transformer_cli.data.findings import Finding, Level, Report
+from transformer_cli.data.checks import lengths as checks_lengths
+from transformer_cli.data.checks import text as text_checks
+from transformer_cli.data.checks.findings import Finding, Level, Report
+from transformer_cli.data.checks.lengths import LengthRatio, alignment_slips, length_outliers
+from transformer_cli.data.checks.profiles import Profiles, cross_scores
+from transformer_cli.data.checks.text import check_text
+from transformer_cli.data.checks.vocabulary import check_tokenizer
 from transformer_cli.data.lines import read_lines
 from transformer_cli.data.prepare import Prepared, prepare
-from transformer_cli.data.profiles import Profiles, cross_scores
-from transformer_cli.data.text_checks import LengthRatio, alignment_slips, check_text, most_uneven
-from transformer_cli.data.tokenizer_checks import check_tokenizer
 from transformer_cli.errors import ConfigError
 from transformer_cli.training import dry_run as trial
 from transformer_cli.training.dry_run import DryRun, Shape, batch_of, check_training, duration, worst_shapes
@@ -212,7 +215,7 @@ def test_a_large_corpus_is_sampled_from_the_prepared_text(
     pairs: Pairs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(text_checks, "MAX_READ_BYTES", 10)
-    monkeypatch.setattr(text_checks, "SAMPLE", 400)
+    monkeypatch.setattr(checks_lengths, "SAMPLE", 400)
     report = examined(tmp_path, train=pairs[:2500], dev=swapped(pairs[2500:2800]), test=pairs[2800:])
     assert "exchanged" in only(report).what
     assert any("400 sampled from 2,500 pairs" in finding.what for finding in report.findings())
@@ -264,22 +267,22 @@ def test_only_pairs_out_of_proportion_deviate() -> None:
     target = (source * draw.normal(1.2, 0.05, 2000)).astype(int)
     target[[7, 70]] = source[[7, 70]] * [4, 0.1]
     deviations = LengthRatio.of(source, target).deviations(source, target)
-    assert np.flatnonzero(np.abs(deviations) > text_checks.UNEVEN).tolist() == [7, 70]
+    assert np.flatnonzero(np.abs(deviations) > checks_lengths.UNLIKELY_RATIO).tolist() == [7, 70]
     assert deviations[7] > 0 > deviations[70]
     blank = np.array([0, 3]), np.array([5, 0])
     assert LengthRatio.of(*blank).deviations(*blank).tolist() == [0, 0]
 
 
-def test_the_most_uneven_pairs_are_the_same_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_length_outliers_pairs_are_the_same_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     draw = np.random.default_rng(1)
     source = draw.integers(20, 200, 2000)
     target = (source * draw.normal(1.2, 0.05, 2000)).astype(int)
     target[100:1300:100] *= np.arange(4, 16)
-    whole = most_uneven(source, target)
+    whole = length_outliers(source, target)
     assert whole[0] == 12
     assert len(whole[1]) == 10
-    monkeypatch.setattr(text_checks, "_LENGTHS_AT_A_TIME", 70)
-    assert most_uneven(source, target) == whole
+    monkeypatch.setattr(checks_lengths, "_LENGTHS_AT_A_TIME", 70)
+    assert length_outliers(source, target) == whole
 
 
 def test_what_is_held_of_a_large_corpus_is_bounded() -> None:
@@ -288,7 +291,7 @@ def test_what_is_held_of_a_large_corpus_is_bounded() -> None:
     source = draw.integers(20, 200, n).astype(np.int32)
     target = (source * 1.2).astype(np.int32)
     tracemalloc.start()
-    most_uneven(source, target)
+    length_outliers(source, target)
     alignment_slips(source, target)
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()

@@ -12,8 +12,8 @@ from transformer_cli.commands.train import _next
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.train import ScheduleConfig, TrainConfig
 from transformer_cli.data.batching import BatchPlan
+from transformer_cli.data.checks.findings import Report
 from transformer_cli.data.feed import Epoch, epoch_of
-from transformer_cli.data.findings import Report
 from transformer_cli.data.shuffling import Part
 from transformer_cli.errors import ConfigError
 from transformer_cli.training import dry_run as trial

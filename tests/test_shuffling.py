@@ -1,4 +1,4 @@
-"""Corpora seen as often as asked for, in shuffles that are found place by place."""
+"""Mixtures of corpora, in permutations with random access."""
 
 from collections import Counter
 
@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transformer_cli.data.batching import BatchPlan
-from transformer_cli.data.shuffling import Part, mixed, permuted
+from transformer_cli.data.shuffling import Part, permutation_at, times_per_epoch
 
 seeds = st.integers(0, 2**31 - 1)
 
@@ -17,22 +17,22 @@ seeds = st.integers(0, 2**31 - 1)
 
 
 @given(n=st.integers(1, 3000), seed=seeds)
-def test_the_shuffle_that_is_found_place_by_place_is_a_permutation(n: int, seed: int) -> None:
+def test_positions_found_one_by_one_form_a_permutation(n: int, seed: int) -> None:
     def shuffled(positions: list[int]) -> list[int]:
         random = np.random.Philox(key=np.array([seed, 0], np.uint64))
-        return permuted(np.array(positions), n, random).tolist()
+        return permutation_at(np.array(positions), n, random).tolist()
 
     every = shuffled(list(range(n)))
     assert sorted(every) == list(range(n))
     assert shuffled([n // 2]) == [every[n // 2]]
 
 
-def test_the_shuffle_that_is_found_place_by_place_is_even() -> None:
+def test_permutations_are_uniform() -> None:
     hits = np.zeros((20, 20))
     for seed in range(4000):
         random = np.random.Philox(key=np.array([seed, 0], np.uint64))
-        hits[np.arange(20), permuted(np.arange(20), 20, random)] += 1
-    # χ² of 400 cells with 361 degrees of freedom: 361 ± 27 for an even shuffle; 5 σ are allowed.
+        hits[np.arange(20), permutation_at(np.arange(20), 20, random)] += 1
+    # χ² of 400 bins with 361 degrees of freedom: 361 ± 27 for an even shuffle; 5 σ are allowed.
     assert ((hits - 200) ** 2 / 200).sum() < 361 + 5 * 27
 
 
@@ -56,14 +56,14 @@ parts = st.lists(st.builds(Part, st.integers(0, 60), st.sampled_from([1, 2, 3, 7
 
 @settings(deadline=None)
 @given(parts.filter(lambda parts: any(part.n_pairs for part in parts)), st.sampled_from([5, 1000]), st.integers(0, 3))
-def test_an_epoch_goes_through_each_corpus_as_often_as_it_says(parts: list[Part], window: int, n: int) -> None:
+def test_an_epoch_repeats_each_corpus_by_its_times(parts: list[Part], window: int, n: int) -> None:
     times = Counter(epoch(plan(parts, window=window), n))
     expected = [part.times for part in parts for _ in range(part.n_pairs)]
     assert [times[index] for index in range(len(expected))] == expected
 
 
 @pytest.mark.parametrize(("times", "n_epochs"), [(0.5, 2), (0.25, 4), (1.5, 2), (2.2, 5)])
-def test_what_an_epoch_leaves_out_the_next_ones_have(times: float, n_epochs: int) -> None:
+def test_sentences_that_one_epoch_omits_are_in_the_next_ones(times: float, n_epochs: int) -> None:
     batches = plan([Part(300, 1), Part(100, times)])
     seen = [Counter(epoch(batches, n)) for n in range(n_epochs)]
     for counts in seen:
@@ -98,7 +98,7 @@ def test_the_orders_in_which_corpora_repeat_differ_with_the_seed() -> None:
 
 
 def test_without_a_temperature_weights_are_times_an_epoch() -> None:
-    assert mixed([1000, 10], [1.0, 2.5], 1.0) == [1.0, 2.5]
+    assert times_per_epoch([1000, 10], [1.0, 2.5], 1.0) == [1.0, 2.5]
 
 
 @pytest.mark.parametrize(
@@ -111,16 +111,16 @@ def test_without_a_temperature_weights_are_times_an_epoch() -> None:
 )
 def test_a_temperature_makes_shares_of_tokens_more_equal(temperature: float, shares: list[float]) -> None:
     tokens = [900, 100]
-    times = mixed(tokens, [1.0, 1.0], temperature)
+    times = times_per_epoch(tokens, [1.0, 1.0], temperature)
     found = [n * each for n, each in zip(tokens, times, strict=True)]
     assert sum(found) == pytest.approx(1000)
     assert [n / 1000 for n in found] == pytest.approx(shares, abs=2e-3)
 
 
 def test_weights_shift_the_shares_of_a_temperature() -> None:
-    times = mixed([900, 100], [1.0, 3.0], 2.0)
+    times = times_per_epoch([900, 100], [1.0, 3.0], 2.0)
     assert 900 * times[0] == pytest.approx(100 * times[1])  # 3 : 1 × 3
 
 
 def test_a_corpus_of_which_nothing_is_left_takes_no_part() -> None:
-    assert mixed([900, 0], [1.0, 1.0], 2.0) == [1.0, 0.0]
+    assert times_per_epoch([900, 0], [1.0, 1.0], 2.0) == [1.0, 0.0]

@@ -18,8 +18,8 @@ from transformer_cli.benchmarks.decoding import Text, summary
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.train import Metric, TrainConfig
+from transformer_cli.data.checks.findings import Level, Report
 from transformer_cli.data.corpus import ParallelText
-from transformer_cli.data.findings import Level, Report
 from transformer_cli.data.prepare import _key
 from transformer_cli.evaluation.metrics import bleu
 from transformer_cli.evaluation.tokenization import PLAIN, Tokenization, tokenization, tokenizer_of, warn_of_script

@@ -12,7 +12,7 @@ from transformer_cli.benchmarks.timing import Spread, ratio
 from transformer_cli.benchmarks.worker import Contestant, Round
 from transformer_cli.config.bench import BenchConfig
 from transformer_cli.config.compose import to_plain
-from transformer_cli.data.findings import gigabytes
+from transformer_cli.data.checks.findings import gigabytes
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.transformer import Transformer
 from transformer_cli.training.precision import choose_dtype

@@ -12,10 +12,10 @@ import torch
 
 from transformer_cli.config.data import Task
 from transformer_cli.config.train import DoctorConfig, TrainConfig
-from transformer_cli.data.findings import Level, Report
+from transformer_cli.data.checks.findings import Level, Report
+from transformer_cli.data.checks.text import check_text
+from transformer_cli.data.checks.vocabulary import check_tokenizer
 from transformer_cli.data.prepare import Prepared, prepare
-from transformer_cli.data.text_checks import check_text
-from transformer_cli.data.tokenizer_checks import check_tokenizer
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device, keep_freed_memory

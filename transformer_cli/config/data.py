@@ -99,6 +99,10 @@ class DataConfig:
     columns: list[int] = key(
         [], "Columns of a table, from 0: source and target, or label and text. Unset: the first two.", low=0, high=999
     )
+    reader: str | None = key(
+        None, "Entry of the reader registry for the format of the files; unset: by the task and the files."
+    )
+    options: Any = key(None, "Settings of a reader that a plugin registers, by name.")
     builtin: str | None = key(None, "Name of a built-in corpus, generated instead of read from files.")
     root: str | None = key(None, "Folder with the files; unset: the working folder, or that of the downloads.")
     downloads: list[Download] = key([], "Files to download: url, and where known size (bytes), sha256, text_sha256.")
@@ -142,6 +146,12 @@ class DataConfig:
         for name in ("train", "dev", "test", "root"):
             if self.builtin is not None and getattr(self, name) is not None:
                 raise ConfigError(f"data.{name}: data={self.name} is built in and reads no files. Add data=files")
+        if self.builtin is not None and self.reader not in (None, "builtin"):
+            raise ConfigError(
+                f"data.reader={self.reader}: data={self.name} is built in and reads no files. Add data=files"
+            )
+        if not isinstance(self.options, dict | None):
+            raise ConfigError(f"data.options={self.options}: must be options by their names, as in {{source: en}}")
         self._check_languages()
         self._check_columns()
         check_bleu_tokenizer("data.bleu_tokenize", self.bleu_tokenize)

@@ -1,6 +1,6 @@
-"""Reads named members of .tar, .tar.gz, .tgz and .zip archives.
+"""Reading members of .tar, .tar.gz, .tgz and .zip archives by name.
 
-Nothing is ever extracted, so no name, link or device inside an archive can touch the disk.
+Nothing is extracted, so names, links or devices inside an archive cannot affect the disk.
 """
 
 import difflib
@@ -48,7 +48,7 @@ def open_members(path: Path, names: Collection[str]) -> Iterator[tuple[str, Byte
 
 
 def _nearest(name: str, seen: list[str]) -> str:
-    """The members that `name` may have meant."""
+    """Advice with the members whose names are similar."""
     base = name.rsplit("/", 1)[-1]
     near = [other for other in seen if other.rsplit("/", 1)[-1] == base]
     near = near or difflib.get_close_matches(name, seen, n=3, cutoff=0.5) or seen

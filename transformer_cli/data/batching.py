@@ -1,4 +1,4 @@
-"""Encoded sentences to batches: which pairs make up update n, and how they stand in tensors.
+"""Batches of encoded sentences: which pairs make up update n, and their layout in tensors.
 
 Shapes: S source and T target tokens of all pairs of a batch.
 """
@@ -11,18 +11,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from transformer_cli.data.cache import Array, EncodedCorpus, gathered
-from transformer_cli.data.shuffling import Mix, Part, permuted, shuffled
+from transformer_cli.data.cache import Array, EncodedCorpus, gather
+from transformer_cli.data.shuffling import Mixture, Part, permutation_at, shuffled
 from transformer_cli.data.tokenizer import Tokenizers
 
-_GROUPS_PER_UPDATE = 8  # mixed lengths in an update, and still long runs of one length
+_GROUPS_PER_UPDATE = 8  # different lengths in an update, and still long runs of one length
 _TOKENS_PER_GROUP = 1024  # at least
 _GROUPED_BELOW = 16_384  # target tokens of an update
 _PAIRS_PER_WINDOW = 1 << 17  # at most: sentences are sorted by length inside shuffled windows of this size
 
 
 class Run(NamedTuple):
-    """Pairs that stand together and have the same two lengths."""
+    """Consecutive pairs with the same source length and the same target length."""
 
     n_pairs: int
     source_length: int
@@ -31,7 +31,7 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True)
 class Batch:
-    """Pairs one after another, without padding; the decoder reads `target_in` and predicts `target_out`."""
+    """Concatenated pairs without padding; the decoder reads `target_in` and predicts `target_out`."""
 
     source_S: Tensor
     target_in_T: Tensor
@@ -52,7 +52,7 @@ class Batch:
         return len(self.target_out_T)
 
     def to(self, device: torch.device) -> "Batch":
-        """This batch on `device`; a copy to a GPU goes through pinned memory and is not waited for."""
+        """This batch on `device`; a copy to a GPU goes through pinned memory and is asynchronous."""
 
         def move(tensor: Tensor) -> Tensor:
             return (tensor.pin_memory() if device.type == "cuda" else tensor).to(device, non_blocking=True)
@@ -60,7 +60,7 @@ class Batch:
         return Batch(move(self.source_S), move(self.target_in_T), move(self.target_out_T), self.runs)
 
     def pinned(self) -> "Batch":
-        """This batch in memory that a GPU copies from by itself."""
+        """This batch in pinned memory."""
         return Batch(
             self.source_S.pin_memory(), self.target_in_T.pin_memory(), self.target_out_T.pin_memory(), self.runs
         )
@@ -95,14 +95,13 @@ class Batch:
 class BatchPlan:
     """The sentences of every update, a pure function of (seed, step): there is no state to save or restore.
 
-    An epoch is a shuffle of all sentences, cut into windows. A window is sorted by length and cut at equal numbers of
-    target tokens into groups of like length, and an update is a handful of its groups drawn at random. Large updates
-    are cut from the shuffle itself: they have sentences of like length anyway, and all of them nearly as many source
-    tokens, as a GPU's buffers of constant size would have it. Each window is
-    made without the others: a step is found at once wherever it is, and memory does not grow with the corpus.
+    An epoch is a permutation of all sentences, cut into shuffled windows. A window is sorted by length and cut at equal
+    numbers of target tokens into groups of similar length, and an update is a few of its groups drawn at random. Large
+    updates are cut from the permutation itself: they hold sentences of each length anyway, and nearly equal numbers of
+    source tokens, which batches of fixed size need. Each window is computed on its own: random access to any step
+    takes constant time, and memory does not grow with the corpus.
     Every epoch has the same number of updates and every sentence exactly once, or those of each of `parts` as often as
-    it says. An update is as near to `tokens_per_update` as equal parts of the corpus come, and no smaller than a
-    sentence.
+    its `times` requires. Updates are nearly equal parts of the epoch, as close to `tokens_per_update` as possible.
     """
 
     def __init__(
@@ -118,11 +117,11 @@ class BatchPlan:
         assert len(source_lengths) == len(target_lengths) > 0
         assert sum(part.n_pairs for part in parts) in (0, len(target_lengths))
         self._source_lengths, self._target_lengths, self._seed = source_lengths, target_lengths, seed
-        self._mix = Mix(parts, seed) if parts else None
+        self._mixture = Mixture(parts, seed) if parts else None
         longest, total = int(target_lengths.max()), int(target_lengths.sum(dtype=np.int64))
         self._n_pairs = len(target_lengths)  # of an epoch, as all below
-        if self._mix is not None:
-            self._n_pairs, total = self._mix.n_pairs, self._mix.total(target_lengths)
+        if self._mixture is not None:
+            self._n_pairs, total = self._mixture.n_pairs, self._mixture.total(target_lengths)
         assert 0 < longest <= tokens_per_update, f"a target of {longest} tokens in updates of {tokens_per_update}"
         self.updates_per_epoch = updates_per_epoch(total, longest, tokens_per_update)
         self.tokens_per_update = total / self.updates_per_epoch
@@ -133,7 +132,7 @@ class BatchPlan:
             self._groups_per_update = max(1, min(_GROUPS_PER_UPDATE, int(self.tokens_per_update) // group))
         self._n_windows = min(self.updates_per_epoch, -(-self._n_pairs // pairs_per_window))
         nothing = np.empty(0, np.int64)
-        self._made = ((-1, -1), nothing, nothing)  # the last window; one attribute, since threads may share a plan
+        self._made = ((-1, -1), nothing, nothing)  # the latest window; one attribute, since threads may share a plan
 
     def update(self, step: int) -> Array:
         """Indices of the sentences of update `step`, counted from 0 over the whole run."""
@@ -153,9 +152,9 @@ class BatchPlan:
         """The window's sentences, group after group, and where each group starts."""
         updates = self._first_update(window), self._first_update(window + 1)
         pairs = [update * self._n_pairs // self.updates_per_epoch for update in updates]
-        members = np.sort(permuted(np.arange(*pairs), self._n_pairs, self._random(epoch, 0, 1)))
-        if self._mix is not None:
-            members = self._mix.sentences(members, epoch)
+        members = np.sort(permutation_at(np.arange(*pairs), self._n_pairs, self._random(epoch, 0, 1)))
+        if self._mixture is not None:
+            members = self._mixture.sentences(members, epoch)
         random = self._random(epoch, window, 0)
         order = members[shuffled(len(members), random)]
         if self._is_grouped:
@@ -163,19 +162,19 @@ class BatchPlan:
 
         n_groups = self._groups_per_update * (updates[1] - updates[0])
         sizes = _equal_parts(self._target_lengths[order], n_groups)
-        # Put the groups in random order; inside a group the order stays.
+        # Shuffle the groups; within a group the order stays.
         place = shuffled(n_groups, random)
         rank = np.repeat(np.argsort(place), sizes)
         return order[np.argsort(rank, kind="stable")], np.concatenate(([0], np.cumsum(sizes[place])))
 
     def _random(self, epoch: int, window: int, purpose: int) -> np.random.Philox:
-        """A stream of raw bits, another one for each of the arguments."""
+        """Independent random bits for each combination of the arguments."""
         key, counter = np.array([self._seed, epoch], np.uint64), np.array([0, 0, purpose, window], np.uint64)
         return np.random.Philox(key=key, counter=counter)
 
 
 def updates_per_epoch(n_tokens: int, longest: int, tokens_per_update: int) -> int:
-    """Parts of the epoch that are as large as the longest sentence are no more than there are sentences."""
+    """At most as many as leave each update at least the tokens of the longest sentence."""
     return max(1, min(round(n_tokens / tokens_per_update), n_tokens // longest))
 
 
@@ -185,7 +184,7 @@ def _equal_parts(lengths: Array, n: int) -> Array:
     part = (np.cumsum(lengths) - lengths) * n // lengths.sum()
     numbers = np.arange(n)
     starts = np.searchsorted(part, numbers)
-    starts = np.maximum.accumulate(starts - numbers) + numbers  # only very uneven lengths need these two lines
+    starts = np.maximum.accumulate(starts - numbers) + numbers  # these two lines keep parts from being empty
     starts = np.minimum(starts, len(lengths) - n + numbers)
     return np.diff(np.append(starts, len(lengths)))
 
@@ -193,7 +192,7 @@ def _equal_parts(lengths: Array, n: int) -> Array:
 def micro_batches(corpus: EncodedCorpus, indices: Array, tokenizers: Tokenizers, *, max_tokens: int) -> list[Batch]:
     """The sentences at `indices` as batches of at most `max_tokens` tokens a side, or a single pair.
 
-    Sentences of like length come together. There are as few batches as can be, and they are nearly equally large.
+    Batches hold sentences of similar length; their number is minimal, and their sizes are nearly equal.
     """
     source_lengths, target_lengths = corpus.source_lengths[indices], corpus.target_lengths[indices]
     order = np.lexsort((target_lengths, source_lengths))
@@ -207,11 +206,11 @@ def _cuts(ends: Sequence[Array], max_tokens: int) -> list[slice]:
     `ends` counts each side's tokens up to each row's end. The largest slice is within 1 % of the least possible: ranks
     that share the slices wait little for each other.
     """
-    cuts = _filled(ends, max_tokens)
+    cuts = _greedy_cuts(ends, max_tokens)
     low, high = max(int(side[-1]) for side in ends) // len(cuts), max_tokens
     while high - low > 1 + high // 100:
         limit = (low + high) // 2
-        tried = _filled(ends, limit)
+        tried = _greedy_cuts(ends, limit)
         if len(tried) > len(cuts):
             low = limit
         else:
@@ -219,8 +218,8 @@ def _cuts(ends: Sequence[Array], max_tokens: int) -> list[slice]:
     return cuts
 
 
-def _filled(ends: Sequence[Array], limit: int) -> list[slice]:
-    """Slices that are each filled up to the limit before the next one begins."""
+def _greedy_cuts(ends: Sequence[Array], limit: int) -> list[slice]:
+    """Slices cut greedily: each takes as many rows as the limit allows."""
     cuts, start, n_rows = [], 0, len(ends[0])
     while start < n_rows:
         before = [side[start - 1] if start else 0 for side in ends]
@@ -234,8 +233,8 @@ def _filled(ends: Sequence[Array], limit: int) -> list[slice]:
 
 def _batch(corpus: EncodedCorpus, indices: Array, tokenizers: Tokenizers) -> Batch:
     source_lengths, target_lengths = corpus.source_lengths[indices], corpus.target_lengths[indices]
-    source_S = gathered(corpus.source_ids, corpus.source_offsets[indices], source_lengths).astype(np.int64)
-    target_T = gathered(corpus.target_ids, corpus.target_offsets[indices], target_lengths).astype(np.int64)
+    source_S = gather(corpus.source_ids, corpus.source_offsets[indices], source_lengths).astype(np.int64)
+    target_T = gather(corpus.target_ids, corpus.target_offsets[indices], target_lengths).astype(np.int64)
     target_in_T = np.roll(target_T, 1)
     target_in_T[np.cumsum(target_lengths) - target_lengths] = tokenizers.target.bos_id
     return Batch(

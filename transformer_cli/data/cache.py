@@ -1,6 +1,6 @@
 """Folders of derived files that are whole or absent, and the memory-mapped corpus that lives in one.
 
-A folder is built beside its place, written down in a manifest of sizes and SHA-256, synced, and renamed once.
+A folder is built under a temporary name, with a manifest of sizes and SHA-256, synced, and renamed once.
 """
 
 import json
@@ -46,7 +46,7 @@ class EncodedCorpus:
     @classmethod
     def of(cls, sources: Sequence[Any], targets: Sequence[Any]) -> "EncodedCorpus":
         """In memory: one list or array of ids for each sentence of a side."""
-        return cls(*_joined(sources), *_joined(targets))
+        return cls(*_concatenated(sources), *_concatenated(targets))
 
     @classmethod
     def open(cls, folder: Path, *, source_vocab_size: int, target_vocab_size: int) -> "EncodedCorpus":
@@ -106,22 +106,22 @@ def _id_type(vocab_size: int) -> np.dtype[Any]:
     return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
 
 
-def _joined(sentences: Sequence[Any]) -> tuple[Array, Array, Array]:
+def _concatenated(sentences: Sequence[Any]) -> tuple[Array, Array, Array]:
     ids = np.concatenate([np.asarray(sentence, np.int64) for sentence in sentences])
     offsets = np.cumsum([0, *map(len, sentences)])
     return ids, offsets, np.diff(offsets).astype(np.int32)
 
 
-def gathered(ids: Array, starts: Array, lengths: Array) -> Array:
-    """The sentences that begin at `starts`, one after another."""
-    skipped = starts - (np.cumsum(lengths) - lengths)  # between where a token is and where it goes
+def gather(ids: Array, starts: Array, lengths: Array) -> Array:
+    """The concatenated sentences that begin at `starts`."""
+    skipped = starts - (np.cumsum(lengths) - lengths)  # from a token's index in the result to that in `ids`
     found: Array = ids[np.arange(lengths.sum()) + np.repeat(skipped, lengths)]
     return found
 
 
 def _picked(ids: Array, offsets: Array, lengths: Array, indices: Array) -> tuple[Array, Array, Array]:
     lengths = lengths[indices]
-    return gathered(ids, offsets[indices], lengths), np.concatenate(([0], np.cumsum(lengths))), lengths
+    return gather(ids, offsets[indices], lengths), np.concatenate(([0], np.cumsum(lengths))), lengths
 
 
 def _open_side(stem: Path, vocab_size: int) -> tuple[Array, Array, Array]:

@@ -1,4 +1,4 @@
-"""Which training pairs are worth learning from. Dev and test text is never cleaned."""
+"""Filters of training pairs: blank, duplicate, too long, unlikely length ratio. Dev and test text is never cleaned."""
 
 import hashlib
 import re
@@ -10,7 +10,7 @@ from itertools import compress
 import numpy as np
 import numpy.typing as npt
 
-from transformer_cli.data.corpus import KeptText, ParallelText
+from transformer_cli.data.corpus import Text
 from transformer_cli.errors import DataError
 
 _HASHES_AT_A_TIME = 1 << 20
@@ -19,7 +19,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 
 @dataclass
 class CleaningReport:
-    """What became of the training pairs; every pair read is counted in exactly one of the drops, or is kept."""
+    """Counts of the filters, as in report.json. Every pair is dropped by exactly one filter, or kept."""
 
     n_read: int = 0
     n_bad: int = 0  # a line was not UTF-8, or had too few columns
@@ -55,17 +55,17 @@ class CleaningReport:
         return [
             (self.n_bad, "with lines that cannot be read (data.on_bad=skip)"),
             (self.n_blank, "blank on one side or both"),
-            (self.n_duplicate, "repeated (data.drop_duplicates=true)"),
+            (self.n_duplicate, "duplicates (data.drop_duplicates=true)"),
             (self.n_long, f"longer than data.max_length={self.max_length} tokens"),
-            (self.n_uneven, f"more uneven than data.max_ratio={self.max_ratio:g}"),
+            (self.n_uneven, f"with a length ratio over data.max_ratio={self.max_ratio:g}"),
         ]
 
 
 @dataclass(frozen=True)
 class CleanText:
-    """The pairs of `text` that `kept` says; one byte for each pair of the text."""
+    """The pairs of `text` selected by the mask `kept`, which takes one byte a pair."""
 
-    text: ParallelText | KeptText
+    text: Text
     kept: npt.NDArray[np.bool_]
 
     def __len__(self) -> int:
@@ -75,19 +75,19 @@ class CleanText:
         return compress(self.text.each(), self.kept)
 
     def shares(self, chosen: npt.NDArray[np.bool_]) -> list[int]:
-        """How many of the `chosen` pairs each corpus has that the text is made of; one value for each pair."""
+        """The number of `chosen` pairs in each corpus of the text; `chosen` is a mask of these pairs."""
         of_text = self.kept.copy()
         of_text[of_text] = chosen
         return [int(part.sum()) for part in np.split(of_text, np.cumsum(self.text.sizes)[:-1])]
 
 
 def clean(
-    text: ParallelText | KeptText, *, drop_duplicates: bool, held_out: frozenset[str] = frozenset()
+    text: Text, *, drop_duplicates: bool, held_out: frozenset[str] = frozenset()
 ) -> tuple[CleanText, CleaningReport]:
     """The pairs that have two sides, a source not in `held_out` and, with `drop_duplicates`, did not come before.
 
-    Takes 12 bytes a pair while it works: of pairs that came before, only 64 bits are remembered, which of 100 million
-    different pairs takes two for the same once in 4,000 corpora.
+    Takes 12 bytes a pair: duplicates are found by 64-bit hashes. Among 100 million different pairs, the probability of
+    any collision is 1 in 4,000.
     """
     report = CleaningReport(n_bad=text.n_bad)
     kept, hashes = bytearray(), array("Q")
@@ -115,7 +115,7 @@ def clean(
 
 
 def _came_before(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-    """True where the same value stands before it; part by part, so that sorting takes little memory."""
+    """True for each value that occurs earlier; hashes are sorted in parts, to bound memory."""
     found = np.zeros(len(hashes), np.bool_)
     n_parts = min(255, 1 + len(hashes) // _HASHES_AT_A_TIME)
     one_byte = hashes.view(np.uint8)[::8]  # of each
@@ -141,11 +141,11 @@ def keep_mask(
     shorter, longer = np.minimum(source_lengths, target_lengths), np.maximum(source_lengths, target_lengths)
     blank = shorter < 1
     long = ~blank & (longer > max_length)
-    uneven = ~blank & ~long & (longer > max_ratio * shorter)
+    out_of_ratio = ~blank & ~long & (longer > max_ratio * shorter)
     if report is not None:
         report.n_blank += int(blank.sum())
         report.n_long += int(long.sum())
-        report.n_uneven += int(uneven.sum())
+        report.n_uneven += int(out_of_ratio.sum())
         report.max_length, report.max_ratio = max_length, max_ratio
-    kept: npt.NDArray[np.bool_] = ~(blank | long | uneven)
+    kept: npt.NDArray[np.bool_] = ~(blank | long | out_of_ratio)
     return kept

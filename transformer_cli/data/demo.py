@@ -2,9 +2,7 @@
 
 Word-by-word lookup cannot translate them: adjectives follow their noun and agree with it, *not* becomes *ne ... pas*,
 `the milk drank the cat` is as likely as the reverse, and *it* is *il* or *elle* after whatever it refers to.
-One English sentence has exactly one French one, so a model that has learnt the grammar scores near 100 BLEU.
-
-The file reads top to bottom: the lexicon, phrases built from it (no chance involved), chance choosing among them.
+One English sentence has exactly one French one, so a model of the whole grammar scores near 100 BLEU.
 """
 
 import re
@@ -154,10 +152,7 @@ VERBS = (
 )
 
 AVOIR = ("ai", "a", "avons", "ont")  # je, il, nous, ils
-TO_BE = {  # singular, then plural
-    "present": (("is", "est"), ("are", "sont")),
-    "past": (("was", "était"), ("were", "étaient")),
-}
+TO_BE = {"present": (("is", "est"), ("are", "sont")), "past": (("was", "était"), ("were", "étaient"))}
 POSTURES = (
     Posture("sit down", "sat down", ("se est", "se sont"), "assis", agrees=True),
     Posture("fall", "fell", ("est", "sont"), "tombé", agrees=True),
@@ -172,8 +167,7 @@ DETERMINERS = {  # masculine, feminine, plural; "a" has its own rules in `noun_p
     "his": ("son", "sa", "ses"),
     "her": ("son", "sa", "ses"),
 }
-IN = ("in", "dans")
-PREPOSITIONS = (("on", "sur"), ("under", "sous"), ("behind", "derrière"))
+IN, PREPOSITIONS = ("in", "dans"), (("on", "sur"), ("under", "sous"), ("behind", "derrière"))
 TIMES = {
     "past": (("yesterday", "hier"), ("this morning", "ce matin")),
     "present": (("today", "aujourd'hui"), ("every day", "tous les jours")),
@@ -265,9 +259,8 @@ def posture(subject: Mention, verb: Posture, preposition: Pair, place: Mention, 
     """Somebody sat down somewhere."""
     en = f"did not {verb.en}" if negated else verb.en_past
     participle = agree(verb.participle, verb.participle + "e", to=subject) if verb.agrees else verb.participle
-    auxiliary = verb.auxiliary[subject.plural]
     # The reflexive pronoun belongs to the finite verb, so "ne" goes before both: elle ne s'est pas assise.
-    fr = put_together(auxiliary, participle, negated=negated)
+    fr = put_together(verb.auxiliary[subject.plural], participle, negated=negated)
     return f"{subject.en} {en} {preposition[0]} {place.en}", f"{subject.fr} {fr} {preposition[1]} {place.fr}"
 
 
@@ -301,11 +294,10 @@ def elide(fr: str) -> str:
     return re.sub(r"\bde le\b", "du", fr)
 
 
-def fitting(mention: Mention, *rivals: Mention) -> list[Adjective]:
-    """Adjectives that can be said of a mention but not of its rivals, nor twice of it ("the red bed is red")."""
-    said = mention.en.split()
-    adjectives = [a for a in ADJECTIVES if mention.kind in a.kinds and a.en not in said]
-    return [a for a in adjectives if not any(rival.kind in a.kinds for rival in rivals)]
+def fitting(mention: Mention, *others: Mention) -> list[Adjective]:
+    """Adjectives that fit a mention but none of the others, and are not repeated ("the red bed is red")."""
+    adjectives = [a for a in ADJECTIVES if mention.kind in a.kinds and a.en not in mention.en.split()]
+    return [a for a in adjectives if not any(other.kind in a.kinds for other in others)]
 
 
 # ---- Chance.
@@ -330,7 +322,7 @@ class Speaker:
 
     def _mention(self, kinds: frozenset[Kind], *, definite: bool = False, negated: bool = False) -> Mention:
         noun = self._noun(kinds)
-        # "My woman" would be "ma femme", which is "my wife": people are nobody's here.
+        # "My woman" would be "ma femme", which is "my wife": people have no possessive here.
         mine = () if noun.kind is PERSON else ("my", "his", "her")
         adjectives = [adjective for adjective in ADJECTIVES if noun.kind in adjective.kinds]
         return noun_phrase(
@@ -355,7 +347,7 @@ class Speaker:
         return self._mention(kinds, definite=definite)
 
     def _plain(self) -> Pair:
-        """Two bare nouns and a verb, as often the wrong way round: only word order tells who did what."""
+        """Two bare nouns and a verb, as often the wrong way round: only word order determines the subject."""
         verb = self._rng.choice(VERBS)
         subject, thing = self._bare(verb.subjects), self._bare(verb.objects)
         if self._chance(0.5):
@@ -427,7 +419,7 @@ class DemoCorpus:
 
 
 def held_out() -> list[Pair]:
-    """Sentences people try first. They open the test set, so that a good translation of them was not memorised."""
+    """Sentences that people try first. They open the test set: a good translation of them was not memorised."""
     cat, milk, chair = (noun_phrase("the", n) for en in ("cat", "milk", "chair") for n in NOUNS if n.en == en)
     (drink,) = (verb for verb in VERBS if verb.en == "drink")
     (sit,) = (verb for verb in POSTURES if verb.en == "sit down")

@@ -1,4 +1,4 @@
-"""Fetches the files of a corpus over HTTP: resumed where they were cut, verified before they are used."""
+"""HTTP downloads of corpus files: resumed after interruptions, verified before use."""
 
 import hashlib
 import http.client
@@ -41,7 +41,7 @@ def downloads_folder(config: DataConfig) -> Path:
 def fetch(config: DataConfig, *, progress: bool = False) -> None:
     """Download and verify what the corpus needs and is not there yet; nothing if `data.root` or a generator serves.
 
-    Raises EnvironmentFault; what has come so far stays beside as `<name>.part`, and the next call goes on from there.
+    Raises EnvironmentFault; a partial download stays as `<name>.part`, and the next call resumes it.
     """
     if config.builtin is not None or config.root is not None or not config.downloads:
         return
@@ -57,7 +57,7 @@ def fetch(config: DataConfig, *, progress: bool = False) -> None:
             records = Records(folder / RECORDS)
             for download in config.downloads:
                 if not _is_verified(download, folder, records):
-                    _bring(download, folder, records, progress=progress)
+                    _download(download, folder, records, progress=progress)
     except OSError as error:
         where = shown(error.filename or folder)
         raise EnvironmentFault(
@@ -66,7 +66,7 @@ def fetch(config: DataConfig, *, progress: bool = False) -> None:
 
 
 class Records:
-    """What is known of downloaded and half-downloaded files, by name, in a small JSON file beside them."""
+    """Records of complete and partial downloads, by name, in a small JSON file beside them."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -114,8 +114,8 @@ def _is_verified(download: Download, folder: Path, records: Records) -> bool:
     )
 
 
-def _bring(download: Download, folder: Path, records: Records, *, progress: bool) -> None:
-    """Have one file in `folder`, verified and recorded."""
+def _download(download: Download, folder: Path, records: Records, *, progress: bool) -> None:
+    """Download one file to `folder`, verify and record it."""
     path = folder / file_name(download.url)
     known = records.of(path.name, download.url)
     if path.exists():
@@ -145,11 +145,11 @@ def _bring(download: Download, folder: Path, records: Records, *, progress: bool
 
 
 class Mismatch(Exception):
-    """A file is not the one that was asked for."""
+    """A file is not the expected one."""
 
 
 def _verify(download: Download, file: Path, known: dict[str, Any]) -> dict[str, Any]:
-    """What there is to record of a downloaded file. Raises Mismatch if it is not what `download` says."""
+    """The record of a downloaded file. Raises Mismatch if size or hash are not those of `download`."""
     size, digest = file.stat().st_size, file_sha256(file)
     if download.size not in (None, size):
         raise Mismatch(f"has {size:,} bytes, expected {download.size:,}")
@@ -183,7 +183,7 @@ def _text_sha256(file: Path) -> str:
 
 
 def file_name(url: str) -> str:
-    """What a download is called on disk: the last part of its address."""
+    """The name of a download on disk: the last part of its address."""
     parts = urllib.parse.urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise ConfigError(f"data.downloads: {quoted(url)} is not an http or https address. Correct it")
@@ -193,28 +193,28 @@ def file_name(url: str) -> str:
     return name
 
 
-class Cut(Exception):
-    """The connection failed in a way that another attempt may mend."""
+class Interrupted(Exception):
+    """The connection failed; another attempt may succeed."""
 
 
 class Transfer:
-    """Brings one file into `part`, in as many attempts as it takes while they get further."""
+    """Downloads one file to `part`, with new attempts as long as they make progress."""
 
     def __init__(self, download: Download, part: Path, records: Records, *, progress: bool) -> None:
         self.url, self.size, self.part = download.url, download.size, part
         self.resumed = False  # the beginning of `part` was there before this transfer
         self._records, self._progress = records, progress
-        # A file without a known hash is only resumed if the server says that it is still the same one.
+        # A file without a known hash is only resumed if the server confirms that it has not changed.
         self._verifiable = bool(download.sha256 or download.text_sha256)
 
     def run(self) -> None:
-        """Return when the server has sent everything; raise EnvironmentFault when it will not."""
+        """Return when the file is complete; raise EnvironmentFault after the last failed attempt."""
         self.resumed = self._n_bytes() > 0
         failures, furthest = 0, self._n_bytes()
         while True:
             try:
                 return self._attempt()
-            except Cut as cut:
+            except Interrupted as cut:
                 n_bytes = self._n_bytes()
                 failures = 1 if n_bytes > furthest else failures + 1
                 furthest = max(furthest, n_bytes)
@@ -229,7 +229,7 @@ class Transfer:
         return self.part.stat().st_size if self.part.exists() else 0
 
     def _attempt(self) -> None:
-        """Ask for what is missing and append it. Raises Cut, EnvironmentFault."""
+        """Request the missing bytes and append them. Raises Interrupted, EnvironmentFault."""
         headers = {"User-Agent": "tfm", "Accept-Encoding": "identity"}
         n_bytes = self._n_bytes()
         validator = self._records.of(self.part.name, self.url).get("validator")
@@ -250,22 +250,22 @@ class Transfer:
                     f"{self.url}: cannot be reached ({reason}). Connect to the network,"
                     " or put the files into a folder and set data.root to that"
                 ) from None
-            raise Cut(f"the connection failed ({reason or type(error).__name__})") from None
+            raise Interrupted(f"the connection failed ({reason or type(error).__name__})") from None
 
     def _refused(self, error: urllib.error.HTTPError, n_bytes: int) -> None:
-        """Sort out an HTTP status that is not a success; return if the file is complete already."""
+        """Raise for an HTTP status that is not a success; return if the file is already complete."""
         if error.code == 416:  # nothing lies beyond what we have
             if error.headers.get("Content-Range") == f"bytes */{n_bytes}":
                 return
             self.part.unlink(missing_ok=True)
-            raise Cut("the server refused to go on where it stopped")
+            raise Interrupted("the server refused to go on where it stopped")
         if 300 <= error.code < 400:
             raise EnvironmentFault(
                 f"{self.url}: redirects to {quoted(error.url or '')}; only http and https are followed,"
                 " and not in a circle. Correct the address"
             ) from None
         if error.code in (408, 425, 429) or error.code >= 500:
-            raise Cut(f"the server answers {error.code} {shown(str(error.reason))}")
+            raise Interrupted(f"the server answers {error.code} {shown(str(error.reason))}")
         raise EnvironmentFault(
             f"{self.url}: the server answers {error.code} {shown(str(error.reason))}."
             " Get the file elsewhere, put it into a folder and set data.root to that"
@@ -277,7 +277,7 @@ class Transfer:
             n_bytes = 0
         elif not (response.headers.get("Content-Range") or "").startswith(f"bytes {n_bytes}-"):
             self.part.unlink()
-            raise Cut("the server went on at another place")
+            raise Interrupted("the server went on at another place")
         total = None if response.length is None else n_bytes + response.length
         self._check_size(total, n_bytes)
         first = response.read(CHUNK_BYTES)
@@ -302,7 +302,7 @@ class Transfer:
             file.flush()
             os.fsync(file.fileno())
         if total is not None and n_bytes < total:
-            raise Cut(f"the connection was cut at {n_bytes:,} of {total:,} bytes")
+            raise Interrupted(f"the connection was cut at {n_bytes:,} of {total:,} bytes")
 
     def _check_size(self, total: int | None, n_bytes: int) -> None:
         if total is None:
@@ -355,7 +355,7 @@ class _HttpOnly(urllib.request.HTTPRedirectHandler):
 
 
 def _opener() -> urllib.request.OpenerDirector:
-    """Speaks http and https only; urllib's own opener also reads file:, ftp: and data: addresses."""
+    """An opener for http and https only; urllib's own also reads file:, ftp: and data: addresses."""
     opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler(),

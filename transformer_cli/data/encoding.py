@@ -1,4 +1,4 @@
-"""Text to ids on all cores: chunks of pairs go out to processes, and their ids come back in order."""
+"""Parallel tokenization: chunks of pairs are encoded by worker processes, and returned in order."""
 
 import signal
 from collections.abc import Iterable, Iterator
@@ -21,7 +21,7 @@ Pairs = list[tuple[str, str]]
 
 @dataclass(frozen=True)
 class Encoded:
-    """Sentences of one side, one after another without EOS, and the length of each."""
+    """The concatenated sentences of one side, without EOS, and the length of each."""
 
     ids: Array
     lengths: Array

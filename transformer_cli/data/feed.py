@@ -1,4 +1,4 @@
-"""What each update of a run learns from."""
+"""The batches of each update of a run."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.batching import Batch, BatchPlan, micro_batches, updates_per_epoch
 from transformer_cli.data.cache import Array, EncodedCorpus
 from transformer_cli.data.prepare import Prepared
-from transformer_cli.data.shuffling import Mix
+from transformer_cli.data.shuffling import Mixture
 from transformer_cli.data.subwords import resegmented, sentence_seeds
 from transformer_cli.errors import EnvironmentFault
 
 _TRIED = 100  # sentences
-_LOOKED_AT = 50  # updates
+_SAMPLED = 50  # updates
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,12 @@ def epoch_of(config: TrainConfig, prepared: Prepared) -> Epoch:
     longest = int(lengths.max())
     if not prepared.parts:
         return Epoch(len(lengths), int(lengths.sum(dtype=np.int64)), longest)
-    mix = Mix(prepared.parts, config.seed)
-    return Epoch(mix.n_pairs, mix.total(lengths), longest)
+    mixture = Mixture(prepared.parts, config.seed)
+    return Epoch(mixture.n_pairs, mixture.total(lengths), longest)
 
 
 def _counted_lengths(config: TrainConfig, corpus: EncodedCorpus) -> Array:
-    """What is classified has one target each: there the tokens of an update are those of the source."""
+    """The lengths that tokens_per_update counts: of the targets, in classification of the sources."""
     return corpus.source_lengths if config.data.task is Task.classification else corpus.target_lengths
 
 
@@ -84,8 +84,8 @@ class Feed:
         return micro_batches(pairs, np.arange(len(pairs)), self._tokenizers, max_tokens=self._max_tokens)
 
     def expected(self) -> Iterator[Batch]:
-        """Some, for whoever wants to know what they are like."""
-        return (batch for step in range(1, _LOOKED_AT + 1) for batch in self.batches(step))
+        """The batches of some updates, from which fixed batch sizes are chosen."""
+        return (batch for step in range(1, _SAMPLED + 1) for batch in self.batches(step))
 
     def _require_seeds(self) -> None:
         few = np.arange(min(len(self._corpus), _TRIED))

@@ -1,9 +1,9 @@
-"""Batches of a few constant sizes: every batch of one size goes through the graph compiled for it.
+"""Batches padded to a few fixed sizes (buckets): all batches of one size run the graph compiled for it.
 
-The tail of a buffer is filled with sentences that nobody learns from: no real one looks at them, and their targets are
-no tokens. Left out of every sentence, the tail would be what a kernel never writes: anything, also no number.
+The padding consists of whole sentences whose targets are ignored by the loss; sentences do not attend to each other.
+Padding outside of all sentences would be memory that kernels never write, and could hold NaN.
 
-Shapes: S source and T target tokens of a buffer, N + 1 places where its N sentences start and the last one ends.
+Shapes: S source and T target tokens, N + 1 offsets at which the N sentences start and the last one ends.
 """
 
 import math
@@ -26,7 +26,7 @@ MOST_SIZES = 4  # to compile for
 
 
 class Sizes(NamedTuple):
-    """Of a buffer: its tokens of each side, its sentences, and the most tokens that one of them may have."""
+    """Size of a padded batch: tokens of each side, sentences, and the maximum length of a sentence."""
 
     source: int
     target: int
@@ -46,7 +46,7 @@ class Sizes(NamedTuple):
 
     @classmethod
     def around(cls, group: Sequence["Sizes"], *, longest: int) -> "Sizes":
-        """Nearly the smallest constant ones that hold each of `group`, and sentences of up to `longest` tokens."""
+        """Nearly the smallest size that holds each of `group`, and sentences of up to `longest` tokens."""
         source, target, _, own_longest = map(max, zip(*group, strict=True))
         found = cls(_up(source), _up(target), 0, max(longest, own_longest))
         for one in group:
@@ -58,9 +58,9 @@ class Sizes(NamedTuple):
         return found._replace(n_pairs=_up(max(one.n_pairs + (found.n_in_tail(one) or 0) for one in group)))
 
     def n_in_tail(self, taken: "Sizes") -> int | None:
-        """Sentences to fill what is left beside `taken`; None where that cannot be.
+        """Sentences of padding beside `taken`; None if they do not fit.
 
-        A pair has at least one token on either side, as there are kernels that cannot look at nothing.
+        A pair has at least one token on either side, because some kernels do not support empty sequences.
         """
         left = self.source - taken.source, self.target - taken.target
         n_pairs = -(-max(left) // self.longest)
@@ -72,7 +72,7 @@ class Sizes(NamedTuple):
 
 
 def constant_sizes(expected: Iterable[Sizes], *, longest: int) -> list[Sizes]:
-    """A few sizes for batches like those `expected`, the smallest first: as few as fill their buffers well."""
+    """The fewest sizes for batches like those `expected` that need little padding, smallest first."""
     ordered = sorted(expected, key=lambda sizes: sizes.n_tokens)
     n_tokens = sum(sizes.n_tokens for sizes in ordered)
     best: list[Sizes] = []
@@ -80,20 +80,22 @@ def constant_sizes(expected: Iterable[Sizes], *, longest: int) -> list[Sizes]:
     for n_sizes in range(1, min(MOST_SIZES, len(ordered)) + 1):
         cuts = [n * len(ordered) // n_sizes for n in range(n_sizes + 1)]
         found = [Sizes.around(ordered[start:end], longest=longest) for start, end in pairwise(cuts)]
-        n_cells = sum(sizes.n_tokens * (end - start) for sizes, (start, end) in zip(found, pairwise(cuts), strict=True))
-        if n_cells < least:
-            best, least = found, n_cells
-        if n_tokens >= GOOD_FILL * n_cells:
+        n_padded = sum(
+            sizes.n_tokens * (end - start) for sizes, (start, end) in zip(found, pairwise(cuts), strict=True)
+        )
+        if n_padded < least:
+            best, least = found, n_padded
+        if n_tokens >= GOOD_FILL * n_padded:
             break
     source, target, n_pairs, longest = map(max, zip(*best, strict=True))
     n_pairs, *more = (_up(n + n // 8) for n in (n_pairs, source, target))
-    return [*best, Sizes(more[0], more[1], n_pairs, longest)]  # the last one for what is larger than expected
+    return [*best, Sizes(more[0], more[1], n_pairs, longest)]  # the last one for larger batches than expected
 
 
-def chosen(batch: Batch, among: list[Sizes]) -> Sizes:
-    """The first of the constant sizes that hold `batch`, or exactly its own where it is too large, or much too small.
+def size_for(batch: Batch, among: list[Sizes]) -> Sizes:
+    """The first of the fixed sizes that holds `batch`, or its exact size if it is too large, or less than half of it.
 
-    No other constant ones: they would depend on what came before, and a run that is resumed begins anew.
+    Sizes are never added later: they would depend on earlier batches, which a resumed run does not repeat.
     """
     taken = Sizes.of(batch)
     fitting = next((sizes for sizes in among if sizes.hold(taken)), None)
@@ -106,25 +108,25 @@ def _up(n: int) -> int:
 
 @dataclass(frozen=True)
 class Side:
-    """Where the sentences of one side stand."""
+    """Positions and offsets of the sentences of one side."""
 
     positions: Tensor  # of each token in its sentence
     starts: Tensor  # N + 1, of the sentences and of the end
 
 
 @dataclass(frozen=True)
-class Filled:
-    """A batch in a buffer; all int32, and in one piece of memory."""
+class PaddedTensors:
+    """Views of a padded batch in one contiguous int32 tensor."""
 
     source_S: Tensor
     target_in_T: Tensor
-    target_out_T: Tensor  # IGNORE_INDEX in the tail
+    target_out_T: Tensor  # IGNORE_INDEX in the padding
     source: Side
     target: Side
 
     @classmethod
-    def of(cls, memory: Tensor, sizes: Sizes) -> "Filled":
-        """What `filled` has written into `memory`."""
+    def of(cls, memory: Tensor, sizes: Sizes) -> "PaddedTensors":
+        """The views of `memory`, which `padded` returned."""
         n = sizes.n_pairs + 1
         lengths = [sizes.source] * 2 + [sizes.target] * 3 + [n, n]
         source_S, positions_S, in_T, out_T, positions_T, starts_source, starts_target = torch.split(memory, lengths)
@@ -132,20 +134,20 @@ class Filled:
 
 
 @dataclass(frozen=True)
-class Buffered(Batch):
-    """A batch that has been written into a buffer; halves of it have none."""
+class FixedSizeBatch(Batch):
+    """A batch together with its padded tensors; its halves are plain batches."""
 
     sizes: Sizes
-    memory: Tensor  # as `filled` returns it, and pinned for a GPU
+    memory: Tensor  # as `padded` returns it, and pinned for a GPU
 
 
-def filled(batch: Batch, sizes: Sizes) -> Tensor:
-    """`batch` in a buffer of `sizes`, as `Filled.of` reads it: one tensor, to be copied at once."""
+def padded(batch: Batch, sizes: Sizes) -> Tensor:
+    """`batch` padded to `sizes`, in the layout of `PaddedTensors.of`: one tensor, for one copy to the device."""
     n_in_tail = sizes.n_in_tail(Sizes.of(batch))
     assert n_in_tail is not None, f"{Sizes.of(batch)} does not fit into {sizes}"
     n_pairs = [run.n_pairs for run in batch.runs]
     memory = torch.empty(2 * sizes.source + 3 * sizes.target + 2 * (sizes.n_pairs + 1), dtype=torch.int32)
-    into = Filled.of(memory, sizes)
+    into = PaddedTensors.of(memory, sizes)
     _fill(into.source_S, batch.source_S, batch.source_S[-1])
     _fill(into.target_in_T, batch.target_in_T, batch.target_in_T[-1])
     _fill(into.target_out_T, batch.target_out_T, IGNORE_INDEX)
@@ -160,7 +162,7 @@ def _fill(into: Tensor, tokens: Tensor, rest: Tensor | int) -> None:
 
 
 def _place(into: Side, lengths: Array, n_in_tail: int) -> None:
-    """Sentences that are not there start, and end, where everything ends."""
+    """Write positions and offsets; unused sentences are empty, and at the end."""
     n_tokens = len(into.positions)
     left = n_tokens - int(lengths.sum())
     tail = np.diff(left * np.arange(n_in_tail + 1) // max(1, n_in_tail))

@@ -1,4 +1,4 @@
-"""SHA-256 of files. Those of large files are noted, so that not every start has to read all of a corpus."""
+"""SHA-256 of files, cached for large ones, so that not every start reads the whole corpus."""
 
 import hashlib
 import json
@@ -22,10 +22,10 @@ def file_sha256(path: Path) -> str:
 
 
 class Hashes:
-    """Hashes of files, noted in `folder` and trusted while the size and the times of a file are as they were.
+    """Hashes of files, cached in `folder` and valid while the size and the times of a file are unchanged.
 
-    Of several processes that ask for the same files at once, one reads them; all, where the folder cannot be written.
-    With `verify` everything is read.
+    If several processes need the same hashes at once, one computes them (each, if the folder cannot be written).
+    With `verify` the cache is ignored.
     """
 
     def __init__(self, folder: Path, *, verify: bool = False) -> None:
@@ -54,7 +54,7 @@ class Hashes:
             yield
 
     def _read(self) -> dict[str, tuple[Stamp, str]]:
-        """What is noted; of notes that are damaged, nothing."""
+        """The cached hashes; none if the file is damaged."""
         try:
             noted = json.loads((self._folder / RECORDS).read_bytes())
             return {str(name): ([int(n) for n in stamp], str(sha256)) for name, (stamp, sha256) in noted.items()}

@@ -1,4 +1,4 @@
-"""The classes of a classification: which there are, and which number each has."""
+"""The labels of a classification; the index of a label is its class."""
 
 from collections.abc import Iterable
 
@@ -10,9 +10,9 @@ _SHOWN = 10
 
 
 def find_labels(labels: Iterable[str]) -> list[str]:
-    """The different ones, in the order of their characters. Raises DataError for what cannot be told apart.
+    """The different labels, sorted by code points. Raises DataError if there is one label only, or far too many.
 
-    A column of nearly as many labels as lines is not one of labels.
+    A column with nearly as many values as lines holds no labels.
     """
     found: set[str] = set()
     n_lines = 0

@@ -63,31 +63,43 @@ class ChunkSource(Protocol):
 class Lines:
     """The lines of one file. A line that is not UTF-8 is an empty text and has its fault in `bad`, by index from 0.
 
-    Where there are many, `keep_in` puts those read so far in a file, and `texts` starts again.
+    `spool_to` moves the lines read so far to a file, and `texts` starts again: memory is bounded.
     """
 
     name: str
     texts: list[str] = field(default_factory=list)
     bad: dict[int, str] = field(default_factory=dict)
+    skip_bad: bool = False  # whether bad lines are dropped; otherwise they are errors
     n_crlf: int = 0  # lines whose end was \r\n
     n_read: int = 0  # lines of the file, although not all may be texts
-    n_kept: int = 0
-    kept: Path | None = None
+    n_spooled: int = 0
+    spooled: Path | None = None
 
     def __len__(self) -> int:
-        return self.n_kept + len(self.texts)
+        return self.n_spooled + len(self.texts)
 
-    def keep_in(self, path: Path) -> None:
+    def spool_to(self, path: Path) -> None:
         with path.open("ab") as file:
             file.writelines(f"{text}\n".encode() for text in self.texts)
-        self.kept, self.n_kept, self.texts = path, len(self), []
+        self.spooled, self.n_spooled, self.texts = path, len(self), []
 
     def each(self) -> Iterator[str]:
         """The texts in their order, those in the file first."""
-        if self.kept is not None:
-            with self.kept.open("rb") as file:  # which ends a line at b"\n" only
+        if self.spooled is not None:
+            with self.spooled.open("rb") as file:  # which ends a line at b"\n" only
                 yield from (line[:-1].decode() for line in file)
         yield from self.texts
+
+    def numbered(self) -> Iterator[tuple[int, str]]:
+        """Index and text of each line that is not bad."""
+        return ((index, text) for index, text in enumerate(self.each()) if index not in self.bad)
+
+    def reject(self, index: int, fault: str, remedy: str = "Correct the line") -> None:
+        """Drop a line that cannot be used if bad lines are skipped, else raise DataError."""
+        where = f"{self.name}:{index + 1}: {fault}"
+        if not self.skip_bad:
+            raise DataError(f"{where}. {remedy}")
+        self.bad[index] = where
 
 
 def split_lines(data: bytes) -> list[bytes]:
@@ -185,16 +197,16 @@ def read_stream(
 ) -> Lines:
     """All lines of a stream, as `read_lines` gives them; `name` is what errors call it.
 
-    `after_block` is given the lines again and again as they grow, and may put away the texts read so far.
+    `after_block` is called with the lines after each block, and may spool the texts read so far.
     """
-    lines, is_first = Lines(name), True
+    lines, is_first = Lines(name, skip_bad=skip_bad), True
     for block in _blocks(stream, lines):
         if is_first:
             _refuse_other_formats(block[:_HEAD_BYTES], name)
             block = block.removeprefix(_BOM)
         is_first = is_first and not block
         if block:
-            _decode_block(block, lines, skip_bad=skip_bad, skip_hint=skip_hint)
+            _decode_block(block, lines, skip_hint=skip_hint)
         if after_block is not None:
             after_block(lines)
     if is_first:
@@ -257,12 +269,12 @@ def _blocks(stream: ByteSource, lines: Lines) -> Iterator[bytes]:
         yield rest
 
 
-def _decode_block(block: bytes, lines: Lines, *, skip_bad: bool, skip_hint: str) -> None:
+def _decode_block(block: bytes, lines: Lines, *, skip_hint: str) -> None:
     block = block.removesuffix(b"\n")  # the end of the last line is not the start of another
     try:
         texts = block.decode("utf-8").split("\n")  # str.split at one character is exact, and fast
     except UnicodeDecodeError:
-        texts = list(_decode_one_by_one(block, lines, skip_bad=skip_bad, skip_hint=skip_hint))
+        texts = list(_decode_one_by_one(block, lines, skip_hint=skip_hint))
     if b"\r" in block:
         lines.n_crlf += sum(text.endswith("\r") for text in texts)
         texts = [text.removesuffix("\r") for text in texts]
@@ -270,21 +282,21 @@ def _decode_block(block: bytes, lines: Lines, *, skip_bad: bool, skip_hint: str)
     lines.n_read += len(texts)
 
 
-def _decode_one_by_one(block: bytes, lines: Lines, *, skip_bad: bool, skip_hint: str) -> Iterator[str]:
+def _decode_one_by_one(block: bytes, lines: Lines, *, skip_hint: str) -> Iterator[str]:
     for index, line in enumerate(block.split(b"\n"), start=lines.n_read):
         try:
             yield line.decode("utf-8")
         except UnicodeDecodeError as error:
             column = len(line[: error.start].decode("utf-8")) + 1
             fault = f"{lines.name}:{index + 1}: byte 0x{line[error.start]:02x} at column {column} is not UTF-8"
-            if not skip_bad:
+            if not lines.skip_bad:
                 raise DataError(f"{fault}; {_likely(block, skip_hint)}") from None
             lines.bad[index] = fault
             yield ""
 
 
 def _likely(block: bytes, skip_hint: str) -> str:
-    """What undecodable bytes look like, and what to do about them."""
+    """The probable encoding of undecodable bytes, and the remedy."""
     head = block[:_HEAD_BYTES]
     if len(_CONTROL.findall(head)) * 20 > len(head):
         return "it looks like binary data. Name a text file"

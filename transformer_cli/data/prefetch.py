@@ -1,4 +1,4 @@
-"""Makes what the next steps need while the current one is computed."""
+"""Prefetching: a thread prepares the next steps while the current one is computed."""
 
 import queue
 import threading
@@ -9,11 +9,10 @@ T = TypeVar("T")
 
 
 class Prefetcher(Generic[T]):
-    """`make(step)` of one step after another from `first_step` on, by a thread; up to `depth` of them lie ready.
+    """Results of `make(step)` for consecutive steps from `first_step`, computed by a thread, up to `depth` ahead.
 
-    NumPy lets go of the interpreter while it works, so the update that runs meanwhile loses little. `make` is called
-    by one thread at a time, which until `close` is not the caller's. It may pin memory; copies to a GPU are better
-    left to the caller, in whose stream they belong.
+    NumPy releases the interpreter lock, so the current update is hardly slowed. `make` is called by one thread at a
+    time, until `close` never the caller's. It may pin memory; copies to a GPU belong to the caller's stream.
     """
 
     def __init__(self, make: Callable[[int], T], first_step: int, *, depth: int = 2) -> None:
@@ -22,7 +21,7 @@ class Prefetcher(Generic[T]):
         self._start(first_step)
 
     def take(self, step: int) -> T:
-        """What `make` has returned for `step`, or raises what it has raised. A step out of turn starts anew there."""
+        """The result of `make(step)`, or its exception. A step out of order restarts the thread there."""
         if step != self._next or self._over.is_set():
             self.close()
             self._start(step)
@@ -31,7 +30,7 @@ class Prefetcher(Generic[T]):
         return made()
 
     def close(self) -> None:
-        """End the thread, after the step that it is at."""
+        """End the thread after its current step."""
         self._over.set()
         while self._thread.is_alive():
             try:

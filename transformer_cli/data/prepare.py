@@ -1,8 +1,8 @@
-"""Raw text to what training reads: cleaned, tokenized, encoded, and kept under a key of all that it was made from.
+"""Preparation of a corpus: cleaned, tokenized, encoded, and cached under a hash of everything it depends on.
 
-Memory hardly grows with the corpus. Its text lies unpacked beside the files that are made of it, until they are; in
-memory are some bytes a pair, dev and test, and the sample that SentencePiece is trained on. Ids are written as they are
-made, chunk by chunk, and training maps their files.
+Memory hardly grows with the corpus. Its decompressed text is spooled to a temporary folder in the cache; in memory are
+some bytes a pair, dev and test, and the sample that SentencePiece is trained on. Ids are written chunk by chunk, and
+memory-mapped in training.
 """
 
 import hashlib
@@ -20,26 +20,24 @@ from tqdm import tqdm
 
 from transformer_cli.config.data import DataConfig, Task
 from transformer_cli.data.cache import MANIFEST, Array, CorpusWriter, EncodedCorpus, ensure_folder, manifest
+from transformer_cli.data.checks.corpus_warnings import CorpusWarnings, Leak, find_warnings
 from transformer_cli.data.clean import CleaningReport, CleanText, clean, keep_mask
 from transformer_cli.data.corpus import (
-    GENERATORS,
     ParallelText,
-    Split,
     Splits,
-    check_columns_are_read,
     check_weights,
     input_files,
     load_splits,
     load_text,
     text_sha256,
 )
-from transformer_cli.data.corpus_warnings import CorpusWarnings, Leak, find_warnings
 from transformer_cli.data.download import fetch
 from transformer_cli.data.encoding import Encoded, encoded
 from transformer_cli.data.hashes import Hashes
 from transformer_cli.data.labels import find_labels, without_blank
 from transformer_cli.data.lines import open_text
-from transformer_cli.data.shuffling import Part, mixed
+from transformer_cli.data.readers import READERS, Split, reader_of
+from transformer_cli.data.shuffling import Part, times_per_epoch
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, sampled, train_tokenizer
 from transformer_cli.environment import folder_named
 from transformer_cli.errors import ConfigError
@@ -48,43 +46,42 @@ from transformer_cli.logs import LOGGER
 _FORMAT = 2  # to be raised when the same key would give other files
 _PAIRS_PER_PROCESS = 50_000  # at least, to be worth its start
 _SPLITS: tuple[Split, ...] = ("train", "dev", "test")
-_LARGE_PAIRS, _LARGE_BYTES = 10_000, 20_000_000  # from here on what is being done is said: it may take some seconds
+_LARGE_PAIRS, _LARGE_BYTES = 10_000, 20_000_000  # from this size the steps are logged, because they take seconds
 _PARTS, _LABELS, _WARNINGS = "parts.json", "labels.json", "warnings.json"
-_WHILE_TRAINING = ("weights", "temperature", "subword_dropout")  # options that say how what is prepared is seen
-_OF_SCORES = ("bleu_tokenize",)  # options that say how what comes out is measured
-_ELSEWHERE = ("name", "root", "cache", "downloads", "verify")  # that say where files are, not what is made of them
+_WHILE_TRAINING = ("weights", "temperature", "subword_dropout")  # options of how training samples the prepared corpus
+_OF_SCORES = ("bleu_tokenize",)  # options of how translations are scored
+_ELSEWHERE = ("name", "root", "cache", "downloads", "verify")  # options of where files are
 
 
 @dataclass(frozen=True)
 class Prepared:
     """A corpus ready for training. Dev and test stay text: they are translated and scored as they were written.
 
-    Of text that is classified, the sources begin with BOS, and the targets are each one number: the place of a class in
-    the tokenizers' labels. Of text for a language model, the sources are empty.
+    In classification the sources begin with BOS, and each target is one number: the index of the class in the
+    tokenizers' labels. For a language model the sources are empty.
     """
 
     tokenizers: Tokenizers
     train: EncodedCorpus
     dev: ParallelText
     test: ParallelText | None
-    fingerprint: str  # SHA-256 of all of the above, whatever files it came from
+    fingerprint: str  # SHA-256 of all of the above
     report: CleaningReport
-    parts: list[Part] = field(default_factory=list)  # of `train`, where its corpora are not each seen once an epoch
+    parts: list[Part] = field(default_factory=list)  # corpora of `train`, unless each is seen once an epoch
     inputs: dict[str, str] = field(default_factory=dict)  # what it was made from, with the SHA-256 of each
-    warnings: Sequence[str] = ()  # what is likely to be wrong with it; nothing is known of what older versions prepared
+    warnings: Sequence[str] = ()  # probable faults; none for corpora that older versions prepared
 
 
 def prepare(config: DataConfig, *, progress: bool = False, tokenizer: Tokenizer | None = None) -> Prepared:
     """Fetch, clean, split, tokenize and encode a corpus, or open what an earlier call has left in the cache.
 
     With a `tokenizer`, text is encoded by that one rather than by one that is trained on it. Raises DataError for text
-    that cannot be used, ConfigError for options that do not fit it, EnvironmentFault for a cache nobody can write.
+    that cannot be used, ConfigError for options that do not fit it, EnvironmentFault if the cache cannot be written.
     """
-    if config.builtin is not None:
-        GENERATORS.check(config.builtin)
+    reader = reader_of(config)
     fetch(config, progress=progress)
     check_weights(config)
-    check_columns_are_read(config)
+    reader.check()
     if config.is_swapped:
         LOGGER.info("data=%s: from %s to %s, with its sides exchanged", config.name, *config.languages[::-1])
     place = folder_named(config.cache) / config.name
@@ -101,12 +98,12 @@ def prepare(config: DataConfig, *, progress: bool = False, tokenizer: Tokenizer 
 
 
 def _inputs(config: DataConfig, hashes: Hashes) -> dict[Split, list[list[str]]]:
-    """Name and SHA-256 of each file that a split is read from; a corpus that we make has no names."""
-    if config.builtin is not None:
-        texts = {split: load_text(config, split) for split in _SPLITS}
-        return {split: [["", text_sha256(text)]] for split, text in texts.items() if text is not None}
+    """Name and SHA-256 of each file that a split is read from; of text without files, no name and its own SHA-256."""
     files = {split: input_files(config, split) for split in _SPLITS}
     paths = list(dict.fromkeys(chain.from_iterable(files.values())))
+    if not paths:
+        texts = {split: load_text(config, split) for split in _SPLITS}
+        return {split: [["", text_sha256(text)]] for split, text in texts.items() if text is not None}
     for path in paths:
         with open_text(path):  # says what is wrong with a folder, a FIFO or a file that may not be read
             pass
@@ -119,14 +116,18 @@ def _key(config: DataConfig, inputs: dict[Split, list[list[str]]], tokenizer: To
     left_out = (*_ELSEWHERE, *_WHILE_TRAINING, *_OF_SCORES)
     options = {name: value for name, value in asdict(config).items() if name not in left_out}
     if config.task is Task.translation:
-        del options["task"]  # corpora that were prepared before there were others stay what they are
+        del options["task"]  # keeps the keys of caches that are older than the other tasks
     if not config.tokenizer.fold_case:
         del options["tokenizer"]["fold_case"]
     options["tokenizer"]["byte_fallback"] = config.tokenizer.has_bytes
     if not config.is_swapped:
-        del options["languages"]  # of what is read as it stands, the other two say enough
+        del options["languages"]  # without effect unless the sides are swapped
     if not config.columns:
         del options["columns"]
+    if config.reader is None:
+        del options["reader"], options["options"]
+    else:
+        options["reader"] = [config.reader, READERS[config.reader].version]
     if _is_mixed(config):
         options[_PARTS] = True
     if tokenizer is not None:
@@ -175,7 +176,7 @@ def _build(folder: Path, config: DataConfig, *, progress: bool, tokenizer: Token
     _write_text(folder / "dev.json", dev)
     if test is not None:
         _write_text(folder / "test.json", test)
-    # Not said before: of text that cannot be prepared, there is only the error to tell.
+    # Only logged now: for text that cannot be prepared, the error is the only message.
     if "dev" in splits.held and not splits.held["dev"].sources:
         LOGGER.warning("data.train: too few pairs to hold any out; dev is the training text itself")
     for line in [*splits.notes(n_left), *report.lines()]:
@@ -183,7 +184,7 @@ def _build(folder: Path, config: DataConfig, *, progress: bool, tokenizer: Token
 
 
 def _labels(train: CleanText, splits: Splits) -> list[str]:
-    """The classes of all of data.train: of a rare one, every line may have been held out."""
+    """The classes in all of data.train, also in held-out lines: a rare one may be nowhere else."""
     held_out = chain.from_iterable(held.text.targets for held in splits.held.values())
     return find_labels(chain((label for _, label in train.each()), held_out))
 
@@ -197,7 +198,7 @@ def _scored(text: ParallelText | None, labels: list[str], split: Split, config: 
 
 
 def _train_tokenizers(text: CleanText, config: DataConfig) -> Tokenizers:
-    """Tokenizers of the sentences, of which no more are held in memory than they are trained on."""
+    """Train the tokenizers; only the sentences they are trained on are held in memory."""
 
     def train(sides: Sequence[int]) -> Tokenizer:
         n = len(text)
@@ -228,7 +229,7 @@ def _encoded(
     progress: bool,
     kept: list[Array],
 ) -> Iterator[tuple[Encoded, Encoded]]:
-    """Chunks of the pairs that are neither too long nor too uneven, as ids that end with EOS.
+    """Chunks of the pairs that pass the filters of length and length ratio, as ids that end with EOS.
 
     `kept` gets a mask of each chunk.
     """
@@ -261,7 +262,7 @@ def _encoded(
 
 
 def _sides(text: CleanText, task: Task) -> Iterator[tuple[str, str]]:
-    """The pairs, but nothing on a side that is no text of its own."""
+    """The pairs; a side that is not encoded is empty."""
     match task:
         case Task.translation:
             return text.each()
@@ -279,7 +280,7 @@ def _parts(folder: Path, corpus: EncodedCorpus, config: DataConfig) -> list[Part
     """The corpora that the training text is made of, and how often an epoch goes through each."""
     sizes: list[int] = json.loads((folder / _PARTS).read_bytes())
     ends = corpus.target_offsets[np.cumsum([0, *sizes])]
-    times = mixed(np.diff(ends).tolist(), config.weights or [1.0] * len(sizes), config.temperature)
+    times = times_per_epoch(np.diff(ends).tolist(), config.weights or [1.0] * len(sizes), config.temperature)
     counts = [round(size * often) for size, often in zip(sizes, times, strict=True)]
     if not any(counts):
         raise ConfigError(f"data.weights={config.weights}: leave an epoch without a pair. Raise them")
@@ -307,7 +308,7 @@ def _open(folder: Path, task: Task) -> Prepared:
 
 
 def _fingerprint(folder: Path) -> str:
-    """SHA-256 of the manifest, which holds that of every file; without what is only told of the corpus."""
+    """SHA-256 of the manifest, which holds that of every file, without the warnings."""
     files = json.loads((folder / MANIFEST).read_bytes())["files"]
     return hashlib.sha256(manifest({name: files[name] for name in files if name != _WARNINGS})).hexdigest()
 

@@ -1,7 +1,7 @@
-"""Where the sentences of a line end.
+"""Sentence segmentation by punctuation.
 
-A mark ends a sentence where a new one can begin behind it. After a full stop that is not so behind an abbreviation: the
-non-breaking prefixes of Moses, as the package sacremoses has them, and English's for a language without a list.
+A punctuation mark ends a sentence if a new one can begin after it. A full stop after an abbreviation does not:
+abbreviations are the non-breaking prefixes of Moses, from the package sacremoses (English for other languages).
 """
 
 import re
@@ -15,7 +15,7 @@ from transformer_cli.data.cache import EncodedCorpus
 from transformer_cli.data.tokenizer import Tokenizer
 
 # The marks, with the quotes and brackets that close behind them. Most need white space, so that 3.14 and a URL stay
-# whole; those of scripts that put none between sentences do not. No pattern here looks at a character twice.
+# whole; those of scripts that put none between sentences do not. No pattern here backtracks.
 _CLOSING = "\"'”’“»›)\\]」』）］】"
 _END = re.compile(
     rf"(?<![.!?…؟۔։])(?P<marks>[.!?…؟۔։]++)[{_CLOSING}]*+(?=\s)(?:\s[»›](?=\s|$))?"
@@ -96,7 +96,7 @@ def _main(language: str) -> str:
 
 @cache
 def _prefixes(language: str) -> tuple[frozenset[str], frozenset[str]]:
-    """Words that a full stop does not end a sentence behind: always, and before a number."""
+    """Words after which a full stop does not end a sentence: always, and before a number."""
     from sacremoses.corpus import NonbreakingPrefixes  # not needed by every command, and not fast to import
 
     words = list(NonbreakingPrefixes().words(language))

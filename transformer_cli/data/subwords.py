@@ -1,20 +1,20 @@
-"""Other segmentations of the training sentences: another one of every sentence in every epoch."""
+"""Subword regularization: each sentence is segmented anew in every epoch (Kudo 2018; Provilkov et al. 2020)."""
 
 from itertools import pairwise
 
 import numpy as np
 
 from transformer_cli.data.cache import Array, EncodedCorpus
-from transformer_cli.data.shuffling import stirred
+from transformer_cli.data.shuffling import splitmix64
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 
 
 def resegmented(
     pairs: EncodedCorpus, tokenizers: Tokenizers, seeds: Array, *, dropout: float, max_length: int
 ) -> EncodedCorpus:
-    """The same text in other pieces, each sentence's drawn with its own of the `seeds`, two for a pair.
+    """The same text in sampled segmentations, with one of `seeds` for each sentence (two for a pair).
 
-    A sentence that would be longer than `max_length` stays as it is, and so does the class of one.
+    A sentence that would exceed `max_length` keeps its segmentation; classes are not segmented.
     """
     source = _side(tokenizers.source, pairs.source_ids, pairs.source_offsets, seeds[0], dropout, max_length)
     if tokenizers.labels:
@@ -26,8 +26,8 @@ def resegmented(
 def sentence_seeds(indices: Array, *, seed: int, epoch: int) -> Array:
     """Two numbers below 2**31 for each pair of the corpus, source and target: a function of these alone."""
     sides = 2 * epoch + np.arange(2, dtype=np.uint64)
-    keys = stirred(sides + stirred(np.array([seed], np.uint64)))
-    drawn: Array = stirred(keys[:, None] + indices.astype(np.uint64)) >> np.uint64(33)
+    keys = splitmix64(sides + splitmix64(np.array([seed], np.uint64)))
+    drawn: Array = splitmix64(keys[:, None] + indices.astype(np.uint64)) >> np.uint64(33)
     return drawn
 
 

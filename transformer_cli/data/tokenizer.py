@@ -24,7 +24,7 @@ from transformer_cli.errors import CheckpointError, ConfigError, DataError
 _LINE_ENDS = dict.fromkeys(map(ord, "\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029"), " ")
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 # While training, SentencePiece skips lines with a mark of its own in them or of more than a few kB, and the characters
-# of what looks like a control token; all of it without a word.
+# of text that resembles a control token, all without a message.
 _MARKS = dict.fromkeys(map(ord, "\0\u2581\u2585"), " ")
 _CONTROL_TEXT = re.compile("<(pad|unk|s|/s)>")
 _LONGEST_PART = 4000  # characters
@@ -78,11 +78,11 @@ class Tokenizer:
             for text, seed in zip(texts, seeds, strict=True):
                 sentencepiece.set_random_generator_seed(seed)
                 drawn.append(self._model.encode(text, enable_sampling=True, alpha=alpha, nbest_size=-1))
-        # Text that cannot be told from its pieces, as a written mark of SentencePiece's own, stays as it is, too.
-        said: list[str] = self._model.decode(drawn)
+        # Text that does not survive decoding, as a literal ▁ of SentencePiece's own, keeps its pieces, too.
+        resampled: list[str] = self._model.decode(drawn)
         return [
             new if old_text == new_text and self.unk_id not in old else list(old)
-            for old, new, old_text, new_text in zip(sentences, drawn, texts, said, strict=True)
+            for old, new, old_text, new_text in zip(sentences, drawn, texts, resampled, strict=True)
         ]
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -101,7 +101,7 @@ class Tokenizer:
 class Tokenizers:
     """The tokenizers of the two languages; the same one twice when the vocabulary is joint.
 
-    What classifies says one of its `labels` instead of text.
+    A classifier predicts one of `labels` instead of text.
     """
 
     source: Tokenizer

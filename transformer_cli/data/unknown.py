@@ -1,4 +1,4 @@
-"""Characters of a text that a vocabulary does not have: the model reads <unk> for each, or its UTF-8 bytes."""
+"""Characters that are not in the vocabulary: the model reads <unk> for each, or its UTF-8 bytes."""
 
 import re
 import unicodedata
@@ -21,7 +21,7 @@ def unknown_characters(line: str, ids: Sequence[int], tokenizer: Tokenizer) -> t
     """The characters of `line`, which was encoded as `ids`, that are no pieces of the vocabulary: each once, in order.
 
     White space, control characters, what only formats (joiners, soft hyphens, variation selectors) and U+FFFD, which
-    stands for text that was lost before, say nothing that a translation could lose, and do not count. An emoji of
+    stands for text that was lost before, are ignored: a translation loses nothing by them. An emoji of
     several code points is one character.
     """
     if tokenizer.unknown_ids.isdisjoint(ids):
@@ -42,7 +42,7 @@ def _visible(character: str) -> str:
 
 
 class UnknownCounter:
-    """Counts lines with unknown characters, and remembers which characters."""
+    """Counts lines with unknown characters, and collects these characters."""
 
     def __init__(self) -> None:
         self.n_lines = 0
@@ -50,7 +50,7 @@ class UnknownCounter:
         self.characters: dict[str, None] = {}  # in the order in which they came
 
     def add(self, line: int, characters: Iterable[str]) -> None:
-        """Those of the line with this number."""
+        """Count the unknown characters of a line, by its number."""
         found = dict.fromkeys(characters)
         if found:
             self.first_line = self.first_line or line

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from transformer_cli.config.train import Compile, TrainConfig
 from transformer_cli.data.batching import Batch
-from transformer_cli.data.fixed_size import Buffered, Filled, Sizes, chosen, constant_sizes, filled
+from transformer_cli.data.fixed_size import FixedSizeBatch, PaddedTensors, Sizes, constant_sizes, padded, size_for
 from transformer_cli.errors import EnvironmentFault, quoted
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.embeddings import LearnedPositions, waves
@@ -93,17 +93,17 @@ class CompiledLoss:
             one = partial(_losses, self.model, loss=masked_smoothed_nll, smoothing=self.smoothing)
             self._compiled = torch.compile(one, dynamic=False, mode=MODES.get(self.compile))
 
-    def ready(self, batch: Batch) -> Buffered:
+    def ready(self, batch: Batch) -> FixedSizeBatch:
         """`batch` in its buffer; any thread may call this."""
-        sizes = chosen(batch, self.sizes)
-        memory = filled(batch, sizes)
+        sizes = size_for(batch, self.sizes)
+        memory = padded(batch, sizes)
         memory = memory.pin_memory() if self.device.type == "cuda" else memory
-        return Buffered(batch.source_S, batch.target_in_T, batch.target_out_T, batch.runs, sizes, memory)
+        return FixedSizeBatch(batch.source_S, batch.target_in_T, batch.target_out_T, batch.runs, sizes, memory)
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Within autocast."""
-        sizes = chosen(batch, self.sizes)
-        if not isinstance(batch, Buffered) or batch.sizes != sizes:  # made ready before compilation was disabled
+        sizes = size_for(batch, self.sizes)
+        if not isinstance(batch, FixedSizeBatch) or batch.sizes != sizes:  # made ready before compilation was disabled
             batch = self.ready(batch)
         memory = batch.memory.to(self.device, non_blocking=True)
         if sizes not in self.sizes:
@@ -121,7 +121,7 @@ class CompiledLoss:
 
     def n_padded_tokens(self, batch: Batch) -> int:
         """Tokens of both sides with padding, as computed for `batch`."""
-        return chosen(batch, self.sizes).n_tokens
+        return size_for(batch, self.sizes).n_tokens
 
     def disable_compile(self, error: Exception) -> None:
         """Continue without the compiler, which has failed with `error`.
@@ -148,7 +148,7 @@ class CompiledLoss:
 
 
 def _losses(model: Transformer, memory: Tensor, sizes: Sizes, *, loss: Loss, smoothing: float) -> tuple[Tensor, Tensor]:
-    batch = Filled.of(memory, sizes)
+    batch = PaddedTensors.of(memory, sizes)
     source, target = (Joined(side.positions, side.starts, sizes.longest) for side in (batch.source, batch.target))
     logits_TV = model.predict(batch.source_S, source, batch.target_in_T, target)
     return loss(logits_TV, batch.target_out_T.long(), smoothing=smoothing)

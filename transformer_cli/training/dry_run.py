@@ -22,8 +22,8 @@ from torch import Tensor
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.batching import Batch, micro_batches
 from transformer_cli.data.cache import Array, EncodedCorpus
+from transformer_cli.data.checks.findings import Section, gigabytes
 from transformer_cli.data.feed import Feed, epoch_of
-from transformer_cli.data.findings import Section, gigabytes
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.environment import folder_named

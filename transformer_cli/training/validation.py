@@ -23,8 +23,8 @@ from transformer_cli.config.model import Positions
 from transformer_cli.config.train import Metric, TrainConfig, TrainSettings
 from transformer_cli.data.batching import micro_batches
 from transformer_cli.data.cache import EncodedCorpus
+from transformer_cli.data.checks.findings import Section
 from transformer_cli.data.corpus import ParallelText, text_sha256
-from transformer_cli.data.findings import Section
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.sentences import share_of_several
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers

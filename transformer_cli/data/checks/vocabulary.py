@@ -1,4 +1,4 @@
-"""What the vocabulary makes of the text: unknown characters, text that does not come back, pieces never seen."""
+"""Checks of the vocabulary: unknown characters, text that changes in a round trip, unused pieces."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -9,14 +9,14 @@ import numpy as np
 
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.cache import Array
+from transformer_cli.data.checks.findings import Section, listed, percent
 from transformer_cli.data.corpus import ParallelText
-from transformer_cli.data.findings import Section, listed, percent
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizer, normalize
 
 SAMPLE = 20_000  # lines of a side of dev or test
 MANY_UNKNOWN = 0.001  # of the tokens
-RARE = 5  # occurrences in the training text, below which an embedding learns little
+RARE = 5  # occurrences in the training text, below which an embedding is hardly trained
 MANY_LONG = 0.005  # of the source lines of dev or test
 MANY_RARE = 0.5  # of the vocabulary
 _IDS_AT_A_TIME = 1 << 23
@@ -25,7 +25,7 @@ _IDS_AT_A_TIME = 1 << 23
 def check_tokenizer(config: TrainConfig, prepared: Prepared, section: Section) -> None:
     """Findings and figures on the tokenizers of both sides."""
     _check_vocabulary(prepared, section)
-    _tell_lengths(prepared, section)
+    _report_lengths(prepared, section)
     for name, text in (("dev", prepared.dev), ("test", prepared.test)):
         if text is not None:
             _check_split(f"data.{name}", text, prepared, config, section)
@@ -52,7 +52,7 @@ def _check_vocabulary(prepared: Prepared, section: Section) -> None:
         what += f", {n_rare:,} fewer than {RARE} times ({percent(n_rare / len(tokenizer))})"
         if n_rare > MANY_RARE * len(tokenizer):
             fewer = max(100, round(0.5 * (len(tokenizer) - n_rare), -2))
-            todo = f"Try data.tokenizer.vocab_size={fewer:.0f}: pieces so rare are hardly learnt"
+            todo = f"Try data.tokenizer.vocab_size={fewer:.0f}: the embeddings of rare pieces are hardly trained"
             section.warn("vocabulary", what, todo)
         else:
             section.ok("vocabulary", what)
@@ -65,7 +65,7 @@ def _counts(ids: Array, vocab_size: int) -> Array:
     return counts
 
 
-def _tell_lengths(prepared: Prepared, section: Section) -> None:
+def _report_lengths(prepared: Prepared, section: Section) -> None:
     source, target = prepared.train.source_lengths, prepared.train.target_lengths
     means = round(float(source.mean()) - 1, 2), round(float(target.mean()) - 1, 2)  # EOS is no part of the line
     longest = int(source.max()), int(target.max())
@@ -92,7 +92,7 @@ class _Side:
 
 
 def _check_split(key: str, text: ParallelText, prepared: Prepared, config: TrainConfig, section: Section) -> None:
-    """Both sides of dev or test: a warning for each thing that is wrong, a line for all that is not."""
+    """Both sides of dev or test: a warning for each fault, and one line for all checks that passed."""
     section.figures[key] = {}
     fine: list[str] = []
     for name, tokenizer, lines in (

@@ -1,4 +1,4 @@
-"""What a check has found, and the report that collects it: lines for people, plain data for programs."""
+"""Findings of checks, and the report that collects them, as text and as JSON."""
 
 import textwrap
 from collections.abc import Iterable, Iterator
@@ -13,7 +13,7 @@ _LEVEL_WIDTH, _WHERE_WIDTH = 9, 12
 
 class Level(Enum):
     ok = "ok"
-    warning = "warning"  # training works, but perhaps not as the user thinks
+    warning = "warning"  # training works, but perhaps not as intended
     error = "error"  # training would fail, or what it measures would mean nothing
 
 

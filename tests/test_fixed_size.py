@@ -1,4 +1,4 @@
-"""Batches padded to constant sizes: everything of them is there, and the tail is sentences that nobody learns from."""
+"""Batches padded to fixed sizes: all tokens are kept, and the padding is sentences without loss."""
 
 import numpy as np
 import torch
@@ -10,12 +10,12 @@ from transformer_cli.data.batching import Batch, BatchPlan, Run
 from transformer_cli.data.fixed_size import (
     IGNORE_INDEX,
     MOST_SIZES,
-    Filled,
+    PaddedTensors,
     Side,
     Sizes,
-    chosen,
     constant_sizes,
-    filled,
+    padded,
+    size_for,
 )
 
 LONGEST = 40
@@ -25,7 +25,7 @@ runs = st.lists(
 
 
 def batch(of: list[Run]) -> Batch:
-    """Of ids that tell where they stand."""
+    """A batch whose ids are their positions."""
     n_source, n_target = (sum(run.n_pairs * run[side] for run in of) for side in (1, 2))
     target_T = torch.arange(n_target) + 10
     return Batch(torch.arange(n_source) + 10, target_T.roll(1), target_T, of)
@@ -37,10 +37,10 @@ def lengths(side: Side) -> list[int]:
 
 @settings(deadline=None)
 @given(of=runs, longest=st.integers(1, 300))
-def test_a_buffer_holds_the_batch_and_a_tail_of_whole_sentences(of: list[Run], longest: int) -> None:
+def test_padding_keeps_the_batch_and_consists_of_whole_sentences(of: list[Run], longest: int) -> None:
     one = batch(of)
     sizes = Sizes.around([Sizes.of(one)], longest=longest)
-    found = Filled.of(filled(one, sizes), sizes)
+    found = PaddedTensors.of(padded(one, sizes), sizes)
     pairs = [(run.source_length, run.target_length) for run in of for _ in range(run.n_pairs)]
     for tokens, real, side, number in (
         (found.source_S, one.source_S, found.source, 0),
@@ -70,22 +70,22 @@ def test_every_batch_finds_a_size_and_those_expected_a_constant_one(many: list[l
     constant = constant_sizes(map(Sizes.of, expected), longest=LONGEST)
     assert len(constant) <= MOST_SIZES + 1
     for one in [*expected, batch(other)]:
-        assert chosen(one, constant).hold(Sizes.of(one))
+        assert size_for(one, constant).hold(Sizes.of(one))
     for one in expected:
         assert any(sizes.hold(Sizes.of(one)) for sizes in constant)
 
 
-def test_a_batch_that_was_cut_in_two_takes_less_room() -> None:
+def test_half_a_batch_gets_a_smaller_size() -> None:
     whole = batch([Run(200, 20, 20)])
     constant = constant_sizes([Sizes.of(whole)], longest=LONGEST)
     half, _ = whole.halves()
     quarter, _ = half.halves()
-    n_tokens = [chosen(one, constant).n_tokens for one in (whole, half, quarter)]
+    n_tokens = [size_for(one, constant).n_tokens for one in (whole, half, quarter)]
     assert n_tokens == sorted(n_tokens, reverse=True)
     assert n_tokens[2] < 0.5 * n_tokens[0]
 
 
-def test_updates_of_like_size_fill_one_size_of_buffers() -> None:
+def test_updates_of_similar_size_share_one_fixed_size() -> None:
     random = np.random.default_rng(0)
     expected = [Sizes(*random.integers(24_800, 25_200, 2).tolist(), 850, 60) for _ in range(50)]
     constant = constant_sizes(expected, longest=128)
@@ -93,15 +93,15 @@ def test_updates_of_like_size_fill_one_size_of_buffers() -> None:
     assert sum(sizes.n_tokens for sizes in expected) > 0.98 * len(expected) * constant[0].n_tokens
 
 
-def test_updates_of_unlike_size_get_several() -> None:
+def test_updates_of_different_sizes_get_several() -> None:
     expected = [Sizes(source, 25_000, 850, 60) for source in range(20_000, 31_000, 200)]
     constant = constant_sizes(expected, longest=128)
     assert len(constant) == MOST_SIZES + 1
-    n_cells = sum(next(one for one in constant if one.hold(sizes)).n_tokens for sizes in expected)
-    assert sum(sizes.n_tokens for sizes in expected) > 0.96 * n_cells
+    n_padded = sum(next(one for one in constant if one.hold(sizes)).n_tokens for sizes in expected)
+    assert sum(sizes.n_tokens for sizes in expected) > 0.96 * n_padded
 
 
-def test_large_updates_fill_buffers_of_one_size_to_98_percent() -> None:
+def test_large_updates_of_one_size_have_two_percent_padding() -> None:
     corpus = random_sentences(8000, longest=256, seed=1)  # as long as those of WMT
     plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, tokens_per_update=25_000, seed=1)
     taken = []

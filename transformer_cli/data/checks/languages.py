@@ -1,14 +1,14 @@
-"""Whether text reads like the language that it is declared to be: by its script, and by the commonest words of some.
+"""Language identification by script and, for some languages, by their most frequent words.
 
-Only what is clear is told. Languages without a list here, and those that share their common words, are never doubted.
+Only clear mismatches are reported: none for languages without a list, or with the same frequent words.
 """
 
 import re
 from collections import Counter
 from collections.abc import Iterable
 
-_MAX_WORDS = 20_000  # that are looked at
-_MIN_WORDS, _MIN_LETTERS = 100, 200  # of which less can be said
+_MAX_WORDS = 20_000  # of a text that are counted
+_MIN_WORDS, _MIN_LETTERS = 100, 200  # fewer are too few to decide
 _MIN_SHARE = 0.04  # of all words that are common ones of the other language; 0.2 and more in running text
 _MAX_OWN = 0.1  # of all letters that are of a script of the declared language
 _MIN_DIFFERENT = 4  # of these, so that no single name decides
@@ -64,7 +64,7 @@ _OTHER_CODES = {
 
 
 def reads_like(lines: Iterable[str], declared: str) -> str | None:
-    """What the lines clearly read like, where that is not the language of the code `declared`."""
+    """The language or script of the lines if that is clearly not the language of the code `declared`, else None."""
     code = re.split("[-_.]", declared.lower())[0]
     language = _OTHER_CODES.get(code, code)
     if language not in _WRITTEN_IN:

@@ -1,4 +1,4 @@
-"""What is likely to be wrong with a corpus although it can be prepared: told when it is, and at each start.
+"""Probable faults of a corpus that can be prepared all the same; logged when it is prepared, and when training starts.
 
 Training text that holds dev or test sentences, and sides that are not in the languages that they are declared to be in.
 """
@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from transformer_cli.config.data import DataConfig, Task
+from transformer_cli.data.checks.languages import reads_like
+from transformer_cli.data.checks.profiles import Profiles, cross_scores
 from transformer_cli.data.clean import CleanText
 from transformer_cli.data.corpus import ParallelText, Splits
-from transformer_cli.data.languages import reads_like
-from transformer_cli.data.profiles import Profiles, cross_scores
 from transformer_cli.errors import quoted
 
 SAMPLE = 2_000  # pairs of a split by which its languages are judged
-MIN_PROFILE = 200  # pairs; fewer say too little of a language
-TOLD_APART = 0.8  # pairs whose sides look like two languages; 98 % at least, half of them if both are one
+MIN_PROFILE = 200  # pairs; too few for a language profile otherwise
+SEPARABLE = 0.8  # share of pairs whose sides are classified as two languages: 98 % in real corpora, 50 % by chance
 
 _SAME = {
     Task.translation: ("training pairs have a source sentence of it", "with the same translation"),
@@ -55,7 +55,7 @@ class CorpusWarnings:
 
 
 def find_warnings(train: CleanText, splits: Splits, config: DataConfig) -> CorpusWarnings:
-    """Go through the training text once; in memory are dev and test, and a sample."""
+    """The faults, found in one pass over the training text; in memory are dev and test, and a sample."""
     named = {"dev": splits.dev, "test": splits.test}
     held = {split: text for split, text in named.items() if text is not None and split not in splits.held}
     leaks = {split: Leak(split) for split in held}
@@ -103,7 +103,7 @@ def _direction(train: ParallelText, held: dict[str, ParallelText], config: DataC
     if not undoubted or len(train) < MIN_PROFILE:
         return
     source_scores, target_scores = cross_scores(train.sources, train.targets)
-    if (source_scores * target_scores < 0).mean() < TOLD_APART:
+    if (source_scores * target_scores < 0).mean() < SEPARABLE:
         return
     profiles = Profiles(train.sources, train.targets)
     for key, text in undoubted.items():
@@ -113,7 +113,7 @@ def _direction(train: ParallelText, held: dict[str, ParallelText], config: DataC
 
 
 def unlike_declared(text: ParallelText, config: DataConfig) -> Iterator[tuple[str, str]]:
-    """For each side that clearly reads like another language than it is declared to be: what, and what to do."""
+    """The fault and its remedy, for each side that is clearly in another language than it is declared to be."""
     for side, language, lines in (
         ("source", config.source_lang, text.sources),
         ("target", config.target_lang, text.targets),

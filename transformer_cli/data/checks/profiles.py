@@ -1,7 +1,7 @@
-"""Which of two languages a line is in, told by its three-letter sequences and by nothing from outside the corpus.
+"""Language identification between the two sides of a corpus, by character trigrams of the corpus itself.
 
 A profile counts the character trigrams of either side of some parallel text. The score of a line is the mean log-odds
-of its trigrams, in nats: above zero it looks like the source side, below zero like the target side.
+of its trigrams, in nats: positive for the source side, negative for the target side.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _BINS_LOG2 = 18  # trigrams are hashed into so many bins; a collision only blurs a score a little
-_SMOOTHING = 0.5  # added to each count, so that a trigram never seen says nothing
+_SMOOTHING = 0.5  # added to each count, so that an unseen trigram counts for neither side
 _LINES_AT_A_TIME = 10_000
 _END = ord("\n")
 

@@ -1,4 +1,4 @@
-"""Looks through a prepared corpus for what spoils a training run without stopping it.
+"""Checks of the text of a prepared corpus for faults that spoil a training run without stopping it.
 
 Each limit below was set on real corpora (Multi30k, Tatoeba, IWSLT, Europarl, WMT news, TED, Tanaka), with room between
 the worst of the sound ones, whose figure is given, and the same text broken on purpose.
@@ -16,17 +16,18 @@ import numpy as np
 
 from transformer_cli.config.data import DataConfig
 from transformer_cli.data.cache import Array
+from transformer_cli.data.checks.corpus_warnings import MIN_PROFILE, SEPARABLE, unlike_declared
+from transformer_cli.data.checks.findings import Section, listed, percent
+from transformer_cli.data.checks.lengths import WINDOW, alignment_slips, length_outliers, spread
+from transformer_cli.data.checks.profiles import Floats, Profiles, cross_scores
 from transformer_cli.data.clean import CleaningReport
-from transformer_cli.data.corpus import KeptText, ParallelText, Split, input_files, stream_text
-from transformer_cli.data.corpus_warnings import MIN_PROFILE, TOLD_APART, unlike_declared
-from transformer_cli.data.findings import Section, listed, percent
+from transformer_cli.data.corpus import ParallelText, Text, input_files, stream_text
 from transformer_cli.data.prepare import Prepared
-from transformer_cli.data.profiles import Floats, Profiles, cross_scores
+from transformer_cli.data.readers import Split
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.environment import folder_named
 from transformer_cli.errors import DataError
 
-SAMPLE = 100_000  # pairs of a split that are looked at one by one
 MAX_READ_BYTES = 1 << 27  # of training files; larger ones are not read again but sampled from the prepared text
 
 MANY_DROPPED = 0.1  # of the training pairs, by one filter
@@ -36,19 +37,10 @@ MANY_DAMAGED = 0.001  # lines with broken characters
 MANY_BY_CHANCE = 2  # pairs: whatever their share, so few say nothing of a corpus
 FEW_PAIRS = 100  # in dev or test: BLEU of fewer moves by points at random
 
-UNEVEN = 6.0  # robust standard deviations from the usual ratio of lengths
-_N_WORST = 10
-_LENGTHS_AT_A_TIME = 1 << 16
-MANY_UNEVEN = 0.01  # 0.3 % of sound text; 2 % of a TED talk whose segments slipped by one
-WINDOW = 500  # pairs in a row whose lengths are correlated
-MIN_WINDOW = 200
-MAX_LAG = 3  # lines by which one side may have slipped
-GOES_TOGETHER = 0.5  # correlation of log lengths; 0.51 at least in sound text
-UNRELATED = 0.3  # 0.28 at most between strangers
-LAG_MARGIN = 0.2  # by which the correlation must be better elsewhere
+MANY_OUTLIERS = 0.01  # in length ratio; 0.3 % of sound text; 2 % of a TED talk whose segments slipped by one
 
-MANY_SWAPPED = 0.002  # pairs of which each side looks like the other; none at all
-MANY_FOREIGN = 0.02  # lines that clearly look like the other side; 0.8 %
+MANY_SWAPPED = 0.002  # pairs whose sides are each classified as the other; none at all
+MANY_FOREIGN = 0.02  # lines that are clearly in the other language; 0.8 %
 CLEARLY = 0.3  # nats a trigram
 
 MANY_LEAKED_PAIRS = 0.01  # of dev or test that are training pairs too
@@ -99,7 +91,7 @@ def check_text(config: DataConfig, prepared: Prepared, section: Section) -> None
         _check_leaks(excerpt, pairs, sources, section)
 
 
-# ---- What is looked at
+# ---- What is examined
 
 
 def _excerpts(config: DataConfig, prepared: Prepared) -> Iterator[Excerpt]:
@@ -128,10 +120,10 @@ def _writable(folder: Path) -> Path | None:
     return folder if os.access(folder, os.W_OK | os.X_OK) else None
 
 
-def _excerpt(key: str, text: ParallelText | KeptText, unit: str) -> Excerpt:
+def _excerpt(key: str, text: Text, unit: str) -> Excerpt:
     n = sum(text.sizes)
     lengths = array("i"), array("i")
-    chosen = _spread(n)
+    chosen = spread(n)
     is_chosen = np.zeros(n, np.bool_)
     is_chosen[chosen] = True
     sample = ParallelText()
@@ -147,7 +139,7 @@ def _excerpt(key: str, text: ParallelText | KeptText, unit: str) -> Excerpt:
 def _prepared_excerpt(prepared: Prepared) -> Excerpt:
     """The training text as it was prepared: decoded here and there, its lengths in tokens."""
     corpus, tokenizers = prepared.train, prepared.tokenizers
-    chosen = _spread(len(corpus))
+    chosen = spread(len(corpus))
 
     def decoded(tokenizer: Tokenizer, ids: Array, offsets: Array) -> list[str]:
         return [tokenizer.decode(ids[offsets[i] : offsets[i + 1]].tolist()) for i in chosen]
@@ -156,11 +148,6 @@ def _prepared_excerpt(prepared: Prepared) -> Excerpt:
     targets = decoded(tokenizers.target, corpus.target_ids, corpus.target_offsets)
     text, unit = ParallelText(sources, targets), "prepared pair"
     return Excerpt("data.train", text, chosen + 1, unit, corpus.source_lengths, corpus.target_lengths)
-
-
-def _spread(n: int) -> Array:
-    """At most SAMPLE indices below `n`, at equal distances."""
-    return np.arange(min(n, SAMPLE)) * n // max(1, min(n, SAMPLE))
 
 
 # ---- One split by itself
@@ -173,7 +160,7 @@ def _check_kept(report: CleaningReport, section: Section) -> None:
         "blank": (report.n_blank, MANY_DROPPED, "Check that the files belong together"),
         "repeated": (report.n_duplicate, MANY_DROPPED, "Set data.drop_duplicates=false if they should count"),
         f"over {report.max_length} tokens": (report.n_long, MANY_DROPPED, "Raise data.max_length or split the lines"),
-        f"uneven over {report.max_ratio:g}": (
+        f"over a length ratio of {report.max_ratio:g}": (
             report.n_uneven,
             MANY_DROPPED,
             "Check the alignment, or raise data.max_ratio",
@@ -199,14 +186,14 @@ def _check_kept(report: CleaningReport, section: Section) -> None:
 
 
 def _check_split(excerpt: Excerpt, section: Section) -> None:
-    """What can be said of a split by itself: a warning for each thing that is wrong, a line for all that is not."""
+    """Checks of one split: a warning for each fault, and one line for all checks that passed."""
     if excerpt.n_all < FEW_PAIRS and excerpt.key != "data.train":
         what = f"{excerpt.n_all:,} pairs: too few for a score that can be trusted"
         section.warn(excerpt.key, what, "Use a few hundred or more")
     fine = [*_check_lines(excerpt, section), *_check_lengths(excerpt, section)]
     _check_alignment(excerpt, section)
     if fine:
-        section.ok(excerpt.key, f"{excerpt.of_how_many} pairs looked at: {', '.join(fine)}")
+        section.ok(excerpt.key, f"{excerpt.of_how_many} pairs examined: {', '.join(fine)}")
 
 
 def _check_lines(excerpt: Excerpt, section: Section) -> Iterator[str]:
@@ -237,76 +224,16 @@ def _check_lines(excerpt: Excerpt, section: Section) -> Iterator[str]:
 
 def _check_lengths(excerpt: Excerpt, section: Section) -> Iterator[str]:
     """Pairs whose lengths are out of proportion, among all of the split: often no translations of each other."""
-    n_uneven, worst = most_uneven(excerpt.source_lengths, excerpt.target_lengths)
-    section.figures[excerpt.key]["uneven"] = n_uneven
+    n_outliers, worst = length_outliers(excerpt.source_lengths, excerpt.target_lengths)
+    section.figures[excerpt.key]["uneven"] = n_outliers
     section.figures[excerpt.key]["most_uneven"] = [index + 1 for index in worst[:5]]
     examples = f": {excerpt.unit} {listed(index + 1 for index in worst)}" if worst else ""
-    share = n_uneven / max(1, excerpt.n_all)
-    if share > MANY_UNEVEN and n_uneven > MANY_BY_CHANCE:
-        what = f"{n_uneven:,} of {excerpt.n_all:,} pairs of very uneven length ({percent(share)}){examples}"
-        section.warn(excerpt.key, what, "Look at those lines: are they translations of each other?")
+    share = n_outliers / max(1, excerpt.n_all)
+    if share > MANY_OUTLIERS and n_outliers > MANY_BY_CHANCE:
+        what = f"{n_outliers:,} of {excerpt.n_all:,} pairs of an unlikely length ratio ({percent(share)}){examples}"
+        section.warn(excerpt.key, what, "Check those lines: are they translations of each other?")
     else:
-        yield f"{n_uneven:,} of very uneven length{examples}"
-
-
-def most_uneven(source_lengths: Array, target_lengths: Array) -> tuple[int, list[int]]:
-    """How many pairs deviate by more than UNEVEN, and the indices of the worst, a few more than are ever shown."""
-    usual = LengthRatio.of(source_lengths, target_lengths)
-    n_uneven, worst = 0, np.empty(0, np.int64)
-    deviations = np.empty(0)  # of the worst
-    for first in range(0, len(source_lengths), _LENGTHS_AT_A_TIME):
-        part = slice(first, first + _LENGTHS_AT_A_TIME)
-        found = np.abs(usual.deviations(source_lengths[part], target_lengths[part]))
-        uneven = np.flatnonzero(found > UNEVEN)
-        n_uneven += len(uneven)
-        worst, deviations = np.append(worst, first + uneven), np.append(deviations, found[uneven])
-        kept = np.argsort(-deviations, kind="stable")[:_N_WORST]
-        worst, deviations = worst[kept], deviations[kept]
-    return n_uneven, worst.tolist()
-
-
-@dataclass(frozen=True)
-class LengthRatio:
-    """The usual ratio of the lengths of two sides, and how far pairs are from it (Gale and Church 1993)."""
-
-    ratio: float
-    middle: float
-    scale: float
-
-    @classmethod
-    def of(cls, source_lengths: Array, target_lengths: Array) -> "LengthRatio":
-        """That of a text; of a large one, by pairs at equal distances.
-
-        The scale is the median absolute deviation, so that the outliers do not hide themselves.
-        """
-        chosen = _spread(len(source_lengths))
-        source, target = source_lengths[chosen], target_lengths[chosen]
-        real = (source > 0) & (target > 0)
-        if not real.any():
-            return cls(1.0, 0.0, 1.0)
-        source, target = source[real] + 1.0, target[real] + 1.0
-        ratio = float(target.sum() / source.sum())
-        raw = _out_of_ratio(source, target, ratio)
-        middle = float(np.median(raw))
-        # 1.4826 of it is the standard deviation of a normal distribution; copies deviate by nothing at all.
-        return cls(ratio, middle, max(1.4826 * float(np.median(np.abs(raw - middle))), 0.1))
-
-    def deviations(self, source_lengths: Array, target_lengths: Array) -> Floats:
-        """How far each pair is from the usual ratio, in robust standard deviations.
-
-        Blank sides count as nothing unusual: they are reported as blank.
-        """
-        source, target = source_lengths + 1.0, target_lengths + 1.0
-        found = (_out_of_ratio(source, target, self.ratio) - self.middle) / self.scale
-        found[(source_lengths == 0) | (target_lengths == 0)] = 0
-        return found
-
-
-def _out_of_ratio(source: Floats, target: Floats, ratio: float) -> Floats:
-    """By how much the targets are too long; the variance of a translation's length grows with the length."""
-    expected = source * ratio
-    found: Floats = (target - expected) / np.sqrt((target + expected) / 2)
-    return found
+        yield f"{n_outliers:,} of an unlikely length ratio{examples}"
 
 
 def _check_alignment(excerpt: Excerpt, section: Section) -> None:
@@ -322,67 +249,30 @@ def _check_alignment(excerpt: Excerpt, section: Section) -> None:
     where = f"from about {excerpt.unit} {start + 1:,}" + (
         f", in {len(slips)} stretches of {WINDOW}" if len(slips) > 1 else ""
     )
-    todo = "Look for a line that is missing or doubled on one side shortly before"
+    todo = "Find a line that is missing or doubled on one side shortly before"
     section.error(excerpt.key, f"the sides are not aligned {where}: {how}", todo, DataError)
-
-
-def alignment_slips(source_lengths: Array, target_lengths: Array) -> list[tuple[int, int]]:
-    """Starts of the windows of pairs whose lengths do not go together, with the lag at which they do (0 for none).
-
-    Lengths of translations correlate, those of strangers do not. A target that comes `lag` lines too late has it > 0.
-    """
-    n, slips = len(source_lengths), []
-    for start in range(0, n, WINDOW):
-        end = min(n, start + WINDOW)
-        if end - start < MIN_WINDOW:
-            break
-        # Only the window is held as logarithms, with what may have slipped into it.
-        around = slice(max(0, start - MAX_LAG), end + MAX_LAG)
-        source, target = np.log1p(source_lengths[around]), np.log1p(target_lengths[around])
-        begin, stop = start - around.start, end - around.start
-        aligned = _correlation(source, target, begin, stop, 0)
-        if aligned > GOES_TOGETHER:
-            continue
-        lags = range(-MAX_LAG, MAX_LAG + 1)
-        best, lag = max((_correlation(source, target, begin, stop, lag), lag) for lag in lags)
-        if best > aligned + LAG_MARGIN:
-            slips.append((start, lag))
-        elif aligned < UNRELATED and _varies(source[begin:stop]) and _varies(target[begin:stop]):
-            slips.append((start, 0))
-    return slips
-
-
-def _correlation(source: Floats, target: Floats, start: int, end: int, lag: int) -> float:
-    """Of source lines start..end with the target lines `lag` further on."""
-    first, last = max(start, -lag, 0), min(end, len(source) - max(lag, 0))
-    a, b = source[first:last], target[first + lag : last + lag]
-    return float(np.corrcoef(a, b)[0, 1]) if _varies(a) and _varies(b) else 0.0
-
-
-def _varies(log_lengths: Floats) -> bool:
-    return bool(log_lengths.std() > 0.1)  # lines of one length, give or take a tenth, have no correlation to lose
 
 
 # ---- Which language is where
 
 
 def _check_languages(train: Excerpt, held: list[Excerpt], section: Section) -> set[str]:
-    """Sides that are exchanged or mixed, told by what the two sides of the training text look like.
+    """Sides that are exchanged or mixed, by the trigram profiles of the two sides of the training text.
 
     Returns the keys of the splits that are exchanged as a whole.
     """
     sources, targets = train.text.sources, train.text.targets
     if len(sources) < MIN_PROFILE:
-        section.ok("languages", f"not compared: {len(sources):,} training pairs say too little of them")
+        section.ok("languages", f"not compared: {len(sources):,} training pairs are too few for language profiles")
         return set()
     source_scores, target_scores = cross_scores(sources, targets)
     apart = float((source_scores * target_scores < 0).mean())
     section.figures["told_apart"] = round(apart, 4)
-    if apart < TOLD_APART:
-        what = f"in only {percent(apart)} of the training pairs the sides look like two languages"
-        section.warn("languages", what, "Look at both files: is one language on both sides, or both on each?")
+    if apart < SEPARABLE:
+        what = f"in only {percent(apart)} of the training pairs the sides are classified as two languages"
+        section.warn("languages", what, "Check both files: is one language on both sides, or both on each?")
         return set()
-    section.ok("languages", f"in {apart:.1%} of the training pairs the sides look like two languages")
+    section.ok("languages", f"in {apart:.1%} of the training pairs the sides are classified as two languages")
     _check_sides(train, source_scores, target_scores, section)
     profiles, exchanged = Profiles(sources, targets), set()
     for excerpt in held:
@@ -412,7 +302,7 @@ def _check_sides(excerpt: Excerpt, source_scores: Floats, target_scores: Floats,
     for side, other, lines in (("source", "target", foreign_source), ("target", "source", foreign_target)):
         if len(lines) > max(MANY_BY_CHANCE, MANY_FOREIGN * n):
             share = percent(len(lines) / n)
-            what = f"{len(lines):,} {of} {side} lines look like the {other} language ({share}): {excerpt.named(lines)}"
+            what = f"{len(lines):,} {of} {side} lines are in the {other} language ({share}): {excerpt.named(lines)}"
             section.warn(excerpt.key, what, "Drop the pairs that are not translated")
     return True
 
@@ -437,7 +327,7 @@ def _check_leaks(excerpt: Excerpt, pairs: Array, sources: Array, section: Sectio
 def leaks(texts: Sequence[ParallelText], prepared: Prepared) -> list[tuple[Array, Array]]:
     """For each text, indices of the pairs that are training pairs, and of those whose source sentence is in one.
 
-    Two sentences are equal if they are the same tokens, so white space does not count. Blank ones are not looked for.
+    Two sentences are equal if they are the same tokens, so white space does not count. Blank ones are ignored.
     """
     corpus, tokenizers = prepared.train, prepared.tokenizers
     wanted = [(_keys_of(text.sources, tokenizers.source), _keys_of(text.targets, tokenizers.target)) for text in texts]

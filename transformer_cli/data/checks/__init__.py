@@ -1,0 +1,1 @@
+"""Checks of a corpus: warnings of `tfm prepare` and `tfm train`, and the findings of `tfm doctor`."""

@@ -1,0 +1,157 @@
+"""Where the files of a corpus are, and their lines: decompressed, decoded, and freed of markup.
+
+A file is named by its path, or as `archive.tgz::path/inside`, and found under `data.root`, among the downloads or in
+the working folder.
+"""
+
+import html
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from transformer_cli.config.data import DataConfig, Task
+from transformer_cli.data import archive
+from transformer_cli.data.compression import ByteSource
+from transformer_cli.data.download import downloads_folder
+from transformer_cli.data.lines import Lines, open_text, read_stream, shown
+from transformer_cli.environment import folder_named
+from transformer_cli.errors import ConfigError, DataError
+from transformer_cli.logs import LOGGER
+
+
+@dataclass(frozen=True)
+class CorpusFile:
+    """A path, or the path of an archive and the name of a member."""
+
+    path: Path
+    member: str | None = None
+
+    def __str__(self) -> str:
+        return f"{shown(self.path)}::{shown(self.member)}" if self.member else shown(self.path)
+
+    @property
+    def name(self) -> str:
+        """The base name without .gz, which determines the markup."""
+        return (self.member or self.path.name).rsplit("/", 1)[-1].removesuffix(".gz")
+
+    @property
+    def is_marked_up(self) -> bool:
+        """WMT's .sgm and IWSLT's .xml: only <seg> elements are text."""
+        return self.name.endswith((".sgm", ".xml"))
+
+    @property
+    def is_tagged(self) -> bool:
+        """IWSLT's training text: titles, speakers and keywords are lines that begin with a tag."""
+        return self.name.startswith("train.tags.")
+
+    @property
+    def has_markup(self) -> bool:
+        return self.is_marked_up or self.is_tagged
+
+
+# ---- Finding files
+
+
+def folder(config: DataConfig) -> Path:
+    """The folder that relative names of the corpus start from."""
+    if config.root is not None:
+        return folder_named(config.root)
+    return downloads_folder(config) if config.downloads else Path()
+
+
+def candidates(name: str, config: DataConfig) -> Iterator[CorpusFile]:
+    """Possible locations of a file, best first: its name with or without .gz, and in data.root its base name.
+
+    In data.root a member of an archive may also lie unpacked.
+    """
+    path, _, member = name.partition("::")
+    if member and not path.endswith(archive.SUFFIXES):
+        raise ConfigError(f"{name}: only members of {', '.join(archive.SUFFIXES)} can be named. Check the name")
+    base = folder(config)
+    spellings = [path, path.rsplit("/", 1)[-1]] if config.root is not None else [path]
+    if member:
+        yield from (CorpusFile(base / spelling, member) for spelling in spellings)
+        spellings = [member, member.rsplit("/", 1)[-1]] if config.root is not None else []
+    for spelling in spellings:
+        yield CorpusFile(base / spelling)
+        yield CorpusFile(base / (spelling.removesuffix(".gz") if spelling.endswith(".gz") else f"{spelling}.gz"))
+
+
+def exists(name: str, config: DataConfig) -> bool:
+    return any(file.path.is_file() for file in candidates(name, config))
+
+
+def find_file(name: str, config: DataConfig, *, key: str) -> CorpusFile:
+    """The file called `name`; `key` is the config key that names it. Raises DataError if it is missing."""
+    files = list(candidates(name, config))
+    for file in files:
+        if file.path.exists() or file.path.is_symlink():
+            return file
+    if config.root is not None:
+        raise DataError(f"data.root={shown(config.root)}: holds no {shown(name)}, packed or not. Put it there")
+    if config.downloads:
+        raise DataError(f"{files[0]}: not downloaded. Run `tfm prepare data={shown(config.name)}`, or set data.root")
+    if config.task is Task.classification:
+        source = f"docs/classifying.md describes where data={shown(config.name)} comes from"
+        raise DataError(
+            f"{files[0]}: no such file. Correct {key}, or set data.root to the folder that has it ({source})"
+        )
+    raise DataError(f"{files[0]}: no such file. Correct {key}")
+
+
+# ---- Reading files
+
+
+def read_files(files: Sequence[CorpusFile], spool: Path | None, *, skip_bad: bool) -> dict[CorpusFile, Lines]:
+    """The sentences of each file, in memory or, if there is a folder `spool`, in files there.
+
+    Each archive is read once, whatever the number of its members.
+    """
+    found: dict[CorpusFile, Lines] = {}
+    members: dict[Path, dict[str, CorpusFile]] = {}
+
+    def read(number: int, file: CorpusFile, stream: ByteSource) -> None:
+        spooled = spool / f"{number}.txt" if spool is not None and not file.is_marked_up else None
+        after_block = (lambda lines: _sentences(file, lines).spool_to(spooled)) if spooled else None
+        hint = "" if file.has_markup else ", or drop such pairs with data.on_bad=skip"
+        lines = read_stream(stream, str(file), skip_bad=skip_bad, skip_hint=hint, after_block=after_block)
+        _report_lines(file, lines)
+        found[file] = lines if after_block else _sentences(file, lines)
+
+    numbers = {file: number for number, file in enumerate(dict.fromkeys(files))}
+    for file, number in numbers.items():
+        if file.member:
+            members.setdefault(file.path, {})[file.member] = file
+        else:
+            with open_text(file.path) as stream:
+                read(number, file, stream)
+    for path, wanted in members.items():
+        for name, stream in archive.open_members(path, wanted):
+            read(numbers[wanted[name]], wanted[name], stream)
+    return found
+
+
+def _report_lines(file: CorpusFile, lines: Lines) -> None:
+    """Log that lines end in \\r\\n. Raises DataError for bad lines between markup, which cannot be skipped."""
+    if lines.n_crlf:
+        LOGGER.info("%s: %s lines end in \\r\\n; the \\r was left out", file, f"{lines.n_crlf:,}")
+    for fault in lines.bad.values() if file.has_markup else ():
+        raise DataError(f"{fault}. Convert the file to UTF-8: lines between markup cannot be skipped")
+
+
+def _sentences(file: CorpusFile, lines: Lines) -> Lines:
+    """`lines`, with markup removed from its texts."""
+    if file.is_marked_up:
+        lines.texts = _segments(lines)
+    elif file.is_tagged:
+        lines.texts = [text.strip(" ") for text in lines.texts if not text.startswith("<")]
+    return lines
+
+
+def _segments(lines: Lines) -> list[str]:
+    """The <seg> elements of WMT's .sgm and IWSLT's .xml, neither of which is always well-formed XML."""
+    segments = re.findall(r"<seg\b[^>]*>(.*?)</seg>", "\n".join(lines.texts), flags=re.DOTALL | re.IGNORECASE)
+    if not segments:
+        raise DataError(f"{lines.name}: has no <seg> elements. Is it the right file?")
+    return [html.unescape(re.sub(r"[ \t\n]+", " ", text).strip(" ")) for text in segments]

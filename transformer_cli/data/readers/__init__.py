@@ -1,0 +1,24 @@
+"""Readers of corpora, one module a format. `data.reader` selects one by its name in the registry."""
+
+from transformer_cli.config.data import DataConfig
+from transformer_cli.data.readers import builtin, columns, files, parallel, plain  # registers them
+from transformer_cli.data.readers.base import READERS, Corpus, Pair, Reader, Split
+
+__all__ = [
+    "READERS",
+    "Corpus",
+    "Pair",
+    "Reader",
+    "Split",
+    "builtin",
+    "columns",
+    "files",
+    "parallel",
+    "plain",
+    "reader_of",
+]
+
+
+def reader_of(config: DataConfig) -> Reader:
+    """The reader that the config names, or else the one for generated corpora or for text files."""
+    return READERS[config.reader or ("files" if config.builtin is None else "builtin")](config)

@@ -1,0 +1,110 @@
+"""The registry of corpus formats, and the base class of their readers."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from transformer_cli.config.data import DataConfig, Task
+from transformer_cli.data.corpus_files import CorpusFile, find_file
+from transformer_cli.data.lines import Lines
+from transformer_cli.errors import ConfigError
+from transformer_cli.registry import Registry, did_you_mean
+
+Split = Literal["train", "dev", "test"]
+Pair = tuple[str, str]  # source and target
+
+_EXAMPLES = {
+    Task.translation: "two text files, as in data.train=[corpus.en,corpus.de]",
+    Task.classification: "a table of label<TAB>text, as in data.train=train.tsv",
+    Task.language_model: "a text file, as in data.train=corpus.txt",
+}
+
+
+def _no_warnings(files: Sequence[Lines]) -> Iterable[str]:
+    return ()
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Files that hold pairs together, and a function that reads the pairs from the lines of these files.
+
+    A split has one or more; `data.weights` has a value for each. `pairs` is called several times.
+    """
+
+    files: tuple[CorpusFile, ...]
+    pairs: Callable[[Sequence[Lines]], Iterator[Pair]]
+    warnings: Callable[[Sequence[Lines]], Iterable[str]] = _no_warnings  # logged once, after the pairs were read
+
+
+class Reader:
+    """A corpus format. A subclass is registered in READERS under the name that `data.reader` selects.
+
+    Most formats only define `pairs`: from the lines of one file of `data.train`, `data.dev` or `data.test` to pairs of
+    source and target. With data.task=classification a pair is text and label, with language_model it is the same text
+    twice. `pairs` must be a pure function of its files and of the config: it is called for every pass over the text.
+    Files come decompressed and decoded (UTF-8), from archives, too; memory is bounded as long as `pairs` is a generator
+    over `Lines.numbered()`. A line that holds no pair is passed to `Lines.reject`, which follows `data.on_bad`.
+
+    A format whose corpora have several files overrides `group`.
+
+    The cache of the prepared corpus is rebuilt when the bytes of a file in `corpora`, `data.options` or `version`
+    change; of a format without files, when its text changes.
+    """
+
+    version: ClassVar[int] = 1  # to be raised when the same files would give other pairs
+    tasks: ClassVar[frozenset[Task]] = frozenset(Task)
+    default_options: ClassVar[Mapping[str, Any]] = {}  # what `data.options` may set, with its defaults
+
+    def __init__(self, config: DataConfig) -> None:
+        """Raises ConfigError if the config has options that the format does not have, or another task."""
+        self.config = config
+        self.options = {**self.default_options, **(config.options or {})}
+        name = f"data.reader={config.reader}" if config.reader else f"data={config.name}"
+        for option in self.options:
+            if option not in self.default_options:
+                guess = did_you_mean(option, self.default_options)
+                raise ConfigError(f"data.options.{option}: {name} has no such option{guess or '. Leave it out'}")
+        if config.task not in self.tasks:
+            tasks = " and ".join(task.name for task in self.tasks)
+            raise ConfigError(f"data.task={config.task.name}: {name} is for {tasks}. Choose another reader")
+
+    def check(self) -> None:
+        """Raise ConfigError for settings without effect. Files are there already."""
+        if self.config.columns:
+            raise ConfigError(
+                f"data.columns={self.config.columns}: data.reader={self.config.reader} has none. Leave it out"
+            )
+
+    def corpora(self, split: Split) -> list[Corpus] | None:
+        """The corpora of a split; None if the config names none. Raises DataError, ConfigError."""
+        names = getattr(self.config, split)
+        return None if names is None else self.group(names, key=f"data.{split}")
+
+    def group(self, names: object, *, key: str) -> list[Corpus]:
+        """The corpora among the files that the config names at `key`: by default, each file is one."""
+        files = [find_file(name, self.config, key=key) for name in file_names(names, key=key, task=self.config.task)]
+        return [Corpus((file,), self.pairs, self.warnings) for file in files]
+
+    def pairs(self, files: Sequence[Lines]) -> Iterator[Pair]:
+        """The pairs of one corpus. Raises DataError."""
+        raise NotImplementedError
+
+    def warnings(self, files: Sequence[Lines]) -> Iterable[str]:
+        """What is probably wrong with a corpus that could be read."""
+        return ()
+
+
+READERS: Registry[type[Reader]] = Registry("corpus reader")
+
+
+def no_names(key: str, task: Task) -> ConfigError:
+    return ConfigError(f"{key}: not set. Name {_EXAMPLES[task]}")
+
+
+def file_names(names: object, *, key: str, task: Task) -> list[str]:
+    """One name, or a list of them. Raises ConfigError for anything else."""
+    found = [names] if isinstance(names, str) else names
+    if isinstance(found, list | tuple) and found and all(isinstance(name, str) and name for name in found):
+        return list(found)
+    example = f"two, as in {key}=[corpus.en,corpus.de]" if task is Task.translation else _EXAMPLES[task]
+    raise ConfigError(f"{key}={names}: names no files. Name {example}")

@@ -1,0 +1,37 @@
+"""Corpora that are generated instead of read from files: `data.builtin` names one."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+
+from transformer_cli.config.data import DataConfig, Task
+from transformer_cli.data import demo
+from transformer_cli.data.lines import Lines
+from transformer_cli.data.readers.base import READERS, Corpus, Pair, Reader, Split
+from transformer_cli.errors import ConfigError
+from transformer_cli.registry import Registry
+
+GENERATORS: Registry[Callable[[], demo.DemoCorpus]] = Registry("built-in corpus")
+
+
+@GENERATORS.register("demo_en_fr")
+@cache
+def _demo_en_fr() -> demo.DemoCorpus:
+    return demo.generate()
+
+
+@READERS.register("builtin")
+class Builtin(Reader):
+    tasks = frozenset({Task.translation})
+
+    def __init__(self, config: DataConfig) -> None:
+        super().__init__(config)
+        if config.builtin is None:
+            raise ConfigError("data.reader=builtin: data.builtin is not set. Use data=demo_en_fr")
+        self._generate = GENERATORS[config.builtin]
+
+    def corpora(self, split: Split) -> list[Corpus]:
+        def pairs(files: Sequence[Lines]) -> Iterator[Pair]:
+            generated: list[Pair] = getattr(self._generate(), split)
+            return ((target, source) for source, target in generated) if self.config.is_swapped else iter(generated)
+
+        return [Corpus((), pairs)]

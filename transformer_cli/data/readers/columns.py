@@ -1,0 +1,163 @@
+"""Tab-separated tables: source<TAB>target, label<TAB>text, or the columns that `data.columns` selects."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from itertools import islice
+
+from transformer_cli.config.data import DataConfig, Task
+from transformer_cli.data import archive
+from transformer_cli.data.compression import ByteSource
+from transformer_cli.data.corpus_files import CorpusFile, candidates, exists
+from transformer_cli.data.lines import Lines, open_text
+from transformer_cli.data.readers.base import READERS, Pair, Reader
+from transformer_cli.errors import DataError, quoted
+
+FIRST_LINES = 100  # which decide whether a file is a table
+_HEAD_BYTES = 1 << 16
+_SHOWN = 40  # characters of a column in an error
+_CORRECT = "Correct the line, or drop such lines with data.on_bad=skip"
+
+Row = Callable[[str], Pair | str]  # the pair of a line, source first, or what is wrong with the line and what to do
+
+
+@READERS.register("columns")
+class Columns(Reader):
+    """Each file is a table; classification reads the label first, and gives pairs of text and label."""
+
+    tasks = frozenset({Task.translation, Task.classification})
+
+    def check(self) -> None:
+        """Columns may be selected."""
+
+    def pairs(self, files: Sequence[Lines]) -> Iterator[Pair]:
+        [lines] = files
+        _check_columns(lines, self.config)
+        parse = _row_parser(self.config)
+        for index, line in lines.numbered():
+            row = parse(line)
+            if isinstance(row, str):
+                fault, _, remedy = row.rpartition(". ")
+                lines.reject(index, fault, remedy)
+            else:
+                yield row
+
+
+# ---- Whether a file is a table
+
+
+def is_tsv(name: str) -> bool:
+    return name.removesuffix(".gz").endswith(".tsv")
+
+
+def is_table(name: str, config: DataConfig) -> bool:
+    """Whether a file that is named alone is a table: by its name, or by its tabs. A prefix is none."""
+    if is_tsv(name):
+        return True
+    file = next((file for file in candidates(name, config) if file.path.is_file()), None)
+    if file is None or (file.member is None and exists(f"{name}.{config.source_lang}", config)):
+        return False
+    status = file.path.stat()
+    return _file_has_tabs(file, (status.st_size, status.st_mtime_ns))
+
+
+@cache
+def _file_has_tabs(file: CorpusFile, version: tuple[int, int]) -> bool:
+    """Whether a file has tabs. To find a member, all of its archive is read, once for each `version` of it."""
+    if file.member is None:
+        with open_text(file.path) as stream:
+            return _are_rows(_first_lines(stream))
+    try:
+        return any([_are_rows(_first_lines(stream)) for _, stream in archive.open_members(file.path, [file.member])])
+    except DataError:  # a prefix of members is no member; other faults are reported when the archive is read
+        return False
+
+
+def has_tabs(lines: Lines) -> bool:
+    """Whether at least half of the first lines that are not blank have a tab."""
+    return _are_rows([line.encode() for line in islice(lines.each(), FIRST_LINES)])
+
+
+def _first_lines(stream: ByteSource) -> list[bytes]:
+    head = b""
+    while len(head) < _HEAD_BYTES and (block := stream.read(_HEAD_BYTES - len(head))):
+        head += block
+    return head.split(b"\n")[:FIRST_LINES]
+
+
+def _are_rows(lines: Sequence[bytes]) -> bool:
+    written = [line for line in lines if line.strip()]
+    return 0 < len(written) <= 2 * sum(b"\t" in line for line in written)
+
+
+# ---- Rows
+
+
+def _row_parser(config: DataConfig) -> Row:
+    if config.task is Task.classification:
+        return _labelled_columns(config.columns) if config.columns else _labelled
+    columns = config.columns[::-1] if config.is_swapped else config.columns
+    if columns:
+        return lambda line: _selected(line, columns, config.columns)
+    return lambda line: _two_columns(line, swapped=config.is_swapped)
+
+
+def _check_columns(lines: Lines, config: DataConfig) -> None:
+    """Raise DataError if most rows, not only a few, have other columns than the config selects."""
+    rows = [line.split("\t") for line in islice((line for line in lines.each() if line.strip()), FIRST_LINES)]
+    if not rows or (config.task is Task.classification and not config.columns):  # there, all after a tab is text
+        return
+    [(n_columns, _)] = Counter(map(len, rows)).most_common(1)
+    example = next(row for row in rows if len(row) == n_columns)
+    has = f"{lines.name}: has {n_columns} column{'s' if n_columns > 1 else ''} ({_shown(example)})"
+    if config.columns and n_columns <= max(config.columns):
+        raise DataError(f"{has}, and data.columns={config.columns} counts from 0. Choose two of 0 to {n_columns - 1}")
+    if not config.columns and n_columns > 2:
+        raise DataError(
+            f"{has}. Say which hold source and target, counted from 0, as in data.columns=[0,1] for the first two"
+        )
+
+
+def _shown(row: Sequence[str]) -> str:
+    fields = [quoted(field, _SHOWN) for field in row[:4]]
+    return " | ".join([*fields, *(["…"] if len(row) > 4 else [])])
+
+
+def _two_columns(line: str, *, swapped: bool) -> Pair | str:
+    line = line or "\t"  # an empty line is an empty pair, as it is in two files
+    first, _, second = line.partition("\t")
+    if line.count("\t") != 1:
+        return f"{line.count(chr(9))} tabs, must be one, between source and target: {quoted(line)}. {_CORRECT}"
+    return (second, first) if swapped else (first, second)
+
+
+def _selected(line: str, columns: Sequence[int], configured: Sequence[int]) -> Pair | str:
+    if not line:
+        return "", ""
+    fields = line.split("\t")
+    if len(fields) <= max(columns):
+        return f"too few columns for data.columns={list(configured)}, counted from 0: {quoted(line)}. {_CORRECT}"
+    source, target = columns
+    return fields[source], fields[target]
+
+
+def _labelled(line: str) -> Pair | str:
+    """Text and label; a tab after the first one is white space of the text."""
+    label, tab, text = line.partition("\t")
+    if line and not (tab and label.strip()):
+        what = "no label before the tab" if tab else "no tab between label and text"
+        return f"{what}: {quoted(line)}. Write label<TAB>text"
+    return text, label.strip()
+
+
+def _labelled_columns(columns: Sequence[int]) -> Row:
+    def parse(line: str) -> Pair | str:
+        row = _selected(line, columns, columns)
+        if isinstance(row, str):
+            return row
+        label, text = row
+        if line and not label.strip():
+            return f"no label in column {columns[0]}, counted from 0: {quoted(line)}. {_CORRECT}"
+        return text, label.strip()
+
+    return parse

@@ -1,0 +1,49 @@
+"""The default: the format follows from the task, and for translation from what the named files are."""
+
+from transformer_cli.config.data import DataConfig, Task
+from transformer_cli.data.corpus_files import find_file
+from transformer_cli.data.readers.base import READERS, Corpus, Reader, file_names
+from transformer_cli.data.readers.columns import Columns, is_table, is_tsv
+from transformer_cli.data.readers.parallel import Parallel, files_of_prefix
+from transformer_cli.data.readers.plain import Plain
+from transformer_cli.errors import ConfigError
+
+
+@READERS.register("files")
+class Files(Reader):
+    """Translation: pairs of files, a prefix, tables (called .tsv, or alone and with tabs), or several in one list."""
+
+    def __init__(self, config: DataConfig) -> None:
+        super().__init__(config)
+
+    def check(self) -> None:
+        """Raise ConfigError if `data.columns` is set and no split names a table."""
+        config = self.config
+        if not config.columns:
+            return
+        corpora = [corpus for split in ("train", "dev", "test") for corpus in self.corpora(split) or ()]
+        if all(len(corpus.files) == 2 for corpus in corpora):
+            raise ConfigError(
+                f"data.columns={config.columns}: no table is named, but files of one side each. Leave it out"
+            )
+
+    def group(self, names: object, *, key: str) -> list[Corpus]:
+        config = self.config
+        if config.task is Task.language_model:
+            return Plain(config).group(names, key=key)
+        if config.task is Task.classification:
+            return Columns(config).group(names, key=key)
+        if isinstance(names, str) and not is_table(names, config):
+            names = files_of_prefix(names, config, key=key)
+        found = file_names(names, key=key, task=config.task)
+        is_alone = len(found) == 1
+        tables, parallel = Columns(config), Parallel(config)
+        corpora: list[Corpus] = []
+        rest = iter(found)
+        for name in rest:
+            if is_tsv(name) or (is_alone and is_table(name, config)):
+                corpora.append(Corpus((find_file(name, config, key=key),), tables.pairs))
+            else:
+                other = next(rest, None)
+                corpora.append(parallel.corpus(name, None if other is None or is_tsv(other) else other, key=key))
+        return corpora
