@@ -56,7 +56,7 @@ def test_a_training_is_that_of_the_command_and_resumes(folder: Path) -> None:
     for name in ("text.en", "text.fr"):
         Path(name).write_text("".join(f"{line}\n" for line in sentences(60, seed=1)), encoding="utf-8")
     data = ["data=files", "data.train=[text.en,text.fr]", "data.source_lang=en", "data.target_lang=fr"]
-    settings = [*data, "data.tokenizer.vocab_size=40", "model=tiny", "train.max_steps=2", "device=cpu"]
+    settings = [*data, "data.tokenizer.vocab_size=25", "model=tiny", "train.max_steps=2", "device=cpu"]
     result = tfm.train([*settings, "name=api"])
     assert (result.step, result.is_new) == (2, True)
     assert tfm.train([*settings, "name=api"]).is_new is False

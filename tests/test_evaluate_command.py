@@ -74,7 +74,7 @@ def test_a_metric_from_another_module_gets_the_sources_and_is_reported_with_its_
 def test_a_metric_that_cannot_be_computed_says_why(folder: Path) -> None:
     ran = run([*OTHER, "metrics=[bleu,copied_words]"], folder)
     assert (ran.code, ran.out.count(b"\n")) == (0, 2)
-    assert ran.err == b"no copied words: needs --source\n"
+    assert ran.err == b"tfm: warning: no copied words: needs --source\n"
 
 
 def test_an_unknown_metric_is_refused_before_anything_is_read(folder: Path) -> None:
