@@ -66,7 +66,7 @@ def test_force_decoding_gives_the_scores_of_the_search(
     control = ControlIds.of(IDS)
     request = SearchRequest(model.step, cache, control, lengths_B, config, [(1, b) for b in range(len(sources))])
     with torch.inference_mode():
-        found = SEARCHES[config.search.name](request)
+        found = SEARCHES[config.search](request)
     rows = [(ids, hypothesis) for ids, in_line in zip(sources, found, strict=True) for hypothesis in in_line]
     ended = 0
     for (_, hypothesis), back in zip(rows, read(model, [(ids, h.ids) for ids, h in rows]), strict=True):

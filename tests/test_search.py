@@ -77,7 +77,7 @@ def run(
     cache = tables.start(rows_per_sentence(config))
     seeds = [(1, b) for b in range(len(max_lengths))] if seeds is None else seeds
     request = SearchRequest(tables.step, cache, CONTROL, torch.tensor(max_lengths), config, seeds)
-    return SEARCHES[config.search.name](request), cache
+    return SEARCHES[config.search](request), cache
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_the_unknown_token_is_never_chosen_and_keeps_its_probability(config: Dec
     cache, control = tables.start(rows_per_sentence(config)), replace(CONTROL, unk=unk)
     request = SearchRequest(tables.step, cache, control, torch.tensor([4] * 20), config, [(1, b) for b in range(20)])
     log_p_BMV = tables.logits_BMV.log_softmax(dim=-1)
-    for b, hypotheses in enumerate(SEARCHES[config.search.name](request)):
+    for b, hypotheses in enumerate(SEARCHES[config.search](request)):
         assert hypotheses
         for hypothesis in hypotheses:
             assert unk not in hypothesis.ids

@@ -73,7 +73,7 @@ def run(
         constraints=constraints or [],
         source_lengths_B=None if source_lengths is None else torch.tensor(source_lengths),
     )
-    return SEARCHES[config.search.name](request)
+    return SEARCHES[config.search](request)
 
 
 def every_hypothesis(tables: Tables, b: int, config: DecodeConfig, max_length: int) -> Iterator[Hypothesis]:
