@@ -12,9 +12,9 @@ from torch.optim import Optimizer
 from tests.toy_run import CPU, config, metrics, run, run_until, sha256, tokenizers
 from transformer_cli.config.train import OptimizerConfig, ScheduleConfig, Sharding, TrainConfig
 from transformer_cli.errors import ConfigError
-from transformer_cli.training.optimizers import OPTIMIZERS, build_optimizer, register_optimizer
+from transformer_cli.training.optimizers import OPTIMIZERS, OptimizerKind, build_optimizer
 from transformer_cli.training.run_directory import open_run, read_config, write_config
-from transformer_cli.training.schedules import SCHEDULES, Schedule, build_schedule, register_schedule
+from transformer_cli.training.schedules import SCHEDULES, Schedule, ScheduleKind, build_schedule
 from transformer_cli.training.state import check_components
 from transformer_cli.training.trainer import Trainer
 
@@ -54,8 +54,9 @@ def triangle(config: ScheduleConfig, d_model: int, max_steps: int) -> Schedule:
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     for registry in (OPTIMIZERS, SCHEDULES):
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))
-    register_optimizer("lion", group_state=("n_steps",), needs_whole_model=True, takes_options=True)(lion)
-    register_schedule("triangle", ends_at_max_steps=True, takes_options=True)(triangle)
+    of_lion = OptimizerKind(lion, group_state=("n_steps",), needs_whole_model=True, takes_options=True)
+    OPTIMIZERS.register("lion")(of_lion)
+    SCHEDULES.register("triangle")(ScheduleKind(triangle, ends_at_max_steps=True, takes_options=True))
 
 
 def settings(**train: Any) -> TrainConfig:

@@ -261,7 +261,7 @@ def test_ranks_with_different_configs_are_refused(tmp_path: Path) -> None:
     from transformer_cli.commands.train import _require_same
 
     class Second(Ranks):
-        def share(self, key: str, text: str | None) -> str:
+        def publish_and_wait(self, key: str, text: str | None) -> str:
             return '{"seed": 1}'
 
     second = Second(StopRequest(), rank=1, world_size=2)

@@ -87,7 +87,7 @@ class Ranks:
         try:
             work: dist.Work = dist.all_reduce(tensor, async_op=True)
         except RuntimeError as error:
-            raise self._find_lost_rank(step, str(error), waited_s=0.0) from error
+            raise self.find_lost_rank(step, str(error)) from error
         return work
 
     def wait(self, works: Sequence[dist.Work], step: int, *, on_gpu: bool) -> None:
@@ -194,13 +194,13 @@ class Ranks:
                 if time.monotonic() - polled > BEAT_S:
                     polled = time.monotonic()
                     if polled - start > self.timeout_s or self._store.check(["loss"]):
-                        raise self._find_lost_rank(step, "no answer", waited_s=polled - start)
+                        raise self.find_lost_rank(step, "no answer", waited_s=polled - start)
             for work in works:
                 work.wait()
         except RuntimeError as error:
-            raise self._find_lost_rank(step, str(error), waited_s=time.monotonic() - start) from error
+            raise self.find_lost_rank(step, str(error), waited_s=time.monotonic() - start) from error
 
-    def _find_lost_rank(self, step: int, what: str, *, waited_s: float) -> TfmError:
+    def find_lost_rank(self, step: int, what: str, *, waited_s: float = 0.0) -> TfmError:
         """The error that names the ranks without a heartbeat; if all have one, those that have not reached `step`."""
         assert self._store is not None
         try:
@@ -222,10 +222,6 @@ class Ranks:
         is_gone = silent and waited_s < self.timeout_s
         did = f"does not answer, at step {step}" if is_gone else f"has not reached step {step} for {waited_s:.0f} s"
         return self._missing(f"{named} {did}", speaker=min({*range(self.world_size)} - {*(silent or late)}))
-
-    def missing(self, step: int, what: str) -> TfmError:
-        """Why a collective failed that this class has not begun."""
-        return self._find_lost_rank(step, what, waited_s=0.0)
 
     def _missing(self, what: str, *, speaker: int) -> LostRankError:
         error = LostRankError(f"{what}. Look at its own log, and run the same command again")

@@ -92,7 +92,7 @@ class ShardedTrainer(Trainer):
             yield
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
-                raise self.ranks.missing(self._step, str(error)) from error
+                raise self.ranks.find_lost_rank(self._step, str(error)) from error
             what = "" if batch is None else f" with a batch of {batch.n_pairs} pairs ({batch.n_tokens:,} tokens)"
             raise EnvironmentFault(
                 f"step {self._step}: out of memory{what}, which is not split with train.sharding=full."

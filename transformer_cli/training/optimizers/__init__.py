@@ -6,7 +6,6 @@ from transformer_cli.training.optimizers.registry import (
     OptimizerKind,
     build_optimizer,
     check_optimizer,
-    register_optimizer,
     set_lr,
     take_step,
 )
@@ -20,7 +19,6 @@ __all__ = [
     "load_optimizer_tensors",
     "optimizer_tensors",
     "refuse_unlike",
-    "register_optimizer",
     "set_lr",
     "take_step",
 ]

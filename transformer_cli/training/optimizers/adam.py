@@ -5,11 +5,13 @@ from torch import nn
 from torch.optim import Optimizer
 
 from transformer_cli.config.train import OptimizerConfig
-from transformer_cli.training.optimizers.registry import decay_groups, register_optimizer
+from transformer_cli.training.optimizers.registry import OPTIMIZERS, OptimizerKind, decay_groups
 
 
-@register_optimizer("adam")
 def adam(model: nn.Module, config: OptimizerConfig) -> Optimizer:
     """Weight decay, if any, is added to the gradient."""
     groups = decay_groups(list(model.parameters()), config)
     return torch.optim.Adam(groups, betas=config.betas, eps=config.eps, fused=True)
+
+
+OPTIMIZERS.register("adam")(OptimizerKind(adam))

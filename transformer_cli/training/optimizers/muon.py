@@ -8,7 +8,7 @@ from torch.optim import Optimizer
 
 from transformer_cli.config.train import OptimizerConfig
 from transformer_cli.logs import LOGGER
-from transformer_cli.training.optimizers.registry import decay_groups, register_optimizer
+from transformer_cli.training.optimizers.registry import OPTIMIZERS, OptimizerKind, decay_groups
 
 
 class MuonAndAdamW(Optimizer):
@@ -89,7 +89,9 @@ def drop_momentum_of_outputs(
     return kept
 
 
-@register_optimizer("muon", upgrade=drop_momentum_of_outputs, needs_whole_model=True)
 def muon(model: nn.Module, config: OptimizerConfig) -> Optimizer:
     """AdamW takes embeddings, output layers, biases and norms."""
     return MuonAndAdamW(model, config)
+
+
+OPTIMIZERS.register("muon")(OptimizerKind(muon, upgrade=drop_momentum_of_outputs, needs_whole_model=True))

@@ -45,41 +45,21 @@ def allocate_state(optimizer: Optimizer) -> None:
 
 @dataclass(frozen=True)
 class OptimizerKind:
-    """A builder, and what a run has to know of its optimizers."""
+    """A builder, and all that saving and resuming its optimizers needs to know.
+
+    Saved are the tensors and numbers in `optimizer.state[parameter]`, and those in `param_groups` that `group_state`
+    names; all else has to follow from the config.
+    """
 
     build: BuildOptimizer
     group_state: tuple[str, ...] = ()  # keys of `param_groups` whose numbers or tensors change from step to step
-    allocate: Callable[[Optimizer], None] = allocate_state  # creates the state that a checkpoint is loaded into
+    allocate: Callable[[Optimizer], None] = allocate_state  # for state that a step with zero gradients does not create
     upgrade: Upgrade = keep_tensors  # of checkpoints of earlier versions
     needs_whole_model: bool = False  # so that train.sharding=full is refused
-    takes_options: bool = False
+    takes_options: bool = False  # whether the builder uses `config.options`
 
 
-OPTIMIZERS: Registry[OptimizerKind] = Registry("optimizer")
-
-
-def register_optimizer(
-    name: str,
-    *,
-    group_state: tuple[str, ...] = (),
-    allocate: Callable[[Optimizer], None] = allocate_state,
-    upgrade: Upgrade = keep_tensors,
-    needs_whole_model: bool = False,
-    takes_options: bool = False,
-) -> Callable[[BuildOptimizer], BuildOptimizer]:
-    """Decorate a builder with the name that configs use for it, and with all that resuming needs to know.
-
-    Saved are the tensors and numbers in `optimizer.state[parameter]`, and those in `param_groups` that `group_state`
-    names; all else has to follow from the config. `allocate` is for an optimizer whose state is not complete after one
-    step with gradients of zero. With `takes_options` the builder may use `config.options`.
-    """
-
-    def register(build: BuildOptimizer) -> BuildOptimizer:
-        kind = OptimizerKind(build, group_state, allocate, upgrade, needs_whole_model, takes_options)
-        OPTIMIZERS.register(name)(kind)
-        return build
-
-    return register
+OPTIMIZERS: Registry[OptimizerKind] = Registry("optimizer")  # OPTIMIZERS.register("lion")(OptimizerKind(build_lion))
 
 
 def check_optimizer(config: OptimizerConfig) -> OptimizerKind:

@@ -4,10 +4,10 @@ from transformer_cli.training.schedules import constant, cosine, inverse_sqrt, l
 from transformer_cli.training.schedules.registry import (
     SCHEDULES,
     Schedule,
+    ScheduleKind,
     build_schedule,
     check_schedule,
     ends_at_max_steps,
-    register_schedule,
 )
 
-__all__ = ["SCHEDULES", "Schedule", "build_schedule", "check_schedule", "ends_at_max_steps", "register_schedule"]
+__all__ = ["SCHEDULES", "Schedule", "ScheduleKind", "build_schedule", "check_schedule", "ends_at_max_steps"]

@@ -17,35 +17,15 @@ BuildSchedule = Callable[[ScheduleConfig, int, int], Schedule]  # is given the c
 
 @dataclass(frozen=True)
 class ScheduleKind:
-    """A builder, and what a run has to know of its schedules."""
+    """A builder, and what a run has to know of its schedules, which are pure functions of the step."""
 
     build: BuildSchedule
-    height: Literal["lr", "factor"]  # the key of ScheduleConfig that gives it
-    ends_at_max_steps: bool  # a resumed run cannot change its length: every step before would have another rate
-    takes_options: bool
+    height: Literal["lr", "factor"] = "lr"  # the key of ScheduleConfig that gives it
+    ends_at_max_steps: bool = False  # a resumed run cannot change its length: every step before would have another rate
+    takes_options: bool = False  # whether the builder uses `config.options`
 
 
-SCHEDULES: Registry[ScheduleKind] = Registry("schedule")
-
-
-def register_schedule(
-    name: str,
-    *,
-    height: Literal["lr", "factor"] = "lr",
-    ends_at_max_steps: bool = False,
-    takes_options: bool = False,
-) -> Callable[[BuildSchedule], BuildSchedule]:
-    """Decorate a builder with the name that configs use for it, and with all that resuming needs to know.
-
-    A schedule is a pure function of the step: it has no state to save. With `takes_options` its builder may use
-    `config.options`.
-    """
-
-    def register(build: BuildSchedule) -> BuildSchedule:
-        SCHEDULES.register(name)(ScheduleKind(build, height, ends_at_max_steps, takes_options))
-        return build
-
-    return register
+SCHEDULES: Registry[ScheduleKind] = Registry("schedule")  # SCHEDULES.register("mine")(ScheduleKind(build_mine))
 
 
 def check_schedule(config: ScheduleConfig) -> ScheduleKind:
