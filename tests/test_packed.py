@@ -14,6 +14,7 @@ from tests.toy_translator import GREEDY, random_model, sentences, toy_tokenizer,
 from transformer_cli.config.decode import Quantize
 from transformer_cli.config.model import ModelConfig
 from transformer_cli.errors import ConfigError
+from transformer_cli.inference.incremental import TransformerDecoder
 from transformer_cli.inference.prepack import Int8Linear, PackedLinear, can_pack, has_fbgemm, pack
 
 every_variant = pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS.keys())
@@ -24,10 +25,11 @@ def test_a_packed_model_says_what_its_model_says(changes: dict[str, Any]) -> Non
     model, pair = toy_model(torch.float32, **changes), toy_pair()
     packed = pack(model, quantize=False)
     torch.testing.assert_close(packed(*pair), model(*pair), rtol=0, atol=1e-5)
-    caches = [one.start(pair[0], beam_size=2, max_length=4) for one in (model, packed)]
+    decoders = [TransformerDecoder(one) for one in (model, packed)]
+    caches = [one.start(pair[0], beam_size=2, max_length=4) for one in decoders]
     for ids_R in ([1, 1, 1, 1], [13, 14, 15, 16]):
         of_model, of_packed = (
-            one.step(torch.tensor(ids_R), cache) for one, cache in zip((model, packed), caches, strict=True)
+            one.step(torch.tensor(ids_R), cache) for one, cache in zip(decoders, caches, strict=True)
         )
         torch.testing.assert_close(of_packed, of_model, rtol=0, atol=1e-5)
 

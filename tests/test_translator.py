@@ -46,7 +46,7 @@ from transformer_cli.decoding.translator import (
     written_ids,
 )
 from transformer_cli.errors import DataError
-from transformer_cli.models.transformer import DecoderCache
+from transformer_cli.inference.kv_cache import DecoderCache
 
 BLANK = ["", " ", "\t", "\u00a0", "\u3000", " \t\u2003\r"]
 ODD = [
@@ -173,12 +173,12 @@ def test_D22_a_gpu_translates_like_a_cpu(tokenizer: Tokenizer, options: dict[str
 
 def test_D12_a_translation_without_end_is_flagged(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     endless = translator_of(tokenizer, **GREEDY)
-    step = endless.model.step
+    step = endless.decoder.step
 
     def never_ends(ids_R: torch.Tensor, cache: object) -> torch.Tensor:
         return step(ids_R, cache).index_fill(1, torch.tensor([tokenizer.eos_id]), -1e9)
 
-    monkeypatch.setattr(endless.model, "step", never_ends)
+    monkeypatch.setattr(endless.decoder, "step", never_ends)
     assert [result.hit_limit for result in endless.translate(["the cat", ""])] == [True, False]
 
 

@@ -14,7 +14,8 @@ from transformer_cli.config.decode import DecodeConfig, SearchKind
 from transformer_cli.data.tokenizer import Tokenizer, normalize
 from transformer_cli.data.unknown import unknown_characters
 from transformer_cli.decoding.search import SEARCHES, ControlIds, Hypothesis, Task, rows_per_sentence
-from transformer_cli.models.cache import PastCache
+from transformer_cli.inference.incremental import LanguageModelDecoder
+from transformer_cli.inference.kv_cache import KVCache
 from transformer_cli.models.language_model import LanguageModel
 from transformer_cli.models.memory import in_halves
 
@@ -63,7 +64,7 @@ class Generator:
         seed: int = 1,
     ) -> None:
         """`max_positions` is how many tokens the model can have places for, BOS counted; None: any number."""
-        self.model, self.tokenizer, self.config = model, tokenizer, config
+        self.decoder, self.tokenizer, self.config = LanguageModelDecoder(model), tokenizer, config
         self.device, self.max_positions, self.seed = device, max_positions, seed
         self.control = ControlIds.of(tokenizer)
         begins = [piece.startswith(MARK) for piece in tokenizer.pieces(range(len(tokenizer)))]
@@ -100,7 +101,7 @@ class Generator:
         assert prompt.ids, "nothing to go on from"
         tell = Streamed(self.tokenizer, prompt, on_text) if on_text is not None and self.can_stream else None
         first_id = self.control.bos
-        logits_1V, cache = self.model.start(
+        logits_1V, cache = self.decoder.start(
             torch.tensor([[first_id, *prompt.ids]], device=self.device),
             beam_size=rows_per_sentence(self.config),
             max_length=1 + len(prompt.ids) + self.room(prompt),
@@ -109,14 +110,14 @@ class Generator:
             logits_1V = logits_1V.masked_fill(self.within_V, -torch.inf)
         has_begun = False
 
-        def step(ids_N: Tensor, cache: PastCache) -> Tensor:
+        def step(ids_N: Tensor, cache: KVCache) -> Tensor:
             nonlocal has_begun
             if not has_begun:  # the search begins with BOS: what follows on the prompt is at hand
                 has_begun = True
                 return logits_1V.expand(len(ids_N), -1)
             if tell is not None:
                 tell(int(ids_N))
-            return self.model.step(ids_N, cache)
+            return self.decoder.step(ids_N, cache)
 
         task: Task[Any] = Task(
             step,

@@ -47,6 +47,7 @@ from transformer_cli.inference.batch_invariance import (
 )
 from transformer_cli.inference.cuda_graphs import Replayed, can_replay, on_cuda
 from transformer_cli.inference.force_decode import ReadBack, read_back
+from transformer_cli.inference.incremental import incremental_decoder
 from transformer_cli.inference.prepack import can_pack, pack
 from transformer_cli.inference.worker_pool import Streams
 from transformer_cli.logs import LOGGER
@@ -209,7 +210,7 @@ class Translator:
         self.streams: Streams[tuple[list[Piece], int], list[list[Hypothesis]]] | None = None
         if whole_machine and device.type == "cpu" and not config.exact:
             self.streams = Streams(lambda item: self._settle(*item))
-        self.decoder: Any = self.model  # which takes the steps of a search
+        self.decoder: Any = incremental_decoder(self.model)  # which takes the steps of a search
         if whole_machine and can_replay(self.model, device):
             self.decoder = Replayed(self.model, source_pad_id=tokenizers.source.pad_id, record=on_cuda(device))
         self.term_ids = {} if wishes.terminology is None else ids_of_terms(wishes.terminology, target)
@@ -545,7 +546,7 @@ class Translator:
 
     def _drop_recorded(self) -> None:
         """Recorded steps keep the memory that they were recorded with."""
-        self.decoder = self.model
+        self.decoder = incremental_decoder(self.model)
 
     def _search(self, batch: Sequence[Piece], first_line: int) -> list[list[Hypothesis]]:
         config, source = self.config, self.tokenizers.source
@@ -574,7 +575,7 @@ class Translator:
         task: Task[Any] = Task(self.decoder.step, cache, self.control, max_lengths_B, config, seeds, demands, lengths_B)
         if config.exact:
             fixed_cache = FixedCache(cache, n_sentences, n_rows=n_sentences * n_beams, n_going=len(batch))
-            task = replace(task, step=fixed(self.model.step), cache=fixed_cache)
+            task = replace(task, step=fixed(self.decoder.step), cache=fixed_cache)
         return self.search(task)
 
     @property

@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from transformer_cli.inference.batch_invariance import FixedCache
+from transformer_cli.inference.incremental import incremental_decoder
 from transformer_cli.models.embeddings import LearnedPositions
 from transformer_cli.models.ensemble import AnyModel, Ensemble
 
@@ -66,7 +67,7 @@ class ReplayedCache(FixedCache):
 
     def _move(self, shape: Shape) -> None:
         stage = self.find_stage(shape)
-        stage.cache.take_over(self.stage.cache)
+        stage.cache.copy_from(self.stage.cache)
         self.shape, self.stage, self.cache = shape, stage, stage.cache
         self.n_sentences, self.n_rows = shape.n_sentences, len(stage.ids_R)
 
@@ -76,12 +77,13 @@ class Replayed:
 
     def __init__(self, model: AnyModel, *, source_pad_id: int, record: Record) -> None:
         self.model, self.source_pad_id, self.record = model, source_pad_id, record
+        self.decoder: Any = incremental_decoder(model)
         self.stages: OrderedDict[Shape, Stage] = OrderedDict()
 
     def start(
         self, source_BS: Tensor, *, beam_size: int, max_length: int, keeps_attention: bool = False
     ) -> ReplayedCache:
-        """As `Transformer.start`."""
+        """As `TransformerDecoder.start`."""
         n_sentences, n_source = source_BS.shape
         shape = Shape(
             quartered(n_sentences),
@@ -92,7 +94,7 @@ class Replayed:
         )
         stage = self._stage(shape)
         padded_BS = F.pad(source_BS, (0, shape.n_source - n_source), value=self.source_pad_id)
-        self.model.restart(padded_BS, stage.cache)
+        self.decoder.restart(padded_BS, stage.cache)
         return ReplayedCache(
             stage.cache,
             shape.n_sentences,
@@ -104,7 +106,7 @@ class Replayed:
         )
 
     def step(self, ids_R: Tensor, cache: ReplayedCache) -> Tensor:
-        """As `Transformer.step`; what it returns is there until the next step."""
+        """As `TransformerDecoder.step`; what it returns is there until the next step."""
         stage, n_rows = cache.stage, len(ids_R)
         attended = LEAST_ATTENDED
         while attended <= stage.cache.length:
@@ -112,7 +114,7 @@ class Replayed:
         stage.ids_R[:n_rows].copy_(ids_R)
         stage.cache.advance(min(attended, cache.shape.max_length))
         if attended not in stage.recorded:
-            stage.recorded[attended] = self.record(partial(self.model.step, stage.ids_R, stage.cache))
+            stage.recorded[attended] = self.record(partial(self.decoder.step, stage.ids_R, stage.cache))
         return stage.recorded[attended]()[:n_rows]
 
     def _stage(self, shape: Shape) -> Stage:
@@ -127,7 +129,7 @@ class Replayed:
     def _new(self, shape: Shape) -> Stage:
         device = next(self.model.parameters()).device
         fillers_BS = torch.full((shape.n_sentences, shape.n_source), self.source_pad_id, device=device)
-        cache = self.model.start_static(
+        cache = self.decoder.start_static(
             fillers_BS,
             beam_size=shape.beam_size,
             max_length=shape.max_length,

@@ -38,7 +38,6 @@ def pack(model: Transformer, *, quantize: bool) -> Transformer:
                 setattr(module, name, arranged(child.weight, child.bias))
         if isinstance(module, FeedForward) and isinstance(module.to_hidden, PackedLinear) and module.activate is F.relu:
             module.to_hidden.then, module.activate = "relu", as_it_is
-    packed.decoder.projects_at_once = False
     output = packed.output_embedding
     output.as_output = arranged(output.weight, None)
     return packed.eval()

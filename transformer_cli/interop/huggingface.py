@@ -30,7 +30,7 @@ from transformer_cli.models.embeddings import LearnedPositions
 from transformer_cli.models.file import ModelFile
 from transformer_cli.models.layers import Residual
 
-# Rows of the table of waves, which ends where ours does not: more than a line has after it was split.
+# Rows of the sinusoid table, which ends where ours does not: more than a line has after it was split.
 N_POSITIONS = 2048
 PROGRAM = "no architecture of transformers that is ours otherwise"
 

@@ -14,12 +14,12 @@ from transformer_cli.data.batching import Batch
 from transformer_cli.data.fixed_size import Buffered, Filled, Sizes, chosen, constant_sizes, filled
 from transformer_cli.errors import EnvironmentFault, quoted
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.embeddings import LearnedPositions, waves
-from transformer_cli.models.packed_attention import Joined, obstacle
+from transformer_cli.models.embeddings import LearnedPositions, sinusoid_table
+from transformer_cli.models.layouts import PackedLayout
+from transformer_cli.models.packed_attention import unsupported_reason
 from transformer_cli.models.transformer import Model, Transformer
 from transformer_cli.training.loss import smoothed_nll, smoothed_nll_of_learnt
 
-COLUMNS = 64  # of the vocabulary: the fast products of 16 bits want rows of 128 bytes
 TILE = 128  # queries, or keys, that attention takes at once
 MOST_GRAPHS = 256  # in a process, where torch goes on without the compiler after 8 and only says so in a log
 MODES = {Compile.graphs: "reduce-overhead"}
@@ -27,17 +27,11 @@ MODES = {Compile.graphs: "reduce-overhead"}
 Loss = Callable[..., tuple[Tensor, Tensor]]
 
 
-def make_fused(
-    config: TrainConfig, model: Model, device: torch.device, dtype: torch.dtype, *, is_sharded: bool
-) -> "FusedLoss | None":
-    """None where something stands against it. Raises what `can_fuse` raises."""
-    if not can_fuse(config, device, dtype, is_sharded=is_sharded):
-        return None
+def make_fused(config: TrainConfig, model: Model, device: torch.device) -> "FusedLoss":
+    """Where `can_fuse`."""
     assert isinstance(model, Transformer)
     if device.type == "cuda":
         torch.backends.cuda.enable_cudnn_sdp(False)  # for the whole process: it plans anew for every batch
-        model.multiple_of = COLUMNS
-        model.decoder.projects_at_once = not config.train.recompute  # whose layers hold as little as can be
     return FusedLoss(model, config.train.compile, device, smoothing=config.train.label_smoothing)
 
 
@@ -47,7 +41,7 @@ def can_fuse(config: TrainConfig, device: torch.device, dtype: torch.dtype, *, i
     Raises EnvironmentFault for a train.compile that was asked for and cannot be.
     """
     wanted = config.train.compile
-    reason = "train.sharding=full" if is_sharded else obstacle(config.model, device, dtype)
+    reason = "train.sharding=full" if is_sharded else unsupported_reason(config.model, device, dtype)
     if reason is None and wanted is Compile.graphs and device.type != "cuda":
         reason = "a CPU"
     if reason is not None and wanted in (Compile.default, Compile.graphs):
@@ -89,7 +83,7 @@ class FusedLoss:
         self.sizes = sizes
         if sizes:
             torch._dynamo.config.recompile_limit = MOST_GRAPHS  # each run has but a few; those of a sweep are many
-            torch.compiler.assume_constant_result(waves)  # type: ignore[no-untyped-call]
+            torch.compiler.assume_constant_result(sinusoid_table)  # type: ignore[no-untyped-call]
             one = partial(_losses, self.model, loss=smoothed_nll_of_learnt, smoothing=self.smoothing)
             self._compiled = torch.compile(one, dynamic=False, mode=MODES.get(self.compile))
 
@@ -149,6 +143,8 @@ class FusedLoss:
 
 def _losses(model: Transformer, memory: Tensor, sizes: Sizes, *, loss: Loss, smoothing: float) -> tuple[Tensor, Tensor]:
     batch = Filled.of(memory, sizes)
-    source, target = (Joined(side.positions, side.starts, sizes.longest) for side in (batch.source, batch.target))
+    source, target = (
+        PackedLayout(sizes.longest, side.positions, cu_seqlens_N=side.starts) for side in (batch.source, batch.target)
+    )
     logits_TV = model.predict(batch.source_S, source, batch.target_in_T, target)
     return loss(logits_TV, batch.target_out_T.long(), smoothing=smoothing)

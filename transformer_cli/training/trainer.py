@@ -28,7 +28,7 @@ from transformer_cli.data.fixed_size import Sizes
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.build import MODELS, Model, build_model
+from transformer_cli.models.build import MODELS, Model, ModelOptions, build_model
 from transformer_cli.models.memory import is_out_of_memory
 from transformer_cli.training.ema import PREFIX as EMA
 from transformer_cli.training.ema import Ema
@@ -49,6 +49,9 @@ from transformer_cli.training.validation import dev_tokens, predict
 
 if TYPE_CHECKING:
     from transformer_cli.training.compiled import FusedLoss
+
+
+VOCAB_MULTIPLE = 64  # the fast products of 16 bits want rows of 128 bytes
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,11 @@ class Learner:
         self.ranks = ranks or Ranks(StopRequest())
         self.dtype = choose_dtype(config.train.precision, device)
         set_float32_products(config.train.precision, device)
+        can_fuse = False
+        if may_fuse(config, device):
+            from transformer_cli.training import compiled  # imports torch's compiler
+
+            can_fuse = compiled.can_fuse(config, device, self.dtype, is_sharded=self.is_sharded)
         torch.manual_seed(stable_seed(config.seed))
         model = build_model(
             config.model,
@@ -101,11 +109,10 @@ class Learner:
             target_vocab_size=tokenizers.n_outputs,
             source_pad_id=tokenizers.source.pad_id,
             target_pad_id=tokenizers.target.pad_id,
+            options=model_options(config, device, can_fuse=can_fuse),
         )
         self.model = self._placed(model)  # after drawing the weights on the CPU: the same ones for every device
         self.model.train()
-        for stack in self.model.stacks:
-            stack.recomputes = self.settings.recompute
         self.optimizer: Optimizer = build_optimizer(self.model, config.optimizer)
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.dtype is torch.float16)
         if self.scaler.is_enabled():  # it makes its scale when it is first used, and a rank may have no batch then
@@ -113,11 +120,7 @@ class Learner:
         self.skips = Skips(device, most=config.train.max_skipped)
         self.ema = Ema(self.model, config.train.ema) if config.train.ema is not None else None
         self.n_splits = 0  # of batches that were too large for the memory
-        self.fused: FusedLoss | None = None
-        if may_fuse(config, device):
-            from transformer_cli.training.compiled import make_fused  # imports torch's compiler
-
-            self.fused = make_fused(config, self.model, device, self.dtype, is_sharded=self.is_sharded)
+        self.fused: FusedLoss | None = compiled.make_fused(config, self.model, device) if can_fuse else None
 
     def expect(self, batches: Iterable[Batch], *, longest: int) -> None:
         """Choose what is compiled for: batches like these, of sentences of at most `longest` tokens.
@@ -405,6 +408,16 @@ def choose_dtype(wanted: Precision, device: torch.device) -> torch.dtype:
     if wanted is Precision.auto:
         wanted = (Precision.bf16 if has_bf16 else Precision.fp16) if on_gpu else Precision.fp32
     return {Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}.get(wanted, torch.float32)
+
+
+def model_options(config: TrainConfig, device: torch.device, *, can_fuse: bool) -> ModelOptions:
+    """How the model is computed in training: where all is one graph on a GPU, in few and large products."""
+    has_large_products = can_fuse and device.type == "cuda"
+    return ModelOptions(
+        activation_checkpointing=config.train.recompute,
+        projects_memory_at_once=has_large_products and not config.train.recompute,  # which keeps as little as possible
+        vocab_multiple_of=VOCAB_MULTIPLE if has_large_products else 1,
+    )
 
 
 def may_fuse(config: TrainConfig, device: torch.device) -> bool:

@@ -43,7 +43,8 @@ from transformer_cli.evaluation.tokenization import (
 from transformer_cli.inference.encode import ask_each, encode_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.classifier import Classifier
-from transformer_cli.models.layouts import Packed
+from transformer_cli.models.language_model import LanguageModel
+from transformer_cli.models.layouts import PackedLayout
 from transformer_cli.models.transformer import Model, Transformer
 
 LONGEST_PICTURE = 24  # tokens
@@ -377,9 +378,14 @@ def make_validator(config: TrainConfig, prepared: Prepared, device: torch.device
 
 def predict(model: Model, batch: Batch, device: torch.device) -> tuple[Tensor, Tensor]:
     """Logits at the target tokens of a batch on the CPU, [T, V], and those tokens, on `device`."""
-    source = Packed([(run.n_pairs, run.source_length) for run in batch.runs], device)
-    target = Packed([(run.n_pairs, run.target_length) for run in batch.runs], device)
+    source = PackedLayout.of_groups([(run.n_pairs, run.source_length) for run in batch.runs], device)
+    target = PackedLayout.of_groups([(run.n_pairs, run.target_length) for run in batch.runs], device)
     batch = batch.to(device)
+    if isinstance(model, Classifier):
+        return model.predict(batch.source_S, source), batch.target_out_T
+    if isinstance(model, LanguageModel):
+        return model.predict(batch.target_in_T, target), batch.target_out_T
+    assert isinstance(model, Transformer)
     return model.predict(batch.source_S, source, batch.target_in_T, target), batch.target_out_T
 
 
