@@ -39,8 +39,9 @@ from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.results import Translated
 from transformer_cli.decoding.torch_engine import torch_translator
 from transformer_cli.evaluation.metrics import bleu
-from transformer_cli.models.attention import CrossAttention, SelfAttention, attention_weights
-from transformer_cli.models.embeddings import waves
+from transformer_cli.models.attention import CrossAttention, SelfAttention
+from transformer_cli.models.attention_kernels import attention_weights
+from transformer_cli.models.embeddings import sinusoid_table
 from transformer_cli.models.file import MODEL_FILE, read_model
 from transformer_cli.models.transformer import Transformer
 from transformer_cli.training.forward import predict_batch
@@ -212,7 +213,7 @@ def embedding(walk: Walk) -> Iterator[str]:
 def positions(walk: Walk) -> Iterator[str]:
     call = walk.calls["encoder.positions"][0]
     yield "the sinusoids of the first positions"
-    table_LD = waves(4, call.taken.size(-1), interleaved=True, dtype=torch.float32, device=CPU)
+    table_LD = sinusoid_table(4, call.taken.size(-1), interleaved=True, dtype=torch.float32, device=CPU)
     yield from matrix([f"position {i}" for i in range(4)], table_LD)
     yield f"{LOOKER}: embedding, position {walk.looker}, and their sum"
     embedded_D, summed_D = call.taken[walk.looker], call.given[walk.looker]

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from transformer_cli.models.device import keep_freed_memory
-from transformer_cli.models.layers import kept
+from transformer_cli.models.layers import dropout_mask
 from transformer_cli.models.linear import prefers_onednn, project
 
 ROUNDS = 15
@@ -72,7 +72,7 @@ def main() -> None:
     print("| ms | tfm | torch by itself | ratio |\n|---|---:|---:|---:|")
     rows = {f"projection and gradient of its input, {m} × {k} × {n}": products(m, k, n) for m, k, n in SHAPES}
     x = torch.randn(4096, 1024)
-    rows["dropout, 4096 × 1024"] = lambda: x * kept(x, 0.1), lambda: F.dropout(x, 0.1)
+    rows["dropout, 4096 × 1024"] = lambda: x * dropout_mask(x, 0.1), lambda: F.dropout(x, 0.1)
     for name, ways in rows.items():
         ours, theirs, ratio = in_turn(*ways)
         print(f"| {name} | {ours:.2f} | {theirs:.2f} | {ratio:.2f} |")

@@ -33,7 +33,7 @@ from transformer_cli.benchmarks.training import bench_train, skeleton
 from transformer_cli.benchmarks.workload import random_model
 from transformer_cli.config.bench import BenchConfig
 from transformer_cli.config.compose import load_config
-from transformer_cli.models.layouts import Packed
+from transformer_cli.models.layouts import PackedLayout
 from transformer_cli.training.loss import smoothed_nll
 from transformer_cli.training.precision import choose_dtype
 
@@ -275,8 +275,8 @@ class Step:
         trainer, (batch, *_) = training.run.trainer, training.batches(1)
         self.model, self.autocast = trainer.whole_model, trainer.autocast
         self.smoothing, self.n_tokens = config.train.label_smoothing, batch.n_target_tokens
-        self.source = Packed([(run.n_pairs, run.source_length) for run in batch.runs], device)
-        self.target = Packed([(run.n_pairs, run.target_length) for run in batch.runs], device)
+        self.source = PackedLayout.of_groups([(run.n_pairs, run.source_length) for run in batch.runs], device)
+        self.target = PackedLayout.of_groups([(run.n_pairs, run.target_length) for run in batch.runs], device)
         self.batch = batch.to(device)
         rate = torch.tensor(1e-4, device=device)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=rate, fused=True, capturable=True)

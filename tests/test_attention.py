@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from transformer_cli.models.attention import CrossAttention, SelfAttention, attention_weights
+from transformer_cli.models.attention import CrossAttention, SelfAttention
+from transformer_cli.models.attention_kernels import attention_weights
 from transformer_cli.models.embeddings import RotaryPositions
-from transformer_cli.models.layouts import Packed, Padded
+from transformer_cli.models.layouts import AttentionLayout, PackedLayout, PaddedLayout
 
 SIZES = pytest.mark.parametrize(("d_k", "d_v"), [(4, 4), (2, 6), (6, 2)])
 
@@ -69,7 +70,9 @@ def test_self_attention_equals_a_loop_over_heads_and_queries(d_k: int, d_v: int,
     mask_B11L = None if causal else padding_mask(5, 3)
     may_look = torch.ones(2, 5, 5, dtype=torch.bool).tril() if causal else mask_B11L[:, 0].expand(2, 5, 5)
     expected_BLD = attention_by_hand(x_BLD, x_BLD, head_parts(attention, d_k, d_v), may_look)
-    torch.testing.assert_close(attention(x_BLD, Padded(5, mask_B11L), causal=causal), expected_BLD, rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        attention(x_BLD, PaddedLayout(5, mask_B11L), causal=causal), expected_BLD, rtol=0, atol=1e-12
+    )
 
 
 @SIZES
@@ -82,18 +85,18 @@ def test_cross_attention_equals_a_loop_over_heads_and_queries(d_k: int, d_v: int
         x_BTD, memory_BSD, head_parts(attention, d_k, d_v), mask_B11S[:, 0].expand(2, 4, 6)
     )
     torch.testing.assert_close(
-        attention(x_BTD, Padded(4), memory_BSD, Padded(6, mask_B11S)), expected_BTD, rtol=0, atol=1e-12
+        attention(x_BTD, PaddedLayout(4), memory_BSD, PaddedLayout(6, mask_B11S)), expected_BTD, rtol=0, atol=1e-12
     )
 
 
 PAIRS = [(2, 3, 4), (1, 1, 1), (3, 6, 2), (1, 6, 3)]  # pairs, source tokens, target tokens of each
-SOURCE = Packed([(n, length) for n, length, _ in PAIRS], torch.device("cpu"))
-TARGET = Packed([(n, length) for n, _, length in PAIRS], torch.device("cpu"))
+SOURCE = PackedLayout.of_groups([(n, length) for n, length, _ in PAIRS], torch.device("cpu"))
+TARGET = PackedLayout.of_groups([(n, length) for n, _, length in PAIRS], torch.device("cpu"))
 
 
-def apart(x_LD: Tensor, packed: Packed) -> list[Tensor]:
+def apart(x_LD: Tensor, packed: PackedLayout) -> list[Tensor]:
     """The sentences, [1, L, D] each."""
-    return [x_LD[None] for x_LD in x_LD.split([length for n, length in packed.runs for _ in range(n)])]
+    return [x_LD[None] for x_LD in x_LD.split([length for n, length in packed.groups or [] for _ in range(n)])]
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -106,10 +109,10 @@ def test_packed_sentences_look_at_themselves_as_each_does_alone(causal: bool, ro
         RotaryPositions(4),
     )
 
-    def looking(x_SD: Tensor, sentences: Packed | Padded) -> Tensor:
-        return attention(x_SD, sentences, causal=causal, rotation=positions(x_SD, sentences) if rotary else None)
+    def looking(x_SD: Tensor, layout: AttentionLayout) -> Tensor:
+        return attention(x_SD, layout, causal=causal, rotation=positions(x_SD, layout) if rotary else None)
 
-    alone = [looking(x_1LD, Padded(x_1LD.size(1)))[0] for x_1LD in apart(x_SD, SOURCE)]
+    alone = [looking(x_1LD, PaddedLayout(x_1LD.size(1)))[0] for x_1LD in apart(x_SD, SOURCE)]
     torch.testing.assert_close(looking(x_SD, SOURCE), torch.cat(alone), rtol=0, atol=1e-12)
 
 
@@ -120,7 +123,7 @@ def test_packed_targets_look_at_their_own_sources() -> None:
         torch.randn(sum(n * length for n, length in side.runs), 8, dtype=torch.float64) for side in (TARGET, SOURCE)
     )
     alone = [
-        attention(x_1TD, Padded(x_1TD.size(1)), memory_1SD, Padded(memory_1SD.size(1)))[0]
+        attention(x_1TD, PaddedLayout(x_1TD.size(1)), memory_1SD, PaddedLayout(memory_1SD.size(1)))[0]
         for x_1TD, memory_1SD in zip(apart(x_TD, TARGET), apart(memory_SD, SOURCE), strict=True)
     ]
     torch.testing.assert_close(attention(x_TD, TARGET, memory_SD, SOURCE), torch.cat(alone), rtol=0, atol=1e-12)
@@ -132,13 +135,13 @@ def test_the_weights_path_sums_to_one_and_gives_the_output_of_the_fast_path(caus
     torch.manual_seed(0)
     attention = with_random_biases(SelfAttention(8, 2, d_k=4, d_v=6, dropout=0.0, bias=True))
     x_BLD = torch.randn(2, 5, 8, dtype=torch.float64)
-    asked = {"causal": causal, "rotation": RotaryPositions(4)(x_BLD, Padded(5)) if rotary else None}
+    asked = {"causal": causal, "rotation": RotaryPositions(4)(x_BLD, PaddedLayout(5)) if rotary else None}
     mask_B11L = None if causal else padding_mask(5, 3)
-    weights_BHLL = attention.weights(x_BLD, Padded(5, mask_B11L), **asked)
+    weights_BHLL = attention.weights(x_BLD, PaddedLayout(5, mask_B11L), **asked)
     torch.testing.assert_close(weights_BHLL.sum(-1), torch.ones(2, 2, 5, dtype=torch.float64))
     v_BHLE = attention.project(x_BLD, None)[2].transpose(1, 2)
     again_BLD = attention.to_out((weights_BHLL @ v_BHLE).transpose(1, 2).flatten(2))
-    torch.testing.assert_close(attention(x_BLD, Padded(5, mask_B11L), **asked), again_BLD, rtol=0, atol=1e-12)
+    torch.testing.assert_close(attention(x_BLD, PaddedLayout(5, mask_B11L), **asked), again_BLD, rtol=0, atol=1e-12)
 
 
 def test_rotated_attention_does_not_know_where_a_sentence_starts() -> None:
@@ -146,10 +149,11 @@ def test_rotated_attention_does_not_know_where_a_sentence_starts() -> None:
     attention = SelfAttention(8, 2, d_k=4, d_v=4, dropout=0.0, bias=True).double()
     x_BLD = torch.randn(2, 5, 8, dtype=torch.float64)
     at_0, at_40 = (
-        attention(x_BLD, Padded(5), rotation=RotaryPositions(4)(x_BLD, Padded(5, first=first))) for first in (0, 40)
+        attention(x_BLD, PaddedLayout(5), rotation=RotaryPositions(4)(x_BLD, PaddedLayout(5, offset=offset)))
+        for offset in (0, 40)
     )
     torch.testing.assert_close(at_0, at_40, rtol=0, atol=1e-12)
-    assert not torch.isclose(at_0, attention(x_BLD, Padded(5))).any()
+    assert not torch.isclose(at_0, attention(x_BLD, PaddedLayout(5))).any()
 
 
 def test_no_weight_falls_on_what_a_query_may_not_see() -> None:
@@ -168,7 +172,7 @@ def test_two_equal_keys_share_the_weight_of_a_query() -> None:
 def test_attention_dropout_acts_in_training_only() -> None:
     attention = SelfAttention(8, 2, d_k=4, d_v=4, dropout=0.5, bias=True)
     x_BLD = torch.randn(2, 5, 8)
-    whole = Padded(5)
+    whole = PaddedLayout(5)
     assert not torch.equal(attention(x_BLD, whole), attention(x_BLD, whole))
     attention.eval()
     torch.testing.assert_close(attention(x_BLD, whole), attention(x_BLD, whole), rtol=0, atol=0)

@@ -33,7 +33,9 @@ from transformer_cli.config.bench import BenchConfig, BenchSubject
 from transformer_cli.config.compose import load_config, to_plain
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.errors import ConfigError, EnvironmentFault
-from transformer_cli.models.layouts import Packed
+from transformer_cli.models import attention
+from transformer_cli.models.attention import attend
+from transformer_cli.models.layouts import LengthGroups, PackedLayout
 from transformer_cli.models.transformer import Transformer
 from transformer_cli.training import trainer as learning
 
@@ -154,30 +156,28 @@ def test_a_right_model_passes(precision: str, norm: str, trained: Callable[..., 
 
 
 def sees_the_future(monkeypatch: pytest.MonkeyPatch) -> None:
-    attend = Packed.attend
+    def wrong(*args: Any, causal: bool = False, **kwargs: Any) -> Tensor:
+        return attend(*args, **kwargs)
 
-    def wrong(self: Packed, *args: Any, dropout: float, causal: bool) -> Tensor:
-        return attend(self, *args, dropout=dropout, causal=False)
-
-    monkeypatch.setattr(Packed, "attend", wrong)
-
-
-def n_rows(packed: Packed) -> int:
-    return sum(n_sentences * length for n_sentences, length in packed.runs)
+    monkeypatch.setattr(attention, "attend", wrong)
 
 
 def sees_its_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
-    attend = Packed.attend
+    def wrong(q: Tensor, k: Tensor, v: Tensor, queries: PackedLayout, keys: PackedLayout, **kwargs: Any) -> Tensor:
+        as_one = [replace(layout, groups=[(1, len(layout.positions))]) for layout in (queries, keys)]
+        return attend(q, k, v, *as_one, **kwargs)
 
-    def wrong(self: Packed, keys: Packed, *args: Tensor, dropout: float, causal: bool) -> Tensor:
-        joined = [Packed([(1, n_rows(one))], one.device) for one in (self, keys)]
-        return attend(joined[0], joined[1], *args, dropout=dropout, causal=causal)
-
-    monkeypatch.setattr(Packed, "attend", wrong)
+    monkeypatch.setattr(attention, "attend", wrong)
 
 
 def does_not_know_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Packed, "positions", property(lambda self: torch.zeros(n_rows(self), dtype=torch.int64)))
+    of_groups = PackedLayout.of_groups
+
+    def wrong(groups: LengthGroups, device: torch.device) -> PackedLayout:
+        layout = of_groups(groups, device)
+        return replace(layout, positions=torch.zeros_like(layout.positions))
+
+    monkeypatch.setattr(PackedLayout, "of_groups", wrong)
 
 
 def smooths_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,24 +256,24 @@ OF_TORCH = pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is depre
 @pytest.mark.parametrize(
     ("compile", "expected"),
     [
-        ("none", {"project", "smoothed_nll", "Packed"}),
-        ("default", {"project", "masked_smoothed_nll", "Joined", "compile"}),
+        ("none", {"project", "smoothed_nll", "of_groups"}),
+        ("default", {"project", "masked_smoothed_nll", "attend_varlen", "compile"}),
     ],
 )
 def test_parts_are_those_that_training_has(
     compile: str, expected: set[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from transformer_cli.benchmarks import parts
-    from transformer_cli.models import embeddings
-    from transformer_cli.models import packed_attention as joined
+    from transformer_cli.models import embeddings, packed_attention
 
     calls: set[str] = set()
     monkeypatch.setattr(torch, "compile", lambda function, **kwargs: function)
     counted(monkeypatch, torch, "compile", calls)
     counted(monkeypatch, embeddings, "project", calls)
-    for name in ("smoothed_nll", "masked_smoothed_nll", "Packed"):
+    for name in ("smoothed_nll", "masked_smoothed_nll"):
         counted(monkeypatch, parts, name, calls)
-    counted(monkeypatch, joined, "Joined", calls)
+    counted(monkeypatch, PackedLayout, "of_groups", calls)
+    counted(monkeypatch, packed_attention, "attend_varlen", calls)
     for part in ("loss", "attention"):
         assert main(["bench", part, *TOY, f"train.compile={compile}"]) == 0
     assert "| tfm " in capsys.readouterr().out

@@ -15,8 +15,19 @@ from torch import Tensor
 
 from transformer_cli.benchmarks import layer_kinds, layers
 from transformer_cli.benchmarks.exponents import crossover, exponent, upper
-from transformer_cli.benchmarks.layer_kinds import ALONE, AT_ONCE, KINDS, TABLE_1, Windowed, WrittenOut, layers_on
-from transformer_cli.benchmarks.layers import BOTH, CLOCKS, WAYS, Cell, Costs, report
+from transformer_cli.benchmarks.layer_costs import Cell, Costs
+from transformer_cli.benchmarks.layer_kinds import (
+    ALONE,
+    AT_ONCE,
+    KINDS,
+    TABLE_1,
+    AttentionBy,
+    Windowed,
+    fused,
+    layers_on,
+    written_out,
+)
+from transformer_cli.benchmarks.layers import BOTH, CLOCKS, WAYS, report
 from transformer_cli.benchmarks.layers_plot import draw
 from transformer_cli.benchmarks.report import WIDTH
 from transformer_cli.benchmarks.timing import in_turn
@@ -24,7 +35,7 @@ from transformer_cli.cli import main
 from transformer_cli.config.bench import BenchConfig, Clock
 from transformer_cli.config.compose import load_config
 from transformer_cli.models.attention import SelfAttention
-from transformer_cli.models.layouts import Padded
+from transformer_cli.models.layouts import PaddedLayout
 
 CPU = torch.device("cpu")
 TOY = ["layers.n=[8,16]", "layers.d=[16,32]", "model.d_model=16", "model.n_heads=2", "rounds=2", "device=cpu"]
@@ -55,8 +66,8 @@ def test_restricted_attention_is_full_attention_with_a_band(length: int, window:
     n_sentences, n_heads, width = 2, 3, 8
     leaves = [torch.randn(n_sentences, length, n_heads, width, requires_grad=True) for _ in range(3)]
     grad = torch.randn(n_sentences, length, n_heads, width)
-    restricted = Windowed(length, window=window)
-    found = restricted.attend(restricted, *leaves, dropout=0.0, causal=False)
+    q_BLHE, k_BLHE, v_BLHE = leaves
+    found = Windowed(length, window, CPU)(q_BLHE, k_BLHE, v_BLHE)
     q, k, v = (leaf.transpose(1, 2) for leaf in leaves)
     wanted = F.scaled_dot_product_attention(q, k, v, band(length, window)).transpose(1, 2)
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
@@ -72,8 +83,8 @@ def test_a_layer_of_restricted_attention_is_ours_with_a_band() -> None:
     x = torch.randn(1, 45, 32, requires_grad=True)
     grad = torch.randn(1, 45, 32)
     leaves = [x, *layer.parameters()]
-    found = layer(x, Windowed(45, window=10))
-    wanted = layer(x, Padded(45, band(45, 10)[None, None]))
+    found = AttentionBy(layer, Windowed(45, 10, CPU))(x)
+    wanted = layer(x, PaddedLayout(45, band(45, 10)[None, None]))
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
     for one, other in zip(
         torch.autograd.grad(found, leaves, grad), torch.autograd.grad(wanted, leaves, grad), strict=True
@@ -83,11 +94,8 @@ def test_a_layer_of_restricted_attention_is_ours_with_a_band() -> None:
 
 def test_attention_written_out_is_that_of_the_fused_kernel() -> None:
     torch.manual_seed(0)
-    qkv = [torch.randn(2, 19, 3, 8) for _ in range(3)]
-    found, wanted = (
-        sentences.attend(sentences, *qkv, dropout=0.0, causal=False) for sentences in (WrittenOut(19), Padded(19))
-    )
-    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
+    q_BLHE, k_BLHE, v_BLHE = torch.randn(3, 2, 19, 3, 8)
+    torch.testing.assert_close(written_out(q_BLHE, k_BLHE, v_BLHE), fused(q_BLHE, k_BLHE, v_BLHE), rtol=0, atol=1e-5)
 
 
 def test_a_wrong_attention_is_not_timed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

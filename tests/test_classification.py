@@ -19,8 +19,8 @@ from transformer_cli.errors import DataError
 from transformer_cli.evaluation.classification import RESAMPLES, accuracy, class_report, columns, confusion, macro_f1
 from transformer_cli.evaluation.classification import resampled as resampled_tables
 from transformer_cli.inference.encode import Reader, ask_each
-from transformer_cli.models.classifier import Classifier, pooled
-from transformer_cli.models.layouts import Packed, Padded
+from transformer_cli.models.classifier import Classifier, pool
+from transformer_cli.models.layouts import PackedLayout, PaddedLayout
 
 CPU = torch.device("cpu")
 WANTED = ["a"] * 4 + ["b"] * 3 + ["c"] * 3
@@ -102,18 +102,20 @@ def test_columns_stand_under_each_other() -> None:
 def test_packed_sentences_are_pooled_as_padded_ones(pooling: Pooling) -> None:
     torch.manual_seed(1)
     short, long = torch.randn(2, 3, 4), torch.randn(1, 5, 4)
-    packed = pooled(torch.cat([short.flatten(0, 1), long.flatten(0, 1)]), Packed([(2, 3), (1, 5)], CPU), pooling)
+    packed = pool(
+        torch.cat([short.flatten(0, 1), long.flatten(0, 1)]), PackedLayout.of_groups([(2, 3), (1, 5)], CPU), pooling
+    )
     x_BSD = torch.full((3, 5, 4), 99.0)
     x_BSD[:2, :3], x_BSD[2] = short, long[0]
     mask = torch.tensor([[True] * 3 + [False] * 2] * 2 + [[True] * 5])
-    torch.testing.assert_close(pooled(x_BSD, Padded(5, mask[:, None, None, :]), pooling), packed)
+    torch.testing.assert_close(pool(x_BSD, PaddedLayout(5, mask[:, None, None, :]), pooling), packed)
 
 
 def test_first_and_mean_are_what_their_names_say() -> None:
     x_SD = torch.tensor([[1.0, 2.0], [3.0, 6.0], [5.0, 1.0], [7.0, 8.0]])  # sentences of 1 and 3 tokens
-    source = Packed([(1, 1), (1, 3)], CPU)
-    assert pooled(x_SD, source, Pooling.first).tolist() == [[1, 2], [3, 6]]
-    assert pooled(x_SD, source, Pooling.mean).tolist() == [[1, 2], [5, 5]]
+    source = PackedLayout.of_groups([(1, 1), (1, 3)], CPU)
+    assert pool(x_SD, source, Pooling.first).tolist() == [[1, 2], [3, 6]]
+    assert pool(x_SD, source, Pooling.mean).tolist() == [[1, 2], [5, 5]]
 
 
 def reader(pooling: Pooling = Pooling.mean, *, batch_tokens: int = 4096, max_length: int = 12) -> Reader:

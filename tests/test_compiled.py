@@ -18,11 +18,13 @@ from transformer_cli.config.train import Compile, Precision, Sharding
 from transformer_cli.data.batching import Batch, micro_batches
 from transformer_cli.data.fixed_size import FixedSizeBatch, Sizes
 from transformer_cli.errors import EnvironmentFault
-from transformer_cli.models.packed_attention import Joined
+from transformer_cli.models.layouts import PackedLayout
+from transformer_cli.models.transformer import ModelOptions, Transformer
 from transformer_cli.training import compiled as fused
-from transformer_cli.training.compiled import CompiledLoss, make_compiled_loss
+from transformer_cli.training import trainer as training
+from transformer_cli.training.compiled import CompiledLoss, can_compile, make_compiled_loss
 from transformer_cli.training.progress import MetricAccumulator
-from transformer_cli.training.trainer import Trainer
+from transformer_cli.training.trainer import Trainer, model_options
 
 LONGEST = 20
 # What importing the compiler says of itself.
@@ -93,8 +95,11 @@ def test_padding_a_batch_changes_neither_loss_nor_gradient(
 def test_what_a_gpu_likes_changes_neither_loss_nor_gradient(tie: str, monkeypatch: pytest.MonkeyPatch) -> None:
     uncompiled(monkeypatch)
     changes = {"n_decoder_layers": 3, "tie_embeddings": type(MODEL.tie_embeddings)[tie]}
-    like_a_gpu, plain = trainer(Compile.default, **changes), trainer(**changes)
-    like_a_gpu.model.multiple_of, like_a_gpu.model.decoder.projects_at_once = 64, True
+    plain = trainer(**changes)
+    options = ModelOptions(projects_memory_at_once=True, vocab_multiple_of=64)
+    monkeypatch.setattr(training, "model_options", lambda *args, **kwargs: options)
+    like_a_gpu = trainer(Compile.default, **changes)
+    assert like_a_gpu.model.output_embedding.n_padding_rows > 0
     assert len(tokenizers().target) % 64
     like_a_gpu.expect(batches(), longest=LONGEST)
     assert_same(like_a_gpu, plain, batches(1)[0])
@@ -309,7 +314,7 @@ def test_what_does_not_go_together_is_refused(compile: Compile, changes: dict[st
 def test_a_model_in_parts_is_not_compiled() -> None:
     settings = config(compile=Compile.default, sharding=Sharding.full)
     with pytest.raises(EnvironmentFault, match=r"does not go with train\.sharding=full"):
-        make_compiled_loss(settings, trainer().whole_model, CPU, torch.float32, is_sharded=True)
+        can_compile(settings, CPU, torch.float32, is_sharded=True)
 
 
 def test_on_a_cpu_nothing_is_compiled_unless_asked_for() -> None:
@@ -321,26 +326,23 @@ def test_a_gpu_that_cannot_join_sentences_is_told_of(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr(fused, "obstacle", lambda *args: "attention in float32")
-    found = make_compiled_loss(
-        config(precision=Precision.fp32), trainer().whole_model, torch.device("cuda"), torch.float32, is_sharded=False
-    )
-    assert found is None
+    monkeypatch.setattr(fused, "unsupported_reason", lambda *args: "attention in float32")
+    assert not can_compile(config(precision=Precision.fp32), torch.device("cuda"), torch.float32)
     assert "(attention in float32)" in caplog.records[-1].getMessage()
 
 
 def test_a_gpu_gets_large_products_and_no_plans_for_every_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fused, "obstacle", lambda *args: None)
     switched: list[bool] = []
     monkeypatch.setattr(torch.backends.cuda, "enable_cudnn_sdp", switched.append)
+    cuda = torch.device("cuda")
+    make_compiled_loss(config(), trainer().whole_model, cuda)
+    assert switched == [False]
     for recompute in (False, True):
-        model = trainer().whole_model
-        found = make_compiled_loss(
-            config(recompute=recompute), model, torch.device("cuda"), torch.bfloat16, is_sharded=False
-        )
-        assert isinstance(found, CompiledLoss)
-        assert (model.multiple_of, model.decoder.projects_at_once) == (64, not recompute)
-    assert switched == [False, False]
+        settings = config(recompute=recompute)
+        large = ModelOptions(recompute, projects_memory_at_once=not recompute, vocab_multiple_of=64)
+        assert model_options(settings, cuda, can_compile=True) == large
+        assert model_options(settings, cuda, can_compile=False) == ModelOptions(recompute)
+        assert model_options(settings, CPU, can_compile=True) == ModelOptions(recompute)
 
 
 class Asked(TorchDispatchMode):
@@ -391,16 +393,25 @@ def test_on_a_gpu_updates_are_those_of_a_cpu(compile: Compile) -> None:
 
 
 def test_pictures_of_attention_are_the_same_where_all_layers_are_projected_at_once() -> None:
-    one = trainer(n_decoder_layers=2)
+    plain, at_once = trainer(n_decoder_layers=2).model, trainer(n_decoder_layers=2).model
+    at_once.decoder.projects_memory_at_once = True
     source_BS, target_BT = torch.tensor([[5, 6, 7]]), torch.tensor([[8, 9]])
-    expected = one.model.attention_weights(source_BS, target_BT)
-    one.model.decoder.projects_at_once = True
-    found = one.model.attention_weights(source_BS, target_BT)
+    expected, found = (model.attention_weights(source_BS, target_BT) for model in (plain, at_once))
     assert [len(weights) for weights in found.values()] == [1, 2, 2]
     for name, weights in expected.items():
         torch.testing.assert_close(found[name], weights)
 
 
-def test_joined_sentences_are_what_the_graph_is_given() -> None:
-    """No list of lengths, which every batch has another of."""
-    assert set(Joined.__dataclass_fields__) == {"positions_L", "starts_N", "limit"}
+def test_the_graph_is_given_lengths_as_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No list of lengths, which differs from batch to batch."""
+    one, layouts = trainer(), []
+    predict = Transformer.predict
+
+    def spy(self: Transformer, *args: Any) -> Tensor:
+        layouts.extend(arg for arg in args if isinstance(arg, PackedLayout))
+        return predict(self, *args)
+
+    monkeypatch.setattr(Transformer, "predict", spy)
+    one.compiled = CompiledLoss(one.model, Compile.none, CPU, smoothing=0.1)
+    one.forward_backward(batches(1)[0], seed=1, n_tokens=100)
+    assert [(layout.groups, layout.cu_seqlens_N is not None) for layout in layouts] == [(None, True)] * 2

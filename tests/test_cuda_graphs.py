@@ -20,7 +20,7 @@ from transformer_cli.inference.cuda_graphs import (
     cuda_graph_capture,
     rounded_up,
 )
-from transformer_cli.models.cache import LARGEST_FAMILY
+from transformer_cli.inference.kv_cache import MAX_BEAM_GROUP
 from transformer_cli.models.ensemble import AnyModel, Ensemble
 
 BEAM: dict[str, Any] = {"beam_size": 4, "n_best": 3}
@@ -66,7 +66,7 @@ def numbers(results: list[Translated]) -> list[list[tuple[str, float]]]:
 SEARCHES = {
     "greedy": GREEDY,
     "beam": BEAM,
-    "beams without a family": {"beam_size": LARGEST_FAMILY + 1},
+    "beams without a family": {"beam_size": MAX_BEAM_GROUP + 1},
     "sample": SAMPLE,
     "coverage": {**BEAM, "coverage_penalty": 0.4},
     "groups": {"beam_size": 4, "diversity_groups": 2},

@@ -16,7 +16,7 @@ from transformer_cli.cli import main
 from transformer_cli.config.model import ModelConfig
 from transformer_cli.models.classifier import Classifier
 from transformer_cli.models.file import ModelFile
-from transformer_cli.models.layouts import Padded
+from transformer_cli.models.layouts import PaddedLayout
 from transformer_cli.models.transformer import Transformer
 
 Run = Callable[..., tuple[int, str, str]]
@@ -48,7 +48,7 @@ def states(model: ModelFile, line: str) -> torch.Tensor:
     built = model.build_as(Classifier, CPU) if first else model.build(CPU)
     assert isinstance(built, Classifier | Transformer)
     with torch.inference_mode():
-        found: torch.Tensor = built.encoder(built.source_embedding(ids), Padded(ids.size(1)))[0]
+        found: torch.Tensor = built.encoder(built.source_embedding(ids), PaddedLayout(ids.size(1)))[0]
     return found
 
 

@@ -12,13 +12,14 @@ from transformer_cli.models.embeddings import (
     Rotation,
     SinusoidalPositions,
     TokenEmbedding,
+    apply_rotary,
 )
-from transformer_cli.models.layouts import Padded
+from transformer_cli.models.layouts import PaddedLayout
 
 
 def sinusoids(length: int, d_model: int, *, interleaved: bool = True) -> torch.Tensor:
     nothing_BLD = torch.zeros(1, length, d_model, dtype=torch.float64)
-    return SinusoidalPositions(interleaved=interleaved)(nothing_BLD, Padded(length))[0]
+    return SinusoidalPositions(interleaved=interleaved)(nothing_BLD, PaddedLayout(length))[0]
 
 
 # PE(pos, 2i) = sin(pos / 10000^(2i/512)); 10000^(256/512) = 100 and 10000^(384/512) = 1000.
@@ -58,37 +59,42 @@ def test_sinusoids_have_no_longest_sentence() -> None:
 def test_positions_may_be_counted_from_the_middle(positions: torch.nn.Module) -> None:
     x_BLD = torch.randn(2, 300, 8)
     torch.testing.assert_close(
-        positions(x_BLD[:, 290:], Padded(10, first=290)), positions(x_BLD, Padded(300))[:, 290:], rtol=0, atol=0
+        positions(x_BLD[:, 290:], PaddedLayout(10, offset=290)),
+        positions(x_BLD, PaddedLayout(300))[:, 290:],
+        rtol=0,
+        atol=0,
     )
 
 
 def test_a_sentence_beyond_the_learned_positions_is_refused_with_both_numbers() -> None:
     with pytest.raises(ConfigError, match=r"^model.max_positions=4: fewer than the 6 tokens .* model.max_positions=6"):
-        LearnedPositions(8, max_positions=4)(torch.zeros(1, 1, 8), Padded(1, first=5))
+        LearnedPositions(8, max_positions=4)(torch.zeros(1, 1, 8), PaddedLayout(1, first=5))
 
 
 def test_a_sentence_of_exactly_the_learned_positions_is_read() -> None:
     positions = LearnedPositions(8, max_positions=4)
-    torch.testing.assert_close(positions(torch.zeros(1, 4, 8), Padded(4))[0], positions.weight.detach())
-    torch.testing.assert_close(positions(torch.zeros(1, 1, 8), Padded(1, first=3))[0, 0], positions.weight[3].detach())
+    torch.testing.assert_close(positions(torch.zeros(1, 4, 8), PaddedLayout(4))[0], positions.weight.detach())
+    torch.testing.assert_close(
+        positions(torch.zeros(1, 1, 8), PaddedLayout(1, first=3))[0, 0], positions.weight[3].detach()
+    )
     with pytest.raises(ConfigError, match=r"^model.max_positions=4: fewer than the 5 tokens"):
-        positions(torch.zeros(1, 5, 8), Padded(5))
+        positions(torch.zeros(1, 5, 8), PaddedLayout(5))
 
 
 def test_rotary_positions_turn_each_pair_by_its_own_angle() -> None:
     # Width 4: the pairs (0, 2) and (1, 3) turn by pos and by pos / 10000^(2/4) = pos / 100. At position 3:
     x = torch.zeros(4, 1, 4, dtype=torch.float64)
-    rotation = RotaryPositions(4)(x, Padded(4))
+    rotation = RotaryPositions(4)(x, PaddedLayout(4))
     x[3, 0] = torch.tensor([1.0, 1.0, 0.0, 0.0])
     expected = torch.tensor([math.cos(3), math.cos(0.03), math.sin(3), math.sin(0.03)], dtype=torch.float64)
-    torch.testing.assert_close(rotation.turn(x)[3, 0], expected)
+    torch.testing.assert_close(apply_rotary(x, rotation)[3, 0], expected)
 
 
 def test_rotary_products_know_only_the_distance() -> None:
     torch.manual_seed(0)
     q, k = torch.randn(2, 8, dtype=torch.float64)
-    rotation: Rotation = RotaryPositions(8)(torch.zeros(1, 60, 1, dtype=torch.float64), Padded(60))
-    q_LE, k_LE = (rotation.turn(x.expand(60, 1, 8)).squeeze(1) for x in (q, k))
+    rotation: Rotation = RotaryPositions(8)(torch.zeros(1, 60, 1, dtype=torch.float64), PaddedLayout(60))
+    q_LE, k_LE = (apply_rotary(x.expand(60, 1, 8), rotation).squeeze(1) for x in (q, k))
     products = q_LE @ k_LE.T
     for distance in (0, 1, 17):
         along = products.diagonal(distance)
@@ -100,9 +106,9 @@ def test_rotary_products_know_only_the_distance() -> None:
 def test_positions_first_needed_by_a_search_can_be_trained_with() -> None:
     positions, width = RotaryPositions(22), 22  # a width that no other test has asked for
     with torch.inference_mode():
-        positions(torch.zeros(1, 3, width), Padded(3))
+        positions(torch.zeros(1, 3, width), PaddedLayout(3))
     x = torch.randn(3, 1, width, requires_grad=True)
-    positions(x, Padded(3)).turn(x).sum().backward()
+    positions(x, PaddedLayout(3)).turn(x).sum().backward()
     assert x.grad is not None
 
 

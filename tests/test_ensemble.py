@@ -20,6 +20,7 @@ from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.search import Hypothesis, Task
 from transformer_cli.errors import CheckpointError, ConfigError
 from transformer_cli.inference.force_decode import force_decode
+from transformer_cli.inference.incremental import incremental_decoder
 from transformer_cli.models.ensemble import AnyModel, Ensemble, build_all, read_models
 from transformer_cli.models.file import locate_models
 from transformer_cli.models.transformer import Transformer
@@ -61,9 +62,10 @@ def test_step_by_step_it_says_what_it_says_at_once() -> None:
     ensemble, (source_BS, target_BT) = Ensemble(several()).eval(), batch(5, seed=2)
     with torch.no_grad():
         expected_BTV = ensemble(source_BS, target_BT)
-    cache = ensemble.start(source_BS, beam_size=1, max_length=7)
+    decoder = incremental_decoder(ensemble)
+    cache = decoder.start(source_BS, beam_size=1, max_length=7)
     for t in range(7):
-        assert torch.allclose(ensemble.step(target_BT[:, t], cache), expected_BTV[:, t], atol=1e-9)
+        assert torch.allclose(decoder.step(target_BT[:, t], cache), expected_BTV[:, t], atol=1e-9)
         if t == 3:  # others leave, and the rest change places
             which = torch.tensor([4, 0, 2])
             cache.reorder(which, which)

@@ -17,6 +17,7 @@ from transformer_cli.decoding.search.scores import length_penalty
 from transformer_cli.errors import CheckpointError
 from transformer_cli.inference import force_decode as forced
 from transformer_cli.inference.force_decode import ForcedScores, Pair, force_decode
+from transformer_cli.inference.incremental import TransformerDecoder
 from transformer_cli.models.transformer import Transformer
 
 IDS = toy_tokenizer()
@@ -62,9 +63,10 @@ def test_force_decoding_gives_the_scores_of_the_search(
     config = DecodeConfig(**{"max_extra_length": 6, **options})  # type: ignore[arg-type]
     source_BS = forced._padded([[*ids, IDS.eos_id] for ids in sources], IDS.pad_id)
     lengths_B = torch.tensor([len(ids) + 7 for ids in sources])
-    cache = model.start(source_BS, beam_size=rows_per_sentence(config), max_length=int(lengths_B.max()))
+    decoder = TransformerDecoder(model)
+    cache = decoder.start(source_BS, beam_size=rows_per_sentence(config), max_length=int(lengths_B.max()))
     control = ControlIds.of(IDS)
-    request = SearchRequest(model.step, cache, control, lengths_B, config, [(1, b) for b in range(len(sources))])
+    request = SearchRequest(decoder.step, cache, control, lengths_B, config, [(1, b) for b in range(len(sources))])
     with torch.inference_mode():
         found = SEARCHES[config.search](request)
     rows = [(ids, hypothesis) for ids, in_line in zip(sources, found, strict=True) for hypothesis in in_line]

@@ -54,9 +54,10 @@ from transformer_cli.decoding.search.sampling import sample
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError
 from transformer_cli.inference import batch_invariance as exact
-from transformer_cli.models.cache import DecoderCache
+from transformer_cli.inference.incremental import TransformerDecoder
+from transformer_cli.inference.kv_cache import DecoderCache
 from transformer_cli.models.file import read_model
-from transformer_cli.models.layouts import Padded
+from transformer_cli.models.layouts import PaddedLayout
 from transformer_cli.models.transformer import Transformer
 
 CPU = torch.device("cpu")
@@ -118,7 +119,7 @@ def drop_the_mask(monkeypatch: pytest.MonkeyPatch) -> None:
     """Padding is attended to."""
     real = Transformer._padded
 
-    def padded(*args: Any) -> Padded:
+    def padded(*args: Any) -> PaddedLayout:
         found = real(*args)
         assert found.mask_B11L is not None
         return replace(found, mask_B11L=torch.ones_like(found.mask_B11L))
@@ -199,8 +200,8 @@ def let_rounding_decide(monkeypatch: pytest.MonkeyPatch) -> None:
 def coarse_model(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> Transformer:
     """Its logits are whole numbers, so that many are equal whatever a kernel's last bit says."""
     model = random_model(tokenizer, dtype=torch.float64)
-    step = model.step
-    monkeypatch.setattr(model, "step", lambda ids_R, cache: step(ids_R, cache).round())
+    step = TransformerDecoder.step
+    monkeypatch.setattr(TransformerDecoder, "step", lambda self, ids_R, cache: step(self, ids_R, cache).round())
     return model
 
 
@@ -234,14 +235,14 @@ def test_D10_a_tie_rule_that_depends_on_the_batch_is_noticed(monkeypatch: pytest
 def rough_model(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, *, error: float) -> Transformer:
     """Its logits are wrong by up to `error`, in another way for every number of rows, as kernels round."""
     model = random_model(tokenizer, dtype=torch.float64)
-    step = model.step
+    step = TransformerDecoder.step
 
-    def rough(ids_R: Tensor, cache: DecoderCache) -> Tensor:
-        logits_RV = (step(ids_R, cache) * 20).round() / 20  # so that near ties are many
+    def rough(self: TransformerDecoder, ids_R: Tensor, cache: DecoderCache) -> Tensor:
+        logits_RV = (step(self, ids_R, cache) * 20).round() / 20  # so that near ties are many
         generator = torch.Generator().manual_seed(len(ids_R))
         return logits_RV + (torch.rand(logits_RV.shape, generator=generator, dtype=torch.float64) * 2 - 1) * error
 
-    monkeypatch.setattr(model, "step", rough)
+    monkeypatch.setattr(TransformerDecoder, "step", rough)
     return model
 
 
@@ -511,13 +512,13 @@ def test_a_search_that_shrinks_its_batch_is_noticed_by_its_shapes(monkeypatch: p
     tokenizer = toy_tokenizer()
     translator = translator_of(tokenizer, exact=True)
     seen: set[tuple[int, int]] = set()
-    step = engine_of(translator).model.step
+    step = engine_of(translator).decoder.step
 
     def spy(ids_R: Tensor, cache: DecoderCache) -> Tensor:
         seen.add((len(ids_R), len(cache.keys_GHME[0])))
         return step(ids_R, cache)
 
-    monkeypatch.setattr(engine_of(translator).model, "step", spy)
+    monkeypatch.setattr(engine_of(translator).decoder, "step", spy)
     translator.translate(sentences(30, seed=5, longest=8))  # all in the first bucket: 16 tokens with EOS
     assert seen == {(exact.batch_size_of(16) * 4, exact.batch_size_of(16))}  # rows, and families that share their keys
 

@@ -21,9 +21,10 @@ from tests.toy_run import packed as packed_file
 from tests.toy_text import SIZES, content, language_model, prepared, run, without_bytes
 from tests.toy_translator import sentences
 from transformer_cli.config.model import Activation, ModelConfig, Norm, NormKind, Positions, Tying
+from transformer_cli.inference.incremental import LanguageModelDecoder
 from transformer_cli.models.file import read_model
 from transformer_cli.models.language_model import LanguageModel
-from transformer_cli.models.layouts import Packed
+from transformer_cli.models.layouts import PackedLayout
 from transformer_cli.training.trainer import Trainer
 
 CPU = torch.device("cpu")
@@ -60,9 +61,8 @@ def test_a_later_token_changes_nothing_before_it(changes: dict[str, Any]) -> Non
 def test_packed_texts_get_the_logits_of_padded_ones(changes: dict[str, Any]) -> None:
     model, ids_BT = toy(**changes), texts()
     short_T, long_T = ids_BT[0, :4], ids_BT[1]
-    packed = Packed([(1, 4), (1, 6)], CPU)
-    nothing = Packed([(1, 0), (1, 0)], CPU)
-    found_KV = model.predict(torch.empty(0, dtype=torch.long), nothing, torch.cat([short_T, long_T]), packed)
+    packed = PackedLayout.of_groups([(1, 4), (1, 6)], CPU)
+    found_KV = model.predict(torch.cat([short_T, long_T]), packed)
     padded_BTV = model(torch.stack([F.pad(short_T, (0, 2), value=0), long_T]))
     torch.testing.assert_close(found_KV, torch.cat([padded_BTV[0, :4], padded_BTV[1]]))
 
@@ -72,24 +72,26 @@ def test_packed_texts_get_the_logits_of_padded_ones(changes: dict[str, Any]) -> 
 def test_a_cache_gives_the_logits_of_reading_all_again(changes: dict[str, Any], beam_size: int) -> None:
     model, ids_BT = toy(**changes), texts()
     expected_BTV = model(ids_BT)
+    decoder = LanguageModelDecoder(model)
     for n_read in (1, 3):
-        logits_BV, cache = model.start(ids_BT[:, :n_read], beam_size=beam_size, max_length=6)
+        logits_BV, cache = decoder.start(ids_BT[:, :n_read], beam_size=beam_size, max_length=6)
         torch.testing.assert_close(logits_BV, expected_BTV[:, n_read - 1])
         for t in range(n_read, 6):
-            logits_RV = model.step(ids_BT[:, t].repeat_interleave(beam_size), cache)
+            logits_RV = decoder.step(ids_BT[:, t].repeat_interleave(beam_size), cache)
             torch.testing.assert_close(logits_RV, expected_BTV[:, t].repeat_interleave(beam_size, dim=0))
 
 
 @pytest.mark.parametrize("beam_size", [3, 20])
 def test_rows_that_change_places_take_their_past_along(beam_size: int) -> None:
     model = toy(norm=Norm.pre)
+    decoder = LanguageModelDecoder(model)
     ids_T = texts()[0]
-    _, cache = model.start(ids_T[None, :2], beam_size=beam_size, max_length=6)
+    _, cache = decoder.start(ids_T[None, :2], beam_size=beam_size, max_length=6)
     own_R = torch.arange(beam_size) % 10 + 5
-    model.step(own_R, cache)
+    decoder.step(own_R, cache)
     order_R = torch.arange(beam_size).flip(0)
     cache.reorder(order_R)
-    logits_RV = model.step(torch.full((beam_size,), 9), cache)
+    logits_RV = decoder.step(torch.full((beam_size,), 9), cache)
     for r in (0, 1, beam_size - 1):
         whole_1T = torch.tensor([[*ids_T[:2], own_R[order_R[r]], 9]])
         torch.testing.assert_close(logits_RV[r], model(whole_1T)[0, -1])
@@ -125,8 +127,8 @@ def test_torchs_layers_with_a_causal_mask_and_our_weights_give_our_logits(norm: 
     ids_BT = texts()
     position_T1, exponent_D = torch.arange(6)[:, None], torch.arange(8) / 8  # section 3.5: sin, cos, sin, cos
     angle_TD = position_T1 / 10_000**exponent_D
-    waves_TD = torch.stack([angle_TD.sin(), angle_TD.cos()], dim=-1).flatten(1)
-    x_BTD = model.embedding.weight[ids_BT] * 4 + waves_TD
+    sinusoids_TD = torch.stack([angle_TD.sin(), angle_TD.cos()], dim=-1).flatten(1)
+    x_BTD = model.embedding.weight[ids_BT] * 4 + sinusoids_TD
     y_BTD = reference(x_BTD, mask=nn.Transformer.generate_square_subsequent_mask(6), is_causal=True)
     torch.testing.assert_close(model(ids_BT), y_BTD @ model.embedding.weight.T, atol=1e-5, rtol=1e-5)
 

@@ -29,6 +29,7 @@ from transformer_cli.config.commands import AttentionKind
 from transformer_cli.config.model import ModelConfig
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import CheckpointError
+from transformer_cli.inference.incremental import TransformerDecoder
 from transformer_cli.inference.prepack import prepack
 from transformer_cli.models.attention import Attention, CrossAttention, SelfAttention
 from transformer_cli.models.transformer import Transformer
@@ -179,11 +180,11 @@ def test_a_search_step_by_step_used_the_same_weights(config: ModelConfig, packs:
     model(source, target_in)
     for hook in hooks:
         hook.remove()
-    searching = prepack(model) if packs else model
+    decoder = TransformerDecoder(prepack(model) if packs else model)
     with recorded_steps() as found:
-        cache = searching.start(source, beam_size=1, max_length=target_in.size(1))
+        cache = decoder.start(source, beam_size=1, max_length=target_in.size(1))
         for token in target_in[0]:
-            searching.step(token[None], cache)
+            decoder.step(token[None], cache)
     for kind in (AttentionKind.decoder, AttentionKind.cross):
         weights = view(looks, kind).weights_YHRC
         for layer in range(config.n_decoder_layers):

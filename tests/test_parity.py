@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from transformer_cli.config.model import Activation, ModelConfig, Norm, Positions
 from transformer_cli.models.build import build_model
-from transformer_cli.models.embeddings import waves
+from transformer_cli.models.embeddings import sinusoid_table
 from transformer_cli.models.layers import Residual
 from transformer_cli.models.transformer import Transformer
 
@@ -87,7 +87,7 @@ def test_torch_transformer_with_our_weights_gives_our_logits(
     reference.to(dtype).eval()
 
     source_BS, target_BT = sentences()
-    table = waves(8, 16, interleaved=True, dtype=dtype, device=torch.device("cpu"))
+    table = sinusoid_table(8, 16, interleaved=True, dtype=dtype, device=torch.device("cpu"))
     embedding = model.source_embedding.weight
     hidden_BTD = reference(
         embedding[source_BS] * 4 + table[: source_BS.size(1)],
@@ -157,7 +157,7 @@ def test_hugging_face_marian_with_our_weights_gives_our_logits(dtype: torch.dtyp
     assert not loaded.unexpected_keys
     assert all(name.endswith("embed_positions.weight") for name in loaded.missing_keys)
     if dtype is torch.float64:  # Marian holds its own table in float32 only
-        table = waves(64, 16, interleaved=False, dtype=dtype, device=torch.device("cpu"))
+        table = sinusoid_table(64, 16, interleaved=False, dtype=dtype, device=torch.device("cpu"))
         for stack in (reference.model.encoder, reference.model.decoder):
             stack.embed_positions.weight = nn.Parameter(table)
 

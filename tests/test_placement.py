@@ -13,7 +13,7 @@ from transformer_cli.decoding.search import Hypothesis, SearchRequest
 from transformer_cli.decoding.terminology import Term, Terminology, occurrences
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.inference.force_decode import ForcedScores
-from transformer_cli.models.transformer import DecoderCache
+from transformer_cli.inference.kv_cache import DecoderCache
 
 SOURCE = "the cat drank milk"
 WOMAN = Term("cat", ("woman",), 1)

@@ -13,10 +13,11 @@ from torch import Tensor, nn
 
 from transformer_cli.config.model import Activation, ModelConfig, Norm, NormKind, Positions, Tying
 from transformer_cli.errors import ConfigError
-from transformer_cli.models import attention
+from transformer_cli.inference.incremental import TransformerDecoder
+from transformer_cli.models.attention_kernels import attention_weights
 from transformer_cli.models.build import build_model
 from transformer_cli.models.layers import Dropout, FeedForward
-from transformer_cli.models.layouts import Packed
+from transformer_cli.models.layouts import PackedLayout
 from transformer_cli.models.transformer import Transformer
 
 PAD, VOCABULARY = 3, 20
@@ -95,10 +96,11 @@ def test_decoding_step_by_step_equals_decoding_at_once(
         4: ([0, 0, 5, 4], [0, 2]),  # the middle sentence is done
         6: ([3, 3], [1]),
     }
-    cache = model.start(source_BS, beam_size=2, max_length=8)
+    decoder = TransformerDecoder(model)
+    cache = decoder.start(source_BS, beam_size=2, max_length=8)
     for length in range(1, 9):
         at_once_RV = model(source_BS.repeat_interleave(2, dim=0), prefix_RT)[:, -1]
-        torch.testing.assert_close(model.step(prefix_RT[:, -1], cache), at_once_RV, rtol=0, atol=tolerance)
+        torch.testing.assert_close(decoder.step(prefix_RT[:, -1], cache), at_once_RV, rtol=0, atol=tolerance)
         assert cache.length == length
         if length in moves:
             rows, sentences = moves[length]
@@ -110,7 +112,7 @@ def test_decoding_step_by_step_equals_decoding_at_once(
 
 def test_the_memory_of_a_sentence_is_kept_once_for_all_its_beams() -> None:
     source_BS, _ = toy_pair()
-    cache = toy_model().start(source_BS, beam_size=5, max_length=7)
+    cache = TransformerDecoder(toy_model()).start(source_BS, beam_size=5, max_length=7)
     assert all(k_BHSE.shape == (2, 4, 5, 4) for k_BHSE in cache.memory_keys_BHSE + cache.memory_values_BHSE)
     assert all(past_GHME.shape == (2, 4, 7 * 5, 4) for past_GHME in cache.keys_GHME + cache.values_GHME)
 
@@ -118,8 +120,9 @@ def test_the_memory_of_a_sentence_is_kept_once_for_all_its_beams() -> None:
 def test_beams_that_change_places_move_no_keys() -> None:
     source_BS, _ = toy_pair()
     model = toy_model()
-    cache = model.start(source_BS, beam_size=5, max_length=7)
-    model.step(torch.arange(10), cache)
+    decoder = TransformerDecoder(model)
+    cache = decoder.start(source_BS, beam_size=5, max_length=7)
+    decoder.step(torch.arange(10), cache)
     written = [keys_GHME[:, :, :5].clone() for keys_GHME in cache.keys_GHME]
     cache.reorder(torch.tensor([1, 1, 0, 4, 2, 5, 9, 8, 6, 6]))
     for keys_GHME, before in zip(cache.keys_GHME, written, strict=True):
@@ -128,10 +131,11 @@ def test_beams_that_change_places_move_no_keys() -> None:
 
 def test_more_steps_than_announced_are_refused() -> None:
     model = toy_model()
-    cache = model.start(toy_pair()[0], beam_size=1, max_length=1)
-    model.step(torch.tensor([1, 1]), cache)
+    decoder = TransformerDecoder(model)
+    cache = decoder.start(toy_pair()[0], beam_size=1, max_length=1)
+    decoder.step(torch.tensor([1, 1]), cache)
     with pytest.raises(AssertionError, match="more steps"):
-        model.step(torch.tensor([1, 1]), cache)
+        decoder.step(torch.tensor([1, 1]), cache)
 
 
 @every_variant
@@ -150,8 +154,8 @@ def test_a_source_of_padding_alone_gives_numbers_and_gradients(changes: dict[str
 def test_packed_sentences_have_the_logits_and_gradients_of_each_alone(changes: dict[str, Any]) -> None:
     model, cpu = toy_model(**changes), torch.device("cpu")
     pairs = [([5, 6, 2], [1, 13]), ([7, 8, 2], [1, 14]), ([2], [1]), ([9, 10, 11, 12, 2], [1, 15, 16, 17])]
-    source = Packed([(2, 3), (1, 1), (1, 5)], cpu)
-    target = Packed([(2, 2), (1, 1), (1, 4)], cpu)
+    source = PackedLayout.of_groups([(2, 3), (1, 1), (1, 5)], cpu)
+    target = PackedLayout.of_groups([(2, 2), (1, 1), (1, 4)], cpu)
     source_S, target_T = (torch.tensor([id for pair in pairs for id in pair[side]]) for side in (0, 1))
     alone_TV = torch.cat([model(torch.tensor([one]), torch.tensor([other]))[0] for one, other in pairs])
     expected = torch.autograd.grad(alone_TV.square().sum(), list(model.parameters()))
@@ -177,7 +181,7 @@ def test_the_weights_shown_are_the_weights_used(changes: dict[str, Any], monkeyp
     used = []
 
     def written_out(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, _: float, *, is_causal: bool) -> Tensor:
-        used.append(attention.attention_weights(q, k, mask, causal=is_causal))
+        used.append(attention_weights(q, k, mask, causal=is_causal))
         return used[-1] @ v
 
     monkeypatch.setattr(F, "scaled_dot_product_attention", written_out)

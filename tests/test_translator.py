@@ -42,8 +42,8 @@ from transformer_cli.decoding.torch_engine import batches
 from transformer_cli.decoding.training_text import TrainingText
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import DataError
+from transformer_cli.inference.kv_cache import DecoderCache
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.transformer import DecoderCache
 
 BLANK = ["", " ", "\t", "\u00a0", "\u3000", " \t\u2003\r"]
 ODD = [
@@ -170,12 +170,12 @@ def test_D22_a_gpu_translates_like_a_cpu(tokenizer: Tokenizer, options: dict[str
 
 def test_D12_a_translation_without_end_is_flagged(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     endless = translator_of(tokenizer, **GREEDY)
-    step = engine_of(endless).model.step
+    step = engine_of(endless).decoder.step
 
     def never_ends(ids_R: torch.Tensor, cache: object) -> torch.Tensor:
         return step(ids_R, cache).index_fill(1, torch.tensor([tokenizer.eos_id]), -1e9)
 
-    monkeypatch.setattr(engine_of(endless).model, "step", never_ends)
+    monkeypatch.setattr(engine_of(endless).decoder, "step", never_ends)
     assert [result.hit_limit for result in endless.translate(["the cat", ""])] == [True, False]
 
 

@@ -29,7 +29,7 @@ from transformer_cli.data.cache import Array, EncodedCorpus
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.device import choose_device
-from transformer_cli.models.embeddings import waves
+from transformer_cli.models.embeddings import sinusoid_table
 from transformer_cli.registry import Registry
 from transformer_cli.training.precision import choose_dtype, set_float32_products
 
@@ -54,7 +54,7 @@ class PlainTransformer(nn.Module):
         model = config.model
         self.embedding = nn.Embedding(len(vocabulary), model.d_model, padding_idx=vocabulary.pad_id)
         self.dropout, self.scale = nn.Dropout(model.dropout), model.d_model**0.5
-        table_LD = waves(
+        table_LD = sinusoid_table(
             config.data.max_length, model.d_model, interleaved=True, dtype=torch.float32, device=torch.device("cpu")
         )
         self.register_buffer("positions_LD", table_LD, persistent=False)

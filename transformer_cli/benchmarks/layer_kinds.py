@@ -6,7 +6,7 @@ Shapes: B batch, L length, D width, H heads, E head width, C blocks, N queries o
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -14,15 +14,16 @@ from torch import Tensor, nn
 
 from transformer_cli.benchmarks.reference import check, tolerances
 from transformer_cli.config.bench import BenchConfig
-from transformer_cli.models.attention import SelfAttention, attention_weights
-from transformer_cli.models.layouts import Padded
+from transformer_cli.models.attention import SelfAttention, attend
+from transformer_cli.models.attention_kernels import attention_weights
+from transformer_cli.models.layouts import PaddedLayout
 from transformer_cli.training.precision import choose_dtype
 
 LEAST_BLOCK = 32  # queries: blocks as small as a small window are many small products
 
 
 class Row(NamedTuple):
-    """Of table 1: what a layer costs, which of it has to wait for the rest, how far two positions are apart."""
+    """Of table 1: what complexity, sequential operations and maximum path length of a layer."""
 
     complexity: str
     sequential: str
@@ -36,7 +37,7 @@ TABLE_1 = {
     "restricted": Row("O(r·n·d)", "O(1)", "O(n/r)"),
 }
 ALONE, AT_ONCE = ", no projections", ", products at once"
-KINDS = {  # what is timed, and its row of table 1, which leaves the projections out
+KINDS = {  # what is timed, and its row of table 1, which does not count the projections
     "self-attention": "self-attention",
     "self-attention" + ALONE: "self-attention",
     "written out": "self-attention",
@@ -50,31 +51,34 @@ KINDS = {  # what is timed, and its row of table 1, which leaves the projections
     "convolution": "convolution",
 }
 RECURRENT = {"LSTM": 4, "GRU": 3}  # matrices that input and state are each multiplied with
-LAYERS = ("self-attention", "restricted", *RECURRENT, "convolution")  # those that a model would choose between
+LAYERS = ("self-attention", "restricted", *RECURRENT, "convolution")  # the alternatives for a model
+
+
+Kernel = Callable[[Tensor, Tensor, Tensor], Tensor]  # of queries, keys and values, [B, L, H, E]
+
+
+def fused(q_BLHE: Tensor, k_BLHE: Tensor, v_BLHE: Tensor) -> Tensor:
+    """Attention as the models compute it."""
+    layout = PaddedLayout(q_BLHE.size(1))
+    return attend(q_BLHE, k_BLHE, v_BLHE, layout, layout)
+
+
+def written_out(q_BLHE: Tensor, k_BLHE: Tensor, v_BLHE: Tensor) -> Tensor:
+    """Attention that materialises its weights, as equation 1 is written."""
+    q_BHLE, k_BHLE, v_BHLE = (x.transpose(1, 2) for x in (q_BLHE, k_BLHE, v_BLHE))
+    return (attention_weights(q_BHLE, k_BHLE) @ v_BHLE).transpose(1, 2)
 
 
 @dataclass(frozen=True)
-class WrittenOut(Padded):
-    """Attention that holds all its weights, as equation 1 is written."""
+class Windowed:
+    """Each position attends to `window` // 2 positions on either side (section 4 of the paper): O(n), not O(n²).
 
-    def attend(
-        self, keys: Any, q_BLHE: Tensor, k_BLHE: Tensor, v_BLHE: Tensor, *, dropout: float, causal: bool
-    ) -> Tensor:
-        assert not dropout
-        assert not causal
-        q_BHLE, k_BHLE, v_BHLE = (x.transpose(1, 2) for x in (q_BLHE, k_BLHE, v_BLHE))
-        return (attention_weights(q_BHLE, k_BHLE) @ v_BHLE).transpose(1, 2)
-
-
-@dataclass(frozen=True)
-class Windowed(Padded):
-    """Each position looks at itself and `window` // 2 to either side (section 4 of the paper): O(n), not O(n²).
-
-    Neighbouring queries form a block, which sees its own keys and half a window around them.
+    Adjacent queries form a block, which attends to its own keys and half a window around them.
     """
 
-    window: int = 0
-    device: torch.device = torch.device("cpu")  # noqa: RUF009 (it cannot be changed)
+    length: int
+    window: int
+    device: torch.device
 
     @property
     def block(self) -> int:
@@ -82,7 +86,7 @@ class Windowed(Padded):
 
     @cached_property
     def mask_C1NM(self) -> Tensor:
-        """True for keys in the window of a query. What fills up the last block sees itself, and nobody sees it."""
+        """True for keys in the window of a query. The padding of the last block attends to itself only."""
         half, n_blocks = self.window // 2, -(-self.length // self.block)
         query_CN1 = torch.arange(n_blocks * self.block, device=self.device).view(n_blocks, self.block, 1)
         first_C11 = query_CN1[:, :1] - half
@@ -91,15 +95,11 @@ class Windowed(Padded):
         is_real = (key_C1M >= 0) & (key_C1M < self.length)
         return (is_near & (is_real | (query_CN1 >= self.length))).unsqueeze(1)
 
-    def attend(
-        self, keys: Any, q_BLHE: Tensor, k_BLHE: Tensor, v_BLHE: Tensor, *, dropout: float, causal: bool
-    ) -> Tensor:
-        assert not dropout
-        assert not causal
+    def __call__(self, q_BLHE: Tensor, k_BLHE: Tensor, v_BLHE: Tensor) -> Tensor:
         half, rest = self.window // 2, -self.length % self.block
 
         def around(x_BLHE: Tensor) -> Tensor:
-            """What each block sees, [B·C, H, M, E]."""
+            """The keys or values that each block attends to, [B·C, H, M, E]."""
             x_BCHEM = F.pad(x_BLHE, (0, 0, 0, 0, half, half + rest)).unfold(1, self.block + 2 * half, self.block)
             return x_BCHEM.flatten(0, 1).transpose(2, 3)
 
@@ -108,6 +108,19 @@ class Windowed(Padded):
         mask_K1NM = self.mask_C1NM.repeat(len(q_BLHE), 1, 1, 1)
         y_KHNE = F.scaled_dot_product_attention(q_KHNE, around(k_BLHE), around(v_BLHE), mask_K1NM)
         return y_KHNE.transpose(1, 2).reshape(*q_BLHE.shape[:1], -1, *v_BLHE.shape[2:])[:, : self.length]
+
+
+class AttentionBy(nn.Module):
+    """The projections of self-attention around another kernel."""
+
+    def __init__(self, attention: SelfAttention, kernel: Kernel) -> None:
+        super().__init__()
+        self.attention, self.kernel = attention, kernel
+
+    def forward(self, x_BLD: Tensor) -> Tensor:
+        y_BLHE = self.kernel(*self.attention.project(x_BLD, rotation=None))
+        y_BLD: Tensor = self.attention.to_out(y_BLHE.flatten(-2))
+        return y_BLD
 
 
 class Recurrent(nn.Module):
@@ -123,7 +136,7 @@ class Recurrent(nn.Module):
 
 
 class AtOnce(nn.Module):
-    """The matrix products of a recurrent layer, if no position had to wait for the one before."""
+    """The matrix products of a recurrent layer, for all positions at once."""
 
     def __init__(self, d_model: int, n_matrices: int) -> None:
         super().__init__()
@@ -135,7 +148,7 @@ class AtOnce(nn.Module):
 
 
 class Convolution(nn.Module):
-    """nn.Conv1d over positions, which stay as many."""
+    """nn.Conv1d over positions, with padding."""
 
     def __init__(self, d_model: int, kernel: int) -> None:
         super().__init__()
@@ -156,7 +169,7 @@ class Layer:
 
     @torch.no_grad()
     def forward(self) -> Tensor:
-        """As in translating: nothing is kept."""
+        """As in inference: nothing is kept for a backward pass."""
         return self.run()
 
     def forward_and_backward(self) -> tuple[Tensor, ...]:
@@ -193,23 +206,23 @@ def layers_on(n: int, d: int, config: BenchConfig, device: torch.device) -> dict
     qkv_1LHE = [torch.randn(1, n, d // width, width).to(device, dtype).requires_grad_() for _ in range(3)]
     found: dict[str, Layer] = {}
 
-    def enter(name: str, module: nn.Module, *args: Any) -> None:
+    def add(name: str, module: nn.Module) -> None:
         module = module.to(device, dtype)
-        found[name] = Layer(partial(module, x_1LD, *args), [x_1LD, *module.parameters()])
+        found[name] = Layer(partial(module, x_1LD), [x_1LD, *module.parameters()])
 
     attention = SelfAttention(d, d // width, d_k=width, d_v=width, dropout=0.0, bias=True)
-    for name, sentences in (
-        ("self-attention", Padded(n)),
-        ("written out", WrittenOut(n)),
-        ("restricted", Windowed(n, window=config.layers.window, device=device)),
-    ):
-        enter(name, attention, sentences)
-        alone = partial(sentences.attend, sentences, *qkv_1LHE, dropout=0.0, causal=False)
-        found[name + ALONE] = Layer(alone, qkv_1LHE)
+    kernels: dict[str, Kernel] = {
+        "self-attention": fused,
+        "written out": written_out,
+        "restricted": Windowed(n, config.layers.window, device),
+    }
+    for name, kernel in kernels.items():
+        add(name, AttentionBy(attention, kernel))
+        found[name + ALONE] = Layer(partial(kernel, *qkv_1LHE), qkv_1LHE)
     for name, kind in (("LSTM", nn.LSTM), ("GRU", nn.GRU)):
-        enter(name, Recurrent(kind, d))
-        enter(name + AT_ONCE, AtOnce(d, RECURRENT[name]))
-    enter("convolution", Convolution(d, config.layers.kernel))
+        add(name, Recurrent(kind, d))
+        add(name + AT_ONCE, AtOnce(d, RECURRENT[name]))
+    add("convolution", Convolution(d, config.layers.kernel))
     return {name: found[name] for name in KINDS}
 
 

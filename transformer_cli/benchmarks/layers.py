@@ -2,13 +2,14 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
 
 import torch
 
-from transformer_cli.benchmarks.exponents import crossover, exponent, upper
+from transformer_cli.benchmarks.exponents import upper
+from transformer_cli.benchmarks.layer_costs import Cell, Costs
 from transformer_cli.benchmarks.layer_kinds import (
     AT_ONCE,
     KINDS,
@@ -34,50 +35,6 @@ WAYS: dict[str, Callable[[Layer], object]] = {
 BOTH = "forward and backward"
 CLOCKS = {Clock.wall: time.perf_counter, Clock.processor: time.process_time}
 PROCESSOR = " Times are those that this process had of the processor, all threads added."
-
-
-class Cell(NamedTuple):
-    """A layer of one kind and size."""
-
-    name: str
-    n: int
-    d: int
-
-
-@dataclass(frozen=True)
-class Costs:
-    """Seconds of each round, and bytes held for the way back."""
-
-    n: list[int]
-    d: list[int]
-    seconds: Mapping[str, Mapping[Cell, list[float]]]  # by way
-    held: Mapping[Cell, int]
-
-    def median(self, way: str, name: str, n: int, d: int) -> float:
-        return Spread.of(self.seconds[way][Cell(name, n, d)]).median
-
-    def in_n(self, way: str, name: str, d: int) -> Spread:
-        """The exponent, round by round."""
-        sizes = upper(self.n)
-        return self._spread(sizes, [self.seconds[way][Cell(name, n, d)] for n in sizes])
-
-    def in_d(self, way: str, name: str, n: int) -> Spread:
-        sizes = upper(self.d)
-        return self._spread(sizes, [self.seconds[way][Cell(name, n, d)] for d in sizes])
-
-    def _spread(self, sizes: Sequence[int], times: Sequence[Sequence[float]]) -> Spread:
-        return Spread.of([exponent(sizes, of_round) for of_round in zip(*times, strict=True)])
-
-    def held_in_n(self, name: str, d: int) -> float:
-        return exponent(upper(self.n), [self.held[Cell(name, n, d)] for n in upper(self.n)])
-
-    def held_in_d(self, name: str, n: int) -> float:
-        return exponent(upper(self.d), [self.held[Cell(name, n, d)] for d in upper(self.d)])
-
-    def overtaken(self, way: str, by: str, d: int) -> float:
-        """The n from which self-attention takes longer than the other layer."""
-        ours, others = ([self.median(way, name, n, d) for n in self.n] for name in ("self-attention", by))
-        return crossover(self.n, ours, others)
 
 
 def bench_layers(config: BenchConfig, device: torch.device) -> Measured:

@@ -3,19 +3,17 @@
 import io
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from transformer_cli.benchmarks.layer_costs import Costs
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.extras import imported
 from transformer_cli.files import wrap_os_errors, write_whole
 
-if TYPE_CHECKING:
-    from transformer_cli.benchmarks.layers import Costs
-
-# Colours of Okabe and Ito, which those who see few of them can tell apart; in print, markers do.
-LOOKS = {
+# Colours of Okabe and Ito, safe for colour-blind readers; in print, markers differ too.
+STYLES = {
     "self-attention": ("#0072B2", "o", "-"),
     "written out": ("#0072B2", "o", ":"),
     "restricted": ("#009E73", "s", "-"),
@@ -33,7 +31,7 @@ def check_plot(file: str) -> None:
         raise EnvironmentFault(f"{file}: {folder} is no folder that can be written to. Choose another layers.plot")
 
 
-def draw(costs: "Costs", file: str, device: torch.device) -> None:
+def draw(costs: Costs, file: str, device: torch.device) -> None:
     """Write `file`, in the format of its ending. Raises EnvironmentFault."""
     import matplotlib
     from matplotlib.figure import Figure
@@ -44,10 +42,10 @@ def draw(costs: "Costs", file: str, device: torch.device) -> None:
         figure = Figure(figsize=(11, 4), layout="constrained")
         axes = figure.subplots(1, 3)
         for panel, d in zip(axes, (costs.d[0], costs.d[-1]), strict=False):
-            seconds = {name: [1e3 * costs.median(way, name, n, d) for n in costs.n] for name in LOOKS}
+            seconds = {name: [1e3 * costs.median(way, name, n, d) for n in costs.n] for name in STYLES}
             lines(panel, costs.n, seconds, f"{way}, d = {d}", "milliseconds")
         d = costs.d[-1]
-        held = {name: [costs.held[name, n, d] / 1e6 for n in costs.n] for name in LOOKS}  # type: ignore[index]
+        held = {name: [costs.held[name, n, d] / 1e6 for n in costs.n] for name in STYLES}  # type: ignore[index]
         what = "peak memory" if device.type == "cuda" else "held for backward"
         lines(axes[2], costs.n, held, f"{what}, d = {d}", "megabytes")
         handles, names = axes[0].get_legend_handles_labels()
@@ -61,10 +59,10 @@ def draw(costs: "Costs", file: str, device: torch.device) -> None:
 
 def lines(panel: Any, sizes: list[int], costs: dict[str, list[float]], title: str, unit: str) -> None:
     for name, values in costs.items():
-        colour, marker, style = LOOKS[name]
+        colour, marker, style = STYLES[name]
         panel.plot(sizes, values, color=colour, marker=marker, linestyle=style, markersize=4, label=name)
     start = sorted(values[0] for values in costs.values())[len(costs) // 2]
-    for power, label, style in ((1, "∝ n", "--"), (2, "∝ n²", "-.")):  # what a slope looks like
+    for power, label, style in ((1, "∝ n", "--"), (2, "∝ n²", "-.")):  # reference slopes
         guide = [start * (n / sizes[0]) ** power for n in sizes]
         panel.plot(sizes, guide, color="#999999", linewidth=0.8, linestyle=style, zorder=0, label=label)
     panel.set_xscale("log", base=2)

@@ -15,12 +15,13 @@ from transformer_cli.benchmarks.report import Measured
 from transformer_cli.benchmarks.timing import Spread, in_turn, ratio
 from transformer_cli.config.bench import BenchConfig
 from transformer_cli.config.train import Compile
-from transformer_cli.models.attention import attention_weights
+from transformer_cli.models.attention import attend
+from transformer_cli.models.attention_kernels import attention_weights
 from transformer_cli.models.embeddings import TokenEmbedding
-from transformer_cli.models.layouts import Packed, Sentences
+from transformer_cli.models.layouts import PackedLayout
 from transformer_cli.training.loss import masked_smoothed_nll, smoothed_nll
 from transformer_cli.training.precision import choose_dtype
-from transformer_cli.training.trainer import may_compile
+from transformer_cli.training.trainer import VOCAB_MULTIPLE, may_compile
 
 OURS, COMPILED, IN_PARTS = "tfm", "F.cross_entropy, compiled", "F.cross_entropy, compiled, in 4 parts"
 HEADINGS = ("", "ms, forward and backward", "tfm is faster by", "largest error of a gradient")
@@ -33,7 +34,9 @@ def bench_loss(config: BenchConfig, device: torch.device) -> Measured:
     n_tokens = min(config.train.tokens_per_batch, config.train.tokens_per_update)
     vocab_size, d_model = config.data.tokenizer.vocab_size, config.model.d_model
     torch.manual_seed(config.seed)
-    output = TokenEmbedding(vocab_size, d_model, pad_id=0, scaled=False).to(device)
+    takes_all = takes_all_at_once(config, device)
+    multiple_of = VOCAB_MULTIPLE if takes_all and device.type == "cuda" else 1
+    output = TokenEmbedding(vocab_size, d_model, pad_id=0, scaled=False, multiple_of=multiple_of).to(device)
     x_KD = torch.randn(n_tokens, d_model).to(device).requires_grad_()
     targets_K = torch.randint(vocab_size, (n_tokens,)).to(device)
     leaves: list[Tensor] = [x_KD, output.weight]
@@ -41,28 +44,22 @@ def bench_loss(config: BenchConfig, device: torch.device) -> Measured:
     smoothing = config.train.label_smoothing
     loss = F.cross_entropy(F.linear(*exact), targets_K, label_smoothing=smoothing, reduction="sum")
     loss.backward()  # type: ignore[no-untyped-call]
-    trained = trained_loss(output, config, device)
+    trained = trained_loss(output, config, device, takes_all=takes_all)
     ways = {OURS: lambda: trained(x_KD, targets_K), **rival_losses(x_KD, output.weight, targets_K, config, device)}
     return compare("loss", ways, leaves, [gradient(x) for x in exact], config, device)
 
 
 def trained_loss(
-    output: TokenEmbedding, config: BenchConfig, device: torch.device
+    output: TokenEmbedding, config: BenchConfig, device: torch.device, *, takes_all: bool
 ) -> Callable[[Tensor, Tensor], Tensor]:
     """What training computes of x_KD and targets_K."""
     dtype, smoothing = choose_dtype(config.train.precision, device), config.train.label_smoothing
-    takes_all = takes_all_at_once(config, device)
     is_compiled = takes_all and config.train.compile is not Compile.none
     of_logits = masked_smoothed_nll if is_compiled else smoothed_nll
-    multiple_of = 1
-    if takes_all and device.type == "cuda":
-        from transformer_cli.training.compiled import COLUMNS  # as in `takes_all_at_once`
-
-        multiple_of = COLUMNS
 
     def loss(x_KD: Tensor, targets_K: Tensor) -> Tensor:
         with torch.autocast(device.type, dtype, enabled=dtype is not torch.float32):
-            logits_KV = output.logits(x_KD, multiple_of=multiple_of)
+            logits_KV = output.training_logits(x_KD)
         return of_logits(logits_KV, targets_K, smoothing=smoothing)[0]
 
     return torch.compile(loss, dynamic=False) if is_compiled else loss
@@ -133,7 +130,7 @@ def attention_ways(qkv_KHE: list[Tensor], length: int, config: BenchConfig, devi
     """As training has it, and as padded sentences have it."""
     q_KHE, k_KHE, v_KHE = qkv_KHE
     n = len(q_KHE) // length
-    trained = trained_sentences(n, length, config, device)
+    layout = trained_layout(n, length, config, device)
     mask_N11L = torch.ones(n, 1, 1, length, dtype=torch.bool, device=device)
 
     def with_mask() -> Tensor:
@@ -141,22 +138,21 @@ def attention_ways(qkv_KHE: list[Tensor], length: int, config: BenchConfig, devi
         return F.scaled_dot_product_attention(q_NHLE, k_NHLE, v_NHLE, mask_N11L).square().sum()
 
     return {
-        OURS: lambda: trained.attend(trained, q_KHE, k_KHE, v_KHE, dropout=0.0, causal=False).square().sum(),
+        OURS: lambda: attend(q_KHE, k_KHE, v_KHE, layout, layout).square().sum(),
         "with a mask": with_mask,
         "written out": lambda: written_out(qkv_KHE, length).square().sum(),
     }
 
 
-def trained_sentences(n: int, length: int, config: BenchConfig, device: torch.device) -> Sentences:
-    """`n` of one length, as training has them."""
+def trained_layout(n: int, length: int, config: BenchConfig, device: torch.device) -> PackedLayout:
+    """`n` sentences of one length, as training has them."""
     if not takes_all_at_once(config, device):
-        return Packed([(n, length)], device)
-    from transformer_cli.models.packed_attention import Joined  # imports torch's compiler
-    from transformer_cli.training.compiled import in_tiles
+        return PackedLayout.of_groups([(n, length)], device)
+    from transformer_cli.training.compiled import in_tiles  # imports torch's compiler
 
-    starts_N = torch.arange(0, n * length + 1, length, dtype=torch.int32, device=device)
+    cu_seqlens_N = torch.arange(0, n * length + 1, length, dtype=torch.int32, device=device)
     positions_K = torch.arange(length, dtype=torch.int32, device=device).repeat(n)
-    return Joined(positions_K, starts_N, in_tiles(max(length, config.data.max_length)))
+    return PackedLayout(in_tiles(max(length, config.data.max_length)), positions_K, cu_seqlens_N=cu_seqlens_N)
 
 
 def written_out(qkv_KHE: list[Tensor], length: int) -> Tensor:

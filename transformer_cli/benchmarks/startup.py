@@ -204,7 +204,7 @@ class Marks:
 
 
 def main() -> None:
-    """What the command calls, in its order: only as a program does this import from the rooms above."""
+    """The parts of the command, in its order."""
     parameters = json.loads(sys.argv[1])
     marks = Marks(parameters["started"])
     marks.mark("Python")

@@ -22,7 +22,8 @@ from transformer_cli.decoding.search import (
     rows_per_sentence,
 )
 from transformer_cli.errors import ConfigError
-from transformer_cli.models.cache import PastCache
+from transformer_cli.inference.incremental import LanguageModelDecoder
+from transformer_cli.inference.kv_cache import KVCache
 from transformer_cli.models.language_model import LanguageModel
 from transformer_cli.models.memory import in_halves
 
@@ -74,7 +75,7 @@ class Generator:
         check_search(config)
         if SEARCHES[config.search].compares_texts:
             raise ConfigError(f"decode.search={config.search}: for translations only. Leave it out")
-        self.model, self.tokenizer, self.config = model, tokenizer, config
+        self.decoder, self.tokenizer, self.config = LanguageModelDecoder(model), tokenizer, config
         self.device, self.max_positions, self.seed = device, max_positions, seed
         self.control = ControlIds.of(tokenizer)
         begins = [piece.startswith(MARK) for piece in tokenizer.pieces(range(len(tokenizer)))]
@@ -111,7 +112,7 @@ class Generator:
         assert prompt.ids, "an empty prompt"
         stream = Streamed(self.tokenizer, prompt, on_text) if on_text is not None and self.can_stream else None
         first_id = self.control.bos
-        logits_1V, cache = self.model.start(
+        logits_1V, cache = self.decoder.start(
             torch.tensor([[first_id, *prompt.ids]], device=self.device),
             beam_size=rows_per_sentence(self.config),
             max_length=1 + len(prompt.ids) + self.room(prompt),
@@ -120,14 +121,14 @@ class Generator:
             logits_1V = logits_1V.masked_fill(self.within_V, -torch.inf)
         has_begun = False
 
-        def step(ids_N: Tensor, cache: PastCache) -> Tensor:
+        def step(ids_N: Tensor, cache: KVCache) -> Tensor:
             nonlocal has_begun
             if not has_begun:  # the search begins with BOS: the logits after the prompt are known
                 has_begun = True
                 return logits_1V.expand(len(ids_N), -1)
             if stream is not None:
                 stream(int(ids_N))
-            return self.model.step(ids_N, cache)
+            return self.decoder.step(ids_N, cache)
 
         request: SearchRequest[Any] = SearchRequest(
             step,

@@ -38,6 +38,7 @@ from transformer_cli.inference.batch_invariance import (
 )
 from transformer_cli.inference.cuda_graphs import CudaGraphDecoder, can_capture, cuda_graph_capture
 from transformer_cli.inference.force_decode import ForcedScores, Pair, force_decode
+from transformer_cli.inference.incremental import incremental_decoder
 from transformer_cli.inference.prepack import can_prepack, prepack
 from transformer_cli.inference.worker_pool import WorkerPool
 from transformer_cli.models.ensemble import AnyModel, Ensemble
@@ -77,7 +78,7 @@ class TorchEngine:
         self.pool: WorkerPool[tuple[list[Segment], DecodeRequest], list[list[Hypothesis]]] | None = None
         if parallel and device.type == "cpu" and not batch_invariant:
             self.pool = WorkerPool(lambda item: self._decode(*item))
-        self.decoder: Any = self.model  # has `start` and `step`
+        self.decoder: Any = incremental_decoder(self.model)  # has `start` and `step`
         if parallel and can_capture(self.model, device):
             source_pad_id = tokenizers.source.pad_id
             self.decoder = CudaGraphDecoder(self.model, source_pad_id=source_pad_id, capture=cuda_graph_capture(device))
@@ -164,7 +165,7 @@ class TorchEngine:
 
     def _drop_graphs(self) -> None:
         """CUDA graphs keep the memory that they were captured with."""
-        self.decoder = self.model
+        self.decoder = incremental_decoder(self.model)
 
     def _search(self, batch: Sequence[Segment], request: DecodeRequest) -> list[list[Hypothesis]]:
         config, source = request.config, self.tokenizers.source
@@ -197,7 +198,7 @@ class TorchEngine:
         )
         if self.batch_invariant:
             fixed_cache = FixedShapeCache(cache, n_sentences, n_rows=n_sentences * n_beams, n_live=len(batch))
-            search_request = replace(search_request, step=fixed_shape(self.model.step), cache=fixed_cache)
+            search_request = replace(search_request, step=fixed_shape(self.decoder.step), cache=fixed_cache)
         return self._run(search_request)
 
     def _run(self, request: SearchRequest[Any]) -> list[list[Hypothesis]]:

@@ -20,8 +20,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from transformer_cli.errors import ConfigError
-from transformer_cli.models.cache import DecoderCache
-from transformer_cli.models.ensemble import AnyModel, Ensemble, EnsembleCache
+from transformer_cli.inference.kv_cache import DecoderCache, EnsembleCache
+from transformer_cli.models.ensemble import AnyModel, Ensemble
 
 EXACT_BUCKET = 16  # lengths are rounded up to a multiple of this
 # With a multiple of 32 rows every element of a tensor is in a full vector: what is left over is rounded in another way.

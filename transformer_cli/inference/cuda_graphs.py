@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from transformer_cli.inference.batch_invariance import FixedShapeCache
+from transformer_cli.inference.incremental import incremental_decoder
 from transformer_cli.models.embeddings import LearnedPositions
 from transformer_cli.models.ensemble import AnyModel, Ensemble
 
@@ -65,7 +66,7 @@ class CudaGraphCache(FixedShapeCache):
 
     def _move(self, shape: Shape) -> None:
         static = self.find_buffers(shape)
-        static.cache.take_over(self.static.cache)
+        static.cache.copy_from(self.static.cache)
         self.shape, self.static, self.cache = shape, static, static.cache
         self.n_sentences, self.n_rows = shape.n_sentences, len(static.ids_R)
 
@@ -75,12 +76,13 @@ class CudaGraphDecoder:
 
     def __init__(self, model: AnyModel, *, source_pad_id: int, capture: StepHistory) -> None:
         self.model, self.source_pad_id, self.capture = model, source_pad_id, capture
+        self.decoder: Any = incremental_decoder(model)
         self.buffers: OrderedDict[Shape, StaticBuffers] = OrderedDict()
 
     def start(
         self, source_BS: Tensor, *, beam_size: int, max_length: int, keeps_attention: bool = False
     ) -> CudaGraphCache:
-        """As `Transformer.start`."""
+        """As `TransformerDecoder.start`."""
         n_sentences, n_source = source_BS.shape
         shape = Shape(
             rounded_up(n_sentences),
@@ -91,7 +93,7 @@ class CudaGraphDecoder:
         )
         static = self._buffers_of(shape)
         padded_BS = F.pad(source_BS, (0, shape.n_source - n_source), value=self.source_pad_id)
-        self.model.restart(padded_BS, static.cache)
+        self.decoder.restart(padded_BS, static.cache)
         return CudaGraphCache(
             static.cache,
             shape.n_sentences,
@@ -103,7 +105,7 @@ class CudaGraphDecoder:
         )
 
     def step(self, ids_R: Tensor, cache: CudaGraphCache) -> Tensor:
-        """As `Transformer.step`; the result is valid until the next step."""
+        """As `TransformerDecoder.step`; the result is valid until the next step."""
         static, n_rows = cache.static, len(ids_R)
         attended = LEAST_ATTENDED
         while attended <= static.cache.length:
@@ -111,7 +113,7 @@ class CudaGraphDecoder:
         static.ids_R[:n_rows].copy_(ids_R)
         static.cache.advance(min(attended, cache.shape.max_length))
         if attended not in static.captured:
-            static.captured[attended] = self.capture(partial(self.model.step, static.ids_R, static.cache))
+            static.captured[attended] = self.capture(partial(self.decoder.step, static.ids_R, static.cache))
         return static.captured[attended]()[:n_rows]
 
     def _buffers_of(self, shape: Shape) -> StaticBuffers:
@@ -126,7 +128,7 @@ class CudaGraphDecoder:
     def _new(self, shape: Shape) -> StaticBuffers:
         device = next(self.model.parameters()).device
         fillers_BS = torch.full((shape.n_sentences, shape.n_source), self.source_pad_id, device=device)
-        cache = self.model.start_static(
+        cache = self.decoder.start_static(
             fillers_BS,
             beam_size=shape.beam_size,
             max_length=shape.max_length,

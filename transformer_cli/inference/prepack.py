@@ -32,7 +32,6 @@ def prepack(model: Transformer) -> Transformer:
         hidden = module.to_hidden if isinstance(module, FeedForward) else None
         if isinstance(hidden, PrepackedLinear) and module.activate is F.relu:
             hidden.activation, module.activate = "relu", identity
-    packed.decoder.projects_at_once = False
     output = packed.output_embedding
     output.as_output = PrepackedLinear(output.weight, None)
     return packed.eval()

@@ -18,7 +18,7 @@ from transformer_cli.decoding.search import ControlIds
 from transformer_cli.extras import imported
 from transformer_cli.interop.text import normalising
 from transformer_cli.interop.weights import built, check_heads, projections, stacks
-from transformer_cli.models.embeddings import LearnedPositions, TokenEmbedding, waves
+from transformer_cli.models.embeddings import LearnedPositions, TokenEmbedding, sinusoid_table
 from transformer_cli.models.file import ModelFile
 from transformer_cli.models.layers import FeedForward, Residual
 from transformer_cli.models.transformer import Stack
@@ -103,7 +103,7 @@ def put_stack(spec: Any, stack: Stack, config: ModelConfig) -> None:
     if isinstance(stack.positions, LearnedPositions):
         spec.position_encodings.encodings = array(stack.positions.weight)
     elif stack.positions is not None:
-        table = waves(
+        table = sinusoid_table(
             N_POSITIONS,
             config.d_model,
             interleaved=stack.positions.interleaved,

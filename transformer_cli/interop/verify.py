@@ -24,6 +24,7 @@ from transformer_cli.config.model import Positions
 from transformer_cli.data.tokenizer import Tokenizer, normalize
 from transformer_cli.decoding.search import SEARCHES, ControlIds, Hypothesis, SearchRequest
 from transformer_cli.errors import CheckpointError
+from transformer_cli.inference.incremental import TransformerDecoder
 from transformer_cli.models.file import ModelFile
 from transformer_cli.models.transformer import Transformer
 
@@ -167,8 +168,9 @@ def search(model: Transformer, sources: Sequence[Ids], *, target: Tokenizer, bea
     source_BS = rows([[*ids, target.eos_id] for ids in sources], target.pad_id)
     max_lengths_B = torch.tensor([len(ids) + 1 + EXTRA for ids in sources])
     with torch.inference_mode():
-        cache = model.start(source_BS, beam_size=beam_size, max_length=int(max_lengths_B.max()))
-        found = SEARCHES[kind](SearchRequest(model.step, cache, ControlIds.of(target), max_lengths_B, config))
+        decoder = TransformerDecoder(model)
+        cache = decoder.start(source_BS, beam_size=beam_size, max_length=int(max_lengths_B.max()))
+        found = SEARCHES[kind](SearchRequest(decoder.step, cache, ControlIds.of(target), max_lengths_B, config))
     return [hypotheses[0] for hypotheses in found]
 
 

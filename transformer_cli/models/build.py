@@ -1,23 +1,62 @@
-"""The model that a config names, with every entry of the registry at hand."""
+"""The registry of models, and the model that a config names."""
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
 
 from transformer_cli.config.model import ModelConfig
-from transformer_cli.models import classifier, language_model  # noqa: F401  (they register themselves)
-from transformer_cli.models.transformer import MODELS, Model
+from transformer_cli.models.classifier import Classifier
+from transformer_cli.models.language_model import LanguageModel
+from transformer_cli.models.transformer import DEFAULT_OPTIONS, Model, ModelOptions, Transformer
+from transformer_cli.registry import Registry
 
-__all__ = ["MODELS", "Model", "build_model"]
+__all__ = ["MODELS", "Model", "ModelOptions", "Vocabulary", "build_model"]
+
+
+class Vocabulary(NamedTuple):
+    """Of one side, as the tokenizer has it; for the target of a classifier, its classes."""
+
+    size: int
+    pad_id: int
+
+
+Builder: TypeAlias = Callable[[ModelConfig, Vocabulary, Vocabulary, ModelOptions], Model]
+
+MODELS: Registry[Builder] = Registry("model")
 
 
 def build_model(
-    config: ModelConfig, *, source_vocab_size: int, target_vocab_size: int, source_pad_id: int, target_pad_id: int
+    config: ModelConfig,
+    *,
+    source_vocab_size: int,
+    target_vocab_size: int,
+    source_pad_id: int,
+    target_pad_id: int,
+    options: ModelOptions = DEFAULT_OPTIONS,
 ) -> Model:
-    """The model that `config.name` stands for; vocabulary sizes and padding come from the tokenizers.
+    """The model called `config.name`, with freshly drawn weights."""
+    source, target = Vocabulary(source_vocab_size, source_pad_id), Vocabulary(target_vocab_size, target_pad_id)
+    return MODELS[config.name](config, source, target, options)
 
-    A classifier's target vocabulary are its classes.
-    """
-    return MODELS[config.name](
+
+@MODELS.register("transformer")
+def _transformer(config: ModelConfig, source: Vocabulary, target: Vocabulary, options: ModelOptions) -> Transformer:
+    return Transformer(
         config,
-        source_vocab_size=source_vocab_size,
-        target_vocab_size=target_vocab_size,
-        source_pad_id=source_pad_id,
-        target_pad_id=target_pad_id,
+        source_vocab_size=source.size,
+        target_vocab_size=target.size,
+        source_pad_id=source.pad_id,
+        target_pad_id=target.pad_id,
+        options=options,
     )
+
+
+@MODELS.register("decoder")
+def _language_model(
+    config: ModelConfig, source: Vocabulary, target: Vocabulary, options: ModelOptions
+) -> LanguageModel:
+    return LanguageModel(config, vocab_size=target.size, pad_id=target.pad_id, options=options)
+
+
+@MODELS.register("classifier")
+def _classifier(config: ModelConfig, source: Vocabulary, target: Vocabulary, options: ModelOptions) -> Classifier:
+    return Classifier(config, vocab_size=source.size, pad_id=source.pad_id, n_classes=target.size, options=options)

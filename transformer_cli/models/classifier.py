@@ -1,4 +1,4 @@
-"""The encoder alone, and a class told from what it makes of a sentence.
+"""A text classifier: the encoder, a vector of each sentence, and a linear layer.
 
 Shapes: B batch, S source, L either length, D width, N sentences, C classes. A tensor that begins with S holds sentences
 padded, [B, S, …], or packed, [S, …].
@@ -13,32 +13,31 @@ from transformer_cli.config.model import ModelConfig, Pooling
 from transformer_cli.models.attention import initialise
 from transformer_cli.models.embeddings import TokenEmbedding
 from transformer_cli.models.layers import Dropout
-from transformer_cli.models.layouts import Packed, Padded, Sentences
+from transformer_cli.models.layouts import AttentionLayout, PackedLayout, PaddedLayout
 from transformer_cli.models.linear import Linear
-from transformer_cli.models.transformer import MODELS, Encoder, Model, Stack, Transformer
+from transformer_cli.models.transformer import DEFAULT_OPTIONS, Encoder, Model, ModelOptions, Stack, Transformer
 
 
-@MODELS.register("classifier")
 class Classifier(Model):
-    """Embeddings and encoder as the Transformer's, whose weights fit; one vector of each sentence; a linear layer."""
+    """Embeddings and encoder are those of a Transformer, and can take over its weights."""
 
     def __init__(
         self,
         config: ModelConfig,
         *,
-        source_vocab_size: int,
-        target_vocab_size: int,
-        source_pad_id: int,
-        target_pad_id: int,
+        vocab_size: int,
+        pad_id: int,
+        n_classes: int,
+        options: ModelOptions = DEFAULT_OPTIONS,
     ) -> None:
         super().__init__()
-        self.source_pad_id, self.pooling = source_pad_id, config.pooling
+        self.source_pad_id, self.pooling = pad_id, config.pooling
         self.source_embedding = TokenEmbedding(
-            source_vocab_size, config.d_model, pad_id=source_pad_id, scaled=config.scale_embeddings
+            vocab_size, config.d_model, pad_id=pad_id, scaled=config.scale_embeddings
         )
-        self.encoder = Encoder(config)
+        self.encoder = Encoder(config, options)
         self.dropout = Dropout(config.dropout)
-        self.to_classes = Linear(config.d_model, target_vocab_size, is_output=True)
+        self.to_classes = Linear(config.d_model, n_classes, is_output=True)
         initialise(self.to_classes)
 
     @property
@@ -47,35 +46,32 @@ class Classifier(Model):
 
     def forward(self, source_BS: Tensor) -> Tensor:
         """Logits of the classes, [B, C]."""
-        return self._logits(source_BS, padded(source_BS, self.source_pad_id))
+        return self.predict(source_BS, source_layout(source_BS, self.source_pad_id))
 
-    def predict(self, source_S: Tensor, source: Sentences, target_in_T: Tensor, target: Sentences) -> Tensor:
-        """As every model does: each sentence has one target, its class. [N, C]"""
-        return self._logits(source_S, source)
-
-    def _logits(self, source_S: Tensor, source: Sentences) -> Tensor:
+    def predict(self, source_S: Tensor, source: AttentionLayout) -> Tensor:
+        """Logits of the classes of each sentence, [N, C]."""
         memory_SD = self.encoder(self.source_embedding(source_S), source)
-        logits_NC: Tensor = self.to_classes(self.dropout(pooled(memory_SD, source, self.pooling)))
+        logits_NC: Tensor = self.to_classes(self.dropout(pool(memory_SD, source, self.pooling)))
         return logits_NC
 
 
-def padded(source_BS: Tensor, pad_id: int) -> Padded:
-    return Padded(source_BS.size(1), (source_BS != pad_id)[:, None, None, :])
+def source_layout(source_BS: Tensor, pad_id: int) -> PaddedLayout:
+    return PaddedLayout(source_BS.size(1), (source_BS != pad_id)[:, None, None, :])
 
 
 def sentence_vectors(model: Transformer | Classifier, source_BS: Tensor, pooling: Pooling) -> Tensor:
-    """What the encoder makes of each sentence, [B, D], without a translator's decoder or a classifier's output."""
-    source = padded(source_BS, model.source_pad_id)
-    return pooled(model.encoder(model.source_embedding(source_BS), source), source, pooling)
+    """The encoder's output of each sentence, pooled, [B, D]."""
+    source = source_layout(source_BS, model.source_pad_id)
+    return pool(model.encoder(model.source_embedding(source_BS), source), source, pooling)
 
 
-def pooled(x_SD: Tensor, source: Sentences, pooling: Pooling) -> Tensor:
+def pool(x_SD: Tensor, source: AttentionLayout, pooling: Pooling) -> Tensor:
     """One vector of each sentence, [N, D]: that of its first token, or the mean of all."""
-    if isinstance(source, Packed):
-        runs = torch.split(x_SD, [n_sentences * length for n_sentences, length in source.runs])
-        each = [torch.unflatten(run, 0, (n, -1)) for run, (n, _) in zip(runs, source.runs, strict=True)]
+    if isinstance(source, PackedLayout):
+        assert source.groups is not None
+        groups = torch.split(x_SD, [n_sentences * length for n_sentences, length in source.groups])
+        each = [torch.unflatten(group, 0, (n, -1)) for group, (n, _) in zip(groups, source.groups, strict=True)]
         return torch.cat([x_NLD[:, 0] if pooling is Pooling.first else x_NLD.mean(dim=1) for x_NLD in each])
-    assert isinstance(source, Padded)
     if pooling is Pooling.first:
         return x_SD[:, 0]
     if source.mask_B11L is None:

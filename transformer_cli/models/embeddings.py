@@ -1,6 +1,6 @@
-"""Tokens to vectors, and where they stand (Vaswani et al. 2017, sections 3.4 and 3.5).
+"""Token embeddings and positional encodings (Vaswani et al. 2017, sections 3.4 and 3.5).
 
-Shapes: L positions of all sentences (or B, L: padded), D width, H heads, E head width, V vocabulary.
+Shapes: L tokens of all sentences (or B, L: padded), D width, H heads, E head width, V vocabulary.
 """
 
 import math
@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_cli.errors import ConfigError
-from transformer_cli.models.layouts import Places
+from transformer_cli.models.layouts import SequenceLayout
 from transformer_cli.models.linear import project
 
 
@@ -21,41 +21,47 @@ class TokenEmbedding(nn.Module):
 
     Rows start as N(0, 1 / d_model): scaled by √d_model they enter the stack with unit variance, like the
     positions, and unscaled they give logits of unit variance. The row of the padding starts at zero, as in
-    fairseq: nobody looks at it, and as an output it starts neutral.
+    fairseq: nothing attends to it, and as an output it starts neutral.
+
+    In training the output layer is padded to a multiple of `multiple_of` rows, where that makes its product faster. The
+    logits of the padding are cut off. The parameter is never padded, nor are model files and the optimizer's state.
     """
 
-    def __init__(self, vocab_size: int, d_model: int, *, pad_id: int, scaled: bool) -> None:
+    def __init__(self, vocab_size: int, d_model: int, *, pad_id: int, scaled: bool, multiple_of: int = 1) -> None:
         super().__init__()
+        self.n_padding_rows = -vocab_size % multiple_of
         self.pad_id, self.scale = pad_id, math.sqrt(d_model) if scaled else 1.0
         self.weight = nn.Parameter(torch.empty(vocab_size, d_model))
         nn.init.normal_(self.weight, std=d_model**-0.5)
         nn.init.zeros_(self.weight[pad_id])
-        self.as_output: nn.Module | None = None  # the same product, arranged for a search
+        self.as_output: nn.Module | None = None  # the same product with prepacked weights, for inference
 
     def forward(self, ids_L: Tensor) -> Tensor:
         return F.embedding(ids_L, self.weight, padding_idx=self.pad_id) * self.scale
 
-    def logits(self, x_LD: Tensor, *, multiple_of: int = 1) -> Tensor:
-        """`multiple_of` is how many columns a matrix product likes; those that are added for it are left out again."""
+    def logits(self, x_LD: Tensor) -> Tensor:
         if self.as_output is not None:
             logits_LV: Tensor = self.as_output(x_LD)
             return logits_LV
-        n_added = -len(self.weight) % multiple_of
-        if not n_added:
-            return project(x_LD, self.weight)
-        return project(x_LD, F.pad(self.weight, (0, 0, 0, n_added)))[..., : len(self.weight)]
+        return project(x_LD, self.weight)
+
+    def training_logits(self, x_LD: Tensor) -> Tensor:
+        """`logits` of many tokens at once, from the padded product."""
+        if not self.n_padding_rows:
+            return self.logits(x_LD)
+        return project(x_LD, F.pad(self.weight, (0, 0, 0, self.n_padding_rows)))[..., : len(self.weight)]
 
 
-def waves(length: int, width: int, *, interleaved: bool, dtype: torch.dtype, device: torch.device) -> Tensor:
+def sinusoid_table(length: int, width: int, *, interleaved: bool, dtype: torch.dtype, device: torch.device) -> Tensor:
     """The table of section 3.5, [length, width]: sines and cosines of position / 10000^(2i / width).
 
     Interleaved as printed in the paper (sin, cos, sin, cos, …), or all sines and then all cosines.
     """
-    return _waves(length, width, interleaved, dtype, device)
+    return _sinusoid_table(length, width, interleaved, dtype, device)
 
 
-@cache  # for good: what was recorded for a GPU reads a table where it lies
-def _waves(length: int, width: int, interleaved: bool, dtype: torch.dtype, device: torch.device) -> Tensor:
+@cache  # for good: captured CUDA graphs hold the address of a table
+def _sinusoid_table(length: int, width: int, interleaved: bool, dtype: torch.dtype, device: torch.device) -> Tensor:
     with torch.inference_mode(False):  # a table first needed by a search also serves the training after it
         exponent_D = torch.arange(0, width, 2, dtype=torch.float64) / width
         angle_LD = torch.outer(torch.arange(length, dtype=torch.float64), 10_000**-exponent_D)
@@ -64,26 +70,26 @@ def _waves(length: int, width: int, interleaved: bool, dtype: torch.dtype, devic
         return table_LD.to(device, dtype)
 
 
-def waves_for(x_LD: Tensor, sentences: Places, width: int, *, interleaved: bool) -> Tensor:
-    """The rows of `waves` for the positions of `x_LD`."""
-    n_rows = max(256, 1 << (sentences.longest - 1).bit_length())  # powers of two, so that few tables serve all lengths
-    table_LD = waves(n_rows, width, interleaved=interleaved, dtype=x_LD.dtype, device=x_LD.device)
-    return table_LD[sentences.positions]
+def sinusoids_at(x_LD: Tensor, layout: SequenceLayout, width: int, *, interleaved: bool) -> Tensor:
+    """The rows of the table for the positions of `x_LD`."""
+    n_rows = max(256, 1 << (layout.max_length - 1).bit_length())  # powers of two, so that few tables serve all lengths
+    table_LD = sinusoid_table(n_rows, width, interleaved=interleaved, dtype=x_LD.dtype, device=x_LD.device)
+    return table_LD[layout.positions]
 
 
 class SinusoidalPositions(nn.Module):
-    """Adds the waves of section 3.5 to the embeddings; has no parameters and no longest sentence.
+    """Adds the sinusoids of section 3.5 to the embeddings. There are no parameters and no limit of the length.
 
-    tensor2tensor, which arranges sines before cosines, also spreads their frequencies over one step less; here both
-    arrangements follow the paper's formula, and so the second one agrees with Hugging Face's Marian.
+    tensor2tensor, which puts all sines before all cosines, also spreads their frequencies over one step less. Here both
+    orders follow the paper's formula; the second one agrees with Hugging Face's Marian.
     """
 
     def __init__(self, *, interleaved: bool) -> None:
         super().__init__()
         self.interleaved = interleaved
 
-    def forward(self, x_LD: Tensor, sentences: Places) -> Tensor:
-        return x_LD + waves_for(x_LD, sentences, x_LD.size(-1), interleaved=self.interleaved)
+    def forward(self, x_LD: Tensor, layout: SequenceLayout) -> Tensor:
+        return x_LD + sinusoids_at(x_LD, layout, x_LD.size(-1), interleaved=self.interleaved)
 
 
 class LearnedPositions(nn.Module):
@@ -94,36 +100,37 @@ class LearnedPositions(nn.Module):
         self.weight = nn.Parameter(torch.empty(max_positions, d_model))
         nn.init.normal_(self.weight, std=d_model**-0.5)
 
-    def forward(self, x_LD: Tensor, sentences: Places) -> Tensor:
-        if sentences.longest > len(self.weight):
+    def forward(self, x_LD: Tensor, layout: SequenceLayout) -> Tensor:
+        if layout.max_length > len(self.weight):
             raise ConfigError(
-                f"model.max_positions={len(self.weight)}: fewer than the {sentences.longest} tokens of a sentence."
-                f" Train with model.max_positions={sentences.longest} or more, or allow only shorter sentences"
+                f"model.max_positions={len(self.weight)}: fewer than the {layout.max_length} tokens of a sentence."
+                f" Train with model.max_positions={layout.max_length} or more, or allow only shorter sentences"
             )
-        return x_LD + self.weight[sentences.positions]
+        return x_LD + self.weight[layout.positions]
 
 
 class Rotation(NamedTuple):
-    """By how much each position turns the pairs of a head's query or key."""
+    """Sine and cosine of the angles by which the pairs of a head's query or key are rotated at each position."""
 
     sin_L1E: Tensor
     cos_L1E: Tensor
 
-    def turn(self, x_LHE: Tensor) -> Tensor:
-        """Turn the pair (i, i + E/2) of each position as a point of the plane."""
-        a_LHE, b_LHE = x_LHE.chunk(2, dim=-1)
-        sin_L1E, cos_L1E = self
-        turned = torch.cat([a_LHE * cos_L1E - b_LHE * sin_L1E, b_LHE * cos_L1E + a_LHE * sin_L1E], dim=-1)
-        return turned.type_as(x_LHE)
+
+def apply_rotary(x_LHE: Tensor, rotation: Rotation) -> Tensor:
+    """Rotate the pair (i, i + E/2) of each query or key by the angle of its position."""
+    a_LHE, b_LHE = x_LHE.chunk(2, dim=-1)
+    sin_L1E, cos_L1E = rotation
+    rotated_LHE = torch.cat([a_LHE * cos_L1E - b_LHE * sin_L1E, b_LHE * cos_L1E + a_LHE * sin_L1E], dim=-1)
+    return rotated_LHE.type_as(x_LHE)
 
 
 class RotaryPositions(nn.Module):
-    """Turns queries and keys of self-attention: their product then knows how far apart they are (Su et al. 2021)."""
+    """Rotary embeddings of queries and keys: their product depends on their relative position (Su et al. 2021)."""
 
     def __init__(self, d_k: int) -> None:
         super().__init__()
         self.d_k = d_k
 
-    def forward(self, x_LD: Tensor, sentences: Places) -> Rotation:
-        sin_LE, cos_LE = waves_for(x_LD, sentences, self.d_k, interleaved=False).chunk(2, dim=-1)
+    def forward(self, x_LD: Tensor, layout: SequenceLayout) -> Rotation:
+        sin_LE, cos_LE = sinusoids_at(x_LD, layout, self.d_k, interleaved=False).chunk(2, dim=-1)
         return Rotation(sin_LE.unsqueeze(1), cos_LE.unsqueeze(1))

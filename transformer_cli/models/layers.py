@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from transformer_cli.config.model import Activation, NormKind
 from transformer_cli.models.attention import CrossAttention, KeysAndValues, SelfAttention, initialise
-from transformer_cli.models.cache import DecoderCache, PastCache
+from transformer_cli.models.cache_protocol import EncoderDecoderCache, SelfAttentionCache
 from transformer_cli.models.embeddings import Rotation
-from transformer_cli.models.layouts import Sentences
+from transformer_cli.models.layouts import AttentionLayout
 from transformer_cli.models.linear import Linear
 
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
@@ -40,23 +40,23 @@ class Dropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.p == 0:
             return x
-        by_numpy = x.is_cpu and not torch.compiler.is_compiling()
-        return x * kept(x, self.p) if by_numpy else F.dropout(x, self.p)
+        uses_numpy = x.is_cpu and not torch.compiler.is_compiling()
+        return x * dropout_mask(x, self.p) if uses_numpy else F.dropout(x, self.p)
 
 
-def kept(x: Tensor, p: float) -> Tensor:
-    """What dropout multiplies `x` with on a CPU: 0 with probability `p`, to 16 bits, and otherwise what keeps the mean.
+def dropout_mask(x: Tensor, p: float) -> Tensor:
+    """The factors of dropout on a CPU: 0 with probability `p`, rounded to 16 bits, and otherwise 1 / (1 - p).
 
-    Torch draws its random numbers one by one, of 32 bits each, and takes four times as long. Here
-    torch's generator only seeds one of numpy's, which is quicker, and each of its numbers serves four elements.
+    Torch draws its random numbers one by one, of 32 bits each, which takes four times as long. Here torch's generator
+    only seeds one of numpy's, which is faster, and each of its numbers serves four elements.
     """
     n_values = 1 << 16
     n_dropped = min(round(p * n_values), n_values - 1)
     bits = np.random.SFC64(int(torch.randint(2**62, ()))).random_raw(-(-x.numel() // 4))
     is_kept = bits.view(np.uint16)[: x.numel()] >= n_dropped
-    found = np.empty(x.numel(), np.float32)
-    np.multiply(is_kept, np.float32(n_values / (n_values - n_dropped)), out=found)
-    return torch.from_numpy(found).view_as(x).to(x.dtype)
+    mask = np.empty(x.numel(), np.float32)
+    np.multiply(is_kept, np.float32(n_values / (n_values - n_dropped)), out=mask)
+    return torch.from_numpy(mask).view_as(x).to(x.dtype)
 
 
 class Residual(nn.Module):
@@ -78,7 +78,7 @@ class Residual(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two projections with an activation between them, at each position alone (section 3.3).
+    """Position-wise feed-forward network: two projections with an activation between them (section 3.3).
 
     swiglu multiplies a second projection with the activated first one (Shazeer 2020): half as many parameters again.
     """
@@ -105,7 +105,7 @@ class FeedForward(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """The source looks at itself; then each position thinks alone."""
+    """Self-attention over the source, then the position-wise feed-forward network."""
 
     def __init__(
         self, self_attention: SelfAttention, feed_forward: FeedForward, residual: Callable[[], Residual]
@@ -114,34 +114,34 @@ class EncoderLayer(nn.Module):
         self.self_attention, self.around_self_attention = self_attention, residual()
         self.feed_forward, self.around_feed_forward = feed_forward, residual()
 
-    def forward(self, x_SD: Tensor, source: Sentences, rotation: Rotation | None) -> Tensor:
+    def forward(self, x_SD: Tensor, source: AttentionLayout, rotation: Rotation | None) -> Tensor:
         x_SD = self.around_self_attention(x_SD, lambda x: self.self_attention(x, source, rotation=rotation))
         x_SD = self.around_feed_forward(x_SD, self.feed_forward)
         return x_SD
 
 
 class CausalLayer(EncoderLayer):
-    """The same where a position sees only what came before it: the layer of a decoder without a source."""
+    """The same with causal self-attention: the layer of a decoder without a source."""
 
     def forward(
-        self, x_TD: Tensor, target: Sentences, rotation: Rotation | None, past: list[KeysAndValues] | None = None
+        self, x_TD: Tensor, target: AttentionLayout, rotation: Rotation | None, past: list[KeysAndValues] | None = None
     ) -> Tensor:
-        """`past` is given what later tokens look these ones up by."""
+        """Append the keys and values of self-attention to `past`, if given."""
         x_TD = self.around_self_attention(
             x_TD, lambda x: self.self_attention(x, target, causal=True, rotation=rotation, past=past)
         )
         x_TD = self.around_feed_forward(x_TD, self.feed_forward)
         return x_TD
 
-    def step(self, x_RD: Tensor, layer: int, cache: PastCache, rotation: Rotation | None) -> Tensor:
-        """`forward` for the newest token of each row: what its past is looked up by is at hand."""
+    def step(self, x_RD: Tensor, layer: int, cache: SelfAttentionCache, rotation: Rotation | None) -> Tensor:
+        """`forward` for the newest token of each row; keys and values of the others are cached."""
         x_RD = self.around_self_attention(x_RD, lambda x: self.self_attention.step(x, layer, cache, rotation))
         x_RD = self.around_feed_forward(x_RD, self.feed_forward)
         return x_RD
 
 
 class DecoderLayer(nn.Module):
-    """The target looks at its own past, then at the source; then each position thinks alone."""
+    """Causal self-attention over the target, cross-attention to the source, then the feed-forward network."""
 
     def __init__(
         self,
@@ -158,13 +158,13 @@ class DecoderLayer(nn.Module):
     def forward(
         self,
         x_TD: Tensor,
-        target: Sentences,
+        target: AttentionLayout,
         memory_SD: Tensor,
-        source: Sentences,
+        source: AttentionLayout,
         rotation: Rotation | None,
         projected: KeysAndValues | None = None,
     ) -> Tensor:
-        # Padding stands at the end of a target, so nothing real can look at it and causality is mask enough.
+        # Padding is at the end of a target, so no real token can attend to it: the causal mask is enough.
         x_TD = self.around_self_attention(
             x_TD, lambda x: self.self_attention(x, target, causal=True, rotation=rotation)
         )
@@ -174,8 +174,8 @@ class DecoderLayer(nn.Module):
         x_TD = self.around_feed_forward(x_TD, self.feed_forward)
         return x_TD
 
-    def step(self, x_RD: Tensor, layer: int, cache: DecoderCache, rotation: Rotation | None) -> Tensor:
-        """`forward` for the newest token of each row: what its past and the source are looked up by is at hand."""
+    def step(self, x_RD: Tensor, layer: int, cache: EncoderDecoderCache, rotation: Rotation | None) -> Tensor:
+        """`forward` for the newest token of each row; keys and values of the others and of the source are cached."""
         x_RD = self.around_self_attention(x_RD, lambda x: self.self_attention.step(x, layer, cache, rotation))
         x_RD = self.around_cross_attention(x_RD, lambda x: self.cross_attention.step(x, layer, cache))
         x_RD = self.around_feed_forward(x_RD, self.feed_forward)

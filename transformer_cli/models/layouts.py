@@ -1,123 +1,78 @@
-"""How the rows of a tensor are made up of sentences: all that positions and attention have to know.
+"""Sequence layouts: how the rows of a tensor are divided into sentences. Positions and attention depend on it.
 
-Shapes: B batch, K rows of all sentences, S source, T target, L either length, H heads, E head width, N sentences.
-Masks are boolean, True where a query may look, and may be None where everything is real.
+Shapes: B batch, K tokens of all sentences, L length, N sentences, H heads, E head width.
+Masks are boolean, True where a query may attend.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from typing import Protocol, TypeAlias
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-Runs = Sequence[tuple[int, int]]  # neighbours of one length: sentences, and tokens of each
+LengthGroups: TypeAlias = Sequence[tuple[int, int]]  # consecutive sentences of one length: their number, their length
 
 
-class Places(ABC):
-    """Where tokens stand in their sentences."""
-
-    @property
-    @abstractmethod
-    def longest(self) -> int:
-        """Tokens of the longest sentence, as far as it is known."""
+class SequenceLayout(Protocol):
+    """The position of each token in its sentence."""
 
     @property
-    @abstractmethod
+    def max_length(self) -> int:
+        """An upper bound of the tokens of a sentence."""
+
+    @property
     def positions(self) -> slice | Tensor:
-        """Where each row of a tensor stands in its sentence, to index a table with."""
+        """The position of each row of a tensor, as an index into a table."""
 
 
 @dataclass(frozen=True)
-class Newest(Places):
-    """The same place for all rows, which the device knows: kernels that are recorded once serve every place."""
-
-    position_1: Tensor
-    bound: int  # tokens of the longest sentence that will come to it
-
-    @property
-    def longest(self) -> int:
-        return self.bound
-
-    @property
-    def positions(self) -> Tensor:
-        return self.position_1
-
-
-class Sentences(Places):
-    """Of one side."""
-
-    @abstractmethod
-    def attend(self, keys: Any, q: Tensor, k: Tensor, v: Tensor, *, dropout: float, causal: bool) -> Tensor:
-        """What the queries of these sentences take from the keys and values of theirs in `keys`, […, H, E]."""
-
-
-@dataclass(frozen=True)
-class Padded(Sentences):
-    """One sentence a row, [B, L, …], padded at its end: what a search and a picture have."""
+class PaddedLayout:
+    """One sentence a row, [B, L, …], padded at its end: for search, rescoring and pictures."""
 
     length: int
-    mask_B11L: Tensor | None = None
-    first: int = 0  # position of the first column
+    mask_B11L: Tensor | None = None  # None: nothing is padding
+    offset: int = 0  # position of the first column
 
     @property
-    def longest(self) -> int:
-        return self.first + self.length
+    def max_length(self) -> int:
+        return self.offset + self.length
 
     @property
     def positions(self) -> slice:
-        return slice(self.first, self.longest)
-
-    def attend(
-        self, keys: "Padded", q_BTHE: Tensor, k_BSHE: Tensor, v_BSHE: Tensor, *, dropout: float, causal: bool
-    ) -> Tensor:
-        q_BHTE, k_BHSE, v_BHSE = (x.transpose(1, 2) for x in (q_BTHE, k_BSHE, v_BSHE))
-        mask = None if causal else keys.mask_B11L
-        return F.scaled_dot_product_attention(q_BHTE, k_BHSE, v_BHSE, mask, dropout, is_causal=causal).transpose(1, 2)
+        return slice(self.offset, self.max_length)
 
 
 @dataclass(frozen=True)
-class Packed(Sentences):
-    """Sentences one after another without padding, [K, …]: what training has.
+class PackedLayout:
+    """Sentences one after another without padding, [K, …]: for training.
 
-    Attention takes each of the `runs` at once. Those of source and target are of the same pairs.
+    Their lengths are known on the host, as `groups`, or on the device, as `cu_seqlens_N`: int32, [N + 1], the offset
+    of each sentence and the end of the last one. A compiled model needs the latter: its graph serves all lengths.
+    Those of source and target describe the same pairs.
     """
 
-    runs: Runs
-    device: torch.device
+    max_length: int
+    positions: Tensor  # [K]
+    groups: LengthGroups | None = None
+    cu_seqlens_N: Tensor | None = None
 
-    @property
-    def longest(self) -> int:
-        return max(length for _, length in self.runs)
-
-    @cached_property
-    def positions(self) -> Tensor:
-        each = [torch.arange(length).repeat(n_sentences) for n_sentences, length in self.runs]
-        return torch.cat(each).to(self.device, non_blocking=True)
-
-    def attend(
-        self, keys: "Packed", q_KHE: Tensor, k_KHE: Tensor, v_KHE: Tensor, *, dropout: float, causal: bool
-    ) -> Tensor:
-        return attend_runs(q_KHE, k_KHE, v_KHE, self.runs, keys.runs, dropout=dropout, causal=causal)
+    @classmethod
+    def of_groups(cls, groups: LengthGroups, device: torch.device) -> "PackedLayout":
+        positions_K = torch.cat([torch.arange(length).repeat(n_sentences) for n_sentences, length in groups])
+        longest = max(length for _, length in groups)
+        return cls(longest, positions_K.to(device, non_blocking=True), groups=groups)
 
 
-def attend_runs(
-    q_THE: Tensor, k_SHE: Tensor, v_SHE: Tensor, runs: Runs, key_runs: Runs, *, dropout: float, causal: bool
-) -> Tensor:
-    """Attention of packed sentences, one run after another."""
-    each = zip(split_runs(q_THE, runs), split_runs(k_SHE, key_runs), split_runs(v_SHE, key_runs), strict=True)
-    return join_runs([F.scaled_dot_product_attention(*run, None, dropout, is_causal=causal) for run in each])
+AttentionLayout: TypeAlias = PaddedLayout | PackedLayout
 
 
-def split_runs(x_LHE: Tensor, runs: Runs) -> list[Tensor]:
-    """Each run, [N, H, L, E]."""
-    parts = torch.split(x_LHE, [n_sentences * length for n_sentences, length in runs])
-    return [torch.unflatten(part, 0, (n, -1)).transpose(1, 2) for part, (n, _) in zip(parts, runs, strict=True)]
+def split_groups(x_KHE: Tensor, groups: LengthGroups) -> list[Tensor]:
+    """Each group of sentences of one length, [N, H, L, E]."""
+    parts = torch.split(x_KHE, [n_sentences * length for n_sentences, length in groups])
+    return [torch.unflatten(part, 0, (n, -1)).transpose(1, 2) for part, (n, _) in zip(parts, groups, strict=True)]
 
 
-def join_runs(runs: Sequence[Tensor]) -> Tensor:
-    """The inverse of `split_runs`."""
-    return torch.cat([run_NHLE.transpose(1, 2).flatten(0, 1) for run_NHLE in runs])
+def concatenate_groups(groups: Sequence[Tensor]) -> Tensor:
+    """The inverse of `split_groups`."""
+    return torch.cat([group_NHLE.transpose(1, 2).flatten(0, 1) for group_NHLE in groups])

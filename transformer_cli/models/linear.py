@@ -16,8 +16,8 @@ from torch import Tensor, nn
 class Linear(nn.Linear):
     """y = x Wᵀ + b, by `project`.
 
-    `parts` are the output widths of the projections that share this matrix for the sake of speed; optimizers that look
-    at whole matrices take each by itself. The output layer of a model, whose rows are classes, `is_output`.
+    `parts` are the output widths of the projections that share this matrix for speed; optimizers of whole matrices
+    treat each of them separately. `is_output` marks the output layer of a model, whose rows are classes.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Linear(nn.Linear):
 
 
 def project(x_LK: Tensor, weight_NK: Tensor, bias_N: Tensor | None = None) -> Tensor:
-    """`F.linear`; in training, by whichever of torch's two libraries for CPUs is quicker on this one."""
+    """`F.linear`; in training, by the faster of torch's two libraries for this CPU."""
     is_plain = (
         x_LK.dtype is torch.float32 and not torch.is_autocast_enabled("cpu") and not torch.compiler.is_compiling()
     )
@@ -60,7 +60,7 @@ def prefers_onednn() -> bool:
 
 
 class _ByOneDnn(torch.autograd.Function):
-    """The gradient of the weight is left to MKL, which is quicker at it there too."""
+    """The gradient of the weight is left to MKL, which is faster there too."""
 
     @staticmethod
     def forward(ctx: Any, x_LK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor:

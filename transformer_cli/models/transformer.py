@@ -1,10 +1,11 @@
-"""The Transformer of "Attention Is All You Need" (Vaswani et al. 2017), section 3, and its incremental decoder.
+"""The Transformer of "Attention Is All You Need" (Vaswani et al. 2017), section 3.
 
-Shapes: B batch, S source, T target, L either length, D width, H heads, E head width, V vocabulary, N beam, R = B × N,
-Y layers. A tensor that begins with S, T or L holds sentences padded, [B, L, …], or packed, [L, …].
+Shapes: B batch, S source, T target, L either length, K target tokens of all sentences, D width, H heads, V vocabulary,
+R rows of a search. A tensor that begins with S, T or L holds sentences padded, [B, L, …], or packed, [L, …].
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -14,8 +15,8 @@ from torch.utils.checkpoint import checkpoint
 
 from transformer_cli.config.model import ModelConfig, Norm, Positions, Tying
 from transformer_cli.errors import ConfigError
-from transformer_cli.models.attention import CrossAttention, KeysAndValues, SelfAttention, project_for_all
-from transformer_cli.models.cache import DecoderCache, StaticCache
+from transformer_cli.models.attention import CrossAttention, KeysAndValues, SelfAttention, project_memory_at_once
+from transformer_cli.models.cache_protocol import EncoderDecoderCache
 from transformer_cli.models.embeddings import (
     LearnedPositions,
     RotaryPositions,
@@ -32,61 +33,119 @@ from transformer_cli.models.layers import (
     Residual,
     make_norm,
 )
-from transformer_cli.models.layouts import Padded, Places, Sentences
-from transformer_cli.registry import Registry
+from transformer_cli.models.layouts import AttentionLayout, PaddedLayout, SequenceLayout
 
 LayerT = TypeVar("LayerT", EncoderLayer, CausalLayer)
 AttentionT = TypeVar("AttentionT", SelfAttention, CrossAttention)
 
 
-class Stack(nn.Module):
-    """What encoder and decoder have in common: where tokens stand, dropout on the way in, and a norm on the way out.
+@dataclass(frozen=True)
+class ModelOptions:
+    """How a model is computed. Its parameters and, but for rounding, its outputs are the same with any of them."""
 
-    Only pre-LN ends in a norm: its residual sum is never normalised on the way, post-LN's always is.
+    activation_checkpointing: bool = False  # recompute each layer in the backward pass rather than keep its activations
+    projects_memory_at_once: bool = False  # keys and values for all decoder layers: one large product, not many small
+    vocab_multiple_of: int = 1  # in training, pad the product with the vocabulary to a multiple of so many columns
+
+
+DEFAULT_OPTIONS = ModelOptions()
+
+
+class Stack(nn.Module):
+    """What encoder and decoder share: positions and dropout before the layers, and a final norm.
+
+    Only pre-LN has a final norm: its residual sum is never normalised on the way, post-LN's always is.
     """
 
     layers: Sequence[nn.Module]
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, options: ModelOptions) -> None:
         super().__init__()
         self.positions = make_positions(config)
         self.rotary = RotaryPositions(config.key_width) if config.positions is Positions.rotary else None
         self.dropout = Dropout(config.dropout)
         self.norm = make_norm(config.d_model, config.norm_kind) if config.norm is Norm.pre else nn.Identity()
-        self.recomputes = False  # what the layers computed, in the backward pass, rather than hold it until then
+        self.activation_checkpointing = options.activation_checkpointing
 
-    def enter(self, x_LD: Tensor, sentences: Places) -> tuple[Tensor, Rotation | None]:
-        """Embeddings that know their position; or how far each position turns."""
-        rotation = self.rotary(x_LD, sentences) if self.rotary is not None else None
-        x_LD = self.positions(x_LD, sentences) if self.positions is not None else x_LD
+    def embed_positions(self, x_LD: Tensor, layout: SequenceLayout) -> tuple[Tensor, Rotation | None]:
+        """Embeddings with positional encodings added; rotary ones are returned, for each layer to apply."""
+        rotation = self.rotary(x_LD, layout) if self.rotary is not None else None
+        x_LD = self.positions(x_LD, layout) if self.positions is not None else x_LD
         return self.dropout(x_LD), rotation
 
-    def through(self, layer: nn.Module, *args: Any) -> Tensor:
-        recomputes = self.recomputes and torch.is_grad_enabled()
-        y_LD: Tensor = checkpoint(layer, *args, use_reentrant=False) if recomputes else layer(*args)
+    def maybe_checkpoint(self, layer: nn.Module, *args: Any) -> Tensor:
+        is_checkpointed = self.activation_checkpointing and torch.is_grad_enabled()
+        y_LD: Tensor = checkpoint(layer, *args, use_reentrant=False) if is_checkpointed else layer(*args)
         return y_LD
 
 
-class Model(nn.Module):
-    """What training, pictures and model files know of a model, whatever it is for."""
+class Encoder(Stack):
+    """A stack of identical layers over the source (section 3.1)."""
 
-    multiple_of = 1  # columns that the product with the vocabulary is made of
+    layers: Sequence[EncoderLayer]
+
+    def __init__(self, config: ModelConfig, options: ModelOptions = DEFAULT_OPTIONS) -> None:
+        super().__init__(config, options)
+        layers = nn.ModuleList(make_layer(EncoderLayer, config) for _ in range(config.n_encoder_layers))
+        self.layers = cast(Sequence[EncoderLayer], layers)  # torch's list does not declare the type of its items
+
+    def forward(self, x_SD: Tensor, source: AttentionLayout) -> Tensor:
+        x_SD, rotation = self.embed_positions(x_SD, source)
+        for layer in self.layers:
+            x_SD = self.maybe_checkpoint(layer, x_SD, source, rotation)
+        memory_SD: Tensor = self.norm(x_SD)
+        return memory_SD
+
+
+class Decoder(Stack):
+    """A stack of identical layers over the target so far, each of which also attends to the encoded source."""
+
+    layers: Sequence[DecoderLayer]
+
+    def __init__(self, config: ModelConfig, options: ModelOptions = DEFAULT_OPTIONS) -> None:
+        super().__init__(config, options)
+        layers = nn.ModuleList(make_decoder_layer(config) for _ in range(config.n_decoder_layers))
+        self.layers = cast(Sequence[DecoderLayer], layers)
+        self.projects_memory_at_once = options.projects_memory_at_once
+
+    def forward(self, x_TD: Tensor, target: AttentionLayout, memory_SD: Tensor, source: AttentionLayout) -> Tensor:
+        x_TD, rotation = self.embed_positions(x_TD, target)
+        projected: Sequence[KeysAndValues | None] = [None] * len(self.layers)
+        if self.projects_memory_at_once:
+            projected = project_memory_at_once([layer.cross_attention for layer in self.layers], memory_SD)
+        for layer, keys_and_values in zip(self.layers, projected, strict=True):
+            x_TD = self.maybe_checkpoint(layer, x_TD, target, memory_SD, source, rotation, keys_and_values)
+        y_TD: Tensor = self.norm(x_TD)
+        return y_TD
+
+    def project_memory(self, memory_BSD: Tensor) -> list[KeysAndValues]:
+        """Keys and values of the source, for the cross-attention of each layer."""
+        return [layer.cross_attention.project_memory(memory_BSD) for layer in self.layers]
+
+    def step(self, x_RD: Tensor, cache: EncoderDecoderCache) -> Tensor:
+        """`forward` for the newest token of each row; the cache holds keys and values of all others."""
+        x_RD, rotation = self.embed_positions(x_RD, cache.next_layout)
+        cache.extend()
+        for i, layer in enumerate(self.layers):
+            x_RD = layer.step(x_RD, i, cache, rotation)
+        y_RD: Tensor = self.norm(x_RD)
+        return y_RD
+
+
+class Model(nn.Module):
+    """What training, pictures and model files use of any model."""
 
     @property
     def stacks(self) -> Sequence[Stack]:
         """From the input to the output."""
         raise NotImplementedError
 
-    def predict(self, source_S: Tensor, source: Sentences, target_in_T: Tensor, target: Sentences) -> Tensor:
-        """Logits of what comes after each of `target_in_T`: [T, V] of packed sentences, [B, T, V] of padded ones."""
-        raise NotImplementedError
-
     @torch.no_grad()
     def attention_weights(self, *inputs: Tensor, only: str | None = None) -> dict[str, list[Tensor]]:
         """The weights of every layer: "encoder" [B, H, S, S], "decoder" [B, H, T, T] and "cross" [B, H, T, S].
 
-        `inputs` are those of `forward`. The fast kernels do not return weights: each attention is asked again, with its
-        arguments of one forward pass.
+        `inputs` are those of `forward`. The fused kernels do not return weights: they are computed again from the
+        arguments that each attention has in one forward pass.
         """
         weights: dict[str, list[Tensor]] = {"encoder": [], "decoder": [], "cross": []}
 
@@ -108,62 +167,6 @@ class Model(nn.Module):
         return weights
 
 
-class Encoder(Stack):
-    """A stack of identical layers over the source (section 3.1)."""
-
-    layers: Sequence[EncoderLayer]
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
-        layers = nn.ModuleList(make_layer(EncoderLayer, config) for _ in range(config.n_encoder_layers))
-        self.layers = cast(Sequence[EncoderLayer], layers)  # torch's list does not tell what it holds
-
-    def forward(self, x_SD: Tensor, source: Sentences) -> Tensor:
-        x_SD, rotation = self.enter(x_SD, source)
-        for layer in self.layers:
-            x_SD = self.through(layer, x_SD, source, rotation)
-        memory_SD: Tensor = self.norm(x_SD)
-        return memory_SD
-
-
-class Decoder(Stack):
-    """A stack of identical layers over the target so far, each of which also looks at the encoded source."""
-
-    layers: Sequence[DecoderLayer]
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
-        layers = nn.ModuleList(make_decoder_layer(config) for _ in range(config.n_decoder_layers))
-        self.layers = cast(Sequence[DecoderLayer], layers)
-        self.projects_at_once = False  # the source for all layers: one large product rather than many small ones
-
-    def forward(self, x_TD: Tensor, target: Sentences, memory_SD: Tensor, source: Sentences) -> Tensor:
-        x_TD, rotation = self.enter(x_TD, target)
-        projected: Sequence[KeysAndValues | None] = [None] * len(self.layers)
-        if self.projects_at_once:
-            projected = project_for_all([layer.cross_attention for layer in self.layers], memory_SD)
-        for layer, its_own in zip(self.layers, projected, strict=True):
-            x_TD = self.through(layer, x_TD, target, memory_SD, source, rotation, its_own)
-        y_TD: Tensor = self.norm(x_TD)
-        return y_TD
-
-    def project(self, memory_BSD: Tensor) -> list[KeysAndValues]:
-        """What every layer looks the source up by."""
-        return [layer.cross_attention.project_memory(memory_BSD) for layer in self.layers]
-
-    def step(self, x_RD: Tensor, cache: DecoderCache) -> Tensor:
-        x_RD, rotation = self.enter(x_RD, cache.newest)
-        cache.grow()
-        for i, layer in enumerate(self.layers):
-            x_RD = layer.step(x_RD, i, cache, rotation)
-        y_RD: Tensor = self.norm(x_RD)
-        return y_RD
-
-
-MODELS: Registry[Callable[..., Model]] = Registry("model")
-
-
-@MODELS.register("transformer")
 class Transformer(Model):
     """The encoder-decoder of figure 1, from token ids to logits over the target vocabulary."""
 
@@ -175,9 +178,10 @@ class Transformer(Model):
         target_vocab_size: int,
         source_pad_id: int,
         target_pad_id: int,
+        options: ModelOptions = DEFAULT_OPTIONS,
     ) -> None:
         super().__init__()
-        tying, d_model, scaled = config.tie_embeddings, config.d_model, config.scale_embeddings
+        tying = config.tie_embeddings
         if tying is Tying.three_way and (source_vocab_size, source_pad_id) != (target_vocab_size, target_pad_id):
             raise ConfigError(
                 "model.tie_embeddings=three_way: needs data.tokenizer.joint=true, but the vocabularies differ"
@@ -185,20 +189,16 @@ class Transformer(Model):
                 " Set data.tokenizer.joint=true, or choose model.tie_embeddings=decoder"
             )
         self.source_pad_id = source_pad_id
+        embedding = partial(TokenEmbedding, d_model=config.d_model, multiple_of=options.vocab_multiple_of)
+        source = partial(embedding, source_vocab_size, pad_id=source_pad_id)
+        target = partial(embedding, target_vocab_size, pad_id=target_pad_id)
         # A tied matrix is registered once, so a model file holds it once.
-        self.source_embedding = TokenEmbedding(source_vocab_size, d_model, pad_id=source_pad_id, scaled=scaled)
-        self.own_target_embedding = (
-            TokenEmbedding(target_vocab_size, d_model, pad_id=target_pad_id, scaled=scaled)
-            if tying is not Tying.three_way
-            else None
-        )
-        self.own_output = (
-            TokenEmbedding(target_vocab_size, d_model, pad_id=target_pad_id, scaled=False)
-            if tying is Tying.none
-            else None
-        )
-        self.encoder = Encoder(config)
-        self.decoder = Decoder(config)
+        scaled = config.scale_embeddings
+        self.source_embedding = source(scaled=scaled)
+        self.own_target_embedding = target(scaled=scaled) if tying is not Tying.three_way else None
+        self.own_output = target(scaled=False) if tying is Tying.none else None
+        self.encoder = Encoder(config, options)
+        self.decoder = Decoder(config, options)
 
     @property
     def stacks(self) -> Sequence[Stack]:
@@ -217,95 +217,63 @@ class Transformer(Model):
 
         `source_mask_BS` is True at real tokens; unset, all but the padding id is real.
         """
-        source = self._padded(source_BS, source_mask_BS)
-        return self.predict(source_BS, source, target_in_BT, Padded(target_in_BT.size(1)))
+        source = self.source_layout(source_BS, source_mask_BS)
+        return self.predict(source_BS, source, target_in_BT, PaddedLayout(target_in_BT.size(1)))
 
-    def predict(self, source_S: Tensor, source: Sentences, target_in_T: Tensor, target: Sentences) -> Tensor:
-        return self._logits(self._states(source_S, source, target_in_T, target), multiple_of=self.multiple_of)
-
-    def _states(self, source_S: Tensor, source: Sentences, target_in_T: Tensor, target: Sentences) -> Tensor:
-        memory_SD = self.encoder(self.source_embedding(source_S), source)
-        y_TD: Tensor = self.decoder(self.target_embedding(target_in_T), target, memory_SD, source)
-        return y_TD
+    def predict(
+        self, source_S: Tensor, source: AttentionLayout, target_in_T: Tensor, target: AttentionLayout
+    ) -> Tensor:
+        """Logits of the token after each of `target_in_T`: [T, V] of packed sentences, [B, T, V] of padded ones."""
+        return self.output_embedding.training_logits(self._decode(source_S, source, target_in_T, target))
 
     @torch.no_grad()
     def predict_in_parts(
         self, source_BS: Tensor, target_in_BT: Tensor, real_BT: Tensor, *, n_rows: int
     ) -> Iterator[Tensor]:
         """Logits of the token after each `real_BT` of `target_in_BT`: [K, V], but `n_rows` at a time."""
-        y_BTD = self._states(source_BS, self._padded(source_BS), target_in_BT, Padded(target_in_BT.size(1)))
+        target = PaddedLayout(target_in_BT.size(1))
+        y_BTD = self._decode(source_BS, self.source_layout(source_BS), target_in_BT, target)
         for y_KD in torch.split(y_BTD[real_BT], n_rows):  # [B, T, D] -> [K, D]
-            yield self._logits(y_KD)
+            yield self.output_embedding.logits(y_KD)
 
-    @torch.no_grad()
-    def start(
-        self, source_BS: Tensor, *, beam_size: int, max_length: int, keeps_attention: bool = False
-    ) -> DecoderCache:
-        """A cache for at most `max_length` calls of `step` on `beam_size` rows for each source sentence.
+    def encode(self, source_S: Tensor, source: AttentionLayout) -> Tensor:
+        """The memory, [S, D] of packed sentences, [B, S, D] of padded ones."""
+        memory_SD: Tensor = self.encoder(self.source_embedding(source_S), source)
+        return memory_SD
 
-        With `keeps_attention` it says after each step where the newest tokens looked.
-        """
-        return DecoderCache.start(
-            *self._read(source_BS), beam_size=beam_size, max_length=max_length, keeps_attention=keeps_attention
-        )
-
-    @torch.no_grad()
-    def start_static(
-        self, source_BS: Tensor, *, beam_size: int, max_length: int, keeps_attention: bool = False
-    ) -> StaticCache:
-        """As `start`; the cache stays where it is in memory, and is used again by `restart`."""
-        return StaticCache.start(
-            *self._read(source_BS), beam_size=beam_size, max_length=max_length, keeps_attention=keeps_attention
-        )
-
-    @torch.no_grad()
-    def restart(self, source_BS: Tensor, cache: StaticCache) -> None:
-        """Put other sentences into `cache`, padded as those that it began with, and no more of them."""
-        cache.restart(*self._read(source_BS))
-
-    def _read(self, source_BS: Tensor) -> tuple[list[KeysAndValues], Tensor]:
-        source = self._padded(source_BS)
-        assert source.mask_B11L is not None
-        return self.decoder.project(self.encoder(self.source_embedding(source_BS), source)), source.mask_B11L
-
-    @torch.no_grad()
-    def step(self, ids_R: Tensor, cache: DecoderCache) -> Tensor:
-        """Logits of the token after `ids_R`, the newest token of each row; `cache` grows by one.
-
-        The rows of a sentence have to begin with the same token.
-        """
-        n_alike = cache.n_alike
-        y_RD = self.decoder.step(self.target_embedding(ids_R[::n_alike]), cache)
-        return self._logits(y_RD).repeat_interleave(n_alike, dim=0) if n_alike > 1 else self._logits(y_RD)
+    def _decode(
+        self, source_S: Tensor, source: AttentionLayout, target_in_T: Tensor, target: AttentionLayout
+    ) -> Tensor:
+        memory_SD = self.encode(source_S, source)
+        y_TD: Tensor = self.decoder(self.target_embedding(target_in_T), target, memory_SD, source)
+        return y_TD
 
     def alignment(self, source_BS: Tensor, target_in_BT: Tensor) -> Tensor:
-        """From where in the source each target token comes, [B, T, S]; a row sums to 1.
+        """The source position of each target token as a distribution, [B, T, S].
 
-        From the last layer but one, as in Garg et al. 2019: the position that writes a token, its heads' mean.
+        The cross-attention of the last layer but one, as in Garg et al. 2019, at the position that predicts a token,
+        averaged over heads.
         """
         cross = self.attention_weights(source_BS, target_in_BT, only="cross")["cross"]
         return cross[max(len(cross) - 2, 0)].mean(dim=1)
 
-    def _logits(self, y: Tensor, *, multiple_of: int = 1) -> Tensor:
-        return self.output_embedding.logits(y, multiple_of=multiple_of)
-
-    def _padded(self, source_BS: Tensor, source_mask_BS: Tensor | None = None) -> Padded:
+    def source_layout(self, source_BS: Tensor, source_mask_BS: Tensor | None = None) -> PaddedLayout:
         mask_BS = source_BS != self.source_pad_id if source_mask_BS is None else source_mask_BS
-        # A sentence of nothing but padding may look at it: a softmax over nothing is not a number.
+        # A sentence of nothing but padding may attend to it: a softmax over nothing is NaN.
         mask_BS = mask_BS | ~mask_BS.any(dim=1, keepdim=True)
-        return Padded(source_BS.size(1), mask_BS[:, None, None, :])
+        return PaddedLayout(source_BS.size(1), mask_BS[:, None, None, :])
 
 
 def make_positions(config: ModelConfig) -> SinusoidalPositions | LearnedPositions | None:
     if config.positions is Positions.rotary:
-        return None  # which turns queries and keys instead
+        return None  # queries and keys are rotated instead
     if config.positions is Positions.learned:
         return LearnedPositions(config.d_model, max_positions=config.max_positions)
     return SinusoidalPositions(interleaved=config.positions is Positions.sinusoidal)
 
 
 def make_layer(kind: type[LayerT], config: ModelConfig) -> LayerT:
-    """Of a stack that has no source to look at."""
+    """A layer without cross-attention."""
     return kind(
         make_attention(SelfAttention, config),
         make_feed_forward(config),

@@ -14,12 +14,12 @@ from transformer_cli.data.batching import Batch
 from transformer_cli.data.fixed_size import FixedSizeBatch, PaddedTensors, Sizes, constant_sizes, padded, size_for
 from transformer_cli.errors import EnvironmentFault, quoted
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.embeddings import LearnedPositions, waves
-from transformer_cli.models.packed_attention import Joined, obstacle
+from transformer_cli.models.embeddings import LearnedPositions, sinusoid_table
+from transformer_cli.models.layouts import PackedLayout
+from transformer_cli.models.packed_attention import unsupported_reason
 from transformer_cli.models.transformer import Model, Transformer
 from transformer_cli.training.loss import masked_smoothed_nll, smoothed_nll
 
-COLUMNS = 64  # of the vocabulary: the fast products of 16 bits want rows of 128 bytes
 TILE = 128  # queries, or keys, that attention takes at once
 MOST_GRAPHS = 256  # in a process, where torch continues without the compiler after 8, with only a log line
 MODES = {Compile.graphs: "reduce-overhead"}
@@ -27,17 +27,11 @@ MODES = {Compile.graphs: "reduce-overhead"}
 Loss = Callable[..., tuple[Tensor, Tensor]]
 
 
-def make_compiled_loss(
-    config: TrainConfig, model: Model, device: torch.device, dtype: torch.dtype, *, is_sharded: bool
-) -> "CompiledLoss | None":
-    """None where it is unsupported. Raises what `can_compile` raises."""
-    if not can_compile(config, device, dtype, is_sharded=is_sharded):
-        return None
+def make_compiled_loss(config: TrainConfig, model: Model, device: torch.device) -> "CompiledLoss":
+    """Where `can_compile`."""
     assert isinstance(model, Transformer)
     if device.type == "cuda":
         torch.backends.cuda.enable_cudnn_sdp(False)  # for the whole process: it plans anew for every batch
-        model.multiple_of = COLUMNS
-        model.decoder.projects_at_once = not config.train.recompute  # whose layers hold as little as can be
     return CompiledLoss(model, config.train.compile, device, smoothing=config.train.label_smoothing)
 
 
@@ -47,7 +41,7 @@ def can_compile(config: TrainConfig, device: torch.device, dtype: torch.dtype, *
     Raises EnvironmentFault where train.compile asks for it and it is not.
     """
     wanted = config.train.compile
-    reason = "train.sharding=full" if is_sharded else obstacle(config.model, device, dtype)
+    reason = "train.sharding=full" if is_sharded else unsupported_reason(config.model, device, dtype)
     if reason is None and wanted is Compile.graphs and device.type != "cuda":
         reason = "a CPU"
     if reason is not None and wanted in (Compile.default, Compile.graphs):
@@ -89,7 +83,7 @@ class CompiledLoss:
         self.sizes = sizes
         if sizes:
             torch._dynamo.config.recompile_limit = MOST_GRAPHS  # each run has but a few; those of a sweep are many
-            torch.compiler.assume_constant_result(waves)  # type: ignore[no-untyped-call]
+            torch.compiler.assume_constant_result(sinusoid_table)  # type: ignore[no-untyped-call]
             one = partial(_losses, self.model, loss=masked_smoothed_nll, smoothing=self.smoothing)
             self._compiled = torch.compile(one, dynamic=False, mode=MODES.get(self.compile))
 
@@ -149,6 +143,8 @@ class CompiledLoss:
 
 def _losses(model: Transformer, memory: Tensor, sizes: Sizes, *, loss: Loss, smoothing: float) -> tuple[Tensor, Tensor]:
     batch = PaddedTensors.of(memory, sizes)
-    source, target = (Joined(side.positions, side.starts, sizes.longest) for side in (batch.source, batch.target))
+    source, target = (
+        PackedLayout(sizes.longest, side.positions, cu_seqlens_N=side.starts) for side in (batch.source, batch.target)
+    )
     logits_TV = model.predict(batch.source_S, source, batch.target_in_T, target)
     return loss(logits_TV, batch.target_out_T.long(), smoothing=smoothing)

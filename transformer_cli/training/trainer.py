@@ -27,7 +27,7 @@ from transformer_cli.data.fixed_size import Sizes
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.build import Model, build_model
+from transformer_cli.models.build import Model, ModelOptions, build_model
 from transformer_cli.models.memory import is_out_of_memory
 from transformer_cli.training.ema import PREFIX as EMA
 from transformer_cli.training.ema import Ema
@@ -49,6 +49,9 @@ from transformer_cli.training.signals import StopRequest
 
 if TYPE_CHECKING:
     from transformer_cli.training.compiled import CompiledLoss
+
+
+VOCAB_MULTIPLE = 64  # the fast products of 16 bits want rows of 128 bytes
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,11 @@ class Trainer:
         self.ranks = ranks or Ranks(StopRequest())
         self.dtype = choose_dtype(config.train.precision, device)
         set_float32_products(config.train.precision, device)
+        can_compile = False
+        if may_compile(config, device):
+            from transformer_cli.training import compiled  # imports torch's compiler
+
+            can_compile = compiled.can_compile(config, device, self.dtype, is_sharded=self.is_sharded)
         torch.manual_seed(stable_seed(config.seed))
         model = build_model(
             config.model,
@@ -101,11 +109,10 @@ class Trainer:
             target_vocab_size=tokenizers.n_outputs,
             source_pad_id=tokenizers.source.pad_id,
             target_pad_id=tokenizers.target.pad_id,
+            options=model_options(config, device, can_compile=can_compile),
         )
         self.model = self._placed(model)  # after drawing the weights on the CPU: the same ones for every device
         self.model.train()
-        for stack in self.model.stacks:
-            stack.recomputes = self.settings.recompute
         self.optimizer_kind = OPTIMIZERS[config.optimizer.name]
         self.optimizer: Optimizer = build_optimizer(self.model, config.optimizer)
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.dtype is torch.float16)
@@ -114,11 +121,9 @@ class Trainer:
         self.nonfinite = NonFiniteTracker(device, limit=config.train.max_skipped)
         self.ema = Ema(self.model, config.train.ema) if config.train.ema is not None else None
         self.n_splits = 0  # of batches that were too large for the memory
-        self.compiled: CompiledLoss | None = None
-        if may_compile(config, device):
-            from transformer_cli.training.compiled import make_compiled_loss  # imports torch's compiler
-
-            self.compiled = make_compiled_loss(config, self.model, device, self.dtype, is_sharded=self.is_sharded)
+        self.compiled: CompiledLoss | None = (
+            compiled.make_compiled_loss(config, self.model, device) if can_compile else None
+        )
 
     def expect(self, batches: Iterable[Batch], *, longest: int) -> None:
         """Choose the sizes that are compiled for: batches like these, of sentences of at most `longest` tokens.
@@ -338,6 +343,16 @@ class Trainer:
 def stable_seed(*numbers: int) -> int:
     """One 64-bit seed from several numbers, the same on every machine and in every Python."""
     return int.from_bytes(hashlib.sha256(repr(numbers).encode()).digest()[:8], "little")
+
+
+def model_options(config: TrainConfig, device: torch.device, *, can_compile: bool) -> ModelOptions:
+    """How the model is computed in training: compiled for a GPU, in few and large products."""
+    has_large_products = can_compile and device.type == "cuda"
+    return ModelOptions(
+        activation_checkpointing=config.train.recompute,
+        projects_memory_at_once=has_large_products and not config.train.recompute,  # which keeps as little as possible
+        vocab_multiple_of=VOCAB_MULTIPLE if has_large_products else 1,
+    )
 
 
 def may_compile(config: TrainConfig, device: torch.device) -> bool:

@@ -1,0 +1,143 @@
+"""Incremental decoding: a model run token by token on a key-value cache, as a search calls it.
+
+A decoder has `start`, which encodes the source and returns a cache, and `step`, from the newest token of each row and
+the cache to the logits of the next one.
+
+Shapes: B sentences, S source, T target, R rows = B × beam, D width, V vocabulary.
+"""
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from transformer_cli.inference.kv_cache import DecoderCache, EnsembleCache, KVCache, StaticCache, StaticEnsembleCache
+from transformer_cli.models.attention import KeysAndValues
+from transformer_cli.models.ensemble import AnyModel, Ensemble, mean
+from transformer_cli.models.language_model import LanguageModel
+from transformer_cli.models.layouts import PaddedLayout
+from transformer_cli.models.transformer import Transformer
+
+
+class TransformerDecoder:
+    """Incremental decoding of an encoder-decoder."""
+
+    def __init__(self, model: Transformer) -> None:
+        self.model = model
+
+    @torch.no_grad()
+    def start(
+        self, source_BS: Tensor, *, beam_size: int, max_length: int, keeps_attention: bool = False
+    ) -> DecoderCache:
+        """A cache for at most `max_length` calls of `step` on `beam_size` rows for each source sentence.
+
+        With `keeps_attention` it holds, after each step, the attention weights of the newest tokens.
+        """
+        return DecoderCache.start(
+            *self._encode(source_BS), beam_size=beam_size, max_length=max_length, keeps_attention=keeps_attention
+        )
+
+    @torch.no_grad()
+    def start_static(
+        self, source_BS: Tensor, *, beam_size: int, max_length: int, keeps_attention: bool = False
+    ) -> StaticCache:
+        """As `start`, for a cache whose tensors keep their addresses; `restart` uses it again."""
+        return StaticCache.start(
+            *self._encode(source_BS), beam_size=beam_size, max_length=max_length, keeps_attention=keeps_attention
+        )
+
+    @torch.no_grad()
+    def restart(self, source_BS: Tensor, cache: StaticCache) -> None:
+        """Put other sentences into `cache`, padded like those it was started with, and at most as many."""
+        cache.restart(*self._encode(source_BS))
+
+    def _encode(self, source_BS: Tensor) -> tuple[list[KeysAndValues], Tensor]:
+        source = self.model.source_layout(source_BS)
+        assert source.mask_B11L is not None
+        return self.model.decoder.project_memory(self.model.encode(source_BS, source)), source.mask_B11L
+
+    @torch.no_grad()
+    def step(self, ids_R: Tensor, cache: DecoderCache) -> Tensor:
+        """Logits of the token after `ids_R`, the newest token of each row; `cache` grows by one position.
+
+        All rows of a sentence have to begin with the same token.
+        """
+        n_identical = cache.n_identical_rows
+        y_RD = self.model.decoder.step(self.model.target_embedding(ids_R[::n_identical]), cache)
+        logits_RV = self.model.output_embedding.logits(y_RD)
+        return logits_RV.repeat_interleave(n_identical, dim=0) if n_identical > 1 else logits_RV
+
+
+class EnsembleDecoder:
+    """Incremental decoding of several models side by side; the logits are their mean."""
+
+    def __init__(self, members: Sequence[Transformer]) -> None:
+        self.members = [TransformerDecoder(member) for member in members]
+
+    def start(
+        self, source_BS: Tensor, *, beam_size: int, max_length: int, keeps_attention: bool = False
+    ) -> EnsembleCache:
+        """As `TransformerDecoder.start`."""
+        return EnsembleCache(
+            [
+                member.start(source_BS, beam_size=beam_size, max_length=max_length, keeps_attention=keeps_attention)
+                for member in self.members
+            ]
+        )
+
+    def start_static(
+        self, source_BS: Tensor, *, beam_size: int, max_length: int, keeps_attention: bool = False
+    ) -> StaticEnsembleCache:
+        """As `TransformerDecoder.start_static`."""
+        return StaticEnsembleCache(
+            [
+                member.start_static(
+                    source_BS, beam_size=beam_size, max_length=max_length, keeps_attention=keeps_attention
+                )
+                for member in self.members
+            ]
+        )
+
+    def restart(self, source_BS: Tensor, cache: StaticEnsembleCache) -> None:
+        """As `TransformerDecoder.restart`."""
+        for member, its_cache in zip(self.members, cache.caches, strict=True):
+            member.restart(source_BS, its_cache)
+
+    def step(self, ids_R: Tensor, cache: EnsembleCache) -> Tensor:
+        """As `TransformerDecoder.step`, [R, V]."""
+        each = zip(self.members, cache.caches, strict=True)
+        return mean([member.step(ids_R, its_cache) for member, its_cache in each])
+
+
+class LanguageModelDecoder:
+    """Incremental decoding of a language model."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        self.model = model
+
+    @torch.no_grad()
+    def start(self, text_BT: Tensor, *, beam_size: int, max_length: int) -> tuple[Tensor, KVCache]:
+        """Encode prompts of one length in one pass.
+
+        Returns the logits of the next token, [B, V], and a cache for texts of at most `max_length` tokens, prompt and
+        BOS included, with `beam_size` rows for each.
+        """
+        past: list[KeysAndValues] = []
+        y_BTD = self.model.decode(text_BT, PaddedLayout(text_BT.size(1)), past)
+        cache = KVCache.empty(past, len(text_BT), beam_size=beam_size, max_length=max_length)
+        cache.prefill(past)
+        return self.model.output_embedding.logits(y_BTD[:, -1]), cache
+
+    @torch.no_grad()
+    def step(self, ids_R: Tensor, cache: KVCache) -> Tensor:
+        """Logits of the token after `ids_R`, the newest token of each row; `cache` grows by one position."""
+        y_RD = self.model.decoder.step(self.model.embedding(ids_R), cache)
+        return self.model.output_embedding.logits(y_RD)
+
+
+IncrementalDecoder: TypeAlias = TransformerDecoder | EnsembleDecoder
+
+
+def incremental_decoder(model: AnyModel) -> IncrementalDecoder:
+    return EnsembleDecoder(model.members) if isinstance(model, Ensemble) else TransformerDecoder(model)

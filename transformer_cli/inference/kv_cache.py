@@ -1,0 +1,311 @@
+"""Key-value caches of incremental decoding.
+
+Shapes: B sentences, N beams of each, R = B × N rows (row b·N + n is beam n of sentence b), G beam groups of F rows
+each, M = F × target positions, S source, H heads, E head width.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from transformer_cli.models.ensemble import mean
+from transformer_cli.models.layouts import PaddedLayout, SequenceLayout
+
+MAX_BEAM_GROUP = 16  # rows; each attends to the keys of all of them, so that work grows with its square
+
+
+@dataclass(frozen=True)
+class DevicePosition:
+    """The layout of one token a row, all at the same position, which is a tensor: a captured graph serves them all."""
+
+    max_length: int
+    position_1: Tensor
+
+    @property
+    def positions(self) -> Tensor:
+        return self.position_1
+
+
+@dataclass(kw_only=True)
+class KVCache:
+    """Keys and values of the target so far, allocated once for the longest: all that a language model needs.
+
+    The beams of a sentence form a group, whose keys and values are interleaved (token t of row f is at t·F + f). Each
+    row attends to all of them, under a mask of its own history. So reordering the beams moves only rows of the mask.
+    Beams that are too many for that are groups of one row, whose keys and values move.
+
+    Lists have an entry for each layer. Masks are additive: 0 where a row may attend, -inf elsewhere.
+    """
+
+    keys_GHME: list[Tensor]
+    values_GHME: list[Tensor]
+    history_mask_GFM: Tensor | None  # None: groups of one row
+    beam_size: int
+    length: int = 0
+    mask_GHNM: Tensor | None = None  # `history_mask_GFM` of the positions so far, with H of 1
+
+    @classmethod
+    def empty(
+        cls, like: Sequence[tuple[Tensor, Tensor]], n_sentences: int, *, beam_size: int, max_length: int, **more: Any
+    ) -> Self:
+        """For keys and values like those of `like`, […, H, E], one a layer; `more` are fields of a subclass."""
+        group_size = beam_size if 1 < beam_size <= MAX_BEAM_GROUP else 1
+        n_groups = n_sentences * beam_size // group_size
+
+        def allocate(x: Tensor) -> Tensor:
+            return x.new_empty(n_groups, x.size(-2), max_length * group_size, x.size(-1))
+
+        return cls(
+            keys_GHME=[allocate(k) for k, _ in like],
+            values_GHME=[allocate(v) for _, v in like],
+            history_mask_GFM=(
+                own_history_mask(group_size, like[0][0]).repeat(n_groups, 1, max_length) if group_size > 1 else None
+            ),
+            beam_size=beam_size,
+            **more,
+        )
+
+    @property
+    def group_size(self) -> int:
+        return 1 if self.history_mask_GFM is None else self.history_mask_GFM.size(1)
+
+    @property
+    def next_layout(self) -> SequenceLayout:
+        """The position of the next token."""
+        return PaddedLayout(1, offset=self.length)
+
+    @property
+    def n_identical_rows(self) -> int:
+        """How many consecutive rows of the next step are identical: in the first one, those of a group."""
+        return self.group_size if self.length == 0 else 1
+
+    def extend(self) -> None:
+        """Reserve the memory of one more token of each row."""
+        self.length += 1
+        used = self.length * self.group_size
+        assert used <= self.keys_GHME[0].size(2), "more steps than `max_length`"
+        if self.history_mask_GFM is not None:
+            n_rows = 1 if self.length == 1 else self.group_size  # in the first step those of a group are identical
+            self.mask_GHNM = self.history_mask_GFM[:, None, :n_rows, :used]
+
+    def append(self, layer: int, k_RHE: Tensor, v_RHE: Tensor) -> tuple[Tensor, Tensor]:
+        """Store keys and values of the newest tokens; return those of all so far."""
+        n_new = self.group_size
+        start = (self.length - 1) * n_new
+        keys_GHME, values_GHME = self.keys_GHME[layer], self.values_GHME[layer]
+        n_groups = len(keys_GHME)
+        keys_GHME.narrow(2, start, n_new).copy_(torch.unflatten(k_RHE, 0, (n_groups, -1)).transpose(1, 2))
+        values_GHME.narrow(2, start, n_new).copy_(torch.unflatten(v_RHE, 0, (n_groups, -1)).transpose(1, 2))
+        return keys_GHME.narrow(2, 0, start + n_new), values_GHME.narrow(2, 0, start + n_new)
+
+    def prefill(self, past: Sequence[tuple[Tensor, Tensor]]) -> None:
+        """Store keys and values of the first tokens of each sentence, [B, T, H, E], which its beams share."""
+        group_size = self.group_size
+        for layer, both in enumerate(past):
+            for x_GHME, new_BTHE in zip((self.keys_GHME[layer], self.values_GHME[layer]), both, strict=True):
+                new_GHTE = new_BTHE.transpose(1, 2).repeat_interleave(self.beam_size // group_size, dim=0)
+                x_GHME[:, :, : new_BTHE.size(1) * group_size] = new_GHTE.repeat_interleave(group_size, dim=2)
+        self.length = past[0][0].size(1)
+
+    def reorder(self, rows_R: Tensor, sentences_B: Tensor | None = None) -> None:
+        """Keep these rows, and these sentences (None: all), in this order; both are indices of the present ones."""
+        used = self.length * self.group_size
+        if self.history_mask_GFM is not None:
+            if sentences_B is not None:
+                self.history_mask_GFM = compact(self.history_mask_GFM, sentences_B)
+            beam_GF1 = (rows_R % self.group_size).view(-1, self.group_size, 1)  # [R] -> [G, F, 1]
+            used_GFM = self.history_mask_GFM[:, :, :used]
+            used_GFM.copy_(used_GFM.gather(1, beam_GF1.expand_as(used_GFM)))
+            groups_G = sentences_B
+        else:
+            groups_G = rows_R if sentences_B is not None or self.beam_size > 1 else None
+        if groups_G is not None:
+            reorder_groups((self.keys_GHME, self.values_GHME), groups_G, used=used)
+
+
+@dataclass(kw_only=True)
+class DecoderCache(KVCache):
+    """And keys and values of the source, for the cross-attention of each layer."""
+
+    memory_keys_BHSE: list[Tensor]
+    memory_values_BHSE: list[Tensor]
+    source_mask_BHNS: Tensor  # H and N of 1
+    keeps_attention: bool = False
+    attention_BNS: Tensor | None = None  # of the newest tokens: the last layer's mean over its heads
+
+    @classmethod
+    def start(
+        cls,
+        memory: Sequence[tuple[Tensor, Tensor]],
+        source_mask_B11S: Tensor,
+        *,
+        beam_size: int,
+        max_length: int,
+        keeps_attention: bool,
+    ) -> Self:
+        """`memory` are keys and values of the source, [B, S, H, E], of each layer; `source_mask_B11S` is boolean."""
+        return cls.empty(
+            memory,
+            len(source_mask_B11S),
+            beam_size=beam_size,
+            max_length=max_length,
+            memory_keys_BHSE=[k.transpose(1, 2).contiguous() for k, _ in memory],
+            memory_values_BHSE=[v.transpose(1, 2).contiguous() for _, v in memory],
+            source_mask_BHNS=additive_mask(source_mask_B11S, memory[0][0].dtype),
+            keeps_attention=keeps_attention,
+        )
+
+    def keep_attention(self, attention_BNS: Tensor) -> None:
+        self.attention_BNS = attention_BNS.expand(-1, self.beam_size, -1)
+
+    def reorder(self, rows_R: Tensor, sentences_B: Tensor | None = None) -> None:
+        super().reorder(rows_R, sentences_B)
+        if sentences_B is not None:
+            reorder_groups((self.memory_keys_BHSE, self.memory_values_BHSE), sentences_B)
+            self.source_mask_BHNS = compact(self.source_mask_BHNS, sentences_B)
+
+
+@dataclass(kw_only=True)
+class StaticCache(DecoderCache):
+    """A cache whose tensors keep their addresses, as captured CUDA graphs require.
+
+    A captured step cannot depend on `length`, which is a number of Python: it reads `position_1` on the device, and
+    attends to the first `attended_length` positions, of which those not yet written are masked.
+    """
+
+    position_1: Tensor = field(init=False)
+    attended_length: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self.position_1 = torch.zeros(1, dtype=torch.long, device=self.source_mask_BHNS.device)
+        for x_GHME in (*self.keys_GHME, *self.values_GHME):
+            x_GHME.zero_()  # masked keys have weight 0, and 0 × NaN is NaN
+        if self.keeps_attention:
+            n_sentences, _, n_source, _ = self.memory_keys_BHSE[0].shape
+            self.attention_BNS = self.memory_keys_BHSE[0].new_zeros(n_sentences, self.beam_size, n_source)
+
+    def restart(self, memory: Sequence[tuple[Tensor, Tensor]], source_mask_B11S: Tensor) -> None:
+        """Begin with other sentences, at most as many as before. The rows behind them are left as they are, unused."""
+        n_sentences = len(source_mask_B11S)
+        for layer, (k_BSHE, v_BSHE) in enumerate(memory):
+            self.memory_keys_BHSE[layer][:n_sentences] = k_BSHE.transpose(1, 2)
+            self.memory_values_BHSE[layer][:n_sentences] = v_BSHE.transpose(1, 2)
+        self.source_mask_BHNS[:n_sentences] = additive_mask(source_mask_B11S, self.source_mask_BHNS.dtype)
+        if self.history_mask_GFM is not None:
+            own_FF = own_history_mask(self.group_size, self.history_mask_GFM)
+            self.history_mask_GFM.copy_(own_FF.repeat(1, self.history_mask_GFM.size(2) // self.group_size))
+        self.length = 0
+
+    def copy_from(self, other: "StaticCache") -> None:
+        """Continue with the first sentences of a larger cache."""
+        for own, source in zip(self.tensors(), other.tensors(), strict=True):
+            own.copy_(source[: len(own)])
+        self.length = other.length
+
+    def tensors(self) -> Iterator[Tensor]:
+        yield from (*self.keys_GHME, *self.values_GHME, *self.memory_keys_BHSE, *self.memory_values_BHSE)
+        yield self.source_mask_BHNS
+        if self.history_mask_GFM is not None:
+            yield self.history_mask_GFM
+
+    def advance(self, attended_length: int) -> None:
+        """Move to the next position. To be called before each step, outside the graph."""
+        self.length += 1
+        self.position_1.fill_(self.length - 1)
+        self.attended_length = attended_length
+
+    @property
+    def next_layout(self) -> SequenceLayout:
+        return DevicePosition(self.attended_length, self.position_1)
+
+    def extend(self) -> None:
+        used = self.attended_length * self.group_size
+        is_unwritten_M = torch.arange(used, device=self.position_1.device) >= (self.position_1 + 1) * self.group_size
+        mask_GHFM = self.source_mask_BHNS.new_zeros(1, 1, 1, 1)
+        if self.history_mask_GFM is not None:
+            mask_GHFM = self.history_mask_GFM[:, None, :, :used]
+        self.mask_GHNM = mask_GHFM.masked_fill(is_unwritten_M, -math.inf)
+
+    def append(self, layer: int, k_RHE: Tensor, v_RHE: Tensor) -> tuple[Tensor, Tensor]:
+        group_size, used = self.group_size, self.attended_length * self.group_size
+        at_F = self.position_1 * group_size + torch.arange(group_size, device=self.position_1.device)
+        found = []
+        for x_GHME, new_RHE in ((self.keys_GHME[layer], k_RHE), (self.values_GHME[layer], v_RHE)):
+            x_GHME.index_copy_(2, at_F, torch.unflatten(new_RHE, 0, (len(x_GHME), -1)).transpose(1, 2))
+            found.append(x_GHME.narrow(2, 0, used))
+        return found[0], found[1]
+
+    def keep_attention(self, attention_BNS: Tensor) -> None:
+        assert self.attention_BNS is not None
+        self.attention_BNS.copy_(attention_BNS.expand(-1, self.beam_size, -1))
+
+
+@dataclass
+class EnsembleCache:
+    """A cache of each member of an ensemble."""
+
+    caches: Sequence[DecoderCache]
+
+    @property
+    def attention_BNS(self) -> Tensor:
+        """The members' mean."""
+        return mean([cache.attention_BNS for cache in self.caches if cache.attention_BNS is not None])
+
+    def reorder(self, rows_R: Tensor, sentences_B: Tensor | None = None) -> None:
+        for cache in self.caches:
+            cache.reorder(rows_R, sentences_B)
+
+
+@dataclass
+class StaticEnsembleCache(EnsembleCache):
+    """A static cache of each member."""
+
+    caches: Sequence[StaticCache]
+
+    @property
+    def length(self) -> int:
+        return self.caches[0].length
+
+    def advance(self, attended_length: int) -> None:
+        for cache in self.caches:
+            cache.advance(attended_length)
+
+    def copy_from(self, other: "StaticEnsembleCache") -> None:
+        for own, larger in zip(self.caches, other.caches, strict=True):
+            own.copy_from(larger)
+
+
+def own_history_mask(group_size: int, like: Tensor) -> Tensor:
+    """The additive mask of one token of each row of a group, [F, F]: a row attends to its own."""
+    own_FF = torch.zeros(group_size, group_size, device=like.device).fill_diagonal_(1).log()  # 0, -inf elsewhere
+    return own_FF.to(like.dtype)
+
+
+def additive_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """0 where the boolean `mask` is True, -inf elsewhere."""
+    return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -math.inf)
+
+
+def compact(x_BX: Tensor, from_B: Tensor) -> Tensor:
+    """The rows `from_B`, moved to the front."""
+    front_BX = x_BX[: len(from_B)]
+    return front_BX.copy_(x_BX[from_B])
+
+
+def reorder_groups(tensors: Iterable[list[Tensor]], from_G: Tensor, *, used: int | None = None) -> None:
+    """Move the groups `from_G` to the front, in this order, and drop the rest.
+
+    Only groups that change places are copied, and of them the `used` positions; all are read before any is written.
+    """
+    to_K = (from_G != torch.arange(len(from_G), device=from_G.device)).nonzero().squeeze(1)
+    from_K = from_G[to_K]
+    for layers in tensors:
+        if len(to_K):
+            for x_GHME in layers:
+                used_GHME = x_GHME[:, :, :used]
+                used_GHME[to_K] = used_GHME[from_K]
+        layers[:] = [x_GHME[: len(from_G)] for x_GHME in layers]
