@@ -133,9 +133,9 @@ def test_without_a_library_there_is_chrf_and_a_line_says_why(tmp_path: Path, wit
         ran = run(pair(tmp_path, language), tmp_path)
         assert ran.code == 0
         assert [line.split()[0] for line in ran.out.decode().split("\n")[1:-1]] == ["chrF2", "TER"]
-        (said,) = ran.err.decode().strip().split("\n")
-        assert said.startswith(f"tfm: warning: no BLEU: BLEU of {language}: the package {library} cannot be imported")
-        assert said.endswith(f"Run `pip install 'transformer-cli[{language}]'`")
+        (line,) = ran.err.decode().strip().split("\n")
+        assert line.startswith(f"tfm: warning: no BLEU: BLEU of {language}: the package {library} cannot be imported")
+        assert line.endswith(f"Run `pip install 'transformer-cli[{language}]'`")
     found = json.loads(run([*pair(tmp_path, "ja"), "--json"], tmp_path).out)
     assert [entry["name"] for entry in found["scores"]] == ["chrF2", "TER"]
     assert "transformer-cli[ja]" in found["missing"]["BLEU"]
@@ -229,8 +229,8 @@ def test_without_a_library_chrf_decides_and_is_not_called_bleu(
     tmp_path: Path, without_mecab: None, heard: pytest.LogCaptureFixture
 ) -> None:
     result = toy_run.run(tmp_path, toy("ja"))
-    told = [record.getMessage() for record in heard.records if "pip install" in record.getMessage()]
-    assert told == [
+    logged = [record.getMessage() for record in heard.records if "pip install" in record.getMessage()]
+    assert logged == [
         "BLEU of ja: the package MeCab cannot be imported (import of MeCab halted; None in sys.modules)."
         " Run `pip install 'transformer-cli[ja]'`."
         " Dev scores are chrF until then, which also decides on the best checkpoint, patience and the average"
@@ -257,8 +257,8 @@ def test_a_run_that_was_ranked_by_13a_is_ranked_anew(
         toy_run.run(tmp_path, toy("ja"))
     more = replace(toy("ja"), train=replace(toy("ja").train, max_steps=8))
     toy_run.run(tmp_path, more)
-    (told,) = [message for message in heard.messages if "do not compare" in message]
-    assert told.startswith("step 4: train.best_metric (bleu, now chrf) changed, so earlier dev scores do not compare")
+    (logged,) = [message for message in heard.messages if "do not compare" in message]
+    assert logged.startswith("step 4: train.best_metric (bleu, now chrf) changed, so earlier dev scores do not compare")
     outcome = json.loads((tmp_path / "result.json").read_bytes())
     assert outcome["best"]["step"] >= 4, "99 was better, but of something else"
     assert "dev_chrf" in outcome["best"]
@@ -297,8 +297,8 @@ def test_dev_text_that_13a_does_not_cut_is_told_once(tmp_path: Path, heard: pyte
     sources = toy_run.prepared().dev.sources
     japanese = replace(toy_run.prepared(), dev=ParallelText(sources, [TEXT["ja"][1][0]] * len(sources)))
     toy_run.train(toy("xx"), japanese, tmp_path, device=toy_run.CPU)
-    told = [record.getMessage() for record in heard.records if "suits it" in record.getMessage()]
-    assert told == [
+    logged = [record.getMessage() for record in heard.records if "suits it" in record.getMessage()]
+    assert logged == [
         "data.dev: is in a script that BLEU's tokenizer 13a does not cut into words, so BLEU says little."
         " data.bleu_tokenize=ja-mecab suits it"
     ]
