@@ -646,7 +646,7 @@ def test_a_changed_cache_of_the_same_size_is_found_by_its_times_or_by_verifying(
     content = path.read_bytes()
     stamp = hashes._stamp(path)
     path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    with monkeypatch.context() as patch:  # a disk that has rotted: neither the size nor the times tell
+    with monkeypatch.context() as patch:  # a disk that has rotted: neither the size nor the times change
         patch.setattr(hashes, "_stamp", lambda other: stamp if other == path else real_stamp(other))
         assert starts(config, hashed) == []
         assert path.read_bytes() != content

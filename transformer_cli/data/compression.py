@@ -44,7 +44,7 @@ class Gunzip:
 
     def __init__(self, compressed: ByteSource, name: str) -> None:
         self._guard = BombGuard(name)
-        self._file = gzip.GzipFile(fileobj=_Counted(compressed, self._guard), mode="rb")  # type: ignore[arg-type]
+        self._file = gzip.GzipFile(fileobj=_Counted(compressed, self._guard), mode="rb")  # type: ignore[call-overload]
 
     def read(self, size: int, /) -> bytes:
         return self._checked(self._file.read, size)

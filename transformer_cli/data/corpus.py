@@ -96,7 +96,8 @@ def check_weights(config: DataConfig) -> None:
     """Raise ConfigError if `data.weights` does not have one for each corpus that the training split names."""
     if not config.weights:
         return
-    n_corpora = len(reader_of(config).corpora("train") or [None])
+    corpora = reader_of(config).corpora("train")
+    n_corpora = 1 if corpora is None else len(corpora)
     if len(config.weights) != n_corpora:
         raise ConfigError(
             f"data.weights={config.weights}: {len(config.weights)} weights, but data.train names {n_corpora} corpora."
