@@ -125,6 +125,19 @@ def test_epochs_and_seeds_differ_in_order() -> None:
     assert orders[0] != orders[1] != orders[2] != orders[0]
 
 
+@pytest.mark.parametrize(
+    ("window", "expected"),
+    [
+        (1 << 17, [[4, 1], [2, 0], [6, 8], [9, 5, 3, 7], [4, 1], [2, 0], [9, 5, 3, 7], [6, 8]]),
+        (5, [[1, 5, 7], [6, 8], [2, 0], [4, 9, 3], [4, 5, 7], [6, 2], [8, 0], [1, 9, 3]]),
+    ],
+)
+def test_the_order_is_that_of_version_0_1_0_so_that_its_runs_can_go_on(window: int, expected: list[list[int]]) -> None:
+    lengths = [3, 5, 2, 7, 4, 6, 1, 8, 2, 5]
+    of = plan(list(zip(lengths, reversed(lengths), strict=True)), tokens_per_update=12, seed=7, window=window)
+    assert epoch(of, 0) + epoch(of, 1) == expected
+
+
 def test_an_update_mixes_short_and_long_sentences() -> None:
     pairs = [(1 + i % 40, 1 + i % 40) for i in range(8000)]
     means = [np.mean([pairs[i][1] for i in update]) for update in epoch(plan(pairs, tokens_per_update=16_000))]

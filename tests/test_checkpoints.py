@@ -206,6 +206,15 @@ def test_best_is_a_relative_link_that_survives_moving_the_run(tmp_path: Path) ->
     assert (moved / "best" / "model.safetensors").is_file()
 
 
+def test_best_can_be_taken_back_and_need_not_have_been_there(tmp_path: Path) -> None:
+    store = store_with(tmp_path, 1)
+    store.unmark_best()
+    store.mark_best(1)
+    store.unmark_best()
+    assert not os.path.lexists(tmp_path / "best")
+    assert newest_step(store) == 1
+
+
 def test_latest_names_the_run(tmp_path: Path) -> None:
     for name in ("first", "second"):
         store_with(tmp_path / name, 1).mark_latest()
@@ -236,6 +245,15 @@ def test_a_failed_save_names_the_path_and_leaves_no_trace(
     assert newest_step(store) == 1
     store.save(checkpoint(2))  # room again
     assert newest_step(store) == 2
+
+
+def test_a_save_that_cannot_even_begin_has_the_cause_in_its_message(tmp_path: Path) -> None:
+    store = store_with(tmp_path, 1)
+    store.folder.rename(tmp_path / "moved")
+    store.folder.mkdir()
+    (store.folder / ".tmp-step-00000002").write_bytes(b"in the way")
+    with pytest.raises(EnvironmentFault, match=r"step-00000002: cannot save .*: File exists"):
+        store.save(checkpoint(2))
 
 
 def test_a_read_error_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

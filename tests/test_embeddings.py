@@ -55,6 +55,11 @@ def test_sinusoids_have_no_longest_sentence() -> None:
     assert sinusoids(5000, 8)[4999, 0].item() == pytest.approx(math.sin(4999), abs=1e-9)
 
 
+@pytest.mark.parametrize("length", [1, 2, 255, 256, 257, 511, 512, 513, 1025])
+def test_every_length_has_a_row_for_each_position(length: int) -> None:
+    assert sinusoids(length, 8)[length - 1, 0].item() == pytest.approx(math.sin(length - 1), abs=1e-9)
+
+
 @pytest.mark.parametrize("positions", [SinusoidalPositions(interleaved=True), LearnedPositions(8, max_positions=400)])
 def test_positions_may_be_counted_from_the_middle(positions: torch.nn.Module) -> None:
     x_BLD = torch.randn(2, 300, 8)
@@ -79,6 +84,13 @@ def test_a_sentence_of_exactly_the_learned_positions_is_read() -> None:
     )
     with pytest.raises(ConfigError, match=r"^model.max_positions=4: fewer than the 5 tokens"):
         positions(torch.zeros(1, 5, 8), PaddedLayout(5))
+
+
+def test_learned_positions_start_as_large_as_embeddings() -> None:
+    torch.manual_seed(0)
+    weight = LearnedPositions(64, max_positions=1000).weight
+    assert weight.std().item() == pytest.approx(1 / 8, rel=0.02)  # N(0, 1 / d_model)
+    assert weight.mean().item() == pytest.approx(0, abs=0.002)
 
 
 def test_rotary_positions_turn_each_pair_by_its_own_angle() -> None:

@@ -81,6 +81,16 @@ def test_a_disk_without_links_moves_to_a_free_name_and_to_no_other(
     assert (names(tmp_path), (tmp_path / "free").read_bytes()) == (["free"], b"new")
 
 
+def test_a_rename_that_asks_takes_names_relative_to_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.link", no_links)
+    monkeypatch.chdir(tmp_path)
+    Path("new").write_bytes(b"new")
+    move_to_free(Path("new"), Path("free"))
+    assert names(tmp_path) == ["free"]
+
+
 def test_a_file_that_has_appeared_keeps_no_other_output_of_the_command_from_its_place(tmp_path: Path) -> None:
     text, links = tmp_path / "text", tmp_path / "links"
     with (
