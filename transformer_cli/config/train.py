@@ -137,7 +137,7 @@ class TrainSettings:
     clip_norm: float | None = key(
         None, "Largest norm of the gradient; larger ones are scaled down. The paper clips nothing.", low=1e-6
     )
-    max_skipped: int = key(
+    max_nonfinite_steps: int = key(
         10,
         "Consecutive updates with a loss or gradient that is not finite, and is skipped, before training stops.",
         low=1,

@@ -221,7 +221,7 @@ class Run:
                 "step %d: the loss is not a finite number, and nothing is learnt from it (%d in a row, %d in all)",
                 *(step, in_a_row, in_all),
             )
-        if in_a_row >= self.config.train.max_skipped:
+        if in_a_row >= self.config.train.max_nonfinite_steps:
             self.diverge(step)
 
     def log(self) -> None:

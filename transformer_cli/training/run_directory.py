@@ -48,7 +48,7 @@ CHANGEABLE = (
     "train.ema",
     "train.patience",
     "train.samples",
-    "train.max_skipped",
+    "train.max_nonfinite_steps",
     "train.rank_timeout",
     "train.profile",
     "train.recompute",

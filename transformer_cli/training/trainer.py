@@ -110,7 +110,7 @@ class Learner:
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.dtype is torch.float16)
         if self.scaler.is_enabled():  # it makes its scale when it is first used, and a rank may have no batch then
             self.scaler.scale(torch.zeros((), device=device))
-        self.skips = Skips(device, most=config.train.max_skipped)
+        self.skips = Skips(device, most=config.train.max_nonfinite_steps)
         self.ema = Ema(self.model, config.train.ema) if config.train.ema is not None else None
         self.n_splits = 0  # of batches that were too large for the memory
         self.fused: FusedLoss | None = None
