@@ -279,9 +279,11 @@ def shards(folder: Path) -> dict[str, Any]:
     importlib.import_module("torch.distributed.fsdp")  # takes a second: once, and not in every fork
     settings = config(tokens_per_batch=8)
     outcome: dict[str, Any] = {"1 ranks": together(folder / "1", 1, settings)}
-    for recompute in (False, True):
-        sharded = config(tokens_per_batch=8, sharding=Sharding.full, recompute=recompute)
-        outcome[f"sharded, recompute={recompute}"] = together(folder / f"sharded{recompute}", 2, sharded)
+    for activation_checkpointing in (False, True):
+        sharded = config(tokens_per_batch=8, sharding=Sharding.full, activation_checkpointing=activation_checkpointing)
+        outcome[f"sharded, activation_checkpointing={activation_checkpointing}"] = together(
+            folder / f"sharded{activation_checkpointing}", 2, sharded
+        )
     sharded = config(tokens_per_batch=8, sharding=Sharding.full, clip_norm=0.5)
     clipped = config(tokens_per_batch=8, clip_norm=0.5)
     outcome["clipped"] = together(folder / "clipped", 1, clipped)

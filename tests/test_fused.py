@@ -29,8 +29,12 @@ LONGEST = 20
 OF_TORCH = pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
 
 
-def learner(compile: Compile = Compile.none, *, recompute: bool = False, **model: Any) -> Learner:
-    settings = config(model=replace(MODEL, **{"dropout": 0.0, **model}), compile=compile, recompute=recompute)
+def learner(compile: Compile = Compile.none, *, activation_checkpointing: bool = False, **model: Any) -> Learner:
+    settings = config(
+        model=replace(MODEL, **{"dropout": 0.0, **model}),
+        compile=compile,
+        activation_checkpointing=activation_checkpointing,
+    )
     return Learner(settings, tokenizers(), CPU)
 
 
@@ -112,10 +116,12 @@ def test_without_a_compiler_joined_sentences_learn_what_packed_ones_do() -> None
 
 
 @OF_TORCH
-@pytest.mark.parametrize("recompute", [False, True])
-def test_batches_of_other_lengths_go_through_one_graph(recompute: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("activation_checkpointing", [False, True])
+def test_batches_of_other_lengths_go_through_one_graph(
+    activation_checkpointing: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     traced(monkeypatch)
-    compiled, plain = learner(Compile.default, recompute=recompute), learner()
+    compiled, plain = learner(Compile.default, activation_checkpointing=activation_checkpointing), learner()
     compiled.expect(batches(), longest=LONGEST)
     first, *others = batches()
     torch._dynamo.reset()
@@ -333,11 +339,17 @@ def test_a_gpu_gets_large_products_and_no_plans_for_every_batch(monkeypatch: pyt
     monkeypatch.setattr(fused, "obstacle", lambda *args: None)
     switched: list[bool] = []
     monkeypatch.setattr(torch.backends.cuda, "enable_cudnn_sdp", switched.append)
-    for recompute in (False, True):
+    for activation_checkpointing in (False, True):
         model = learner().whole_model
-        found = make_fused(config(recompute=recompute), model, torch.device("cuda"), torch.bfloat16, is_sharded=False)
+        found = make_fused(
+            config(activation_checkpointing=activation_checkpointing),
+            model,
+            torch.device("cuda"),
+            torch.bfloat16,
+            is_sharded=False,
+        )
         assert isinstance(found, FusedLoss)
-        assert (model.multiple_of, model.decoder.projects_at_once) == (64, not recompute)
+        assert (model.multiple_of, model.decoder.projects_at_once) == (64, not activation_checkpointing)
     assert switched == [False, False]
 
 

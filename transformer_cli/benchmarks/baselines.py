@@ -39,7 +39,14 @@ RIVALS: Registry[Net] = Registry("rival")
 # Keys in which the rivals have no choice.
 FIXED = (
     *("model.activation", "model.bias", "model.tie_embeddings", "model.norm_kind", "model.positions", "model.d_k"),
-    *("model.d_v", "model.scale_embeddings", "optimizer.name", "train.clip_norm", "train.ema", "train.recompute"),
+    *(
+        "model.d_v",
+        "model.scale_embeddings",
+        "optimizer.name",
+        "train.clip_norm",
+        "train.ema",
+        "train.activation_checkpointing",
+    ),
 )
 
 

@@ -173,7 +173,9 @@ class TrainSettings:
         Sharding.none,
         "Divide weights, gradients and optimizer state among the ranks (full), or keep all on each (none).",
     )
-    recompute: bool = key(False, "Recompute activations in the backward pass: less memory, about a third more time.")
+    activation_checkpointing: bool = key(
+        False, "Recompute activations in the backward pass: less memory, about a third more time."
+    )
     compile: Compile = key(
         Compile.auto, "torch.compile; graphs: with CUDA graphs, for small updates; auto: on a GPU, where it works."
     )

@@ -37,7 +37,9 @@ def make_fused(
     if device.type == "cuda":
         torch.backends.cuda.enable_cudnn_sdp(False)  # for the whole process: it plans anew for every batch
         model.multiple_of = COLUMNS
-        model.decoder.projects_at_once = not config.train.recompute  # whose layers hold as little as can be
+        model.decoder.projects_at_once = (
+            not config.train.activation_checkpointing
+        )  # whose layers hold as little as can be
     return FusedLoss(model, config.train.compile, device, smoothing=config.train.label_smoothing)
 
 

@@ -51,7 +51,7 @@ CHANGEABLE = (
     "train.max_nonfinite_steps",
     "train.rank_timeout",
     "train.profile",
-    "train.recompute",
+    "train.activation_checkpointing",
     "train.compile",
     "train.sharding",
 )

@@ -105,7 +105,7 @@ class Learner:
         self.model = self._placed(model)  # after drawing the weights on the CPU: the same ones for every device
         self.model.train()
         for stack in self.model.stacks:
-            stack.recomputes = self.settings.recompute
+            stack.recomputes = self.settings.activation_checkpointing
         self.optimizer: Optimizer = build_optimizer(self.model, config.optimizer)
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.dtype is torch.float16)
         if self.scaler.is_enabled():  # it makes its scale when it is first used, and a rank may have no batch then
