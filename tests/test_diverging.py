@@ -295,7 +295,7 @@ def test_an_incident_of_a_compiled_run_is_compiled_again(tmp_path: Path, monkeyp
         return lambda *args: tuple(3 * x for x in function(*args))
 
     monkeypatch.setattr(torch, "compile", compiling)
-    settings = config(compile=Compile.default, tokens_per_batch=200)
+    settings = config(compile=Compile.default, max_tokens_per_microbatch=200)
     learner, pairs = Learner(settings, tokenizers(), CPU), prepared().train.pick(np.arange(60))
     batches = micro_batches(pairs, np.arange(len(pairs)), tokenizers(), max_tokens=200)
     learner.expect(batches, longest=20)

@@ -291,7 +291,7 @@ def trained(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Call
         schedule=ScheduleConfig(name="linear", lr=3e-3, warmup_steps=200),
         train=TrainSettings(
             tokens_per_update=1024,
-            tokens_per_batch=1536,
+            max_tokens_per_microbatch=1536,
             max_steps=1500,
             eval_every=1500,
             save_every=500,

@@ -15,7 +15,9 @@ from transformer_cli.training.trainer import Learner
 
 def learner(*, activation_checkpointing: bool, model: ModelConfig = MODEL) -> Learner:
     return Learner(
-        config(model=model, activation_checkpointing=activation_checkpointing, tokens_per_batch=4000), tokenizers(), CPU
+        config(model=model, activation_checkpointing=activation_checkpointing, max_tokens_per_microbatch=4000),
+        tokenizers(),
+        CPU,
     )
 
 

@@ -28,7 +28,7 @@ def test_shards_need_several_ranks() -> None:
     ("what", "settings"),
     [
         (r"train\.ema=0\.99", {"ema": 0.99}),
-        (r"train\.tokens_per_batch=auto", {"tokens_per_batch": "auto"}),
+        (r"train\.max_tokens_per_microbatch=auto", {"max_tokens_per_microbatch": "auto"}),
         ("optimizer=muon", {"optimizer": "muon"}),
     ],
 )
@@ -74,6 +74,6 @@ def test_shards_without_memory_end_all_ranks_and_name_the_key(outcome: dict[str,
     assert codes(outcome["small shard"]) == [5, 5]
     assert re.fullmatch(
         r"step 5: out of memory with a batch of 1 pairs \([\d,]+ tokens\), which is not cut in two with"
-        r" train\.sharding=full\. Lower train\.tokens_per_batch, or set train\.activation_checkpointing=true",
+        r" train\.sharding=full\. Lower train\.max_tokens_per_microbatch, or set train\.activation_checkpointing=true",
         the_line(outcome["small shard"]),
     )

@@ -119,7 +119,7 @@ class TrainSettings:
         low=1,
         auto=True,
     )
-    tokens_per_batch: Any = key(
+    max_tokens_per_microbatch: Any = key(
         8192,
         "Most tokens of one micro-batch, on either side; lower it to save memory. auto: what fits the memory.",
         low=1,
@@ -286,7 +286,7 @@ class TrainConfig:
         for setting, is_set, instead in (
             (f"train.ema={self.train.ema}", self.train.ema is not None, "train.ema=null"),
             ("optimizer=muon", self.optimizer.name == "muon", "another optimizer"),
-            ("train.tokens_per_batch=auto", self.train.tokens_per_batch == AUTO, "a number"),
+            ("train.max_tokens_per_microbatch=auto", self.train.max_tokens_per_microbatch == AUTO, "a number"),
         ):
             if is_set:
                 raise ConfigError(f"{setting}: needs the whole model, which train.sharding=full divides. Set {instead}")

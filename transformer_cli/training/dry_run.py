@@ -132,7 +132,9 @@ class Trial:
         """Updates of a few sentences: the optimizer takes its memory, and one sees how fast this is."""
         for n_sentences in (FEW_SENTENCES, FEW_SENTENCES, 8 * FEW_SENTENCES):  # the first pays for all that is loaded
             few = self.feed.plan.update(0)[:n_sentences]
-            batches = micro_batches(self.corpus, few, self.tokenizers, max_tokens=self.config.train.tokens_per_batch)
+            batches = micro_batches(
+                self.corpus, few, self.tokenizers, max_tokens=self.config.train.max_tokens_per_microbatch
+            )
             if _n_tokens(batches) * self.seconds_per_token < WORST_SECONDS:
                 self.run(batches)
 
@@ -198,7 +200,7 @@ def batch_of(shape: Shape, corpus: EncodedCorpus, tokenizers: Tokenizers) -> Bat
 def _check_worst_shapes(trial: Trial, meter: "_Meter", section: Section) -> bool:
     """False if the largest batches do not fit into memory."""
     longest = trial.feed.longest
-    max_tokens = trial.config.train.tokens_per_batch
+    max_tokens = trial.config.train.max_tokens_per_microbatch
     shapes = worst_shapes(longest, max_tokens)
     largest = max(shape.tokens for shape in shapes)
     names = " and ".join(map(str, shapes))
@@ -207,7 +209,7 @@ def _check_worst_shapes(trial: Trial, meter: "_Meter", section: Section) -> bool
     may_fit = trial.least_bytes(largest) <= meter.available
     if trial.device.type == "cpu" and may_fit and predicted > WORST_SECONDS:
         what = f"a largest batch of {names} would take about {duration(predicted)} on this CPU, and was not tried"
-        section.warn("memory", what, "Use a GPU, a smaller model, or lower train.tokens_per_batch")
+        section.warn("memory", what, "Use a GPU, a smaller model, or lower train.max_tokens_per_microbatch")
         return True
     seconds = _try(trial, shapes, meter.available)
     memory = meter.read()
@@ -219,7 +221,7 @@ def _check_worst_shapes(trial: Trial, meter: "_Meter", section: Section) -> bool
     what = f"the largest batch, {names}, takes {gigabytes(memory.peak)} of {gigabytes(memory.available)}"
     what += f" with model and optimizer, and {duration(seconds)}"
     if memory.peak > TIGHT * memory.available:
-        section.warn("memory", what, f"Lower train.tokens_per_batch={max_tokens} for room to evaluate in")
+        section.warn("memory", what, f"Lower train.max_tokens_per_microbatch={max_tokens} for room to evaluate in")
     else:
         section.ok("memory", what)
     return True
@@ -251,10 +253,10 @@ def _refuse_divergence(trial: Trial, section: Section) -> None:
 
 def _refuse_shape(trial: Trial, longest: int, names: str, memory: Memory, section: Section) -> None:
     """Say that the largest batch does not fit, and find a size that does."""
-    fitting = trial.config.train.tokens_per_batch // 2
+    fitting = trial.config.train.max_tokens_per_microbatch // 2
     while fitting >= longest and _try(trial, worst_shapes(longest, fitting), memory.available) is None:
         fitting //= 2
-    todo = f"Set train.tokens_per_batch={fitting}, which fits"
+    todo = f"Set train.max_tokens_per_microbatch={fitting}, which fits"
     if fitting < longest:
         todo = "Lower data.max_length, or choose a smaller model"
     what = f"the largest batch, {names}, does not fit into {gigabytes(memory.available)}"

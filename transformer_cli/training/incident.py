@@ -78,7 +78,7 @@ class Incident:
 
 def diagnose(learner: Learner, pairs: EncodedCorpus, tokenizers: Tokenizers, *, step: int) -> list[Finding]:
     """Each batch of the update of `step`, which consists of `pairs`, with the dropout that it had there."""
-    n_most = learner.settings.tokens_per_batch
+    n_most = learner.settings.max_tokens_per_microbatch
     batches = micro_batches(pairs, np.arange(len(pairs)), tokenizers, max_tokens=n_most)
     n_tokens = sum(batch.n_target_tokens for batch in batches)
     findings = []

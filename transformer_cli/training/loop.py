@@ -120,7 +120,7 @@ def train(
             return replace(result, is_new=False, to_raise=key)
         require_room(store, config.train, run.learner)
         # Not before: a start that is refused changes nothing.
-        write_config(with_number(kept, config.train.tokens_per_batch), run_dir)
+        write_config(with_number(kept, config.train.max_tokens_per_microbatch), run_dir)
         for line in told_at_start(config, prepared, run.learner, run_dir, chosen):
             LOGGER.info("%s", line)
         for oddity in oddities(config, epoch):
@@ -167,7 +167,7 @@ class Run:
         self.progress, self.interval = Progress(), Interval(device)
         self.learner.expect(self.feed.expected(), longest=self.feed.longest)
         if ranks.is_first:
-            warn_of_uneven_shares(self.feed.batches(1), ranks.world_size, config.train.tokens_per_batch)
+            warn_of_uneven_shares(self.feed.batches(1), ranks.world_size, config.train.max_tokens_per_microbatch)
         self.n_skipped = 0  # updates, as far as they were noticed
 
     def resume(self, checkpoint: Checkpoint | None) -> None:
@@ -283,7 +283,7 @@ class Run:
 
 
 def warn_of_uneven_shares(batches: Sequence[Batch], n_ranks: int, max_tokens: int) -> None:
-    """Say which `train.tokens_per_batch` would give every rank as much to do as the others.
+    """Say which `train.max_tokens_per_microbatch` would give every rank as much to do as the others.
 
     It cannot be chosen for the user: how an update is cut decides its dropout, which does not depend on the ranks.
     """
@@ -291,8 +291,8 @@ def warn_of_uneven_shares(batches: Sequence[Batch], n_ranks: int, max_tokens: in
     if n_even > len(batches):
         n_tokens = max(sum(len(one.source_S) for one in batches), sum(one.n_target_tokens for one in batches))
         LOGGER.warning(
-            "train.tokens_per_batch=%d: an update is %d batches for %d ranks, some of which wait for others."
-            " train.tokens_per_batch=%d makes %d, and other dropout",
+            "train.max_tokens_per_microbatch=%d: an update is %d batches for %d ranks, some of which wait for others."
+            " train.max_tokens_per_microbatch=%d makes %d, and other dropout",
             *(max_tokens, len(batches), n_ranks, n_tokens / (n_even - 0.5), n_even),  # no update is exactly as large
         )
 
@@ -320,7 +320,7 @@ class FirstRun(Run):
     def environment(self) -> dict[str, Any]:
         """What the last bits depend on beside config and data, as it is now: a compiler may fail on the way."""
         chosen = {
-            "tokens_per_batch": self.config.train.tokens_per_batch,
+            "tokens_per_batch": self.config.train.max_tokens_per_microbatch,
             "compiled": bool(self.learner.compiled_sizes),
         }
         return {**environment(self.learner.device, self.ranks), **chosen}
@@ -447,7 +447,7 @@ class FirstRun(Run):
                 raise
             raise EnvironmentFault(
                 f"step {self.progress.step}: out of memory while evaluating."
-                " Lower decode.batch_tokens or train.tokens_per_batch"
+                " Lower decode.batch_tokens or train.max_tokens_per_microbatch"
             ) from error
 
     def _score_ema(self) -> dict[str, float]:

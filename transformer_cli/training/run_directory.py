@@ -35,7 +35,7 @@ CHANGEABLE = (
     "data.cache",
     "data.verify",
     "data.bleu_tokenize",
-    "train.tokens_per_batch",
+    "train.max_tokens_per_microbatch",
     "train.max_steps",
     "train.max_epochs",
     "train.log_every",

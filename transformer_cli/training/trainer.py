@@ -247,7 +247,7 @@ class Learner:
         self.n_splits += 1
         LOGGER.warning(
             "step %d: out of memory with a batch of %d pairs (%s tokens); it is cut in two and tried again"
-            " (%d times so far). Lower train.tokens_per_batch if this happens often",
+            " (%d times so far). Lower train.max_tokens_per_microbatch if this happens often",
             *(step, batch.n_pairs, f"{batch.n_tokens:,}", self.n_splits),
         )
         if self.device.type == "cuda":
