@@ -384,7 +384,7 @@ def test_the_engine_needs_an_export(folder: Path) -> None:
     ("option", "says"),
     [
         ("decode=sample", "decode.search=sample: engine=ctranslate2 draws"),
-        ("decode.exact=true", "decode.exact=True: engine=ctranslate2 does not have it"),
+        ("decode.batch_invariant=true", "decode.batch_invariant=True: engine=ctranslate2 does not have it"),
         ("decode.max_source_length=4000", "decode.max_source_length=4000: with decode.max_extra_length=50 up to 4051"),
     ],
 )

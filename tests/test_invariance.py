@@ -1,7 +1,7 @@
 """The same answer: a translation does not depend on its neighbours.
 
 Three layers. In float64 a leak of logic (padding, a neighbour's end, a shared limit, a rule for ties) shows as more
-than rounding. In float32 the text of real lines is compared in many arrangements. With decode.exact scores are compared
+than rounding. In float32 the text of real lines is compared in many arrangements. With decode.batch_invariant scores are compared
 bit by bit, after the kernels have been shown to give a row the same bits in any place.
 
 Shapes: B batch, S source, T target, D width, H heads, E head width, M rows, V vocabulary, R = B × beam.
@@ -348,7 +348,7 @@ def test_D8_company_changes_no_text_of_10_000_real_lines(
     assert report(f"invariance fp32, {search_name}", lines, found, figures) == 0
 
 
-# 3. Bits, with decode.exact.
+# 3. Bits, with decode.batch_invariant.
 
 
 def kernels() -> dict[str, Callable[[Tensor], Tensor]]:
@@ -433,7 +433,7 @@ def test_one_thread_gives_a_row_the_same_bits_in_any_place(figures: Figures) -> 
 
 @pytest.mark.nightly
 def test_with_two_threads_some_kernels_ask_for_the_place(figures: Figures) -> None:
-    """Why decode.exact uses one: nothing is promised here but that the figure is written down."""
+    """Why decode.batch_invariant uses one: nothing is promised here but that the figure is written down."""
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
@@ -469,7 +469,7 @@ EXACT = [arrangement for arrangement in FEW if arrangement.sort]
 def test_D9_exact_scores_are_equal_to_the_last_bit(variant: str, options: dict[str, Any]) -> None:
     tokenizer, lines = toy_tokenizer(), [*sentences(12, seed=5), *sentences(4, seed=6, longest=40), "", "x"]
     model = random_model(tokenizer, config=VARIANTS[variant])
-    translator = translator_of(tokenizer, model=model, exact=True, **options, **ROOM)
+    translator = translator_of(tokenizer, model=model, batch_invariant=True, **options, **ROOM)
     expected = [translator.translate([line], first_line=n)[0].hypotheses for n, line in enumerate(lines, start=1)]
     for arrangement in EXACT:
         if arrangement.order is None or translator.config.search is not SearchKind.sample:
@@ -487,7 +487,7 @@ def test_exact_translations_are_the_usual_ones(options: dict[str, Any]) -> None:
     tokenizer, lines = toy_tokenizer(), [*sentences(40, seed=5), "", "the cat . " * 40]
     model = random_model(tokenizer, dtype=torch.float64)
     usual, exactly = (
-        translator_of(tokenizer, model=model, exact=wanted, max_source_length=30, **options).translate(lines)
+        translator_of(tokenizer, model=model, batch_invariant=wanted, max_source_length=30, **options).translate(lines)
         for wanted in (False, True)
     )
     assert texts(exactly) == texts(usual)
@@ -505,7 +505,7 @@ def test_without_exact_some_bits_differ() -> None:
 
 def test_a_search_that_shrinks_its_batch_is_noticed_by_its_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = toy_tokenizer()
-    translator = translator_of(tokenizer, exact=True)
+    translator = translator_of(tokenizer, batch_invariant=True)
     seen: set[tuple[int, int]] = set()
     step = translator.model.step
 
@@ -519,11 +519,15 @@ def test_a_search_that_shrinks_its_batch_is_noticed_by_its_shapes(monkeypatch: p
 
 
 def test_exact_is_refused_where_it_is_not_proved() -> None:
-    with pytest.raises(ConfigError, match=r"decode\.exact=true: not proved on device=cuda\. Choose device=cpu"):
-        translator_of(toy_tokenizer(), exact=True, device="cuda")
+    with pytest.raises(
+        ConfigError, match=r"decode\.batch_invariant=true: not proved on device=cuda\. Choose device=cpu"
+    ):
+        translator_of(toy_tokenizer(), batch_invariant=True, device="cuda")
     uneven = random_model(toy_tokenizer(), config=replace(PLAIN, d_v=7))
-    with pytest.raises(ConfigError, match=r"decode\.exact=true: not proved for .* model\.n_heads × model\.d_v is 28"):
-        translator_of(toy_tokenizer(), model=uneven, exact=True)
+    with pytest.raises(
+        ConfigError, match=r"decode\.batch_invariant=true: not proved for .* model\.n_heads × model\.d_v is 28"
+    ):
+        translator_of(toy_tokenizer(), model=uneven, batch_invariant=True)
 
 
 @pytest.mark.nightly
@@ -532,7 +536,7 @@ def test_D9_exact_scores_of_real_lines_are_equal_to_the_last_bit(
     search_name: str, n_lines: int, trained: Callable[..., Translator], shared_data: Path, figures: Figures
 ) -> None:
     lines = real_lines(shared_data, n_lines)
-    translator = trained(exact=True, **SEARCHES[search_name], **ROOM)
+    translator = trained(batch_invariant=True, **SEARCHES[search_name], **ROOM)
     arrangements = [
         Arrangement(),
         Arrangement(order=1),
@@ -595,7 +599,7 @@ def test_a_score_is_what_the_model_says_of_the_translation(
     for seed in (1, 2):
         model = random_model(tokenizer, config=VARIANTS[variant], dtype=dtype, seed=seed, gain=1)
         for wanted in (False, True):
-            gaps = score_gaps(translator_of(tokenizer, model=model, exact=wanted, **options), lines)
+            gaps = score_gaps(translator_of(tokenizer, model=model, batch_invariant=wanted, **options), lines)
             assert len(gaps) == len(lines) * options.get("n_best", 1)
             assert max(gaps) < tolerance
 

@@ -117,5 +117,5 @@ def test_only_float32_on_a_cpu_is_packed() -> None:
     tokenizer = toy_tokenizer()
     with pytest.raises(ConfigError, match=r"decode.quantize=int8: is for CPUs"):
         translator_of(tokenizer, model=random_model(tokenizer, dtype=torch.float64), quantize=Quantize.int8)
-    with pytest.raises(ConfigError, match=r"decode.quantize=int8: not proved with decode.exact=true"):
-        translator_of(tokenizer, quantize=Quantize.int8, exact=True)
+    with pytest.raises(ConfigError, match=r"decode.quantize=int8: not proved with decode.batch_invariant=true"):
+        translator_of(tokenizer, quantize=Quantize.int8, batch_invariant=True)

@@ -157,7 +157,7 @@ class GenerateConfig:
         for setting, is_set in (
             ("decode.search=mbr", self.decode.search is SearchKind.mbr),
             (f"decode.coverage_penalty={self.decode.coverage_penalty}", self.decode.coverage_penalty > 0),
-            ("decode.exact=true", self.decode.exact),
+            ("decode.batch_invariant=true", self.decode.batch_invariant),
             (f"decode.quantize={self.decode.quantize.name}", self.decode.quantize is not Quantize.none),
         ):
             if is_set:

@@ -87,7 +87,7 @@ class DecodeConfig:
         1.5, "Nats per token that a term of --terms in an unlikely place may cost; null: any.", low=0, high=1000
     )
     quantize: Quantize = key(Quantize.none, "Matrix products in 8-bit integers (int8), for speed on a CPU.")
-    exact: bool = key(
+    batch_invariant: bool = key(
         False, "Scores equal to the last bit whatever else is in the batch; CPU only, with one thread for each process."
     )
 
@@ -97,9 +97,9 @@ class DecodeConfig:
         check_ranges(self, "decode")
         if self.split_sentences != AUTO and not isinstance(self.split_sentences, bool):
             raise ConfigError(f"decode.split_sentences={self.split_sentences}: unknown. Choose auto, true or false")
-        if self.exact and self.quantize is not Quantize.none:
+        if self.batch_invariant and self.quantize is not Quantize.none:
             raise ConfigError(
-                f"decode.quantize={self.quantize.name}: not proved with decode.exact=true. Leave one of them out"
+                f"decode.quantize={self.quantize.name}: not proved with decode.batch_invariant=true. Leave one of them out"
             )
         self._refuse_for_the_search()
         self._refuse_without_effect()

@@ -275,8 +275,8 @@ class TrainConfig:
             raise ConfigError(
                 f"data.subword_dropout={self.data.subword_dropout}: not for data.task=language_model. Leave it out"
             )
-        if task is not Task.translation and self.decode.exact:
-            raise ConfigError(f"decode.exact=true: data.task={task.name} translates nothing. Leave it out")
+        if task is not Task.translation and self.decode.batch_invariant:
+            raise ConfigError(f"decode.batch_invariant=true: data.task={task.name} translates nothing. Leave it out")
         if task is not Task.translation and not self.data.tokenizer.joint:
             raise ConfigError(
                 f"data.tokenizer.joint=false: data.task={task.name} has text in one language. Leave it out"

@@ -159,7 +159,7 @@ class Translator:
     """One way to translate for every caller; a translation depends on its own line and on nothing beside it.
 
     (A sample also depends on `seed` and on the line's number, and rounding may turn it.) Scores are as equal as the
-    kernels' rounding lets them be, and with `config.exact` equal to the last bit. Raises ConfigError where that is not
+    kernels' rounding lets them be, and with `config.batch_invariant` equal to the last bit. Raises ConfigError where that is not
     proved, or a search cannot do what is wished, and DataError for a term that the vocabulary cannot write.
 
     `text`, what the model was trained on, says how long a source may be, and whether lines are split into sentences.
@@ -181,7 +181,7 @@ class Translator:
         whole_machine: bool = False,
     ) -> None:
         """With `whole_machine` every core takes batches of its own, in a forked process; a GPU replays its steps."""
-        if config.exact:
+        if config.batch_invariant:
             check(model, device)
         if wishes.terminology is not None:
             check_terms_can_be_met(config)
@@ -207,7 +207,7 @@ class Translator:
         self.search = consensus(target.decode) if is_mbr else SEARCHES[config.search.name]
         self.wishes = wishes
         self.streams: Streams[tuple[list[Piece], int], list[list[Hypothesis]]] | None = None
-        if whole_machine and device.type == "cpu" and not config.exact:
+        if whole_machine and device.type == "cpu" and not config.batch_invariant:
             self.streams = Streams(lambda item: self._settle(*item))
         self.decoder: Any = self.model  # which takes the steps of a search
         if whole_machine and can_replay(self.model, device):
@@ -268,7 +268,7 @@ class Translator:
         if was_training:  # asking every module takes longer than some steps
             self.model.eval()
         try:
-            with one_thread() if self.config.exact else nullcontext():
+            with one_thread() if self.config.batch_invariant else nullcontext():
                 yield
         finally:
             if was_training:
@@ -500,7 +500,7 @@ class Translator:
         return found
 
     def _batches(self, pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
-        if self.config.exact:
+        if self.config.batch_invariant:
             return exact_batches(pieces, bucket=self._bucket)
         max_cells = self._cells(pieces)
         if self.config.quantize is Quantize.none:
@@ -519,13 +519,13 @@ class Translator:
 
     def _bucket(self, piece: Piece) -> int:
         """What a source is padded to whatever its neighbours; with bytes, a rounding that they turned would grow."""
-        size = EXACT_BUCKET if self.config.exact else QUANTIZED_BUCKET
+        size = EXACT_BUCKET if self.config.batch_invariant else QUANTIZED_BUCKET
         return bucket_length(len(piece.ids) + 1, size=size, longest=self.max_source_length + 1)
 
     def _settle(self, batch: Sequence[Piece], first_line: int) -> list[list[Hypothesis]]:
         """The same in any company: where rounding may have chosen, and it differs from batch to batch, ask alone."""
         found = self._search_in_halves(batch, first_line)
-        if self.config.exact or self.config.quantize is not Quantize.none or len(batch) == 1:
+        if self.config.batch_invariant or self.config.quantize is not Quantize.none or len(batch) == 1:
             return found
         return [
             self._search_in_halves([piece], first_line)[0] if hypotheses[0].is_close else hypotheses
@@ -553,9 +553,9 @@ class Translator:
             config = replace(config, n_best=max(config.n_best, config.beam_size))
         rows = [[*piece.ids, source.eos_id] for piece in batch]
         longest, n_sentences, n_beams = max(map(len, rows)), len(rows), rows_per_sentence(config)
-        if config.exact or config.quantize is not Quantize.none:
+        if config.batch_invariant or config.quantize is not Quantize.none:
             longest = self._bucket(batch[0])
-        if config.exact:
+        if config.batch_invariant:
             n_sentences = places(longest)
         source_BS = torch.full((n_sentences, longest), source.pad_id)
         for row_S, ids in zip(source_BS, rows, strict=False):  # those behind the last are fillers
@@ -572,7 +572,7 @@ class Translator:
         demands = [Demands(piece.prefix, tuple(self.term_ids[term] for term in piece.terms)) for piece in batch]
         demands = demands if any(piece.prefix or piece.terms for piece in batch) else []
         task: Task[Any] = Task(self.decoder.step, cache, self.control, max_lengths_B, config, seeds, demands, lengths_B)
-        if config.exact:
+        if config.batch_invariant:
             fixed_cache = FixedCache(cache, n_sentences, n_rows=n_sentences * n_beams, n_going=len(batch))
             task = replace(task, step=fixed(self.model.step), cache=fixed_cache)
         return self.search(task)
@@ -616,7 +616,7 @@ class Translator:
 def prepared(model: Transformer, config: DecodeConfig, device: torch.device) -> Transformer:
     """`model` as this device translates with it fastest. Raises ConfigError where it cannot be as `config` says."""
     in_bytes = config.quantize is Quantize.int8
-    if can_pack(model, quantize=in_bytes) and not config.exact:
+    if can_pack(model, quantize=in_bytes) and not config.batch_invariant:
         return pack(model, quantize=in_bytes)
     if in_bytes:
         raise ConfigError(

@@ -309,7 +309,7 @@ class FirstRun(Run):
         self.unit = "sentences" if config.data.task is Task.classification else "tokens"  # has one target each
         self.validator = make_validator(config, prepared, device)
         self.ranked_by = self.validator.ranked_by()
-        if config.decode.exact and isinstance(self.learner.whole_model, Transformer):
+        if config.decode.batch_invariant and isinstance(self.learner.whole_model, Transformer):
             check_exact(self.learner.whole_model, device)  # not at the first evaluation, hours later
         self.scores: DevScores | None = None  # of this step
         self.recorder: Recorder
