@@ -67,7 +67,7 @@ SMALL = [
     "model.d_model=64",
     "model.d_ff=256",
     "train.tokens_per_update=1024",
-    "train.tokens_per_batch=1024",
+    "train.max_tokens_per_microbatch=1024",
     "train.average_last=1",
 ]
 LONG = ["train.max_steps=1000", "train.eval_every=250", "train.save_every=250", "train.best_metric=nll"]
@@ -429,7 +429,7 @@ def untrained(config: ModelConfig, tokenizers: Tokenizers) -> Transformer:
 def unscaled(n_updates: int = 150, every: int = 50, d_model: int = 128) -> Iterator[str]:
     """One head of all the width, trained as usual, and with queries so much longer that nothing divides the scores."""
     sizes = [WHOLE_WORDS, f"model.d_model={d_model}", "model.d_ff=256", "model.n_heads=1"]
-    config = load_config("train", [*sizes, "train.tokens_per_update=1024", "train.tokens_per_batch=1024"])
+    config = load_config("train", [*sizes, "train.tokens_per_update=1024", "train.max_tokens_per_microbatch=1024"])
     prepared = prepare(config.data)
     schedule = build_schedule(config.schedule, d_model=d_model, max_steps=config.train.max_steps)
     lengths = prepared.train.source_lengths, prepared.train.target_lengths
@@ -441,7 +441,10 @@ def unscaled(n_updates: int = 150, every: int = 50, d_model: int = 128) -> Itera
         lengthen_queries(trainer.model, root)
         for step in range(1, n_updates + 1):
             batches = micro_batches(
-                prepared.train, plan.update(step - 1), prepared.tokenizers, max_tokens=config.train.tokens_per_batch
+                prepared.train,
+                plan.update(step - 1),
+                prepared.tokenizers,
+                max_tokens=config.train.max_tokens_per_microbatch,
             )
             nll.append(float(trainer.train_step(batches, step=step, lr=schedule(step)).nll))
         means = [sum(nll[n : n + every]) / every for n in range(0, n_updates, every)]

@@ -40,9 +40,9 @@ from transformer_cli.training.precision import choose_dtype
 MODES = ("none", "auto")  # of train.compile
 RIVAL = "nn.Transformer lean"
 # An update of 25,000 tokens on average is sometimes a little larger, and must still be one batch.
-FULL = "train.tokens_per_update=25000 train.tokens_per_batch=28000 data.tokenizer.vocab_size=37000 data.max_length=128"
+FULL = "train.tokens_per_update=25000 train.max_tokens_per_microbatch=28000 data.tokenizer.vocab_size=37000 data.max_length=128"
 TOY = """
-    train.tokens_per_update=400 train.tokens_per_batch=448 data.tokenizer.vocab_size=100 data.max_length=60
+    train.tokens_per_update=400 train.max_tokens_per_microbatch=448 data.tokenizer.vocab_size=100 data.max_length=60
     model.d_model=32 model.d_ff=64 model.n_heads=2 model.n_encoder_layers=1 model.n_decoder_layers=1
 """
 BATCHES, TOY_BATCHES = (1, 32, 256, 1024), (1, 4)  # sentences that are translated together
@@ -205,7 +205,9 @@ class Bench:
         found = []
         for mode in MODES:
             whole = self.config(mode=mode)
-            half = replace(whole, train=replace(whole.train, tokens_per_batch=whole.train.tokens_per_batch // 2))
+            half = replace(
+                whole, train=replace(whole.train, max_tokens_per_microbatch=whole.train.max_tokens_per_microbatch // 2)
+            )
             trainers = {"one batch": OwnTraining(whole, self.device), "two": OwnTraining(half, self.device)}
             for trainer in trainers.values():
                 trainer.round()

@@ -14,7 +14,7 @@ PROGRAM = "from transformer_cli.cli import entry_point; entry_point()"
 SMALL = (
     "lengths=wmt data.max_length=100 data.tokenizer.vocab_size=8000 model=small model.d_model=256 model.d_ff=1024"
     " model.n_encoder_layers=3 model.n_decoder_layers=3 model.dropout=0.1 train.tokens_per_update=2048"
-    " train.tokens_per_batch=2048 device=cpu"
+    " train.max_tokens_per_microbatch=2048 device=cpu"
 )
 # All of them the higher, the better.
 MEASUREMENTS = {

@@ -18,7 +18,7 @@ TARGETS = {
     "training/loss.py": "loss fused",
     "training/schedules.py": "schedules",
     "training/optimizers.py": "optimizers",
-    "training/learner.py": "recompute precision out_of_memory diverging training",
+    "training/learner.py": "activation_checkpointing precision out_of_memory diverging training",
     "data/batching.py": "batching shuffling feed",
     "data/cache.py": "batching prepare",
     "data/lines.py": "lines download corpus",

@@ -233,19 +233,19 @@ def stopped(process: int) -> bool:
 
 def replicas(folder: Path) -> dict[str, Any]:
     """Every rank holds the whole model."""
-    settings = config(tokens_per_batch=8)
-    impatient = config(tokens_per_batch=8, rank_timeout=3.0)
-    exact = config(tokens_per_batch=8, model=replace(MODEL, dropout=0.0))
+    settings = config(max_tokens_per_microbatch=8)
+    impatient = config(max_tokens_per_microbatch=8, rank_timeout=3.0)
+    exact = config(max_tokens_per_microbatch=8, model=replace(MODEL, dropout=0.0))
     outcome: dict[str, Any] = {}
     gradients.BUCKET_BYTES = 4000  # as many pieces as a large model has
-    long = config(tokens_per_batch=8, max_steps=100, eval_every=50, save_every=50)
-    whole = config(tokens_per_batch=100)
+    long = config(max_tokens_per_microbatch=8, max_steps=100, eval_every=50, save_every=50)
+    whole = config(max_tokens_per_microbatch=100)
     for n_ranks in (1, 2):
         outcome[f"{n_ranks} ranks for long"] = together(folder / f"long{n_ranks}", n_ranks, long, overlapping=True)
         outcome[f"{n_ranks} ranks for a batch"] = together(folder / f"batch{n_ranks}", n_ranks, whole, overlapping=True)
     for n_ranks in (1, 2, 4):
         outcome[f"{n_ranks} ranks"] = together(folder / str(n_ranks), n_ranks, settings)
-    other_dev = config(tokens_per_batch=8, max_steps=14, eval_lines=3)
+    other_dev = config(max_tokens_per_microbatch=8, max_steps=14, eval_lines=3)
     anew = together(folder / "2", 2, other_dev)
     evaluated = [entry["step"] for entry in metrics(folder / "2") if entry["kind"] == "dev"]
     best = json.loads((folder / "2" / "result.json").read_bytes())["best"]["step"]
@@ -260,7 +260,7 @@ def replicas(folder: Path) -> dict[str, Any]:
         second = together(folder / f"lost{lost}", 3, settings)
         outcome[f"lost {lost}"] = {"first": first, "second": second}
     outcome["hanging"] = together(folder / "hanging", 2, impatient, in_trouble(5, 1, send(signal.SIGSTOP)))
-    lasting = config(tokens_per_batch=8, max_steps=40, patience=1)
+    lasting = config(max_tokens_per_microbatch=8, max_steps=40, patience=1)
     first = together(folder / "patience", 2, lasting, ever_worse(stopping_at=5))
     second = together(folder / "patience", 2, lasting, ever_worse())
     outcome["patience"] = {"first": first, "second": second}
@@ -268,27 +268,31 @@ def replicas(folder: Path) -> dict[str, Any]:
     outcome["too small"] = together(folder / "small", 2, settings, small)
     tight = in_trouble(5, 1, lambda: forget_memory(1, on_rank=1))
     outcome["tight"] = together(folder / "tight", 2, exact, tight)
-    wide = config(tokens_per_batch=20, model=replace(MODEL, dropout=0.0))
+    wide = config(max_tokens_per_microbatch=20, model=replace(MODEL, dropout=0.0))
     outcome["late"] = together(folder / "late", 2, wide, out_of_memory_late(on_rank=1), overlapping=True)
     outcome["roomy"] = together(folder / "roomy", 1, exact)
     batch_size.fitting_batch_size = lambda *_: 12 + 8 * int(os.environ["RANK"])  # a device of each rank's own
-    outcome["auto"] = together(folder / "auto", 2, config(tokens_per_batch="auto", max_steps=4))
+    outcome["auto"] = together(folder / "auto", 2, config(max_tokens_per_microbatch="auto", max_steps=4))
     return outcome
 
 
 def shards(folder: Path) -> dict[str, Any]:
     """Each rank holds a part of it."""
     importlib.import_module("torch.distributed.fsdp")  # takes a second: once, and not in every fork
-    settings = config(tokens_per_batch=8)
+    settings = config(max_tokens_per_microbatch=8)
     outcome: dict[str, Any] = {"1 ranks": together(folder / "1", 1, settings)}
-    for recompute in (False, True):
-        sharded = config(tokens_per_batch=8, sharding=Sharding.full, recompute=recompute)
-        outcome[f"sharded, recompute={recompute}"] = together(folder / f"sharded{recompute}", 2, sharded)
-    sharded = config(tokens_per_batch=8, sharding=Sharding.full, clip_norm=0.5)
-    clipped = config(tokens_per_batch=8, clip_norm=0.5)
+    for activation_checkpointing in (False, True):
+        sharded = config(
+            max_tokens_per_microbatch=8, sharding=Sharding.full, activation_checkpointing=activation_checkpointing
+        )
+        outcome[f"sharded, activation_checkpointing={activation_checkpointing}"] = together(
+            folder / f"sharded{activation_checkpointing}", 2, sharded
+        )
+    sharded = config(max_tokens_per_microbatch=8, sharding=Sharding.full, clip_norm=0.5)
+    clipped = config(max_tokens_per_microbatch=8, clip_norm=0.5)
     outcome["clipped"] = together(folder / "clipped", 1, clipped)
     outcome["sharded and clipped"] = together(folder / "sharded and clipped", 2, sharded)
-    sharded = config(tokens_per_batch=8, sharding=Sharding.full)
+    sharded = config(max_tokens_per_microbatch=8, sharding=Sharding.full)
     for name, before, n_before, after, n_after in (
         ("sharded to whole", sharded, 2, settings, 1),
         ("whole to sharded", settings, 1, sharded, 2),

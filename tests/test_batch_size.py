@@ -1,4 +1,4 @@
-"""train.tokens_per_batch=auto: a size that fits with room to spare, found once, and kept when the run goes on."""
+"""train.max_tokens_per_microbatch=auto: a size that fits with room to spare, found once, and kept when the run goes on."""
 
 import logging
 from pathlib import Path
@@ -106,24 +106,24 @@ def test_on_a_cpu_it_is_a_constant_unless_memory_or_update_are_small(
 ) -> None:
     monkeypatch.setattr(batch_size, "available_memory", lambda: available)
     assert len(prepared().tokenizers.target) == 25
-    settings = config(tokens_per_batch="auto", tokens_per_update=tokens_per_update)
+    settings = config(max_tokens_per_microbatch="auto", tokens_per_update=tokens_per_update)
     assert fitting_batch_size(settings, prepared(), CPU, world_size) == expected
 
 
 def test_A16_a_run_keeps_the_number_that_was_found_and_resumes_to_the_last_bit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    auto = config(tokens_per_batch="auto", max_steps=6)
-    run(tmp_path / "sixteen", config(tokens_per_batch=16, max_steps=6))
+    auto = config(max_tokens_per_microbatch="auto", max_steps=6)
+    run(tmp_path / "sixteen", config(max_tokens_per_microbatch=16, max_steps=6))
     monkeypatch.setattr(batch_size, "fitting_batch_size", lambda *_: 16)
     with caplog.at_level(logging.INFO, logger="tfm"):
         run_until(4, tmp_path / "auto", auto)
-    assert "train.tokens_per_batch=auto: 16, found in 0.0 s" in caplog.messages
+    assert "train.max_tokens_per_microbatch=auto: 16, found in 0.0 s" in caplog.messages
     assert CheckpointStore(tmp_path / "auto").load(2).state["environment"]["tokens_per_batch"] == 16
     monkeypatch.setattr(batch_size, "fitting_batch_size", lambda *_: 24)  # the memory is not as empty as it was
     with caplog.at_level(logging.INFO, logger="tfm"):
         run(tmp_path / "auto", auto)
-    assert "train.tokens_per_batch=auto: 16, as before" in caplog.messages
+    assert "train.max_tokens_per_microbatch=auto: 16, as before" in caplog.messages
     assert metrics(tmp_path / "auto") == metrics(tmp_path / "sixteen")
     assert sha256(tmp_path / "auto/model.safetensors") == sha256(tmp_path / "sixteen/model.safetensors")
 
@@ -131,7 +131,7 @@ def test_A16_a_run_keeps_the_number_that_was_found_and_resumes_to_the_last_bit(
 def test_A19_on_another_device_it_is_found_again_and_the_change_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    auto = config(tokens_per_batch="auto", max_steps=6)
+    auto = config(max_tokens_per_microbatch="auto", max_steps=6)
     monkeypatch.setattr(batch_size, "fitting_batch_size", lambda *_: 16)
     run_until(4, tmp_path, auto)
     monkeypatch.setattr(batch_size, "fitting_batch_size", lambda *_: 24)
@@ -142,13 +142,15 @@ def test_A19_on_another_device_it_is_found_again_and_the_change_is_told(
 
 
 def test_the_word_is_a_value_of_the_key_and_no_other_word_is() -> None:
-    assert load_config("train", ["train.tokens_per_batch=auto"]).train.tokens_per_batch == "auto"
-    assert load_config("train", ["train.tokens_per_batch=512"]).train.tokens_per_batch == 512
+    assert load_config("train", ["train.max_tokens_per_microbatch=auto"]).train.max_tokens_per_microbatch == "auto"
+    assert load_config("train", ["train.max_tokens_per_microbatch=512"]).train.max_tokens_per_microbatch == 512
     for value in ("lots", "1.5", "true", "null"):
-        with pytest.raises(ConfigError, match=r"train\.tokens_per_batch=.*: no whole number\. Give one, or auto"):
-            load_config("train", [f"train.tokens_per_batch={value}"])
-    with pytest.raises(ConfigError, match=r"train\.tokens_per_batch=0: out of range"):
-        load_config("train", ["train.tokens_per_batch=0"])
+        with pytest.raises(
+            ConfigError, match=r"train\.max_tokens_per_microbatch=.*: no whole number\. Give one, or auto"
+        ):
+            load_config("train", [f"train.max_tokens_per_microbatch={value}"])
+    with pytest.raises(ConfigError, match=r"train\.max_tokens_per_microbatch=0: out of range"):
+        load_config("train", ["train.max_tokens_per_microbatch=0"])
 
 
 def test_a_model_that_does_not_fit_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +159,7 @@ def test_a_model_that_does_not_fit_is_told_in_one_line(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(batch_size, "DryRun", forget)
     with pytest.raises(
-        EnvironmentFault, match=r"^train\.tokens_per_batch=auto: the model and its optimizer do not fit"
+        EnvironmentFault, match=r"^train\.max_tokens_per_microbatch=auto: the model and its optimizer do not fit"
     ):
         fitting_batch_size(config(), prepared(), torch.device("cuda"), 1)
 
@@ -166,7 +168,7 @@ def test_a_model_that_does_not_fit_is_told_in_one_line(monkeypatch: pytest.Monke
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_gpu_is_filled_and_nothing_is_cut() -> None:
     device = torch.device("cuda")
-    settings = config(tokens_per_batch="auto", tokens_per_update=200)
+    settings = config(max_tokens_per_microbatch="auto", tokens_per_update=200)
     found = fitting_batch_size(settings, prepared(), device, 1)
     assert 0 < found <= 400
     assert torch.cuda.memory_reserved(device) < torch.cuda.get_device_properties(device).total_memory / ROOM

@@ -44,7 +44,7 @@ MATCHED = "nn.Transformer lean"
 _WRITTEN = """
     lengths=wmt rounds=1 rivals=false device=cpu data.max_length=60 data.tokenizer.vocab_size=50
     model.d_model=16 model.d_ff=32 model.n_heads=2 model.n_encoder_layers=1 model.n_decoder_layers=1
-    train.tokens_per_update=600 train.tokens_per_batch=300
+    train.tokens_per_update=600 train.max_tokens_per_microbatch=300
 """
 TOY = _WRITTEN.split()
 
@@ -297,7 +297,7 @@ def test_what_is_compiled_is_what_is_checked(
 
     monkeypatch.setattr(torch, "compile", compiling)
     monkeypatch.setattr("transformer_cli.benchmarks.reference.N_CHECKED", {"cpu": 400})
-    large = ("train.tokens_per_update=1200", "train.tokens_per_batch=1200")
+    large = ("train.tokens_per_update=1200", "train.max_tokens_per_microbatch=1200")
     trainer = trained("train.compile=default", *large)
     constant = trainer.run.trainer.compiled_sizes
     check_of(trainer)
@@ -482,7 +482,7 @@ def test_json_tells_all(capsys: pytest.CaptureFixture[str]) -> None:
         ([], "`tfm bench`: no subject given. Name one: machine, train, loss,"),
         (["train", "rounds=0"], "rounds=0: out of range"),
         (["train", "n_updates=0"], "n_updates=0: out of range"),
-        (["train", "train.tokens_per_batch=auto"], "train.tokens_per_batch=auto: "),
+        (["train", "train.max_tokens_per_microbatch=auto"], "train.max_tokens_per_microbatch=auto: "),
         (["train", "train.sharding=full"], "train.sharding=full: "),
         (["train", "model.bias=false"], "model.bias=false: the rivals have true"),
     ],

@@ -31,8 +31,12 @@ LONGEST = 20
 OF_TORCH = pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
 
 
-def trainer(compile: Compile = Compile.none, *, recompute: bool = False, **model: Any) -> Trainer:
-    settings = config(model=replace(MODEL, **{"dropout": 0.0, **model}), compile=compile, recompute=recompute)
+def trainer(compile: Compile = Compile.none, *, activation_checkpointing: bool = False, **model: Any) -> Trainer:
+    settings = config(
+        model=replace(MODEL, **{"dropout": 0.0, **model}),
+        compile=compile,
+        activation_checkpointing=activation_checkpointing,
+    )
     return Trainer(settings, tokenizers(), CPU)
 
 
@@ -117,10 +121,12 @@ def test_without_a_compiler_joined_sentences_learn_what_packed_ones_do() -> None
 
 
 @OF_TORCH
-@pytest.mark.parametrize("recompute", [False, True])
-def test_batches_of_other_lengths_go_through_one_graph(recompute: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("activation_checkpointing", [False, True])
+def test_batches_of_other_lengths_go_through_one_graph(
+    activation_checkpointing: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     traced(monkeypatch)
-    compiled, plain = trainer(Compile.default, recompute=recompute), trainer()
+    compiled, plain = trainer(Compile.default, activation_checkpointing=activation_checkpointing), trainer()
     compiled.expect(batches(), longest=LONGEST)
     first, *others = batches()
     torch._dynamo.reset()
@@ -337,12 +343,14 @@ def test_a_gpu_gets_large_products_and_no_plans_for_every_batch(monkeypatch: pyt
     cuda = torch.device("cuda")
     make_compiled_loss(config(), trainer().whole_model, cuda)
     assert switched == [False]
-    for recompute in (False, True):
-        settings = config(recompute=recompute)
-        large = ModelOptions(recompute, projects_memory_at_once=not recompute, vocab_multiple_of=64)
+    for activation_checkpointing in (False, True):
+        settings = config(activation_checkpointing=activation_checkpointing)
+        large = ModelOptions(
+            activation_checkpointing, projects_memory_at_once=not activation_checkpointing, vocab_multiple_of=64
+        )
         assert model_options(settings, cuda, can_compile=True) == large
-        assert model_options(settings, cuda, can_compile=False) == ModelOptions(recompute)
-        assert model_options(settings, CPU, can_compile=True) == ModelOptions(recompute)
+        assert model_options(settings, cuda, can_compile=False) == ModelOptions(activation_checkpointing)
+        assert model_options(settings, CPU, can_compile=True) == ModelOptions(activation_checkpointing)
 
 
 class Asked(TorchDispatchMode):

@@ -111,7 +111,10 @@ def test_a_recipe_suits_its_corpus_and_an_override_still_wins() -> None:
         (["data=text", "train.best_metric=accuracy"], "Set train.best_metric=nll"),
         (["train.best_metric=accuracy"], "Set train.best_metric=bleu"),
         (["data=text", "data.subword_dropout=0.1"], "data.subword_dropout=0.1"),
-        (["data=text", "decode.exact=true"], "decode.exact=true: data.task=language_model translates nothing"),
+        (
+            ["data=text", "decode.batch_invariant=true"],
+            "decode.batch_invariant=true: data.task=language_model translates nothing",
+        ),
         (["data=text", "data.tokenizer.joint=false"], "data.tokenizer.joint=false: data.task=language_model"),
     ],
 )

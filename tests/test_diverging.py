@@ -140,7 +140,7 @@ def test_B11_too_many_in_a_row_end_the_run_and_no_bad_state_is_saved(
 ) -> None:
     poison(monkeypatch, first)
     with pytest.raises(DivergedError) as diverged:
-        run(tmp_path, config(max_skipped=4, save_every=3))
+        run(tmp_path, config(max_nonfinite_steps=4, save_every=3))
     assert diverged.value.exit_code == 6
     last = first + 3
     saved = {1: [], 5: [3, 4], 9: [3, 4, 6, 8][-3:]}[first]  # 4 and 8 were evaluated as the best so far
@@ -169,7 +169,7 @@ def test_B11_weights_that_are_no_numbers_are_never_saved(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(Trainer, "train_step", ruining)
     with pytest.raises(DivergedError):
-        run(tmp_path, config(max_skipped=3))
+        run(tmp_path, config(max_nonfinite_steps=3))
     assert CheckpointStore(tmp_path).steps() == [2, 4]
 
 
@@ -234,7 +234,7 @@ def incident(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     with monkeypatch.context() as patch:
         poison(patch, 5)
         with pytest.raises(DivergedError):
-            run(tmp_path, config(max_skipped=2))
+            run(tmp_path, config(max_nonfinite_steps=2))
     return tmp_path / "incidents/step-00000006"
 
 
@@ -306,7 +306,7 @@ def test_a_second_incident_at_the_same_step_takes_the_place_of_the_first(
     before = sha256(incident / "incident.json")
     poison(monkeypatch, 5)
     with caplog.at_level(logging.INFO, logger="tfm"), pytest.raises(DivergedError):
-        run(incident.parent.parent, config(max_skipped=2))
+        run(incident.parent.parent, config(max_nonfinite_steps=2))
     assert "resuming from step 4" in caplog.text
     assert sha256(incident / "incident.json") == before
 
@@ -318,7 +318,7 @@ def test_an_incident_of_a_compiled_run_is_compiled_again(tmp_path: Path, monkeyp
         return lambda *args: tuple(3 * x for x in function(*args))
 
     monkeypatch.setattr(torch, "compile", compiling)
-    settings = config(compile=Compile.default, tokens_per_batch=200)
+    settings = config(compile=Compile.default, max_tokens_per_microbatch=200)
     trainer, pairs = Trainer(settings, tokenizers(), CPU), prepared().train.pick(np.arange(60))
     batches = micro_batches(pairs, np.arange(len(pairs)), tokenizers(), max_tokens=200)
     trainer.expect(batches, longest=20)

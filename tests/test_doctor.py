@@ -59,7 +59,12 @@ def write(folder: Path, languages: tuple[str, str] = ("en", "fr"), **splits: Pai
     arguments = ["data=files", f"data.cache={folder}/cache"]
     arguments += [f"data.source_lang={source_lang}", f"data.target_lang={target_lang}"]
     arguments += ["data.tokenizer.vocab_size=300", f"runs={folder}/runs", "model.d_model=16", "model.d_ff=16"]
-    arguments += ["train.tokens_per_update=1000", "train.tokens_per_batch=500", "device=cpu", "model.n_heads=2"]
+    arguments += [
+        "train.tokens_per_update=1000",
+        "train.max_tokens_per_microbatch=500",
+        "device=cpu",
+        "model.n_heads=2",
+    ]
     for name, pairs in splits.items():
         for side, lang in enumerate(languages):
             (folder / f"{name}.{lang}").write_text("".join(f"{pair[side]}\n" for pair in pairs), encoding="utf-8")
@@ -341,17 +346,17 @@ def test_the_largest_batch_that_fits_is_named_when_the_plan_has_a_larger_one(mon
         return 0.1
 
     monkeypatch.setattr(DryRun, "run_shape", run_shape)
-    finding = only(trained_report(tokens_per_batch=360))
+    finding = only(trained_report(max_tokens_per_microbatch=360))
     assert (finding.level, finding.where) == (Level.error, "memory")
     assert finding.kind is not None
     assert finding.kind.exit_code == 5
-    assert finding.todo == "Set train.tokens_per_batch=90, which fits"
+    assert finding.todo == "Set train.max_tokens_per_microbatch=90, which fits"
 
 
 def test_a_machine_that_is_too_small_is_told_before_its_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial, "available_memory", lambda: 10_000)
     monkeypatch.setattr(DryRun, "run_shape", lambda *_: pytest.fail("the largest batch was tried"))
-    assert "does not fit" in only(trained_report(tokens_per_batch=100_000)).what
+    assert "does not fit" in only(trained_report(max_tokens_per_microbatch=100_000)).what
 
 
 def test_a_bug_of_ours_is_not_taken_for_a_lack_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:

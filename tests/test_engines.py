@@ -51,7 +51,11 @@ def conversions_of(path: Path) -> list[str]:
     ("settings", "options", "says"),
     [
         ({"search": "sample", "beam_size": 1}, {}, "decode.search=sample: engine=ctranslate2 draws by a seed"),
-        ({"exact": True}, {}, "decode.exact=true: engine=ctranslate2 does not have it. Leave one of them out"),
+        (
+            {"exact": True},
+            {},
+            "decode.batch_invariant=true: engine=ctranslate2 does not have it. Leave one of them out",
+        ),
         ({"coverage_penalty": 0.2}, {}, "decode.coverage_penalty=0.2: engine=ctranslate2 does not have it"),
         ({}, {"prefixes": True}, "--prefix: engine=ctranslate2 does not have it"),
         ({}, {"terminology": TERMS}, "--terms: engine=ctranslate2 does not have it"),

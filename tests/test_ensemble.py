@@ -125,7 +125,7 @@ def test_it_comes_to_rest_and_goes_back_to_training_with_its_members() -> None:
 def test_D9_exact_scores_of_an_ensemble_do_not_depend_on_the_neighbours(n_threads: int) -> None:
     names = ["plain", "paper"]
     ensemble = Ensemble([random_model(IDS, config=VARIANTS[name], seed=n) for n, name in enumerate(names)])
-    translator = translator_of(IDS, model=ensemble, exact=True, n_best=2)
+    translator = translator_of(IDS, model=ensemble, batch_invariant=True, n_best=2)
     lines, before = sentences(12, seed=5), torch.get_num_threads()
     torch.set_num_threads(n_threads)
     try:
@@ -137,9 +137,9 @@ def test_D9_exact_scores_of_an_ensemble_do_not_depend_on_the_neighbours(n_thread
 
 def test_exact_looks_at_every_member() -> None:
     good, narrow = random_model(IDS), random_model(IDS, config=replace(VARIANTS["plain"], d_k=5))
-    translator_of(IDS, model=Ensemble([good, good]), exact=True)
+    translator_of(IDS, model=Ensemble([good, good]), batch_invariant=True)
     with pytest.raises(ConfigError, match=r"model\.d_k is 20, no multiple of 16"):
-        translator_of(IDS, model=Ensemble([good, narrow]), exact=True)
+        translator_of(IDS, model=Ensemble([good, narrow]), batch_invariant=True)
 
 
 @pytest.fixture

@@ -333,7 +333,7 @@ def test_the_default_file_is_not_written_over_an_input(folder: Path) -> None:
         (DecodeConfig(search="greedy", beam_size=1), 1, "greedy"),
         (DecodeConfig(search="mbr", beam_size=1), 1, "mbr32"),
         (DecodeConfig(search="sample", beam_size=1, top_k=5), 2, "sample-top_k=5,seed=2"),
-        (DecodeConfig(beam_size=6, min_length=3, exact=True), 1, "beam6-min_length=3,exact=True"),
+        (DecodeConfig(beam_size=6, min_length=3, batch_invariant=True), 1, "beam6-min_length=3,batch_invariant=True"),
     ],
 )
 def test_a_search_is_called_by_what_is_not_by_default(decode: DecodeConfig, seed: int, name: str) -> None:

@@ -383,7 +383,7 @@ def test_the_engine_refuses_what_is_no_model(folder: Path) -> None:
     ("option", "says"),
     [
         ("decode=sample", "decode.search=sample: engine=ctranslate2 draws"),
-        ("decode.exact=true", "decode.exact=true: engine=ctranslate2 does not have it"),
+        ("decode.batch_invariant=true", "decode.batch_invariant=true: engine=ctranslate2 does not have it"),
         ("decode.coverage_penalty=0.2", "decode.coverage_penalty=0.2: engine=ctranslate2 does not have it"),
         ("decode.max_source_length=4000", "decode.max_source_length=4000: with decode.max_extra_length=50 up to 4051"),
     ],

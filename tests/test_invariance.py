@@ -1,7 +1,7 @@
 """Batch invariance: a translation does not depend on batch composition.
 
 Three layers. In float64 a leak of logic (padding, the end of another sentence, a shared limit, a tie rule) shows as
-more than rounding. In float32 the text of real lines is compared in many arrangements. With decode.exact scores are
+more than rounding. In float32 the text of real lines is compared in many arrangements. With decode.batch_invariant scores are
 compared bit by bit, after the kernels have been shown to give a row the same bits at any index.
 
 Shapes: B batch, S source, T target, D width, H heads, E head width, M rows, V vocabulary, R = B × beam.
@@ -298,7 +298,7 @@ def trained(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Call
         schedule=ScheduleConfig(name="linear", lr=3e-3, warmup_steps=200),
         train=TrainSettings(
             tokens_per_update=1024,
-            tokens_per_batch=1536,
+            max_tokens_per_microbatch=1536,
             max_steps=1500,
             eval_every=1500,
             save_every=500,
@@ -355,7 +355,7 @@ def test_D8_company_changes_no_text_of_10_000_real_lines(
     assert report(f"invariance fp32, {search_name}", lines, found, figures) == 0
 
 
-# 3. Bits, with decode.exact.
+# 3. Bits, with decode.batch_invariant.
 
 
 def kernels() -> dict[str, Callable[[Tensor], Tensor]]:
@@ -438,7 +438,7 @@ def test_one_thread_gives_a_row_the_same_bits_in_any_place(figures: Figures) -> 
 
 @pytest.mark.nightly
 def test_with_two_threads_some_kernels_ask_for_the_place(figures: Figures) -> None:
-    """Why decode.exact uses one: nothing is promised here but that the figure is written down."""
+    """Why decode.batch_invariant uses one: nothing is promised here but that the figure is written down."""
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
@@ -474,7 +474,7 @@ EXACT = [arrangement for arrangement in FEW if arrangement.sort]
 def test_D9_exact_scores_are_equal_to_the_last_bit(variant: str, options: dict[str, Any]) -> None:
     tokenizer, lines = toy_tokenizer(), [*sentences(12, seed=5), *sentences(4, seed=6, longest=40), "", "x"]
     model = random_model(tokenizer, config=VARIANTS[variant])
-    translator = translator_of(tokenizer, model=model, exact=True, **options, **ROOM)
+    translator = translator_of(tokenizer, model=model, batch_invariant=True, **options, **ROOM)
     expected = [translator.translate([line], first_line=n)[0].hypotheses for n, line in enumerate(lines, start=1)]
     for arrangement in EXACT:
         if arrangement.order is None or translator.config.search != "sample":
@@ -492,7 +492,7 @@ def test_exact_translations_are_the_usual_ones(options: dict[str, Any]) -> None:
     tokenizer, lines = toy_tokenizer(), [*sentences(40, seed=5), "", "the cat . " * 40]
     model = random_model(tokenizer, dtype=torch.float64)
     usual, exactly = (
-        translator_of(tokenizer, model=model, exact=wanted, max_source_length=30, **options).translate(lines)
+        translator_of(tokenizer, model=model, batch_invariant=wanted, max_source_length=30, **options).translate(lines)
         for wanted in (False, True)
     )
     assert texts(exactly) == texts(usual)
@@ -510,7 +510,7 @@ def test_without_exact_some_bits_differ() -> None:
 
 def test_a_search_that_shrinks_its_batch_is_noticed_by_its_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = toy_tokenizer()
-    translator = translator_of(tokenizer, exact=True)
+    translator = translator_of(tokenizer, batch_invariant=True)
     seen: set[tuple[int, int]] = set()
     step = engine_of(translator).decoder.step
 
@@ -524,11 +524,15 @@ def test_a_search_that_shrinks_its_batch_is_noticed_by_its_shapes(monkeypatch: p
 
 
 def test_exact_is_refused_where_it_is_not_proved() -> None:
-    with pytest.raises(ConfigError, match=r"decode\.exact=true: not proved on device=cuda\. Choose device=cpu"):
-        translator_of(toy_tokenizer(), exact=True, device="cuda")
+    with pytest.raises(
+        ConfigError, match=r"decode\.batch_invariant=true: not proved on device=cuda\. Choose device=cpu"
+    ):
+        translator_of(toy_tokenizer(), batch_invariant=True, device="cuda")
     unaligned = random_model(toy_tokenizer(), config=replace(PLAIN, d_v=7))
-    with pytest.raises(ConfigError, match=r"decode\.exact=true: not proved for .* model\.n_heads × model\.d_v is 28"):
-        translator_of(toy_tokenizer(), model=unaligned, exact=True)
+    with pytest.raises(
+        ConfigError, match=r"decode\.batch_invariant=true: not proved for .* model\.n_heads × model\.d_v is 28"
+    ):
+        translator_of(toy_tokenizer(), model=unaligned, batch_invariant=True)
 
 
 @pytest.mark.nightly
@@ -537,7 +541,7 @@ def test_D9_exact_scores_of_real_lines_are_equal_to_the_last_bit(
     search_name: str, n_lines: int, trained: Callable[..., Translator], shared_data: Path, figures: Figures
 ) -> None:
     lines = real_lines(shared_data, n_lines)
-    translator = trained(exact=True, **SEARCHES[search_name], **ROOM)
+    translator = trained(batch_invariant=True, **SEARCHES[search_name], **ROOM)
     arrangements = [
         Arrangement(),
         Arrangement(order=1),
@@ -599,7 +603,7 @@ def test_a_score_is_that_of_forced_decoding(
     for seed in (1, 2):
         model = random_model(tokenizer, config=VARIANTS[variant], dtype=dtype, seed=seed, gain=1)
         for wanted in (False, True):
-            gaps = score_gaps(translator_of(tokenizer, model=model, exact=wanted, **options), lines)
+            gaps = score_gaps(translator_of(tokenizer, model=model, batch_invariant=wanted, **options), lines)
             assert len(gaps) == len(lines) * options.get("n_best", 1)
             assert max(gaps) < tolerance
 

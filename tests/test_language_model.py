@@ -190,7 +190,13 @@ def test_the_command_trains_on_plain_text_and_ends_with_the_perplexity_that_eval
         (tmp_path / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     files = [f"data.{split}={name}.txt" for split, name in (("train", "corpus"), ("dev", "dev"), ("test", "test"))]
     sizes = ["model.d_model=16", "model.n_heads=2", "model.d_ff=16", "data.tokenizer.vocab_size=60"]
-    steps = ["train.max_steps=2", "train.tokens_per_update=256", "train.tokens_per_batch=256", "device=cpu", "name=r"]
+    steps = [
+        "train.max_steps=2",
+        "train.tokens_per_update=256",
+        "train.max_tokens_per_microbatch=256",
+        "device=cpu",
+        "name=r",
+    ]
     ran = tfm(["train", "model=decoder_tiny", "data=text", *files, *sizes, *steps], tmp_path)
     assert ran.code == 0, ran.err
     assert b"perplexity" in ran.err

@@ -29,7 +29,7 @@ from transformer_cli.models.transformer import Transformer
 from transformer_cli.training.trainer import Trainer
 from transformer_cli.training.validation import Validator
 
-PLAIN = config(model=replace(MODEL, dropout=0.0), tokens_per_batch=100)
+PLAIN = config(model=replace(MODEL, dropout=0.0), max_tokens_per_microbatch=100)
 
 
 def shrink_memory(monkeypatch: pytest.MonkeyPatch, n_rows: int, error: BaseException | None = None) -> list[int]:
@@ -64,7 +64,10 @@ def test_B8_a_batch_too_large_is_cut_in_two_until_it_fits_and_teaches_the_same(
     trainer, again = updated()
     assert max(tried) > n_rows >= tried[-1]
     assert trainer.n_splits == len(caplog.messages) > 0
-    assert "it is split in two and tried again (1 times so far). Lower train.tokens_per_batch" in caplog.messages[0]
+    assert (
+        "it is split in two and tried again (1 times so far). Lower train.max_tokens_per_microbatch"
+        in caplog.messages[0]
+    )
     assert again.loss.item() == pytest.approx(stats.loss.item(), rel=1e-6)
     assert again.grad_norm.item() == pytest.approx(stats.grad_norm.item(), rel=1e-6)
     for name, weight in expected.model.state_dict().items():
@@ -90,7 +93,7 @@ def test_B8_splits_are_counted_in_the_metrics_and_the_run_ends_well(
 
 def test_B8_the_second_try_is_the_same_in_every_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shrink_memory(monkeypatch, 2)
-    settings = config(tokens_per_batch=100, max_steps=4)  # dropout on
+    settings = config(max_tokens_per_microbatch=100, max_steps=4)  # dropout on
     for name in ("first", "second"):
         run(tmp_path / name, settings)
     assert metrics(tmp_path / "first") == metrics(tmp_path / "second")

@@ -202,7 +202,7 @@ def test_B11_a_loss_that_is_not_finite_is_counted_at_any_scale_and_leaves_it(
 def test_B11_fp16_learns_nothing_after_too_many_in_a_row_either(fp16: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU the count is read an update later."""
     fp16.train_step(batches(40), step=1, lr=0.01)
-    broken(fp16, monkeypatch, fp16.settings.max_skipped, loss=True)
+    broken(fp16, monkeypatch, fp16.settings.max_nonfinite_steps, loss=True)
     before = tensors(fp16)
     fp16.train_step(batches(40), step=50, lr=0.01)
     assert all(torch.equal(x, before[name]) for name, x in tensors(fp16).items())
@@ -221,7 +221,7 @@ def test_B11_a_diverging_fp16_run_ends(tmp_path: Path, monkeypatch: pytest.Monke
         return sums * math.inf if loss else sums
 
     monkeypatch.setattr(Trainer, "forward_backward", breaking)
-    settings = config(precision=Precision.fp16, max_steps=40, eval_every=40, save_every=40, max_skipped=3)
+    settings = config(precision=Precision.fp16, max_steps=40, eval_every=40, save_every=40, max_nonfinite_steps=3)
     with pytest.raises(DivergedError, match="step 3:" if loss else "step 19:"):
         run(tmp_path, settings)
 

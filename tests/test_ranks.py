@@ -164,7 +164,9 @@ def test_ranks_that_would_wait_for_others_are_told_how_to_cut_evenly(
     if n_even is None:
         assert not caplog.messages
     else:
-        (advice,) = re.findall(r"some of which wait for others\. train\.tokens_per_batch=(\d+) makes", caplog.text)
+        (advice,) = re.findall(
+            r"some of which wait for others\. train\.max_tokens_per_microbatch=(\d+) makes", caplog.text
+        )
         assert len(cut(int(advice))) == n_even
 
 
@@ -189,7 +191,12 @@ def test_two_ranks_have_the_losses_of_one_but_for_rounding_on_the_built_in_model
     tmp_path: Path, figures: Callable[[str, str], None]
 ) -> None:
     """Sums of gradients are rounded in another order, and what a rounding changes grows with every update."""
-    settings = ["train.max_steps=40", "train.tokens_per_batch=1024", "train.log_every=1", "train.eval_every=40"]
+    settings = [
+        "train.max_steps=40",
+        "train.max_tokens_per_microbatch=1024",
+        "train.log_every=1",
+        "train.eval_every=40",
+    ]
     tfm = [sys.executable, "-c", "from transformer_cli.cli import entry_point; entry_point()", "train", *settings]
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--no-python"]
     losses: dict[str, list[float]] = {}

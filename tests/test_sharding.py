@@ -28,7 +28,7 @@ def test_shards_need_several_ranks() -> None:
     ("what", "settings"),
     [
         (r"train\.ema=0\.99", {"ema": 0.99}),
-        (r"train\.tokens_per_batch=auto", {"tokens_per_batch": "auto"}),
+        (r"train\.max_tokens_per_microbatch=auto", {"max_tokens_per_microbatch": "auto"}),
         ("optimizer=muon", {"optimizer": "muon"}),
     ],
 )
@@ -38,9 +38,9 @@ def test_what_needs_the_whole_model_is_refused_with_shards(what: str, settings: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recompute", [False, True])
-def test_shards_learn_what_one_rank_learns(outcome: dict[str, Any], recompute: bool) -> None:
-    sharded, alone = outcome[f"sharded, recompute={recompute}"], outcome["1 ranks"]
+@pytest.mark.parametrize("activation_checkpointing", [False, True])
+def test_shards_learn_what_one_rank_learns(outcome: dict[str, Any], activation_checkpointing: bool) -> None:
+    sharded, alone = outcome[f"sharded, activation_checkpointing={activation_checkpointing}"], outcome["1 ranks"]
     assert codes(sharded) == [0, 0]
     assert sharded["losses"] == pytest.approx(alone["losses"], rel=1e-5)
     assert sharded["saved"] == alone["saved"]
@@ -74,6 +74,6 @@ def test_shards_without_memory_end_all_ranks_and_name_the_key(outcome: dict[str,
     assert codes(outcome["small shard"]) == [5, 5]
     assert re.fullmatch(
         r"step 5: out of memory with a batch of 1 pairs \([\d,]+ tokens\), which is not split with"
-        r" train\.sharding=full\. Lower train\.tokens_per_batch, or set train\.recompute=true",
+        r" train\.sharding=full\. Lower train\.max_tokens_per_microbatch, or set train\.activation_checkpointing=true",
         the_line(outcome["small shard"]),
     )

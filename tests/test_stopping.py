@@ -442,7 +442,9 @@ def test_A19_a_compiler_that_fails_on_the_way_is_written_down(tmp_path: Path, mo
     monkeypatch.setattr(torch, "compile", failing)
     monkeypatch.setattr("transformer_cli.training.trainer.may_compile", lambda *args: True)
     monkeypatch.setattr("transformer_cli.training.compiled.make_compiled_loss", may_compile)
-    large = config(max_steps=2, eval_every=2, tokens_per_update=300, tokens_per_batch=300)  # enough to compile for
+    large = config(
+        max_steps=2, eval_every=2, tokens_per_update=300, max_tokens_per_microbatch=300
+    )  # enough to compile for
     run(tmp_path, large)
     assert CheckpointStore(tmp_path).load(2).state["environment"]["compiled"] is False
 

@@ -130,7 +130,7 @@ def test_the_pieces_of_a_pair_depend_on_seed_and_epoch_alone(joint: bool) -> Non
 def test_batches_are_cut_by_the_real_lengths_and_sentences_too_long_stay_as_they_are() -> None:
     stored = demo().train
     longest = int(max(stored.source_lengths.max(), stored.target_lengths.max()))
-    feed = Feed(config(1.0, max_length=longest, tokens_per_update=1000, tokens_per_batch=300), demo())
+    feed = Feed(config(1.0, max_length=longest, tokens_per_update=1000, max_tokens_per_microbatch=300), demo())
     n_other = 0
     for step in range(1, feed.plan.updates_per_epoch + 1):
         pairs, indices = feed.pairs(step), feed.plan.update(step - 1)

@@ -72,7 +72,7 @@ def test_the_resumed_runs_were_mid_epoch_with_accumulation_and_dropout() -> None
     plan = BatchPlan(
         corpus.source_lengths, corpus.target_lengths, tokens_per_update=settings.train.tokens_per_update, seed=1
     )
-    batches = micro_batches(corpus, plan.update(0), tokenizers(), max_tokens=settings.train.tokens_per_batch)
+    batches = micro_batches(corpus, plan.update(0), tokenizers(), max_tokens=settings.train.max_tokens_per_microbatch)
     assert 6 < plan.updates_per_epoch < 12
     assert len(batches) > 1
     assert settings.model.dropout > 0
@@ -151,14 +151,15 @@ def test_a_finished_run_says_so_and_goes_on_when_there_is_more_to_do(
 # Updates
 
 
-def losses(tokens_per_batch: int, *, n_updates: int = 8) -> list[float]:
-    settings = config(model=replace(MODEL, dropout=0.0), tokens_per_batch=tokens_per_batch)
+def losses(max_tokens_per_microbatch: int, *, n_updates: int = 8) -> list[float]:
+    settings = config(model=replace(MODEL, dropout=0.0), max_tokens_per_microbatch=max_tokens_per_microbatch)
     corpus = prepared().train
     learning = Trainer(settings, tokenizers(), CPU)
     learning.model.double()
     plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, tokens_per_update=40, seed=1)
     batches = (
-        micro_batches(corpus, plan.update(n), tokenizers(), max_tokens=tokens_per_batch) for n in range(n_updates)
+        micro_batches(corpus, plan.update(n), tokenizers(), max_tokens=max_tokens_per_microbatch)
+        for n in range(n_updates)
     )
     return [learning.train_step(batch, step=n + 1, lr=0.01).loss.item() for n, batch in enumerate(batches)]
 
@@ -166,8 +167,8 @@ def losses(tokens_per_batch: int, *, n_updates: int = 8) -> list[float]:
 def test_micro_batches_change_nothing() -> None:
     expected = losses(10_000)
     assert expected[-1] < expected[0]
-    for tokens_per_batch in (1, 7, 20):
-        assert losses(tokens_per_batch) == pytest.approx(expected, abs=1e-6)
+    for max_tokens_per_microbatch in (1, 7, 20):
+        assert losses(max_tokens_per_microbatch) == pytest.approx(expected, abs=1e-6)
 
 
 def moved(clip_norm: float | None) -> tuple[float, float]:
@@ -493,7 +494,7 @@ def test_copying_is_learnt_to_perfection(tmp_path: Path) -> None:
         schedule=ScheduleConfig(name="linear", lr=0.005, warmup_steps=40),
         max_steps=400,
         tokens_per_update=400,
-        tokens_per_batch=800,
+        max_tokens_per_microbatch=800,
         eval_every=400,
         save_every=400,
         log_every=100,

@@ -30,7 +30,12 @@ OVERRIDES = [  # of `tfm train`: seconds
     *("data=labels", "data.tokenizer.vocab_size=30", "data.max_length=12", "data.max_ratio=100"),
     *("model.n_encoder_layers=1", "model.d_model=16", "model.n_heads=2", "model.d_ff=32", "norm=pre"),
     *("schedule=constant", "schedule.lr=0.01", "schedule.warmup_steps=1", "device=cpu"),
-    *("train.tokens_per_update=200", "train.tokens_per_batch=80", "train.log_every=10", "train.average_last=1"),
+    *(
+        "train.tokens_per_update=200",
+        "train.max_tokens_per_microbatch=80",
+        "train.log_every=10",
+        "train.average_last=1",
+    ),
 ]
 
 

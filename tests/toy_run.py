@@ -79,7 +79,7 @@ def config(
     """Eight updates to an epoch, each of several micro-batches."""
     settings: dict[str, Any] = {
         "tokens_per_update": 40,
-        "tokens_per_batch": 16,
+        "max_tokens_per_microbatch": 16,
         "max_steps": 12,
         "log_every": 1,
         "eval_every": 4,

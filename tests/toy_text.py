@@ -79,7 +79,7 @@ def prepared() -> Prepared:
 def config(**train: Any) -> TrainConfig:
     settings: dict[str, Any] = {
         "tokens_per_update": 100,
-        "tokens_per_batch": 50,
+        "max_tokens_per_microbatch": 50,
         "max_steps": 12,
         "log_every": 1,
         "eval_every": 4,

@@ -128,7 +128,7 @@ def as_fault(error: Exception, arguments: Sequence[str]) -> TfmError:
     return TfmError(f"internal error ({type(error).__name__}), please report: {_crash_report(arguments)}")
 
 
-_FOR_LESS_MEMORY = "Free some, choose another device=, or lower decode.batch_tokens or train.tokens_per_batch"
+_FOR_LESS_MEMORY = "Free some, choose another device=, or lower decode.batch_tokens or train.max_tokens_per_microbatch"
 
 
 def _is_out_of_memory(error: Exception) -> bool:

@@ -38,7 +38,7 @@ def name_of(*, joint: bool, norm: Norm) -> str:
 def settings(*, joint: bool, norm: Norm, max_steps: int) -> TrainConfig:
     tying = Tying.three_way if joint else Tying.decoder
     small = replace(MODEL, d_model=8, d_ff=16, norm=norm, tie_embeddings=tying)
-    return config(model=small, max_steps=max_steps, tokens_per_update=256, tokens_per_batch=256, log_every=1,
+    return config(model=small, max_steps=max_steps, tokens_per_update=256, max_tokens_per_microbatch=256, log_every=1,
                   eval_every=LAST_STEP, save_every=LAST_STEP)  # fmt: skip
 
 

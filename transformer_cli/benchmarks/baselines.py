@@ -39,7 +39,14 @@ RIVALS: Registry[Net] = Registry("rival")
 # Keys in which the rivals have no choice.
 FIXED = (
     *("model.activation", "model.bias", "model.tie_embeddings", "model.norm_kind", "model.positions", "model.d_k"),
-    *("model.d_v", "model.scale_embeddings", "optimizer.name", "train.clip_norm", "train.ema", "train.recompute"),
+    *(
+        "model.d_v",
+        "model.scale_embeddings",
+        "optimizer.name",
+        "train.clip_norm",
+        "train.ema",
+        "train.activation_checkpointing",
+    ),
 )
 
 
@@ -177,7 +184,7 @@ class Rival:
         self.optimizer = torch.optim.Adam(self.net.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.dtype is torch.float16)
         settings = config.train
-        self.n_batches = -(-settings.tokens_per_update // settings.tokens_per_batch)  # in an update
+        self.n_batches = -(-settings.tokens_per_update // settings.max_tokens_per_microbatch)  # in an update
         tokens = settings.tokens_per_update // self.n_batches
         self.batches = cycle(sorted_batches(self.corpus, tokens=tokens, seed=config.seed))
 

@@ -39,7 +39,7 @@ def dtypes(device: torch.device) -> list[torch.dtype]:
 def at_our_shapes(config: BenchConfig) -> list[Projection]:
     """Each shape of the model once, with as many rows as a batch has."""
     model = skeleton(config, vocab_size=config.data.tokenizer.vocab_size)
-    n_tokens = min(config.train.tokens_per_batch, config.train.tokens_per_update)
+    n_tokens = min(config.train.max_tokens_per_microbatch, config.train.tokens_per_update)
     return sorted(projections(model, n_source=n_tokens, n_target=n_tokens))
 
 

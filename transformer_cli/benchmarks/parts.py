@@ -31,7 +31,7 @@ Way = Callable[[], Tensor]  # to a loss, summed; the leaves hold the gradients a
 
 def bench_loss(config: BenchConfig, device: torch.device) -> Measured:
     """From the decoder's last layer to the gradient of what went in, output projection included."""
-    n_tokens = min(config.train.tokens_per_batch, config.train.tokens_per_update)
+    n_tokens = min(config.train.max_tokens_per_microbatch, config.train.tokens_per_update)
     vocab_size, d_model = config.data.tokenizer.vocab_size, config.model.d_model
     torch.manual_seed(config.seed)
     takes_all = takes_all_at_once(config, device)
@@ -109,7 +109,7 @@ def bench_attention(config: BenchConfig, device: torch.device) -> Measured:
     There is no padding in it, which favours those that would have to compute it.
     """
     dtype = choose_dtype(config.train.precision, device)
-    n_tokens = min(config.train.tokens_per_batch, config.train.tokens_per_update)
+    n_tokens = min(config.train.max_tokens_per_microbatch, config.train.tokens_per_update)
     found = Measured("attention", HEADINGS)
     for length in (15, 30, 100):
         n, n_heads = max(1, n_tokens // length), config.model.n_heads

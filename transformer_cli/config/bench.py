@@ -83,8 +83,10 @@ class BenchConfig(TrainConfig):
             raise ConfigError(f"source={self.source}: needs a model that can read it. Add checkpoint=PATH")
         if self.reference is not None and self.source is None:
             raise ConfigError(f"reference={self.reference}: of which text? Add source=FILE")
-        if self.train.tokens_per_batch == AUTO:
-            raise ConfigError("train.tokens_per_batch=auto: a benchmark measures one given size. Give a number")
+        if self.train.max_tokens_per_microbatch == AUTO:
+            raise ConfigError(
+                "train.max_tokens_per_microbatch=auto: a benchmark measures one given size. Give a number"
+            )
         if self.data.task is not Task.translation:
             raise ConfigError(f"data={self.data.name}: a benchmark translates. Choose parallel text")
         if self.train.sharding is not Sharding.none:

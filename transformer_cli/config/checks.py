@@ -6,7 +6,7 @@ from typing import Any
 
 from transformer_cli.errors import ConfigError
 
-AUTO = "auto"  # of a number that is derived from the memory (train.tokens_per_batch) or from the corpus
+AUTO = "auto"  # of a number that is derived from the memory (train.max_tokens_per_microbatch) or from the corpus
 REQUIRED: Any = "???"  # how OmegaConf marks a value without a default; written out, as importing OmegaConf takes time
 
 

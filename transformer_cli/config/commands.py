@@ -160,7 +160,7 @@ class GenerateConfig:
         check_ranges(self)
         for setting, is_set in (
             (f"decode.coverage_penalty={self.decode.coverage_penalty}", self.decode.coverage_penalty > 0),
-            ("decode.exact=true", self.decode.exact),
+            ("decode.batch_invariant=true", self.decode.batch_invariant),
             (f"decode.quantize={self.decode.quantize.name}", self.decode.quantize is not Quantize.none),
         ):
             if is_set:

@@ -82,7 +82,7 @@ class DecodeConfig:
     quantize: Quantize = key(
         Quantize.none, "Matrix products in 8-bit integers (int8), for speed on a CPU. engine=ctranslate2 only."
     )
-    exact: bool = key(
+    batch_invariant: bool = key(
         False, "Scores equal to the last bit whatever else is in the batch; CPU only, with one thread for each process."
     )
 

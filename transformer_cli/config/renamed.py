@@ -13,7 +13,11 @@ from omegaconf import DictConfig, OmegaConf
 from transformer_cli.logs import LOGGER
 
 RENAMED_KEYS = {
-    "train.max_batch_cells": "train.tokens_per_batch",
+    "train.max_batch_cells": "train.max_tokens_per_microbatch",
+    "decode.exact": "decode.batch_invariant",
+    "train.tokens_per_batch": "train.max_tokens_per_microbatch",
+    "train.recompute": "train.activation_checkpointing",
+    "train.max_skipped": "train.max_nonfinite_steps",
 }
 
 

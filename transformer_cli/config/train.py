@@ -121,7 +121,7 @@ class TrainSettings:
         low=1,
         auto=True,
     )
-    tokens_per_batch: Any = key(
+    max_tokens_per_microbatch: Any = key(
         8192,
         "Most tokens of one micro-batch, on either side; lower it to save memory. auto: what fits the memory.",
         low=1,
@@ -139,7 +139,7 @@ class TrainSettings:
     clip_norm: float | None = key(
         None, "Largest norm of the gradient; larger ones are scaled down. The paper clips nothing.", low=1e-6
     )
-    max_skipped: int = key(
+    max_nonfinite_steps: int = key(
         10,
         "Consecutive updates with a loss or gradient that is not finite, and is skipped, before training stops.",
         low=1,
@@ -175,7 +175,9 @@ class TrainSettings:
         Sharding.none,
         "Divide weights, gradients and optimizer state among the ranks (full), or keep all on each (none).",
     )
-    recompute: bool = key(False, "Recompute activations in the backward pass: less memory, about a third more time.")
+    activation_checkpointing: bool = key(
+        False, "Recompute activations in the backward pass: less memory, about a third more time."
+    )
     compile: Compile = key(
         Compile.auto, "torch.compile; graphs: with CUDA graphs, for small updates; auto: on a GPU, where it works."
     )
@@ -275,8 +277,8 @@ class TrainConfig:
             raise ConfigError(
                 f"data.subword_dropout={self.data.subword_dropout}: not for data.task=language_model. Leave it out"
             )
-        if task is not Task.translation and self.decode.exact:
-            raise ConfigError(f"decode.exact=true: data.task={task.name} translates nothing. Leave it out")
+        if task is not Task.translation and self.decode.batch_invariant:
+            raise ConfigError(f"decode.batch_invariant=true: data.task={task.name} translates nothing. Leave it out")
         if task is not Task.translation and not self.data.tokenizer.joint:
             raise ConfigError(
                 f"data.tokenizer.joint=false: data.task={task.name} has text in one language. Leave it out"
@@ -286,7 +288,7 @@ class TrainConfig:
         for setting, is_set, instead in (
             (f"train.ema={self.train.ema}", self.train.ema is not None, "train.ema=null"),
             ("optimizer=muon", self.optimizer.name == "muon", "another optimizer"),
-            ("train.tokens_per_batch=auto", self.train.tokens_per_batch == AUTO, "a number"),
+            ("train.max_tokens_per_microbatch=auto", self.train.max_tokens_per_microbatch == AUTO, "a number"),
         ):
             if is_set:
                 raise ConfigError(f"{setting}: needs the whole model, which train.sharding=full divides. Set {instead}")

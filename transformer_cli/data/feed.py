@@ -56,7 +56,7 @@ class Feed:
     def __init__(self, config: TrainConfig, prepared: Prepared) -> None:
         self._corpus, self._tokenizers, self._seed = prepared.train, prepared.tokenizers, config.seed
         self._dropout, self._max_length = config.data.subword_dropout, config.data.max_length
-        self._max_tokens = config.train.tokens_per_batch
+        self._max_tokens = config.train.max_tokens_per_microbatch
         self.plan = BatchPlan(
             self._corpus.source_lengths,
             _counted_lengths(config, self._corpus),

@@ -29,7 +29,7 @@ class Capabilities:
     prefixes: bool = True
     scores: bool = True  # force-decoding
     attention: bool = True  # with force-decoding
-    batch_invariant: bool = False  # decode.exact
+    batch_invariant: bool = False  # decode.batch_invariant
     precisions: frozenset[str] = frozenset({"none"})  # values of decode.quantize
     remedies: dict[str, str] = field(default_factory=dict)  # by setting: why it is refused, and what to do instead
 
@@ -83,8 +83,8 @@ def _settings(
     """Each setting in use, as the user wrote it, and whether the engine has it."""
     yield f"decode.search={config.search}", capabilities.searches is None or config.search in capabilities.searches
     yield f"decode.quantize={config.quantize.name}", config.quantize.name in capabilities.precisions
-    if config.exact:
-        yield "decode.exact=true", capabilities.batch_invariant
+    if config.batch_invariant:
+        yield "decode.batch_invariant=true", capabilities.batch_invariant
     defaults = DecodeConfig()
     for key in (one.name for one in fields(config)):
         value = getattr(config, key)

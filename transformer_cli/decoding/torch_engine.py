@@ -217,7 +217,9 @@ def torch_translator(
     parallel: bool = False,
 ) -> Translator:
     """A Translator of a model that is already built."""
-    engine = TorchEngine(model, tokenizers, device=device, text=text, batch_invariant=config.exact, parallel=parallel)
+    engine = TorchEngine(
+        model, tokenizers, device=device, text=text, batch_invariant=config.batch_invariant, parallel=parallel
+    )
     return Translator(engine, config, seed=seed, options=options)
 
 

@@ -45,15 +45,15 @@ def check_batch_invariance(model: AnyModel, device: torch.device) -> None:
     """Raises ConfigError where scores may depend on batch composition after all."""
     if device.type != "cpu":
         raise ConfigError(
-            f"decode.exact=true: not proved on device={device.type}. Choose device=cpu, or leave decode.exact out"
+            f"decode.batch_invariant=true: not proved on device={device.type}. Choose device=cpu, or leave decode.batch_invariant out"
         )
     for member in model.members if isinstance(model, Ensemble) else [model]:
         attention = member.decoder.layers[0].self_attention
         for key, width in zip(("d_k", "d_v"), attention.widths[1:], strict=True):
             if width % ALIGNED:
                 raise ConfigError(
-                    f"decode.exact=true: not proved for a model whose model.n_heads × model.{key} is {width},"
-                    f" no multiple of {ALIGNED}. Leave decode.exact out, or train such a model"
+                    f"decode.batch_invariant=true: not proved for a model whose model.n_heads × model.{key} is {width},"
+                    f" no multiple of {ALIGNED}. Leave decode.batch_invariant out, or train such a model"
                 )
 
 

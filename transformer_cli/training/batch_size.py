@@ -1,4 +1,4 @@
-"""train.tokens_per_batch=auto: as many tokens as the memory is large enough for, but no more than an update has."""
+"""train.max_tokens_per_microbatch=auto: as many tokens as the memory is large enough for, but no more than an update has."""
 
 import gc
 import time
@@ -28,11 +28,11 @@ SAMPLED = 100  # updates, for how many tokens there are in one
 def resolve_batch_size(
     config: TrainConfig, prepared: Prepared, device: torch.device, ranks: Ranks, checkpoint: Checkpoint | None
 ) -> TrainConfig:
-    """`config` with a number for train.tokens_per_batch, the same on every rank.
+    """`config` with a number for train.max_tokens_per_microbatch, the same on every rank.
 
     A run that continues from `checkpoint` on the same device keeps its number, so that dropout stays what it was.
     """
-    if config.train.tokens_per_batch != AUTO:
+    if config.train.max_tokens_per_microbatch != AUTO:
         return config
     before = _before(checkpoint, environment(device, ranks)) if checkpoint is not None else None
     known = ranks.publish_and_wait("tokens_per_batch", str(before or "") if ranks.is_first else None)
@@ -42,12 +42,12 @@ def resolve_batch_size(
     else:
         number = ranks.all_reduce_min(fitting_batch_size(config, prepared, device, ranks.world_size))
     how = "as before" if known else f"found in {time.perf_counter() - start:.1f} s"
-    LOGGER.info("train.tokens_per_batch=auto: %d, %s", number, how)
+    LOGGER.info("train.max_tokens_per_microbatch=auto: %d, %s", number, how)
     return with_batch_size(config, number)
 
 
 def with_batch_size(config: TrainConfig, number: int) -> TrainConfig:
-    return replace(config, train=replace(config.train, tokens_per_batch=number))
+    return replace(config, train=replace(config.train, max_tokens_per_microbatch=number))
 
 
 def _before(checkpoint: Checkpoint, now: dict[str, Any]) -> int | None:
@@ -73,7 +73,7 @@ def _warmed_up(config: TrainConfig, prepared: Prepared, device: torch.device) ->
         if not is_out_of_memory(error):
             raise
         raise EnvironmentFault(
-            "train.tokens_per_batch=auto: the model and its optimizer do not fit into the memory of this device."
+            "train.max_tokens_per_microbatch=auto: the model and its optimizer do not fit into the memory of this device."
             " Choose a smaller model, or a device with more memory"
         ) from error
     return dry_run

@@ -78,7 +78,7 @@ class DivergenceDump:
 
 def diagnose(trainer: Trainer, pairs: EncodedCorpus, tokenizers: Tokenizers, *, step: int) -> list[Finding]:
     """Each batch of the update of `step`, which consists of `pairs`, with the dropout that it had there."""
-    max_tokens = trainer.settings.tokens_per_batch
+    max_tokens = trainer.settings.max_tokens_per_microbatch
     batches = micro_batches(pairs, np.arange(len(pairs)), tokenizers, max_tokens=max_tokens)
     n_tokens = sum(batch.n_target_tokens for batch in batches)
     findings = []

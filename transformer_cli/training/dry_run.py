@@ -133,7 +133,9 @@ class DryRun:
         """Updates of a few sentences: the optimizer allocates its state, and the speed becomes known."""
         for n_sentences in (FEW_SENTENCES, FEW_SENTENCES, 8 * FEW_SENTENCES):  # the first pays for all that is loaded
             few = self.feed.plan.update(0)[:n_sentences]
-            batches = micro_batches(self.corpus, few, self.tokenizers, max_tokens=self.config.train.tokens_per_batch)
+            batches = micro_batches(
+                self.corpus, few, self.tokenizers, max_tokens=self.config.train.max_tokens_per_microbatch
+            )
             if _n_tokens(batches) * self.seconds_per_token < WORST_SECONDS:
                 self.run(batches)
 
@@ -199,7 +201,7 @@ def batch_of(shape: Shape, corpus: EncodedCorpus, tokenizers: Tokenizers) -> Bat
 def _check_worst_shapes(dry_run: DryRun, meter: "_Meter", section: Section) -> bool:
     """False if the largest batches do not fit into memory."""
     longest = dry_run.feed.longest
-    max_tokens = dry_run.config.train.tokens_per_batch
+    max_tokens = dry_run.config.train.max_tokens_per_microbatch
     shapes = worst_shapes(longest, max_tokens)
     largest = max(shape.tokens for shape in shapes)
     names = " and ".join(map(str, shapes))
@@ -208,7 +210,7 @@ def _check_worst_shapes(dry_run: DryRun, meter: "_Meter", section: Section) -> b
     may_fit = dry_run.least_bytes(largest) <= meter.available
     if dry_run.device.type == "cpu" and may_fit and predicted > WORST_SECONDS:
         what = f"a largest batch of {names} would take about {duration(predicted)} on this CPU, and was not tried"
-        section.warn("memory", what, "Use a GPU, a smaller model, or lower train.tokens_per_batch")
+        section.warn("memory", what, "Use a GPU, a smaller model, or lower train.max_tokens_per_microbatch")
         return True
     seconds = _try(dry_run, shapes, meter.available)
     memory = meter.read()
@@ -220,7 +222,7 @@ def _check_worst_shapes(dry_run: DryRun, meter: "_Meter", section: Section) -> b
     what = f"the largest batch, {names}, takes {gigabytes(memory.peak)} of {gigabytes(memory.available)}"
     what += f" with model and optimizer, and {duration(seconds)}"
     if memory.peak > TIGHT * memory.available:
-        section.warn("memory", what, f"Lower train.tokens_per_batch={max_tokens} for room to evaluate in")
+        section.warn("memory", what, f"Lower train.max_tokens_per_microbatch={max_tokens} for room to evaluate in")
     else:
         section.ok("memory", what)
     return True
@@ -252,10 +254,10 @@ def _refuse_divergence(dry_run: DryRun, section: Section) -> None:
 
 def _refuse_shape(dry_run: DryRun, longest: int, names: str, memory: Memory, section: Section) -> None:
     """Report that the largest batch does not fit, and find a size that does."""
-    fitting = dry_run.config.train.tokens_per_batch // 2
+    fitting = dry_run.config.train.max_tokens_per_microbatch // 2
     while fitting >= longest and _try(dry_run, worst_shapes(longest, fitting), memory.available) is None:
         fitting //= 2
-    todo = f"Set train.tokens_per_batch={fitting}, which fits"
+    todo = f"Set train.max_tokens_per_microbatch={fitting}, which fits"
     if fitting < longest:
         todo = "Lower data.max_length, or choose a smaller model"
     what = f"the largest batch, {names}, does not fit into {gigabytes(memory.available)}"

@@ -87,7 +87,7 @@ def check_divergence(run: TrainingState, process: Process) -> None:
             "step %d: the loss is not a finite number, and the update is skipped (%d in a row, %d in all)",
             *(step, in_a_row, in_all),
         )
-    if in_a_row >= run.config.train.max_skipped:
+    if in_a_row >= run.config.train.max_nonfinite_steps:
         process.diverge(run, step)
 
 

@@ -86,7 +86,7 @@ class MainProcess:
         config, model = run.config, run.trainer.whole_model
         self.validator = make_validator(config, run.prepared, run.trainer.device)
         self.ranked_by = self.validator.ranked_by()
-        if config.decode.exact and isinstance(model, Transformer):
+        if config.decode.batch_invariant and isinstance(model, Transformer):
             check_batch_invariance(model, run.trainer.device)  # not at the first evaluation, hours later
         if checkpoint is None:
             LOGGER.info("%s: starting a new run", self.run_dir)
@@ -139,7 +139,7 @@ class MainProcess:
             return False
         require_room(self.store, config.train, run.trainer)
         # Not before: a start that is refused changes nothing.
-        write_config(with_batch_size(plan.stored_config, config.train.tokens_per_batch), self.run_dir)
+        write_config(with_batch_size(plan.stored_config, config.train.max_tokens_per_microbatch), self.run_dir)
         for line in summary_lines(config, run.prepared, run.trainer, self.run_dir, plan.chosen):
             LOGGER.info("%s", line)
         for warning in plan_warnings(config, plan.epoch):
@@ -371,7 +371,7 @@ class MainProcess:
     def _environment(self, run: TrainingState) -> dict[str, Any]:
         """What the last bits depend on beside config and data, as it is now: a compiler may fail during the run."""
         chosen = {
-            "tokens_per_batch": run.config.train.tokens_per_batch,
+            "tokens_per_batch": run.config.train.max_tokens_per_microbatch,
             "compiled": bool(run.trainer.compiled_sizes),
         }
         return {**environment(run.trainer.device, self.ranks), **chosen}
@@ -406,5 +406,5 @@ def _evaluation_memory(step: int) -> Iterator[None]:
         if not is_out_of_memory(error):
             raise
         raise EnvironmentFault(
-            f"step {step}: out of memory while evaluating. Lower decode.batch_tokens or train.tokens_per_batch"
+            f"step {step}: out of memory while evaluating. Lower decode.batch_tokens or train.max_tokens_per_microbatch"
         ) from error

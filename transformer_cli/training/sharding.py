@@ -96,7 +96,7 @@ class ShardedTrainer(Trainer):
             what = "" if batch is None else f" with a batch of {batch.n_pairs} pairs ({batch.n_tokens:,} tokens)"
             raise EnvironmentFault(
                 f"step {self._step}: out of memory{what}, which is not split with train.sharding=full."
-                " Lower train.tokens_per_batch, or set train.recompute=true"
+                " Lower train.max_tokens_per_microbatch, or set train.activation_checkpointing=true"
             ) from error
 
     def _clip(self) -> Tensor:

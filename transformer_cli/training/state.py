@@ -38,7 +38,7 @@ class TrainingState:
         self.n_skipped = 0  # updates, as far as they have been reported
         self.trainer.expect(self.feed.expected(), longest=self.feed.longest)
         if ranks.is_first:
-            warn_of_uneven_shares(self.feed.batches(1), ranks.world_size, config.train.tokens_per_batch)
+            warn_of_uneven_shares(self.feed.batches(1), ranks.world_size, config.train.max_tokens_per_microbatch)
 
     def load(self, checkpoint: Checkpoint | None, *, steps: Collection[int] = ()) -> None:
         """Continue from the checkpoint that the first rank has read, if there is one; the other ranks pass None.
@@ -106,7 +106,7 @@ def check_components(config: TrainConfig, device: torch.device) -> None:
 
 
 def warn_of_uneven_shares(batches: Sequence[Batch], n_ranks: int, max_tokens: int) -> None:
-    """Name the `train.tokens_per_batch` that would give all ranks equally many batches.
+    """Name the `train.max_tokens_per_microbatch` that would give all ranks equally many batches.
 
     It cannot be chosen for the user: how an update is split decides its dropout, which does not depend on the ranks.
     """
@@ -114,7 +114,7 @@ def warn_of_uneven_shares(batches: Sequence[Batch], n_ranks: int, max_tokens: in
     if n_even > len(batches):
         n_tokens = max(sum(len(one.source_S) for one in batches), sum(one.n_target_tokens for one in batches))
         LOGGER.warning(
-            "train.tokens_per_batch=%d: an update is %d batches for %d ranks, some of which wait for others."
-            " train.tokens_per_batch=%d makes %d, and other dropout",
+            "train.max_tokens_per_microbatch=%d: an update is %d batches for %d ranks, some of which wait for others."
+            " train.max_tokens_per_microbatch=%d makes %d, and other dropout",
             *(max_tokens, len(batches), n_ranks, n_tokens / (n_even - 0.5), n_even),  # no update is exactly as large
         )

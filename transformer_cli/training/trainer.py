@@ -118,7 +118,7 @@ class Trainer:
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.dtype is torch.float16)
         if self.scaler.is_enabled():  # it makes its scale when it is first used, and a rank may have no batch then
             self.scaler.scale(torch.zeros((), device=device))
-        self.nonfinite = NonFiniteTracker(device, limit=config.train.max_skipped)
+        self.nonfinite = NonFiniteTracker(device, limit=config.train.max_nonfinite_steps)
         self.ema = Ema(self.model, config.train.ema) if config.train.ema is not None else None
         self.n_splits = 0  # of batches that were too large for the memory
         self.compiled: CompiledLoss | None = (
@@ -254,7 +254,7 @@ class Trainer:
         self.n_splits += 1
         LOGGER.warning(
             "step %d: out of memory with a batch of %d pairs (%s tokens); it is split in two and tried again"
-            " (%d times so far). Lower train.tokens_per_batch if this happens often",
+            " (%d times so far). Lower train.max_tokens_per_microbatch if this happens often",
             *(step, batch.n_pairs, f"{batch.n_tokens:,}", self.n_splits),
         )
         if self.device.type == "cuda":
@@ -349,8 +349,9 @@ def model_options(config: TrainConfig, device: torch.device, *, can_compile: boo
     """How the model is computed in training: compiled for a GPU, in few and large products."""
     has_large_products = can_compile and device.type == "cuda"
     return ModelOptions(
-        activation_checkpointing=config.train.recompute,
-        projects_memory_at_once=has_large_products and not config.train.recompute,  # which keeps as little as possible
+        activation_checkpointing=config.train.activation_checkpointing,
+        projects_memory_at_once=has_large_products
+        and not config.train.activation_checkpointing,  # which keeps as little as possible
         vocab_multiple_of=VOCAB_MULTIPLE if has_large_products else 1,
     )
 

@@ -156,7 +156,9 @@ class Validator(ABC):
         self.text = prepared.dev.pick(range(min(len(prepared.dev), config.train.eval_lines)))
         self.corpus = self.encode(prepared.dev)
         indices = np.arange(len(self.corpus))
-        self.batches = micro_batches(self.corpus, indices, self.tokenizers, max_tokens=config.train.tokens_per_batch)
+        self.batches = micro_batches(
+            self.corpus, indices, self.tokenizers, max_tokens=config.train.max_tokens_per_microbatch
+        )
 
     @abstractmethod
     def encode(self, text: ParallelText) -> EncodedCorpus:
