@@ -99,7 +99,8 @@ class DecodeConfig:
             raise ConfigError(f"decode.split_sentences={self.split_sentences}: unknown. Choose auto, true or false")
         if self.batch_invariant and self.quantize is not Quantize.none:
             raise ConfigError(
-                f"decode.quantize={self.quantize.name}: not proved with decode.batch_invariant=true. Leave one of them out"
+                f"decode.quantize={self.quantize.name}: not proved with decode.batch_invariant=true."
+                " Leave one of them out"
             )
         self._refuse_for_the_search()
         self._refuse_without_effect()
