@@ -1,8 +1,8 @@
 """The same answer: a translation does not depend on its neighbours.
 
 Three layers. In float64 a leak of logic (padding, a neighbour's end, a shared limit, a rule for ties) shows as more
-than rounding. In float32 the text of real lines is compared in many arrangements. With decode.batch_invariant scores are
-compared bit by bit, after the kernels have been shown to give a row the same bits in any place.
+than rounding. In float32 the text of real lines is compared in many arrangements. With decode.batch_invariant scores
+are compared bit by bit, after the kernels have been shown to give a row the same bits in any place.
 
 Shapes: B batch, S source, T target, D width, H heads, E head width, M rows, V vocabulary, R = B × beam.
 """

@@ -159,8 +159,8 @@ class Translator:
     """One way to translate for every caller; a translation depends on its own line and on nothing beside it.
 
     (A sample also depends on `seed` and on the line's number, and rounding may turn it.) Scores are as equal as the
-    kernels' rounding lets them be, and with `config.batch_invariant` equal to the last bit. Raises ConfigError where that
-    is not proved, or a search cannot do what is wished, and DataError for a term that the vocabulary cannot write.
+    kernels' rounding lets them be, and with `config.batch_invariant` equal to the last bit. Raises ConfigError where
+    that is not proved, or a search cannot do what is wished, and DataError for a term that the vocabulary cannot write.
 
     `text`, what the model was trained on, says how long a source may be, and whether lines are split into sentences.
 
