@@ -40,7 +40,10 @@ from transformer_cli.training.precision import choose_dtype
 MODES = ("none", "auto")  # of train.compile
 RIVAL = "nn.Transformer lean"
 # An update of 25,000 tokens on average is sometimes a little larger, and must still be one batch.
-FULL = "train.tokens_per_update=25000 train.max_tokens_per_microbatch=28000 data.tokenizer.vocab_size=37000 data.max_length=128"
+FULL = (
+    "train.tokens_per_update=25000 train.max_tokens_per_microbatch=28000"
+    " data.tokenizer.vocab_size=37000 data.max_length=128"
+)
 TOY = """
     train.tokens_per_update=400 train.max_tokens_per_microbatch=448 data.tokenizer.vocab_size=100 data.max_length=60
     model.d_model=32 model.d_ff=64 model.n_heads=2 model.n_encoder_layers=1 model.n_decoder_layers=1

@@ -1,4 +1,4 @@
-"""train.max_tokens_per_microbatch=auto: a size that fits with room to spare, found once, and kept when the run goes on."""
+"""train.max_tokens_per_microbatch=auto: a size that fits, found once, and kept when the run is resumed."""
 
 import logging
 from pathlib import Path

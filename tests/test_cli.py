@@ -74,6 +74,16 @@ def test_every_flag_is_a_key_of_its_command() -> None:
         assert {flag.key for flag in command.flags.values()} <= set(all_keys(SCHEMAS[name]))
 
 
+def test_keys_are_explained_without_torch_and_hydra() -> None:
+    program = "import sys; from transformer_cli.cli import main; main(sys.argv[1:]); sys.exit(str(sorted(sys.modules)))"
+    for arguments in (["train", "--help"], ["translate", "--keys", "beam"]):
+        result = subprocess.run(
+            [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False
+        )
+        assert not {"'torch'", "'hydra'", "'omegaconf'", "'numpy'"} & set(result.stderr.strip("[]\n").split(", "))
+    assert result.stdout.startswith("decode.beam_size: int, 1 to 1,000, default 4\n    ")
+
+
 def test_multirun_refuses_to_print_a_config_and_wrong_choices(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "-m", "--cfg", "seed=1,2"]) == 2
     assert "--cfg" in error_line(capsys)
@@ -89,6 +99,8 @@ def test_multirun_refuses_to_print_a_config_and_wrong_choices(capsys: pytest.Cap
         (["train", "model=b"], ["model=base", "model=big"]),
         (["train", "model.d_m"], ["model.d_model="]),
         (["translate", "--b"], ["--beam"]),
+        (["embed", "--pl"], ["--plugin"]),
+        (["train", "--k"], ["--keys"]),
         (["evaluate", "decode=g"], ["decode=greedy"]),
         (["completion", "z"], ["zsh"]),
         (["nonsense", "x"], []),

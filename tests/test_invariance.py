@@ -1,8 +1,8 @@
 """Batch invariance: a translation does not depend on batch composition.
 
 Three layers. In float64 a leak of logic (padding, the end of another sentence, a shared limit, a tie rule) shows as
-more than rounding. In float32 the text of real lines is compared in many arrangements. With decode.batch_invariant scores are
-compared bit by bit, after the kernels have been shown to give a row the same bits at any index.
+more than rounding. In float32 the text of real lines is compared in many arrangements. With decode.batch_invariant
+scores are compared bit by bit, after the kernels have been shown to give a row the same bits at any index.
 
 Shapes: B batch, S source, T target, D width, H heads, E head width, M rows, V vocabulary, R = B × beam.
 """

@@ -68,7 +68,7 @@ FILES = {
     "decode/mine.yaml": "search: my_search\nbeam_size: 1\nmax_extra_length: 5\n",
     "data/mine.yaml": (
         "name: mine\nsource_lang: en\ntarget_lang: xx\nreader: arrows\noptions: {mark: '=>'}\n"
-        "train: train.txt\ndev: dev.txt\ntest: test.txt\ntokenizer: {vocab_size: 150}\n"
+        "train: train.txt\ndev: dev.txt\ntest: test.txt\ntokenizer: {vocab_size: 40}\n"
     ),
     "model/mine.yaml": (
         "name: my_transformer\npreset: mine\nd_model: 32\nd_ff: 32\nn_heads: 2\n"
@@ -78,7 +78,7 @@ FILES = {
 CHOICES = ["--plugin", "my_plugin", "--config-dir", "conf", "decode=mine"]
 TRAIN = [
     *("train", *CHOICES, "optimizer=mine", "schedule=mine", "data=mine", "model=mine", "name=run", "device=cpu"),
-    *("train.tokens_per_update=200", "train.eval_every=4", "train.save_every=4", "train.log_every=2"),
+    *("train.tokens_per_update=300", "train.eval_every=4", "train.save_every=4", "train.log_every=2"),
     *("train.keep_last=2", "train.average_last=1", "train.eval_lines=4"),
 ]
 
@@ -135,7 +135,7 @@ def test_one_module_adds_an_entry_to_every_registry(tmp_path: Path) -> None:
     model = "runs/run/model.safetensors"
     for checkpoint in ([], ["--checkpoint", model], ["--checkpoint", "runs/run"]):  # nothing is imported by itself
         line = error_of(tfm(tmp_path, "translate", *checkpoint, stdin=b"one line\n"), 4)
-        assert f"{model}: its model 'my_transformer' comes from the plugin my_plugin" in line
+        assert "model.safetensors: its model 'my_transformer' comes from the plugin my_plugin" in line
         assert "add --plugin my_plugin" in line
 
 

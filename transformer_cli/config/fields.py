@@ -45,7 +45,7 @@ def key(
     metadata = {"key": KeyInfo(help, low, high, below, auto, choices)}
     if isinstance(default, list):
         return cast(T, dataclasses.field(default_factory=lambda: list(default), metadata=metadata))
-    return cast(T, dataclasses.field(default=default, metadata=metadata))
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 def info_of(field: "dataclasses.Field[Any]") -> KeyInfo | None:

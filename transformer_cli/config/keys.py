@@ -48,8 +48,10 @@ def all_keys(schema: type, prefix: str = "") -> list[str]:
     """Every dotted key that leads to a value."""
     keys: list[str] = []
     for name, nested in fields_of(schema).items():
-        is_group = nested is not None and nested is not Options
-        keys += all_keys(nested, f"{prefix}{name}.") if is_group else [prefix + name]
+        if nested is None or nested is Options:
+            keys.append(prefix + name)
+        else:
+            keys += all_keys(nested, f"{prefix}{name}.")
     return keys
 
 
@@ -91,7 +93,7 @@ def is_option(key: str, schema: type) -> bool:
     node: type | None = schema
     *groups, _ = key.split(".")
     for group in groups:
-        node = None if node in (None, Options) else fields_of(typing.cast(type, node)).get(group)
+        node = None if node is None or node is Options else fields_of(node).get(group)
     return node is Options
 
 

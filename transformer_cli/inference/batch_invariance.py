@@ -45,7 +45,8 @@ def check_batch_invariance(model: AnyModel, device: torch.device) -> None:
     """Raises ConfigError where scores may depend on batch composition after all."""
     if device.type != "cpu":
         raise ConfigError(
-            f"decode.batch_invariant=true: not proved on device={device.type}. Choose device=cpu, or leave decode.batch_invariant out"
+            f"decode.batch_invariant=true: not proved on device={device.type}. Choose device=cpu, or leave"
+            " decode.batch_invariant out"
         )
     for member in model.members if isinstance(model, Ensemble) else [model]:
         attention = member.decoder.layers[0].self_attention

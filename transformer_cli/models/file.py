@@ -103,7 +103,7 @@ KINDS = {
 
 def require(model: ModelFile, path: Path, *names: str) -> None:
     """Raise CheckpointError unless the model is of one of the kinds `names`; a plugin's is of the kind of its class."""
-    if (name := _kind_of(model)) not in names:
+    if not {model.config.name, name := _kind_of(model)} & set(names):
         what, command = KINDS[name]
         raise CheckpointError(f"{path}: this is {what}; use `tfm {command}`, or choose another --checkpoint")
 

@@ -1,4 +1,4 @@
-"""train.max_tokens_per_microbatch=auto: as many tokens as the memory is large enough for, but no more than an update has."""
+"""train.max_tokens_per_microbatch=auto: the largest size that fits the memory and is of use."""
 
 import gc
 import time
@@ -73,8 +73,8 @@ def _warmed_up(config: TrainConfig, prepared: Prepared, device: torch.device) ->
         if not is_out_of_memory(error):
             raise
         raise EnvironmentFault(
-            "train.max_tokens_per_microbatch=auto: the model and its optimizer do not fit into the memory of this device."
-            " Choose a smaller model, or a device with more memory"
+            "train.max_tokens_per_microbatch=auto: the model and its optimizer do not fit into the memory of this"
+            " device. Choose a smaller model, or a device with more memory"
         ) from error
     return dry_run
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from transformer_cli.config.renamed import renamed_config
 from transformer_cli.config.train import Metric, TrainSettings
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizers
@@ -127,7 +128,7 @@ def rank_anew_if_other(
     `now` is what `Validator.ranked_by` gives; `steps` are those of the checkpoints of this run.
     """
     state = checkpoint.state
-    before = state["ranked_by"] if "ranked_by" in state else _ranked_by_formerly(state, prepared, now)
+    before = renamed_config(state["ranked_by"]) if "ranked_by" in state else _ranked_by_formerly(state, prepared, now)
     changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
     if not changed:
         return
@@ -146,7 +147,7 @@ def rank_anew_if_other(
 
 def _ranked_by_formerly(state: Mapping[str, Any], prepared: Prepared, now: Mapping[str, Any]) -> dict[str, Any]:
     """What ranks depend on in a checkpoint without `ranked_by`, as far as it can be inferred."""
-    config = state["config"]
+    config = renamed_config(state["config"])
     metric = config["train"].get("best_metric", Metric.bleu.name)
     before = ranked_by(config, metric=metric, dev_sha256=now[DEV_TEXT], n_dev=len(prepared.dev))
     inputs = state.get("inputs", {})

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from transformer_cli.config.compose import from_plain, to_plain, to_yaml
+from transformer_cli.config.renamed import RENAMED_KEYS
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.config.yaml_files import read_yaml
 from transformer_cli.errors import CheckpointError, ConfigError, LockedError
@@ -32,6 +33,7 @@ CHANGEABLE = (
     "runs",
     "force",
     "device",
+    "plugins",
     "data.root",
     "data.cache",
     "data.verify",
@@ -86,7 +88,9 @@ def run_name(config: TrainConfig) -> str:
         return config.name
     # Only what is not by default: a later tfm has more keys, and must find the runs of this one.
     defaults = _flat(to_plain(TrainConfig()))
-    chosen = {key: value for key, value in _fixed(config).items() if value != defaults.get(key)}
+    # Under their first names, for the same reason.
+    first = {new: old for old, new in RENAMED_KEYS.items()}
+    chosen = {first.get(key, key): value for key, value in _fixed(config).items() if value != defaults.get(key)}
     digest = hashlib.sha256(json.dumps(chosen, sort_keys=True).encode()).hexdigest()
     return f"{config.data.title}-{config.model.preset}-{config.model.norm.name}-{digest[:6]}"
 
