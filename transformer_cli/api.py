@@ -35,7 +35,7 @@ from transformer_cli.models.file import EXPORT_FILE, ModelFile, exported_for, lo
 if TYPE_CHECKING:
     from transformer_cli.config.train import TrainConfig
     from transformer_cli.evaluation.metrics import Score
-    from transformer_cli.training.loop import TrainResult
+    from transformer_cli.training.result import TrainResult
 
 Checkpoint = str | Sequence[str] | None
 

@@ -32,10 +32,10 @@ from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.decoding.torch_engine import TorchEngine, torch_translator
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.extras import imported
+from transformer_cli.inference.incremental import IncrementalDecoder
 from transformer_cli.interop import ctranslate2 as to_ctranslate2
 from transformer_cli.interop import huggingface as to_huggingface
 from transformer_cli.models.device import choose_device
-from transformer_cli.models.ensemble import AnyModel
 from transformer_cli.models.file import ModelFile, read_model
 
 Rows = Sequence[Sequence[int]]  # of each sentence the ids, without BOS and EOS
@@ -131,7 +131,7 @@ class Ours(Engine):
         config = searching(self.config, beam_size)
         translator = torch_translator(self.model, self.numbers, config, device=self.device)
         assert isinstance(translator.engine, TorchEngine)
-        watch = Watch(translator.engine.model, self.device)
+        watch = Watch(translator.engine.decoder, self.device)
         start = time.perf_counter()
         with watch.watching():
             translator.translate([" ".join(map(str, row)) for row in rows])
@@ -160,21 +160,22 @@ def searching(config: DecodeConfig, beam_size: int) -> DecodeConfig:
 
 
 class Watch:
-    """How long a model and its caches are at work, and on how many cells and rows, call by call."""
+    """Seconds in a decoder and its caches, and how many padded tokens and rows each call has."""
 
-    def __init__(self, model: AnyModel, device: torch.device) -> None:
-        self.model, self.device = model, device
+    def __init__(self, decoder: IncrementalDecoder, device: torch.device) -> None:
+        self.decoder, self.device = decoder, device
         self.seconds = {"encoder": 0.0, "steps": 0.0, "reordering": 0.0}
-        self.encoded: list[int] = []  # cells
+        self.encoded: list[int] = []  # padded tokens
         self.stepped: list[int] = []  # rows
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        vars(self.model).update(start=self._start(self.model.start), step=self._step(self.model.step))
+        decoder = self.decoder
+        vars(decoder).update(start=self._start(decoder.start), step=self._step(decoder.step))
         try:
             yield
         finally:
-            del vars(self.model)["start"], vars(self.model)["step"]
+            del vars(decoder)["start"], vars(decoder)["step"]
 
     def _start(self, start: Callable[..., Any]) -> Callable[..., Any]:
         def started(source_BS: Tensor, **options: Any) -> Any:

@@ -77,21 +77,26 @@ def expected_of(
     model: Transformer, batch: Batch, config: BenchConfig, tokenizers: Tokenizers
 ) -> tuple[float, dict[str, Tensor]]:
     """The loss, summed, and its gradient for each target token, of the model's weights on padded sentences."""
-    vocabularies = {"source_vocab_size": len(tokenizers.source), "target_vocab_size": len(tokenizers.target)}
-    source_pad, target_pad = tokenizers.source.pad_id, tokenizers.target.pad_id
-    plain = Transformer(config.model, **vocabularies, source_pad_id=source_pad, target_pad_id=target_pad)
+    source, target = tokenizers.source, tokenizers.target
+    plain = Transformer(
+        config.model,
+        source_vocab_size=len(source),
+        target_vocab_size=len(target),
+        source_pad_id=source.pad_id,
+        target_pad_id=target.pad_id,
+    )
     plain.load_state_dict(model.state_dict())
     device = next(model.parameters()).device
     plain = plain.to(device, torch.float64).eval()
 
     sources, targets = zip(*batch.pairs(), strict=True)
-    source_BS, target_BT = padded(sources, source_pad, device), padded(targets, target_pad, device)
+    source_BS, target_BT = padded(sources, source.pad_id, device), padded(targets, target.pad_id, device)
     target_in_BT = F.pad(target_BT[:, :-1], (1, 0), value=tokenizers.target.bos_id)
     logits_BTV = plain(source_BS, target_in_BT)
     loss = F.cross_entropy(
         logits_BTV.flatten(0, 1),
         target_BT.flatten(),
-        ignore_index=target_pad,
+        ignore_index=target.pad_id,
         label_smoothing=config.train.label_smoothing,
         reduction="sum",
     )

@@ -102,7 +102,7 @@ class DataConfig:
     reader: str | None = key(
         None, "Entry of the reader registry for the format of the files; unset: by the task and the files."
     )
-    options: Any = key(None, "Settings of a reader that a plugin registers, by name.")
+    options: dict[str, Any] = key({}, "Settings of a reader that a plugin registers, by name.")
     builtin: str | None = key(None, "Name of a built-in corpus, generated instead of read from files.")
     root: str | None = key(None, "Folder with the files; unset: the working folder, or that of the downloads.")
     downloads: list[Download] = key([], "Files to download: url, and where known size (bytes), sha256, text_sha256.")
@@ -150,8 +150,6 @@ class DataConfig:
             raise ConfigError(
                 f"data.reader={self.reader}: data={self.name} is built in and reads no files. Add data=files"
             )
-        if not isinstance(self.options, dict | None):
-            raise ConfigError(f"data.options={self.options}: must be options by their names, as in {{source: en}}")
         self._check_languages()
         self._check_columns()
         check_bleu_tokenizer("data.bleu_tokenize", self.bleu_tokenize)

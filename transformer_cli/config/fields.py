@@ -1,9 +1,10 @@
 """A key of the config: a dataclass field with its default, its legal range and a sentence about what it does."""
 
+import copy
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from transformer_cli.config.checks import check_number_or_auto, check_range
 
@@ -43,8 +44,8 @@ def key(
 ) -> T:
     """A dataclass field. `low`, `high`: the range that `check_ranges` holds it to, high excluded with `below`."""
     metadata = {"key": KeyInfo(help, low, high, below, auto, choices)}
-    if isinstance(default, list):
-        return cast(T, dataclasses.field(default_factory=lambda: list(default), metadata=metadata))
+    if isinstance(default, list | dict):
+        return dataclasses.field(default_factory=lambda: copy.copy(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
 

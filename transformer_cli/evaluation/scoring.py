@@ -70,8 +70,8 @@ def score_translations(
             text.named_limit(config),
         )
     real = [i for i, n in enumerate(longest) if n]  # an empty translation of an empty source is not decoded
-    ids = [(sources[i], targets[i]) for i in real]
-    forced_scores = force_decode(model, ids, tokenizers, device=device, batch_tokens=config.batch_tokens)
+    id_pairs = [(sources[i], targets[i]) for i in real]
+    forced_scores = force_decode(model, id_pairs, tokenizers, device=device, batch_tokens=config.batch_tokens)
     scored = [ScoredTranslation([], [])] * len(pairs)
     for i, forced in zip(real, forced_scores, strict=True):
         scored[i] = ScoredTranslation(

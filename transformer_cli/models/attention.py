@@ -47,12 +47,17 @@ def attend(
         assert isinstance(keys, PaddedLayout)
         q_BHTE, k_BHSE, v_BHSE = (x_BLHE.transpose(1, 2) for x_BLHE in (q, k, v))
         mask = None if causal else keys.mask_B11L
-        return F.scaled_dot_product_attention(q_BHTE, k_BHSE, v_BHSE, mask, dropout, is_causal=causal).transpose(1, 2)
+        y_BHTE = F.scaled_dot_product_attention(q_BHTE, k_BHSE, v_BHSE, mask, dropout, is_causal=causal)
+        return y_BHTE.transpose(1, 2)
     assert isinstance(keys, PackedLayout)
     if queries.groups is not None:
         assert keys.groups is not None
-        each = zip(split_groups(q, queries.groups), *(split_groups(x, keys.groups) for x in (k, v)), strict=True)
-        return concatenate_groups([F.scaled_dot_product_attention(*x, None, dropout, is_causal=causal) for x in each])
+        each = zip(
+            split_groups(q, queries.groups), split_groups(k, keys.groups), split_groups(v, keys.groups), strict=True
+        )
+        return concatenate_groups(
+            [F.scaled_dot_product_attention(*qkv, dropout_p=dropout, is_causal=causal) for qkv in each]
+        )
     from transformer_cli.models.packed_attention import attend_varlen  # imports torch's compiler
 
     assert dropout == 0, "see `packed_attention.unsupported_reason`"

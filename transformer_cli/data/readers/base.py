@@ -58,7 +58,7 @@ class Reader:
     def __init__(self, config: DataConfig) -> None:
         """Raises ConfigError if the config has options that the format does not have, or another task."""
         self.config = config
-        self.options = {**self.default_options, **(config.options or {})}
+        self.options = {**self.default_options, **config.options}
         name = f"data.reader={config.reader}" if config.reader else f"data={config.name}"
         for option in self.options:
             if option not in self.default_options:
