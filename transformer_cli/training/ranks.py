@@ -47,8 +47,10 @@ class Ranks:
         self.request, self.rank, self.world_size, self.timeout_s = request, rank, world_size, timeout_s
         self.stop_signal = 0  # which all ranks have agreed on
         self._store = store
+        self._has_ended = threading.Event()
+        self._heartbeat = threading.Thread(target=self._beat, name="tfm-heartbeat", daemon=True)
         if store is not None:
-            threading.Thread(target=self._beat, name="tfm-heartbeat", daemon=True).start()
+            self._heartbeat.start()
 
     @property
     def is_first(self) -> bool:
@@ -154,6 +156,12 @@ class Ranks:
                 all_ranks = [f"left/{rank}" for rank in range(self.world_size)]
                 self._store.wait(all_ranks, timedelta(seconds=GRACE_S))
 
+    def stop_heartbeat(self) -> None:
+        """Called before the process ends: Python aborts if its end finds a thread inside the store."""
+        self._has_ended.set()
+        if self._heartbeat.is_alive():
+            self._heartbeat.join(timeout=SILENCE_S)
+
     def _set(self, key: str, text: str) -> None:
         assert self._store is not None
         try:
@@ -233,7 +241,8 @@ class Ranks:
         with suppress(RuntimeError):  # the store is gone, and the other ranks with it
             for beat in itertools.count():
                 self._store.set(f"pulse/{self.rank}", str(beat))
-                time.sleep(BEAT_S)
+                if self._has_ended.wait(BEAT_S):
+                    break
 
     def _heartbeats(self) -> list[str]:
         return [self._read(f"pulse/{rank}", "") for rank in range(self.world_size)]
@@ -290,5 +299,6 @@ def join_ranks(request: StopRequest, *, device_type: str, timeout_s: float) -> I
             ranks.leave(error)
         raise
     finally:
+        ranks.stop_heartbeat()
         with suppress(RuntimeError, AssertionError):  # it may have been closed to wake the others
             end()
