@@ -22,6 +22,7 @@ from transformer_cli.decoding.torch_engine import TorchEngine
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.inference.encode import ask_each
 from transformer_cli.inference.force_decode import force_decode
+from transformer_cli.inference.incremental import TransformerDecoder
 from transformer_cli.models import memory
 from transformer_cli.models.language_model import LanguageModel
 from transformer_cli.models.memory import is_out_of_memory
@@ -154,15 +155,15 @@ def lines() -> list[str]:
 
 def shrink_search(patch: pytest.MonkeyPatch, n_rows: int, error: BaseException = SAID[0]) -> list[int]:
     """Let the beginning of a search fail for more sentences than these; how many were tried."""
-    start, tried = Transformer.start, []
+    start, tried = TransformerDecoder.start, []
 
-    def small(self: Transformer, source_BS: Tensor, *args: Any, **kwargs: Any) -> Any:
+    def small(self: TransformerDecoder, source_BS: Tensor, *args: Any, **kwargs: Any) -> Any:
         tried.append(len(source_BS))
         if len(source_BS) > n_rows:
             raise error
         return start(self, source_BS, *args, **kwargs)
 
-    patch.setattr(Transformer, "start", small)
+    patch.setattr(TransformerDecoder, "start", small)
     return tried
 
 
@@ -241,7 +242,7 @@ def test_B8_a_batch_too_large_to_score_is_cut_in_two(monkeypatch: pytest.MonkeyP
         read = force_decode(model, pairs, Tokenizers(ids, ids), device=CPU, batch_tokens=4096)
         return [one.log_prob for one in read]
 
-    def small(self: Transformer, source_BS: Tensor, *args: Any, **kwargs: Any) -> Any:
+    def small(self: TransformerDecoder, source_BS: Tensor, *args: Any, **kwargs: Any) -> Any:
         if len(source_BS) > 2:
             raise SAID[2]
         return predict(self, source_BS, *args, **kwargs)

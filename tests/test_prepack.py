@@ -13,6 +13,7 @@ from tests.test_transformer import VARIANTS, toy_model, toy_pair
 from tests.toy_translator import toy_tokenizer, translator_of
 from transformer_cli.config.decode import Quantize
 from transformer_cli.errors import ConfigError
+from transformer_cli.inference.incremental import TransformerDecoder
 from transformer_cli.inference.prepack import PrepackedLinear, can_prepack, prepack
 
 every_variant = pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS.keys())
@@ -23,10 +24,11 @@ def test_a_prepacked_model_has_the_logits_of_its_model(changes: dict[str, Any]) 
     model, pair = toy_model(torch.float32, **changes), toy_pair()
     packed = prepack(model)
     torch.testing.assert_close(packed(*pair), model(*pair), rtol=0, atol=1e-5)
-    caches = [one.start(pair[0], beam_size=2, max_length=4) for one in (model, packed)]
+    decoders = [TransformerDecoder(one) for one in (model, packed)]
+    caches = [one.start(pair[0], beam_size=2, max_length=4) for one in decoders]
     for ids_R in ([1, 1, 1, 1], [13, 14, 15, 16]):
         of_model, of_packed = (
-            one.step(torch.tensor(ids_R), cache) for one, cache in zip((model, packed), caches, strict=True)
+            one.step(torch.tensor(ids_R), cache) for one, cache in zip(decoders, caches, strict=True)
         )
         torch.testing.assert_close(of_packed, of_model, rtol=0, atol=1e-5)
 

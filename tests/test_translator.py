@@ -91,7 +91,7 @@ def test_D2_blank_lines_stay_blank_and_never_meet_the_model(
     tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blank = translator_of(tokenizer, n_best=3)
-    monkeypatch.setattr(engine_of(blank).model, "start", None)  # calling it would raise
+    monkeypatch.setattr(engine_of(blank).decoder, "start", None)  # calling it would raise
     done: list[int] = []
     assert blank.translate(BLANK, on_progress=done.append) == [Translated([Candidate("", 0.0)])] * len(BLANK)
     assert sum(done) == len(BLANK)
