@@ -75,7 +75,7 @@ class ModelFile:
     data: dict[str, Any] = field(default_factory=dict)
     scores: dict[str, Any] = field(default_factory=dict)
     averaged: list[str] = field(default_factory=list)  # the models whose mean this one is
-    multi_sentence_share: float | None = None  # of the training text's source lines; None: nobody has looked
+    multi_sentence_share: float | None = None  # of the training text's source lines; None: not measured
 
     def build(self, device: torch.device) -> Transformer:
         """The model, ready to translate."""
@@ -421,7 +421,7 @@ def locate_model(checkpoint: str | None, runs: str) -> Path:
 
 
 def newest_run(runs: Path) -> Path:
-    """`<runs>/latest`; where that leads to no model, the run whose model file is the newest, which a line tells.
+    """`<runs>/latest`; where that leads to no model, the run whose model file is the newest, with a line in the log.
 
     Raises CheckpointError if no run has a model.
     """

@@ -45,7 +45,7 @@ def in_halves(
     # Outside the handler, where the error no longer holds on to what it was computing with.
     if len(batch) == 1:
         raise EnvironmentFault(f"out of memory with a single sentence ({kind}). {alone}")
-    _tell(len(batch), lower)
+    _warn_once(len(batch), lower)
     on_split()
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.empty_cache()  # what is left in pieces may be enough in one piece
@@ -59,7 +59,7 @@ def _warned(lower: str) -> list[int]:
     return []
 
 
-def _tell(n_items: int, lower: str) -> None:
+def _warn_once(n_items: int, lower: str) -> None:
     """Once for each kind of work: a corpus has many batches."""
     if not _warned(lower):
         _warned(lower).append(n_items)
