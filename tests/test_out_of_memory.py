@@ -22,6 +22,7 @@ from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.inference.encode import ask_each
 from transformer_cli.inference.force_decode import read_back
+from transformer_cli.inference.incremental import TransformerDecoder
 from transformer_cli.models import memory
 from transformer_cli.models.language_model import LanguageModel
 from transformer_cli.models.memory import is_out_of_memory
@@ -151,15 +152,15 @@ def lines() -> list[str]:
 
 def shrink_search(patch: pytest.MonkeyPatch, n_rows: int, error: BaseException = SAID[0]) -> list[int]:
     """Let the beginning of a search fail for more sentences than these; how many were tried."""
-    start, tried = Transformer.start, []
+    start, tried = TransformerDecoder.start, []
 
-    def small(self: Transformer, source_BS: Tensor, *args: Any, **kwargs: Any) -> Any:
+    def small(self: TransformerDecoder, source_BS: Tensor, *args: Any, **kwargs: Any) -> Any:
         tried.append(len(source_BS))
         if len(source_BS) > n_rows:
             raise error
         return start(self, source_BS, *args, **kwargs)
 
-    patch.setattr(Transformer, "start", small)
+    patch.setattr(TransformerDecoder, "start", small)
     return tried
 
 

@@ -31,10 +31,10 @@ from transformer_cli.config.decode import DecodeConfig, Quantize, SearchKind
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.extras import imported
+from transformer_cli.inference.incremental import IncrementalDecoder
 from transformer_cli.interop import ctranslate2 as to_ctranslate2
 from transformer_cli.interop import huggingface as to_huggingface
 from transformer_cli.models.device import choose_device
-from transformer_cli.models.ensemble import AnyModel
 from transformer_cli.models.file import ModelFile, read_model
 
 Rows = Sequence[Sequence[int]]  # of each sentence the ids, without BOS and EOS
@@ -129,7 +129,7 @@ class Ours(Engine):
         """Seconds of each part of decoding `rows` in one process; and how much the products worked on."""
         config = searching(self.config, beam_size)
         translator = Translator(self.model, self.numbers, config, device=self.device)
-        watch = Watch(translator.model, self.device)
+        watch = Watch(translator.decoder, self.device)
         start = time.perf_counter()
         with watch.watching():
             translator.translate([" ".join(map(str, row)) for row in rows])
@@ -162,21 +162,21 @@ def quantized(config: DecodeConfig) -> DecodeConfig:
 
 
 class Watch:
-    """How long a model and its caches are at work, and on how many cells and rows, call by call."""
+    """Seconds that a decoder and its caches take, with the padded tokens and the rows of each call."""
 
-    def __init__(self, model: AnyModel, device: torch.device) -> None:
-        self.model, self.device = model, device
+    def __init__(self, decoder: IncrementalDecoder, device: torch.device) -> None:
+        self.decoder, self.device = decoder, device
         self.seconds = {"encoder": 0.0, "steps": 0.0, "reordering": 0.0}
-        self.encoded: list[int] = []  # cells
+        self.encoded: list[int] = []  # padded tokens
         self.stepped: list[int] = []  # rows
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        vars(self.model).update(start=self._start(self.model.start), step=self._step(self.model.step))
+        vars(self.decoder).update(start=self._start(self.decoder.start), step=self._step(self.decoder.step))
         try:
             yield
         finally:
-            del vars(self.model)["start"], vars(self.model)["step"]
+            del vars(self.decoder)["start"], vars(self.decoder)["step"]
 
     def _start(self, start: Callable[..., Any]) -> Callable[..., Any]:
         def started(source_BS: Tensor, **options: Any) -> Any:

@@ -76,9 +76,14 @@ def expected_of(
     model: Transformer, batch: Batch, config: BenchConfig, tokenizers: Tokenizers
 ) -> tuple[float, dict[str, Tensor]]:
     """The loss, summed, and its gradient for each target token, of the model's weights on padded sentences."""
-    vocabularies = {"source_vocab_size": len(tokenizers.source), "target_vocab_size": len(tokenizers.target)}
     source_pad, target_pad = tokenizers.source.pad_id, tokenizers.target.pad_id
-    plain = Transformer(config.model, **vocabularies, source_pad_id=source_pad, target_pad_id=target_pad)
+    plain = Transformer(
+        config.model,
+        source_vocab_size=len(tokenizers.source),
+        target_vocab_size=len(tokenizers.target),
+        source_pad_id=source_pad,
+        target_pad_id=target_pad,
+    )
     plain.load_state_dict(model.state_dict())
     device = next(model.parameters()).device
     plain = plain.to(device, torch.float64).eval()

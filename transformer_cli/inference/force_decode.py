@@ -96,8 +96,11 @@ def _read(
     real_BT = torch.arange(target_in_BT.size(1))[None, :] < torch.tensor(n_tokens)[:, None]
     ids_K = torch.tensor([i for _, ids in pairs for i in (*ids, target.eos_id)], device=device)
 
-    inputs = (target_in_BT,) if isinstance(model, LanguageModel) else (source_BS, target_in_BT)
-    parts = model.predict_in_parts(*inputs, real_BT.to(device), n_rows=ROWS)
+    real_BT = real_BT.to(device)
+    if isinstance(model, LanguageModel):
+        parts = model.predict_in_parts(target_in_BT, real_BT, n_rows=ROWS)
+    else:
+        parts = model.predict_in_parts(source_BS, target_in_BT, real_BT, n_rows=ROWS)
     log_p = [_log_probs(logits_KV, part_K) for logits_KV, part_K in zip(parts, torch.split(ids_K, ROWS), strict=True)]
     log_p_K = torch.cat(log_p).cpu()
     if not log_p_K.isfinite().all():

@@ -51,7 +51,9 @@ def attend(
     assert isinstance(keys, PackedLayout)
     if queries.groups is not None:
         assert keys.groups is not None
-        each = zip(split_groups(q, queries.groups), *(split_groups(x, keys.groups) for x in (k, v)), strict=True)
+        q_groups = split_groups(q, queries.groups)
+        k_groups, v_groups = split_groups(k, keys.groups), split_groups(v, keys.groups)
+        each = zip(q_groups, k_groups, v_groups, strict=True)
         return concatenate_groups([F.scaled_dot_product_attention(*x, None, dropout, is_causal=causal) for x in each])
     from transformer_cli.models.packed_attention import attend_varlen  # imports torch's compiler
 
