@@ -105,7 +105,7 @@ def test_packed_sentences_look_at_themselves_as_each_does_alone(causal: bool, ro
     torch.manual_seed(0)
     attention = with_random_biases(SelfAttention(8, 2, d_k=4, d_v=6, dropout=0.0, bias=True))
     x_SD, positions = (
-        torch.randn(sum(n * length for n, length in SOURCE.runs), 8, dtype=torch.float64),
+        torch.randn(sum(n * length for n, length in SOURCE.groups or []), 8, dtype=torch.float64),
         RotaryPositions(4),
     )
 
@@ -120,7 +120,8 @@ def test_packed_targets_look_at_their_own_sources() -> None:
     torch.manual_seed(0)
     attention = with_random_biases(CrossAttention(8, 2, d_k=4, d_v=6, dropout=0.0, bias=True))
     x_TD, memory_SD = (
-        torch.randn(sum(n * length for n, length in side.runs), 8, dtype=torch.float64) for side in (TARGET, SOURCE)
+        torch.randn(sum(n * length for n, length in side.groups or []), 8, dtype=torch.float64)
+        for side in (TARGET, SOURCE)
     )
     alone = [
         attention(x_1TD, PaddedLayout(x_1TD.size(1)), memory_1SD, PaddedLayout(memory_1SD.size(1)))[0]

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.conftest import ROOT
 from transformer_cli.benchmarks import baselines as rivals
-from transformer_cli.benchmarks import machine, matmuls, ours
+from transformer_cli.benchmarks import machine, matmuls, ours, parts
 from transformer_cli.benchmarks.baselines import Rival, refuse_unlike, sorted_batches
 from transformer_cli.benchmarks.matmuls import flops, projections
 from transformer_cli.benchmarks.reference import check, check_model, gradient_errors
@@ -35,7 +35,7 @@ from transformer_cli.config.train import TrainConfig
 from transformer_cli.errors import ConfigError, EnvironmentFault
 from transformer_cli.models import attention
 from transformer_cli.models.attention import attend
-from transformer_cli.models.layouts import LengthGroups, PackedLayout
+from transformer_cli.models.layouts import AttentionLayout, LengthGroups, PackedLayout
 from transformer_cli.models.transformer import Transformer
 from transformer_cli.training import trainer as learning
 
@@ -155,19 +155,30 @@ def test_a_right_model_passes(precision: str, norm: str, trained: Callable[..., 
     assert trainer.run.trainer.model.training
 
 
+def attends_wrongly(monkeypatch: pytest.MonkeyPatch, wrong: Callable[..., Tensor]) -> None:
+    """Packed sentences by `wrong`; padded ones, of which the reference is computed, as before."""
+
+    def chosen(q: Tensor, k: Tensor, v: Tensor, *layouts: AttentionLayout, **options: Any) -> Tensor:
+        kernel = wrong if isinstance(layouts[0], PackedLayout) else attend
+        return kernel(q, k, v, *layouts, **options)
+
+    monkeypatch.setattr(attention, "attend", chosen)
+    monkeypatch.setattr(parts, "attend", chosen)
+
+
 def sees_the_future(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(*args: Any, causal: bool = False, **kwargs: Any) -> Tensor:
-        return attend(*args, **kwargs)
+    def wrong(*args: Any, causal: bool = False, **options: Any) -> Tensor:
+        return attend(*args, **options)
 
-    monkeypatch.setattr(attention, "attend", wrong)
+    attends_wrongly(monkeypatch, wrong)
 
 
-def sees_its_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(q: Tensor, k: Tensor, v: Tensor, queries: PackedLayout, keys: PackedLayout, **kwargs: Any) -> Tensor:
-        as_one = [replace(layout, groups=[(1, len(layout.positions))]) for layout in (queries, keys)]
-        return attend(q, k, v, *as_one, **kwargs)
+def sees_other_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(q: Tensor, k: Tensor, v: Tensor, queries: PackedLayout, keys: PackedLayout, **options: Any) -> Tensor:
+        as_one = (replace(layout, groups=[(1, len(layout.positions))]) for layout in (queries, keys))
+        return attend(q, k, v, *as_one, **options)
 
-    monkeypatch.setattr(attention, "attend", wrong)
+    attends_wrongly(monkeypatch, wrong)
 
 
 def does_not_know_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +206,7 @@ def loses_a_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learning, "predict_batch", wrong)
 
 
-WRONG = [sees_the_future, sees_its_neighbours, does_not_know_where_it_is, smooths_too_much, loses_a_gradient]
+WRONG = [sees_the_future, sees_other_sentences, does_not_know_where_it_is, smooths_too_much, loses_a_gradient]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -227,11 +238,9 @@ def test_the_error_of_a_gradient_is_that_of_its_worst_part() -> None:
 def test_a_wrong_part_is_not_timed(
     part: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from transformer_cli.benchmarks import parts
-
     right = parts.smoothed_nll
     monkeypatch.setattr(parts, "smoothed_nll", lambda *args, smoothing: right(*args, smoothing=0.5))
-    sees_its_neighbours(monkeypatch)
+    sees_other_sentences(monkeypatch)
     assert main(["bench", part, *TOY]) == 5
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -263,7 +272,6 @@ OF_TORCH = pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is depre
 def test_parts_are_those_that_training_has(
     compile: str, expected: set[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from transformer_cli.benchmarks import parts
     from transformer_cli.models import embeddings, packed_attention
 
     calls: set[str] = set()
@@ -437,7 +445,7 @@ def test_a_contestant_that_is_closed_is_gone(contestant: Callable[[str], Contest
 def test_the_memory_of_a_contestant_is_its_own(tmp_path: Path) -> None:
     program = """
 import torch
-from transformer_cli.benchmarks.contestant import peak_bytes
+from transformer_cli.benchmarks.worker import peak_bytes
 print('{"n_target_tokens": 1, "n_source_tokens": 1, "n_cells": 2, "seconds": 1, "peak_bytes": %d}'
       % peak_bytes(torch.device("cpu")), flush=True)
 """

@@ -42,6 +42,7 @@ from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.torch_engine import torch_translator
 from transformer_cli.errors import EnvironmentFault
+from transformer_cli.inference.incremental import incremental_decoder
 from transformer_cli.models.file import ModelFile, read_model, write_model
 
 CPU = torch.device("cpu")
@@ -168,21 +169,21 @@ def test_the_likelihood_is_what_a_search_says_of_its_translation() -> None:
     assert found == pytest.approx([result.hypotheses[0][1] for _, result in ended], rel=1e-4)
 
 
-def test_parts_are_watched_and_left_as_they_were() -> None:
+def test_parts_of_decoding_are_timed() -> None:
     one, rows = ours(), toy_rows()
     parts = one.parts(rows, beam_size=2)
-    assert not {"start", "step"} & vars(one.model).keys()
     assert sum(parts["encoded"]) >= sum(len(row) + 1 for row in rows)
     assert max(parts["stepped"]) == 2 * len(rows)
     assert all(seconds > 0 for seconds in parts["parts"].values())
     assert sum(parts["parts"].values()) < parts["seconds"]
 
 
-def test_a_watch_that_meets_a_fault_lets_go() -> None:
-    one = ours()
-    with pytest.raises(RuntimeError), Watch(one.model, CPU).watching():
+def test_a_watched_decoder_is_restored_after_an_error() -> None:
+    decoder = incremental_decoder(ours().model)
+    with pytest.raises(RuntimeError), Watch(decoder, CPU).watching():
+        assert {"start", "step"} <= vars(decoder).keys()
         raise RuntimeError
-    assert not {"start", "step"} & vars(one.model).keys()
+    assert not {"start", "step"} & vars(decoder).keys()
 
 
 def test_batches_of_cells_are_filled_and_hold_every_sentence_once() -> None:

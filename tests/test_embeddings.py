@@ -73,7 +73,7 @@ def test_positions_may_be_counted_from_the_middle(positions: torch.nn.Module) ->
 
 def test_a_sentence_beyond_the_learned_positions_is_refused_with_both_numbers() -> None:
     with pytest.raises(ConfigError, match=r"^model.max_positions=4: fewer than the 6 tokens .* model.max_positions=6"):
-        LearnedPositions(8, max_positions=4)(torch.zeros(1, 1, 8), PaddedLayout(1, first=5))
+        LearnedPositions(8, max_positions=4)(torch.zeros(1, 1, 8), PaddedLayout(1, offset=5))
 
 
 def test_a_sentence_of_exactly_the_learned_positions_is_read() -> None:
@@ -120,7 +120,7 @@ def test_positions_first_needed_by_a_search_can_be_trained_with() -> None:
     with torch.inference_mode():
         positions(torch.zeros(1, 3, width), PaddedLayout(3))
     x = torch.randn(3, 1, width, requires_grad=True)
-    positions(x, PaddedLayout(3)).turn(x).sum().backward()
+    apply_rotary(x, positions(x, PaddedLayout(3))).sum().backward()
     assert x.grad is not None
 
 

@@ -141,13 +141,13 @@ def test_only_so_many_logits_are_held_at_a_time(monkeypatch: pytest.MonkeyPatch)
     model, pairs = random_model(IDS), pairs_of(20, seed=7)
     expected = read(model, pairs, batch_tokens=1000)
     rows: list[int] = []
-    logits = model._logits
+    logits = model.output_embedding.logits
 
     def watched(y_KD: torch.Tensor) -> torch.Tensor:
         rows.append(len(y_KD))
         return logits(y_KD)
 
-    monkeypatch.setattr(model, "_logits", watched)
+    monkeypatch.setattr(model.output_embedding, "logits", watched)
     monkeypatch.setattr(forced, "ROWS", 7)
     for one, other in zip(expected, read(model, pairs, batch_tokens=1000), strict=True):
         assert one.log_probs == pytest.approx(other.log_probs, abs=1e-5)

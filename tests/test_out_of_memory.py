@@ -22,9 +22,8 @@ from transformer_cli.decoding.torch_engine import TorchEngine
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.inference.encode import ask_each
 from transformer_cli.inference.force_decode import force_decode
-from transformer_cli.inference.incremental import TransformerDecoder
+from transformer_cli.inference.incremental import LanguageModelDecoder, TransformerDecoder
 from transformer_cli.models import memory
-from transformer_cli.models.language_model import LanguageModel
 from transformer_cli.models.memory import is_out_of_memory
 from transformer_cli.models.transformer import Transformer
 from transformer_cli.training.trainer import Trainer
@@ -267,7 +266,7 @@ def test_B8_a_prompt_too_large_to_go_on_from_names_the_keys_to_lower(monkeypatch
     def fail(*args: Any, **kwargs: Any) -> Any:
         raise SAID[1]
 
-    monkeypatch.setattr(LanguageModel, "step", fail)
+    monkeypatch.setattr(LanguageModelDecoder, "step", fail)
     with pytest.raises(EnvironmentFault, match=r"\(RuntimeError\)\. Lower decode\.beam_size, decode\.n_best or"):
         going_on("the cat")
 
