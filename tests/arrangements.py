@@ -15,7 +15,7 @@ Hypotheses = list[tuple[str, float]]  # text and score of each
 
 @dataclass(frozen=True)
 class Arrangement:
-    """What may differ from run to run and must not show in a translation."""
+    """What may differ from run to run and must not change a translation."""
 
     batch_tokens: int = 4096  # 1: every line alone
     order: int | None = None  # seed of a shuffle; unset: as the lines are given
@@ -70,7 +70,7 @@ def translate_in(arrangement: Arrangement, translator: Translator, lines: Sequen
 
 @dataclass(frozen=True)
 class Difference:
-    """A line of which one arrangement says something else than the first one did."""
+    """A line of which one arrangement differs from that of the first."""
 
     line: str
     expected: Hypotheses

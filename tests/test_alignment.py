@@ -27,7 +27,7 @@ def test_each_token_belongs_to_a_word() -> None:
     [
         ([[0.9, 0.1, 0.0], [0.1, 0.9, 0.0], [0.0, 0.0, 1.0]], [0, 1], [0, 1], [0, 1]),  # the last ones are ends
         ([[0.4, 0.3, 0.3, 0.0]] * 2, [0, 1, 1], [0], [1]),  # a word has what its tokens have
-        ([[0.6, 0.4, 0.0], [0.1, 0.9, 0.0], [1.0, 0.0, 0.0]], [0, 1], [0, 0], [1]),  # and looks as they look
+        ([[0.6, 0.4, 0.0], [0.1, 0.9, 0.0], [1.0, 0.0, 0.0]], [0, 1], [0, 0], [1]),  # and attends as they do
         ([[0.1, 0.2, 0.7]] * 2, [0, 1], [0], [1]),  # the source's end is no word
         ([[0.5, 0.5, 0.0]] * 2, [0, 1], [0], [0]),  # of equals the first
     ],

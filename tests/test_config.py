@@ -240,10 +240,6 @@ def test_E3_an_unknown_choice_lists_the_choices() -> None:
         (["data.max_length=9999"], ["data.max_length=9999", "train.tokens_per_update=2048"]),
         (["data.tokenizer.joint=false"], ["data.tokenizer.joint=false", "model.tie_embeddings=three_way"]),
         (["train.average_last=9"], ["train.average_last=9", "train.keep_last to 9"]),
-        (["decode.n_best=9"], ["decode.n_best=9", "decode.beam_size to 9"]),
-        (["decode=greedy", "decode.n_best=2"], ["decode.n_best=2: greedy search finds one. Choose decode=beam"]),
-        (["decode=greedy", "decode.beam_size=4"], ["decode.beam_size=4", "decode.search=beam"]),
-        (["decode.top_k=5"], ["decode.top_k", "decode=sample"]),
         (
             ["decode.length_normalization=average", "decode.length_penalty=1"],
             ["decode.length_penalty=1.0", "decode.length_normalization=gnmt, not average", "Leave one of them out"],

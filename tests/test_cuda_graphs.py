@@ -1,4 +1,4 @@
-"""Steps that were recorded find what steps do that are taken anew, for any search, model and company."""
+"""CUDA graph replay finds what eager steps do, for any search, model and batch composition."""
 
 from typing import Any
 
@@ -27,14 +27,14 @@ BEAM: dict[str, Any] = {"beam_size": 4, "n_best": 3}
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
 
-class Recorder:
-    """Records as a GPU does: the kernels with the tensors that they were started on, and no line of Python."""
+class Capturer:
+    """Captures as a GPU does: the kernels with the tensors that they were started on, and no line of Python."""
 
     def __init__(self) -> None:
-        self.n_recorded = self.n_replayed = 0
+        self.n_captured = self.n_replayed = 0
 
     def __call__(self, step: Step) -> Step:
-        self.n_recorded += 1
+        self.n_captured += 1
         kernels = make_fx(step)()
 
         def replay() -> Tensor:
@@ -45,12 +45,12 @@ class Recorder:
         return replay
 
 
-def replaying(model: AnyModel, **options: Any) -> tuple[Translator, Recorder]:
-    translator, recorder = translator_of(toy_tokenizer(), model=model, **options), Recorder()
+def replaying(model: AnyModel, **options: Any) -> tuple[Translator, Capturer]:
+    translator, capturer = translator_of(toy_tokenizer(), model=model, **options), Capturer()
     engine = translator.engine
     assert isinstance(engine, TorchEngine)
-    engine.decoder = CudaGraphDecoder(engine.model, source_pad_id=toy_tokenizer().pad_id, capture=recorder)
-    return translator, recorder
+    engine.decoder = CudaGraphDecoder(engine.model, source_pad_id=toy_tokenizer().pad_id, capture=capturer)
+    return translator, capturer
 
 
 def decoder_of(translator: Translator) -> CudaGraphDecoder:
@@ -78,10 +78,10 @@ def test_replayed_steps_find_the_same(search: dict[str, Any]) -> None:
     lines = [*sentences(21, seed=3), "a b"]
     model = random_model(toy_tokenizer(), dtype=torch.float64)
     expected = translator_of(toy_tokenizer(), model=model, **search).translate(lines)
-    translator, recorder = replaying(model, **search)
+    translator, capturer = replaying(model, **search)
     found = translator.translate(lines)
     assert numbers(found) == numbers(expected)
-    assert recorder.n_replayed > 2 * recorder.n_recorded
+    assert capturer.n_replayed > 2 * capturer.n_captured
 
 
 @pytest.mark.parametrize("variant", [name for name, config in VARIANTS.items() if config.positions.name != "learned"])
@@ -104,17 +104,17 @@ def test_the_members_of_an_ensemble_are_replayed_together() -> None:
 
 
 @pytest.mark.parametrize("search", [GREEDY, BEAM], ids=["greedy", "beam"])
-def test_what_was_recorded_serves_other_sentences(search: dict[str, Any]) -> None:
+def test_captured_steps_serve_other_sentences(search: dict[str, Any]) -> None:
     model = random_model(toy_tokenizer(), dtype=torch.float64)
-    translator, recorder = replaying(model, batch_tokens=160, max_extra_length=24, **search)
+    translator, capturer = replaying(model, batch_tokens=160, max_extra_length=24, **search)
     fresh = translator_of(toy_tokenizer(), model=model, max_extra_length=24, **search)
     batches = [sentences(n, seed=n) for n in (13, 5, 14, 1)]
     for lines in batches:
         assert numbers(translator.translate(lines)) == numbers(fresh.translate(lines))
-    n_recorded = recorder.n_recorded
+    n_captured = capturer.n_captured
     for lines in batches:
         assert numbers(translator.translate(lines)) == numbers(fresh.translate(lines))
-    assert recorder.n_recorded == n_recorded
+    assert capturer.n_captured == n_captured
 
 
 def test_a_search_moves_to_smaller_shapes_as_sentences_end() -> None:

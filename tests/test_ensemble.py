@@ -19,7 +19,7 @@ from transformer_cli.config.compose import load_config
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.search import Hypothesis, Task
 from transformer_cli.errors import CheckpointError, ConfigError
-from transformer_cli.inference.force_decode import read_back
+from transformer_cli.inference.force_decode import force_decode
 from transformer_cli.models.ensemble import AnyModel, Ensemble, build_all, read_models
 from transformer_cli.models.file import locate_models
 from transformer_cli.models.transformer import Transformer
@@ -103,7 +103,7 @@ def test_what_it_has_found_reads_back_as_it_was_scored(options: dict[str, Any]) 
 
     translator.search, sources = spy, IDS.encode(lines)
     translator.translate(lines)
-    read = read_back(ensemble, pairs, Tokenizers(IDS, IDS), device=CPU, batch_tokens=200, with_attention=True)
+    read = force_decode(ensemble, pairs, Tokenizers(IDS, IDS), device=CPU, batch_tokens=200, with_attention=True)
     for back, hypothesis in zip(read, found, strict=True):
         log_probs = back.log_probs if hypothesis.finished else back.log_probs[:-1]
         assert hypothesis.log_prob == pytest.approx(math.fsum(log_probs), abs=1e-9)

@@ -372,9 +372,8 @@ def test_an_export_may_be_given_a_name_that_is_no_text(exported: Path) -> None:
     assert (ran.code, ran.err, ran.out.count(b"\n")) == (0, b"", 1)
 
 
-def test_the_engine_needs_an_export(folder: Path) -> None:
-    refused(["translate", "engine=ctranslate2"], folder, code=4, says=["engine=ctranslate2: needs an exported model"])
-    says = ["nowhere: no such folder. Name a folder of `tfm export ctranslate2`"]
+def test_the_engine_refuses_what_is_no_model(folder: Path) -> None:
+    says = ["nowhere: no such file or folder. Check --checkpoint"]
     refused(["translate", "engine=ctranslate2", "--checkpoint", "nowhere"], folder, code=4, says=says)
     with pytest.raises(CheckpointError, match=r"holds no export\.json"):
         read_export(folder, program="ctranslate2")
@@ -384,7 +383,8 @@ def test_the_engine_needs_an_export(folder: Path) -> None:
     ("option", "says"),
     [
         ("decode=sample", "decode.search=sample: engine=ctranslate2 draws"),
-        ("decode.exact=true", "decode.exact=True: engine=ctranslate2 does not have it"),
+        ("decode.exact=true", "decode.exact=true: engine=ctranslate2 does not have it"),
+        ("decode.coverage_penalty=0.2", "decode.coverage_penalty=0.2: engine=ctranslate2 does not have it"),
         ("decode.max_source_length=4000", "decode.max_source_length=4000: with decode.max_extra_length=50 up to 4051"),
     ],
 )

@@ -50,7 +50,7 @@ def engine_of(translator: Translator) -> CTranslate2Engine:
 
 
 @pytest.mark.parametrize("batch_tokens", [30, 4096])
-def test_greedy_search_says_the_same_for_every_line(tmp_path: Path, batch_tokens: int) -> None:
+def test_greedy_search_finds_the_same_for_every_line(tmp_path: Path, batch_tokens: int) -> None:
     ours, theirs = both(model_file(norm=Norm.pre), tmp_path, batch_tokens=batch_tokens, **GREEDY)
     for wanted, found in zip(ours.translate(LINES), theirs.translate(LINES), strict=True):
         assert found.text == wanted.text
@@ -83,7 +83,7 @@ def test_B8_a_batch_too_large_for_the_memory_is_cut_in_two(
 
 
 @pytest.mark.parametrize("alpha", [0, 0.6, 1])
-def test_the_score_of_a_hypothesis_is_what_reading_it_back_gives(tmp_path: Path, alpha: float) -> None:
+def test_the_score_of_a_hypothesis_is_that_of_force_decoding(tmp_path: Path, alpha: float) -> None:
     model = model_file(norm=Norm.pre, tie_embeddings=Tying.none, gain=1)
     model.weights["own_output.weight"][model.tokenizers.target.eos_id] += 0.16  # about every tenth token
     _, theirs = both(model, tmp_path, length_penalty=alpha, n_best=3, max_extra_length=30)
@@ -99,9 +99,9 @@ def test_the_score_of_a_hypothesis_is_what_reading_it_back_gives(tmp_path: Path,
         ended = [h for h in hypotheses if h.finished]
         assert ended == sorted(ended, key=lambda h: -h.score)
         assert len(hypotheses) == 3
-        for told, h in zip(log_probs(model, [segment.ids] * len(ended), [h.ids for h in ended]), ended, strict=True):
-            assert h.log_prob == pytest.approx(sum(told), abs=1e-3)
-            assert h.score == pytest.approx(sum(told) / length_penalty(len(told), alpha), abs=1e-3)
+        for forced, h in zip(log_probs(model, [segment.ids] * len(ended), [h.ids for h in ended]), ended, strict=True):
+            assert h.log_prob == pytest.approx(sum(forced), abs=1e-3)
+            assert h.score == pytest.approx(sum(forced) / length_penalty(len(forced), alpha), abs=1e-3)
             n_checked += 1
     assert n_checked >= 16
 
@@ -110,12 +110,12 @@ def log_probs(model: ModelFile, sources: list[list[int]], targets: list[list[int
     return verify.log_probs(model.build(CPU), sources, targets, model.tokenizers.target)
 
 
-def test_padding_bos_and_the_unknown_token_are_never_said(tmp_path: Path) -> None:
+def test_padding_bos_and_the_unknown_token_are_banned(tmp_path: Path) -> None:
     model = model_file(norm=Norm.pre, tie_embeddings=Tying.none)
     target = model.tokenizers.target
     ours, theirs = both(model, tmp_path, **GREEDY)
-    said = [i for result in ours.translate(LINES) for i in target.encode([result.text])[0]]
-    likeliest = max(set(said), key=said.count)
+    ids = [i for result in ours.translate(LINES) for i in target.encode([result.text])[0]]
+    likeliest = max(set(ids), key=ids.count)
     weights = dict(model.weights)
     output = weights["own_output.weight"].clone()
     output[[target.pad_id, target.bos_id, target.unk_id]] = 1.5 * output[likeliest]
@@ -147,7 +147,7 @@ def test_a_line_keeps_its_own_limit_in_a_batch(tmp_path: Path) -> None:
     assert together == [theirs.translate([line])[0].text for line in lines]
 
 
-def test_a_device_that_fails_is_told_without_blaming_the_model(tmp_path: Path) -> None:
+def test_a_device_that_fails_is_reported_without_blaming_the_model(tmp_path: Path) -> None:
     _, theirs = both(model_file(norm=Norm.pre), tmp_path)
 
     class Library:

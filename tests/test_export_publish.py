@@ -83,7 +83,7 @@ def beside(out: Path) -> dict[str, str]:
 @pytest.mark.parametrize("and_later", [False, True], ids=["once", "from then on"])
 @pytest.mark.parametrize("act", [fail, interrupt], ids=["disk", "Ctrl-C"])
 def test_a_failure_at_any_moment_loses_neither_export(out: Path, act: Callable[[], None], and_later: bool) -> None:
-    theirs, told = beside(out), 0
+    theirs, raised = beside(out), 0
     for k in count():
         patch, reached = at_call(k, act, and_later=and_later)
         message = ""
@@ -99,7 +99,7 @@ def test_a_failure_at_any_moment_loses_neither_export(out: Path, act: Callable[[
                 (name,) = re.findall(r"^(.*): holds the earlier export", message) or [
                     str(next(out.parent.glob("out.old-*")))
                 ]
-                place, told = Path(name), told + 1
+                place, raised = Path(name), raised + 1
             assert content(place) == "old", f"call {k}: {message}"
             if place != out:
                 place.rename(out)
@@ -107,7 +107,7 @@ def test_a_failure_at_any_moment_loses_neither_export(out: Path, act: Callable[[
             break
         restore(out)
     assert k > 10
-    assert told > 0 or not and_later, "nothing was left under another name"
+    assert raised > 0 or not and_later, "nothing was left under another name"
 
 
 def restore(out: Path) -> None:
@@ -162,9 +162,9 @@ def test_what_cannot_be_put_back_is_told_with_its_name(out: Path) -> None:
         real(source, target)
 
     says = r"^(.*out\.old-\d+): holds the earlier export, which cannot be put back: .*\. Rename it to .*out$"
-    with mock.patch("os.rename", rename), pytest.raises(EnvironmentFault, match=says) as told:
+    with mock.patch("os.rename", rename), pytest.raises(EnvironmentFault, match=says) as raised:
         export(out, "new")
-    assert content(Path(str(told.value).split(": holds")[0])) == "old"
+    assert content(Path(str(raised.value).split(": holds")[0])) == "old"
 
 
 def test_what_a_killed_process_of_the_same_number_left_stays(out: Path) -> None:
@@ -186,9 +186,9 @@ def test_a_folder_that_comes_between_the_renames_stays_and_the_earlier_export_be
         real(source, target)
 
     says = r"^(.*out\.old-\d+): holds the earlier export, .*: .*out is there again\. Rename it to .*out$"
-    with mock.patch("os.rename", rename), pytest.raises(EnvironmentFault, match=says) as told:
+    with mock.patch("os.rename", rename), pytest.raises(EnvironmentFault, match=says) as raised:
         export(out, "new")
-    assert content(Path(str(told.value).split(": holds")[0])) == "old"
+    assert content(Path(str(raised.value).split(": holds")[0])) == "old"
     assert (out / "thesis.tex").read_text() == "mine"
 
 

@@ -1,4 +1,4 @@
-"""What counts as the same, and what is said of what could not be compared."""
+"""What counts as the same, and what is reported of lines that could not be compared."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -62,7 +62,7 @@ def test_greedy_lines_that_are_cut_are_compared_as_far_as_they_go() -> None:
     assert not wrong.holds
 
 
-def test_what_could_not_be_compared_is_said() -> None:
+def test_what_could_not_be_compared_is_reported() -> None:
     model = unending(gain=0)  # any token is as good as any other
     verdict = verify.verify(model, Ours(model), LINES, is_float32=True)
     assert verdict.greedy_compared == 0 < verdict.tokens

@@ -1,4 +1,4 @@
-"""Given translations read back: what a search said of a sentence is what the model says of it."""
+"""Force-decoding: the score that a search gave a translation is the one that the model gives it."""
 
 import math
 import random
@@ -54,7 +54,7 @@ def test_each_token_has_the_log_softmax_of_a_plain_forward_pass(
 
 @pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])
-def test_a_search_says_of_its_hypotheses_what_reading_them_back_says(
+def test_force_decoding_gives_the_scores_of_the_search(
     options: dict[str, object], dtype: torch.dtype, tolerance: float
 ) -> None:
     model = random_model(IDS, dtype=dtype)
@@ -66,7 +66,7 @@ def test_a_search_says_of_its_hypotheses_what_reading_them_back_says(
     control = ControlIds.of(IDS)
     request = SearchRequest(model.step, cache, control, lengths_B, config, [(1, b) for b in range(len(sources))])
     with torch.inference_mode():
-        found = SEARCHES[config.search.name](request)
+        found = SEARCHES[config.search](request)
     rows = [(ids, hypothesis) for ids, in_line in zip(sources, found, strict=True) for hypothesis in in_line]
     ended = 0
     for (_, hypothesis), back in zip(rows, read(model, [(ids, h.ids) for ids, h in rows]), strict=True):
@@ -78,7 +78,7 @@ def test_a_search_says_of_its_hypotheses_what_reading_them_back_says(
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])
-def test_D9_neighbours_and_batches_change_no_number(dtype: torch.dtype, tolerance: float) -> None:
+def test_D9_batch_composition_changes_no_number(dtype: torch.dtype, tolerance: float) -> None:
     model, pairs = random_model(IDS, dtype=dtype), pairs_of(30, seed=3)
     pairs += pairs_of(1, seed=9, longest=200)
     alone = [read(model, [pair], with_attention=True)[0] for pair in pairs]
@@ -109,7 +109,7 @@ def test_all_that_can_be_said_has_probability_one() -> None:
     assert total == pytest.approx(1, abs=1e-12)
 
 
-def test_nothing_is_read_back_as_its_end_alone() -> None:
+def test_an_empty_translation_is_scored_as_its_end_alone() -> None:
     model = random_model(IDS)
     (source,) = IDS.encode(["the cat"])
     nothing, of_nothing = read(model, [(source, []), ([], source)], with_attention=True)
@@ -153,7 +153,7 @@ def test_only_so_many_logits_are_held_at_a_time(monkeypatch: pytest.MonkeyPatch)
     assert sum(rows) == sum(len(target) + 1 for _, target in pairs), "and none for padding"
 
 
-def test_D8_batches_keep_to_their_cells_and_lose_nothing() -> None:
+def test_D8_batches_keep_to_their_size_and_lose_nothing() -> None:
     pairs = pairs_of(200, seed=8, longest=40)
     found = list(forced._batches(pairs, max_tokens=300))
     assert sorted(i for batch in found for i in batch) == list(range(200))
@@ -180,7 +180,7 @@ def test_training_goes_on_in_training_mode() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_D22_a_gpu_reads_back_what_a_cpu_does() -> None:
+def test_D22_a_gpu_force_decodes_as_a_cpu_does() -> None:
     model, pairs = random_model(IDS, dtype=torch.float64), pairs_of(30, seed=3)
     expected = read(model, pairs, with_attention=True)
     found = force_decode(

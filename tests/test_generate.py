@@ -1,4 +1,4 @@
-"""`tfm generate`: what follows on a prompt is what the model says, however it is looked for, cached and shown."""
+"""`tfm generate`: continuations are those of the model, with any search, cache and output."""
 
 import io
 import math
@@ -37,15 +37,15 @@ def going_on(prompt: str, *, number: int = 1, seed: int = 1, **options: Any) -> 
 
 def uncached(model: LanguageModel, ids: list[int], n_tokens: int) -> list[int]:
     """The likeliest tokens, each time from the whole text."""
-    said: list[int] = []
-    while len(said) < n_tokens:
-        logits_V = model(torch.tensor([[tokenizer().bos_id, *ids, *said]]))[0, -1].detach()
+    ids_so_far: list[int] = []
+    while len(ids_so_far) < n_tokens:
+        logits_V = model(torch.tensor([[tokenizer().bos_id, *ids, *ids_so_far]]))[0, -1].detach()
         logits_V[[tokenizer().pad_id, tokenizer().bos_id]] = -math.inf
         best = int(logits_V.argmax())
         if best == tokenizer().eos_id:
             break
-        said.append(best)
-    return said
+        ids_so_far.append(best)
+    return ids_so_far
 
 
 @pytest.mark.parametrize("prompt", PROMPTS)
@@ -96,11 +96,11 @@ def test_white_space_at_the_end_of_a_prompt_finishes_its_word() -> None:
 def test_what_is_streamed_is_in_the_end_what_the_tokenizer_says_of_all_ids(ids: list[int], text: str) -> None:
     given_away: list[str] = []
     prompt = read_prompt(text, tokenizer())
-    tell = Streamed(tokenizer(), prompt, given_away.append)
+    stream = Streamed(tokenizer(), prompt, given_away.append)
     for i in ids:
-        tell(i)
-        assert tokenizer().decode([*prompt.ids, *tell.ids]).startswith("".join(given_away))
-    tell.end(tokenizer().decode([*prompt.ids, *ids]))
+        stream(i)
+        assert tokenizer().decode([*prompt.ids, *stream.ids]).startswith("".join(given_away))
+    stream.end(tokenizer().decode([*prompt.ids, *ids]))
     assert "".join(given_away) == tokenizer().decode([*prompt.ids, *ids])
 
 
@@ -108,9 +108,9 @@ def test_a_character_of_several_bytes_is_shown_when_it_is_whole() -> None:
     (ids,) = tokenizer().encode(["a €"])
     assert len([piece for piece in tokenizer().pieces(ids) if piece.startswith("<0x")]) == 3
     given_away: list[str] = []
-    tell = Streamed(tokenizer(), read_prompt("", tokenizer()), given_away.append)
+    stream = Streamed(tokenizer(), read_prompt("", tokenizer()), given_away.append)
     for i in ids:
-        tell(i)
+        stream(i)
     assert "".join(given_away) == "a €"
     assert "€" in given_away
 

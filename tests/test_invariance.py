@@ -1,8 +1,8 @@
-"""The same answer: a translation does not depend on its neighbours.
+"""Batch invariance: a translation does not depend on batch composition.
 
-Three layers. In float64 a leak of logic (padding, a neighbour's end, a shared limit, a rule for ties) shows as more
-than rounding. In float32 the text of real lines is compared in many arrangements. With decode.exact scores are compared
-bit by bit, after the kernels have been shown to give a row the same bits in any place.
+Three layers. In float64 a leak of logic (padding, the end of another sentence, a shared limit, a tie rule) shows as
+more than rounding. In float32 the text of real lines is compared in many arrangements. With decode.exact scores are
+compared bit by bit, after the kernels have been shown to give a row the same bits at any index.
 
 Shapes: B batch, S source, T target, D width, H heads, E head width, M rows, V vocabulary, R = B × beam.
 """
@@ -47,7 +47,9 @@ from transformer_cli.decoding.search import constraints as terms
 from transformer_cli.decoding.search import loop as stepping
 from transformer_cli.decoding.search import top_k as largest
 from transformer_cli.decoding.search.beam import Beam, Candidates
+from transformer_cli.decoding.search.greedy import greedy_search
 from transformer_cli.decoding.search.loop import SearchState, StepResult
+from transformer_cli.decoding.search.sampling import sample
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError
 from transformer_cli.inference import batch_invariance as exact
@@ -88,7 +90,7 @@ FEW = [
 
 
 def logic_differences(translator: Translator, lines: Sequence[str]) -> Iterator[str]:
-    """What any arrangement says differently than each line does alone, float64's rounding aside."""
+    """Differences between any arrangement and each line alone, float64's rounding aside."""
     if translator.config.search == "sample":  # which also depends on a line's number
         others = [Arrangement(), Arrangement(batch_tokens=600, sort=False), Arrangement(at_a_time=5)]
     else:
@@ -113,7 +115,7 @@ def test_D9_in_float64_company_changes_nothing(variant: str, options: dict[str, 
 
 
 def drop_the_mask(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Padding is looked at."""
+    """Padding is attended to."""
     real = Transformer._padded
 
     def padded(*args: Any) -> Padded:
@@ -130,8 +132,9 @@ def share_the_longest_length(monkeypatch: pytest.MonkeyPatch) -> None:
     def shared(request: SearchRequest[Any]) -> list[list[Hypothesis]]:
         return real(replace(request, max_lengths_B=request.max_lengths_B.max().expand(len(request.max_lengths_B))))
 
-    real = search.greedy_search
-    monkeypatch.setitem(search.SEARCHES._entries, "greedy", shared)
+    real = greedy_search
+    method = replace(search.SEARCHES["greedy"], run=shared)
+    monkeypatch.setitem(search.SEARCHES._entries, "greedy", method)
 
 
 def stop_with_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,8 +144,8 @@ def stop_with_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
         move, done = real(*args, **kwargs)
         return move, [any(done)] * len(done)
 
-    real = stepping.settle
-    monkeypatch.setattr(stepping, "settle", settle)
+    real = stepping.advance_exactly
+    monkeypatch.setattr(stepping, "advance_exactly", settle)
 
 
 def number_samples_by_place(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,8 +154,9 @@ def number_samples_by_place(monkeypatch: pytest.MonkeyPatch) -> None:
     def by_place(request: SearchRequest[Any]) -> list[list[Hypothesis]]:
         return real(replace(request, seeds=[(1, place) for place in range(len(request.seeds))]))
 
-    real = search.sample
-    monkeypatch.setitem(search.SEARCHES._entries, "sample", by_place)
+    real = sample
+    method = replace(search.SEARCHES["sample"], run=by_place)
+    monkeypatch.setitem(search.SEARCHES._entries, "sample", method)
 
 
 def forget_who_left(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,15 +205,15 @@ def coarse_model(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> Trans
 
 
 @pytest.mark.parametrize("options", [GREEDY, BEAM], ids=["greedy", "beam"])
-def test_D10_ties_are_decided_alike_in_any_company(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_D10_ties_are_decided_alike_in_any_batch(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     let_rounding_decide(monkeypatch)  # by the rule, not by asking for each sentence alone
     tokenizer = toy_tokenizer()
     translator = translator_of(tokenizer, model=coarse_model(tokenizer, monkeypatch), **options, **ROOM)
     assert list(logic_differences(translator, LINES)) == []
 
 
-def test_D10_a_rule_for_ties_that_asks_the_neighbours_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In company, of equal tokens the higher id goes first."""
+def test_D10_a_tie_rule_that_depends_on_the_batch_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a batch of several, of equal tokens the higher id goes first."""
 
     def turned(
         beam: Beam, state: SearchState, log_p_RV: Tensor, ranking_RV: None, *, exact: bool
@@ -233,7 +237,7 @@ def rough_model(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, *, error:
     step = model.step
 
     def rough(ids_R: Tensor, cache: DecoderCache) -> Tensor:
-        logits_RV = (step(ids_R, cache) * 20).round() / 20  # so that close calls are many
+        logits_RV = (step(ids_R, cache) * 20).round() / 20  # so that near ties are many
         generator = torch.Generator().manual_seed(len(ids_R))
         return logits_RV + (torch.rand(logits_RV.shape, generator=generator, dtype=torch.float64) * 2 - 1) * error
 
@@ -410,9 +414,7 @@ def places_that_matter(name: str, kernel: Callable[[Tensor], Tensor], n_rows: in
     row_D = torch.randn(n_inputs(name, kernel), generator=generator)
     expected, found = None, []
     for place in range(n_rows):
-        x_MD = torch.randn(n_rows, len(row_D), generator=generator) * 10 ** (
-            place % 4 - 1
-        )  # other neighbours each time
+        x_MD = torch.randn(n_rows, len(row_D), generator=generator) * 10 ** (place % 4 - 1)  # other rows each time
         x_MD[place] = row_D
         y_D = kernel(x_MD)[place]
         expected = y_D if expected is None else expected
@@ -426,11 +428,11 @@ def test_one_thread_gives_a_row_the_same_bits_in_any_place(figures: Figures) -> 
         checked = [
             (name, n_rows, places_that_matter(name, kernel, n_rows))
             for name, kernel in kernels().items()
-            for n_rows in (exact.PLACES, 2 * exact.PLACES)
+            for n_rows in (exact.BATCH_SIZE, 2 * exact.BATCH_SIZE)
         ]
     assert len(checked) > 50
     assert [case for case in checked if case[2]] == []
-    figures("row independence, 1 thread", f"{len(checked)} kernels and shapes, 0 depend on the place or the neighbours")
+    figures("row independence, 1 thread", f"{len(checked)} kernels and shapes, 0 depend on the index or the other rows")
 
 
 @pytest.mark.nightly
@@ -439,7 +441,7 @@ def test_with_two_threads_some_kernels_ask_for_the_place(figures: Figures) -> No
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        checked = [(name, places_that_matter(name, kernel, exact.PLACES)) for name, kernel in kernels().items()]
+        checked = [(name, places_that_matter(name, kernel, exact.BATCH_SIZE)) for name, kernel in kernels().items()]
     finally:
         torch.set_num_threads(before)
     dependent = [name for name, places in checked if places]
@@ -517,15 +519,15 @@ def test_a_search_that_shrinks_its_batch_is_noticed_by_its_shapes(monkeypatch: p
 
     monkeypatch.setattr(engine_of(translator).model, "step", spy)
     translator.translate(sentences(30, seed=5, longest=8))  # all in the first bucket: 16 tokens with EOS
-    assert seen == {(exact.places(16) * 4, exact.places(16))}  # rows, and families that share their keys
+    assert seen == {(exact.batch_size_of(16) * 4, exact.batch_size_of(16))}  # rows, and families that share their keys
 
 
 def test_exact_is_refused_where_it_is_not_proved() -> None:
     with pytest.raises(ConfigError, match=r"decode\.exact=true: not proved on device=cuda\. Choose device=cpu"):
         translator_of(toy_tokenizer(), exact=True, device="cuda")
-    uneven = random_model(toy_tokenizer(), config=replace(PLAIN, d_v=7))
+    unaligned = random_model(toy_tokenizer(), config=replace(PLAIN, d_v=7))
     with pytest.raises(ConfigError, match=r"decode\.exact=true: not proved for .* model\.n_heads × model\.d_v is 28"):
-        translator_of(toy_tokenizer(), model=uneven, exact=True)
+        translator_of(toy_tokenizer(), model=unaligned, exact=True)
 
 
 @pytest.mark.nightly
@@ -566,7 +568,7 @@ def forced_score(model: Transformer, tokenizer: Tokenizer, line: str, hypothesis
 
 
 def score_gaps(translator: Translator, lines: Sequence[str]) -> list[float]:
-    """Between the score of each hypothesis of each line, found in company, and its score by forced decoding."""
+    """Between the score of each hypothesis of each line, found in a batch, and its score by forced decoding."""
     found: dict[int, list[Hypothesis]] = {}
 
     def spy(request: SearchRequest[Any]) -> list[list[Hypothesis]]:
@@ -575,10 +577,10 @@ def score_gaps(translator: Translator, lines: Sequence[str]) -> list[float]:
         return results
 
     real = replace_search(translator, spy)
-    told = translator.translate(lines)
+    results = translator.translate(lines)
     target, model = translator.tokenizers.target, engine_of(translator).model
     for i, hypotheses in found.items():
-        assert told[i].hypotheses == [(target.decode(h.ids), h.score) for h in hypotheses]
+        assert results[i].hypotheses == [(target.decode(h.ids), h.score) for h in hypotheses]
     return [
         abs(hypothesis.score - forced_score(model, translator.tokenizers.source, lines[i], hypothesis))
         for i, hypotheses in found.items()
@@ -589,7 +591,7 @@ def score_gaps(translator: Translator, lines: Sequence[str]) -> list[float]:
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-10)])
 @pytest.mark.parametrize("options", SEARCHES.values(), ids=SEARCHES)
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_score_is_what_the_model_says_of_the_translation(
+def test_a_score_is_that_of_forced_decoding(
     variant: str, options: dict[str, Any], dtype: torch.dtype, tolerance: float
 ) -> None:
     tokenizer, lines = toy_tokenizer(), sentences(8, seed=9)

@@ -14,7 +14,7 @@ from tests.toy_translator import random_model, replace_search, sentences, texts,
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.decoding.results import TranslateOptions
-from transformer_cli.decoding.search import Hypothesis, SearchRequest
+from transformer_cli.decoding.search import Hypothesis, SearchRequest, check_search
 from transformer_cli.decoding.search.mbr import chrf_of_all, mean_chrf
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.ensemble import Ensemble
@@ -147,7 +147,7 @@ def test_every_sentence_of_a_long_line_is_chosen_for_itself() -> None:
 )
 def test_E4_settings_that_do_not_go_together_are_refused(options: dict[str, int], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        DecodeConfig(**{**MBR, **options})
+        check_search(DecodeConfig(**{**MBR, **options}))
 
 
 def test_a_second_try_with_a_beam_is_refused_because_its_scores_are_others() -> None:

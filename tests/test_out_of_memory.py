@@ -21,7 +21,7 @@ from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.torch_engine import TorchEngine
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.inference.encode import ask_each
-from transformer_cli.inference.force_decode import read_back
+from transformer_cli.inference.force_decode import force_decode
 from transformer_cli.models import memory
 from transformer_cli.models.language_model import LanguageModel
 from transformer_cli.models.memory import is_out_of_memory
@@ -235,7 +235,7 @@ def test_B8_a_batch_too_large_to_score_is_cut_in_two(monkeypatch: pytest.MonkeyP
     model, pairs = random_model(ids), [(one, one) for one in ids.encode(lines)]
 
     def score() -> list[float]:
-        read = read_back(model, pairs, Tokenizers(ids, ids), device=CPU, batch_tokens=4096)
+        read = force_decode(model, pairs, Tokenizers(ids, ids), device=CPU, batch_tokens=4096)
         return [one.log_prob for one in read]
 
     def small(self: Transformer, source_BS: Tensor, *args: Any, **kwargs: Any) -> Any:

@@ -36,7 +36,7 @@ def attention(text: str, links: Sequence[int], tokenizer: Tokenizer) -> torch.Te
     attention_TS = torch.zeros(len(words) + 1, len(source_words) + 1)
     for t, word in enumerate(words):
         attention_TS[t, 0] = 0.1
-        attention_TS[t, -1] = 0.5  # as a token that has nowhere to look
+        attention_TS[t, -1] = 0.5  # as a token without a source
         attention_TS[t, source_words.index(links[word])] += 0.4
     attention_TS[-1, -1] = 1
     return attention_TS
@@ -54,9 +54,9 @@ def translation(text: str, links: Sequence[int], tokenizer: Tokenizer) -> Transl
         ("the woman drank milk", [0, 3, 2, 3], True),  # it has become the milk
         ("the cat drank milk . woman", [0, 1, 2, 3, 3, 1], True),  # appended: the cat is still there
         ("the cat woman drank milk", [0, 1, 1, 2, 3], True),
-        ("the woman drank milk woman", [0, 1, 2, 3, 1], True),  # said twice
+        ("the woman drank milk woman", [0, 1, 2, 3, 1], True),  # twice
         ("the woman drank cat", [0, 1, 2, 3], False),  # this cat is the milk's translation
-        ("the cat drank milk", [0, 1, 2, 3], False),  # is not there at all, which is told as unsatisfied
+        ("the cat drank milk", [0, 1, 2, 3], False),  # is not there at all, which is reported as unsatisfied
     ],
 )
 def test_attention_tells_whether_a_term_is_in_its_place(
@@ -91,7 +91,7 @@ def translated(
 ) -> Translated:
     """What becomes of SOURCE where a search for the term finds these, with their attention and log-probability."""
     plain = ("the cat drank milk", [0, 1, 2, 3], -1.0)
-    looks = {text: attention(text, links, tokenizer) for text, links, _ in (plain, *found)}
+    weights = {text: attention(text, links, tokenizer) for text, links, _ in (plain, *found)}
 
     def search(request: SearchRequest[DecoderCache]) -> list[list[Hypothesis]]:
         chosen = found if request.constraints else [plain]
@@ -99,7 +99,7 @@ def translated(
         return [hypotheses[: request.config.n_best]]
 
     def score(pairs: Sequence[tuple[list[int], list[int]]], **_: object) -> list[ForcedScores]:
-        return [ForcedScores([], looks[tokenizer.decode(target)]) for _, target in pairs]
+        return [ForcedScores([], weights[tokenizer.decode(target)]) for _, target in pairs]
 
     given = translator_of(
         tokenizer, options=TranslateOptions(terminology=Terminology([WOMAN], name="terms")), **options

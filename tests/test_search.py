@@ -14,9 +14,9 @@ from torch import Tensor
 
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.decoding.search import NEAR_TIE, SEARCHES, ControlIds, Hypothesis, SearchRequest, rows_per_sentence
-from transformer_cli.decoding.search import greedy as following
+from transformer_cli.decoding.search import sampling as sampler
 from transformer_cli.decoding.search import top_k as largest
-from transformer_cli.decoding.search.loop import leave
+from transformer_cli.decoding.search.loop import compact
 from transformer_cli.decoding.search.scores import length_penalty
 from transformer_cli.errors import CheckpointError
 
@@ -77,7 +77,7 @@ def run(
     cache = tables.start(rows_per_sentence(config))
     seeds = [(1, b) for b in range(len(max_lengths))] if seeds is None else seeds
     request = SearchRequest(tables.step, cache, CONTROL, torch.tensor(max_lengths), config, seeds)
-    return SEARCHES[config.search.name](request), cache
+    return SEARCHES[config.search](request), cache
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_the_unknown_token_is_never_chosen_and_keeps_its_probability(config: Dec
     cache, control = tables.start(rows_per_sentence(config)), replace(CONTROL, unk=unk)
     request = SearchRequest(tables.step, cache, control, torch.tensor([4] * 20), config, [(1, b) for b in range(20)])
     log_p_BMV = tables.logits_BMV.log_softmax(dim=-1)
-    for b, hypotheses in enumerate(SEARCHES[config.search.name](request)):
+    for b, hypotheses in enumerate(SEARCHES[config.search](request)):
         assert hypotheses
         for hypothesis in hypotheses:
             assert unk not in hypothesis.ids
@@ -125,7 +125,7 @@ def every_sentence(tables: Tables, max_lengths: list[int], *, alpha: float, n_be
     sentences: list[tuple[tuple[int, ...], bool]] = []  # and whether it ends
     scores, log_probs = [], []
     for length in range(LONGEST + 1):
-        beginnings = list(itertools.product(WORDS, repeat=length))
+        prefixes = list(itertools.product(WORDS, repeat=length))
         cut = (log_prob_BM, length, longest_B1 == length, False)
         ends_BM = log_prob_BM + log_p_BMV[models, nodes % PREFIXES, CONTROL.eos]
         for log_prob, n_tokens, exists, finished in (cut, (ends_BM, length + 1, longest_B1 > length, True)):
@@ -133,7 +133,7 @@ def every_sentence(tables: Tables, max_lengths: list[int], *, alpha: float, n_be
             score = log_prob / ((5 + n_tokens) / 6) ** alpha + behind
             scores.append(score.masked_fill(~exists, -math.inf))
             log_probs.append(log_prob)
-            sentences += [(ids, finished) for ids in beginnings]
+            sentences += [(ids, finished) for ids in prefixes]
         log_prob_BM = (log_prob_BM[..., None] + log_p_BMV[models, nodes % PREFIXES][..., WORDS]).flatten(1)
         nodes = (nodes[:, None] * VOCABULARY + torch.tensor(WORDS) + 1).flatten()
     best = torch.cat(scores, dim=1).topk(n_best)
@@ -181,7 +181,7 @@ def unhurried_beam(
 
 @pytest.mark.parametrize(("alpha", "first_seed"), [(0.0, 0), (0.6, 10), (1.0, 20), (2.5, 30)])
 def test_beam_search_finds_what_trying_every_sentence_finds(alpha: float, first_seed: int) -> None:
-    # 4 × 5 × 50 = 1,000 models. At most 4^4 beginnings live, with five continuations each: of these 1,280 the largest
+    # 4 × 5 × 50 = 1,000 models. At most 4^4 prefixes live, with five continuations each: of these 1,280 the largest
     # beam loses ends among the last 280, which are none of the 8 best.
     config = DecodeConfig(beam_size=1000, n_best=8, length_penalty=alpha)
     for seed in range(first_seed, first_seed + 5):
@@ -216,7 +216,7 @@ def test_stopping_early_changes_nothing(beam_size: int, n_best: int, alpha: floa
 @pytest.mark.parametrize("distinct", [1, 2, 3])
 @pytest.mark.parametrize("beam_size", [2, 3, 5])
 def test_D10_ties_go_to_the_lower_token_then_to_the_earlier_beam(beam_size: int, distinct: int) -> None:
-    # Logits of 0, 1, …: many candidates are equal, more than a beam can look at.
+    # Logits of 0, 1, …: many candidates are equal, more than a beam considers.
     tables = random_tables(20, seed=distinct, vocabulary=24)
     tables.logits_BMV = (tables.logits_BMV.abs() * 10).floor() % distinct
     config = DecodeConfig(beam_size=beam_size, n_best=beam_size)
@@ -319,11 +319,11 @@ def test_finished_sentences_leave_the_batch(config: DecodeConfig) -> None:
 
 @pytest.mark.parametrize("done", ["0", "1", "01", "10", "110", "0110", "10010", "01011101", "11100"])
 def test_no_more_sentences_move_than_leave(done: str) -> None:
-    over, going = leave([c == "1" for c in done])
-    assert over == [b for b, c in enumerate(done) if c == "1"]
-    assert sorted(over + going) == list(range(len(done)))
-    moved = {b: going[b] for b in range(len(going)) if going[b] != b}
-    assert set(moved) == {b for b in over if b < len(going)}, "only the places of those that leave are filled"
+    leaving, staying = compact([c == "1" for c in done])
+    assert leaving == [b for b, c in enumerate(done) if c == "1"]
+    assert sorted(leaving + staying) == list(range(len(done)))
+    moved = {b: staying[b] for b in range(len(staying)) if staying[b] != b}
+    assert set(moved) == {b for b in leaving if b < len(staying)}, "only the indices of those that leave are filled"
 
 
 @pytest.mark.parametrize("config", [greedy(), DecodeConfig(n_best=4), sampling(4)], ids=["greedy", "beam", "sample"])
@@ -413,7 +413,7 @@ def test_top_k_and_top_p_leave_only_the_likeliest() -> None:
 def test_top_p_reaches_as_far_into_a_large_vocabulary_as_it_must() -> None:
     p_RV = torch.stack([torch.arange(1, 6001), torch.ones(6000)]).double()
     p_RV[1, 7] = 1e6  # the first row needs thousands of tokens, the second one
-    kept_RV = following.keep_top_p(p_RV, 0.7499) > 0
+    kept_RV = sampler.keep_top_p(p_RV, 0.7499) > 0
     # 3001 to 6000 hold 13,501,500 of 18,003,000, which is 0.74996; without 3001 it is 0.74979.
     assert kept_RV[0].nonzero().flatten().tolist() == list(range(3000, 6000))
     assert kept_RV[1].nonzero().flatten().tolist() == [7]
@@ -422,7 +422,7 @@ def test_top_p_reaches_as_far_into_a_large_vocabulary_as_it_must() -> None:
 def test_a_draw_never_falls_on_what_is_impossible() -> None:
     p_RV = torch.tensor([[0.0, 0.5, 0.0, 0.5, 0.0]]).expand(4, -1)
     draw_R1 = torch.tensor([[0.0], [0.49], [0.5], [1 - 2**-24]], dtype=torch.float64)
-    assert following.draw(p_RV, draw_R1).tolist() == [1, 1, 3, 3]
+    assert sampler.draw(p_RV, draw_R1).tolist() == [1, 1, 3, 3]
 
 
 def test_samples_repeat_with_their_seed_and_change_with_another() -> None:

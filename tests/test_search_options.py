@@ -24,17 +24,17 @@ from transformer_cli.decoding.search import (
     longest_translation,
     rows_per_sentence,
 )
-from transformer_cli.decoding.search.constraints import automaton, unsatisfied
+from transformer_cli.decoding.search.constraints import automaton, unsatisfied_terms
 from transformer_cli.decoding.search.top_k import CHUNK, FEW, NEAR_TIE, largest
 
-NO_DEMANDS = Constraints()
+NO_CONSTRAINTS = Constraints()
 LONGEST = 4  # tokens; an end after at most three words, of which there are four: 85 finished sentences
-EVERY = 320  # a beam that loses no end: of at most 4^3 beginnings, with five continuations each
+EVERY = 320  # a beam that loses no end: of at most 4^3 prefixes, with five continuations each
 
 
 @dataclass
 class AttendingTables(Tables):
-    """Tables that also say where a model looks after each prefix."""
+    """Tables with cross-attention after each prefix."""
 
     attention_BMS: Tensor
 
@@ -73,7 +73,7 @@ def run(
         constraints=constraints or [],
         source_lengths_B=None if source_lengths is None else torch.tensor(source_lengths),
     )
-    return SEARCHES[config.search.name](request)
+    return SEARCHES[config.search](request)
 
 
 def every_hypothesis(tables: Tables, b: int, config: DecodeConfig, max_length: int) -> Iterator[Hypothesis]:
@@ -82,18 +82,18 @@ def every_hypothesis(tables: Tables, b: int, config: DecodeConfig, max_length: i
     for n_words in range(max_length + 1):
         for words in itertools.product(WORDS, repeat=n_words):
             for finished in (True, False):
-                said = [*words, *([CONTROL.eos] if finished else [])]
-                if (len(said) > max_length) if finished else (len(said) != max_length):
+                ids_and_end = [*words, *([CONTROL.eos] if finished else [])]
+                if (len(ids_and_end) > max_length) if finished else (len(ids_and_end) != max_length):
                     continue
                 nodes = [torch.tensor(0)]
-                for token in said[:-1]:
+                for token in ids_and_end[:-1]:
                     nodes.append(tables.child(nodes[-1], torch.tensor(token)))
-                log_prob = sum(log_p[int(node)][token] for node, token in zip(nodes, said, strict=True))
+                log_prob = sum(log_p[int(node)][token] for node, token in zip(nodes, ids_and_end, strict=True))
                 score = log_prob
                 if config.length_normalization is LengthNormalization.gnmt:
-                    score /= ((5 + len(said)) / 6) ** config.length_penalty
+                    score /= ((5 + len(ids_and_end)) / 6) ** config.length_penalty
                 elif config.length_normalization is LengthNormalization.average:
-                    score /= len(said)
+                    score /= len(ids_and_end)
                 if isinstance(tables, AttendingTables):
                     sums_S = sum(tables.attention_BMS[b, int(node)] for node in nodes)
                     assert isinstance(sums_S, Tensor)
@@ -101,9 +101,9 @@ def every_hypothesis(tables: Tables, b: int, config: DecodeConfig, max_length: i
                 yield Hypothesis(list(words), score, log_prob, finished)
 
 
-def is_allowed(hypothesis: Hypothesis, config: DecodeConfig, demanded: Constraints) -> bool:
-    ids, n, n_forced = hypothesis.ids, config.no_repeat_ngram, len(demanded.prefix)
-    if tuple(ids[:n_forced]) != demanded.prefix[: len(ids)] or (hypothesis.finished and len(ids) < n_forced):
+def is_allowed(hypothesis: Hypothesis, config: DecodeConfig, required: Constraints) -> bool:
+    ids, n, n_forced = hypothesis.ids, config.no_repeat_ngram, len(required.prefix)
+    if tuple(ids[:n_forced]) != required.prefix[: len(ids)] or (hypothesis.finished and len(ids) < n_forced):
         return False
     if hypothesis.finished and len(ids) < config.min_length:
         return False
@@ -156,13 +156,13 @@ def test_an_option_finds_what_trying_every_sentence_finds(n_models: int, options
     tables = attending_tables(n_models, seed=n_models, source_lengths=source_lengths)
     config, constraints = DecodeConfig(beam_size=EVERY, n_best=3, **options), asked(what, n_models)
     found = run(tables, config, [LONGEST] * n_models, constraints=constraints, source_lengths=source_lengths)
-    for b, demanded in enumerate(constraints):
+    for b, required in enumerate(constraints):
         expected = sorted(
-            (h for h in every_hypothesis(tables, b, config, LONGEST) if is_allowed(h, config, demanded)),
-            key=lambda h: (not h.finished, lacking(h.ids, demanded.terms) > 0 and h.finished, -h.score),
+            (h for h in every_hypothesis(tables, b, config, LONGEST) if is_allowed(h, config, required)),
+            key=lambda h: (not h.finished, lacking(h.ids, required.terms) > 0 and h.finished, -h.score),
         )[:3]
         assert [(h.ids, h.finished) for h in found[b]] == [(h.ids, h.finished) for h in expected]
-        assert [len(h.unsatisfied) for h in found[b]] == [lacking(h.ids, demanded.terms) for h in expected]
+        assert [len(h.unsatisfied) for h in found[b]] == [lacking(h.ids, required.terms) for h in expected]
         assert [h.log_prob for h in found[b]] == pytest.approx([h.log_prob for h in expected], abs=1e-9)
         assert [h.score for h in found[b]] == pytest.approx([h.score for h in expected], abs=1e-9)
 
@@ -186,14 +186,14 @@ EVERYTHING: dict[str, Any] = {"coverage_penalty": 0.3, "no_repeat_ngram": 2, "mi
 def test_no_demand_of_a_neighbour_matters(config: DecodeConfig, what: str) -> None:
     max_lengths, source_lengths = [3 + b % 5 for b in range(12)], [2 + b % 3 for b in range(12)]
     tables = attending_tables(12, seed=5, source_lengths=source_lengths)
-    constraints = [NO_DEMANDS if b % 3 == 0 else demanded for b, demanded in enumerate(asked(what, 12))]
+    constraints = [NO_CONSTRAINTS if b % 3 == 0 else required for b, required in enumerate(asked(what, 12))]
     together = run(tables, config, max_lengths, constraints=constraints, source_lengths=source_lengths)
-    for b, demanded in enumerate(constraints):
+    for b, required in enumerate(constraints):
         alone = run(
             AttendingTables(tables.logits_BMV[[b]], tables.attention_BMS[[b], :, : source_lengths[b]]),
             config,
             [max_lengths[b]],
-            constraints=[demanded] if demanded != NO_DEMANDS else None,
+            constraints=[required] if required != NO_CONSTRAINTS else None,
             source_lengths=[source_lengths[b]],
             numbers=[b],
         )[0]
@@ -215,21 +215,24 @@ def test_D11_a_beam_of_one_is_greedy_search_with_every_option(options: dict[str,
         )
     )
     assert by_greedy == by_beam
-    for row, demanded in zip(by_greedy, asked("prefix", 20), strict=True):
-        assert tuple(row[0].ids[: len(demanded.prefix)]) == demanded.prefix
+    for row, required in zip(by_greedy, asked("prefix", 20), strict=True):
+        assert tuple(row[0].ids[: len(required.prefix)]) == required.prefix
 
 
 @pytest.mark.parametrize("beam_size", [1, 2, 4])
 def test_every_term_is_met_that_has_room(beam_size: int) -> None:
     constraints = asked("terms", 40)
-    rooms = [sum(map(len, demanded.terms)) + 1 for demanded in constraints]
+    lengths = [sum(map(len, required.terms)) + 1 for required in constraints]
     tables = random_tables(40, seed=beam_size)
     tables.logits_BMV[..., CONTROL.eos] += 4  # which would rather say nothing
-    for room, demanded, row in zip(
-        rooms, constraints, run(tables, DecodeConfig(beam_size=beam_size), rooms, constraints=constraints), strict=True
+    for room, required, row in zip(
+        lengths,
+        constraints,
+        run(tables, DecodeConfig(beam_size=beam_size), lengths, constraints=constraints),
+        strict=True,
     ):
-        assert row[0].finished or not demanded.terms, room  # without terms it is a beam that may be too small
-        assert lacking(row[0].ids, demanded.terms) == 0
+        assert row[0].finished or not required.terms, room  # without terms it is a beam that may be too small
+        assert lacking(row[0].ids, required.terms) == 0
         assert row[0].unsatisfied == ()
 
 
@@ -288,13 +291,13 @@ def test_a_term_without_room_is_named_and_the_rest_is_met() -> None:
     ],
 )
 def test_what_it_is_to_meet_a_term(ids: list[int], terms: list[tuple[int, ...]], expected: tuple[int, ...]) -> None:
-    assert unsatisfied(ids, Constraints(terms=tuple(terms))) == expected
+    assert unsatisfied_terms(ids, Constraints(terms=tuple(terms))) == expected
     # The automaton that a search goes by counts the same.
     different = list(dict.fromkeys(terms))
     known, state, times = automaton(different), 0, [0] * len(different)
     for token in ids:
         state = known.next_QA[state][known.tokens.index(token)] if token in known.tokens else 0
-        times = [n + said for n, said in zip(times, known.said_QJ[state], strict=True)]
+        times = [n + done for n, done in zip(times, known.completed_QJ[state], strict=True)]
     assert sum(max(0, terms.count(term) - n) for term, n in zip(different, times, strict=True)) == len(expected)
 
 
@@ -423,8 +426,8 @@ def test_how_long_a_translation_may_be(options: dict[str, int], n_source_tokens:
 
 
 @pytest.mark.parametrize(
-    "demanded", [Constraints(prefix=(0, 1, 4)), Constraints(terms=((),)), Constraints(terms=((CONTROL.eos,),))], ids=str
+    "required", [Constraints(prefix=(0, 1, 4)), Constraints(terms=((),)), Constraints(terms=((CONTROL.eos,),))], ids=str
 )
-def test_demands_that_no_caller_may_make_are_refused(demanded: Constraints) -> None:
+def test_constraints_that_cannot_be_satisfied_are_refused(required: Constraints) -> None:
     with pytest.raises(AssertionError):
-        run(random_tables(1, seed=1), DecodeConfig(), [2], constraints=[demanded])
+        run(random_tables(1, seed=1), DecodeConfig(), [2], constraints=[required])

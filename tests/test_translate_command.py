@@ -158,14 +158,14 @@ def test_D7_and_so_does_all_that_can_be_asked_for(n_examples: int) -> None:
     text = st.sampled_from([line.encode() for line in sentences(50, seed=1)])
     beginning = st.sampled_from(["", "the cat", "prett", "it"])
 
-    def records(lines: list[bytes], prefixes_given: list[str]) -> list[dict[str, Any]]:
+    def records(lines: list[bytes], prefixes: list[str]) -> list[dict[str, Any]]:
         sink, data = io.BytesIO(), joined(lines)
         texts = [
             decode_line(line, n, name=None, strict=False).text for n, line in enumerate(split_lines(data), start=1)
         ]
         prefixes = [
             written_ids(text if room else "", toy_tokenizer()) or ()
-            for text, room in zip(prefixes_given, translator.room(texts), strict=True)
+            for text, room in zip(prefixes, translator.room(texts), strict=True)
         ]
         row_filter = TranslationFilter(translator, sink, config, prefixes=prefixes)
         source = io.BufferedReader(io.BytesIO(data))  # type: ignore[arg-type]
@@ -177,7 +177,7 @@ def test_D7_and_so_does_all_that_can_be_asked_for(n_examples: int) -> None:
             assert record["translation"].startswith(toy_tokenizer().decode(prefix))
         return found
 
-    def discrete(record: dict[str, Any]) -> dict[str, Any]:
+    def content(record: dict[str, Any]) -> dict[str, Any]:
         """Without numbers, which rounding moves."""
         return {key: value for key, value in record.items() if isinstance(value, str | bool)}
 
@@ -185,10 +185,10 @@ def test_D7_and_so_does_all_that_can_be_asked_for(n_examples: int) -> None:
     @given(st.lists(st.tuples(ANY_LINE | text, beginning), max_size=6), st.randoms(use_true_random=False))
     def check(pairs: list[tuple[bytes, str]], chooser: random.Random) -> None:
         order = chooser.sample(range(len(pairs)), k=len(pairs))
-        lines, prefixes_given = [line for line, _ in pairs], [prefix for _, prefix in pairs]
-        found = records(lines, prefixes_given)
-        shuffled = records([lines[i] for i in order], [prefixes_given[i] for i in order])
-        assert list(map(discrete, shuffled)) == [discrete(found[i]) for i in order]
+        lines, prefixes = [line for line, _ in pairs], [prefix for _, prefix in pairs]
+        found = records(lines, prefixes)
+        shuffled = records([lines[i] for i in order], [prefixes[i] for i in order])
+        assert list(map(content, shuffled)) == [content(found[i]) for i in order]
         for record, other in zip(shuffled, (found[i] for i in order), strict=True):
             assert record["score"] == pytest.approx(other["score"], abs=2e-4)
             assert record["unmet_terms"] == other["unmet_terms"]

@@ -172,8 +172,8 @@ def test_D14_at_a_terminal_each_line_is_answered_until_a_key_ends_it(folder: Pat
         os.write(ours, key)  # the second Ctrl-C in a row, or the first Ctrl-D
         assert process.wait(timeout=30) == 0
         assert process.stdout.read() == b""
-        logged = process.stderr.read().split(b"\n")
-        assert [line for line in logged if line and not line.startswith(b"tfm: warning: this translation: ")] == []
+        errors = process.stderr.read().split(b"\n")
+        assert [line for line in errors if line and not line.startswith(b"tfm: warning: this translation: ")] == []
     os.close(ours)
 
 
@@ -469,9 +469,9 @@ def test_a_line_of_a_terminology_that_is_wrong_is_named(folder: Path, terms: byt
 
 def test_terms_need_a_beam(folder: Path) -> None:
     (folder / "terms").write_bytes(b"a\tb\n")
-    says = ["decode.search=greedy: cannot look for translations with terms. Choose decode.search=beam"]
+    says = ["decode.search=greedy: has no lexical constraints, which --terms needs. Choose decode.search=beam"]
     refused([*TRANSLATE, "--terms", "terms"], folder, code=2, says=says, stdin=b"a\n")
-    says = ["decode.diversity_groups=2: cannot look for translations with terms"]
+    says = ["decode.diversity_groups=2: has no lexical constraints, which --terms needs"]
     refused([*BEAM, "decode.diversity_groups=2", "--terms", "terms"], folder, code=2, says=says, stdin=b"a\n")
 
 

@@ -404,7 +404,7 @@ def test_a_line_of_several_sentences_is_split_for_a_model_of_single_ones(
     [
         (replace(IN_SENTENCES, multi_sentence_share=0.5), {}, 2),
         (TrainingText(), {"split_sentences": False}, 2),
-        (TrainingText(), {}, 4),  # as before files said what models were trained on
+        (TrainingText(), {}, 4),  # as before model files described their training text
         (IN_SENTENCES, {}, 4),
     ],
     ids=["several a line", "refused", "unknown", "single sentences"],
@@ -471,7 +471,7 @@ def test_hostile_lines_are_split_in_no_time(text: str) -> None:
     assert time.perf_counter() - start < 2
 
 
-def test_batches_keep_to_their_cells_and_lose_nothing() -> None:
+def test_batches_keep_to_their_size_and_lose_nothing() -> None:
     chooser = random.Random(13)
     pieces = [Segment(line, 0, [7] * chooser.randint(1, 60)) for line in range(300)]
     found = list(batches(pieces, max_tokens=500))
@@ -520,8 +520,10 @@ def test_a_prefix_has_room_for_all_but_the_end(tokenizer: Tokenizer) -> None:
     assert room[2] == len(given.planner.plan(lines)[2].segments[0].ids) + 3
 
 
-def told_by(search: Callable[[int, Constraints, int], list[int]], watched: Translator) -> list[list[tuple[int, ...]]]:
-    """Let `search` answer, given a sentence's number, constraints and longest length; fills with the terms demanded."""
+def searched_by(
+    search: Callable[[int, Constraints, int], list[int]], watched: Translator
+) -> list[list[tuple[int, ...]]]:
+    """Let `search` answer, given a sentence's number, constraints and longest length; fills with the required terms."""
     asked: list[list[tuple[int, ...]]] = []
 
     def answer(request: SearchRequest[DecoderCache]) -> list[list[Hypothesis]]:
@@ -549,7 +551,7 @@ def test_only_lines_that_lack_their_terms_are_translated_again(
     def search(b: int, constraints: Constraints, longest: int) -> list[int]:
         return [*sat, *(i for term in constraints.terms for i in term if len(term) < longest)]
 
-    asked = told_by(search, given)
+    asked = searched_by(search, given)
     results = given.translate(["her chair", "the cat", "the cat was", "and it"], first_line=11)
     assert texts(results) == ["it sat", "it sat milk", "it sat milk", "it sat"]
     assert [[term.source for term in result.unsatisfied] for result in results] == [[], [], ["was"], []]
@@ -563,7 +565,7 @@ def test_a_term_that_costs_the_end_is_given_up(tokenizer: Tokenizer, warnings: p
     terms = [Term("cat", ("milk",), 1)]
     given = translator_of(tokenizer, options=TranslateOptions(terminology=Terminology(terms, name="terms")))
     (milk,) = tokenizer.encode(["milk"])
-    told_by(lambda b, constraints, longest: milk * longest if constraints.terms else milk[:0], given)
+    searched_by(lambda b, constraints, longest: milk * longest if constraints.terms else milk[:0], given)
     (result,) = given.translate(["the cat"])
     assert (result.text, result.hit_limit, result.unsatisfied) == ("", False, (terms[0],))
     assert len(warnings.messages) == 1
@@ -578,7 +580,7 @@ def test_a_term_that_the_vocabulary_cannot_write_is_named() -> None:
         )
 
 
-def test_a_real_search_holds_each_term_or_tells(tokenizer: Tokenizer) -> None:
+def test_a_real_search_contains_each_term_or_reports_it(tokenizer: Tokenizer) -> None:
     terms = [Term("cat", ("pretty milk",), 1), Term("chair", ("woman",), 2), Term("in", ("a" * 200,), 3)]
     lines = sentences(30, seed=22)
     plain = translator_of(tokenizer).translate(lines)
@@ -627,7 +629,7 @@ def test_what_was_cut_is_not_translated_again(tokenizer: Tokenizer) -> None:
 
 
 @pytest.mark.parametrize("options", [GREEDY, {}, {"max_source_length": 6}], ids=["greedy", "beam", "in parts"])
-def test_what_is_read_back_is_what_the_search_said(tokenizer: Tokenizer, options: dict[str, Any]) -> None:
+def test_token_scores_add_up_to_the_score_of_the_search(tokenizer: Tokenizer, options: dict[str, Any]) -> None:
     lines = [*sentences(20, seed=26), "", "今日は。明日は?！「はい。」終わり"]
     results = translator_of(
         tokenizer, options=TranslateOptions(alignments=True, token_scores=True), **options
@@ -638,7 +640,7 @@ def test_what_is_read_back_is_what_the_search_said(tokenizer: Tokenizer, options
         assert result.alignment is not None
         assert sum(log_prob for _, log_prob in result.tokens) == pytest.approx(best.log_prob, abs=1e-4)
         assert len(result.tokens) == best.n_tokens
-        said = "".join(piece for piece, _ in result.tokens).replace("<unk>", "⁇").replace("</s>", "")
-        assert said.replace("▁", "") == result.text.replace(" ", "")
+        text = "".join(piece for piece, _ in result.tokens).replace("<unk>", "⁇").replace("</s>", "")
+        assert text.replace("▁", "") == result.text.replace(" ", "")
         assert [j for _, j in result.alignment] == list(range(len(result.text.split())))
         assert all(0 <= i < len(line.split()) for i, _ in result.alignment)

@@ -27,7 +27,7 @@ def nobody_is_left() -> Iterator[None]:
     yield
     for workers in opened:
         if workers.executor is not None:
-            workers._abandon(workers.pool)
+            workers._abandon(workers.executor)
     opened.clear()
     for process in multiprocessing.active_children():
         process.join()

@@ -199,7 +199,7 @@ def open_models(
         imported("ctranslate2", needs="engine=ctranslate2")
         path = locate_model(only, runs)
         return Opened([path], read_models([path]), Engine.ctranslate2)
-    paths = locate_models([*names] if len(names) > 1 else only, runs)
+    paths = locate_models(None if checkpoint is None else [str(name) for name in names], runs)
     models = read_models(paths, kinds)
     if engine is Engine.auto and _ctranslate2_can(models, decode, options):
         return Opened(paths, models, Engine.ctranslate2)

@@ -46,6 +46,7 @@ CAPABILITIES = Capabilities(
     remedies={"decode.search=sample": DRAWS_BY_ITSELF, "decode.search=mbr": DRAWS_BY_ITSELF},
 )
 DAMAGED = (ValueError, LookupError)  # what the library raises for contents that do not fit together
+MAX_BATCH_TOKENS = 1024  # source tokens that one thread gets: with more, others may be idle at the end
 BATCHES_AT_ONCE = 16  # for each thread: enough to keep all busy, few enough to see progress
 
 
@@ -116,7 +117,8 @@ class CTranslate2Engine:
 
         The library has one longest length for a batch.
         """
-        parts = list(batches(batch, max_tokens=config.batch_tokens // rows_per_sentence(config)))
+        max_tokens = min(config.batch_tokens // rows_per_sentence(config), MAX_BATCH_TOKENS)
+        parts = list(batches(batch, max_tokens=max_tokens))
         submitted = [self._submit(part, config) for part in parts]
         found: dict[SegmentKey, list[Hypothesis]] = {}
         for part, pending in zip(parts, submitted, strict=True):

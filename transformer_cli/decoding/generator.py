@@ -137,7 +137,7 @@ class Generator:
             self.config,
             seeds=[(self.seed, number)],
         )
-        (hypotheses,) = SEARCHES[self.config.search.name](request)
+        (hypotheses,) = SEARCHES[self.config.search](request)
         found = [self._generated(prompt, hypothesis) for hypothesis in hypotheses]
         if stream is not None:
             stream.end(found[0].text)

@@ -65,10 +65,9 @@ class Translator:
         found = self._search(work, request, on_progress or (lambda n_lines: None))
         unsatisfied, misplaced = self.constraints.apply(work, found, request)
         warn_unsatisfied({first_line + n: unsatisfied[n] for n in sorted(unsatisfied)})
-        results = [
-            replace(self.planner.join(line, found), unsatisfied=unsatisfied.get(n, ()), misplaced=misplaced.get(n, ()))
-            for n, line in enumerate(work)
-        ]
+        results = [self.planner.join(line, found) for line in work]
+        for n in unsatisfied.keys() | misplaced.keys():
+            results[n] = replace(results[n], unsatisfied=unsatisfied.get(n, ()), misplaced=misplaced.get(n, ()))
         if self.options.retry:
             again = replace(request, config=retry_config(self.config))
             retry_degenerate(self.planner, self.constraints, work, found, results, again)

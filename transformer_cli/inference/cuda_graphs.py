@@ -64,7 +64,7 @@ class CudaGraphCache(FixedShapeCache):
             self._move(self.shape._replace(n_sentences=n_sentences))
 
     def _move(self, shape: Shape) -> None:
-        static = self.find_buffers_of(shape)
+        static = self.find_buffers(shape)
         static.cache.take_over(self.static.cache)
         self.shape, self.static, self.cache = shape, static, static.cache
         self.n_sentences, self.n_rows = shape.n_sentences, len(static.ids_R)

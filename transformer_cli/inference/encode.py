@@ -1,4 +1,4 @@
-"""Sentences that are read whole: each is asked for one vector, or for its class.
+"""Encoder inference: one vector, or one class, of each sentence.
 
 Shapes: B batch, S source, X numbers of each sentence.
 """
@@ -26,16 +26,16 @@ def delimited(ids: Sequence[int], tokenizer: Tokenizer, *, max_length: int, begi
 
 
 def longest_of(model: ModelFile) -> int:
-    """Tokens of the longest sentence that the model was trained on; a file that does not say so has the default."""
-    said = model.data.get("max_length")
-    longest = said if isinstance(said, int) and said >= 2 else 256
+    """Tokens of the longest sentence that the model was trained on; 256 where the file has no such entry."""
+    stored = model.data.get("max_length")
+    longest = stored if isinstance(stored, int) and stored >= 2 else 256
     return min(longest, model.config.max_positions) if model.config.positions is Positions.learned else longest
 
 
 class Reader:
-    """What a model's encoder makes of lines, each by itself: `ask` is given ids, [B, S], and answers [B, X].
+    """Encodes lines in batches: `ask` maps ids, [B, S], to [B, X].
 
-    A blank line has no answer. `cut` are the numbers of the lines so far of which only the beginning was read,
+    A blank line has no result. `cut` are the numbers of the lines so far that were truncated,
     and `unknown` counts those with characters that the vocabulary does not have.
     """
 
@@ -43,7 +43,7 @@ class Reader:
         self, ask: Callable[[Tensor], Tensor], model: ModelFile, *, device: torch.device, batch_tokens: int
     ) -> None:
         self.ask, self.tokenizer, self.device, self.batch_tokens = ask, model.tokenizers.source, device, batch_tokens
-        self.begins = model.config.name == "classifier"  # with BOS, which a translator has never met in a source
+        self.begins = model.config.name == "classifier"  # with BOS, which the sources of translators never contain
         self.max_length = longest_of(model)
         self.begin()
 
@@ -54,7 +54,7 @@ class Reader:
         self.n_lines = 0
 
     def read(self, lines: Sequence[str]) -> list[Tensor | None]:
-        """The answer to each line, [X], in float32 on the CPU."""
+        """The result of each line, [X], in float32 on the CPU."""
         tokenizer, begins, longest = self.tokenizer, self.begins, self.max_length
         ids = tokenizer.encode(lines)
         self.cut += [self.n_lines + i for i, line in enumerate(ids, start=1) if len(line) + begins + 1 > longest]
@@ -85,10 +85,10 @@ def ask_each(
     batch_tokens: int,
     between: Callable[[int], object] = lambda n_sentences: None,
 ) -> list[Tensor]:
-    """What `ask` answers of each sentence, [X], in float32 on the CPU; it is given [B, S] and answers [B, X].
+    """The result of each sentence, [X], in float32 on the CPU; `ask` maps [B, S] to [B, X].
 
-    Sentences of like length go together, at most `batch_tokens` cells or a single one. `between` is told after every
-    batch of how many sentences it was, and may raise to end it.
+    Sentences of similar length share a batch of at most `batch_tokens` padded tokens, or a single sentence. `between`
+    is called after every batch with its number of sentences, and may raise to stop.
     """
     order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
     answers: list[Tensor] = [torch.empty(0)] * len(sentences)

@@ -31,7 +31,7 @@ def prepack(model: Transformer) -> Transformer:
                 setattr(module, name, PrepackedLinear(child.weight, child.bias))
         hidden = module.to_hidden if isinstance(module, FeedForward) else None
         if isinstance(hidden, PrepackedLinear) and module.activate is F.relu:
-            hidden.activation, module.activate = "relu", identity  # type: ignore[assignment]
+            hidden.activation, module.activate = "relu", identity
     packed.decoder.projects_at_once = False
     output = packed.output_embedding
     output.as_output = PrepackedLinear(output.weight, None)

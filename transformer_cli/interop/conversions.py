@@ -37,7 +37,8 @@ def converted(path: Path, *, quantize: Quantize = Quantize.none) -> Exported:
     path, quantization = path.resolve(), QUANTIZATIONS[quantize]
     sha256 = sha256_of(path)
     name = f"{sha256[:16]}-{quantization}"
-    beside, cache = beside_model(path) / FOLDER, None
+    beside = beside_model(path) / FOLDER
+    cache: Path | None = None
     if (found := _read(beside / name)) is not None:
         return found
     if not _is_writable(beside):

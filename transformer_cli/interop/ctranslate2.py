@@ -23,7 +23,7 @@ from transformer_cli.models.file import ModelFile
 from transformer_cli.models.layers import FeedForward, Residual
 from transformer_cli.models.transformer import Stack
 
-# Rows of the table of waves, which ends where ours does not: more than a line has after it was split.
+# Rows of the sinusoid table, which is finite there: more than a line has after it was split.
 N_POSITIONS = 2048
 ACTIVATIONS = {
     Activation.relu: "RELU",

@@ -30,7 +30,7 @@ from transformer_cli.models.embeddings import LearnedPositions
 from transformer_cli.models.file import ModelFile
 from transformer_cli.models.layers import Residual
 
-# Rows of the table of waves, which ends where ours does not: more than a line has after it was split.
+# Rows of the sinusoid table, which is finite there: more than a line has after it was split.
 N_POSITIONS = 2048
 PROGRAM = "no architecture of transformers that is ours otherwise"
 
@@ -62,7 +62,7 @@ def write(model: ModelFile, directory: Path) -> Any:
     try:
         with quiet():
             converted.save_pretrained(directory)
-    except SafetensorError as error:  # of a disk too, and says no more than that
+    except SafetensorError as error:  # of a disk too, without details
         raise OSError(errno.EIO, str(error)) from error
     for name, content in tokenizer_files(model).items():
         (directory / name).write_bytes(content)

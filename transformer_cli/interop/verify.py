@@ -1,8 +1,8 @@
 """Verification: does an exported model predict what ours predicts?
 
 Three comparisons on the same sentences: the log-probability of each token of a given translation (forced decoding),
-which any wrong weight moves; the text of greedy search, whose rule is the same everywhere; and the text of a beam of 4,
-whose end is decided by other rules. The first two have to agree, but for what rounding may turn.
+which any wrong weight changes; the text of greedy search, whose rule is the same everywhere; and that of a beam of 4,
+whose end is decided by other rules. The first two have to agree, except where rounding may decide.
 
 The source's EOS is the target's: both tokenizers have it under the same id.
 
@@ -88,13 +88,13 @@ class Verdict:
             f"log-probability of {self.tokens:,} tokens: largest difference {self.largest_difference:.1e}, mean"
             f" {self.mean_difference:.1e} nats (tolerance {self.tolerance:g}, for the {which})",
             "greedy search: "
-            + self._told(self.greedy_identical, self.greedy_compared, "rounding could choose another token"),
+            + self._counted(self.greedy_identical, self.greedy_compared, "rounding could choose another token"),
             f"beam {BEAM}: "
-            + self._told(self.beam_identical, self.beam_compared, "no end within the limit")
+            + self._counted(self.beam_identical, self.beam_compared, "no end within the limit")
             + likelier,
         ]
 
-    def _told(self, identical: int, compared: int, why: str) -> str:
+    def _counted(self, identical: int, compared: int, why: str) -> str:
         """How many lines are identical, and why not all were compared."""
         left = self.lines - compared
         if not compared:
@@ -139,7 +139,7 @@ def verify(model: ModelFile, program: Program, lines: Sequence[str], *, is_float
         mean_difference=float(differences.mean()),
         tolerance=TOLERANCE if is_float32 else ROUNDED_TOLERANCE,
         greedy_compared=len(clear),
-        greedy_identical=sum(is_said(greedy[i], their_greedy[i]) for i in clear),
+        greedy_identical=sum(is_same(greedy[i], their_greedy[i]) for i in clear),
         beam_compared=len(whole),
         beam_identical=len(whole) - len(differing),
         beam_ours_likelier=sum(
@@ -149,7 +149,7 @@ def verify(model: ModelFile, program: Program, lines: Sequence[str], *, is_float
     )
 
 
-def is_said(ours: Hypothesis, theirs: Ids) -> bool:
+def is_same(ours: Hypothesis, theirs: Ids) -> bool:
     """Whether they are the same; of what we cut at our limit, its beginning is."""
     return ours.ids == theirs[: None if ours.finished else len(ours.ids)]
 

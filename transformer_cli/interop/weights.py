@@ -48,4 +48,4 @@ def check_heads(config: ModelConfig, program: str, instead: str) -> None:
     """Refuse heads whose values are not as wide as their queries, or that are not together as wide as the model."""
     for key, width in (("d_k", config.key_width), ("d_v", config.value_width)):
         if width * config.n_heads != config.d_model:
-            refuse(key, width, f"{program} knows only heads of width d_model / n_heads", instead)
+            refuse(key, width, f"{program} has only heads of width d_model / n_heads", instead)

@@ -35,7 +35,7 @@ from transformer_cli.errors import (
     quoted,
 )
 from transformer_cli.files import wrap_os_errors, write_whole
-from transformer_cli.inference.batch_invariance import check_batch_invariance as check_exact
+from transformer_cli.inference.batch_invariance import check_batch_invariance
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import MALFORMED, MODEL_FILE, ModelFile, read_model, write_model
 from transformer_cli.models.memory import is_out_of_memory
@@ -310,7 +310,7 @@ class FirstRun(Run):
         self.validator = make_validator(config, prepared, device)
         self.ranked_by = self.validator.ranked_by()
         if config.decode.exact and isinstance(self.learner.whole_model, Transformer):
-            check_exact(self.learner.whole_model, device)  # not at the first evaluation, hours later
+            check_batch_invariance(self.learner.whole_model, device)  # not at the first evaluation, hours later
         self.scores: DevScores | None = None  # of this step
         self.recorder: Recorder
         self.saver: Saver
