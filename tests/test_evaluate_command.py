@@ -342,7 +342,7 @@ def test_a_search_is_called_by_what_is_not_by_default(decode: DecodeConfig, seed
 
 def test_a_search_of_many_options_and_a_long_name_still_make_a_file(folder: Path) -> None:
     options = ["coverage_penalty=0.25", "max_extra_length=51", "max_length=99", "min_length=1", "no_repeat_ngram=7",
-               "max_source_length=99", "long_lines=cut", "quantize=int8"]  # fmt: skip
+               "max_source_length=99", "long_lines=cut", "length_penalty=0.75"]  # fmt: skip
     put(folder / ("x" * 240), sentences(6, seed=5))
     ran = run([*MODEL[:-3], "x" * 240, "--reference", "text", *(f"decode.{one}" for one in options)], folder)
     assert ran.code == 0, ran.err

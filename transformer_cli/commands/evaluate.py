@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import torch
 from tqdm import tqdm
@@ -52,7 +53,7 @@ LONGEST_NAME = 200  # bytes: names of files have at most 255
 def run(config: EvaluateConfig) -> None:
     """Print the scores of a model on its test set, on another corpus's, or on the user's own files."""
     device = choose_device(config.device)
-    check_save(config)
+    check_save(config, named_files(config.checkpoint))
     opened = open_models(
         config.checkpoint,
         runs=config.runs,
@@ -159,6 +160,12 @@ def check_save(config: EvaluateConfig, models: Sequence[Path] = ()) -> None:
     inputs |= {f"--checkpoint {path}": str(path) for path in models}
     there = {flag: name for flag, name in inputs.items() if name is not None and Path(name).exists()}
     check_output(Path(config.save), "--save", there, overwrite=config.overwrite)
+
+
+def named_files(checkpoint: Any) -> list[Path]:
+    """Those of --checkpoint that are model files, or folders with one."""
+    names = [checkpoint] if isinstance(checkpoint, str) else checkpoint or []
+    return [path for name in names for path in (Path(name), Path(name) / MODEL_FILE) if path.is_file()]
 
 
 def check_corpus(config: EvaluateConfig, data: DataConfig) -> DataConfig:

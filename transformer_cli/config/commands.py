@@ -80,6 +80,7 @@ class ExportConfig:
     output: str | None = key(None, "Folder for the exported model, written whole or not at all.")
     overwrite: bool = key(False, "Replace an earlier export.")
     quantization: Quantization = key(Quantization.float32, "Number format of the weights. ctranslate2 only.")
+    plugins: list[str] = key([], PLUGINS)
 
     def __post_init__(self) -> None:
         self.checkpoint = model_names(self.checkpoint)
@@ -362,6 +363,7 @@ class AverageConfig:
     last: int | None = key(None, "Average this many of a run's checkpoints, the newest.", low=2)
     output: str | None = key(None, "Output file for the model, written whole or not at all.")
     overwrite: bool = key(False, OVERWRITE)
+    plugins: list[str] = key([], PLUGINS)
 
     def __post_init__(self) -> None:
         self.checkpoint = model_names(self.checkpoint)

@@ -54,9 +54,9 @@ def score_translations(
     sources = tokenizers.source.encode([source for source, _ in pairs])
     targets = tokenizers.target.encode([translation for _, translation in pairs])
     if unknown is not None:
-        for line, (pair, *ids) in enumerate(zip(pairs, sources, targets, strict=True), start=first_line):
-            of_source = unknown_characters(pair[0], ids[0], tokenizers.source)
-            unknown.add(line, of_source + unknown_characters(pair[1], ids[1], tokenizers.target))
+        for i, (source, translation) in enumerate(pairs):
+            of_source = unknown_characters(source, sources[i], tokenizers.source)
+            unknown.add(first_line + i, of_source + unknown_characters(translation, targets[i], tokenizers.target))
     text = training_text(files)
     longest = [max(map(len, ids)) for ids in zip(sources, targets, strict=True)]
     for file in files:
