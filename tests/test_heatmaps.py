@@ -83,7 +83,7 @@ def test_no_label_overlaps_another_or_leaves_the_picture(
 
 
 def test_overlapping_labels_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heatmaps, "LINE", 0.8)
+    monkeypatch.setattr(heatmaps, "LINE_HEIGHT", 0.8)
     _, boxes = zip(*texts_of(draw_figure(of_size(20), AttentionKind.encoder)), strict=True)
     assert overlaps(boxes, boxes).sum() > len(boxes)
 
