@@ -2,7 +2,7 @@
 
 python scripts/attention_walk.py runs/attention_walk
 
-A block of the page begins with a line `<!-- walk: NAME -->`; dictionaries at the end say which function prints it.
+A block of the page begins with a line `<!-- walk: NAME -->`; dictionaries at the end map names to functions.
 No part of the model is implemented here again: the numbers come from hooks in one forward pass, or from methods of the
 model. The one exception is `by_hand`, equation 1 written out, which is compared with the model's result.
 
@@ -56,7 +56,7 @@ BLOCK = re.compile(r"(?<=^<!-- walk: )([\w-]+)( -->\n```\n)(.*?)(?=^```$)", re.M
 
 SENTENCE = "She sat down in the chair, it was very comfortable."
 TRANSLATION = "Elle s'est assise dans la chaise, elle était très confortable."
-LOOKER, LOOKED_AT = "▁it", "▁chair"  # the pronoun that French needs a gender for, and where it is
+PRONOUN, ANTECEDENT = "▁it", "▁chair"  # the pronoun whose gender French needs, and its antecedent
 COLUMNS = 6  # of a wide matrix that are printed
 CPU = torch.device("cpu")
 
@@ -103,14 +103,14 @@ RUNS: dict[str, list[str]] = {
 
 @dataclass(frozen=True)
 class Call:
-    """What a module took first, and what it gave."""
+    """First argument and output of one call of a module."""
 
-    taken: Tensor
-    given: Tensor
+    input: Tensor
+    output: Tensor
 
 
 class Walk:
-    """A model, and all that its modules saw while it read SENTENCE and wrote TRANSLATION."""
+    """A model, and inputs and outputs of all its modules in one forward pass over SENTENCE and TRANSLATION."""
 
     def __init__(self, model: Transformer, tokenizers: Tokenizers) -> None:
         self.model, self.tokenizers = model, tokenizers
@@ -121,7 +121,7 @@ class Walk:
         self.source = tokenizers.source.pieces(self.source_ids)
         self.written = tokenizers.target.pieces(self.written_ids)
         self.read = tokenizers.target.pieces(self.read_ids)
-        self.calls, self.logits_TV = self.look()
+        self.calls, self.logits_TV = self.trace()
         inputs = torch.tensor([self.source_ids]), torch.tensor([self.read_ids])
         self.weights = {
             kind: torch.stack([layer_BHRC[0] for layer_BHRC in layers])  # Y layers: [Y, H, R, C]
@@ -129,14 +129,14 @@ class Walk:
         }
 
     @torch.no_grad()
-    def look(self) -> tuple[dict[str, list[Call]], Tensor]:
-        """Name of a module → its calls, in order, without the dimension of the batch; and the logits."""
+    def trace(self) -> tuple[dict[str, list[Call]], Tensor]:
+        """Calls of each module by its name, in order and without the batch dimension; and the logits."""
         calls: dict[str, list[Call]] = defaultdict(list)
 
         def keep(name: str) -> Callable[..., None]:
-            def hook(module: nn.Module, args: tuple[Any, ...], given: Any) -> None:
-                if isinstance(given, Tensor):
-                    calls[name].append(Call(args[0][0], given[0]))
+            def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+                if isinstance(output, Tensor):
+                    calls[name].append(Call(args[0][0], output[0]))
 
             return hook
 
@@ -157,19 +157,19 @@ class Walk:
     @cached_property
     def projected(self) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of the first layer, [H, L, E] each."""
-        x_LD = self.calls["encoder.layers.0.self_attention"][0].taken
+        x_LD = self.calls["encoder.layers.0.self_attention"][0].input
         with torch.no_grad():
             q_LHE, k_LHE, v_LHE = self.encoder_attention.project(x_LD, None)
         return q_LHE.transpose(0, 1), k_LHE.transpose(0, 1), v_LHE.transpose(0, 1)
 
     @property
-    def looker(self) -> int:
-        return self.source.index(LOOKER)
+    def pronoun(self) -> int:
+        return self.source.index(PRONOUN)
 
     @cached_property
     def head(self) -> int:
-        """Of the first layer: the one in which the pronoun attends most to its noun."""
-        return int(self.weights["encoder"][0, :, self.looker, self.source.index(LOOKED_AT)].argmax())
+        """Of the first layer: the head in which the pronoun attends most to its antecedent."""
+        return int(self.weights["encoder"][0, :, self.pronoun, self.source.index(ANTECEDENT)].argmax())
 
 
 # ---- Printing
@@ -202,10 +202,10 @@ def pieces(walk: Walk) -> Iterator[str]:
 
 
 def embedding(walk: Walk) -> Iterator[str]:
-    table, x_SD = walk.model.source_embedding, walk.calls["source_embedding"][0].given
-    row = table.weight[walk.source_ids[walk.looker]].detach()
+    table, x_SD = walk.model.source_embedding, walk.calls["source_embedding"][0].output
+    row = table.weight[walk.source_ids[walk.pronoun]].detach()
     yield f"matrix {shape(table.weight)}, √d_model = {table.scale:g}"
-    yield from matrix([f"row {walk.source_ids[walk.looker]}"], row[None])
+    yield from matrix([f"row {walk.source_ids[walk.pronoun]}"], row[None])
     yield f"times {table.scale:g}: {shape(x_SD)}"
     yield from matrix(walk.source, x_SD)
 
@@ -213,29 +213,29 @@ def embedding(walk: Walk) -> Iterator[str]:
 def positions(walk: Walk) -> Iterator[str]:
     call = walk.calls["encoder.positions"][0]
     yield "the sinusoids of the first positions"
-    table_LD = sinusoid_table(4, call.taken.size(-1), interleaved=True, dtype=torch.float32, device=CPU)
+    table_LD = sinusoid_table(4, call.input.size(-1), interleaved=True, dtype=torch.float32, device=CPU)
     yield from matrix([f"position {i}" for i in range(4)], table_LD)
-    yield f"{LOOKER}: embedding, position {walk.looker}, and their sum"
-    embedded_D, summed_D = call.taken[walk.looker], call.given[walk.looker]
+    yield f"{PRONOUN}: embedding, position {walk.pronoun}, and their sum"
+    embedded_D, summed_D = call.input[walk.pronoun], call.output[walk.pronoun]
     rows = torch.stack([embedded_D, summed_D - embedded_D, summed_D])
-    yield from matrix(["embedding", f"position {walk.looker}", "sum"], rows)
+    yield from matrix(["embedding", f"position {walk.pronoun}", "sum"], rows)
 
 
 def queries(walk: Walk) -> Iterator[str]:
     q_HLE, k_HLE, v_HLE = walk.projected
     n_heads, _, width = q_HLE.shape
     yield f"layer 1: {n_heads} heads, queries, keys and values of {width} numbers each; head {walk.head + 1}"
-    labels = [f"query {LOOKER}", f"key {LOOKER}", f"value {LOOKER}", f"key {LOOKED_AT}"]
-    of_looker = [x_HLE[walk.head, walk.looker] for x_HLE in (q_HLE, k_HLE, v_HLE)]
-    yield from matrix(labels, torch.stack([*of_looker, k_HLE[walk.head, walk.source.index(LOOKED_AT)]]))
+    labels = [f"query {PRONOUN}", f"key {PRONOUN}", f"value {PRONOUN}", f"key {ANTECEDENT}"]
+    of_pronoun = [x_HLE[walk.head, walk.pronoun] for x_HLE in (q_HLE, k_HLE, v_HLE)]
+    yield from matrix(labels, torch.stack([*of_pronoun, k_HLE[walk.head, walk.source.index(ANTECEDENT)]]))
 
 
 def scores(walk: Walk) -> Iterator[str]:
     q_HLE, k_HLE, _ = walk.projected
-    raw_S = k_HLE[walk.head] @ q_HLE[walk.head, walk.looker]
+    raw_S = k_HLE[walk.head] @ q_HLE[walk.head, walk.pronoun]
     root = math.sqrt(q_HLE.size(-1))
-    yield f"{LOOKER} attends to    q·k  q·k/{root:g}  softmax"
-    weights_S = walk.weights["encoder"][0, walk.head, walk.looker]
+    yield f"{PRONOUN} attends to    q·k  q·k/{root:g}  softmax"
+    weights_S = walk.weights["encoder"][0, walk.head, walk.pronoun]
     for label, raw, weight in zip(walk.source, raw_S.tolist(), weights_S.tolist(), strict=True):
         yield f"{label:<16}{raw:7.2f}{raw / root:8.2f}{weight:9.3f}"
 
@@ -248,71 +248,71 @@ def by_hand(walk: Walk) -> Tensor:
     weights_HLL = powers_HLL / powers_HLL.sum(dim=-1, keepdim=True)
     heads_HLE = torch.einsum("hqk,hke->hqe", weights_HLL, v_HLE)
     out = walk.encoder_attention.to_out
-    return torch.cat(list(heads_HLE), dim=-1) @ out.weight.T + out.bias  # the heads side by side
+    return torch.cat(list(heads_HLE), dim=-1) @ out.weight.T + out.bias  # heads concatenated
 
 
 @torch.no_grad()
 def weighted_sum(walk: Walk) -> Iterator[str]:
     _, _, v_HLE = walk.projected
-    weights_S = walk.weights["encoder"][0, walk.head, walk.looker]
+    weights_S = walk.weights["encoder"][0, walk.head, walk.pronoun]
     order = weights_S.argsort(descending=True).tolist()
-    yield f"head {walk.head + 1}, {LOOKER}: values by weight"
+    yield f"head {walk.head + 1}, {PRONOUN}: values by weight"
     first = [f"{weights_S[i]:.3f} {walk.source[i]}" for i in order[:3]]
     sum_1E = (weights_S @ v_HLE[walk.head])[None]
     yield from matrix([*first, "sum of all"], torch.cat([v_HLE[walk.head, order[:3]], sum_1E]))
-    given_LD, hand_LD = walk.calls["encoder.layers.0.self_attention"][0].given, by_hand(walk)
-    yield f"all heads, projected: {shape(given_LD)}"
-    yield from matrix(["by hand", "the fast path"], torch.stack([hand_LD[walk.looker], given_LD[walk.looker]]))
-    is_equal = bool(((hand_LD - given_LD).abs() <= 1e-5).all())
-    yield f"equal to 1e-5 at all {given_LD.numel()} places: {'yes' if is_equal else 'no'}"
+    output_LD, hand_LD = walk.calls["encoder.layers.0.self_attention"][0].output, by_hand(walk)
+    yield f"all heads, projected: {shape(output_LD)}"
+    yield from matrix(["by hand", "the fast path"], torch.stack([hand_LD[walk.pronoun], output_LD[walk.pronoun]]))
+    is_equal = bool(((hand_LD - output_LD).abs() <= 1e-5).all())
+    yield f"equal to 1e-5 at all {output_LD.numel()} places: {'yes' if is_equal else 'no'}"
 
 
 def heads(walk: Walk) -> Iterator[str]:
-    yield f"{LOOKER} attends most to, in the encoder"
+    yield f"{PRONOUN} attends most to, in the encoder"
     for y, weights_HSS in enumerate(walk.weights["encoder"], start=1):
-        for h, weights_S in enumerate(weights_HSS[:, walk.looker], start=1):
+        for h, weights_S in enumerate(weights_HSS[:, walk.pronoun], start=1):
             weight, i = weights_S.max(dim=0)
             yield f"layer {y} head {h}   {walk.source[int(i)]:<16}{float(weight):.3f}"
 
 
 def residual(walk: Walk) -> Iterator[str]:
-    layer, at = "encoder.layers.0", walk.looker
-    x_D = walk.calls[f"{layer}.around_self_attention"][0].taken[at]
+    layer, at = "encoder.layers.0", walk.pronoun
+    x_D = walk.calls[f"{layer}.around_self_attention"][0].input[at]
     norm = walk.calls[f"{layer}.around_self_attention.norm"][0]
     rows = {
         "x": x_D,
-        "attention(x)": walk.calls[f"{layer}.self_attention"][0].given[at],
-        "their sum": norm.taken[at],
-        "LayerNorm": norm.given[at],
+        "attention(x)": walk.calls[f"{layer}.self_attention"][0].output[at],
+        "their sum": norm.input[at],
+        "LayerNorm": norm.output[at],
     }
     yield from statistics(rows)
 
 
 def feed_forward(walk: Walk) -> Iterator[str]:
-    layer, at = "encoder.layers.0", walk.looker
-    hidden_LF = walk.calls[f"{layer}.feed_forward.to_hidden"][0].given
-    active_LF = walk.calls[f"{layer}.feed_forward.to_out"][0].taken
+    layer, at = "encoder.layers.0", walk.pronoun
+    hidden_LF = walk.calls[f"{layer}.feed_forward.to_hidden"][0].output
+    active_LF = walk.calls[f"{layer}.feed_forward.to_out"][0].input
     yield f"hidden {shape(hidden_LF)}; ReLU leaves {float((active_LF > 0).double().mean()):.0%} above zero"
     norm = walk.calls[f"{layer}.around_feed_forward.norm"][0]
     rows = {
-        "x": walk.calls[f"{layer}.around_feed_forward"][0].taken[at],
-        "feed-forward(x)": walk.calls[f"{layer}.feed_forward"][0].given[at],
-        "their sum": norm.taken[at],
-        "LayerNorm": norm.given[at],
+        "x": walk.calls[f"{layer}.around_feed_forward"][0].input[at],
+        "feed-forward(x)": walk.calls[f"{layer}.feed_forward"][0].output[at],
+        "their sum": norm.input[at],
+        "LayerNorm": norm.output[at],
     }
     yield from statistics(rows)
 
 
 def statistics(rows: dict[str, Tensor]) -> Iterator[str]:
     """Vectors, with the mean and the deviation of all their numbers."""
-    yield f"{LOOKER:<16}{'mean':>6}{'std':>7}   first numbers"
+    yield f"{PRONOUN:<16}{'mean':>6}{'std':>7}   first numbers"
     for name, x_D in rows.items():
         first = "".join(number(x) for x in x_D[: COLUMNS - 2].tolist())
         yield f"{name:<15}{number(float(x_D.mean()))}{number(float(x_D.std(correction=0)))}   {first}  …"
 
 
 def memory(walk: Walk) -> Iterator[str]:
-    memory_SD = walk.calls["encoder"][0].given
+    memory_SD = walk.calls["encoder"][0].output
     yield f"memory {shape(memory_SD)}"
     yield from matrix(walk.source, memory_SD)
 
@@ -362,7 +362,7 @@ def hypotheses(walk: Walk, config: DecodeConfig) -> Iterator[str]:
         yield f"{candidate.log_prob:8.2f}  {candidate.text}"
 
 
-# ---- What is seen without training: seeds, and nothing else
+# ---- Without training: these depend on seeds only
 
 
 def seeded(seed: int = 1) -> torch.Generator:
@@ -378,11 +378,11 @@ def scaling(widths: Sequence[int] = (4, 8, 16, 32, 64, 128, 256, 512)) -> Iterat
         k_1KSE = torch.randn(1, 1000, 32, d_k, generator=seeded(2))
         variance = float((q_1K1E @ k_1KSE.transpose(-1, -2)).var())
         row = ""
-        for scale in (math.sqrt(d_k), 1.0):  # the first undoes what our attention divides by
+        for scale in (math.sqrt(d_k), 1.0):  # the first undoes the division by √d_k in attention_weights
             p_KS = attention_weights(q_1K1E * scale, k_1KSE)[0, :, 0].double()
-            # ‖diag(p) - p pᵀ‖: what a softmax lets through of a gradient.
-            through = (torch.diag_embed(p_KS) - p_KS[:, :, None] * p_KS[:, None, :]).flatten(1).norm(dim=1)
-            row += f"{float(p_KS.amax(dim=-1).mean()):11.3f}{float(through.median()):12.4f}  "
+            # ‖diag(p) - p pᵀ‖, the norm of the Jacobian of softmax.
+            jacobian_norm = (torch.diag_embed(p_KS) - p_KS[:, :, None] * p_KS[:, None, :]).flatten(1).norm(dim=1)
+            row += f"{float(p_KS.amax(dim=-1).mean()):11.3f}{float(jacobian_norm.median()):12.4f}  "
         yield f"{d_k:4}{variance:13.1f}{row}"
 
 
@@ -428,7 +428,7 @@ def untrained(config: ModelConfig, tokenizers: Tokenizers) -> Transformer:
     ).eval()
 
 
-# ---- What training shows
+# ---- With training
 
 
 def unscaled(n_updates: int = 150, every: int = 50, d_model: int = 128) -> Iterator[str]:
@@ -507,12 +507,12 @@ def confidence_of(run: Path) -> dict[str, float]:
     figures: dict[str, float] = {}
     for name, pairs in (("train", corpus.train[:500]), ("dev", corpus.dev)):
         text = as_text(pairs)
-        nll_K, sure_K, right_K = token_predictions(model, file.tokenizers, text)
+        nll_K, confidence_K, right_K = token_predictions(model, file.tokenizers, text)
         figures[f"NLL of {name}, nats a token"] = float(nll_K.mean())
     figures["dev: likeliest token right, %"] = 100 * float(right_K.mean())
-    figures["dev: probability it is given, %"] = 100 * float(sure_K.mean())
-    figures["dev: the same where it is wrong, %"] = 100 * float(sure_K[right_K == 0].mean())
-    figures["dev: calibration error, %"] = 100 * calibration_error(sure_K, right_K)
+    figures["dev: probability it is given, %"] = 100 * float(confidence_K.mean())
+    figures["dev: the same where it is wrong, %"] = 100 * float(confidence_K[right_K == 0].mean())
+    figures["dev: calibration error, %"] = 100 * calibration_error(confidence_K, right_K)
     translated = torch_translator(model, file.tokenizers, DecodeConfig(), device=CPU).translate(text.sources)
     figures["dev: BLEU, beam 4"] = bleu([line.text for line in translated], [text.targets]).value
     return figures
@@ -533,15 +533,15 @@ def token_predictions(model: Transformer, tokenizers: Tokenizers, text: Parallel
         log_p_KV = logits_KV.double().log_softmax(dim=-1)
         log_p_K, ids_K = log_p_KV.max(dim=-1)
         found.append((-log_p_KV.gather(1, targets_K[:, None])[:, 0], log_p_K.exp(), (ids_K == targets_K).double()))
-    nll_K, sure_K, right_K = (torch.cat(parts) for parts in zip(*found, strict=True))
-    return nll_K, sure_K, right_K
+    nll_K, confidence_K, right_K = (torch.cat(parts) for parts in zip(*found, strict=True))
+    return nll_K, confidence_K, right_K
 
 
-def calibration_error(sure_K: Tensor, right_K: Tensor, n_bins: int = 10) -> float:
+def calibration_error(confidence_K: Tensor, right_K: Tensor, n_bins: int = 10) -> float:
     """Guo et al. 2017, equation 3: |share that is right - mean confidence| in bins of equal width, by their size."""
-    bin_K = (sure_K * n_bins).long().clamp(max=n_bins - 1)
-    gaps = [(sure_K[bin_K == b].sum() - right_K[bin_K == b].sum()).abs() for b in range(n_bins)]
-    return float(sum(gaps)) / len(sure_K)
+    bin_K = (confidence_K * n_bins).long().clamp(max=n_bins - 1)
+    gaps = [(confidence_K[bin_K == b].sum() - right_K[bin_K == b].sum()).abs() for b in range(n_bins)]
+    return float(sum(gaps)) / len(confidence_K)
 
 
 def beams(runs: Path) -> Iterator[str]:
@@ -596,19 +596,19 @@ OF_RUNS: dict[str, Callable[[Path], Iterator[str]]] = {"warm-up": warm_up, "smoo
 
 
 def train(name: str, runs: Path) -> None:
-    """As anyone does it; a run that is finished stays as it is."""
+    """`tfm train`; a finished run is not repeated."""
     if (runs / name / MODEL_FILE).is_file():
         return
     tfm = [sys.executable, "-c", "from transformer_cli.cli import entry_point; entry_point()", "train"]
     where = [f"runs={runs}", f"name={name}", "train.samples=0"]
-    # What it prints at the end is of the test set, which is of no interest here.
+    # The test score that it prints is not used here.
     subprocess.run(
         [*tfm, *RUNS[name], *where], check=True, stdout=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": "1"}
     )
 
 
 def of_the_sentence(walk: Walk) -> dict[str, str]:
-    return {name: as_block(say(walk)) for name, say in OF_THE_SENTENCE.items()}
+    return {name: as_block(block(walk)) for name, block in OF_THE_SENTENCE.items()}
 
 
 def of_seeds(tokenizers: Tokenizers) -> dict[str, str]:
@@ -616,11 +616,11 @@ def of_seeds(tokenizers: Tokenizers) -> dict[str, str]:
 
 
 def of_runs(runs: Path) -> dict[str, str]:
-    return {name: as_block(say(runs)) for name, say in OF_RUNS.items()}
+    return {name: as_block(block(runs)) for name, block in OF_RUNS.items()}
 
 
 def machine() -> str:
-    """What another rounding may come from, which grows as training goes on."""
+    """Version and instruction set: others round differently, and the difference grows during training."""
     return f"torch {torch.__version__.partition('+')[0]}, {torch.backends.cpu.get_cpu_capability()}, one thread\n"
 
 
@@ -632,25 +632,25 @@ def blocks_of(page: str) -> dict[str, str]:
     return {match[1]: match[3] for match in BLOCK.finditer(page)}
 
 
-def filled(page: str, texts: dict[str, str]) -> str:
-    """`page` with these blocks. Raises SystemExit where it has others."""
+def fill_blocks(page: str, texts: dict[str, str]) -> str:
+    """`page` with these blocks. Raises SystemExit if it has others."""
     if set(blocks_of(page)) != set(texts):
         raise SystemExit(f"{PAGE.name}: other blocks than are printed: {sorted(set(blocks_of(page)) ^ set(texts))}")
     return BLOCK.sub(lambda match: match[1] + match[2] + texts[match[1]], page)
 
 
 def pictures(walk: Walk) -> dict[str, bytes]:
-    """Name of a file → SVG. They need matplotlib, which nothing else here does."""
-    from transformer_cli.attention_maps.heatmaps import heat_map
-    from transformer_cli.attention_maps.maps import SIDES, look
+    """Name of a file → SVG. Nothing else here needs matplotlib."""
+    from transformer_cli.attention_maps.heatmaps import render_heat_map
+    from transformer_cli.attention_maps.maps import SIDES, compute_attention_maps
 
     kinds = {kind.name: kind for kind in SIDES}
     ids = walk.source_ids[:-1], walk.written_ids[:-1]
-    looks = look(walk.model, walk.tokenizers, *ids, name="the model of this page")
+    maps = compute_attention_maps(walk.model, walk.tokenizers, *ids, name="the model of this page")
     return {
-        "attention-encoder.svg": heat_map(looks, "svg", kind=kinds["encoder"], layer=1),
-        "attention-decoder.svg": heat_map(looks, "svg", kind=kinds["decoder"], layer=1),
-        "attention-cross.svg": heat_map(looks, "svg", kind=kinds["cross"], mean=True),
+        "attention-encoder.svg": render_heat_map(maps, "svg", kind=kinds["encoder"], layer=1),
+        "attention-decoder.svg": render_heat_map(maps, "svg", kind=kinds["decoder"], layer=1),
+        "attention-cross.svg": render_heat_map(maps, "svg", kind=kinds["cross"], mean=True),
     }
 
 
@@ -665,7 +665,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     walk = Walk(file.build(CPU), file.tokenizers)
     texts = of_the_sentence(walk) | of_seeds(file.tokenizers) | of_runs(runs)
     texts |= {"unscaled": as_block(unscaled()), "machine": machine()}
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), texts), encoding="utf-8")
+    PAGE.write_text(fill_blocks(PAGE.read_text(encoding="utf-8"), texts), encoding="utf-8")
     PICTURES.mkdir(exist_ok=True)
     for name, picture in pictures(walk).items():
         (PICTURES / name).write_bytes(picture)

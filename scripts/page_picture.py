@@ -22,7 +22,7 @@ PRONOUN = "it"
 WIDTH = 1000  # pixels of the window
 SELECT = """
 const [layer, pronoun] = arguments;
-document.querySelector("[name=joined]").click();
+document.querySelector("[name=merged]").click();
 document.querySelector(`[name=layer][value="${layer}"]`).click();
 const tokens = [...document.querySelectorAll("#left button")];
 tokens.find((token) => token.querySelector(".label").textContent === pronoun).click();

@@ -1,4 +1,4 @@
-"""`tfm attention` as the command line meets it: what it writes of a model's own and of given translations; faults."""
+"""`tfm attention` on the command line: its output for own and for given translations, and its errors."""
 
 import json
 import re
@@ -42,7 +42,7 @@ def weights_of(folder: Path, *arguments: str, name: str = "a.json") -> dict[str,
 
 
 def of_model(file: ModelFile, source: str, target: str) -> Mapping[str, np.ndarray]:
-    """Of a pair, from the model itself."""
+    """Attention weights of a pair, from the model itself."""
     ids_S, ids_T = file.tokenizers.source.encode([source, target])
     ids = file.tokenizers.source
     found = file.build(torch.device("cpu")).attention_weights(
@@ -51,10 +51,10 @@ def of_model(file: ModelFile, source: str, target: str) -> Mapping[str, np.ndarr
     return {kind: torch.cat(layers).numpy() for kind, layers in found.items()}
 
 
-# ---- What is written
+# ---- Output
 
 
-def test_a_given_translation_is_read_as_it_is(folder: Path) -> None:
+def test_a_given_translation_is_force_decoded(folder: Path) -> None:
     held = weights_of(folder, SENTENCE, "--translation", "d e")
     assert (held["source_text"], held["translation"]) == (SENTENCE, "d e")
     assert held["source"] == ["▁a", "▁b", "▁c", "</s>"]
@@ -69,12 +69,12 @@ def test_a_given_translation_is_read_as_it_is(folder: Path) -> None:
 @pytest.mark.parametrize("options", [["--beam", "3"], ["decode=greedy"]], ids=["beam", "greedy"])
 def test_the_translation_is_that_of_tfm_translate(folder: Path, options: list[str]) -> None:
     for sentence in letters(3, seed=8):
-        said = run(
+        ran = run(
             ["translate", *ATTENTION[1:], *options, "--token-scores", "--output-format", "jsonl"],
             folder,
             stdin=f"{sentence}\n".encode(),
         )
-        record = json.loads(said.out)
+        record = json.loads(ran.out)
         held = weights_of(folder, sentence, *options, "--overwrite")
         assert held["translation"] == record["translation"]
         assert held["written"] == [piece for piece, _ in record["tokens"]]
@@ -88,7 +88,7 @@ def test_it_prints_what_it_wrote_and_what_was_translated(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "magic"), [("a.png", b"\x89PNG"), ("a.SVG", b"<?xml")])
-def test_the_ending_tells_the_format(folder: Path, name: str, magic: bytes) -> None:
+def test_the_ending_chooses_the_format(folder: Path, name: str, magic: bytes) -> None:
     attention(folder, SENTENCE, "--output", name, "--kind", "encoder", "--layer", "2", "--head", "1")
     assert (folder / name).read_bytes().startswith(magic)
 
@@ -96,7 +96,7 @@ def test_the_ending_tells_the_format(folder: Path, name: str, magic: bytes) -> N
 def test_kind_layer_head_and_mean_choose_the_panels(folder: Path) -> None:
     def titles(*choice: str) -> list[str]:
         attention(folder, SENTENCE, "--translation", "d", "--output", "a.svg", "--overwrite", *choice)
-        # Letters are outlines, but matplotlib says in comments which text they are.
+        # Letters are outlines, but matplotlib adds the text as comments.
         return re.findall(r"<!-- (layer .*?) -->", (folder / "a.svg").read_text(encoding="utf-8"))
 
     assert len(titles("--kind", "encoder")) == 2 * 2
@@ -104,17 +104,17 @@ def test_kind_layer_head_and_mean_choose_the_panels(folder: Path) -> None:
     assert titles("--mean", "--layer", "1") == ["layer 1, mean of 2 heads"]
 
 
-def test_words_are_joined_on_request(folder: Path) -> None:
+def test_subwords_are_merged_on_request(folder: Path) -> None:
     options = (SENTENCE, "--translation", "abc de")
-    pieces, words = weights_of(folder, *options), weights_of(folder, *options, "--words", name="b.json")
+    subwords, words = weights_of(folder, *options), weights_of(folder, *options, "--words", name="b.json")
     assert words["read"] == ["<s>", "▁abc", "▁de"]
-    assert len(pieces["read"]) > len(words["read"])
-    assert words["notes"] == ["translation given", "pieces joined into words"]
+    assert len(subwords["read"]) > len(words["read"])
+    assert words["notes"] == ["translation given", "subwords merged into words"]
     rows = np.array(words["cross"]["weights"]).sum(-1)
     assert np.allclose(rows, 1, atol=1e-6)
 
 
-def test_a_link_is_told_with_its_head_and_its_weight(folder: Path) -> None:
+def test_a_link_is_printed_with_its_head_and_its_weight(folder: Path) -> None:
     ran = attention(folder, SENTENCE, "--translation", "d e", "--output", "a.json", "--link", "c a")
     weights = np.array(json.loads((folder / "a.json").read_bytes())["encoder"]["weights"])[:, :, 2, 0]
     layer, head = np.unravel_index(weights.argmax(), weights.shape)
@@ -137,7 +137,7 @@ def test_a_file_has_a_picture_for_each_line_under_its_number(folder: Path) -> No
     assert json.loads((folder / "a-01.json").read_bytes()) == alone
 
 
-def test_a_long_sentence_is_split_as_translating_splits_it_and_a_picture_cut(folder: Path) -> None:
+def test_a_long_sentence_is_split_as_in_translation_and_a_picture_shortened(folder: Path) -> None:
     sentence = " ".join("abc"[i % 3] for i in range(100))
     options = ["decode.max_source_length=80", "decode.max_length=3"]
     ran = attention(folder, sentence, *options, "--output", "a.svg", "--mean", "--layer", "1")
@@ -158,7 +158,7 @@ def test_an_old_file_is_replaced_only_when_asked(folder: Path) -> None:
     assert weights_of(folder, SENTENCE, "--overwrite")["source_text"] == SENTENCE
 
 
-# ---- Faults
+# ---- Errors
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_no_model_at_all_is_refused(tmp_path: Path) -> None:
     refused(["attention", SENTENCE, "--device", "cpu"], tmp_path, code=4, says=["runs/latest", "tfm train"])
 
 
-def test_without_matplotlib_it_tells_how_to_get_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_the_error_names_the_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib" or name.endswith(".heatmaps")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)

@@ -1,4 +1,4 @@
-"""docs/attention.md prints what scripts/attention_walk.py prints, and what it prints is so."""
+"""docs/attention.md has the output of scripts/attention_walk.py, and its text agrees with its numbers."""
 
 import importlib.util
 import math
@@ -22,8 +22,8 @@ torch.set_num_threads(1)
 
 PAGE = (ROOT / "docs" / "attention.md").read_text(encoding="utf-8")
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w.]|\.\d)")
-FREE = ("heads", "cross", "logits", "search", "weighted-sum")  # whose words the model chooses
-UNTRAINED = ("scaling", "first-gradients")  # are the same wherever they are computed, but for rounding
+FREE = ("heads", "cross", "logits", "search", "weighted-sum")  # their words depend on the model
+UNTRAINED = ("scaling", "first-gradients")  # the same on every machine, up to rounding
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def script() -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["attention_walk"] = module  # where its dataclasses look for their types
+    sys.modules["attention_walk"] = module  # where dataclasses resolve their types
     spec.loader.exec_module(module)
     return module
 
@@ -45,7 +45,7 @@ def tokenizers(script: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="module")
 def walk(script: ModuleType, tokenizers: Tokenizers) -> Any:
-    """Of a model with the sizes of the page's, that has learnt nothing."""
+    """Of an untrained model of the page's sizes."""
     config = load_config("train", script.RUNS["walk"]).model
     return script.Walk(script.untrained(config, tokenizers), tokenizers)
 
@@ -73,7 +73,7 @@ def rows(text: str, *, skip: int = 0) -> Iterator[tuple[str, list[float]]]:
 
 
 def close(one: str, other: str, *, relative: float) -> bool:
-    """Whether two blocks say the same in the same words, but for so much of each number, and one in its last digit."""
+    """Whether two blocks have the same words, and numbers within `relative` and one unit of the last digit."""
     if form(one) != form(other):
         return False
     pairs = zip(NUMBER.findall(one), NUMBER.findall(other), strict=True)
@@ -84,17 +84,17 @@ def last_digit(written: str) -> float:
     return float(10 ** -len(written.partition(".")[2]))
 
 
-def test_the_page_has_the_blocks_that_are_printed_and_no_others(script: ModuleType, page: dict[str, str]) -> None:
+def test_the_page_has_the_printed_blocks_and_no_others(script: ModuleType, page: dict[str, str]) -> None:
     assert list(page) == list(dict.fromkeys(page)), "a block stands twice"
     printed = [*script.OF_THE_SENTENCE, *script.OF_RUNS, *UNTRAINED, "unscaled", "machine"]
     assert sorted(page) == sorted(printed)
     with pytest.raises(SystemExit, match="other blocks than are printed: \\['queries'\\]"):
-        script.filled(PAGE, {name: text for name, text in page.items() if name != "queries"})
+        script.fill_blocks(PAGE, {name: text for name, text in page.items() if name != "queries"})
 
 
 def test_a_page_that_is_filled_with_its_own_blocks_is_itself(script: ModuleType, page: dict[str, str]) -> None:
-    assert script.filled(PAGE, page) == PAGE
-    other = script.filled(PAGE, page | {"pieces": "something else\n"})
+    assert script.fill_blocks(PAGE, page) == PAGE
+    other = script.fill_blocks(PAGE, page | {"pieces": "something else\n"})
     assert script.blocks_of(other) == page | {"pieces": "something else\n"}
     assert other.replace("something else\n", page["pieces"]) == PAGE
 
@@ -109,20 +109,24 @@ def test_blocks_have_the_form_that_any_model_gives_them(script: ModuleType, walk
             assert form(text) == form(page[name]), name
 
 
-def test_what_no_training_changes_is_on_the_page_as_it_is(script: ModuleType, walk: Any, page: dict[str, str]) -> None:
+def test_blocks_that_do_not_depend_on_training_equal_the_page(
+    script: ModuleType, walk: Any, page: dict[str, str]
+) -> None:
     printed = script.of_the_sentence(walk)
     assert printed["pieces"] == page["pieces"]
     assert printed["positions"].split("\n")[:6] == page["positions"].split("\n")[:6]
 
 
-def test_what_seeds_decide_is_on_the_page(script: ModuleType, tokenizers: Tokenizers, page: dict[str, str]) -> None:
+def test_blocks_that_depend_on_seeds_only_equal_the_page(
+    script: ModuleType, tokenizers: Tokenizers, page: dict[str, str]
+) -> None:
     printed = script.of_seeds(tokenizers)
     assert set(printed) == set(UNTRAINED)
     for name, text in printed.items():
         assert close(page[name], text, relative=0.01), f"{name}:\n{text}"
 
 
-def test_a_page_that_has_drifted_is_found(page: dict[str, str]) -> None:
+def test_a_page_that_differs_is_found(page: dict[str, str]) -> None:
     text = page["first-gradients"]
     written = NUMBER.findall(text.split("\n")[2])[1]
     assert close(text, text, relative=0.01)
@@ -130,7 +134,7 @@ def test_a_page_that_has_drifted_is_found(page: dict[str, str]) -> None:
     assert not close(text.replace("decoder", "encoder"), text, relative=0.01)
 
 
-# ---- What the page shows is so: its own numbers obey what is said of them
+# ---- The numbers of the page agree with its text
 
 
 def test_embeddings_on_the_page_are_rows_times_the_root(page: dict[str, str]) -> None:
@@ -166,8 +170,8 @@ def test_equation_1_by_hand_is_the_fast_path_on_the_page_and_now(
     assert found["by hand"] == found["the fast path"]
     assert page["weighted-sum"].endswith(": yes\n")
     with torch.no_grad():
-        given_LD = walk.calls["encoder.layers.0.self_attention"][0].given
-        torch.testing.assert_close(script.by_hand(walk), given_LD, rtol=0, atol=1e-5)
+        output_LD = walk.calls["encoder.layers.0.self_attention"][0].output
+        torch.testing.assert_close(script.by_hand(walk), output_LD, rtol=0, atol=1e-5)
 
 
 def test_residuals_on_the_page_are_sums_and_norms_have_mean_0_and_variance_1(page: dict[str, str]) -> None:
@@ -176,7 +180,7 @@ def test_residuals_on_the_page_are_sums_and_norms_have_mean_0_and_variance_1(pag
         assert [a + b for a, b in zip(x, sublayer, strict=True)] == pytest.approx(both, abs=0.0151)
 
 
-def test_nobody_on_the_page_looks_ahead(page: dict[str, str]) -> None:
+def test_decoder_self_attention_on_the_page_is_causal(page: dict[str, str]) -> None:
     lines = page["mask"].split("\n")
     for i, line in enumerate(lines[2:8]):
         weights = numbers(line)
@@ -187,7 +191,7 @@ def test_nobody_on_the_page_looks_ahead(page: dict[str, str]) -> None:
     assert own > 1
 
 
-def test_the_pronoun_on_the_page_looks_at_its_noun(page: dict[str, str]) -> None:
+def test_the_pronoun_on_the_page_attends_to_its_noun(page: dict[str, str]) -> None:
     weights = {label: found[-1] for label, found in rows(page["scores"], skip=1)}
     assert max(weights, key=weights.__getitem__) == "▁chair"
 
@@ -199,7 +203,7 @@ def test_the_search_on_the_page_finds_the_right_translation(script: ModuleType, 
     assert scores == sorted(scores, reverse=True)
 
 
-def test_what_the_page_says_of_its_runs_is_in_its_numbers(page: dict[str, str]) -> None:
+def test_the_text_on_the_runs_agrees_with_their_numbers(page: dict[str, str]) -> None:
     dev = {label: found[-1] for label, found in rows(page["warm-up"], skip=1)}
     assert dev["post-LN, without"] > dev["frequencies alone"] > dev["post-LN, with warm-up"] > dev["pre-LN, without"]
     post, pre = zip(*((found[1], found[3]) for _, found in rows(page["first-gradients"], skip=2)), strict=True)
@@ -240,10 +244,10 @@ def test_longer_queries_are_scores_that_nothing_divides(script: ModuleType, toke
 
 
 def test_calibration_error_is_the_gap_between_sure_and_right(script: ModuleType) -> None:
-    sure_K = torch.tensor([0.95, 0.95, 0.95, 0.95, 0.55, 0.55]).double()
+    confidence_K = torch.tensor([0.95, 0.95, 0.95, 0.95, 0.55, 0.55]).double()
     right_K = torch.tensor([1, 1, 1, 0, 1, 0]).double()
     # |0.95 - 0.75| for four tokens, |0.55 - 0.5| for two
-    assert script.calibration_error(sure_K, right_K) == pytest.approx((4 * 0.2 + 2 * 0.05) / 6)
+    assert script.calibration_error(confidence_K, right_K) == pytest.approx((4 * 0.2 + 2 * 0.05) / 6)
 
 
 def test_pictures_are_small_and_on_the_page(script: ModuleType, walk: Any) -> None:
@@ -263,6 +267,6 @@ def test_the_model_of_the_page_trained_anew_prints_the_page(
     file = read_model(tmp_path / "walk" / MODEL_FILE)
     printed = script.of_the_sentence(script.Walk(file.build(script.CPU), file.tokenizers))
     assert printed["search"].split("at the end")[1].split("\n")[1].endswith(script.TRANSLATION)
-    if script.machine() == page["machine"]:  # elsewhere rounding differs, and that grows as training goes on
+    if script.machine() == page["machine"]:  # elsewhere rounding differs, and the difference grows during training
         for name, text in printed.items():
             assert close(page[name], text, relative=0.02), f"{name}:\n{text}"

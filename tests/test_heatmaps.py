@@ -1,4 +1,4 @@
-"""Heat maps: every label in its own place, colours that everybody can read, and the weights as they are."""
+"""Heat maps: labels without overlaps, colours for every kind of vision, and exact weights."""
 
 import re
 import struct
@@ -12,24 +12,32 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-from tests.test_looks import made_up
+from tests.test_attention_maps import random_maps
 from transformer_cli.attention_maps import heatmaps
-from transformer_cli.attention_maps.heatmaps import COLOURS, FONT, Sheet, draw, families, heat_map, panels
-from transformer_cli.attention_maps.maps import Looks
+from transformer_cli.attention_maps.heatmaps import (
+    COLOURS,
+    FONT,
+    FigureLayout,
+    choose_fonts,
+    draw_figure,
+    panels,
+    render_heat_map,
+)
+from transformer_cli.attention_maps.maps import AttentionMaps
 from transformer_cli.config.commands import AttentionKind
 
 CHAIR = ["▁She", "▁sat", "▁down", "▁in", "▁the", "▁chair", ",", "▁it", "▁was", "▁com", "fortable", ".", "</s>"]
 WORDS = ["▁Donaudampfschifffahrtsgesellschaftskapitän", "▁i", "gjpqy", "▁$x^2$", "▁ÄÖÅ", "▁$", "▁W", "▁слово", "▁كلمة"]
 
 
-def of_size(n: int, *, layers: int = 1, heads: int = 1) -> Looks:
+def of_size(n: int, *, layers: int = 1, heads: int = 1) -> AttentionMaps:
     """`n` tokens on both sides, some long, some tall."""
     labels = [WORDS[i % len(WORDS)] for i in range(n - 1)]
-    return made_up([*labels, "</s>"], ["<s>", *labels], [*labels, "</s>"], layers=layers, heads=heads)
+    return random_maps([*labels, "</s>"], ["<s>", *labels], [*labels, "</s>"], layers=layers, heads=heads)
 
 
 def texts_of(figure: Figure) -> list[tuple[Text, Bbox]]:
-    """All that is written on a figure, and where, in pixels."""
+    """All texts of a figure and their bounding boxes, in pixels."""
     renderer = FigureCanvasAgg(figure).get_renderer()
     figure.draw(renderer)
     found = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text().strip()]
@@ -38,7 +46,7 @@ def texts_of(figure: Figure) -> list[tuple[Text, Bbox]]:
 
 
 def overlaps(boxes: Sequence[Bbox], others: Sequence[Bbox]) -> np.ndarray:
-    """Which box meets which other by more than a hair, [boxes, others]."""
+    """Which boxes overlap by more than 0.1 pixels, [boxes, others]."""
     (one, two), (other, another) = (
         (np.array([box.min for box in some]), np.array([box.max for box in some])) for some in (boxes, others)
     )
@@ -56,10 +64,10 @@ def overlaps(boxes: Sequence[Bbox], others: Sequence[Bbox]) -> np.ndarray:
         ("encoder", 30, 2, 3, True),
     ],
 )
-def test_no_label_meets_another_or_leaves_the_picture(
+def test_no_label_overlaps_another_or_leaves_the_picture(
     kind: str, n_tokens: int, layers: int, heads: int, mean: bool
 ) -> None:
-    figure = draw(of_size(n_tokens, layers=layers, heads=heads), AttentionKind[kind], mean=mean)
+    figure = draw_figure(of_size(n_tokens, layers=layers, heads=heads), AttentionKind[kind], mean=mean)
     texts, boxes = zip(*texts_of(figure), strict=True)
     places = [axes.get_window_extent() for axes in figure.axes]
     n_wide, n_panels = (1, layers) if mean else (heads, layers * heads)
@@ -68,21 +76,21 @@ def test_no_label_meets_another_or_leaves_the_picture(
     met = np.argwhere(overlaps(boxes, boxes) & ~np.eye(len(boxes), dtype=bool))
     assert [(texts[i].get_text(), texts[j].get_text()) for i, j in met] == []
     assert not overlaps(boxes, places).any()
-    assert overlaps(places, places).sum() == len(places)  # each meets itself
+    assert overlaps(places, places).sum() == len(places)  # each overlaps itself
     width, height = figure.get_size_inches() * figure.dpi
     assert [text.get_text() for text, box in zip(texts, boxes, strict=True) if box.x0 < 0 or box.x1 > width] == []
     assert [text.get_text() for text, box in zip(texts, boxes, strict=True) if box.y0 < 0 or box.y1 > height] == []
 
 
-def test_labels_that_have_too_little_room_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heatmaps, "LINE", 0.8)
-    _, boxes = zip(*texts_of(draw(of_size(20), AttentionKind.encoder)), strict=True)
+def test_overlapping_labels_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heatmaps, "LINE_HEIGHT", 0.8)
+    _, boxes = zip(*texts_of(draw_figure(of_size(20), AttentionKind.encoder)), strict=True)
     assert overlaps(boxes, boxes).sum() > len(boxes)
 
 
-def test_labels_stand_at_their_rows_and_columns_as_text() -> None:
-    looks = made_up(CHAIR, ["<s>", "▁E", "lle", "▁$x$", "▁$"], ["▁E", "lle", "▁$x$", "▁$", "</s>"])
-    figure = draw(looks, AttentionKind.cross, layer=2, head=3)
+def test_labels_are_text_at_their_rows_and_columns() -> None:
+    maps = random_maps(CHAIR, ["<s>", "▁E", "lle", "▁$x$", "▁$"], ["▁E", "lle", "▁$x$", "▁$", "</s>"])
+    figure = draw_figure(maps, AttentionKind.cross, layer=2, head=3)
     axes = figure.axes[0]
     texts_of(figure)
     assert [label.get_text() for label in axes.get_yticklabels()] == ["E", "·lle", "$x$", "$", "</s>"]
@@ -101,28 +109,28 @@ def shown(figure: Figure) -> list[tuple[str, np.ndarray]]:
 
 
 def test_panels_are_heads_and_their_numbers_are_the_weights() -> None:
-    looks = made_up(CHAIR, ["<s>", "▁a"], ["▁a", "</s>"])
-    w = looks.encoder_YHSS
-    every = shown(draw(looks, AttentionKind.encoder))
+    maps = random_maps(CHAIR, ["<s>", "▁a"], ["▁a", "</s>"])
+    w = maps.encoder_YHSS
+    every = shown(draw_figure(maps, AttentionKind.encoder))
     assert [title for title, _ in every] == [f"layer {y}, head {h}" for y in (1, 2) for h in (1, 2, 3)]
     assert np.array_equal(np.stack([array for _, array in every]), w.flatten(0, 1).numpy())
-    ((title, array),) = shown(draw(looks, AttentionKind.cross, layer=2, head=1))
+    ((title, array),) = shown(draw_figure(maps, AttentionKind.cross, layer=2, head=1))
     assert title == "layer 2, head 1"
-    assert np.array_equal(array, looks.cross_YHTS[1, 0].numpy())
-    row = shown(draw(looks, AttentionKind.decoder, layer=2))
+    assert np.array_equal(array, maps.cross_YHTS[1, 0].numpy())
+    row = shown(draw_figure(maps, AttentionKind.decoder, layer=2))
     assert [title for title, _ in row] == ["layer 2, head 1", "layer 2, head 2", "layer 2, head 3"]
-    assert np.array_equal(row[1][1], looks.decoder_YHTT[1, 1].numpy())
-    assert [title for title, _ in shown(draw(looks, AttentionKind.encoder, head=3))] == [
+    assert np.array_equal(row[1][1], maps.decoder_YHTT[1, 1].numpy())
+    assert [title for title, _ in shown(draw_figure(maps, AttentionKind.encoder, head=3))] == [
         "layer 1, head 3",
         "layer 2, head 3",
     ]
-    means = shown(draw(looks, AttentionKind.encoder, mean=True))
+    means = shown(draw_figure(maps, AttentionKind.encoder, mean=True))
     assert [title for title, _ in means] == ["layer 1, mean of 3 heads", "layer 2, mean of 3 heads"]
     assert np.allclose(means[1][1], (w[1, 0] + w[1, 1] + w[1, 2]).numpy() / 3)
 
 
 def test_one_colour_means_one_weight_on_every_picture() -> None:
-    figure = draw(of_size(5, layers=2, heads=2), AttentionKind.encoder)
+    figure = draw_figure(of_size(5, layers=2, heads=2), AttentionKind.encoder)
     images = [image for axes in figure.axes for image in axes.images]
     assert len(images) == 4
     assert {image.get_clim() for image in images} == {(0.0, 1.0)}
@@ -147,61 +155,61 @@ def test_colours_are_one_hue_that_darkens_evenly_from_white() -> None:
     assert (colours[:, 1] >= colours[:, 0]).all()
 
 
-def test_what_is_said_of_the_picture_stands_on_it() -> None:
-    looks = made_up(CHAIR, ["<s>"], ["</s>"])
-    looks.notes.append("translation given")
-    looks.notes.append("of 501 source tokens the first 58 and the last are shown, the others as one: …")
+def test_model_notes_and_kind_are_written_on_the_picture() -> None:
+    maps = random_maps(CHAIR, ["<s>"], ["</s>"])
+    maps.notes.append("translation given")
+    maps.notes.append("of 501 source tokens the first 58 and the last are shown, the others as one: …")
     for kind in AttentionKind:
-        said = " ".join(text.get_text() for text in draw(looks, kind).texts)
-        assert "toy" in said
-        assert "translation given" in said
-        assert "the others as one" in said
-        assert kind.name in said.lower()
+        text = " ".join(line.get_text() for line in draw_figure(maps, kind).texts)
+        assert "toy" in text
+        assert "translation given" in text
+        assert "the others as one" in text
+        assert kind.name in text.lower()
 
 
 def test_files_are_of_their_format_and_equal_each_time() -> None:
-    looks = of_size(6, heads=2)
-    png, svg = (heat_map(looks, form) for form in ("png", "svg"))
+    maps = of_size(6, heads=2)
+    png, svg = (render_heat_map(maps, form) for form in ("png", "svg"))
     assert png[:8] == b"\x89PNG\r\n\x1a\n"
     width, height = struct.unpack(">II", png[16:24])
-    inches = draw(looks, AttentionKind.cross).get_size_inches()
+    inches = draw_figure(maps, AttentionKind.cross).get_size_inches()
     assert (width, height) == pytest.approx(tuple(inches * 200), abs=1)
     assert svg.startswith(b"<?xml")
     assert svg.rstrip().endswith(b"</svg>")
     assert not re.search(rb'(href|src)="(?!#|data:)', svg)  # nothing from elsewhere
-    assert heat_map(looks, "png") == png
-    assert heat_map(looks, "svg") == svg
+    assert render_heat_map(maps, "png") == png
+    assert render_heat_map(maps, "svg") == svg
 
 
 def test_a_large_grid_fits_into_a_picture_that_can_be_opened() -> None:
-    looks = of_size(60, layers=6, heads=8)
-    grid = panels(looks.encoder_YHSS, layer=None, head=None, mean=False)
-    sheet = Sheet.for_panels(grid, looks.source, looks.source, "a header", ["a note"], [FONT])
-    assert max(sheet.width, sheet.height) * 200 <= heatmaps.MOST_PIXELS
-    assert sheet.size >= 4
-    assert min(sheet.panel) > 60 * sheet.size / 72  # a line for each token
+    maps = of_size(60, layers=6, heads=8)
+    grid = panels(maps.encoder_YHSS, layer=None, head=None, mean=False)
+    layout = FigureLayout.for_panels(grid, maps.source, maps.source, "a header", ["a note"], [FONT])
+    assert max(layout.width, layout.height) * 200 <= heatmaps.MAX_PIXELS
+    assert layout.size >= 4
+    assert min(layout.panel) > 60 * layout.size / 72  # a line for each token
 
 
-def test_what_no_font_has_is_a_box_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_characters_that_no_font_has_are_boxes_and_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     unassigned = chr(0x0378)
-    looks = made_up([f"▁{unassigned}", "▁a", "</s>"], ["<s>"], ["</s>"])
-    figure = draw(looks, AttentionKind.encoder)
+    maps = random_maps([f"▁{unassigned}", "▁a", "</s>"], ["<s>"], ["</s>"])
+    figure = draw_figure(maps, AttentionKind.encoder)
     texts_of(figure)
     assert figure.axes[0].get_yticklabels()[0].get_text() == "□"
-    (said,) = [record.getMessage() for record in caplog.records]
-    assert said == "no font of this machine has U+0378: the picture shows □ there. Install one that has them"
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message == "no font of this machine has U+0378: the picture shows □ there. Install one that has them"
 
 
-def test_letters_come_from_a_font_that_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert families("aß→я") == (["DejaVu Sans"], set())
+def test_fonts_are_chosen_by_their_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert choose_fonts("aß→я") == (["DejaVu Sans"], set())
     known = heatmaps._characters_of
 
     def without_letters(font: str) -> set[str]:
         return known(font) - {"q"} if font.endswith("DejaVuSans.ttf") else known(font)
 
     monkeypatch.setattr(heatmaps, "_characters_of", without_letters)
-    fonts, lacking = families("aq")
-    assert (fonts[0], len(fonts), lacking) == ("DejaVu Sans", 2, set())
+    fonts, missing = choose_fonts("aq")
+    assert (fonts[0], len(fonts), missing) == ("DejaVu Sans", 2, set())
     assert "Last Resort" not in fonts[1]
 
 
@@ -209,5 +217,5 @@ def test_long_texts_are_wrapped_to_the_width() -> None:
     text = "a note of several words and " + "x" * 200
     lines = list(heatmaps.wrap(text, 1.5, [FONT]))
     assert "".join(lines).replace(" ", "") == text.replace(" ", "")
-    assert max(heatmaps.width_of(line, 8, [FONT]) for line in lines) <= 1.5
+    assert max(heatmaps.text_width(line, 8, [FONT]) for line in lines) <= 1.5
     assert list(heatmaps.wrap("short", 5, [FONT])) == ["short"]

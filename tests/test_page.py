@@ -1,4 +1,4 @@
-"""The HTML page of attention, read as text; tests/test_page_in_browser.py opens it."""
+"""The HTML page of attention maps as text; tests/test_page_in_browser.py opens it in a browser."""
 
 import base64
 import dataclasses
@@ -11,15 +11,15 @@ from html.parser import HTMLParser
 import pytest
 import torch
 
-from tests.toy_looks import HOSTILE, toy_looks, words
-from transformer_cli.attention_maps.maps import Looks
+from tests.toy_attention_maps import HOSTILE, toy_maps, words
+from transformer_cli.attention_maps.maps import AttentionMaps
 from transformer_cli.attention_maps.page import render
 
 TEXT = "</title></style><script>window.broken=1</script> & \"q\" 'a' <b> مرحبا 👩‍👩‍👧‍👦 $script <!-- \\u003c"
 
 
 class Elements(HTMLParser):
-    """Start tags of a page, and text by the id, the class or the name of the element that it stands in."""
+    """Start tags of a page, and text by the id, the class or the name of its element."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -41,12 +41,12 @@ class Elements(HTMLParser):
 
 
 @pytest.fixture
-def looks() -> Looks:
-    return toy_looks(words(5), words(4))
+def maps() -> AttentionMaps:
+    return toy_maps(words(5), words(4))
 
 
-def test_the_page_asks_for_nothing_outside_itself(looks: Looks) -> None:
-    page = render(looks)
+def test_the_page_loads_nothing_from_elsewhere(maps: AttentionMaps) -> None:
+    page = render(maps)
     assert not re.search(r"https?:|//[a-z]|@import|url\(|\bfetch\b|XMLHttp|\bimport\b", without_data(page))
     attributes = [(name, value) for _, attrs in Elements(page).tags for name, value in attrs.items()]
     assert [value for name, value in attributes if name in ("src", "href", "action", "srcset")] == ["data:,"]
@@ -58,8 +58,8 @@ def without_data(page: str) -> str:
     return re.sub(r'(<script type="text/plain" id="\w+">)[^<]*', r"\1", page)
 
 
-def test_the_policy_allows_only_the_style_and_the_script_of_the_page(looks: Looks) -> None:
-    elements = Elements(render(looks))
+def test_the_policy_allows_only_the_style_and_the_script_of_the_page(maps: AttentionMaps) -> None:
+    elements = Elements(render(maps))
     (policy,) = [attrs["content"] for tag, attrs in elements.tags if attrs.get("http-equiv")]
     assert policy is not None
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
@@ -71,49 +71,49 @@ def test_the_policy_allows_only_the_style_and_the_script_of_the_page(looks: Look
 
 
 @pytest.mark.parametrize("name", ["encoder_YHSS", "decoder_YHTT", "cross_YHTS"])
-def test_weights_come_back_as_they_were_to_the_bit(looks: Looks, name: str) -> None:
-    elements = Elements(render(looks))
-    weights = getattr(looks, name)
+def test_weights_come_back_as_they_were_to_the_bit(maps: AttentionMaps, name: str) -> None:
+    elements = Elements(render(maps))
+    weights = getattr(maps, name)
     kind = name.split("_")[0]
     content = base64.b64decode(elements.texts[kind], validate=True)
     back = torch.frombuffer(bytearray(content), dtype=torch.float32)
-    shape = json.loads(elements.texts["looks"])["shapes"][kind]
+    shape = json.loads(elements.texts["maps"])["shapes"][kind]
     assert torch.equal(back.view(shape), weights)
 
 
-def test_a_transposed_tensor_is_written_in_the_order_of_its_dimensions(looks: Looks) -> None:
-    turned = looks.encoder_YHSS.mT
-    page = render(dataclasses.replace(looks, encoder_YHSS=turned))
+def test_a_transposed_tensor_is_written_in_the_order_of_its_dimensions(maps: AttentionMaps) -> None:
+    turned = maps.encoder_YHSS.mT
+    page = render(dataclasses.replace(maps, encoder_YHSS=turned))
     assert base64.b64decode(Elements(page).texts["encoder"]) == turned.contiguous().numpy().tobytes()
 
 
-def test_hostile_tokens_come_back_as_they_were_and_bring_in_no_element(looks: Looks) -> None:
-    page = render(toy_looks(HOSTILE, HOSTILE[::-1], text=TEXT))
+def test_hostile_tokens_are_unchanged_and_inject_no_element(maps: AttentionMaps) -> None:
+    page = render(toy_maps(HOSTILE, HOSTILE[::-1], text=TEXT))
     elements = Elements(page)
-    data = json.loads(elements.texts["looks"])
+    data = json.loads(elements.texts["maps"])
     assert data["source"] == HOSTILE
     assert data["written"] == HOSTILE[::-1]
     assert data["read"] == ["<s>", *HOSTILE[:0:-1]]
-    assert elements.tags == [(tag, attrs) for tag, attrs in Elements(render(looks)).tags]
+    assert elements.tags == [(tag, attrs) for tag, attrs in Elements(render(maps)).tags]
 
 
 def test_texts_are_shown_as_they_are() -> None:
-    elements = Elements(render(toy_looks(words(3), words(3), text=TEXT)))
+    elements = Elements(render(toy_maps(words(3), words(3), text=TEXT)))
     assert elements.texts["title"] == f"Attention: {TEXT}"
     assert elements.texts["model"] == TEXT
     assert elements.texts["note"] == TEXT
     assert elements.texts["bdi"] == TEXT + TEXT
 
 
-def test_the_same_looks_give_the_same_page(looks: Looks) -> None:
-    again = toy_looks(words(5), words(4))
-    assert render(looks) == render(again)
-    assert render(looks) != render(toy_looks(words(5), words(4), seed=2))
+def test_equal_maps_give_equal_pages(maps: AttentionMaps) -> None:
+    again = toy_maps(words(5), words(4))
+    assert render(maps) == render(again)
+    assert render(maps) != render(toy_maps(words(5), words(4), seed=2))
 
 
 def test_thirty_and_thirty_tokens_six_layers_and_eight_heads_fit_in_three_megabytes(
     figures: Callable[[str, str], None],
 ) -> None:
-    size = len(render(toy_looks(words(30), words(30), n_layers=6, n_heads=8)).encode())
+    size = len(render(toy_maps(words(30), words(30), n_layers=6, n_heads=8)).encode())
     figures("attention page, 30 + 30 tokens, 6 layers, 8 heads", f"{size / 1e6:.2f} MB")
     assert size <= 3e6

@@ -1,4 +1,4 @@
-"""The HTML page of attention in a real browser: what it draws, where its labels lie, and how it is used.
+"""The HTML page of attention maps in a real browser: its lines, the layout of its labels, mouse and keyboard.
 
 Needs Chromium and its chromedriver, which scripts/browser sets up. Screenshots of every view go to the folder
 $TFM_ARTEFACTS if that is set.
@@ -19,8 +19,8 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from tests.toy_looks import HOSTILE, toy_looks, words
-from transformer_cli.attention_maps.maps import Looks, joined
+from tests.toy_attention_maps import HOSTILE, toy_maps, words
+from transformer_cli.attention_maps.maps import AttentionMaps, merge_subwords
 from transformer_cli.attention_maps.page import render
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
@@ -34,34 +34,34 @@ ARGUMENTS = [
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
     *("--disable-background-networking", "--disable-component-update"),
 ]
-OPENINGS = 5  # the best of them says what the page takes, whatever else the machine does
-VIEWS = ["head", "matrix", "where"]
+OPENINGS = 5  # the fastest counts, because other processes may slow the rest
+VIEWS = ["head", "matrix", "token"]
 
-# Labels and what stands beside them: those that overlap, reach over the page's edge, or are cut without an ellipsis.
+# Labels and texts that overlap, reach over the edge of the page, or are cut without an ellipsis.
 GEOMETRY = """
 const seen = [...document.querySelectorAll(".label, .number, .column, .nth, legend, .segments label, #what, #how")]
     .filter((node) => node.checkVisibility() && node.getBoundingClientRect().width > 0);
 const boxes = seen.map((node) => node.getBoundingClientRect());
 const faults = [];
-const say = (node) => `${node.className || node.id || node.tagName} "${node.textContent}"`;
+const describe = (node) => `${node.className || node.id || node.tagName} "${node.textContent}"`;
 const edge = document.documentElement.clientWidth;
 boxes.forEach((a, i) => {
     const node = seen[i], vertical = getComputedStyle(node).writingMode !== "horizontal-tb";
-    if (a.left < -0.5 || a.right > edge + 0.5 || a.top + scrollY < 0) faults.push(`${say(node)} leaves the page`);
+    if (a.left < -0.5 || a.right > edge + 0.5 || a.top + scrollY < 0) faults.push(`${describe(node)} leaves the page`);
     const [length, room, height, space] = vertical
         ? [node.scrollHeight, node.clientHeight, node.scrollWidth, node.clientWidth]
         : [node.scrollWidth, node.clientWidth, node.scrollHeight, node.clientHeight];
     const cut = getComputedStyle(node).overflow === "hidden", ending = getComputedStyle(node).textOverflow;
-    if (cut && height > space + 2) faults.push(`${say(node)} is cut in its height`);
-    if (cut && length > room && node.title !== node.textContent) faults.push(`${say(node)} is cut and not told`);
-    if (cut && length > room && ending !== "ellipsis") faults.push(`${say(node)} is cut off`);
-    if (cut && room < 20 && length > room) faults.push(`${say(node)} has no room`);
+    if (cut && height > space + 2) faults.push(`${describe(node)} is cut in its height`);
+    if (cut && length > room && node.title !== node.textContent) faults.push(`${describe(node)} is cut, no title`);
+    if (cut && length > room && ending !== "ellipsis") faults.push(`${describe(node)} is cut off`);
+    if (cut && room < 20 && length > room) faults.push(`${describe(node)} has no room`);
     for (let j = 0; j < i; j++) {
         const b = boxes[j];
         if (node.contains(seen[j]) || seen[j].contains(node)) continue;
         const width = Math.min(a.right, b.right) - Math.max(a.left, b.left);
         const height = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
-        if (width > 0.5 && height > 0.5) faults.push(`${say(node)} lies over ${say(seen[j])}`);
+        if (width > 0.5 && height > 0.5) faults.push(`${describe(node)} lies over ${describe(seen[j])}`);
     }
 });
 if (document.documentElement.scrollWidth > innerWidth) faults.push("the page is wider than its window");
@@ -70,15 +70,15 @@ return {faults, count: seen.length};
 
 
 class Reader:
-    """Somebody with a mouse, a keyboard and a page before them."""
+    """Drives the page with mouse and keyboard."""
 
     def __init__(self, driver: Chrome, folder: Path) -> None:
         self.driver, self.folder = driver, folder
         self.artefacts = Path(os.environ.get("TFM_ARTEFACTS", folder))
 
-    def open(self, looks: Looks, *, width: int = 1280) -> None:
+    def open(self, maps: AttentionMaps, *, width: int = 1280) -> None:
         path = self.folder / "page.html"
-        path.write_text(render(looks), encoding="utf-8")
+        path.write_text(render(maps), encoding="utf-8")
         self.driver.set_window_size(width, 1000)
         ActionChains(self.driver).move_by_offset(0, 0).perform()
         self.driver.get(path.as_uri())
@@ -95,15 +95,15 @@ class Reader:
     def choose(self, name: str, value: object) -> None:
         self.run("document.querySelector(arguments[0]).click()", f"[name={name}][value='{value}']")
 
-    def join(self) -> None:
-        self.run("document.querySelector('[name=joined]').click()")
+    def merge_subwords(self) -> None:
+        self.run("document.querySelector('[name=merged]').click()")
 
     def press(self, *keys: str) -> None:
         for key in keys:
             ActionChains(self.driver).send_keys(key).perform()
 
     def focused(self) -> str:
-        """What has the focus: name of a control, its text, or where it lies."""
+        """The focused element: name of a control, side of a token, or class, id or tag."""
         return str(
             self.run(
                 "const e = document.activeElement;"
@@ -152,7 +152,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = Chrome(options=options, service=Service(executable_path=CHROMEDRIVER))
     try:
-        # Or a new page, still without the focus, tells no element when it gets it.
+        # Or elements of a new page, which is not focused yet, get no focus events.
         driver.execute_cdp_cmd("Emulation.setFocusEmulationEnabled", {"enabled": True})
         yield Reader(driver, folder)
     finally:
@@ -160,7 +160,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
 
 
 def weights_drawn(weights_HQK: np.ndarray) -> set[tuple[int, int, int]]:
-    """(head, row, column) of what is not too faint."""
+    """(head, row, column) of the weights that are at least 0.01."""
     return {(int(h), int(q), int(k)) for h, q, k in zip(*np.nonzero(weights_HQK >= np.float32(0.01)), strict=True)}
 
 
@@ -173,10 +173,8 @@ def first_paint(reader: Reader) -> float:
 @pytest.mark.parametrize("width", [1280, 800])
 @pytest.mark.parametrize("count", [5, 30, 60])
 def test_labels_never_overlap_and_none_is_cut_off(reader: Reader, count: int, width: int) -> None:
-    looks = toy_looks(
-        words(count, long=True), words(count, long=True)[::-1], n_layers=2, n_heads=8, text="A text. " * 40
-    )
-    reader.open(looks, width=width)
+    maps = toy_maps(words(count, long=True), words(count, long=True)[::-1], n_layers=2, n_heads=8, text="A text. " * 40)
+    reader.open(maps, width=width)
     reader.choose("kind", "cross")
     for view in VIEWS:
         reader.choose("view", view)
@@ -188,24 +186,24 @@ def test_labels_never_overlap_and_none_is_cut_off(reader: Reader, count: int, wi
         reader.screenshot(f"{view}-{count}", width=width)
 
 
-def test_the_look_at_labels_sees_what_overlaps_or_is_cut(reader: Reader) -> None:
-    reader.open(toy_looks(words(5, long=True), words(5)))
+def test_overlapping_and_cut_labels_are_detected(reader: Reader) -> None:
+    reader.open(toy_maps(words(5, long=True), words(5)))
     assert reader.run(GEOMETRY)["faults"] == []
     reader.run("document.querySelector('.tokens li').style.setProperty('margin-bottom', '-12px')")
     assert [fault for fault in reader.run(GEOMETRY)["faults"] if "lies over" in fault]
-    reader.open(toy_looks(words(5, long=True), words(5)))
+    reader.open(toy_maps(words(5, long=True), words(5)))
     reader.run("document.querySelector('.label').style.setProperty('text-overflow', 'clip')")
     assert [fault for fault in reader.run(GEOMETRY)["faults"] if "cut off" in fault]
 
 
-def test_nobody_hears_anything_on_the_console_in_any_view(reader: Reader) -> None:
+def test_no_view_writes_to_the_console(reader: Reader) -> None:
     reader.messages()
-    reader.open(toy_looks(words(7), words(6)))
+    reader.open(toy_maps(words(7), words(6)))
     for kind in ["encoder", "decoder", "cross"]:
         reader.choose("kind", kind)
         for view in VIEWS:
             reader.choose("view", view)
-            reader.join()
+            reader.merge_subwords()
     reader.choose("view", "head")
     for button in reader.all("#none, #all"):
         button.click()
@@ -214,7 +212,7 @@ def test_nobody_hears_anything_on_the_console_in_any_view(reader: Reader) -> Non
 
 
 def test_the_policy_refuses_scripts_and_the_network(reader: Reader) -> None:
-    reader.open(toy_looks(words(3), words(3)))
+    reader.open(toy_maps(words(3), words(3)))
     blocked = reader.driver.execute_async_script(
         "const done = arguments[0], blocked = [];"
         "addEventListener('securitypolicyviolation', e => blocked.push(e.effectiveDirective));"
@@ -223,12 +221,12 @@ def test_the_policy_refuses_scripts_and_the_network(reader: Reader) -> None:
         "fetch('http://127.0.0.1:9/').catch(() => setTimeout(() => done([blocked, window.broken ?? 0]), 50));"
     )
     assert blocked == [["script-src-elem", "connect-src"], 0]
-    reader.messages()  # which say so
+    reader.messages()  # of the blocked requests
 
 
 def test_hostile_tokens_are_shown_as_they_are(reader: Reader) -> None:
     reader.messages()
-    reader.open(toy_looks(HOSTILE, HOSTILE[::-1], text="</script><script>window.broken=1</script>"))
+    reader.open(toy_maps(HOSTILE, HOSTILE[::-1], text="</script><script>window.broken=1</script>"))
     reader.choose("kind", "cross")
     for side, expected in [("left", HOSTILE[::-1]), ("right", HOSTILE)]:
         labels = reader.run(
@@ -243,13 +241,13 @@ def test_hostile_tokens_are_shown_as_they_are(reader: Reader) -> None:
     assert reader.messages() == []
 
 
-def test_a_line_stands_for_every_weight_that_is_not_too_faint(reader: Reader) -> None:
-    looks = toy_looks(words(6), words(5))
-    reader.open(looks)
+def test_every_weight_of_at_least_a_hundredth_has_a_line(reader: Reader) -> None:
+    maps = toy_maps(words(6), words(5))
+    reader.open(maps)
     for kind, weights in [
-        ("encoder", looks.encoder_YHSS),
-        ("decoder", looks.decoder_YHTT),
-        ("cross", looks.cross_YHTS),
+        ("encoder", maps.encoder_YHSS),
+        ("decoder", maps.decoder_YHTT),
+        ("cross", maps.cross_YHTS),
     ]:
         reader.choose("kind", kind)
         for layer in range(2):
@@ -264,9 +262,9 @@ def test_a_line_stands_for_every_weight_that_is_not_too_faint(reader: Reader) ->
 
 @pytest.mark.parametrize("how", ["mouse", "keyboard"])
 def test_a_token_that_is_pointed_at_shows_only_its_own_lines_and_weights(reader: Reader, how: str) -> None:
-    looks = toy_looks(words(6), words(5))
-    weights = looks.cross_YHTS[1].numpy()
-    reader.open(looks)
+    maps = toy_maps(words(6), words(5))
+    weights = maps.cross_YHTS[1].numpy()
+    reader.open(maps)
     reader.choose("kind", "cross")
     everything = weights_drawn(weights)
     for side, index in [("left", 2), ("right", 3)]:
@@ -281,7 +279,7 @@ def test_a_token_that_is_pointed_at_shows_only_its_own_lines_and_weights(reader:
         numbers = [e.text for e in reader.all(f"#{'right' if side == 'left' else 'left'} .number")]
         assert numbers == [f"{weight:.2f}" if weight >= 0.005 else "" for weight in mean.astype(np.float64)]
         text = reader.one("#detail").text
-        assert text.startswith(f"{(looks.written if side == 'left' else looks.source)[index]}")
+        assert text.startswith(f"{(maps.written if side == 'left' else maps.source)[index]}")
         assert f"{(weights[0, index] if side == 'left' else weights[0, :, index]).max():.2f}" in text
     if how == "mouse":
         ActionChains(reader.driver).move_to_element(reader.one("h1")).perform()
@@ -291,21 +289,21 @@ def test_a_token_that_is_pointed_at_shows_only_its_own_lines_and_weights(reader:
 
 
 def test_a_token_that_was_clicked_stays_until_a_second_click_or_escape(reader: Reader) -> None:
-    looks = toy_looks(words(6), words(5))
-    reader.open(looks)
+    maps = toy_maps(words(6), words(5))
+    reader.open(maps)
     for rows in [{2}, set(range(6)), {2}]:
         click = ActionChains(reader.driver).click(reader.all("#left button")[2])
         click.move_to_element(reader.one("h1")).perform()
         assert {row for _, row, _ in reader.lines()} == rows
     reader.choose("layer", 0)
-    assert reader.lines() == {line for line in weights_drawn(looks.encoder_YHSS[0].numpy()) if line[1] == 2}
+    assert reader.lines() == {line for line in weights_drawn(maps.encoder_YHSS[0].numpy()) if line[1] == 2}
     reader.run("document.querySelectorAll('#left button')[2].focus()")
     reader.press(Keys.ESCAPE)
     assert {row for _, row, _ in reader.lines()} == set(range(6))
 
 
 def test_the_keyboard_alone_reaches_and_changes_everything(reader: Reader) -> None:
-    reader.open(toy_looks(words(6), words(5)))
+    reader.open(toy_maps(words(6), words(5)))
     reader.tab_to("view")
     reader.tab_to("kind")
     reader.press(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
@@ -313,7 +311,7 @@ def test_the_keyboard_alone_reaches_and_changes_everything(reader: Reader) -> No
     reader.tab_to("layer")
     reader.press(Keys.ARROW_LEFT)
     assert reader.title() == "Cross-attention, layer 1 of 2, all 4 heads"
-    reader.tab_to("joined")
+    reader.tab_to("merged")
     reader.tab_to("heads")
     reader.press(Keys.SPACE)
     assert reader.title() == "Cross-attention, layer 1 of 2, heads 2, 3, 4"
@@ -333,8 +331,8 @@ def test_the_keyboard_alone_reaches_and_changes_everything(reader: Reader) -> No
 
 
 def test_the_keyboard_moves_through_matrix_and_small_multiples(reader: Reader) -> None:
-    looks = toy_looks(words(6), words(5))
-    reader.open(looks)
+    maps = toy_maps(words(6), words(5))
+    reader.open(maps)
     reader.tab_to("view")
     reader.press(Keys.ARROW_RIGHT)
     reader.tab_to("head")
@@ -342,15 +340,15 @@ def test_the_keyboard_moves_through_matrix_and_small_multiples(reader: Reader) -
     assert reader.title() == "Encoder self-attention, layer 2 of 2, head 2"
     reader.tab_to("cell")
     reader.press(Keys.ARROW_DOWN, Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
-    assert np.float32(reader.one("#cell-value strong").text) == looks.encoder_YHSS[1, 1, 1, 2].numpy()
+    assert np.float32(reader.one("#cell-value strong").text) == maps.encoder_YHSS[1, 1, 1, 2].numpy()
     reader.run("document.querySelector('[name=view]:checked').focus()")
     reader.press(Keys.ARROW_RIGHT)
-    reader.tab_to("fixed")
+    reader.tab_to("query")
     reader.press(Keys.ARROW_RIGHT)
-    assert reader.one("#strongest").text.startswith(looks.source[1])
-    reader.tab_to("mark")
+    assert reader.one("#strongest").text.startswith(maps.source[1])
+    reader.tab_to("key")
     reader.press(Keys.ARROW_DOWN)
-    best = looks.encoder_YHSS[:, :, 1, 0].numpy().max()
+    best = maps.encoder_YHSS[:, :, 1, 0].numpy().max()
     assert np.float32(reader.one("#strongest strong").text.split(": ")[1]) == best
     reader.tab_to("strip")
     reader.press(Keys.ARROW_DOWN, Keys.ARROW_RIGHT)
@@ -362,35 +360,35 @@ def test_the_keyboard_moves_through_matrix_and_small_multiples(reader: Reader) -
 
 
 def matrix_shown(reader: Reader) -> np.ndarray:
-    """What the cells tell, as float32."""
+    """The weights in the matrix, as float32."""
     labels = reader.run("return [...document.querySelectorAll('#matrix tbody td')].map(cell => cell.ariaLabel)")
     weights = np.array([np.float32(label.rsplit(": ", 1)[1]) for label in labels])
     return weights.reshape(len(reader.all("#matrix tbody tr")), -1)
 
 
-def test_the_matrix_tells_each_weight_to_the_bit_and_the_mean_of_heads(reader: Reader) -> None:
-    looks = toy_looks(words(6), words(5), n_heads=3)
-    reader.open(looks)
+def test_the_matrix_has_each_weight_to_the_bit_and_the_mean_of_heads(reader: Reader) -> None:
+    maps = toy_maps(words(6), words(5), n_heads=3)
+    reader.open(maps)
     reader.choose("view", "matrix")
     reader.choose("kind", "cross")
-    mean = looks.cross_YHTS[1].numpy().astype(np.float64).mean(0)
+    mean = maps.cross_YHTS[1].numpy().astype(np.float64).mean(0)
     np.testing.assert_allclose(matrix_shown(reader), mean, rtol=1e-7)
     for head in range(3):
         reader.choose("head", head)
-        weights = looks.cross_YHTS[1, head].numpy()
+        weights = maps.cross_YHTS[1, head].numpy()
         assert np.array_equal(matrix_shown(reader), weights)
         printed = reader.run("return [...document.querySelectorAll('#matrix tbody td')].map(cell => cell.innerText)")
         assert printed == [f"{w:.2f}"[1:] if w >= 0.005 else "" for w in weights.astype(np.float64).flatten()]
     cell = reader.all("#matrix tbody td")[9]  # row 2, column 4
     ActionChains(reader.driver).move_to_element(cell).perform()
-    assert np.float32(reader.one("#cell-value strong").text) == looks.cross_YHTS[1, 2, 1, 3].numpy()
+    assert np.float32(reader.one("#cell-value strong").text) == maps.cross_YHTS[1, 2, 1, 3].numpy()
 
 
-def test_joined_words_take_the_sum_over_keys_and_the_mean_over_queries(reader: Reader) -> None:
+def test_merged_words_take_the_sum_over_keys_and_the_mean_over_queries(reader: Reader) -> None:
     source, written = ["▁She", "▁sa", "t", ".", "</s>"], ["▁El", "le", "▁s'est", "</s>"]
-    looks = toy_looks(source, written)
-    reader.open(looks)
-    reader.join()
+    maps = toy_maps(source, written)
+    reader.open(maps)
+    reader.merge_subwords()
     assert [e.text for e in reader.all("#left .label")] == ["She", "sat.", "</s>"]
     reader.choose("kind", "decoder")
     assert [e.text for e in reader.all("#left .label")] == ["<s>", "Elle", "s'est"]
@@ -399,7 +397,7 @@ def test_joined_words_take_the_sum_over_keys_and_the_mean_over_queries(reader: R
     assert [e.text for e in reader.all("#right .label")] == ["She", "sat.", "</s>"]
     reader.choose("view", "matrix")
     reader.choose("head", 1)
-    w = looks.cross_YHTS[1, 1].numpy().astype(np.float64)
+    w = maps.cross_YHTS[1, 1].numpy().astype(np.float64)
     rows = np.stack([(w[0] + w[1]) / 2, w[2], w[3]])
     expected = np.stack([rows[:, 0], rows[:, 1:4].sum(1), rows[:, 4]], axis=1)
     shown = matrix_shown(reader)
@@ -407,25 +405,25 @@ def test_joined_words_take_the_sum_over_keys_and_the_mean_over_queries(reader: R
     np.testing.assert_allclose(shown.sum(1), 1, atol=1e-6)
 
 
-def test_joined_words_have_characters_for_their_bytes_and_take_in_no_tokens_that_were_cut(reader: Reader) -> None:
-    reader.open(toy_looks(["▁5", "<0xE2>", "<0x82>", "<0xAC>", "…", "</s>"], ["▁a", "<0xFF>", "…", "▁b", "</s>"]))
-    reader.join()
+def test_merged_words_decode_byte_fallback_and_leave_omitted_tokens_apart(reader: Reader) -> None:
+    reader.open(toy_maps(["▁5", "<0xE2>", "<0x82>", "<0xAC>", "…", "</s>"], ["▁a", "<0xFF>", "…", "▁b", "</s>"]))
+    reader.merge_subwords()
     assert [e.text for e in reader.all("#left .label")] == ["5€", "…", "</s>"]
     reader.choose("kind", "cross")
     assert [e.text for e in reader.all("#left .label")] == ["a\N{REPLACEMENT CHARACTER}", "…", "b", "</s>"]
 
 
-def test_small_multiples_name_the_strongest_of_each_head_and_of_all(reader: Reader) -> None:
-    looks = toy_looks(words(6), words(5), n_layers=3)
-    reader.open(looks)
-    reader.choose("view", "where")
+def test_small_multiples_name_the_strongest_key_of_each_head_and_of_all(reader: Reader) -> None:
+    maps = toy_maps(words(6), words(5), n_layers=3)
+    reader.open(maps)
+    reader.choose("view", "token")
     reader.choose("kind", "cross")
-    reader.choose("fixed", 2)
-    weights = looks.cross_YHTS[:, :, 2].numpy()
-    assert [e.text for e in reader.all(".strip .label")] == [looks.source[k] for k in weights.argmax(-1).flatten()]
+    reader.choose("query", 2)
+    weights = maps.cross_YHTS[:, :, 2].numpy()
+    assert [e.text for e in reader.all(".strip .label")] == [maps.source[k] for k in weights.argmax(-1).flatten()]
     layer, head, key = np.unravel_index(weights.argmax(), weights.shape)
     assert reader.one("#strongest").text.split() == (
-        f"{looks.written[2]} looks most at {looks.source[key]} in layer {layer + 1}, head {head + 1}: "
+        f"{maps.written[2]} attends most to {maps.source[key]} in layer {layer + 1}, head {head + 1}: "
         f"{reader.one('#strongest strong').text.split(': ')[1]}".split()
     )
     assert np.float32(reader.one("#strongest strong").text.split(": ")[1]) == weights.max()
@@ -434,7 +432,7 @@ def test_small_multiples_name_the_strongest_of_each_head_and_of_all(reader: Read
 
 
 def test_more_heads_than_colours_differ_in_their_dashes(reader: Reader) -> None:
-    reader.open(toy_looks(words(5), words(5), n_heads=16))
+    reader.open(toy_maps(words(5), words(5), n_heads=16))
     script = (
         "return [...document.querySelectorAll('#heads .mark path')]"
         ".map(p => getComputedStyle(p).stroke + getComputedStyle(p).strokeDasharray)"
@@ -443,30 +441,30 @@ def test_more_heads_than_colours_differ_in_their_dashes(reader: Reader) -> None:
     reader.screenshot("head-16-heads", width=1280)
 
 
-def test_words_on_the_page_are_those_of_heat_maps_and_json(reader: Reader) -> None:
+def test_merged_words_on_the_page_are_those_of_heat_maps_and_json(reader: Reader) -> None:
     source = ["▁5", "<0xE2>", "<0x82>", "<0xAC>", "▁a", "b", ".", "▁", "c", "</s>"]
-    looks = toy_looks(source, ["x", "y", "▁", "▁z", "'", "q", "</s>"])
-    expected = joined(looks)
-    reader.open(looks)
-    reader.join()
+    maps = toy_maps(source, ["x", "y", "▁", "▁z", "'", "q", "</s>"])
+    expected = merge_subwords(maps)
+    reader.open(maps)
+    reader.merge_subwords()
     reader.choose("view", "matrix")
     for kind in ("encoder", "decoder", "cross"):
         reader.choose("kind", kind)
         reader.choose("head", 1)
         rows = reader.run("return [...document.querySelectorAll('#matrix tbody th .label')].map(e => e.textContent)")
-        cells = reader.run(
+        weights_shown = reader.run(
             "return [...document.querySelectorAll('#matrix tbody td')].map(c => Number(c.ariaLabel.split(': ').at(-1)))"
         )
         weights = getattr(expected, {"encoder": "encoder_YHSS", "decoder": "decoder_YHTT", "cross": "cross_YHTS"}[kind])
         wanted = {"encoder": expected.source, "decoder": expected.read, "cross": expected.written}[kind]
         assert [row.replace("▁", "") for row in rows] == [row.replace("▁", "") for row in wanted]
-        assert np.allclose(np.reshape(cells, weights[-1, 1].shape), weights[-1, 1], atol=1e-6)
+        assert np.allclose(np.reshape(weights_shown, weights[-1, 1].shape), weights[-1, 1], atol=1e-6)
 
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_page_prints_as_one_sheet_in_black_on_white_without_controls(reader: Reader, view: str) -> None:
     dark = {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
-    reader.open(toy_looks(words(20), words(20)))
+    reader.open(toy_maps(words(20), words(20)))
     reader.choose("view", view)
     reader.run("addEventListener('beforeprint', () => { window.printed = true; })")
     reader.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", dark)
@@ -478,17 +476,17 @@ def test_a_page_prints_as_one_sheet_in_black_on_white_without_controls(reader: R
     reader.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {**dark, "media": "print"})
     style = "const s = getComputedStyle(document.body); return [s.backgroundColor, s.color]"
     assert reader.run(style) == ["rgb(255, 255, 255)", "rgb(0, 0, 0)"] != [screen]
-    assert not [e for e in reader.all("[name=view], [name=kind], #all, [name=fixed]") if e.is_displayed()]
+    assert not [e for e in reader.all("[name=view], [name=kind], #all, [name=query]") if e.is_displayed()]
     assert not [e for e in reader.all(".hint") if e.is_displayed()]
     reader.screenshot(f"{view}-printed", width=800)
     reader.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
 
 
 def test_a_large_page_paints_soon(reader: Reader, figures: Callable[[str, str], None]) -> None:
-    looks = toy_looks(words(30), words(30), n_layers=6, n_heads=8)
+    maps = toy_maps(words(30), words(30), n_layers=6, n_heads=8)
     milliseconds = []
     for _ in range(OPENINGS):
-        reader.open(looks)
+        reader.open(maps)
         milliseconds.append(first_paint(reader))
     figures(f"attention page, first contentful paint, best of {OPENINGS}", f"{min(milliseconds):.0f} ms")
     assert 0 < min(milliseconds) <= 1000

@@ -1,6 +1,6 @@
-"""Attention as heat maps for papers, by matplotlib: a panel for each head, in PNG or SVG.
+"""Attention maps as heat maps for papers, by matplotlib: a panel for each head, in PNG or SVG.
 
-Shapes: Y layers, H heads, R rows, which look, C columns, which are looked at.
+Shapes: Y layers, H heads, R rows (queries), C columns (keys).
 """
 
 import io
@@ -18,27 +18,27 @@ from matplotlib.image import AxesImage
 from matplotlib.textpath import text_to_path
 from torch import Tensor
 
-from transformer_cli.attention_maps.maps import Looks, readable, view
+from transformer_cli.attention_maps.maps import AttentionMaps, readable_labels, view
 from transformer_cli.config.commands import AttentionKind
 from transformer_cli.logs import LOGGER
 
-# From white to dark in one hue and ever darker: readable without colours, and on paper.
+# One hue from white to dark, darkening monotonically: legible in greyscale and in print.
 COLOURS = "Blues"
-FONT = "DejaVu Sans"  # which comes with matplotlib
-LAST_RESORT = "Last Resort"  # a font of pictures of what is missing
-MISSING = "□"
-LONGEST_LABEL = 24  # characters
-LABEL_SIZES = (8, 7, 6, 5, 4)  # points; the first with which a figure is no wider than WIDE
-WIDE = 20.0  # inches
-LINE = 1.4  # height of a line of text, in its size
-TEXT_SIZE = 8  # points, of all that is no label
+FONT = "DejaVu Sans"  # bundled with matplotlib
+LAST_RESORT_FONT = "Last Resort"  # a font that has placeholder glyphs only
+PLACEHOLDER = "□"
+MAX_LABEL_LENGTH = 24  # characters
+LABEL_SIZES = (8, 7, 6, 5, 4)  # points; the first with which a figure is no wider than MAX_WIDTH
+MAX_WIDTH = 20.0  # inches
+LINE_HEIGHT = 1.4  # in font sizes
+TEXT_SIZE = 8  # points, of all texts but labels
 GAP = 0.12  # inches
-BAR_WIDTH, BAR_HEIGHT, BAR_ROOM = 0.12, 1.6, 0.75  # inches
-MOST_PIXELS, DPI = 10_000, 200  # of a side
-WHAT = {
-    AttentionKind.encoder: "Encoder self-attention: a row is a source token, its columns what it looks at",
-    AttentionKind.decoder: "Decoder self-attention: a row is a token that was read, its columns what it looks at",
-    AttentionKind.cross: "Cross-attention: a row writes a token, its columns are the source that it looks at",
+BAR_WIDTH, BAR_HEIGHT, BAR_SPACE = 0.12, 1.6, 0.75  # inches
+MAX_PIXELS, DPI = 10_000, 200  # longest side
+HEADERS = {
+    AttentionKind.encoder: "Encoder self-attention: a row is a source token, columns are the tokens that it attends to",
+    AttentionKind.decoder: "Decoder self-attention: a row is an input token, columns are the tokens that it attends to",
+    AttentionKind.cross: "Cross-attention: a row predicts a token, columns are the source tokens that it attends to",
 }
 
 
@@ -48,8 +48,8 @@ class Panel:
     weights_RC: Tensor
 
 
-def heat_map(
-    looks: Looks,
+def render_heat_map(
+    maps: AttentionMaps,
     form: str,
     *,
     kind: AttentionKind = AttentionKind.cross,
@@ -57,52 +57,54 @@ def heat_map(
     head: int | None = None,
     mean: bool = False,
 ) -> bytes:
-    """A picture in the format `form`, png or svg: of one layer or all, of one head or all, or of the heads' mean."""
-    figure = draw(looks, kind, layer=layer, head=head, mean=mean)
+    """A picture in the format `form`, png or svg: one layer or all; one head, all, or the mean of the heads."""
+    figure = draw_figure(maps, kind, layer=layer, head=head, mean=mean)
     picture = io.BytesIO()
-    dpi = min(DPI, MOST_PIXELS / max(figure.get_size_inches()))
+    dpi = min(DPI, MAX_PIXELS / max(figure.get_size_inches()))
     # Equal input gives equal bytes.
     with matplotlib.rc_context({"svg.hashsalt": "tfm"}):
         figure.savefig(picture, format=form, dpi=dpi, metadata={"Date": None} if form == "svg" else None)
     return picture.getvalue()
 
 
-def draw(
-    looks: Looks, kind: AttentionKind, *, layer: int | None = None, head: int | None = None, mean: bool = False
+def draw_figure(
+    maps: AttentionMaps, kind: AttentionKind, *, layer: int | None = None, head: int | None = None, mean: bool = False
 ) -> Figure:
-    """A row of panels for each layer. Labels stand at the first row and column of panels, and count for all."""
-    seen = view(looks, kind)
-    grid = panels(seen.weights_YHRC, layer=layer, head=head, mean=mean)
-    rows, columns = ([_fitting(label) for label in readable(labels)] for labels in (seen.rows, seen.columns))
-    footer = [looks.model, *looks.notes]
-    fonts, lacking = families("".join([*rows, *columns, *footer]))
-    if lacking:
+    """A row of panels for each layer. The first row and column of panels have the labels of all."""
+    selected = view(maps, kind)
+    grid = panels(selected.weights_YHRC, layer=layer, head=head, mean=mean)
+    rows, columns = (
+        [_shorten_label(label) for label in readable_labels(labels)] for labels in (selected.rows, selected.columns)
+    )
+    footer = [maps.model, *maps.notes]
+    fonts, missing = choose_fonts("".join([*rows, *columns, *footer]))
+    if missing:
         LOGGER.warning(
             "no font of this machine has %s: the picture shows %s there. Install one that has them",
-            ", ".join(f"U+{ord(character):04X}" for character in sorted(lacking)[:8]),
-            MISSING,
+            ", ".join(f"U+{ord(character):04X}" for character in sorted(missing)[:8]),
+            PLACEHOLDER,
         )
-    rows, columns, footer = (_replaced(texts, lacking) for texts in (rows, columns, footer))
-    sheet = Sheet.for_panels(grid, rows, columns, WHAT[kind], footer, fonts)
-    figure = Figure(figsize=(sheet.width, sheet.height))
+    rows, columns, footer = (_replace_missing(texts, missing) for texts in (rows, columns, footer))
+    layout = FigureLayout.for_panels(grid, rows, columns, HEADERS[kind], footer, fonts)
+    figure = Figure(figsize=(layout.width, layout.height))
     image = None
     for y, panels_of_layer in enumerate(grid):
         for x, panel in enumerate(panels_of_layer):
-            axes = figure.add_axes(sheet.place(x, y))
-            image = _fill(axes, panel, sheet)
+            axes = figure.add_axes(layout.panel_box(x, y))
+            image = _draw_panel(axes, panel, layout)
             if x == 0:
-                axes.set_yticks(range(len(rows)), rows, fontsize=sheet.size, fontfamily=fonts, parse_math=False)
+                axes.set_yticks(range(len(rows)), rows, fontsize=layout.size, fontfamily=fonts, parse_math=False)
             if y == 0:
                 axes.set_xticks(
-                    range(len(columns)), columns, rotation=90, fontsize=sheet.size, fontfamily=fonts, parse_math=False
+                    range(len(columns)), columns, rotation=90, fontsize=layout.size, fontfamily=fonts, parse_math=False
                 )
     assert image is not None
-    _explain(figure, image, sheet)
+    _add_bar_and_texts(figure, image, layout)
     return figure
 
 
 def panels(weights_YHRC: Tensor, *, layer: int | None, head: int | None, mean: bool) -> list[list[Panel]]:
-    """Those of each layer that is shown."""
+    """The panels of each layer that is shown."""
     n_layers, n_heads = weights_YHRC.shape[:2]
     layers = range(n_layers) if layer is None else [layer - 1]
     if mean:
@@ -113,8 +115,8 @@ def panels(weights_YHRC: Tensor, *, layer: int | None, head: int | None, mean: b
 
 
 @dataclass(frozen=True)
-class Sheet:
-    """Where everything stands, in inches: sized by the labels, so that none meets another."""
+class FigureLayout:
+    """Sizes and positions in inches, chosen by the labels so that none overlaps another."""
 
     size: float  # of a label, in points
     panel: tuple[float, float]  # width and height
@@ -134,25 +136,25 @@ class Sheet:
         header: str,
         footer: Sequence[str],
         fonts: list[str],
-    ) -> "Sheet":
+    ) -> "FigureLayout":
         n_panels = (len(grid[0]), len(grid))
-        title_width = max(width_of(panel.title, TEXT_SIZE, fonts) for row in grid for panel in row)
+        title_width = max(text_width(panel.title, TEXT_SIZE, fonts) for row in grid for panel in row)
         for size in LABEL_SIZES:
-            cell = LINE * size / 72
+            cell = LINE_HEIGHT * size / 72
             panel = (cell * len(columns), cell * len(rows))
             pitch = (max(panel[0], title_width) + GAP, panel[1] + _lines(1) + 2 * GAP)
-            if pitch[0] * n_panels[0] <= WIDE:
+            if pitch[0] * n_panels[0] <= MAX_WIDTH:
                 break
-        label_width, label_height = (max(width_of(text, size, fonts) for text in texts) for texts in (rows, columns))
+        label_width, label_height = (max(text_width(text, size, fonts) for text in texts) for texts in (rows, columns))
         left = label_width + 2 * GAP
-        width = left + pitch[0] * n_panels[0] + BAR_ROOM - 2 * GAP
+        width = left + pitch[0] * n_panels[0] + BAR_SPACE - 2 * GAP
         wrapped = [list(wrap(text, width, fonts)) for text in (header, *footer)]
         top = _lines(len(wrapped[0])) + label_height + 3 * GAP
         return cls(size, panel, pitch, (left, top), n_panels, wrapped[0], list(chain(*wrapped[1:])), fonts)
 
     @property
     def width(self) -> float:
-        return self.margin[0] + self.pitch[0] * self.n_panels[0] + BAR_ROOM
+        return self.margin[0] + self.pitch[0] * self.n_panels[0] + BAR_SPACE
 
     @property
     def height(self) -> float:
@@ -160,63 +162,63 @@ class Sheet:
 
     @property
     def _below(self) -> float:
-        """Where the panels and the bar end, from the top."""
+        """Distance from the top to the end of the panels and the colour bar."""
         return self.margin[1] + max(self.pitch[1] * self.n_panels[1], BAR_HEIGHT + GAP)
 
-    def place(self, x: int, y: int) -> tuple[float, float, float, float]:
-        """Of a panel, in shares of the figure, as matplotlib wants it."""
-        return self._shares(self.margin[0] + x * self.pitch[0], self.margin[1] + y * self.pitch[1], *self.panel)
+    def panel_box(self, x: int, y: int) -> tuple[float, float, float, float]:
+        """Left, bottom, width and height of a panel, as fractions of the figure."""
+        return self._fractions(self.margin[0] + x * self.pitch[0], self.margin[1] + y * self.pitch[1], *self.panel)
 
-    def bar(self) -> tuple[float, float, float, float]:
-        return self._shares(self.margin[0] + self.pitch[0] * self.n_panels[0], self.margin[1], BAR_WIDTH, BAR_HEIGHT)
+    def bar_box(self) -> tuple[float, float, float, float]:
+        return self._fractions(self.margin[0] + self.pitch[0] * self.n_panels[0], self.margin[1], BAR_WIDTH, BAR_HEIGHT)
 
-    def texts(self) -> Iterator[tuple[float, float, str]]:
-        """Left end and upper end of each line above and below the panels, in shares of the figure."""
+    def text_lines(self) -> Iterator[tuple[float, float, str]]:
+        """Left end and upper end of each line above and below the panels, as fractions of the figure."""
         for lines, start in ((self.header, GAP), (self.footer, self._below)):
             for i, line in enumerate(lines):
                 yield GAP / self.width, 1 - (start + _lines(i)) / self.height, line
 
-    def _shares(self, left: float, top: float, width: float, height: float) -> tuple[float, float, float, float]:
+    def _fractions(self, left: float, top: float, width: float, height: float) -> tuple[float, float, float, float]:
         bottom = self.height - top - height
         return left / self.width, bottom / self.height, width / self.width, height / self.height
 
 
-def _fill(axes: Axes, panel: Panel, sheet: Sheet) -> AxesImage:
+def _draw_panel(axes: Axes, panel: Panel, layout: FigureLayout) -> AxesImage:
     n_rows, n_columns = panel.weights_RC.shape
     image = axes.imshow(panel.weights_RC.numpy(), COLOURS, vmin=0, vmax=1, aspect="auto", interpolation="none")
     axes.tick_params(length=0, pad=2, top=False, bottom=False, labeltop=True, labelbottom=False)
     axes.set_xticks([])
     axes.set_yticks([])
-    # Lines between the cells, which lead the eye through all that is white.
+    # A faint grid, because most of a heat map is white.
     axes.hlines(np.arange(1, n_rows) - 0.5, -0.5, n_columns - 0.5, colors="0.85", linewidths=0.3)
     axes.vlines(np.arange(1, n_columns) - 0.5, -0.5, n_rows - 0.5, colors="0.85", linewidths=0.3)
     for spine in axes.spines.values():
         spine.set(linewidth=0.5, color="0.5")
     axes.text(
-        0, -GAP / 2 / sheet.panel[1], panel.title, transform=axes.transAxes, va="top", ha="left", fontsize=TEXT_SIZE
+        0, -GAP / 2 / layout.panel[1], panel.title, transform=axes.transAxes, va="top", ha="left", fontsize=TEXT_SIZE
     )
     return image
 
 
-def _explain(figure: Figure, image: AxesImage, sheet: Sheet) -> None:
-    """What is above, below and beside the panels."""
-    bar = figure.colorbar(image, cax=figure.add_axes(sheet.bar()))
+def _add_bar_and_texts(figure: Figure, image: AxesImage, layout: FigureLayout) -> None:
+    """The colour bar and the texts above and below the panels."""
+    bar = figure.colorbar(image, cax=figure.add_axes(layout.bar_box()))
     bar.ax.tick_params(labelsize=TEXT_SIZE, length=2)
     bar.outline.set_linewidth(0.5)
-    for x, y, line in sheet.texts():
-        figure.text(x, y, line, va="top", ha="left", fontsize=TEXT_SIZE, fontfamily=sheet.fonts, parse_math=False)
+    for x, y, line in layout.text_lines():
+        figure.text(x, y, line, va="top", ha="left", fontsize=TEXT_SIZE, fontfamily=layout.fonts, parse_math=False)
 
 
 def _lines(n: int) -> float:
-    """Inches."""
-    return n * LINE * TEXT_SIZE / 72
+    """Height of `n` lines of text, in inches."""
+    return n * LINE_HEIGHT * TEXT_SIZE / 72
 
 
-def _fitting(label: str) -> str:
-    return label if len(label) <= LONGEST_LABEL else f"{label[: LONGEST_LABEL - 1]}…"
+def _shorten_label(label: str) -> str:
+    return label if len(label) <= MAX_LABEL_LENGTH else f"{label[: MAX_LABEL_LENGTH - 1]}…"
 
 
-def width_of(text: str, size: float, fonts: Sequence[str]) -> float:
+def text_width(text: str, size: float, fonts: Sequence[str]) -> float:
     """Inches."""
     properties = FontProperties(family=list(fonts), size=size)
     width, _, _ = text_to_path.get_text_width_height_descent(text, properties, ismath=False)
@@ -224,16 +226,16 @@ def width_of(text: str, size: float, fonts: Sequence[str]) -> float:
 
 
 def wrap(text: str, width: float, fonts: Sequence[str]) -> Iterator[str]:
-    """Lines no wider than so many inches; a word that is wider is torn."""
+    """Lines no wider than `width` inches; a longer word is split."""
     line = ""
     for word in text.split(" "):
         longer = f"{line} {word}" if line else word
-        if width_of(longer, TEXT_SIZE, fonts) <= width:
+        if text_width(longer, TEXT_SIZE, fonts) <= width:
             line = longer
             continue
         if line:
             yield line
-        while (share := width_of(word, TEXT_SIZE, fonts) / width) > 1:
+        while (share := text_width(word, TEXT_SIZE, fonts) / width) > 1:
             kept = max(1, math.floor(len(word) / share) - 1)
             yield word[:kept]
             word = word[kept:]
@@ -241,25 +243,25 @@ def wrap(text: str, width: float, fonts: Sequence[str]) -> Iterator[str]:
     yield line
 
 
-def families(text: str) -> tuple[list[str], set[str]]:
-    """Fonts of this machine that have all characters of `text` between them, and those that none has."""
-    lacking = {character for character in text if not character.isspace()}
-    lacking -= _characters_of(fontManager.findfont(FONT))
+def choose_fonts(text: str) -> tuple[list[str], set[str]]:
+    """Installed fonts that together have the characters of `text`, and the characters that none of them has."""
+    missing = {character for character in text if not character.isspace()}
+    missing -= _characters_of(fontManager.findfont(FONT))
     found = [FONT]
     for entry in fontManager.ttflist:
-        if not lacking:
+        if not missing:
             break
-        if LAST_RESORT in entry.name or entry.style != "normal":
+        if LAST_RESORT_FONT in entry.name or entry.style != "normal":
             continue
-        if has := lacking & _characters_of(entry.fname):
+        if has := missing & _characters_of(entry.fname):
             found.append(entry.name)
-            lacking -= has
-    return found, lacking
+            missing -= has
+    return found, missing
 
 
 def _characters_of(font: str) -> set[str]:
     return {chr(code) for code in get_font(font).get_charmap()}
 
 
-def _replaced(texts: Sequence[str], lacking: set[str]) -> list[str]:
-    return ["".join(MISSING if character in lacking else character for character in text) for text in texts]
+def _replace_missing(texts: Sequence[str], missing: set[str]) -> list[str]:
+    return ["".join(PLACEHOLDER if character in missing else character for character in text) for text in texts]

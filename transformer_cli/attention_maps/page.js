@@ -1,37 +1,37 @@
 "use strict";
 
-// What the page carries. A kind has labels for those that look (rows) and for what they look at (columns).
-const LOOKS = JSON.parse(document.getElementById("looks").textContent);
+// Data of the page. Each kind of attention has labels of its rows (queries) and columns (keys).
+const MAPS = JSON.parse(document.getElementById("maps").textContent);
 const KINDS = {
   encoder: {
-    name: "Encoder self-attention", rows: LOOKS.source, columns: LOOKS.source,
-    left: "Source token looks", right: "at source token",
-    how: "Every source token looks at the whole source sentence.",
+    name: "Encoder self-attention", rows: MAPS.source, columns: MAPS.source,
+    left: "Query: source token", right: "Key: source token",
+    how: "Every source token attends to the whole source sentence.",
   },
   decoder: {
-    name: "Decoder self-attention", rows: LOOKS.read, columns: LOOKS.read,
-    left: "Token read looks", right: "at token read",
-    how: "Every position of the translation looks at what the decoder has read so far, itself included.",
+    name: "Decoder self-attention", rows: MAPS.read, columns: MAPS.read,
+    left: "Query: decoder input", right: "Key: decoder input",
+    how: "Every input token of the decoder attends to itself and to the tokens before it.",
   },
   cross: {
-    name: "Cross-attention", rows: LOOKS.written, columns: LOOKS.source,
-    left: "Token written looks", right: "at source token",
-    how: "The position that writes a token looks at the source sentence.",
+    name: "Cross-attention", rows: MAPS.written, columns: MAPS.source,
+    left: "Query: predicted token", right: "Key: source token",
+    how: "The position that predicts a token attends to the source sentence.",
   },
 };
 const ROW = 24; // height of a row in the lines' own coordinates
 const FAINTEST = 0.01; // lines with less weight are not drawn
-const LEVELS = 20; // a line's opacity and width have so many steps; numbers are exact
+const LEVELS = 20; // steps of a line's opacity and width; numbers are exact
 const PAPER = 700; // width of a printed page, in pixels, that both A4 and Letter have
-const PER_ROW = 8; // heads beside each other among the small multiples, and colours
+const PER_ROW = 8; // small multiples in a row, and number of colours
 const DASHES = ["none", "6 3", "2 2", "9 3 2 3"]; // for the first eight heads, the next eight, …
 
 const state = {
-  view: "head", kind: "encoder", joined: false,
+  view: "head", kind: "encoder", merged: false,
   layer: Infinity, // at first the last
   heads: null, // of the head view: whether each is shown
   head: "mean", // of the matrix
-  fixed: 0, mark: "", // the token that looks, and at which of them, or "" for the strongest
+  query: 0, key: "", // of the view of one token; "" is the strongest key of each head
 };
 let pinned = null; // a token of the head view, as {side, index}
 
@@ -43,7 +43,7 @@ function element(name, properties = {}, ...children) {
   return made;
 }
 
-function drawn(name, attributes) {
+function svgElement(name, attributes) {
   const made = document.createElementNS(byId("lines").namespaceURI, name);
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
   return made;
@@ -56,14 +56,14 @@ function unpack(kind) {
   const bytes = Uint8Array.from(atob(byId(kind).textContent), (letter) => letter.charCodeAt(0));
   const view = new DataView(bytes.buffer);
   const data = Float32Array.from({ length: bytes.length / 4 }, (_, i) => view.getFloat32(4 * i, true));
-  const [Y, H, Q, K] = LOOKS.shapes[kind];
+  const [Y, H, Q, K] = MAPS.shapes[kind];
   return { Y, H, Q, K, data };
 }
 
-// What is no piece of a word: begin and end of a sentence, and the tokens that a picture has no room for.
+// Tokens that belong to no word: begin and end of a sentence, and the group of omitted tokens.
 const isSpecial = (label) => ["<s>", "</s>", "…"].includes(label);
 
-// To which word each token belongs. ▁ begins one.
+// Index of each token's word. ▁ begins a word.
 function wordOf(labels) {
   let word = -1;
   return labels.map((label, i) => {
@@ -72,42 +72,42 @@ function wordOf(labels) {
   });
 }
 
-function joinLabels(labels) {
+function mergeLabels(labels) {
   const words = [];
   wordOf(labels).forEach((word, i) => { words[word] = (words[word] ?? "") + labels[i]; });
-  return words.map((word) => withCharacters(word.replace(/^▁(?=.)/u, "")));
+  return words.map((word) => decodeBytes(word.replace(/^▁(?=.)/u, "")));
 }
 
-// SentencePiece writes a character that is in no piece as its bytes: <0xE2><0x82><0xAC>.
-function withCharacters(word) {
+// Byte fallback of SentencePiece: <0xE2><0x82><0xAC>.
+function decodeBytes(word) {
   return word.replace(/(<0x[0-9A-F]{2}>)+/g, (bytes) =>
     new TextDecoder().decode(Uint8Array.from(bytes.match(/[0-9A-F]{2}(?=>)/g), (digits) => parseInt(digits, 16))));
 }
 
-// A word is looked at as much as all of its pieces, and looks as its pieces do on average: rows still sum to 1.
-function joinWeights({ Y, H, Q, K, data }, rows, columns) {
+// Sum over the keys and mean over the queries of each word: rows still sum to 1.
+function mergeWeights({ Y, H, Q, K, data }, rows, columns) {
   const rowWord = wordOf(rows), columnWord = wordOf(columns);
-  const joinedQ = rowWord.at(-1) + 1, joinedK = columnWord.at(-1) + 1;
-  const pieces = new Array(joinedQ).fill(0);
-  for (const word of rowWord) pieces[word]++;
-  const joined = new Float64Array(Y * H * joinedQ * joinedK);
+  const mergedQ = rowWord.at(-1) + 1, mergedK = columnWord.at(-1) + 1;
+  const nTokens = new Array(mergedQ).fill(0);
+  for (const word of rowWord) nTokens[word]++;
+  const merged = new Float64Array(Y * H * mergedQ * mergedK);
   for (let yh = 0; yh < Y * H; yh++)
     for (let q = 0; q < Q; q++)
       for (let k = 0; k < K; k++)
-        joined[(yh * joinedQ + rowWord[q]) * joinedK + columnWord[k]] +=
-          data[(yh * Q + q) * K + k] / pieces[rowWord[q]];
-  return { Y, H, Q: joinedQ, K: joinedK, data: joined };
+        merged[(yh * mergedQ + rowWord[q]) * mergedK + columnWord[k]] +=
+          data[(yh * Q + q) * K + k] / nTokens[rowWord[q]];
+  return { Y, H, Q: mergedQ, K: mergedK, data: merged };
 }
 
 const prepared = new Map();
 
-// {rows, columns, Y, H, Q, K, data} of the kind that is shown.
-function shown() {
-  const key = state.kind + (state.joined ? " joined" : "");
+// {rows, columns, Y, H, Q, K, data} of the selected kind.
+function currentWeights() {
+  const key = state.kind + (state.merged ? " merged" : "");
   if (!prepared.has(key)) {
     const { rows, columns } = KINDS[state.kind];
-    const weights = state.joined
-      ? { ...joinWeights(unpack(state.kind), rows, columns), rows: joinLabels(rows), columns: joinLabels(columns) }
+    const weights = state.merged
+      ? { ...mergeWeights(unpack(state.kind), rows, columns), rows: mergeLabels(rows), columns: mergeLabels(columns) }
       : { ...unpack(state.kind), rows, columns };
     prepared.set(key, weights);
   }
@@ -115,7 +115,7 @@ function shown() {
 }
 
 function weightAt(layer, head, row, column) {
-  const { H, Q, K, data } = shown();
+  const { H, Q, K, data } = currentWeights();
   return data[((layer * H + head) * Q + row) * K + column];
 }
 
@@ -139,7 +139,7 @@ const rounded = (weight) => weight.toFixed(2);
 const strongest = (weights, count) =>
   range(weights.length).sort((a, b) => weights[b] - weights[a] || a - b).slice(0, count);
 
-// --- Pieces of the page --------------------------------------------------------------------------------------------
+// --- Elements of the page ------------------------------------------------------------------------------------------
 
 // A token as text: cut by CSS where it is long, whole in its title.
 function labelOf(text) {
@@ -158,8 +158,8 @@ function option(type, name, value, content, checked) {
 }
 
 function headMark(head) {
-  const mark = drawn("svg", { viewBox: "0 0 18 10", class: "mark", "aria-hidden": "true" });
-  mark.append(drawn("path", {
+  const mark = svgElement("svg", { viewBox: "0 0 18 10", class: "mark", "aria-hidden": "true" });
+  mark.append(svgElement("path", {
     d: "M0 5H18", "data-colour": head % PER_ROW, "stroke-dasharray": dashOf(head), "stroke-width": 4,
   }));
   return mark;
@@ -167,21 +167,21 @@ function headMark(head) {
 
 const dashOf = (head) => DASHES[Math.floor(head / PER_ROW) % DASHES.length];
 
-// Of several focusable things only one is reached by Tab; arrow keys move among them.
-function rove(things, active) {
-  things.forEach((thing, i) => { thing.tabIndex = i === active ? 0 : -1; });
+// Roving tabindex: Tab reaches one of several elements; arrow keys move among them.
+function rove(elements, active) {
+  elements.forEach((one, i) => { one.tabIndex = i === active ? 0 : -1; });
 }
 
-function moveTo(things, index) {
-  if (!things[index]) return;
-  rove(things, index);
-  things[index].focus();
+function moveTo(elements, index) {
+  if (!elements[index]) return;
+  rove(elements, index);
+  elements[index].focus();
 }
 
 // --- Controls ------------------------------------------------------------------------------------------------------
 
 function buildPickers() {
-  const { Y, H } = shown();
+  const { Y, H } = currentWeights();
   state.layer = Math.min(state.layer, Y - 1);
   if (state.heads?.length !== H) state.heads = new Array(H).fill(true);
   if (state.head !== "mean" && state.head >= H) state.head = "mean";
@@ -196,16 +196,16 @@ function buildPickers() {
 }
 
 function buildTokens() {
-  const { rows, columns } = shown();
+  const { rows, columns } = currentWeights();
   fillColumn("left", rows);
   fillColumn("right", columns);
   pinned = null;
-  state.fixed = Math.min(state.fixed, rows.length - 1);
-  state.mark = "";
-  byId("fixed").replaceChildren(
-    ...rows.map((text, i) => option("radio", "fixed", i, [labelOf(text)], i === state.fixed)));
-  byId("mark").replaceChildren(
-    element("option", { value: "", textContent: "its strongest token" }),
+  state.query = Math.min(state.query, rows.length - 1);
+  state.key = "";
+  byId("query").replaceChildren(
+    ...rows.map((text, i) => option("radio", "query", i, [labelOf(text)], i === state.query)));
+  byId("key").replaceChildren(
+    element("option", { value: "", textContent: "the strongest of each head" }),
     ...columns.map((text, i) => element("option", { value: i, textContent: `${text} (${i + 1})` })));
 }
 
@@ -229,12 +229,12 @@ function onControl({ target }) {
   const { name, value } = target;
   if (name === "view") state.view = value;
   if (name === "kind") state.kind = value;
-  if (name === "joined") state.joined = target.checked;
+  if (name === "merged") state.merged = target.checked;
   if (name === "layer") state.layer = Number(value);
   if (name === "heads") state.heads[Number(value)] = target.checked;
   if (name === "head") state.head = value === "mean" ? value : Number(value);
   if (name === "kind") buildPickers();
-  if (name === "kind" || name === "joined") buildTokens();
+  if (name === "kind" || name === "merged") buildTokens();
   draw();
 }
 
@@ -259,9 +259,9 @@ function headsNamed() {
 
 function draw() {
   const { name, how } = KINDS[state.kind];
-  const { Y } = shown();
-  for (const view of ["head", "matrix", "where"]) byId(`${view}-view`).hidden = view !== state.view;
-  byId("layer-picker").hidden = state.view === "where";
+  const { Y } = currentWeights();
+  for (const view of ["head", "matrix", "token"]) byId(`${view}-view`).hidden = view !== state.view;
+  byId("layer-picker").hidden = state.view === "token";
   byId("heads-picker").hidden = state.view !== "head";
   byId("head-picker").hidden = state.view !== "matrix";
   const layer = `layer ${state.layer + 1} of ${Y}`;
@@ -269,22 +269,22 @@ function draw() {
   byId("what").textContent = {
     head: () => `${name}, ${layer}, ${headsNamed()}`,
     matrix: () => `${name}, ${layer}, ${head}`,
-    where: () => `${name}: where one token looks, in every layer and head`,
+    token: () => `${name}: one token in every layer and head`,
   }[state.view]();
   byId("how").textContent = `${how} ${{
     head: "A line is a weight: the stronger, the darker and thicker. A colour is a head. "
       + `Lines under ${FAINTEST} are not drawn.`,
-    matrix: "A row is a token that looks, a column a token looked at; a row sums to 1.",
-    where: "A picture is a head, a bar a token in the sentence’s order, its height the weight from 0 to 1.",
+    matrix: "A row is a query, a column a key; a row sums to 1.",
+    token: "A picture is a head, a bar a key token in the order of the sentence, its height the weight from 0 to 1.",
   }[state.view]}`;
   document.body.dataset.view = state.view;
-  ({ head: drawHeads, matrix: drawMatrix, where: drawWhere })[state.view]();
+  ({ head: drawHeads, matrix: drawMatrix, token: drawTokenView })[state.view]();
 }
 
 // --- Head view: two columns of tokens, and lines -------------------------------------------------------------------
 
 function drawHeads() {
-  const { Q, K } = shown();
+  const { Q, K } = currentWeights();
   byId("left-title").textContent = KINDS[state.kind].left;
   byId("right-title").textContent = KINDS[state.kind].right;
   byId("stage").classList.toggle("long", Math.max(Q, K) > 32);
@@ -293,7 +293,7 @@ function drawHeads() {
   drawToken(pinned);
 }
 
-// Lines, numbers and words for one token {side, index}, or the lines of all for null.
+// Lines, numbers and details of one token {side, index}, or the lines of all for null.
 function drawToken(token) {
   const heads = headsShown();
   byId("lines").replaceChildren(...linePaths(heads, token));
@@ -316,7 +316,7 @@ const meanOf = (heads, token, other) => meanAt(state.layer, heads, ...rowAndColu
 
 // One path for each head and level of weight: few elements, however many the lines.
 function linePaths(heads, token) {
-  const { Q, K } = shown();
+  const { Q, K } = currentWeights();
   const rows = token?.side === "left" ? [token.index] : range(Q);
   const columns = token?.side === "right" ? [token.index] : range(K);
   const gap = Math.min(2.6, 18 / heads.length), widest = Math.min(7, Math.max(2.4, 18 / heads.length));
@@ -331,7 +331,7 @@ function linePaths(heads, token) {
         const from = ((row + 0.5) * ROW + shift).toFixed(1), to = ((column + 0.5) * ROW + shift).toFixed(1);
         levels.set(level, `${levels.get(level) ?? ""}M0 ${from}L100 ${to}`);
       }
-    return [...levels].map(([level, d]) => drawn("path", {
+    return [...levels].map(([level, d]) => svgElement("path", {
       d, "data-head": head, "data-colour": head % PER_ROW, "stroke-dasharray": dashOf(head),
       "stroke-opacity": level / LEVELS, "stroke-width": 0.6 + (widest - 0.6) * (level / LEVELS),
     }));
@@ -344,10 +344,10 @@ function drawDetail(heads, token) {
     detail.replaceChildren(
       hint("Point at a token to see only its lines, and its weights as numbers."),
       hint("With the keyboard: Tab to a column, then ↑ ↓ ← →."),
-      hint("Click or Enter keeps the token, Esc lets it go."));
+      hint("Click or Enter pins the token, Esc unpins it."));
     return;
   }
-  const { rows, columns, Q, K } = shown();
+  const { rows, columns, Q, K } = currentWeights();
   const left = token.side === "left";
   const [own, others] = left ? [rows, columns] : [columns, rows];
   const lines = heads.map((head) => {
@@ -358,11 +358,11 @@ function drawDetail(heads, token) {
         element("span", { className: "key" }, labelOf(others[other]), ` ${rounded(weights[other])} `))));
   });
   detail.replaceChildren(
-    element("h3", {}, labelOf(own[token.index]), left ? " looks at" : " is looked at by"),
+    element("h3", {}, labelOf(own[token.index]), left ? " attends to" : " is attended to by"),
     element("ul", {}, ...lines),
     element("p", { className: "small" }, heads.length > 1
-      ? "The three strongest of each head. Beside the tokens: the mean of the heads shown."
-      : "The three strongest."));
+      ? "The three largest weights of each head. Beside the tokens: the mean of the heads shown."
+      : "The three largest weights."));
 }
 
 const tokenOf = (node) => {
@@ -370,11 +370,11 @@ const tokenOf = (node) => {
   return button ? { side: button.dataset.side, index: Number(button.dataset.index) } : null;
 };
 
-// What is shown when nothing is pointed at. A click leaves a focus behind, too, but none that is visible.
-const atRest = () => tokenOf(document.querySelector(".tokens button:focus-visible")) ?? pinned;
+// The token shown while the pointer is on none. A click leaves focus too, but not :focus-visible.
+const defaultToken = () => tokenOf(document.querySelector(".tokens button:focus-visible")) ?? pinned;
 
 function onToken({ target }) {
-  drawToken(tokenOf(target) ?? atRest());
+  drawToken(tokenOf(target) ?? defaultToken());
 }
 
 function onTokenClick({ target }) {
@@ -382,7 +382,7 @@ function onTokenClick({ target }) {
   if (!token) return;
   pinned = pinned?.side === token.side && pinned.index === token.index ? null : token;
   rove(tokensOf(token.side), token.index);
-  if (token.side === "left") fix(token.index);
+  if (token.side === "left") selectQuery(token.index);
   drawToken(pinned ?? token);
 }
 
@@ -404,11 +404,11 @@ let cells = []; // [row][column] of <td>
 
 const matrixWeight = (row, column) =>
   state.head === "mean"
-    ? meanAt(state.layer, range(shown().H), row, column)
+    ? meanAt(state.layer, range(currentWeights().H), row, column)
     : weightAt(state.layer, state.head, row, column);
 
 function drawMatrix() {
-  const { rows, columns, Q, K } = shown();
+  const { rows, columns, Q, K } = currentWeights();
   const weights = range(Q).map((row) => range(K).map((column) => matrixWeight(row, column)));
   const top = Math.max(...weights.flat()) || 1;
   cells = weights.map((line) => line.map((weight) => {
@@ -435,7 +435,7 @@ function drawMatrix() {
 
 // Cells as large as the page allows; numbers only where they fit.
 function fitMatrix(width = byId("matrix-box").clientWidth - 8) {
-  const box = byId("matrix-box"), { K } = shown();
+  const box = byId("matrix-box"), { K } = currentWeights();
   const names = Math.min(130, Math.max(72, width * 0.12));
   const size = Math.max(10, Math.min(44, Math.floor((width - names) / K)));
   box.style.setProperty("--names", `${names}px`);
@@ -446,7 +446,7 @@ function fitMatrix(width = byId("matrix-box").clientWidth - 8) {
 function onCell({ target }) {
   const cell = target instanceof Element && target.closest("tbody td");
   if (!cell) return;
-  const { rows, columns } = shown();
+  const { rows, columns } = currentWeights();
   const row = Number(cell.dataset.row), column = Number(cell.dataset.column);
   for (const old of byId("matrix").querySelectorAll(".current")) old.classList.remove("current");
   const ofRow = cell.parentElement.cells[0], ofColumn = byId("matrix").rows[0].cells[column + 1];
@@ -459,7 +459,7 @@ function onCell({ target }) {
 function onCellKey(event) {
   const cell = event.target.closest("tbody td");
   const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
-  const edge = { Home: 0, End: shown().K - 1 }[event.key];
+  const edge = { Home: 0, End: currentWeights().K - 1 }[event.key];
   if (!cell || (!step && edge === undefined)) return;
   event.preventDefault();
   const row = Number(cell.dataset.row), column = Number(cell.dataset.column);
@@ -470,25 +470,25 @@ function onCellKey(event) {
   to.focus();
 }
 
-// --- Where one token looks: every layer and head -------------------------------------------------------------------
+// --- View of one token: every layer and head -----------------------------------------------------------------------
 
-function fix(row) {
-  state.fixed = row;
-  byId("fixed").querySelectorAll("input")[row].checked = true;
+function selectQuery(row) {
+  state.query = row;
+  byId("query").querySelectorAll("input")[row].checked = true;
 }
 
-function drawWhere() {
-  const { rows, columns, Y, H, K } = shown();
-  const mark = state.mark === "" ? null : Number(state.mark);
-  const weightsOf = (layer, head) => range(K).map((column) => weightAt(layer, head, state.fixed, column));
+function drawTokenView() {
+  const { rows, columns, Y, H, K } = currentWeights();
+  const key = state.key === "" ? null : Number(state.key);
+  const weightsOf = (layer, head) => range(K).map((column) => weightAt(layer, head, state.query, column));
   const strips = range(Y).map((layer) => range(H).map((head) => {
     const weights = weightsOf(layer, head);
-    return { layer, head, weights, named: mark ?? strongest(weights, 1)[0] };
+    return { layer, head, weights, named: key ?? strongest(weights, 1)[0] };
   }));
   const valueOf = (strip) => strip.weights[strip.named];
   const best = strips.flat().reduce((a, b) => (valueOf(b) > valueOf(a) ? b : a));
   byId("strongest").replaceChildren(
-    labelOf(rows[state.fixed]), " looks most at ", labelOf(columns[best.named]), " in ",
+    labelOf(rows[state.query]), " attends most to ", labelOf(columns[best.named]), " in ",
     element("strong", { textContent: `layer ${best.layer + 1}, head ${best.head + 1}: ${exact(valueOf(best))}` }));
   byId("multiples").style.setProperty("--across", Math.min(H, PER_ROW));
   byId("multiples").replaceChildren(...strips.map((line, layer) =>
@@ -501,8 +501,8 @@ function drawWhere() {
 }
 
 function stripButton({ layer, head, weights, named }, columns, isBest) {
-  const svg = drawn("svg", { viewBox: `0 0 ${weights.length} 1`, preserveAspectRatio: "none", "aria-hidden": "true" });
-  weights.forEach((weight, column) => svg.append(drawn("rect", {
+  const svg = svgElement("svg", { viewBox: `0 0 ${weights.length} 1`, preserveAspectRatio: "none", "aria-hidden": "true" });
+  weights.forEach((weight, column) => svg.append(svgElement("rect", {
     x: column + 0.1, y: 1 - weight, width: 0.8, height: weight, class: column === named ? "named" : "",
   })));
   const button = element("button", { type: "button", className: isBest ? "strip best" : "strip" },
@@ -522,22 +522,22 @@ function onStrip({ target }) {
   if (strip) byId("strip-value").textContent = strip.ariaLabel;
 }
 
-// The head that was chosen, alone, with the same token.
+// Opens the head view with only this head and the same query.
 function onStripClick({ target }) {
   const strip = target.closest(".strip");
   if (!strip) return;
   state.layer = Number(strip.dataset.layer);
   state.heads = state.heads.map((_, head) => head === Number(strip.dataset.head));
   state.view = "head";
-  pinned = { side: "left", index: state.fixed };
+  pinned = { side: "left", index: state.query };
   document.querySelector("[name=view][value=head]").checked = true;
   buildPickers();
   draw();
-  moveTo(tokensOf("left"), state.fixed);
+  moveTo(tokensOf("left"), state.query);
 }
 
 function onStripKey(event) {
-  const strips = stripButtons(), here = strips.indexOf(event.target), { H } = shown();
+  const strips = stripButtons(), here = strips.indexOf(event.target), { H } = currentWeights();
   const by = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -H, ArrowDown: H }[event.key];
   if (here < 0 || by === undefined) return;
   event.preventDefault();
@@ -554,15 +554,15 @@ for (const name of ["mouseover", "focusin"]) {
   byId("matrix").addEventListener(name, onCell);
   byId("multiples").addEventListener(name, onStrip);
 }
-byId("stage").addEventListener("mouseleave", () => drawToken(atRest()));
+byId("stage").addEventListener("mouseleave", () => drawToken(defaultToken()));
 byId("stage").addEventListener("focusout", () => drawToken(pinned));
 byId("stage").addEventListener("click", onTokenClick);
 byId("stage").addEventListener("keydown", onTokenKey);
 byId("matrix").addEventListener("keydown", onCellKey);
 byId("multiples").addEventListener("click", onStripClick);
 byId("multiples").addEventListener("keydown", onStripKey);
-byId("fixed").addEventListener("change", ({ target }) => { fix(Number(target.value)); drawWhere(); });
-byId("mark").addEventListener("change", ({ target }) => { state.mark = target.value; drawWhere(); });
+byId("query").addEventListener("change", ({ target }) => { selectQuery(Number(target.value)); drawTokenView(); });
+byId("key").addEventListener("change", ({ target }) => { state.key = target.value; drawTokenView(); });
 window.addEventListener("resize", () => { if (state.view === "matrix") fitMatrix(); });
 window.addEventListener("beforeprint", () => { if (state.view === "matrix") fitMatrix(PAPER); });
 window.addEventListener("afterprint", () => { if (state.view === "matrix") fitMatrix(); });

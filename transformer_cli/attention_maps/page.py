@@ -1,7 +1,7 @@
-"""Attention as one HTML page that needs no network: heads as lines, matrices, and where one token looks.
+"""Attention maps as one HTML page that needs no network: heads as lines, matrices, and one token in every head.
 
-The page carries its style, its script and the weights themselves. Its content security policy allows just these two,
-by their hashes, so that no token can bring in another.
+The page carries its style, its script and the weights themselves. Its content security policy allows only this style
+and this script, by their hashes, so a token cannot inject another.
 """
 
 import base64
@@ -13,22 +13,22 @@ from string import Template
 
 from torch import Tensor
 
-from transformer_cli.attention_maps.maps import Looks
+from transformer_cli.attention_maps.maps import AttentionMaps
 
 
-def render(looks: Looks) -> str:
-    """The page for one sentence; the same looks always give the same text."""
+def render(maps: AttentionMaps) -> str:
+    """The page for one sentence; equal maps give equal text."""
     style, script = _asset("page.css"), _asset("page.js")
-    weights = {"encoder": looks.encoder_YHSS, "decoder": looks.decoder_YHTT, "cross": looks.cross_YHTS}
-    tokens = {"source": looks.source, "read": looks.read, "written": looks.written}
+    weights = {"encoder": maps.encoder_YHSS, "decoder": maps.decoder_YHTT, "cross": maps.cross_YHTS}
+    tokens = {"source": maps.source, "read": maps.read, "written": maps.written}
     shapes = {name: list(weight.shape) for name, weight in weights.items()}
     return Template(_asset("page.html")).substitute(
-        title=html.escape(f"Attention: {looks.source_text}"),
-        model=html.escape(looks.model),
-        source_text=html.escape(looks.source_text),
-        translation=html.escape(looks.translation),
-        notes="\n".join(f'<p class="note">{html.escape(note)}</p>' for note in looks.notes),
-        looks=_json({**tokens, "shapes": shapes}),
+        title=html.escape(f"Attention: {maps.source_text}"),
+        model=html.escape(maps.model),
+        source_text=html.escape(maps.source_text),
+        translation=html.escape(maps.translation),
+        notes="\n".join(f'<p class="note">{html.escape(note)}</p>' for note in maps.notes),
+        maps=_json({**tokens, "shapes": shapes}),
         style=style,
         style_hash=_hash(style),
         script=script,
@@ -42,12 +42,12 @@ def _asset(name: str) -> str:
 
 
 def _hash(text: str) -> str:
-    """As a content security policy names an inline style or script."""
+    """Source expression of an inline style or script in a content security policy."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def _json(value: object) -> str:
-    """ASCII that cannot end the element it stands in."""
+    """ASCII JSON that cannot close the surrounding element."""
     return json.dumps(value).replace("<", "\\u003c")
 
 

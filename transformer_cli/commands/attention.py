@@ -1,11 +1,18 @@
-"""`tfm attention`: pictures and figures of where a model looks while it translates a sentence."""
+"""`tfm attention`: attention weights of a sentence and its translation, as a page, heat maps or JSON."""
 
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from transformer_cli.attention_maps.maps import Looks, joined, look, shortened, strongest_links, to_json
+from transformer_cli.attention_maps.maps import (
+    AttentionMaps,
+    compute_attention_maps,
+    merge_subwords,
+    shorten,
+    strongest_links,
+    to_json,
+)
 from transformer_cli.config.commands import AttentionConfig, AttentionKind
 from transformer_cli.config.model import Positions
 from transformer_cli.data.lines import read_lines, shown
@@ -24,26 +31,26 @@ from transformer_cli.training.run_directory import run_of
 
 PICTURES = (".png", ".svg")
 FORMATS = (".html", *PICTURES, ".json")
-LONGEST = 1000  # tokens of a side: the weights of more would not fit in memory
+MAX_TOKENS = 1000  # tokens of a side: the weights of more would not fit in memory
 
 
 @dataclass(frozen=True)
 class Job:
-    """A sentence, and the file that it is drawn in."""
+    """A sentence, and the file that its attention maps are written to."""
 
-    where: str  # what an error calls it
+    where: str  # location for error messages
     sentence: str
     translation: str | None  # unset: the model's own
     output: Path
 
 
 @dataclass(frozen=True)
-class Ids:
-    """A sentence and its translation, without BOS and EOS, and what is to be said of them."""
+class EncodedPair:
+    """Token ids of a sentence and its translation, without BOS and EOS, and notes for the picture."""
 
     source: list[int]
     target: list[int]
-    finished: bool  # the translation has an end
+    finished: bool  # the translation ends with EOS
     notes: list[str]
 
 
@@ -51,39 +58,41 @@ def run(config: AttentionConfig) -> None:
     """Write `config.output`, or one for each line of `config.input`, and print their names. Raises TfmError."""
     if sys.stdout is None:
         raise EnvironmentFault("standard output: closed. Open it, for the names of the pictures to be printed")
-    form = form_of(config)
-    work = jobs(config)
+    form = output_format(config)
+    work = list_jobs(config)
     for job in work:
         check_output(job.output, "--output", {"--input": config.input}, overwrite=config.overwrite)
     if form in PICTURES:
         imported("matplotlib", needs=f"--output {shown(config.output)}")
     if isinstance(config.checkpoint, list):
-        raise ConfigError("--checkpoint: names several, and each of them looks elsewhere. Name one")
+        raise ConfigError("--checkpoint: names several, and each has its own attention weights. Name one")
     device = choose_device(config.device)
     path = locate_model(config.checkpoint, config.runs)
     file = read_model(path)
     require(file, path, "transformer")
-    refuse_out_of_range(file, config)
-    model, name = file.build(device), name_of(file, path)
+    check_layer_and_head(file, config)
+    model, name = file.build(device), model_name(file, path)
     text = training_text([file])
     translator = torch_translator(model, file.tokenizers, config.decode, device=device, seed=config.seed, text=text)
     for job, ids in [(job, encode(job, file, translator)) for job in work]:
-        looks = look(model, file.tokenizers, ids.source, ids.target, name=name, notes=ids.notes, finished=ids.finished)
-        links = [] if config.link is None else told(looks, *pair_of(config.link), job.where)
+        maps = compute_attention_maps(
+            model, file.tokenizers, ids.source, ids.target, name=name, notes=ids.notes, finished=ids.finished
+        )
+        links = [] if config.link is None else format_links(maps, *split_link(config.link), job.where)
         with open_output(str(job.output), replace=config.overwrite) as sink:
-            sink.writelines(drawn(looks, config, form, job.where))
-        print(f"{shown(job.output)}: {looks.source_text} → {looks.translation}", *links, sep="\n", flush=True)
+            sink.writelines(render_file(maps, config, form, job.where))
+        print(f"{shown(job.output)}: {maps.source_text} → {maps.translation}", *links, sep="\n", flush=True)
 
 
-# ---- What is asked
+# ---- Command line and input
 
 
-def form_of(config: AttentionConfig) -> str:
-    """The ending of --output. Raises ConfigError for one that tells nothing, and for keys that are of another."""
+def output_format(config: AttentionConfig) -> str:
+    """The ending of --output. Raises ConfigError for an unknown one, and for options of another format."""
     form = Path(config.output).suffix.lower()
     if form not in FORMATS:
         raise ConfigError(
-            f"--output {shown(config.output)}: its ending tells no format. Choose one of {', '.join(FORMATS)}"
+            f"--output {shown(config.output)}: no format has this ending. Choose one of {', '.join(FORMATS)}"
         )
     if form not in PICTURES:
         for key in ("kind", "layer", "head", "mean"):
@@ -92,21 +101,21 @@ def form_of(config: AttentionConfig) -> str:
                     f"--{key}: {form} has all layers and heads. Leave it out, or choose {' or '.join(PICTURES)}"
                 )
     if config.link is not None:
-        pair_of(config.link)
+        split_link(config.link)
     return form
 
 
-def pair_of(link: str) -> tuple[str, str]:
+def split_link(link: str) -> tuple[str, str]:
     words = link.split()
     if len(words) != 2:
         raise ConfigError(f"--link {quoted(link)}: {len(words)} words, not two. Give two, as in --link 'it chair'")
     return words[0], words[1]
 
 
-def jobs(config: AttentionConfig) -> list[Job]:
-    """The sentence that is given, or those of the file. Raises ConfigError, or DataError with the line."""
+def list_jobs(config: AttentionConfig) -> list[Job]:
+    """One job for the sentence, or one for each line of the file. Raises ConfigError, or DataError with the line."""
     if config.input is not None:
-        return jobs_of_file(config.input, config)
+        return list_jobs_of_file(config.input, config)
     if config.sentence is None:
         raise ConfigError('tfm attention: no sentence given. Write one, as in `tfm attention "It was late."`')
     for what, text in (("the sentence", config.sentence), ("--translation", config.translation)):
@@ -120,7 +129,7 @@ def jobs(config: AttentionConfig) -> list[Job]:
     return [Job("the sentence", config.sentence, config.translation, Path(config.output))]
 
 
-def jobs_of_file(name: str, config: AttentionConfig) -> list[Job]:
+def list_jobs_of_file(name: str, config: AttentionConfig) -> list[Job]:
     """One for each line that is not blank; its number, with as many digits as the last one's, goes into the output."""
     for flag, text in (("the sentence", config.sentence), ("--translation", config.translation)):
         if text is not None:
@@ -142,10 +151,10 @@ def jobs_of_file(name: str, config: AttentionConfig) -> list[Job]:
     return found
 
 
-# ---- What is looked at
+# ---- Encoding
 
 
-def refuse_out_of_range(file: ModelFile, config: AttentionConfig) -> None:
+def check_layer_and_head(file: ModelFile, config: AttentionConfig) -> None:
     in_encoder = config.kind is AttentionKind.encoder
     stack = "encoder" if in_encoder else "decoder"
     n_layers = file.config.n_encoder_layers if in_encoder else file.config.n_decoder_layers
@@ -157,27 +166,27 @@ def refuse_out_of_range(file: ModelFile, config: AttentionConfig) -> None:
             raise ConfigError(f"--{key} {value}: {of} has {n} {key}{'s' * (n > 1)}. Choose one from 1 to {n}")
 
 
-def name_of(file: ModelFile, path: Path) -> str:
+def model_name(file: ModelFile, path: Path) -> str:
     run = run_of(path.resolve())
     return f"{shown((run or path).name)}, {file.source_lang} → {file.target_lang}"
 
 
-def encode(job: Job, file: ModelFile, translator: Translator) -> Ids:
-    """Raises ConfigError or DataError for what the model cannot read."""
-    ids = one_piece(job, file.tokenizers, translator)
+def encode(job: Job, file: ModelFile, translator: Translator) -> EncodedPair:
+    """The tokens of a job. Raises DataError if a side has too many or none."""
+    ids = encode_segment(job, file.tokenizers, translator)
     for side, n in (("source", len(ids.source)), ("translation", len(ids.target))):
-        limit = LONGEST
+        limit = MAX_TOKENS
         if file.config.positions is Positions.learned:
-            limit = min(LONGEST, file.config.max_positions - 1)
+            limit = min(MAX_TOKENS, file.config.max_positions - 1)
         if n > limit:
             raise DataError(
-                f"{job.where}: its {side} has {n:,} tokens, more than the {limit:,} that can be looked at. Shorten it"
+                f"{job.where}: its {side} has {n:,} tokens, more than the {limit:,} that can be shown. Shorten it"
             )
     return ids
 
 
-def one_piece(job: Job, tokenizers: Tokenizers, translator: Translator) -> Ids:
-    """The whole pair, if a translation is given; else what `tfm translate` would translate first."""
+def encode_segment(job: Job, tokenizers: Tokenizers, translator: Translator) -> EncodedPair:
+    """The whole pair if a translation is given; otherwise the first segment that `tfm translate` would translate."""
     (source,) = tokenizers.source.encode([job.sentence])
     if not source:
         raise DataError(f"{job.where}: nothing that the model could read. Write words")
@@ -185,50 +194,50 @@ def one_piece(job: Job, tokenizers: Tokenizers, translator: Translator) -> Ids:
         (target,) = tokenizers.target.encode([job.translation])
         if not target:
             raise DataError(f"{job.where}: nothing of its translation that the model could read. Write words")
-        return Ids(source, target, finished=True, notes=["translation given"])
-    longest, notes = translator.planner.max_source_length, []
-    if len(source) > longest:
+        return EncodedPair(source, target, finished=True, notes=["translation given"])
+    max_length, notes = translator.planner.max_source_length, []
+    if len(source) > max_length:
         whole, language = len(source), translator.text.source_lang
         packs = translator.planner.packs_sentences
-        parts = split_line(job.sentence, tokenizers.source, max_tokens=longest, language=language, packs=packs)
+        parts = split_line(job.sentence, tokenizers.source, max_tokens=max_length, language=language, packs=packs)
         source = parts[0].ids
         notes = [
-            f"the first {len(source)} of {whole} tokens, as decode.max_source_length={longest} splits such sentences"
+            f"the first {len(source)} of {whole} tokens, as decode.max_source_length={max_length} splits such sentences"
         ]
         LOGGER.warning("%s: %s", job.where, notes[0])
     found = translator.best(source)
     notes += [] if found.finished else ["stopped at its longest length"]
-    return Ids(source, found.ids, found.finished, notes)
+    return EncodedPair(source, found.ids, found.finished, notes)
 
 
-# ---- What is written
+# ---- Output
 
 
-def drawn(looks: Looks, config: AttentionConfig, form: str, where: str) -> Iterator[bytes]:
-    """The content of a file in pieces."""
-    looks = joined(looks) if config.words else looks
+def render_file(maps: AttentionMaps, config: AttentionConfig, form: str, where: str) -> Iterator[bytes]:
+    """The content of the output file, in chunks."""
+    maps = merge_subwords(maps) if config.words else maps
     if form == ".json":
-        yield from (piece.encode() for piece in to_json(looks))
+        yield from (chunk.encode() for chunk in to_json(maps))
         return
-    short = shortened(looks)
-    if short is not looks:
+    short = shorten(maps)
+    if short is not maps:
         LOGGER.warning("%s: %s", where, short.notes[-1])
     if form == ".html":
         from transformer_cli.attention_maps.page import render
 
         yield render(short).encode()
         return
-    from transformer_cli.attention_maps.heatmaps import heat_map  # which needs matplotlib
+    from transformer_cli.attention_maps.heatmaps import render_heat_map  # needs matplotlib
 
     kind = config.kind or AttentionKind.cross
-    yield heat_map(short, form[1:], kind=kind, layer=config.layer, head=config.head, mean=config.mean)
+    yield render_heat_map(short, form[1:], kind=kind, layer=config.layer, head=config.head, mean=config.mean)
 
 
-def told(looks: Looks, word: str, other: str, where: str) -> list[str]:
-    """A line for each kind of attention in which `word` may look at `other`. Raises ConfigError where none is."""
-    links = strongest_links(looks, word, other)
+def format_links(maps: AttentionMaps, word: str, other: str, where: str) -> list[str]:
+    """A line for each kind of attention in which `word` can attend to `other`. Raises ConfigError if there is none."""
+    links = strongest_links(maps, word, other)
     if not links:
-        sides = f"{quoted(looks.source_text)} → {quoted(looks.translation)}"
+        sides = f"{quoted(maps.source_text)} → {quoted(maps.translation)}"
         raise ConfigError(
             f"--link '{word} {other}': no attention of {where} leads from the one to the other ({sides})."
             " Choose two words of the source, two of the translation, or one of the translation and one of the source"

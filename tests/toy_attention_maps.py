@@ -1,12 +1,12 @@
-"""Looks of no model: tokens of any kind and weights drawn with a seed."""
+"""Attention maps without a model: any tokens, and random weights."""
 
 from collections.abc import Sequence
 
 import torch
 
-from transformer_cli.attention_maps.maps import Looks
+from transformer_cli.attention_maps.maps import AttentionMaps
 
-# What could break out of a page, or be shown otherwise than it is.
+# Tokens that could inject markup into a page, or be shown wrongly.
 HOSTILE = [
     *(
         "▁</script><script>window.broken=1</script>",
@@ -17,7 +17,7 @@ HOSTILE = [
         "]]>",
         "<img onerror=broken()>",
     ),
-    *("▁שלום", "▁مرحبا", "▁👩‍👩‍👧‍👦", "▁", "▁a\u2028b", "$looks", "${style}", "\\u003c", "</s>"),
+    *("▁שלום", "▁مرحبا", "▁👩‍👩‍👧‍👦", "▁", "▁a\u2028b", "$maps", "${style}", "\\u003c", "</s>"),
 ]
 
 
@@ -27,7 +27,7 @@ def words(count: int, *, long: bool = False) -> list[str]:
     return [*(f"{'' if i % 2 else '▁'}{stem}{i}" for i in range(count - 1)), "</s>"]
 
 
-def toy_looks(
+def toy_maps(
     source: Sequence[str],
     written: Sequence[str],
     *,
@@ -35,21 +35,21 @@ def toy_looks(
     n_heads: int = 4,
     text: str = "ab",
     seed: int = 1,
-) -> Looks:
+) -> AttentionMaps:
     generator = torch.Generator().manual_seed(seed)
 
-    def draw(rows: int, columns: int) -> torch.Tensor:
+    def scores(rows: int, columns: int) -> torch.Tensor:
         return 3 * torch.randn(n_layers, n_heads, rows, columns, generator=generator)
 
     n_source, n_target = len(source), len(written)
     later = torch.ones(n_target, n_target).triu(1).bool()
-    return Looks(
+    return AttentionMaps(
         source=list(source),
         read=["<s>", *written[:-1]],
         written=list(written),
-        encoder_YHSS=draw(n_source, n_source).softmax(-1),
-        decoder_YHTT=draw(n_target, n_target).masked_fill(later, -torch.inf).softmax(-1),
-        cross_YHTS=draw(n_target, n_source).softmax(-1),
+        encoder_YHSS=scores(n_source, n_source).softmax(-1),
+        decoder_YHTT=scores(n_target, n_target).masked_fill(later, -torch.inf).softmax(-1),
+        cross_YHTS=scores(n_target, n_source).softmax(-1),
         source_text=text,
         translation=text,
         model=text,

@@ -1,4 +1,4 @@
-"""Where a model looked: the weights are those that it used, and what is joined, cut, searched and written of them."""
+"""Attention maps: the weights are those that the model used; merging, shortening, word links and JSON of them."""
 
 import json
 from collections.abc import Iterator
@@ -15,12 +15,12 @@ from torch import Tensor
 
 from tests.toy_translator import PLAIN, VARIANTS, random_model, sentences, toy_tokenizer
 from transformer_cli.attention_maps.maps import (
-    Looks,
-    joined,
-    look,
-    readable,
-    shortened,
-    spans,
+    AttentionMaps,
+    compute_attention_maps,
+    find_word,
+    merge_subwords,
+    readable_labels,
+    shorten,
     strongest_links,
     to_json,
     view,
@@ -43,22 +43,24 @@ def ids_of(pair: tuple[str, str]) -> tuple[list[int], list[int]]:
     return source, target
 
 
-def looks_of(model: Transformer, pair: tuple[str, str] = PAIRS[0], **options: Any) -> Looks:
+def maps_of(model: Transformer, pair: tuple[str, str] = PAIRS[0], **options: Any) -> AttentionMaps:
     ids = toy_tokenizer()
-    return look(model, Tokenizers(ids, ids), *ids_of(pair), name="toy", **options)
+    return compute_attention_maps(model, Tokenizers(ids, ids), *ids_of(pair), name="toy", **options)
 
 
-def read_by(model: Transformer, pair: tuple[str, str]) -> tuple[Tensor, Tensor]:
-    """What the model is given: one source and one target, as a batch."""
+def inputs_of(model: Transformer, pair: tuple[str, str]) -> tuple[Tensor, Tensor]:
+    """Inputs of the model: one source and one target, as a batch."""
     ids, (source, target) = toy_tokenizer(), ids_of(pair)
     return torch.tensor([[*source, ids.eos_id]]), torch.tensor([[ids.bos_id, *target]])
 
 
-def made_up(source: list[str], read: list[str], written: list[str], *, layers: int = 2, heads: int = 3) -> Looks:
+def random_maps(
+    source: list[str], read: list[str], written: list[str], *, layers: int = 2, heads: int = 3
+) -> AttentionMaps:
     torch.manual_seed(5)
     n, m = len(source), len(read)
     causal = torch.zeros(m, m).masked_fill(torch.ones(m, m, dtype=torch.bool).triu(1), -torch.inf)
-    return Looks(
+    return AttentionMaps(
         source,
         read,
         written,
@@ -76,21 +78,21 @@ def made_up(source: list[str], read: list[str], written: list[str], *, layers: i
 
 
 @pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS)
-def test_each_row_sums_to_one_and_no_row_sees_what_comes_later(config: ModelConfig) -> None:
+def test_each_row_sums_to_one_and_decoder_rows_are_causal(config: ModelConfig) -> None:
     model = random_model(toy_tokenizer(), config=config)
     for pair in PAIRS:
-        looks = looks_of(model, pair)
-        n, m = len(looks.source), len(looks.read)
+        maps = maps_of(model, pair)
+        n, m = len(maps.source), len(maps.read)
         for kind, n_layers, shape in (
             (AttentionKind.encoder, config.n_encoder_layers, (n, n)),
             (AttentionKind.decoder, config.n_decoder_layers, (m, m)),
             (AttentionKind.cross, config.n_decoder_layers, (m, n)),
         ):
-            weights = view(looks, kind).weights_YHRC
+            weights = view(maps, kind).weights_YHRC
             assert weights.shape == (n_layers, config.n_heads, *shape)
             assert weights.dtype is torch.float32
             torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:3]), rtol=0, atol=1e-6)
-        assert not looks.decoder_YHTT.triu(1).any()
+        assert not maps.decoder_YHTT.triu(1).any()
 
 
 def recomputed(attention: Attention, weights_HRC: Tensor, values_CHE: Tensor) -> Tensor:
@@ -113,38 +115,38 @@ def kind_of(path: str, attention: Attention) -> AttentionKind:
 
 @pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS)
 @torch.no_grad()
-def test_the_fast_path_says_what_these_weights_say_of_its_values(config: ModelConfig) -> None:
+def test_layer_outputs_recomputed_from_the_weights_equal_the_fast_path(config: ModelConfig) -> None:
     model = random_model(toy_tokenizer(), config=config, gain=1.5)
     outputs: list[tuple[AttentionKind, Tensor, Tensor]] = []
     layers = dict.fromkeys(KINDS, 0)
 
-    def compare(path: str, looks: Looks) -> Any:
+    def compare(path: str, maps: AttentionMaps) -> Any:
         def hook(attention: Attention, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> None:
             kind = kind_of(path, attention)
-            weights_HRC = view(looks, kind).weights_YHRC[layers[kind]]
+            weights_HRC = view(maps, kind).weights_YHRC[layers[kind]]
             layers[kind] += 1
             outputs.append((kind, recomputed(attention, weights_HRC, values_of(attention, args, kwargs)), output[0]))
 
         return hook
 
     for pair in PAIRS:
-        looks, hooks = looks_of(model, pair), []
+        maps, hooks = maps_of(model, pair), []
         layers = dict.fromkeys(KINDS, 0)
         for path, module in model.named_modules():
             if isinstance(module, SelfAttention | CrossAttention):
-                hooks.append(module.register_forward_hook(compare(path, looks), with_kwargs=True))
-        model(*read_by(model, pair))
+                hooks.append(module.register_forward_hook(compare(path, maps), with_kwargs=True))
+        model(*inputs_of(model, pair))
         for hook in hooks:
             hook.remove()
     assert len(outputs) == len(PAIRS) * (config.n_encoder_layers + 2 * config.n_decoder_layers)
     for kind, ours, fast in outputs:
         torch.testing.assert_close(ours, fast, rtol=0, atol=1e-5, msg=lambda text, kind=kind: f"{kind.name}: {text}")
-        assert fast.abs().max() > 0.01  # else they would say little
+        assert fast.abs().max() > 0.01  # or the comparison would show little
 
 
 @contextmanager
 def recorded_steps() -> Iterator[dict[AttentionKind, list[tuple[int, Tensor]]]]:
-    """What the attentions of the decoder put out at each step of a search, with their layers."""
+    """Outputs of the decoder's attention layers at each step of a search, with their layers."""
     found: dict[AttentionKind, list[tuple[int, Tensor]]] = {kind: [] for kind in KINDS}
     self_step, cross_step = SelfAttention.step, CrossAttention.step
 
@@ -160,13 +162,13 @@ def recorded_steps() -> Iterator[dict[AttentionKind, list[tuple[int, Tensor]]]]:
         yield found
 
 
-@pytest.mark.parametrize("packs", [False, True], ids=["as it is", "arranged for translating"])
+@pytest.mark.parametrize("packs", [False, True], ids=["plain", "prepacked"])
 @pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS)
 @torch.no_grad()
 def test_a_search_step_by_step_used_the_same_weights(config: ModelConfig, packs: bool) -> None:
     model = random_model(toy_tokenizer(), config=config, gain=1.5)
-    looks = looks_of(model)
-    source, target_in = read_by(model, PAIRS[0])
+    maps = maps_of(model)
+    source, target_in = inputs_of(model, PAIRS[0])
     values: dict[tuple[AttentionKind, int], tuple[Attention, Tensor]] = {}
     hooks = []
     for path, module in model.named_modules():
@@ -186,7 +188,7 @@ def test_a_search_step_by_step_used_the_same_weights(config: ModelConfig, packs:
         for token in target_in[0]:
             decoder.step(token[None], cache)
     for kind in (AttentionKind.decoder, AttentionKind.cross):
-        weights = view(looks, kind).weights_YHRC
+        weights = view(maps, kind).weights_YHRC
         for layer in range(config.n_decoder_layers):
             attention, its_values = values[kind, layer]
             stepped = torch.cat([output for its_layer, output in found[kind] if its_layer == layer])
@@ -195,67 +197,67 @@ def test_a_search_step_by_step_used_the_same_weights(config: ModelConfig, packs:
 
 
 @pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS)
-def test_weights_do_not_depend_on_neighbours(config: ModelConfig) -> None:
+def test_weights_do_not_depend_on_the_batch(config: ModelConfig) -> None:
     model, ids = random_model(toy_tokenizer(), config=config, gain=1.5), toy_tokenizer()
-    sources, targets = zip(*(read_by(model, pair) for pair in PAIRS), strict=True)
+    sources, targets = zip(*(inputs_of(model, pair) for pair in PAIRS), strict=True)
     padded = [
         torch.nn.utils.rnn.pad_sequence([row[0] for row in rows], batch_first=True, padding_value=ids.pad_id)
         for rows in (sources, targets)
     ]
     together = model.attention_weights(*padded)
     for b, pair in enumerate(PAIRS):
-        looks = looks_of(model, pair)
+        maps = maps_of(model, pair)
         for kind in KINDS:
-            alone = view(looks, kind).weights_YHRC
+            alone = view(maps, kind).weights_YHRC
             beside = torch.stack([layer[b] for layer in together[kind.name]])[:, :, : alone.size(2)]
             torch.testing.assert_close(beside[..., : alone.size(3)], alone, rtol=0, atol=1e-6)
-            assert not beside[..., alone.size(3) :].any()  # nothing looks at padding
+            assert not beside[..., alone.size(3) :].any()  # nothing attends to padding
 
 
-def test_labels_are_what_is_read_and_written_at_each_position() -> None:
+def test_labels_are_the_input_and_the_predicted_token_of_each_position() -> None:
     model = random_model(toy_tokenizer())
     pieces = toy_tokenizer().pieces(ids_of(PAIRS[0])[1])
-    looks = looks_of(model)
-    assert looks.source == [*toy_tokenizer().pieces(ids_of(PAIRS[0])[0]), "</s>"]
-    assert (looks.read, looks.written) == (["<s>", *pieces], [*pieces, "</s>"])
-    assert (looks.source_text, looks.translation, looks.model, looks.notes) == (*PAIRS[0], "toy", [])
-    stopped = looks_of(model, finished=False)
+    maps = maps_of(model)
+    assert maps.source == [*toy_tokenizer().pieces(ids_of(PAIRS[0])[0]), "</s>"]
+    assert (maps.read, maps.written) == (["<s>", *pieces], [*pieces, "</s>"])
+    assert (maps.source_text, maps.translation, maps.model, maps.notes) == (*PAIRS[0], "toy", [])
+    stopped = maps_of(model, finished=False)
     assert (stopped.read, stopped.written) == (["<s>", *pieces[:-1]], pieces)
-    torch.testing.assert_close(stopped.cross_YHTS, looks.cross_YHTS[:, :, :-1], rtol=0, atol=1e-6)
+    torch.testing.assert_close(stopped.cross_YHTS, maps.cross_YHTS[:, :, :-1], rtol=0, atol=1e-6)
 
 
 def test_a_model_that_diverged_is_refused() -> None:
     model = random_model(toy_tokenizer())
     with torch.no_grad():
         model.encoder.layers[1].self_attention.to_qkv.weight.fill_(float("nan"))
-    with pytest.raises(CheckpointError, match=r"its attention is not numbers .* use an earlier checkpoint"):
-        looks_of(model)
+    with pytest.raises(CheckpointError, match=r"its attention weights are not numbers .* use an earlier checkpoint"):
+        maps_of(model)
 
 
 # ---- Words, and long sentences
 
 
-def test_pieces_of_a_word_are_looked_at_together_and_look_as_their_mean() -> None:
-    looks = made_up(["▁un", "seen", "▁it", ".", "</s>"], ["<s>", "▁e", "lle"], ["▁e", "lle", "</s>"])
-    words = joined(looks)
+def test_merged_words_take_the_sum_over_keys_and_the_mean_over_queries() -> None:
+    maps = random_maps(["▁un", "seen", "▁it", ".", "</s>"], ["<s>", "▁e", "lle"], ["▁e", "lle", "</s>"])
+    words = merge_subwords(maps)
     assert (words.source, words.read, words.written) == (
         ["▁unseen", "▁it.", "</s>"],
         ["<s>", "▁elle"],
         ["▁elle", "</s>"],
     )
-    assert words.notes == ["pieces joined into words"]
-    w = looks.encoder_YHSS
+    assert words.notes == ["subwords merged into words"]
+    w = maps.encoder_YHSS
     expected = (w[:, :, 0, 2] + w[:, :, 0, 3] + w[:, :, 1, 2] + w[:, :, 1, 3]) / 2
     torch.testing.assert_close(words.encoder_YHSS[:, :, 0, 1], expected)
-    w = looks.cross_YHTS
+    w = maps.cross_YHTS
     expected = (w[:, :, 0, 0] + w[:, :, 0, 1] + w[:, :, 1, 0] + w[:, :, 1, 1]) / 2
     torch.testing.assert_close(words.cross_YHTS[:, :, 0, 0], expected)
-    torch.testing.assert_close(words.decoder_YHTT[:, :, 1, 0], looks.decoder_YHTT[:, :, 1:, 0].mean(2))
+    torch.testing.assert_close(words.decoder_YHTT[:, :, 1, 0], maps.decoder_YHTT[:, :, 1:, 0].mean(2))
 
 
-def test_letters_in_bytes_are_letters_in_a_word() -> None:
-    looks = made_up(["▁caf", "<0xC3>", "<0xA9>", "s", "</s>"], ["<s>"], ["</s>"])
-    assert joined(looks).source == ["▁cafés", "</s>"]
+def test_byte_fallback_tokens_are_decoded_in_merged_words() -> None:
+    maps = random_maps(["▁caf", "<0xC3>", "<0xA9>", "s", "</s>"], ["<s>"], ["</s>"])
+    assert merge_subwords(maps).source == ["▁cafés", "</s>"]
 
 
 LABELS = st.lists(st.sampled_from(["▁a", "b", "▁", ",", "▁cd", "é"]), min_size=1, max_size=30)
@@ -263,25 +265,27 @@ LABELS = st.lists(st.sampled_from(["▁a", "b", "▁", ",", "▁cd", "é"]), min
 
 @settings(max_examples=60, deadline=None)
 @given(LABELS, LABELS, st.integers(3, 12), st.booleans())
-def test_rows_still_sum_to_one_whatever_is_joined_and_cut(
-    source: list[str], target: list[str], longest: int, finished: bool
+def test_rows_still_sum_to_one_after_merging_and_shortening(
+    source: list[str], target: list[str], max_tokens: int, finished: bool
 ) -> None:
     written = [*target, "</s>"] if finished else target
-    looks = made_up([*source, "</s>"], ["<s>", *written[:-1]], written)
-    for fewer in (joined(looks), shortened(looks, longest), shortened(joined(looks), longest)):
+    maps = random_maps([*source, "</s>"], ["<s>", *written[:-1]], written)
+    for reduced in (merge_subwords(maps), shorten(maps, max_tokens), shorten(merge_subwords(maps), max_tokens)):
         for kind in KINDS:
-            seen = view(fewer, kind)
-            assert seen.weights_YHRC.shape[2:] == (len(seen.rows), len(seen.columns))
-            torch.testing.assert_close(seen.weights_YHRC.sum(-1), torch.ones(2, 3, len(seen.rows)), rtol=0, atol=2e-6)
-        assert not fewer.decoder_YHTT.triu(1).any()
-    assert max(len(side) for side in (fewer.source, fewer.read, fewer.written)) <= longest
-    assert "".join(joined(looks).source) == "".join(looks.source)
+            selected = view(reduced, kind)
+            assert selected.weights_YHRC.shape[2:] == (len(selected.rows), len(selected.columns))
+            torch.testing.assert_close(
+                selected.weights_YHRC.sum(-1), torch.ones(2, 3, len(selected.rows)), rtol=0, atol=2e-6
+            )
+        assert not reduced.decoder_YHTT.triu(1).any()
+    assert max(len(side) for side in (reduced.source, reduced.read, reduced.written)) <= max_tokens
+    assert "".join(merge_subwords(maps).source) == "".join(maps.source)
 
 
-def test_of_a_long_sentence_the_middle_becomes_one() -> None:
+def test_the_middle_of_a_long_sentence_becomes_one_group() -> None:
     source, target = [f"▁s{i}" for i in range(500)], [f"▁t{i}" for i in range(69)]
-    looks = made_up([*source, "</s>"], ["<s>", *target], [*target, "</s>"], layers=1, heads=1)
-    short = shortened(looks)
+    maps = random_maps([*source, "</s>"], ["<s>", *target], [*target, "</s>"], layers=1, heads=1)
+    short = shorten(maps)
     assert short.source == [*source[:58], "▁…", "</s>"]
     assert short.read == ["<s>", *target[:57], "▁…", "▁t68"]
     assert short.written == [*target[:58], "▁…", "</s>"]
@@ -289,98 +293,100 @@ def test_of_a_long_sentence_the_middle_becomes_one() -> None:
         "of 501 source tokens the first 58 and the last are shown, the others as one: …;"
         " of 70 target tokens the first 58 and the last are shown, the others as one: …"
     ]
-    w = looks.cross_YHTS
+    w = maps.cross_YHTS
     torch.testing.assert_close(short.cross_YHTS[:, :, :58, :58], w[:, :, :58, :58])
     torch.testing.assert_close(short.cross_YHTS[:, :, 0, 58], w[:, :, 0, 58:500].sum(-1))
     torch.testing.assert_close(short.cross_YHTS[:, :, 58, 59], w[:, :, 58:69, 500].mean(-1))
 
 
-def test_what_is_left_out_is_no_word_however_it_is_written() -> None:
-    looks = made_up(["▁"] + ["字"] * 99 + ["</s>"], ["<s>"], ["</s>"], layers=1, heads=1)
-    assert shortened(looks).source == ["▁"] + ["字"] * 57 + ["▁…", "</s>"]
+def test_the_omitted_group_has_its_own_label_also_without_word_boundaries() -> None:
+    maps = random_maps(["▁"] + ["字"] * 99 + ["</s>"], ["<s>"], ["</s>"], layers=1, heads=1)
+    assert shorten(maps).source == ["▁"] + ["字"] * 57 + ["▁…", "</s>"]
 
 
-def test_a_sentence_that_fits_is_left_as_it_is() -> None:
-    looks = made_up(["▁a"] * 59 + ["</s>"], ["<s>"] * 60, ["▁b"] * 60)
-    assert shortened(looks) is looks
+def test_a_sentence_that_fits_is_unchanged() -> None:
+    maps = random_maps(["▁a"] * 59 + ["</s>"], ["<s>"] * 60, ["▁b"] * 60)
+    assert shorten(maps) is maps
 
 
-# ---- Who looks where
+# ---- The head that links two words
 
 
-def test_a_word_is_found_as_a_word() -> None:
+def test_only_whole_words_are_found() -> None:
     labels = ["▁It", "▁s", "it", "s", ",", "▁it", ".", "▁l", "'", "it", "▁un", "it", "</s>"]
-    assert spans(labels, "it") == [range(0, 1), range(5, 6), range(9, 10)]
-    assert spans(labels, "SITS") == [range(1, 4)]
-    assert spans(labels, "unit") == [range(10, 12)]
-    assert spans(labels, "s") == []  # neither of a word, nor of </s>
-    assert spans(labels, ".") == [range(6, 7)]
+    assert find_word(labels, "it") == [range(0, 1), range(5, 6), range(9, 10)]
+    assert find_word(labels, "SITS") == [range(1, 4)]
+    assert find_word(labels, "unit") == [range(10, 12)]
+    assert find_word(labels, "s") == []  # neither of a word, nor of </s>
+    assert find_word(labels, ".") == [range(6, 7)]
 
 
-def test_the_head_is_found_that_looks_most_from_one_word_to_the_other() -> None:
-    looks = made_up(["▁a", "▁ch", "air", ",", "▁it", "</s>"], ["<s>", "▁chaise", "▁elle"], ["▁chaise", "▁elle", "</s>"])
-    looks.encoder_YHSS[:] = torch.tensor([0.3, 0.1, 0.1, 0.2, 0.2, 0.1])
-    looks.encoder_YHSS[1, 2, 4] = torch.tensor([0.0, 0.5, 0.4, 0.1, 0.0, 0.0])
-    (link,) = strongest_links(looks, "it", "chair")
+def test_the_head_with_the_largest_weight_between_two_words_is_found() -> None:
+    maps = random_maps(
+        ["▁a", "▁ch", "air", ",", "▁it", "</s>"], ["<s>", "▁chaise", "▁elle"], ["▁chaise", "▁elle", "</s>"]
+    )
+    maps.encoder_YHSS[:] = torch.tensor([0.3, 0.1, 0.1, 0.2, 0.2, 0.1])
+    maps.encoder_YHSS[1, 2, 4] = torch.tensor([0.0, 0.5, 0.4, 0.1, 0.0, 0.0])
+    (link,) = strongest_links(maps, "it", "chair")
     assert (link.kind, link.layer, link.head, link.n_heads) == (AttentionKind.encoder, 2, 3, 6)
-    assert (link.weight, link.even) == pytest.approx((0.9, 2 / 6))
+    assert (link.weight, link.uniform) == pytest.approx((0.9, 2 / 6))
     assert str(link) == (
         "encoder layer 2 head 3: 0.900 of its attention, 2.7 times an even spread (0.333); the most of 6 heads"
     )
-    (back,) = strongest_links(looks, "chair", "it")
+    (back,) = strongest_links(maps, "chair", "it")
     assert back.weight == pytest.approx(0.2)
 
-    looks.decoder_YHTT[0, 1, 2] = torch.tensor([0.05, 0.95, 0.0])
-    looks.cross_YHTS[:] = 1 / 6
-    looks.cross_YHTS[1, 0, 1] = torch.tensor([0.0, 0.0, 0.0, 0.0, 1.0, 0.0])
-    (own,) = strongest_links(looks, "elle", "chaise")
+    maps.decoder_YHTT[0, 1, 2] = torch.tensor([0.05, 0.95, 0.0])
+    maps.cross_YHTS[:] = 1 / 6
+    maps.cross_YHTS[1, 0, 1] = torch.tensor([0.0, 0.0, 0.0, 0.0, 1.0, 0.0])
+    (own,) = strongest_links(maps, "elle", "chaise")
     assert (own.kind, own.layer, own.head) == (AttentionKind.decoder, 1, 2)
-    assert (own.weight, own.even) == pytest.approx((0.95, 1 / 3))  # of three that it may look at
-    (across,) = strongest_links(looks, "elle", "it")
+    assert (own.weight, own.uniform) == pytest.approx((0.95, 1 / 3))  # of three unmasked columns
+    (across,) = strongest_links(maps, "elle", "it")
     assert (across.kind, across.layer, across.head, across.weight) == (AttentionKind.cross, 2, 1, 1.0)
 
-    assert strongest_links(looks, "chaise", "elle") == []  # which comes later
-    assert strongest_links(looks, "it", "elle") == []  # the source does not see its translation
-    assert strongest_links(looks, "it", "table") == []
+    assert strongest_links(maps, "chaise", "elle") == []  # which comes later
+    assert strongest_links(maps, "it", "elle") == []  # the source does not attend to its translation
+    assert strongest_links(maps, "it", "table") == []
 
 
-def test_a_word_in_both_languages_is_looked_for_in_each_kind() -> None:
-    looks = made_up(["▁Paris", "▁est", "</s>"], ["<s>", "▁est", "▁Paris"], ["▁est", "▁Paris", "</s>"])
-    links = strongest_links(looks, "Paris", "est")
+def test_a_word_in_both_languages_is_found_in_each_kind() -> None:
+    maps = random_maps(["▁Paris", "▁est", "</s>"], ["<s>", "▁est", "▁Paris"], ["▁est", "▁Paris", "</s>"])
+    links = strongest_links(maps, "Paris", "est")
     assert sorted(link.kind.name for link in links) == ["cross", "decoder", "encoder"]
     assert [link.weight for link in links] == sorted((link.weight for link in links), reverse=True)
     for link in links:
-        seen = view(looks, link.kind)
-        row, column = spans(seen.rows, "Paris")[0][0], spans(seen.columns, "est")[0][0]
-        assert link.weight == pytest.approx(float(seen.weights_YHRC[:, :, row, column].max()))
-        assert link.weight == pytest.approx(float(seen.weights_YHRC[link.layer - 1, link.head - 1, row, column]))
+        selected = view(maps, link.kind)
+        row, column = find_word(selected.rows, "Paris")[0][0], find_word(selected.columns, "est")[0][0]
+        assert link.weight == pytest.approx(float(selected.weights_YHRC[:, :, row, column].max()))
+        assert link.weight == pytest.approx(float(selected.weights_YHRC[link.layer - 1, link.head - 1, row, column]))
 
 
-# ---- For others to read
+# ---- Labels and JSON
 
 
 def test_labels_are_readable() -> None:
-    assert readable(["▁un", "seen", ",", "▁l", "'", "eau", "▁", "x", "</s>"]) == (
+    assert readable_labels(["▁un", "seen", ",", "▁l", "'", "eau", "▁", "x", "</s>"]) == (
         ["un", "·seen", ",", "l", "'", "eau", "▁", "x", "</s>"]
     )
 
 
 def test_json_holds_every_weight_to_the_last_bit() -> None:
     for config in (PLAIN, VARIANTS["odd"]):
-        looks = looks_of(random_model(toy_tokenizer(), config=config), notes=['a "note"'])
-        text = "".join(to_json(looks))
+        maps = maps_of(random_model(toy_tokenizer(), config=config), notes=['a "note"'])
+        text = "".join(to_json(maps))
         held = json.loads(text)
         assert list(held) == [
             *("model", "source_text", "translation", "notes", "source", "read", "written"),
             *("encoder", "decoder", "cross"),
         ]
-        assert all(held[key] == getattr(looks, key) for key in list(held)[:7])
+        assert all(held[key] == getattr(maps, key) for key in list(held)[:7])
         for kind in KINDS:
-            seen, said = view(looks, kind), held[kind.name]
-            assert (held[said["rows"]], held[said["columns"]]) == (seen.rows, seen.columns)
-            weights = np.array(said["weights"]).astype(np.float32)
-            assert np.array_equal(weights, seen.weights_YHRC.numpy())
+            selected, entry = view(maps, kind), held[kind.name]
+            assert (held[entry["rows"]], held[entry["columns"]]) == (selected.rows, selected.columns)
+            weights = np.array(entry["weights"]).astype(np.float32)
+            assert np.array_equal(weights, selected.weights_YHRC.numpy())
         as_written = json.loads(text, parse_float=str)
         numbers = np.concatenate([np.array(as_written[kind.name]["weights"]).flatten() for kind in KINDS])
-        assert len(numbers) == sum(view(looks, kind).weights_YHRC.numel() for kind in KINDS)
+        assert len(numbers) == sum(view(maps, kind).weights_YHRC.numel() for kind in KINDS)
         assert max(map(len, numbers.tolist())) <= len("1.23456789e-10")  # the digits of a float32, not of a double
