@@ -8,13 +8,14 @@ from transformer_cli.config.yaml_files import choices_of, config_dir, defaults_o
 
 INTRODUCTION = """# Configuration
 
-This page is written by `scripts/configuration`; the sentences stand beside the keys in `transformer_cli/config/`.
-`tfm COMMAND --keys [PATTERN]` prints the same in a terminal, and `tfm COMMAND --cfg` the values in effect.
-
 ```bash
-tfm train --keys warmup
+tfm train --keys          # every key of a command: type, default, legal values, meaning
+tfm train --keys warmup   # those whose name contains a word
 tfm train model=base train.max_steps=50000 --cfg
 ```
+
+This page is written by `scripts/configuration`; the sentences stand beside the keys in `transformer_cli/config/`.
+`tfm COMMAND --keys [PATTERN]` prints the same in a terminal, and `tfm COMMAND --cfg` the values in effect.
 
 A value is taken from the first of these that has one:
 

@@ -91,19 +91,19 @@ def test_B11_a_finite_loss_with_a_gradient_that_is_not_changes_no_bit_and_is_cou
 ) -> None:
     trainer = Trainer(config(clip_norm=clip_norm), tokenizers(), CPU)
     batches = micro_batches(prepared().train, np.arange(10), tokenizers(), max_tokens=16)
-    trainer.train_step(batches, step=1, rate=0.01)
-    before = {name: x.clone() for name, x in {**trainer.model.state_dict(), **trainer.remembered()}.items()}
+    trainer.train_step(batches, step=1, lr=0.01)
+    before = {name: x.clone() for name, x in {**trainer.model.state_dict(), **trainer.optimizer_state()}.items()}
     hook = next(trainer.model.parameters()).register_hook(lambda gradient: gradient * value)
-    stats = trainer.train_step(batches, step=2, rate=0.01)
+    stats = trainer.train_step(batches, step=2, lr=0.01)
     assert stats.loss.isfinite()
     assert not stats.grad_norm.isfinite()
     assert not stats.finite
-    assert trainer.skips.counts() == [1, 1]
-    after = {**trainer.model.state_dict(), **trainer.remembered()}
+    assert trainer.nonfinite.counts() == [1, 1]
+    after = {**trainer.model.state_dict(), **trainer.optimizer_state()}
     assert all(torch.equal(x, before[name]) for name, x in after.items())
     hook.remove()
-    assert trainer.train_step(batches, step=3, rate=0.01).finite
-    assert trainer.skips.counts() == [0, 1]
+    assert trainer.train_step(batches, step=3, lr=0.01).finite
+    assert trainer.nonfinite.counts() == [0, 1]
 
 
 def test_B11_skipped_updates_are_told_and_counted_and_training_goes_on(

@@ -523,8 +523,8 @@ def test_F8_a_member_is_no_bomb_until_it_is_over_both_limits(tmp_path: Path, mon
         (10, 100, "small", True),
         (6000, 1, "large", True),
     ]:
-        monkeypatch.setattr(archive, "MAX_UNPACKED_FREE_BYTES", n_free)
-        monkeypatch.setattr(archive, "MAX_UNPACKED_RATIO", ratio)
+        monkeypatch.setattr(compression, "MAX_FREE_BYTES", n_free)
+        monkeypatch.setattr(compression, "MAX_RATIO", ratio)
         if is_read:
             assert "\n".join(contents(path, name)[name]).encode() == contents_of[name].removesuffix(b"\n")
         else:

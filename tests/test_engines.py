@@ -52,7 +52,7 @@ def conversions_of(path: Path) -> list[str]:
     [
         ({"search": "sample", "beam_size": 1}, {}, "decode.search=sample: engine=ctranslate2 draws by a seed"),
         (
-            {"exact": True},
+            {"batch_invariant": True},
             {},
             "decode.batch_invariant=true: engine=ctranslate2 does not have it. Leave one of them out",
         ),

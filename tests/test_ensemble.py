@@ -14,10 +14,19 @@ from tests.golden.make import FOLDER
 from tests.toy_run import model_file, packed
 from tests.toy_run import sentences as letters
 from tests.toy_run import tokenizers as letter_ids
-from tests.toy_translator import GREEDY, SAMPLE, VARIANTS, random_model, sentences, toy_tokenizer, translator_of
+from tests.toy_translator import (
+    GREEDY,
+    SAMPLE,
+    VARIANTS,
+    random_model,
+    replace_search,
+    sentences,
+    toy_tokenizer,
+    translator_of,
+)
 from transformer_cli.config.compose import load_config
 from transformer_cli.data.tokenizer import Tokenizers
-from transformer_cli.decoding.search import Hypothesis, Task
+from transformer_cli.decoding.search import Hypothesis, SearchRequest
 from transformer_cli.errors import CheckpointError, ConfigError
 from transformer_cli.inference.force_decode import force_decode
 from transformer_cli.inference.incremental import incremental_decoder
@@ -94,16 +103,16 @@ def test_it_translates_in_any_batch_as_it_does_line_by_line(options: dict[str, o
 def test_what_it_has_found_reads_back_as_it_was_scored(options: dict[str, Any]) -> None:
     ensemble, lines = Ensemble(several()), sentences(40, seed=4)
     translator = translator_of(IDS, model=ensemble, **options)
-    search, pairs, found = translator.search, [], []
+    pairs, found = [], []
 
-    def spy(task: Task[Any]) -> list[list[Hypothesis]]:
-        results = search(task)
-        for (_, line, _), hypotheses in zip(task.seeds, results, strict=True):
+    def spy(request: SearchRequest[Any]) -> list[list[Hypothesis]]:
+        results = search(request)
+        for (_, line, _), hypotheses in zip(request.seeds, results, strict=True):
             pairs.extend((sources[line - 1], hypothesis.ids) for hypothesis in hypotheses)
             found.extend(hypotheses)
         return results
 
-    translator.search, sources = spy, IDS.encode(lines)
+    search, sources = replace_search(translator, spy), IDS.encode(lines)
     translator.translate(lines)
     read = force_decode(ensemble, pairs, Tokenizers(IDS, IDS), device=CPU, batch_tokens=200, with_attention=True)
     for back, hypothesis in zip(read, found, strict=True):

@@ -117,14 +117,14 @@ def test_D9_in_float64_company_changes_nothing(variant: str, options: dict[str, 
 
 def drop_the_mask(monkeypatch: pytest.MonkeyPatch) -> None:
     """Padding is attended to."""
-    real = Transformer._padded
+    real = Transformer.source_layout
 
     def padded(*args: Any) -> PaddedLayout:
         found = real(*args)
         assert found.mask_B11L is not None
         return replace(found, mask_B11L=torch.ones_like(found.mask_B11L))
 
-    monkeypatch.setattr(Transformer, "_padded", padded)
+    monkeypatch.setattr(Transformer, "source_layout", padded)
 
 
 def share_the_longest_length(monkeypatch: pytest.MonkeyPatch) -> None:

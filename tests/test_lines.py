@@ -227,8 +227,8 @@ def test_C15_a_gzip_is_no_bomb_until_it_is_over_both_limits(tmp_path: Path, monk
         (10, 100, small, True),
         (6000, 1, large, True),
     ]:
-        monkeypatch.setattr(lines, "MAX_UNPACKED_FREE_BYTES", n_free)
-        monkeypatch.setattr(lines, "MAX_UNPACKED_RATIO", ratio)
+        monkeypatch.setattr(compression, "MAX_FREE_BYTES", n_free)
+        monkeypatch.setattr(compression, "MAX_RATIO", ratio)
         if is_read:
             assert len(read_lines(path)) == (500 if path == small else 1)
         else:

@@ -17,9 +17,7 @@ import safetensors.torch
 import torch
 
 from tests.toy_run import CPU, model_file, packed, tokenizer
-from transformer_cli.config.commands import Engine
-from transformer_cli.errors import CheckpointError, ConfigError
-from transformer_cli.interop.exported import chosen_engine, locate_export
+from transformer_cli.errors import CheckpointError
 from transformer_cli.models.file import (
     ModelFile,
     locate_model,
@@ -310,18 +308,6 @@ class TestLocateModel:
         (tmp_path / "out" / "export.json").write_text(json.dumps({"program": program}))
         with pytest.raises(CheckpointError, match=rf"out: was exported for {program}, which .* Choose the run"):
             locate_model(str(tmp_path / "out" / name), "runs")
-
-    def test_the_engine_follows_the_folder(self, run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-        (tmp_path / "m.ct2").mkdir()
-        (tmp_path / "m.ct2" / "export.json").write_text('{"program": "ctranslate2"}')
-        with caplog.at_level("INFO", "tfm"):
-            assert chosen_engine(None, str(tmp_path / "m.ct2")) is Engine.ctranslate2
-        assert "m.ct2: was exported for CTranslate2, so engine=ctranslate2" in caplog.text
-        assert chosen_engine(None, str(run)) is Engine.tfm
-        assert chosen_engine(None, None) is Engine.tfm
-        assert chosen_engine(Engine.tfm, str(tmp_path / "m.ct2")) is Engine.tfm
-        with pytest.raises(ConfigError, match=r"`tfm export ctranslate2 --checkpoint .*copy --output NAME`"):
-            locate_export(str(run), program="ctranslate2")
 
     def test_what_is_not_there_is_named(self, tmp_path: Path) -> None:
         with pytest.raises(CheckpointError, match=r"runs/latest: no trained model\. Train one with `tfm train`"):

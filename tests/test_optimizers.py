@@ -157,8 +157,7 @@ def test_muon_takes_matrices_that_share_a_tensor_one_by_one(swiglu: bool) -> Non
 
 def classifier() -> Classifier:
     torch.manual_seed(1)
-    ids = {"source_vocab_size": 9, "target_vocab_size": 2, "source_pad_id": 0, "target_pad_id": 0}
-    return Classifier(replace(MODEL, name="classifier"), **ids)
+    return Classifier(replace(MODEL, name="classifier"), vocab_size=9, pad_id=0, n_classes=2)
 
 
 def test_muon_leaves_the_output_layer_of_a_classifier_to_adamw() -> None:

@@ -20,19 +20,23 @@ from transformer_cli.decoding.search.greedy import greedy_search
 from transformer_cli.decoding.search.registry import SearchMethod, register
 from transformer_cli.evaluation.metrics import METRICS, Score
 from transformer_cli.models.build import MODELS
-from transformer_cli.training.optimizers.registry import register_optimizer
-from transformer_cli.training.schedules.registry import register_schedule
+from transformer_cli.training.optimizers.registry import OPTIMIZERS, OptimizerKind
+from transformer_cli.training.schedules.registry import SCHEDULES, ScheduleKind
 
 
-@register_optimizer("momentum_sgd", takes_options=True)
 def momentum_sgd(model, config):
     return torch.optim.SGD(model.parameters(), lr=0.0, momentum=config.options["momentum"])
 
 
-@register_schedule("sawtooth", takes_options=True)
+OPTIMIZERS.register("momentum_sgd")(OptimizerKind(momentum_sgd, takes_options=True))
+
+
 def sawtooth(config, d_model, max_steps):
     period = config.options["period"]
     return lambda n: config.lr * (1 - (n - 1) % period / period)
+
+
+SCHEDULES.register("sawtooth")(ScheduleKind(sawtooth, takes_options=True))
 
 
 @METRICS.register("exact_match")

@@ -300,7 +300,8 @@ def test_a_run_goes_on_that_was_started_when_searches_had_fewer_options(tmp_path
     opened(tmp_path)
     file = tmp_path / "toy/config.yaml"
     plain = read_yaml(file)
-    plain["decode"] = {key: plain["decode"][key] for key in OLD_DECODE_KEYS}
+    decode = {**plain["decode"], "exact": plain["decode"]["batch_invariant"]}  # under its old name
+    plain["decode"] = {key: decode[key] for key in OLD_DECODE_KEYS}
     file.write_text(yaml.safe_dump(plain), encoding="utf-8")
     opened(tmp_path)
     with pytest.raises(ConfigError, match=r"holds another run: decode\.min_length was 0, is 3\."):

@@ -210,7 +210,7 @@ def test_dropout_is_drawn_anew_for_every_seed_update_and_batch() -> None:
     (batch,) = micro_batches(prepared().train, np.arange(5), tokenizers(), max_tokens=1000)
 
     def loss(learning: Trainer, batches: list[Batch], step: int) -> float:
-        return learning.train_step(batches, step=step, rate=0.0).loss.item()
+        return learning.train_step(batches, step=step, lr=0.0).loss.item()
 
     alone = loss(one, [batch], 1)
     assert loss(one, [batch], 1) == alone, "the same update again"

@@ -88,7 +88,7 @@ def _settings(
     defaults = DecodeConfig()
     for key in (one.name for one in fields(config)):
         value = getattr(config, key)
-        if value != getattr(defaults, key) and key not in ("search", "quantize", "exact"):
+        if value != getattr(defaults, key) and key not in ("search", "quantize", "batch_invariant"):
             supported = capabilities.keys is None or key in capabilities.keys | PLANNING_KEYS
             yield f"decode.{key}={value.name if isinstance(value, Enum) else value}", supported
     if options.prefixes:

@@ -128,7 +128,7 @@ class ClassScores(DevScores):
 Autocast = Callable[[], AbstractContextManager[Any]]
 
 DEV_TEXT, METRIC = "data.dev", "train.best_metric"
-_NOT_OF_THE_SCORE = ("batch_tokens", "exact")  # options of the search that move its last bits at most
+_NOT_OF_THE_SCORE = ("batch_tokens", "batch_invariant")  # options of the search that move its last bits at most
 
 
 def ranked_by(config: Mapping[str, Any], *, metric: str, dev_sha256: str, n_dev: int) -> dict[str, Any]:
