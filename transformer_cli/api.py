@@ -23,7 +23,6 @@ from transformer_cli.decoding.torch_engine import torch_translator
 from transformer_cli.decoding.training_text import training_text
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError, EnvironmentFault
-from transformer_cli.evaluation.scoring import ScoredTranslation, score_translations
 from transformer_cli.extras import imported
 from transformer_cli.interop.conversions import converted, is_convertible
 from transformer_cli.interop.exported import Exported, read_export
@@ -35,6 +34,7 @@ from transformer_cli.models.file import EXPORT_FILE, ModelFile, exported_for, lo
 if TYPE_CHECKING:
     from transformer_cli.config.train import TrainConfig
     from transformer_cli.evaluation.metrics import Score
+    from transformer_cli.evaluation.scoring import ScoredTranslation
     from transformer_cli.training.result import TrainResult
 
 Checkpoint = str | Sequence[str] | None
@@ -110,11 +110,13 @@ def score(
     device: str = "auto",
     runs: str = "runs",
     **decode: Any,
-) -> list[ScoredTranslation]:
+) -> "list[ScoredTranslation]":
     """The log-probability of each translation, for (source, translation) pairs, in their order.
 
     `path` and `decode` are as in `load`; several models are an ensemble. Raises TfmError.
     """
+    from transformer_cli.evaluation.scoring import score_translations
+
     config: DecodeConfig = from_plain(DecodeConfig, decode)
     place = choose_device(Device(device))
     models = read_models(locate_models(model_names(path), runs))
