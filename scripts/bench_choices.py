@@ -1,4 +1,4 @@
-"""What training on a CPU chooses, beside what torch would do by itself, in turn: the table of benchmarks/training.md.
+"""Implementations that training on a CPU chooses, beside the defaults of torch: a table of benchmarks/training.md.
 
 python scripts/bench_choices.py
 """
@@ -27,11 +27,11 @@ SHAPES = [
 ]
 
 
-def in_turn(ours: Callable[[], object], theirs: Callable[[], object]) -> tuple[float, float, float]:
+def in_turn(tfm: Callable[[], object], default: Callable[[], object]) -> tuple[float, float, float]:
     """Milliseconds of each, and how many times as long the second takes: medians over the rounds after the first."""
     times: list[list[float]] = [[], []]
     for _ in range(ROUNDS + 1):
-        for found, work in zip(times, (ours, theirs), strict=True):
+        for found, work in zip(times, (tfm, default), strict=True):
             start = time.perf_counter()
             work()
             found.append(1e3 * (time.perf_counter() - start))
@@ -40,7 +40,7 @@ def in_turn(ours: Callable[[], object], theirs: Callable[[], object]) -> tuple[f
 
 
 def products(m: int, k: int, n: int) -> tuple[Callable[[], object], Callable[[], object]]:
-    """A projection and the gradient of its input, as training makes them and as F.linear does."""
+    """A projection and the gradient of its input: with the projection of tfm, and with F.linear."""
     x, weight, grad = torch.randn(m, k, requires_grad=True), torch.randn(n, k), torch.randn(m, n)
     return (
         lambda: torch.autograd.grad(project(x, weight), x, grad),
@@ -49,7 +49,7 @@ def products(m: int, k: int, n: int) -> tuple[Callable[[], object], Callable[[],
 
 
 def churn() -> None:
-    """Tensors as large as logits that are made and freed: prints the milliseconds of each."""
+    """Allocate and free tensors as large as logits, and print the median milliseconds of one."""
     if "keep" in sys.argv:
         keep_freed_memory()
     x = torch.randn(4096, 8000)
@@ -62,7 +62,7 @@ def churn() -> None:
 
 
 def churned(*arguments: str) -> float:
-    """In a process of its own, since what it has freed stays with a process."""
+    """`churn` in a process of its own, since the allocator state is that of a process."""
     command = [sys.executable, __file__, "churn", *arguments]
     return float(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
@@ -74,12 +74,12 @@ def main() -> None:
     x = torch.randn(4096, 1024)
     rows["dropout, 4096 × 1024"] = lambda: x * dropout_mask(x, 0.1), lambda: F.dropout(x, 0.1)
     for name, ways in rows.items():
-        ours, theirs, ratio = in_turn(*ways)
-        print(f"| {name} | {ours:.2f} | {theirs:.2f} | {ratio:.2f} |")
+        tfm, default, ratio = in_turn(*ways)
+        print(f"| {name} | {tfm:.2f} | {default:.2f} | {ratio:.2f} |")
     pairs = [(churned("keep"), churned()) for _ in range(5)]
-    ours, theirs = (statistics.median(side) for side in zip(*pairs, strict=True))
-    ratio = statistics.median(theirs / ours for ours, theirs in pairs)
-    print(f"| a sum in new memory, 4096 × 8000 | {ours:.2f} | {theirs:.2f} | {ratio:.2f} |")
+    tfm, default = (statistics.median(side) for side in zip(*pairs, strict=True))
+    ratio = statistics.median(without / kept for kept, without in pairs)
+    print(f"| a sum in new memory, 4096 × 8000 | {tfm:.2f} | {default:.2f} | {ratio:.2f} |")
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ class Children:
     def __init__(self) -> None:
         self.peaks: dict[str, float] = {}
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look)
+        self._thread = threading.Thread(target=self._sample)
 
     def __enter__(self) -> "Children":
         self._thread.start()
@@ -42,7 +42,7 @@ class Children:
         self._over.set()
         self._thread.join()
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
         while not self._over.wait(0.1):
             for tasks in Path("/proc/self/task").glob("*/children"):
                 for child in tasks.read_text(encoding="ascii").split():
@@ -53,7 +53,7 @@ class Children:
 
 
 def write_offsets(path: Path, n_pairs: int, random: np.random.Generator) -> None:
-    """Sentences of 1 to 256 tokens, 27 on average."""
+    """Offsets of pairs with 1 to 256 tokens, 27 on average."""
     end = 0
     with path.open("wb") as file:
         file.write(np.zeros(1, "<i8").tobytes())
@@ -77,7 +77,7 @@ def plan(n_pairs: int) -> dict[str, float]:
         opened = time.perf_counter() - start
         seconds, sizes = [], []
         for step in random.integers(0, 10**7, 10).tolist():
-            start = time.process_time()  # of this process: others on the machine count less
+            start = time.process_time()  # CPU time: other processes on the machine matter less
             batches = BatchPlan(corpus.source_lengths, corpus.target_lengths, tokens_per_update=25_000, seed=1)
             sizes.append(len(batches.update(step)))
             seconds.append(time.process_time() - start)
@@ -108,7 +108,7 @@ def write_text(folder: Path, n_pairs: int, random: np.random.Generator) -> None:
 def preparation(n_pairs: int) -> dict[str, float]:
     """Preparation of `n_pairs`, with a vocabulary of 8,000 trained on 100,000 lines."""
     with tempfile.TemporaryDirectory() as name:
-        if os.fork() == 0:  # what making the text takes is not to be measured
+        if os.fork() == 0:  # in another process, so that its memory is not measured
             write_text(Path(name), n_pairs, np.random.default_rng(1))
             os._exit(0)
         os.wait()

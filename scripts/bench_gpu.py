@@ -1,4 +1,4 @@
-"""What a GPU should be asked: see scripts/bench_gpu. Where tfm is not installed but its requirements are, run it by
+"""Measurements on a GPU: see scripts/bench_gpu. If only the requirements of tfm are installed, run it with
 PYTHONPATH=. python3 scripts/bench_gpu.py
 
 Shapes: K target tokens, D width, N sentences, L length, H heads, E head width.
@@ -20,14 +20,14 @@ from torch import Tensor
 from torch.autograd import DeviceType
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from transformer_cli.benchmarks.baselines import Rival
-from transformer_cli.benchmarks.decoders import DEFAULT, HUGGING_FACE, OURS, HuggingFace, Ours
-from transformer_cli.benchmarks.decoding import FORCED
+from transformer_cli.benchmarks.baselines import Baseline
+from transformer_cli.benchmarks.decoders import DEFAULT, HUGGING_FACE, TFM, HuggingFace, TfmEngine
+from transformer_cli.benchmarks.decoding_rounds import FIXED_LENGTH
 from transformer_cli.benchmarks.machine import bench_machine
 from transformer_cli.benchmarks.matmuls import flops, peak_rate, projections, seconds_alone
-from transformer_cli.benchmarks.ours import OwnTraining
 from transformer_cli.benchmarks.parts import COMPILED, IN_PARTS, bench_attention, bench_loss
 from transformer_cli.benchmarks.report import Measured
+from transformer_cli.benchmarks.tfm_training import TfmTraining
 from transformer_cli.benchmarks.timing import Spread, best, in_turn, ratio
 from transformer_cli.benchmarks.training import bench_train, skeleton
 from transformer_cli.benchmarks.workload import random_model
@@ -38,7 +38,7 @@ from transformer_cli.training.loss import smoothed_nll
 from transformer_cli.training.precision import choose_dtype
 
 MODES = ("none", "auto")  # of train.compile
-RIVAL = "nn.Transformer lean"
+BASELINE = "nn.Transformer lean"
 # An update of 25,000 tokens on average is sometimes a little larger, and must still be one batch.
 FULL = (
     "train.tokens_per_update=25000 train.max_tokens_per_microbatch=28000"
@@ -48,15 +48,15 @@ TOY = """
     train.tokens_per_update=400 train.max_tokens_per_microbatch=448 data.tokenizer.vocab_size=100 data.max_length=60
     model.d_model=32 model.d_ff=64 model.n_heads=2 model.n_encoder_layers=1 model.n_decoder_layers=1
 """
-BATCHES, TOY_BATCHES = (1, 32, 256, 1024), (1, 4)  # sentences that are translated together
+BATCHES, TOY_BATCHES = (1, 32, 256, 1024), (1, 4)  # sentences in a batch
 AIM_FASTER, AIM_STEP_US = 10, 200  # than Hugging Face with 32 sentences; a greedy step of a single one
 N_GRAPHED = 1000  # kernels in a row
-N_SAME = 20  # updates that a graph has to get right
+N_SAME = 20  # updates after which the losses of a graph are compared
 NO_GPU = "needs a GPU"
 
 
 class Bench:
-    """The device, the size, and what was found."""
+    """The measurements, with their device and size."""
 
     def __init__(self, *, is_toy: bool, minutes: float) -> None:
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -78,7 +78,7 @@ class Bench:
         return loaded
 
     def section(self, title: str, work: Callable[[], Any]) -> Any:
-        """What `work` returns; or None, when it fails or there is no time left. The others go on."""
+        """Run `work` and return its result, or None if it fails or no time is left. Other sections still run."""
         if time.monotonic() > self.until:
             print(f"\n{title}: left out, no time", flush=True)
             self.failed.append(title)
@@ -86,7 +86,7 @@ class Bench:
         start = time.monotonic()
         try:
             found = work()
-        except Exception as error:  # whatever it is, the GPU is here now
+        except Exception as error:  # one failure must not cost the other measurements
             traceback.print_exc()
             self.failed.append(title)
             found = None
@@ -103,27 +103,28 @@ class Bench:
     # ---- Translating
 
     def decode(self, dtype: torch.dtype, beam_size: int) -> Measured:
-        """Target tokens a second of sentences of 20 tokens and translations of as many, in one batch, in turn."""
+        """Target tokens a second of batches of sentences and translations of 20 tokens, in interleaved rounds."""
         config = self.config()
         model = random_model(config)
-        decode = replace(config.decode, max_extra_length=0, batch_tokens=FORCED * beam_size * max(BATCHES))
-        ours = Ours(model, decode, device=self.device, dtype=dtype)
-        theirs = HuggingFace(model, extra=0, device=self.device, dtype=dtype)
+        decode = replace(config.decode, max_extra_length=0, batch_tokens=FIXED_LENGTH * beam_size * max(BATCHES))
+        tfm = TfmEngine(model, decode, device=self.device, dtype=dtype)
+        hugging_face = HuggingFace(model, extra=0, device=self.device, dtype=dtype)
         name = f"{'greedy' if beam_size == 1 else f'beam {beam_size}'}, {str(dtype).removeprefix('torch.')}"
         found = Measured("decode", (name, "tfm, tokens/s", HUGGING_FACE, "tfm is faster by", "tfm, µs a step"))
         random = np.random.default_rng(config.seed)
         for batch in TOY_BATCHES if self.is_toy else BATCHES:
-            rows = random.integers(4, len(model.tokenizers.source), (batch, FORCED - 1)).tolist()
+            rows = random.integers(4, len(model.tokenizers.source), (batch, FIXED_LENGTH - 1)).tolist()
+            preset = f"{batch} sentences a batch"
             work = {
-                OURS: partial(ours.decode, rows, beam_size=beam_size, way=DEFAULT),
-                HUGGING_FACE: partial(theirs.decode, rows, beam_size=beam_size, way=f"{batch} sentences a batch"),
+                TFM: partial(tfm.decode, rows, beam_size=beam_size, preset=DEFAULT),
+                HUGGING_FACE: partial(hugging_face.decode, rows, beam_size=beam_size, preset=preset),
             }
             lengths = {who: {len(ids) for ids in decoded()} for who, decoded in work.items()}
-            assert all(lengths[who] == {FORCED} for who in work), lengths
+            assert all(lengths[who] == {FIXED_LENGTH} for who in work), lengths
             taken = in_turn(work, rounds=1 if self.is_toy else 5, device=self.device)
-            rates = {who: [batch * FORCED / seconds for seconds in times] for who, times in taken.items()}
-            faster, step = ratio(rates[OURS], rates[HUGGING_FACE]), 1e6 * Spread.of(taken[OURS]).median / FORCED
-            row = [f"{batch:,} sentences", *(Spread.of(rates[who]).shown_briefly() for who in (OURS, HUGGING_FACE))]
+            rates = {who: [batch * FIXED_LENGTH / seconds for seconds in times] for who, times in taken.items()}
+            faster, step = ratio(rates[TFM], rates[HUGGING_FACE]), 1e6 * Spread.of(taken[TFM]).median / FIXED_LENGTH
+            row = [f"{batch:,} sentences", *(Spread.of(rates[who]).shown_briefly() for who in (TFM, HUGGING_FACE))]
             found.rows.append([*row, faster.shown(".2f"), f"{step:,.0f}"])
         found.notes = [
             f"Aims: {AIM_FASTER} times as fast with 32 sentences; {AIM_STEP_US} µs a step, encoder and all, with one,"
@@ -134,7 +135,7 @@ class Bench:
     # ---- The seven questions
 
     def products(self) -> str:
-        """(1) The rate of matrix products at our shapes beside that of a large one."""
+        """(1) The rate of matrix products at the shapes of the model beside that of a large one."""
         config = self.config()
         dtype = choose_dtype(config.train.precision, self.device)
         n = config.train.tokens_per_update
@@ -172,10 +173,12 @@ class Bench:
         ways = {"varlen, flash": flash, "varlen": packed, "padded": lambda: padded(None)}
         ways["padded, mask"] = lambda: padded(mask)
 
-        def learn(way: Callable[[], Tensor]) -> None:
+        def train_step(way: Callable[[], Tensor]) -> None:
             torch.autograd.grad(way().square().sum(), (q, k, v))
 
-        taken = in_turn({name: lambda way=way: learn(way) for name, way in ways.items()}, rounds=5, device=self.device)
+        taken = in_turn(
+            {name: lambda way=way: train_step(way) for name, way in ways.items()}, rounds=5, device=self.device
+        )
         return ", ".join(f"{name} {1e3 * Spread.of(times).median:.3f} ms" for name, times in taken.items())
 
     def cross_entropy(self) -> str:
@@ -186,7 +189,7 @@ class Bench:
         return ", ".join(f"{name} {1e3 * Spread.of(self.loss.figures[name]).median:.2f} ms" for name in ways)
 
     def graph(self) -> str:
-        """(4) How long a kernel takes that a graph replays."""
+        """(4) Time of a kernel in a replayed CUDA graph."""
         if not self.on_gpu:
             return NO_GPU
         x = torch.zeros(1, device=self.device)
@@ -211,7 +214,7 @@ class Bench:
             half = replace(
                 whole, train=replace(whole.train, max_tokens_per_microbatch=whole.train.max_tokens_per_microbatch // 2)
             )
-            trainers = {"one batch": OwnTraining(whole, self.device), "two": OwnTraining(half, self.device)}
+            trainers = {"one batch": TfmTraining(whole, self.device), "two": TfmTraining(half, self.device)}
             for trainer in trainers.values():
                 trainer.round()
             rates: dict[str, list[float]] = {name: [] for name in trainers}
@@ -219,35 +222,35 @@ class Bench:
                 for name, trainer in trainers.items():
                     done = trainer.round()
                     rates[name].append(done.n_target_tokens / done.seconds)
-            told = ", ".join(f"{name} {Spread.of(values).shown_briefly()} tokens/s" for name, values in rates.items())
-            found.append(f"{mode}: {told}")
+            listed = ", ".join(f"{name} {Spread.of(values).shown_briefly()} tokens/s" for name, values in rates.items())
+            found.append(f"{mode}: {listed}")
         return "; ".join(found)
 
     def kernels(self) -> str:
-        """(6) How many kernels an update has."""
+        """(6) Number of kernels of an update."""
         if not self.on_gpu:
             return NO_GPU
         base = replace(self.config(), n_updates=1)
-        makers: dict[str, Callable[[], OwnTraining | Rival]] = {
-            f"tfm, {mode}": lambda mode=mode: OwnTraining(replace(self.config(mode=mode), n_updates=1), self.device)
+        makers: dict[str, Callable[[], TfmTraining | Baseline]] = {
+            f"tfm, {mode}": lambda mode=mode: TfmTraining(replace(self.config(mode=mode), n_updates=1), self.device)
             for mode in MODES
         }
-        makers[RIVAL] = lambda: Rival(RIVAL, base, self.device)
-        makers[f"{RIVAL}, compiled"] = lambda: Rival(RIVAL, base, self.device, compiled=True)
+        makers[BASELINE] = lambda: Baseline(BASELINE, base, self.device)
+        makers[f"{BASELINE}, compiled"] = lambda: Baseline(BASELINE, base, self.device, compiled=True)
         return ", ".join(f"{name} {self.kernels_of(make()):,}" for name, make in makers.items())
 
-    def kernels_of(self, contestant: OwnTraining | Rival) -> int:
+    def kernels_of(self, worker: TfmTraining | Baseline) -> int:
         for _ in range(4):
-            contestant.round()
+            worker.round()
         activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
         with torch.profiler.profile(activities=activities) as profile:
-            contestant.round()
+            worker.round()
         on_gpu = [event for event in profile.events() if event.device_type == DeviceType.CUDA]
         kernels = [event for event in on_gpu if not getattr(event, "is_user_annotation", False)]
         return sum(not event.name.startswith(("Memcpy", "Memset")) for event in kernels)
 
     def whole_step(self) -> str:
-        """(7) A whole update captured as a graph: is its loss that of the eager one?"""
+        """(7) A whole update captured as a CUDA graph: does its loss equal the eager one?"""
         if not self.on_gpu:
             return NO_GPU
         config = self.config("base", "model.dropout=0", mode="none")
@@ -268,15 +271,15 @@ class Bench:
             graph.replay()
             off = max(off, abs(graphed.loss.item() / eager.loss.item() - 1))
         taken = in_turn({"eager": eager, "graph": graph.replay}, rounds=5, device=self.device)
-        told = ", ".join(f"{name} {1e3 * Spread.of(times).median:.1f} ms" for name, times in taken.items())
-        return f"over {N_SAME} updates losses differ by at most {off:.1e}, relative; {told}"
+        listed = ", ".join(f"{name} {1e3 * Spread.of(times).median:.1f} ms" for name, times in taken.items())
+        return f"over {N_SAME} updates losses differ by at most {off:.1e}, relative; {listed}"
 
 
 class Step:
-    """Updates on the same batch again and again, without a transfer to or from the GPU."""
+    """Repeated updates on one batch, without a transfer to or from the GPU."""
 
     def __init__(self, config: BenchConfig, device: torch.device) -> None:
-        training = OwnTraining(config, device)
+        training = TfmTraining(config, device)
         trainer, (batch, *_) = training.run.trainer, training.batches(1)
         self.model, self.autocast = trainer.whole_model, trainer.autocast
         self.smoothing, self.n_tokens = config.train.label_smoothing, batch.n_target_tokens
@@ -305,7 +308,7 @@ def train(bench: Bench) -> None:
     for model in ("base", "big"):
         bench.section(f"train {model}", lambda model=model: bench.show(bench_train(bench.config(model), bench.device)))
     questions = {
-        "1 products at our shapes": bench.products,
+        "1 products at the model's shapes": bench.products,
         "2 packed or padded attention": bench.attention,
         "3 cross entropy, compiled": bench.cross_entropy,
         "4 a kernel in a graph": bench.graph,
@@ -313,7 +316,7 @@ def train(bench: Bench) -> None:
         "6 kernels of an update": bench.kernels,
         "7 a whole update as a graph": bench.whole_step,
     }
-    answers = {title: bench.section(title, ask) for title, ask in questions.items()}
+    answers = {title: bench.section(title, work) for title, work in questions.items()}
     print("\n" + "\n".join(f"{title}: {answer or 'failed, or no time'}" for title, answer in answers.items()))
 
 
@@ -325,10 +328,10 @@ def translate(bench: Bench) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="What a GPU should be asked.")
+    parser = argparse.ArgumentParser(description="Measurements on a GPU.")
     parser.add_argument("what", nargs="?", choices=("train", "decode"), default="train")
     parser.add_argument("--toy", action="store_true", help="toy size")
-    parser.add_argument("--minutes", type=float, default=6.0, help="nothing is begun after so many (6)")
+    parser.add_argument("--minutes", type=float, default=6.0, help="no measurement starts after so many (6)")
     options = parser.parse_args()
     bench = Bench(is_toy=options.toy, minutes=options.minutes)
     if bench.is_toy:

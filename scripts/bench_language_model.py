@@ -3,7 +3,7 @@
 All train on the lines of the training text without repetitions, as data.drop_duplicates leaves them. All predict the
 same events: the words of the test text, separated by white space, and the end of each line. The log-probability of a
 word is the sum over its subwords. A word that the training text lacks is one event, <unk>, for an n-gram over words,
-and is spelled by our model: the last column excludes such words for all models.
+and is spelled by the model of tfm: the last column excludes such words for all models.
 """
 
 import json
@@ -45,8 +45,8 @@ def main(folder: Path, checkpoint: str) -> None:
     found = [
         Entry("5-gram, words", n_gram(train, test, lambda line: [[word] for word in line.split()])),
         Entry("5-gram, words and marks apart", n_gram(train, test, apart)),
-        Entry("5-gram, our pieces", n_gram(train, test, pieces)),
-        Entry("ours", ours(folder / "test.en", checkpoint)),
+        Entry("5-gram, pieces of tfm", n_gram(train, test, pieces)),
+        Entry("tfm", tfm_scores(folder / "test.en", checkpoint)),
     ]
     unseen = [[word not in seen for word in line.split()] + [False] for line in test]
     n_words, n_unseen = sum(map(len, unseen)), sum(map(sum, unseen))
@@ -80,7 +80,7 @@ def grouped(pieces: Sequence[str]) -> list[list[str]]:
 
 
 def n_gram(train: Sequence[str], test: Sequence[str], cut: Callable[[str], list[list[str]]]) -> list[list[float]]:
-    """Estimate a model of the training text, and ask it for the log-probability of each word of the test text."""
+    """Estimate an n-gram model of the training text; log-probabilities of the words of the test text."""
     text = [
         "".join(f"{' '.join(part for word in cut(line) for part in word)}\n" for line in side).encode()
         for side in (train, test)
@@ -90,16 +90,16 @@ def n_gram(train: Sequence[str], test: Sequence[str], cut: Callable[[str], list[
         with arpa.open("wb") as file:
             command = [program("lmplz"), "-o", str(ORDER), "-S", "500M", "-T", scratch]
             subprocess.run(command, input=text[0], stdout=file, stderr=subprocess.PIPE, check=True)
-        asked = subprocess.run([program("query"), "-v", "word", arpa], input=text[1], capture_output=True, check=True)
-    answers = iter(asked.stdout.decode().split("\t"))  # part=id order log10, one after the other
+        done = subprocess.run([program("query"), "-v", "word", arpa], input=text[1], capture_output=True, check=True)
+    values = iter(done.stdout.decode().split("\t"))  # part=id order log10, tab-separated
     found = []
     for line in test:
         words = [*cut(line), [END]]
-        found.append([sum(answer(next(answers), part) for part in word) for word in words])
+        found.append([sum(log_probability(next(values), part) for part in word) for word in words])
     return found
 
 
-def answer(text: str, part: str) -> float:
+def log_probability(text: str, part: str) -> float:
     label, number = text.strip().rsplit("=", 1)
     assert label == part, f"expected {part}, found {label}"
     return float(number.split(" ")[2]) * math.log(10)
@@ -112,7 +112,7 @@ def program(name: str) -> str:
     return path
 
 
-def ours(text: Path, checkpoint: str) -> list[list[float]]:
+def tfm_scores(text: Path, checkpoint: str) -> list[list[float]]:
     command = [sys.executable, "-c", "from transformer_cli.cli import entry_point; entry_point()"]
     arguments = ["score", "--json", "--source", str(text), "--checkpoint", checkpoint]
     done = subprocess.run([*command, *arguments], stdout=subprocess.PIPE, check=True)

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 FILE = Path(__file__).resolve().parent.parent / "benchmarks" / "ratios.json"
-TOLERANCE = 0.07  # below the lower quartile that is on file
+TOLERANCE = 0.07  # allowed below the recorded lower quartile
 PROGRAM = "from transformer_cli.cli import entry_point; entry_point()"
 SMALL = (
     "lengths=wmt data.max_length=100 data.tokenizer.vocab_size=8000 model=small model.d_model=256 model.d_ff=1024"
     " model.n_encoder_layers=3 model.n_decoder_layers=3 model.dropout=0.1 train.tokens_per_update=2048"
     " train.max_tokens_per_microbatch=2048 device=cpu"
 )
-# All of them the higher, the better.
+# Higher is better for all ratios.
 MEASUREMENTS = {
     "train, tiny": "tfm bench train model=tiny device=cpu rounds=7",
     "train, small": f"tfm bench train {SMALL} rounds=5",
@@ -48,7 +48,7 @@ def losses(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
         elif now[name]["median"] < (1 - TOLERANCE) * then["low"]:
             found.append(
                 f"{name}: {now[name]['median']:.3f}, was {then['median']:.3f} ({then['low']:.3f}–{then['high']:.3f})."
-                f" Look for it with: {then['command']}"
+                f" Repeat it with: {then['command']}"
             )
     return found
 

@@ -25,7 +25,7 @@ HEAD = """\
 
 @dataclass(frozen=True)
 class Published:
-    """What a row's YAML file says that the paper has measured."""
+    """The results of the paper for a row, from the comment in its YAML file."""
 
     ppl: str
     bleu: str
@@ -34,7 +34,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Measured:
-    """One row of ours; of `ppl` and `bleu` there is one for each seed."""
+    """The results of tfm for a row; `ppl` and `bleu` have a value for each seed."""
 
     n_parameters: int
     ppl: list[float]
@@ -80,13 +80,13 @@ def measured(runs: Path, row: str, seeds: Sequence[int]) -> Measured:
     return Measured(n_parameters, [score["dev_ppl"] for score in scores], [score["dev_bleu"] for score in scores])
 
 
-def moves(ours: Sequence[float], base: Sequence[float], theirs: str, their_base: str) -> str:
-    """Whether ours differ from base as theirs do: yes or no if every seed says so, else the seeds."""
+def moves(found: Sequence[float], base: Sequence[float], theirs: str, their_base: str) -> str:
+    """Whether `found` differs from base in the direction of the paper: yes or no if all seeds agree, else how many."""
     wanted = float(theirs) - float(their_base)
     if wanted == 0:
         return "it does not there"
-    agree = sum((mine - its) * wanted > 0 for mine, its in zip(ours, base, strict=True))
-    return "yes" if agree == len(ours) else "no" if agree == 0 else f"with {agree} of {len(ours)} seeds"
+    agree = sum((mine - its) * wanted > 0 for mine, its in zip(found, base, strict=True))
+    return "yes" if agree == len(found) else "no" if agree == 0 else f"with {agree} of {len(found)} seeds"
 
 
 def table(rows: dict[str, Measured]) -> Iterator[str]:
@@ -94,16 +94,16 @@ def table(rows: dict[str, Measured]) -> Iterator[str]:
     base, there = rows["base"], published("base")
     for row, here in rows.items():
         paper = published(row)
-        cells = ["", "base"]
+        columns = ["", "base"]
         agreement = ["", ""]
         if row != "base":
             changed = (f"{key.split('.')[1]} {new}" for key, (_, new) in differences(row).items())
-            cells = [f"({row[0].upper()})", ", ".join(changed)]
+            columns = [f"({row[0].upper()})", ", ".join(changed)]
             agreement = [moves(here.ppl, base.ppl, paper.ppl, there.ppl)]
             agreement += [moves(here.bleu, base.bleu, paper.bleu, there.bleu)]
-        cells += [f"{here.n_parameters / 1e6:.3f}", f"{mean(here.ppl):.3f}", f"{mean(here.bleu):.1f}"]
-        cells += [paper.millions, paper.ppl, paper.bleu]
-        yield f"| {' | '.join([*cells, *agreement])} |"
+        columns += [f"{here.n_parameters / 1e6:.3f}", f"{mean(here.ppl):.3f}", f"{mean(here.bleu):.1f}"]
+        columns += [paper.millions, paper.ppl, paper.bleu]
+        yield f"| {' | '.join([*columns, *agreement])} |"
 
 
 def seeds_of(rows: dict[str, Measured]) -> Iterator[str]:

@@ -1,52 +1,38 @@
-"""`tfm bench`: what it counts, what it refuses to time, and that rivals and we do the same."""
+"""`tfm bench`: counts, correctness checks before timing, and the command."""
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.conftest import ROOT
-from transformer_cli.benchmarks import baselines as rivals
-from transformer_cli.benchmarks import machine, matmuls, ours
-from transformer_cli.benchmarks.baselines import Rival, refuse_unlike, sorted_batches
+from tests.toy_bench import CPU, TOY, config
+from transformer_cli.benchmarks import baselines as baselines
+from transformer_cli.benchmarks import machine, matmuls, tfm_training
 from transformer_cli.benchmarks.matmuls import flops, projections
 from transformer_cli.benchmarks.reference import check, check_model, gradient_errors
 from transformer_cli.benchmarks.report import WIDTH
 from transformer_cli.benchmarks.startup import overrides_of
 from transformer_cli.benchmarks.timing import Spread, best, in_turn, ratio
 from transformer_cli.benchmarks.training import Ceiling, skeleton, summary
-from transformer_cli.benchmarks.worker import Contestant, Round
-from transformer_cli.benchmarks.workload import random_sentences
+from transformer_cli.benchmarks.worker import Round
 from transformer_cli.cli import main
 from transformer_cli.commands.bench import BENCHES
 from transformer_cli.config.bench import BenchConfig, BenchSubject
 from transformer_cli.config.compose import load_config, to_plain
 from transformer_cli.config.train import TrainConfig
-from transformer_cli.errors import ConfigError, EnvironmentFault
+from transformer_cli.errors import EnvironmentFault
 from transformer_cli.models import attention
 from transformer_cli.models.attention import attend
 from transformer_cli.models.layouts import LengthGroups, PackedLayout
 from transformer_cli.models.transformer import Transformer
-from transformer_cli.training import trainer as learning
-
-CPU = torch.device("cpu")
-MATCHED = "nn.Transformer lean"
-_WRITTEN = """
-    lengths=wmt rounds=1 rivals=false device=cpu data.max_length=60 data.tokenizer.vocab_size=50
-    model.d_model=16 model.d_ff=32 model.n_heads=2 model.n_encoder_layers=1 model.n_decoder_layers=1
-    train.tokens_per_update=600 train.max_tokens_per_microbatch=300
-"""
-TOY = _WRITTEN.split()
+from transformer_cli.training import trainer as trainer_module
 
 
 @pytest.fixture(autouse=True)
@@ -54,12 +40,6 @@ def _briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("transformer_cli.benchmarks.workload.N_PAIRS", 500)
     for module in (machine, matmuls):
         monkeypatch.setattr(module, "best", partial(best, budget_s=0.0))
-
-
-@cache
-def config(*overrides: str) -> BenchConfig:
-    loaded: BenchConfig = load_config("bench", ["subject=train", *TOY, *overrides])
-    return loaded
 
 
 # ---- Counting
@@ -76,7 +56,7 @@ def test_a_ratio_is_taken_round_by_round() -> None:
     assert ratio([2, 0.2, 3], [1, 0.1, 1]) == Spread(2, 2, 2.5)
 
 
-def test_what_is_short_is_called_several_times_in_a_round() -> None:
+def test_short_calls_are_repeated_within_a_round() -> None:
     calls = []
     taken = in_turn({"short": lambda: calls.append(1)}, rounds=3, device=CPU)
     assert len(taken["short"]) == 3
@@ -103,7 +83,7 @@ def test_source_and_target_tokens_count_where_they_are() -> None:
 
 def test_a_summary_counts_only_real_tokens() -> None:
     toy = config("n_updates=2")
-    done = Round(n_target_tokens=1000, n_source_tokens=800, n_cells=3600, seconds=0.5, peak_bytes=10**9)
+    done = Round(n_target_tokens=1000, n_source_tokens=800, n_padded_tokens=3600, seconds=0.5, peak_bytes=10**9)
     ceiling = Ceiling(toy, done, CPU)
     ceiling.shares, ceiling.rates = [0.5], [1e9]
     twice_as_slow = replace(done, seconds=1.0)
@@ -125,29 +105,29 @@ def test_the_tables_fit_a_terminal() -> None:
     assert max(map(len, found.text(CPU).split("\n"))) <= WIDTH
 
 
-# ---- Nothing that is wrong is timed
+# ---- Wrong results are not timed
 
 
 @pytest.fixture
-def trained() -> Iterator[Callable[..., ours.OwnTraining]]:
-    """Makes a trainer with some overrides; in the end its thread ends, too."""
+def trained() -> Iterator[Callable[..., tfm_training.TfmTraining]]:
+    """Makes a trainer with overrides, and closes its prefetch thread after the test."""
     with ExitStack() as stack:
 
-        def made(*overrides: str) -> ours.OwnTraining:
-            trainer = ours.OwnTraining(config(*overrides), CPU)
+        def made(*overrides: str) -> tfm_training.TfmTraining:
+            trainer = tfm_training.TfmTraining(config(*overrides), CPU)
             stack.callback(trainer.ahead.close)
             return trainer
 
         yield made
 
 
-def check_of(trainer: ours.OwnTraining) -> None:
+def check_of(trainer: tfm_training.TfmTraining) -> None:
     check_model(trainer.run.trainer, trainer.batches(1)[0], trainer.config, trainer.prepared.tokenizers)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_a_right_model_passes(precision: str, norm: str, trained: Callable[..., ours.OwnTraining]) -> None:
+def test_a_right_model_passes(precision: str, norm: str, trained: Callable[..., tfm_training.TfmTraining]) -> None:
     trainer = trained(f"train.precision={precision}", f"norm={norm}", "model.dropout=0.5")
     before = {name: tensor.clone() for name, tensor in trainer.run.trainer.model.state_dict().items()}
     check_of(trainer)
@@ -155,14 +135,14 @@ def test_a_right_model_passes(precision: str, norm: str, trained: Callable[..., 
     assert trainer.run.trainer.model.training
 
 
-def sees_the_future(monkeypatch: pytest.MonkeyPatch) -> None:
+def attends_to_the_future(monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(*args: Any, causal: bool = False, **kwargs: Any) -> Tensor:
         return attend(*args, **kwargs)
 
     monkeypatch.setattr(attention, "attend", wrong)
 
 
-def sees_its_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+def attends_across_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(q: Tensor, k: Tensor, v: Tensor, queries: PackedLayout, keys: PackedLayout, **kwargs: Any) -> Tensor:
         as_one = [replace(layout, groups=[(1, len(layout.positions))]) for layout in (queries, keys)]
         return attend(q, k, v, *as_one, **kwargs)
@@ -170,7 +150,7 @@ def sees_its_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention, "attend", wrong)
 
 
-def does_not_know_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def loses_the_positions(monkeypatch: pytest.MonkeyPatch) -> None:
     of_groups = PackedLayout.of_groups
 
     def wrong(groups: LengthGroups, device: torch.device) -> PackedLayout:
@@ -181,21 +161,21 @@ def does_not_know_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def smooths_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = learning.smoothed_nll
-    monkeypatch.setattr(learning, "smoothed_nll", lambda *args, smoothing: right(*args, smoothing=2 * smoothing))
+    right = trainer_module.smoothed_nll
+    monkeypatch.setattr(trainer_module, "smoothed_nll", lambda *args, smoothing: right(*args, smoothing=2 * smoothing))
 
 
 def loses_a_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = learning.predict_batch
+    right = trainer_module.predict_batch
 
     def wrong(model: Transformer, *args: Any) -> tuple[Tensor, Tensor]:
         model.decoder.layers[0].cross_attention.to_q.weight.register_hook(torch.zeros_like)
         return right(model, *args)
 
-    monkeypatch.setattr(learning, "predict_batch", wrong)
+    monkeypatch.setattr(trainer_module, "predict_batch", wrong)
 
 
-WRONG = [sees_the_future, sees_its_neighbours, does_not_know_where_it_is, smooths_too_much, loses_a_gradient]
+WRONG = [attends_to_the_future, attends_across_sentences, loses_the_positions, smooths_too_much, loses_a_gradient]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -203,7 +183,7 @@ WRONG = [sees_the_future, sees_its_neighbours, does_not_know_where_it_is, smooth
 def test_a_wrong_model_is_not_timed(
     make_wrong: Callable[[pytest.MonkeyPatch], None],
     precision: str,
-    trained: Callable[..., ours.OwnTraining],
+    trained: Callable[..., tfm_training.TfmTraining],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     trainer = trained(f"train.precision={precision}")
@@ -231,7 +211,7 @@ def test_a_wrong_part_is_not_timed(
 
     right = parts.smoothed_nll
     monkeypatch.setattr(parts, "smoothed_nll", lambda *args, smoothing: right(*args, smoothing=0.5))
-    sees_its_neighbours(monkeypatch)
+    attends_across_sentences(monkeypatch)
     assert main(["bench", part, *TOY]) == 5
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -260,7 +240,7 @@ OF_TORCH = pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is depre
         ("default", {"project", "masked_smoothed_nll", "attend_varlen", "compile"}),
     ],
 )
-def test_parts_are_those_that_training_has(
+def test_parts_use_the_functions_of_training(
     compile: str, expected: set[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from transformer_cli.benchmarks import parts
@@ -281,10 +261,10 @@ def test_parts_are_those_that_training_has(
 
 
 @OF_TORCH
-def test_what_is_compiled_is_what_is_checked(
-    monkeypatch: pytest.MonkeyPatch, trained: Callable[..., ours.OwnTraining]
+def test_the_check_uses_the_compiled_step(
+    monkeypatch: pytest.MonkeyPatch, trained: Callable[..., tfm_training.TfmTraining]
 ) -> None:
-    """Of a few tokens, which training would not compile for."""
+    """Even for a batch with fewer tokens than training would compile for."""
     n_calls = 0
 
     def compiling(function: Callable[..., Any], **kwargs: Any) -> Callable[..., Any]:
@@ -305,149 +285,6 @@ def test_what_is_compiled_is_what_is_checked(
     assert trainer.run.trainer.compiled_sizes == constant
 
 
-# ---- Rivals
-
-
-def test_every_sentence_is_in_one_batch_of_the_rivals() -> None:
-    corpus = random_sentences(50, longest=60, seed=1)
-    batches = sorted_batches(corpus, tokens=300, seed=1)
-    assert sorted(np.concatenate(batches).tolist()) == list(range(len(corpus)))
-    assert max(int(corpus.target_lengths[batch].sum()) for batch in batches) < 300 + 60
-
-
-def test_random_sentences_end_and_are_as_long_as_those_of_wmt(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transformer_cli.benchmarks.workload.N_PAIRS", 50_000)
-    corpus = random_sentences(1000, longest=256, seed=1)
-    assert corpus.target_lengths.mean() == pytest.approx(29.3, rel=0.02)
-    assert (corpus.target_ids[corpus.target_offsets[1:] - 1] == 3).all()
-    assert np.array_equal(np.diff(corpus.source_offsets), corpus.source_lengths)
-
-
-@pytest.mark.parametrize("norm", ["pre", "post"])
-@pytest.mark.parametrize("net", [MATCHED, "Hugging Face Marian"])
-def test_rivals_have_the_same_parameters_and_tokens(
-    net: str, norm: str, trained: Callable[..., ours.OwnTraining]
-) -> None:
-    if net == "Hugging Face Marian":
-        pytest.importorskip("transformers")
-        if norm == "pre":
-            pytest.skip("it has none")
-    trainer = trained(f"norm={norm}")
-    rival = Rival(net, trainer.config, CPU)
-    theirs, mine = (
-        sum(p.numel() for p in model.parameters() if p.requires_grad)
-        for model in (rival.net, trainer.run.trainer.model)
-    )
-    assert theirs == mine
-    rounds = [one.round() for one in (trainer, trainer, rival, rival)]
-    for one in rounds:
-        assert 450 < one.n_target_tokens < 750
-        assert one.n_target_tokens + one.n_source_tokens <= one.n_cells
-    assert all(p.grad is not None for p in rival.net.parameters() if p.requires_grad)
-
-
-class Drawn(TorchDispatchMode):
-    """Counts the masks of dropout."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.n = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.n += func.overloadpacket.__name__ == "bernoulli_"
-        return func(*args, **(kwargs or {}))
-
-
-@pytest.mark.parametrize(
-    ("net", "places"),
-    [
-        (MATCHED, 2 + 2 + 3),  # both embeddings, and each sub-layer of an encoder's and of a decoder's layer
-        ("Hugging Face Marian", 2 + 2 + 3),
-        ("nn.Transformer", 2 + 2 + 3 + 3 + 2),  # also the weights of each attention, and inside each feed-forward layer
-    ],
-)
-def test_rivals_drop_out_what_the_paper_does_and_torchs_own_more(net: str, places: int) -> None:
-    if net == "Hugging Face Marian":
-        pytest.importorskip("transformers")
-    source_BS, target_BT = torch.tensor([[7, 8, 9, 3]]), torch.tensor([[5, 6, 3]])
-    with Drawn() as drawn:
-        Rival(net, config("model.dropout=0.5"), CPU)._loss(source_BS, target_BT)
-    assert drawn.n == places
-
-
-@pytest.mark.parametrize("net", ["nn.Transformer", MATCHED])
-def test_padding_changes_no_loss_of_a_rival(net: str) -> None:
-    rival = Rival(net, config("model.dropout=0"), CPU)
-    source_BS, target_BT = torch.tensor([[7, 8, 9, 3]]), torch.tensor([[5, 6, 3]])
-    alone = rival._loss(source_BS, target_BT)
-    padded = rival._loss(torch.nn.functional.pad(source_BS, (0, 3)), torch.nn.functional.pad(target_BT, (0, 2)))
-    assert padded.item() == pytest.approx(alone.item(), rel=1e-5)
-
-
-@pytest.mark.parametrize(
-    "override", ["model.bias=false", "model.activation=gelu", "optimizer=muon", "train.ema=0.9", "train.clip_norm=1"]
-)
-def test_rivals_are_not_compared_with_what_they_do_not_have(override: str) -> None:
-    with pytest.raises(ConfigError, match=r"the rivals have .*rivals=false"):
-        refuse_unlike(config(override))
-
-
-def test_a_rival_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rivals.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"transformers is not installed.*rivals=false"):
-        refuse_unlike(config())
-
-
-# ---- Contestants
-
-
-@pytest.fixture
-def contestant(tmp_path: Path) -> Callable[[str], Contestant]:
-    """A process that runs a program after it has read its first line."""
-
-    def made(program: str) -> Contestant:
-        (tmp_path / "contestant.py").write_text(f"import sys\nsys.stdin.readline()\n{program}\n", encoding="utf-8")
-        return Contestant("x", "contestant", {}, os.environ | {"PYTHONPATH": str(tmp_path)})
-
-    return made
-
-
-def test_a_contestant_that_dies_is_named(contestant: Callable[[str], Contestant]) -> None:
-    dying = contestant("sys.exit(9)")
-    with pytest.raises(EnvironmentFault, match="x: ended with status 9"):
-        dying.round()
-    dying.close()
-
-
-def test_the_fault_of_a_contestant_is_ours(contestant: Callable[[str], Contestant]) -> None:
-    faulty = contestant('print(\'{"fault": "ConfigError", "message": "a=1: no"}\')')
-    with pytest.raises(ConfigError, match="x: a=1: no"):
-        faulty.round()
-    faulty.close()
-
-
-def test_a_contestant_that_is_closed_is_gone(contestant: Callable[[str], Contestant]) -> None:
-    working = contestant("import time; time.sleep(60)")
-    working.close()
-    assert working._process.returncode is not None
-    with pytest.raises(ProcessLookupError):
-        os.kill(working._process.pid, 0)
-
-
-def test_the_memory_of_a_contestant_is_its_own(tmp_path: Path) -> None:
-    program = """
-import torch
-from transformer_cli.benchmarks.contestant import peak_bytes
-print('{"n_target_tokens": 1, "n_source_tokens": 1, "n_cells": 2, "seconds": 1, "peak_bytes": %d}'
-      % peak_bytes(torch.device("cpu")), flush=True)
-"""
-    (tmp_path / "modest.py").write_text(program, encoding="utf-8")
-    mine = torch.ones(2**30, dtype=torch.uint8)
-    modest = Contestant("x", "modest", {}, os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"})
-    assert 10**8 < modest.round().peak_bytes < len(mine)
-    modest.close()
-
-
 # ---- The command
 
 
@@ -463,16 +300,16 @@ def test_each_subject_prints_a_table(subject: str, capsys: pytest.CaptureFixture
     assert len({len(line) for line in table}) == 1
 
 
-def test_json_tells_all(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_all_sections(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "loss", "--json", *TOY]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert list(told) == ["subject", "machine", "settings", "ratios", "figures"]
-    assert told["subject"] == "loss"
-    assert told["machine"]["torch"] == torch.__version__
-    assert told["machine"]["commit"]
-    assert told["settings"]["model"]["d_model"] == 16
-    assert set(told["ratios"]["tfm to F.cross_entropy"]) == {"low", "median", "high"}
-    assert len(told["figures"]["tfm"]) == 1
+    printed = json.loads(capsys.readouterr().out)
+    assert list(printed) == ["subject", "machine", "settings", "ratios", "figures"]
+    assert printed["subject"] == "loss"
+    assert printed["machine"]["torch"] == torch.__version__
+    assert printed["machine"]["commit"]
+    assert printed["settings"]["model"]["d_model"] == 16
+    assert set(printed["ratios"]["tfm to F.cross_entropy"]) == {"low", "median", "high"}
+    assert len(printed["figures"]["tfm"]) == 1
 
 
 @pytest.mark.parametrize(
@@ -484,7 +321,7 @@ def test_json_tells_all(capsys: pytest.CaptureFixture[str]) -> None:
         (["train", "n_updates=0"], "n_updates=0: out of range"),
         (["train", "train.max_tokens_per_microbatch=auto"], "train.max_tokens_per_microbatch=auto: "),
         (["train", "train.sharding=full"], "train.sharding=full: "),
-        (["train", "model.bias=false"], "model.bias=false: the rivals have true"),
+        (["train", "model.bias=false"], "model.bias=false: the baselines have true"),
     ],
 )
 def test_bad_input_is_one_line(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -495,7 +332,7 @@ def test_bad_input_is_one_line(words: list[str], message: str, capsys: pytest.Ca
     assert captured.err.count("\n") == 1
 
 
-def test_the_start_that_is_timed_is_that_of_this_config() -> None:
+def test_start_times_the_run_of_the_config() -> None:
     wanted = config(
         "data.train=[a b.en,c.de]", "data.root=null", "data=files", "data.source_lang=en", "data.target_lang=de"
     )
@@ -507,24 +344,13 @@ def test_the_start_that_is_timed_is_that_of_this_config() -> None:
 
 
 @pytest.mark.slow
-def test_the_start_is_told_with_its_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_start_measures_the_whole_and_its_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["bench", "start", "rounds=1", "device=cpu", f"data.cache={tmp_path}", "--json"]
     assert main(words) == 0
     figures = json.loads(capsys.readouterr().out)["figures"]
     (whole,), (parts,) = figures["whole"], figures["parts"]
     assert parts["the first update"] > 0
-    assert sum(parts.values()) == pytest.approx(whole, rel=0.5)  # on a machine that others use too
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler uses what torch deprecates
-def test_a_compiled_rival_has_the_same_loss() -> None:
-    toy = config("model.dropout=0")
-    plain, compiled = (Rival("nn.Transformer", toy, CPU, compiled=compiled) for compiled in (False, True))
-    source_BS, target_BT = torch.tensor([[7, 8, 9, 3], [7, 3, 0, 0]]), torch.tensor([[5, 6, 3], [6, 3, 0]])
-    assert compiled.loss(source_BS, target_BT).item() == pytest.approx(
-        plain.loss(source_BS, target_BT).item(), rel=1e-4
-    )
+    assert sum(parts.values()) == pytest.approx(whole, rel=0.5)  # tolerates load on the machine
 
 
 def test_every_subject_has_a_bench() -> None:

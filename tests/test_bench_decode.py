@@ -1,4 +1,4 @@
-"""`tfm bench decode`: that every engine does the same, and what is not timed."""
+"""`tfm bench decode`: equal results of all engines, and the check before timing."""
 
 import importlib.util
 import json
@@ -15,23 +15,31 @@ from tests.toy_translator import PLAIN, sentences, toy_tokenizer
 from tests.toy_translator import random_model as random_toy
 from transformer_cli.benchmarks import decoders, decoding
 from transformer_cli.benchmarks.decoders import (
+    BASELINES,
     BATCHES_OF_32,
     CT2,
     CT2_INT8,
     DEFAULT,
     HUGGING_FACE,
-    OURS,
-    RIVALS,
-    Answers,
+    TFM,
+    CallTimer,
     Engine,
-    Ours,
-    Watch,
+    RequestHandler,
+    TfmEngine,
+    batches_by_tokens,
     by_length,
     engine,
-    filled,
-    searching,
+    for_search,
 )
-from transformer_cli.benchmarks.decoding import FORCED, Products, Text, alike, check_alike, like_sizes, likelier, some
+from transformer_cli.benchmarks.decoding import check_translations, similarity
+from transformer_cli.benchmarks.decoding_rounds import (
+    FIXED_LENGTH,
+    MatrixProducts,
+    Text,
+    count_likelier,
+    group_sizes,
+    sample_evenly,
+)
 from transformer_cli.benchmarks.report import WIDTH
 from transformer_cli.benchmarks.startup import translating_overrides
 from transformer_cli.benchmarks.workload import random_model
@@ -54,13 +62,13 @@ TOY = _WRITTEN.split()
 LINES = sentences(40, seed=1)
 PACKAGES = {HUGGING_FACE: "transformers", CT2: "ctranslate2", CT2_INT8: "ctranslate2"}
 INSTALLED = all(map(importlib.util.find_spec, PACKAGES.values()))
-NEEDS_RIVALS = pytest.mark.skipif(not INSTALLED, reason="needs transformers and ctranslate2")
+NEEDS_BASELINES = pytest.mark.skipif(not INSTALLED, reason="needs transformers and ctranslate2")
 OF_CT2 = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
 @cache
 def toy_model() -> ModelFile:
-    """Random weights with which some translations end."""
+    """Random weights with which some translations end before the length limit."""
     model, tokenizer = random_toy(toy_tokenizer()), toy_tokenizer()
     return ModelFile(PLAIN, Tokenizers(tokenizer, tokenizer), model.state_dict(), "en", "de", step=0)
 
@@ -80,32 +88,32 @@ def made(name: str, model: ModelFile | None = None, *, extra: int = EXTRA) -> En
     return engine(name, model or toy_model(), DecodeConfig(max_extra_length=extra), device=CPU, threads=2)
 
 
-def ours(model: ModelFile | None = None) -> Ours:
-    found = made(OURS, model)
-    assert isinstance(found, Ours)
+def tfm_engine(model: ModelFile | None = None) -> TfmEngine:
+    found = made(TFM, model)
+    assert isinstance(found, TfmEngine)
     return found
 
 
-class Here:
-    """A contestant in this process: the tests that time nothing have no use for others."""
+class InProcessWorker:
+    """A benchmark worker without a process of its own."""
 
     def __init__(self, name: str, module: str, parameters: Mapping[str, Any], environment: Mapping[str, str]) -> None:
         assert module == decoders.__name__
         config: BenchConfig = from_plain(BenchConfig, parameters["config"])
         model, threads = read_model(Path(parameters["model"])), parameters["threads"]
-        self.answers = Answers(engine(name, model, config.decode, device=CPU, threads=threads), CPU)
+        self.handler = RequestHandler(engine(name, model, config.decode, device=CPU, threads=threads), CPU)
 
-    def ask(self, request: str) -> dict[str, Any]:
-        answer: dict[str, Any] = json.loads(json.dumps(dict(self.answers(request + "\n"))))
-        return answer
+    def request(self, request: str) -> dict[str, Any]:
+        response: dict[str, Any] = json.loads(json.dumps(dict(self.handler(request + "\n"))))
+        return response
 
     def close(self) -> None:
         pass
 
 
 @pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoding, "Contestant", Here)
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "BenchmarkWorker", InProcessWorker)
     monkeypatch.setattr(decoding, "N_FORCED", 6)
 
 
@@ -126,50 +134,50 @@ def text_files(tmp_path: Path) -> list[str]:
 
 
 @OF_CT2
-@pytest.mark.parametrize("name", [OURS, HUGGING_FACE, CT2])
-def test_every_way_of_every_engine_finds_what_the_plainest_search_finds(name: str) -> None:
+@pytest.mark.parametrize("name", [TFM, HUGGING_FACE, CT2])
+def test_all_presets_of_all_engines_match_the_reference_search(name: str) -> None:
     rows, one = toy_rows(), made(name)
-    expected = ours().plainly(rows)["found"]
+    expected = tfm_engine().greedy_reference(rows)["found"]
     assert any(len(found) < len(row) + 1 + EXTRA for found, row in zip(expected, rows, strict=True))
-    for way in one.ways:
-        found = one.decode(rows, beam_size=1, way=way)
-        # No sentence of ours has more tokens than its own source allows; the others' limit is that of the batch.
+    for preset in one.presets:
+        found = one.decode(rows, beam_size=1, preset=preset)
+        # tfm limits each sentence by its own source; the other engines limit the batch by its longest source.
         cut = [ids[: len(row) + 1 + EXTRA] for ids, row in zip(found, rows, strict=True)]
-        assert cut == expected, way
+        assert cut == expected, preset
 
 
-def test_ids_are_decoded_as_text_is() -> None:
-    one = ours()
-    found = one.decode(toy_rows(), beam_size=4, way=DEFAULT)
-    assert list(map(toy_tokenizer().decode, found)) == one.translate(LINES, beam_size=4, way=DEFAULT)
-    assert found == one.decode(toy_rows(), beam_size=4, way=BATCHES_OF_32)
+def test_ids_are_translated_like_text() -> None:
+    one = tfm_engine()
+    found = one.decode(toy_rows(), beam_size=4, preset=DEFAULT)
+    assert list(map(toy_tokenizer().decode, found)) == one.translate(LINES, beam_size=4, preset=DEFAULT)
+    assert found == one.decode(toy_rows(), beam_size=4, preset=BATCHES_OF_32)
 
 
 @OF_CT2
 @pytest.mark.parametrize("beam_size", [1, 4])
-@pytest.mark.parametrize("name", [OURS, HUGGING_FACE, CT2, CT2_INT8])
-def test_forced_translations_are_as_long_as_their_sources(name: str, beam_size: int) -> None:
+@pytest.mark.parametrize("name", [TFM, HUGGING_FACE, CT2, CT2_INT8])
+def test_translations_of_a_random_model_are_as_long_as_their_sources(name: str, beam_size: int) -> None:
     model = random_model(toy_config("data.tokenizer.vocab_size=200"))
-    rows = np.random.default_rng(1).integers(4, 200, (5, FORCED - 1)).tolist()
+    rows = np.random.default_rng(1).integers(4, 200, (5, FIXED_LENGTH - 1)).tolist()
     one = made(name, model, extra=0)
-    assert [len(ids) for ids in one.decode(rows, beam_size=beam_size, way=one.ways[-1])] == 5 * [FORCED]
+    assert [len(ids) for ids in one.decode(rows, beam_size=beam_size, preset=one.presets[-1])] == 5 * [FIXED_LENGTH]
 
 
-def test_the_likelihood_is_what_a_search_says_of_its_translation() -> None:
-    one, rows = ours(), toy_rows()
-    config = searching(DecodeConfig(max_extra_length=EXTRA), 4)
-    results = torch_translator(one.model, one.numbers, config, device=CPU).translate(
+def test_log_probabilities_equal_those_of_the_search() -> None:
+    one, rows = tfm_engine(), toy_rows()
+    config = for_search(DecodeConfig(max_extra_length=EXTRA), 4)
+    results = torch_translator(one.model, one.id_tokenizers, config, device=CPU).translate(
         [" ".join(map(str, r)) for r in rows]
     )
     ended = [(row, result) for row, result in zip(rows, results, strict=True) if not result.hit_limit]
     assert len(ended) > 3
     translations = [[int(word) for word in result.text.split()] for _, result in ended]
-    found = one.likelihood([row for row, _ in ended], translations)["found"]
+    found = one.log_probabilities([row for row, _ in ended], translations)["found"]
     assert found == pytest.approx([result.hypotheses[0][1] for _, result in ended], rel=1e-4)
 
 
-def test_parts_are_watched_and_left_as_they_were() -> None:
-    one, rows = ours(), toy_rows()
+def test_the_call_timer_measures_parts_and_restores_the_decoder() -> None:
+    one, rows = tfm_engine(), toy_rows()
     parts = one.parts(rows, beam_size=2)
     assert not {"start", "step"} & vars(one.model).keys()
     assert sum(parts["encoded"]) >= sum(len(row) + 1 for row in rows)
@@ -178,16 +186,16 @@ def test_parts_are_watched_and_left_as_they_were() -> None:
     assert sum(parts["parts"].values()) < parts["seconds"]
 
 
-def test_a_watch_that_meets_a_fault_lets_go() -> None:
-    one = ours()
-    with pytest.raises(RuntimeError), Watch(one.model, CPU).watching():
+def test_the_call_timer_restores_the_decoder_after_an_error() -> None:
+    one = tfm_engine()
+    with pytest.raises(RuntimeError), CallTimer(one.model, CPU).timing_calls():
         raise RuntimeError
     assert not {"start", "step"} & vars(one.model).keys()
 
 
-def test_batches_of_cells_are_filled_and_hold_every_sentence_once() -> None:
+def test_batches_by_tokens_hold_every_sentence_once() -> None:
     rows = toy_rows()
-    batches = filled(by_length(rows), rows, 40)
+    batches = batches_by_tokens(by_length(rows), rows, 40)
     assert sorted(i for batch in batches for i in batch) == list(range(len(rows)))
     for batch in batches:
         longest = max(len(rows[i]) for i in batch)
@@ -200,59 +208,59 @@ def test_batches_of_cells_are_filled_and_hold_every_sentence_once() -> None:
 
 def test_the_products_are_those_of_each_call() -> None:
     parts = {"encoded": [8, 8], "stepped": [4, 4, 2]}
-    products = Products(toy_config(), toy_model(), parts, CPU)
+    products = MatrixProducts(toy_config(), toy_model(), parts, CPU)
     (encoder, n_encoded), (small, n_small), (large, n_large) = products.calls
     assert (n_encoded, n_small, n_large) == (2, 1, 2)
     assert ({one.m for one in encoder}, {one.m for one in small}, {one.m for one in large}) == ({8}, {2}, {4})
     layers = PLAIN
-    # Of an encoder's layer four, and the keys and values of each decoder's; of a step six a layer, and the vocabulary.
+    # Encoder: four per layer, and one for each decoder layer's cross-attention. Step: six per layer, and the output.
     assert len(encoder) == 4 * layers.n_encoder_layers + layers.n_decoder_layers
     assert len(small) == len(large) == 6 * layers.n_decoder_layers + 1
     assert products.seconds() > 0
 
 
-def test_like_sizes_keep_their_sum_and_number() -> None:
+def test_grouped_sizes_keep_their_sum_and_number() -> None:
     sizes = [128, 128, 120, 64, 66, 3, 1]
-    found = like_sizes(sizes)
+    found = group_sizes(sizes)
     assert sum(n for _, n in found) == len(sizes)
     assert sum(mean * n for mean, n in found) == pytest.approx(sum(sizes), rel=0.02)
 
 
-def test_some_are_from_everywhere() -> None:
-    assert some(list(range(10)), 4) == [0, 3, 6, 9]
-    assert some([1, 2], 10) == [1, 2]
+def test_samples_are_at_equal_distances() -> None:
+    assert sample_evenly(list(range(10)), 4) == [0, 3, 6, 9]
+    assert sample_evenly([1, 2], 10) == [1, 2]
 
 
 def test_the_likelier_translation_is_counted_only_where_two_differ() -> None:
-    class Judge(Here):
+    class FixedScores(InProcessWorker):
         def __init__(self) -> None:
             pass
 
-        def ask(self, request: str) -> dict[str, Any]:
+        def request(self, request: str) -> dict[str, Any]:
             return {"found": [-float(sum(ids)) for ids in json.loads(request)["translations"]]}
 
     text = Text(["a", "b", "c"], [[1], [2], [3]])
-    assert likelier(Judge(), text, [[5], [6], [7]], [[5], [9], [1]]) == (1, 2)  # type: ignore[arg-type]
+    assert count_likelier(FixedScores(), text, [[5], [6], [7]], [[5], [9], [1]]) == (1, 2)  # type: ignore[arg-type]
 
 
-# ---- Nothing that is wrong is timed
+# ---- Wrong results are not timed
 
 
-def check_with(change: Callable[[list[list[int]]], list[list[int]]], *, is_forced: bool = False) -> None:
-    class Wrong(Ours):
-        def decode(self, rows: Any, *, beam_size: int, way: str) -> list[list[int]]:
-            return change(super().decode(rows, beam_size=beam_size, way=way))
+def check_with(change: Callable[[list[list[int]]], list[list[int]]], *, is_random: bool = False) -> None:
+    class Wrong(TfmEngine):
+        def decode(self, rows: Any, *, beam_size: int, preset: str) -> list[list[int]]:
+            return change(super().decode(rows, beam_size=beam_size, preset=preset))
 
-    class In(Here):
+    class In(InProcessWorker):
         def __init__(self, engine: Engine) -> None:
-            self.answers = Answers(engine, CPU)
+            self.handler = RequestHandler(engine, CPU)
 
-    right, wrong = (kind(toy_model(), DecodeConfig(max_extra_length=EXTRA), device=CPU) for kind in (Ours, Wrong))
-    text = Text(LINES, toy_rows(), is_forced=is_forced)
-    check_alike({OURS: In(right), CT2: In(wrong)}, text)  # type: ignore[dict-item]
+    right, wrong = (kind(toy_model(), DecodeConfig(max_extra_length=EXTRA), device=CPU) for kind in (TfmEngine, Wrong))
+    text = Text(LINES, toy_rows(), is_random=is_random)
+    check_translations({TFM: In(right), CT2: In(wrong)}, text)  # type: ignore[dict-item]
 
 
-def test_what_says_something_else_is_not_timed() -> None:
+def test_other_translations_are_not_timed() -> None:
     check_with(lambda found: found)
     with pytest.raises(EnvironmentFault, match=r"CTranslate2: its translations have .* in common with"):
         check_with(lambda found: [ids[::-1] for ids in found])
@@ -260,39 +268,39 @@ def test_what_says_something_else_is_not_timed() -> None:
         check_with(lambda found: [*found[1:], found[0]])
 
 
-def test_what_is_too_short_is_not_timed() -> None:
+def test_translations_of_another_length_are_not_timed() -> None:
     with pytest.raises(EnvironmentFault, match=r"tfm: translations of \[.*\] tokens, not 20"):
-        check_with(lambda found: found, is_forced=True)
+        check_with(lambda found: found, is_random=True)
 
 
-def test_alike_is_one_for_the_same_and_none_for_nothing_in_common() -> None:
-    assert alike([1, 2, 3], [1, 2, 3]) == 1
-    assert alike([1, 2], [3, 4]) == 0
-    assert alike([1, 2, 3, 4], [1, 2, 9, 9]) == 0.5
+def test_similarity_is_one_for_equal_and_zero_for_disjoint_sentences() -> None:
+    assert similarity([1, 2, 3], [1, 2, 3]) == 1
+    assert similarity([1, 2], [3, 4]) == 0
+    assert similarity([1, 2, 3, 4], [1, 2, 9, 9]) == 0.5
 
 
 # ---- The command
 
 
 @OF_CT2
-@NEEDS_RIVALS
-def test_random_weights_are_measured_beside_rivals(here: None, capsys: pytest.CaptureFixture[str]) -> None:
+@NEEDS_BASELINES
+def test_a_random_model_is_measured_beside_baselines(in_process: None, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "decode", "--json", *TOY]) == 0
-    told = json.loads(capsys.readouterr().out)
-    names = {f"{search}: {name}" for search in ("greedy", "beam 4") for name in (OURS, *RIVALS)}
-    assert names <= told["figures"].keys()
-    assert {told["figures"][name]["tokens"] for name in names} == {6 * FORCED}
+    printed = json.loads(capsys.readouterr().out)
+    names = {f"{search}: {name}" for search in ("greedy", "beam 4") for name in (TFM, *BASELINES)}
+    assert names <= printed["figures"].keys()
+    assert {printed["figures"][name]["tokens"] for name in names} == {6 * FIXED_LENGTH}
     for ratio in ("tfm to Hugging Face", "tfm to CTranslate2", "tfm to CTranslate2 int8"):
-        assert told["ratios"][f"greedy: {ratio}"]["median"] > 0
-    assert told["ratios"]["beam 4, alone: tfm to CTranslate2"]["median"] > 0
-    assert 0 < told["ratios"]["beam 4: matrix products alone to tfm"]["median"] < 1
-    assert len(told["figures"]["versions"]) == 2
+        assert printed["ratios"][f"greedy: {ratio}"]["median"] > 0
+    assert printed["ratios"]["beam 4, alone: tfm to CTranslate2"]["median"] > 0
+    assert 0 < printed["ratios"]["beam 4: matrix products alone to tfm"]["median"] < 1
+    assert len(printed["figures"]["versions"]) == 2
 
 
 @OF_CT2
-@NEEDS_RIVALS
+@NEEDS_BASELINES
 def test_a_trained_model_is_measured_from_lines_to_lines(
-    here: None, model_file: str, text_files: list[str], capsys: pytest.CaptureFixture[str]
+    in_process: None, model_file: str, text_files: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["bench", "decode", "--checkpoint", model_file, *text_files, "n_lines=9", "rounds=2", "device=cpu"]
     assert main([*words, "decode.max_extra_length=6"]) == 0
@@ -301,11 +309,11 @@ def test_a_trained_model_is_measured_from_lines_to_lines(
     assert max(map(len, lines)) <= WIDTH
     assert len([line for line in lines if line.startswith("|")]) == 2 + 2 * 5
     assert "9 sentences, " in text
-    for told in ("beam 4, lines to lines: tfm to Hugging Face ", "is the likelier one in ", "reordering "):
-        assert told in " ".join(lines)
+    for printed in ("beam 4, lines to lines: tfm to Hugging Face ", "is the likelier one in ", "reordering "):
+        assert printed in " ".join(lines)
 
 
-def test_without_rivals_only_ours_is_measured(here: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_baselines_only_tfm_is_measured(in_process: None, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "decode", "rivals=false", *TOY]) == 0
     rows = [line for line in capsys.readouterr().out.split("\n") if line.startswith("| ")]
     assert [row.split("|")[1].strip() for row in rows[2:]] == [
@@ -342,23 +350,23 @@ def test_a_reference_of_another_length_is_refused(
     assert f"reference: has 1 lines, {tmp_path / 'source'} 40" in capsys.readouterr().err
 
 
-def test_the_first_line_that_is_timed_is_found_as_this_config_says() -> None:
+def test_the_first_line_is_timed_with_the_search_of_the_config() -> None:
     wanted = toy_config("checkpoint=a b", "decode.beam_size=7")
     found = load_config("translate", translating_overrides(wanted))
     assert (found.checkpoint, found.device, found.decode) == ("a b", wanted.device, wanted.decode)
 
 
 @pytest.mark.slow
-def test_the_first_line_is_told_with_its_parts(model_file: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_start_measures_the_first_line_and_its_parts(model_file: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "start", "--checkpoint", model_file, "rounds=1", "device=cpu", "--json"]) == 0
     figures = json.loads(capsys.readouterr().out)["figures"]
     (whole,), (parts,) = figures["whole"], figures["parts"]
     assert parts["the first line"] > 0
-    assert sum(parts.values()) == pytest.approx(whole, rel=0.5)  # on a machine that others use too
+    assert sum(parts.values()) == pytest.approx(whole, rel=0.5)  # tolerates load on the machine
 
 
 @pytest.mark.slow
-@NEEDS_RIVALS
+@NEEDS_BASELINES
 def test_programs_are_measured_in_processes_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "decode", "--json", *TOY]) == 0
     assert json.loads(capsys.readouterr().out)["ratios"]["beam 4: tfm to CTranslate2"]["median"] > 0

@@ -1,4 +1,4 @@
-"""`tfm bench layers`: its layers are what they are called, and its exponents those of the figures."""
+"""`tfm bench layers`: correct layers, fitted exponents, and the report."""
 
 import json
 import math
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from transformer_cli.benchmarks import layer_kinds, layers
 from transformer_cli.benchmarks.exponents import crossover, exponent, upper
-from transformer_cli.benchmarks.layer_costs import Cell, Costs
+from transformer_cli.benchmarks.layer_costs import Costs, LayerSize
 from transformer_cli.benchmarks.layer_kinds import (
     ALONE,
     AT_ONCE,
@@ -77,7 +77,7 @@ def test_restricted_attention_is_full_attention_with_a_band(length: int, window:
         torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
 
 
-def test_a_layer_of_restricted_attention_is_ours_with_a_band() -> None:
+def test_a_layer_of_restricted_attention_equals_self_attention_with_a_band_mask() -> None:
     torch.manual_seed(0)
     layer = SelfAttention(32, 4, d_k=8, d_v=8, dropout=0.0, bias=True)
     x = torch.randn(1, 45, 32, requires_grad=True)
@@ -166,15 +166,15 @@ def test_a_crossing_that_is_taken_back_does_not_count() -> None:
 def exact() -> Costs:
     """Self-attention n²·d nanoseconds, all else 100·n·d², in 3 rounds of a machine that is ever slower."""
     n, d = [64, 128, 256, 512, 1024, 4096], [64, 128, 256]
-    cells = {Cell(*one): one for one in product(KINDS, n, d)}
+    sizes_of = {LayerSize(*one): one for one in product(KINDS, n, d)}
     seconds = {
-        cell: [
+        size: [
             slow * 1e-9 * (n * n * d if KINDS[name] == "self-attention" else (1 if AT_ONCE in name else 10) * n * d * d)
             for slow in (1, 2, 4)
         ]
-        for cell, (name, n, d) in cells.items()
+        for size, (name, n, d) in sizes_of.items()
     }
-    return Costs(n, d, dict.fromkeys(WAYS, seconds), {cell: 4 * n * d for cell, (_, n, d) in cells.items()})
+    return Costs(n, d, dict.fromkeys(WAYS, seconds), {size: 4 * n * d for size, (_, n, d) in sizes_of.items()})
 
 
 def test_the_report_finds_what_was_put_into_it() -> None:
@@ -247,9 +247,9 @@ def test_json_holds_every_round(capsys: pytest.CaptureFixture[str]) -> None:
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert found["settings"]["layers"]["n"] == [8, 16]
     for way in WAYS:
-        cells = found["figures"]["seconds"][way]
-        assert len(cells) == 2 * 2 * len(KINDS)
-        assert all(len(cell["rounds"]) == 2 and min(cell["rounds"]) > 0 for cell in cells)
+        entries = found["figures"]["seconds"][way]
+        assert len(entries) == 2 * 2 * len(KINDS)
+        assert all(len(entry["rounds"]) == 2 and min(entry["rounds"]) > 0 for entry in entries)
     assert found["figures"]["table 1"]["recurrent"]["sequential"] == "O(n)"
     assert "LSTM to its products at once, n = 16, d = 16" in found["ratios"]
 
@@ -309,12 +309,12 @@ def test_a_plot_into_no_folder_is_refused_at_once(tmp_path: Path, capsys: pytest
 
 def test_time_of_the_processor_does_not_count_waiting() -> None:
     taken = in_turn(
-        {"asleep": lambda: time.sleep(0.05)}, rounds=2, device=CPU, least_s=0.0, clock=CLOCKS[Clock.processor]
+        {"asleep": lambda: time.sleep(0.05)}, rounds=2, device=CPU, min_s=0.0, clock=CLOCKS[Clock.processor]
     )
     assert max(taken["asleep"]) < 0.025
 
 
-def test_time_of_the_processor_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_names_the_processor_clock(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "layers", *TOY, "layers.clock=processor"]) == 0
-    told = " ".join(capsys.readouterr().out.split())
-    assert "Times are those that this process had of the processor, all threads added." in told
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "Times are those that this process had of the processor, all threads added." in printed

@@ -36,9 +36,9 @@ def spread(low: float, median: float, high: float) -> dict[str, Any]:
 def test_a_ratio_is_slower_when_it_is_a_tolerance_below_the_spread(
     regress: ModuleType, median: float, is_slower: bool
 ) -> None:
-    told = regress.losses({"a": spread(1.8, 2.0, 2.2)}, {"a": spread(median, median, median)})
-    assert len(told) == is_slower
-    assert all(line.startswith(f"a: {median:.3f}, was 2.000") and line.endswith("tfm bench x") for line in told)
+    lines = regress.losses({"a": spread(1.8, 2.0, 2.2)}, {"a": spread(median, median, median)})
+    assert len(lines) == is_slower
+    assert all(line.startswith(f"a: {median:.3f}, was 2.000") and line.endswith("tfm bench x") for line in lines)
 
 
 def test_one_measurement_written_alone_keeps_the_others(

@@ -14,7 +14,8 @@ from tests.contract import refused, run, signed
 from tests.golden.make import FOLDER
 from tests.test_metrics import assert_equal_to_command, sacrebleu_command, score
 from tests.test_training import score_as
-from transformer_cli.benchmarks.decoding import Text, summary
+from transformer_cli.benchmarks.decoding_report import summary
+from transformer_cli.benchmarks.decoding_rounds import Text
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.train import Metric, TrainConfig

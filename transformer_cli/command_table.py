@@ -227,7 +227,7 @@ COMMANDS = {
         "tfm bench train model=base data=multi30k_en_de",
         "transformer_cli.commands.bench:run",
         {
-            "--checkpoint": Flag("checkpoint", "of decode and start: the model that translates"),
+            "--checkpoint": Flag("checkpoint", "for decode and start: the model to translate with"),
             "--json": Flag("json", "print JSON", bool),
             "--device": _DEVICE,
         },

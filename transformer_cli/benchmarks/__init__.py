@@ -1,1 +1,1 @@
-"""What tfm costs beside what the machine can do and beside rivals, measured in one process."""
+"""Benchmarks of tfm against baselines and against the limits of the machine."""

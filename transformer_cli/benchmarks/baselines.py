@@ -1,4 +1,4 @@
-"""Training loops as a user of other modules would write them, over the same sentences: sorted, and padded.
+"""Training loops of baselines: other Transformers on the same sentences, sorted by length and padded.
 
 python -m transformer_cli.benchmarks.baselines '{"config": …, "net": "nn.Transformer", "compiled": false}'
 
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from transformer_cli.benchmarks.timing import finish
 from transformer_cli.benchmarks.worker import Round, peak_bytes, serve
-from transformer_cli.benchmarks.workload import material
+from transformer_cli.benchmarks.workload import load_workload
 from transformer_cli.config.bench import BenchConfig
 from transformer_cli.config.compose import from_plain
 from transformer_cli.config.model import Norm
@@ -33,10 +33,10 @@ from transformer_cli.models.embeddings import sinusoid_table
 from transformer_cli.registry import Registry
 from transformer_cli.training.precision import choose_dtype, set_float32_products
 
-# Config and vocabulary → what turns source, its mask and target into logits_BTV.
+# Makes a module from config and vocabulary; the module maps source, its mask and target to logits_BTV.
 Net = Callable[[BenchConfig, Tokenizer], nn.Module]
-RIVALS: Registry[Net] = Registry("rival")
-# Keys in which the rivals have no choice.
+BASELINES: Registry[Net] = Registry("baseline")
+# Settings that the baselines support with their default value only.
 FIXED = (
     *("model.activation", "model.bias", "model.tie_embeddings", "model.norm_kind", "model.positions", "model.d_k"),
     *(
@@ -50,9 +50,9 @@ FIXED = (
 )
 
 
-@RIVALS.register("nn.Transformer")
+@BASELINES.register("nn.Transformer")
 class PlainTransformer(nn.Module):
-    """Torch's own module as its documentation says to use it; it has dropout in more places than the paper."""
+    """nn.Transformer used as in its documentation. It applies dropout in more places than the paper."""
 
     positions_LD: Tensor
 
@@ -65,7 +65,7 @@ class PlainTransformer(nn.Module):
             config.data.max_length, model.d_model, interleaved=True, dtype=torch.float32, device=torch.device("cpu")
         )
         self.register_buffer("positions_LD", table_LD, persistent=False)
-        with warnings.catch_warnings():  # of nested tensors, which only matter without gradients
+        with warnings.catch_warnings():  # about nested tensors, which matter in inference only
             warnings.simplefilter("ignore")
             self.transformer = nn.Transformer(
                 model.d_model,
@@ -96,9 +96,9 @@ class PlainTransformer(nn.Module):
         return y_BLD
 
 
-@RIVALS.register("nn.Transformer lean")
+@BASELINES.register("nn.Transformer lean")
 class MatchedTransformer(PlainTransformer):
-    """The same with dropout and norms only where ours are."""
+    """nn.Transformer with dropout and norms in the same places as in tfm."""
 
     def __init__(self, config: BenchConfig, vocabulary: Tokenizer) -> None:
         super().__init__(config, vocabulary)
@@ -112,9 +112,9 @@ class MatchedTransformer(PlainTransformer):
             self.transformer.encoder.norm = self.transformer.decoder.norm = None
 
 
-@RIVALS.register("Hugging Face Marian")
+@BASELINES.register("Hugging Face Marian")
 class HuggingFaceMarian(nn.Module):
-    """The translation model of `transformers`, with its fast attention. Its norms are where the paper has them."""
+    """MarianMTModel of `transformers` with scaled_dot_product_attention. It is post-norm, as in the paper."""
 
     def __init__(self, config: BenchConfig, vocabulary: Tokenizer) -> None:
         super().__init__()
@@ -153,33 +153,33 @@ class HuggingFaceMarian(nn.Module):
         return logits_BTV
 
 
-def refuse_unlike(config: BenchConfig) -> None:
-    """Raises ConfigError for a run that the rivals cannot make, or where one of them is not installed."""
+def check_comparable(config: BenchConfig) -> None:
+    """Raises ConfigError for settings that the baselines do not support, or if `transformers` is not installed."""
     usual = BenchConfig(subject=config.subject)
     for key in FIXED:
         group, name = key.split(".")
         value, theirs = (getattr(getattr(one, group), name) for one in (config, usual))
         if value != theirs:
             shown, wanted = (str(getattr(one, "name", one)).lower() for one in (value, theirs))
-            raise ConfigError(f"{key}={shown}: the rivals have {wanted}. Choose that, or rivals=false")
+            raise ConfigError(f"{key}={shown}: the baselines have {wanted}. Choose that, or rivals=false")
     if importlib.util.find_spec("transformers") is None:
         raise ConfigError(
             "rivals=true: the package transformers is not installed. `pip install transformers`, or set rivals=false"
         )
 
 
-class Rival:
-    """A net with Adam and torch's label-smoothed cross entropy."""
+class Baseline:
+    """Trains a baseline with torch's Adam and label-smoothed cross entropy."""
 
     def __init__(self, net: str, config: BenchConfig, device: torch.device, *, compiled: bool = False) -> None:
         torch.manual_seed(config.seed)
         self.config, self.device = config, device
         self.dtype = choose_dtype(config.train.precision, device)
         set_float32_products(config.train.precision, device)
-        prepared = material(config)
+        prepared = load_workload(config)
         self.corpus, self.vocabulary = prepared.train, prepared.tokenizers.target
-        self.net = RIVALS[net](config, self.vocabulary).to(device).train()
-        # Lengths change from batch to batch: compiled once, for any length.
+        self.net = BASELINES[net](config, self.vocabulary).to(device).train()
+        # Lengths change from batch to batch, so compile once with dynamic shapes.
         self.loss = torch.compile(self._loss, dynamic=True) if compiled else self._loss
         self.optimizer = torch.optim.Adam(self.net.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.dtype is torch.float16)
@@ -189,32 +189,32 @@ class Rival:
         self.batches = cycle(sorted_batches(self.corpus, tokens=tokens, seed=config.seed))
 
     def round(self) -> Round:
-        n_target = n_source = n_cells = 0
+        n_target = n_source = n_padded_tokens = 0
         start = time.perf_counter()
         for _ in range(self.config.n_updates):
             batches = [next(self.batches) for _ in range(self.n_batches)]
-            n_cells += self.update(batches)
+            n_padded_tokens += self.update(batches)
             n_target += sum(int(self.corpus.target_lengths[indices].sum()) for indices in batches)
             n_source += sum(int(self.corpus.source_lengths[indices].sum()) for indices in batches)
         finish(self.device)
-        return Round(n_target, n_source, n_cells, time.perf_counter() - start, peak_bytes(self.device))
+        return Round(n_target, n_source, n_padded_tokens, time.perf_counter() - start, peak_bytes(self.device))
 
     def update(self, batches: list[Array]) -> int:
-        """Learn from some sentences; the cells of the padded batches."""
+        """One optimizer step; returns the number of tokens of the padded batches."""
         n_tokens = sum(int(self.corpus.target_lengths[indices].sum()) for indices in batches)
-        n_cells = 0
+        n_padded_tokens = 0
         self.optimizer.zero_grad(set_to_none=True)
         for indices in batches:
             source_BS = self._padded(self.corpus.source_ids, self.corpus.source_offsets, indices)
             target_BT = self._padded(self.corpus.target_ids, self.corpus.target_offsets, indices)
             self.scaler.scale(self.loss(source_BS, target_BT) / n_tokens).backward()  # type: ignore[no-untyped-call]
-            n_cells += source_BS.numel() + target_BT.numel()
+            n_padded_tokens += source_BS.numel() + target_BT.numel()
         self.scaler.step(self.optimizer)
         self.scaler.update()
-        return n_cells
+        return n_padded_tokens
 
     def _loss(self, source_BS: Tensor, target_BT: Tensor) -> Tensor:
-        """Summed over the tokens."""
+        """The loss summed over the target tokens."""
         pad_id = self.vocabulary.pad_id
         target_in_BT = F.pad(target_BT[:, :-1], (1, 0), value=self.vocabulary.bos_id)
         with torch.autocast(self.device.type, self.dtype, enabled=self.dtype is not torch.float32):
@@ -228,29 +228,29 @@ class Rival:
             )
 
     def _padded(self, ids: Array, offsets: Array, indices: Array) -> Tensor:
-        """On the device; a GPU does not wait for it."""
+        """The sentences of `indices`, padded and copied to the device asynchronously."""
         starts, ends = offsets[indices], offsets[indices + 1]
-        places_BL = starts[:, None] + np.arange((ends - starts).max())
-        is_real_BL = places_BL < ends[:, None]
-        found_BL = np.full(places_BL.shape, self.vocabulary.pad_id, np.int64)
-        found_BL[is_real_BL] = ids[places_BL[is_real_BL]]
+        positions_BL = starts[:, None] + np.arange((ends - starts).max())
+        is_real_BL = positions_BL < ends[:, None]
+        found_BL = np.full(positions_BL.shape, self.vocabulary.pad_id, np.int64)
+        found_BL[is_real_BL] = ids[positions_BL[is_real_BL]]
         found = torch.from_numpy(found_BL)
         return (found.pin_memory() if self.device.type == "cuda" else found).to(self.device, non_blocking=True)
 
 
 def sorted_batches(corpus: EncodedCorpus, *, tokens: int, seed: int) -> list[Array]:
-    """All sentences by length, cut at `tokens` target tokens, in random order."""
+    """All sentences sorted by length, split into batches of about `tokens` target tokens, in random order."""
     order = np.lexsort((corpus.target_lengths, corpus.source_lengths))
     ends = np.cumsum(corpus.target_lengths[order], dtype=np.int64)
     batches = [batch for batch in np.split(order, np.flatnonzero(np.diff(ends // tokens)) + 1) if len(batch)]
     return [batches[i] for i in np.random.default_rng(seed).permutation(len(batches))]
 
 
-def make_ready() -> Callable[[], Round]:
+def set_up() -> Callable[[], Round]:
     parameters = json.loads(sys.argv[1])
     config: BenchConfig = from_plain(BenchConfig, parameters["config"])
-    return Rival(parameters["net"], config, choose_device(config.device), compiled=parameters["compiled"]).round
+    return Baseline(parameters["net"], config, choose_device(config.device), compiled=parameters["compiled"]).round
 
 
 if __name__ == "__main__":
-    serve(make_ready)
+    serve(set_up)

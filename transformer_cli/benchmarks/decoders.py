@@ -1,9 +1,9 @@
-"""Decoders as contestants: the same weights and the same sentences, in tfm and in other people's programs.
+"""Translation engines as benchmark workers: the same weights and sentences in tfm and in other programs.
 
 python -m transformer_cli.benchmarks.decoders '{"config": …, "engine": "tfm", "model": PATH, "threads": 2}'
 
-A request is a line of JSON, as {"do": "decode", "rows": […], "beam_size": 4, "way": "…"}. A row is the ids of a
-sentence without its end; greedy search has a beam of one. A way is one of those in which an engine can be used.
+A request is a line of JSON, such as {"do": "decode", "rows": […], "beam_size": 4, "preset": "…"}. A row holds the
+token ids of a sentence without EOS; a beam size of 1 is greedy search. A preset names batch size and threads.
 
 Shapes: B sentences, S source, T target, R rows of a step.
 """
@@ -38,33 +38,33 @@ from transformer_cli.interop import huggingface as to_huggingface
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.file import ModelFile, read_model
 
-Rows = Sequence[Sequence[int]]  # of each sentence the ids, without BOS and EOS
-BATCH = 32  # sentences, where an engine is not asked for its best
+Rows = Sequence[Sequence[int]]  # token ids of each sentence, without BOS and EOS
+BATCH = 32  # sentences in the batches of the preset BATCHES_OF_32
 DEFAULT, BATCHES_OF_32 = "default batches", "batches of 32"
 
 
 class Engine(ABC):
-    """Something that decodes. A translation has at most `extra` tokens more than its source, both with their end."""
+    """A translation engine. A translation has at most `extra` tokens more than its source, EOS counted in both."""
 
-    ways: Sequence[str]
-    ways_alone: Sequence[str]  # for one sentence at a time
+    presets: Sequence[str]
+    presets_single: Sequence[str]  # for one sentence at a time
     version: str
 
     def __init__(self, model: ModelFile, *, extra: int) -> None:
         self.tokenizers, self.extra = model.tokenizers, extra
 
     @abstractmethod
-    def decode(self, rows: Rows, *, beam_size: int, way: str) -> list[list[int]]:
-        """The ids of each translation, without EOS."""
+    def decode(self, rows: Rows, *, beam_size: int, preset: str) -> list[list[int]]:
+        """The token ids of each translation, without EOS."""
 
-    def translate(self, lines: Sequence[str], *, beam_size: int, way: str) -> list[str]:
-        """The same from text to text."""
-        found = self.decode(self.tokenizers.source.encode(lines), beam_size=beam_size, way=way)
+    def translate(self, lines: Sequence[str], *, beam_size: int, preset: str) -> list[str]:
+        """Translate text to text."""
+        found = self.decode(self.tokenizers.source.encode(lines), beam_size=beam_size, preset=preset)
         return [self.tokenizers.target.decode(ids) for ids in found]
 
 
-class Numbers(Tokenizer):
-    """Writes the ids themselves, so that what is timed is decoding and nothing beside it."""
+class IdTokenizer(Tokenizer):
+    """A tokenizer whose text is the token ids themselves, so that no tokenization is timed."""
 
     def encode(self, lines: Sequence[str], *, n_threads: int | None = None) -> list[list[int]]:
         return [[int(word) for word in line.split()] for line in lines]
@@ -73,10 +73,10 @@ class Numbers(Tokenizer):
         return " ".join(map(str, ids))
 
 
-class Ours(Engine):
-    """The Translator that `tfm translate` has."""
+class TfmEngine(Engine):
+    """The Translator of `tfm translate`."""
 
-    ways, ways_alone, version = (DEFAULT, BATCHES_OF_32), (DEFAULT,), ""
+    presets, presets_single, version = (DEFAULT, BATCHES_OF_32), (DEFAULT,), ""
 
     def __init__(
         self, model: ModelFile, config: DecodeConfig, *, device: torch.device, dtype: torch.dtype = torch.float32
@@ -86,23 +86,23 @@ class Ours(Engine):
         self.model = model.build(device).to(dtype)
         self.translators: dict[tuple[bool, int, int], Translator] = {}
         source, target = model.tokenizers.source, model.tokenizers.target
-        self.numbers = Tokenizers(Numbers(source.model_bytes), Numbers(target.model_bytes))
+        self.id_tokenizers = Tokenizers(IdTokenizer(source.model_bytes), IdTokenizer(target.model_bytes))
 
-    def decode(self, rows: Rows, *, beam_size: int, way: str) -> list[list[int]]:
+    def decode(self, rows: Rows, *, beam_size: int, preset: str) -> list[list[int]]:
         lines = [" ".join(map(str, row)) for row in rows]
         batch_tokens = self.config.batch_tokens
-        if way == BATCHES_OF_32:  # on average: batches are as large as their cells
+        if preset == BATCHES_OF_32:  # 32 on average: tfm limits batches by tokens
             batch_tokens = round(BATCH * beam_size * (sum(map(len, rows)) / len(rows) + 1))
-        translator = self._translator(self.numbers, beam_size, batch_tokens)
+        translator = self._translator(self.id_tokenizers, beam_size, batch_tokens)
         return [[int(word) for word in found.text.split()] for found in translator.translate(lines)]
 
-    def translate(self, lines: Sequence[str], *, beam_size: int, way: str) -> list[str]:
+    def translate(self, lines: Sequence[str], *, beam_size: int, preset: str) -> list[str]:
         translator = self._translator(self.tokenizers, beam_size, self.config.batch_tokens)
         return [found.text for found in translator.translate(lines)]
 
     @torch.inference_mode()
-    def plainly(self, rows: Rows) -> dict[str, list[list[int]]]:
-        """Greedy search as anyone would write it: the whole of every sentence again for each token."""
+    def greedy_reference(self, rows: Rows) -> dict[str, list[list[int]]]:
+        """Reference greedy search without a KV cache: each step runs the decoder over the whole prefix."""
         source, target = self.tokenizers.source, self.tokenizers.target
         source_BS = padded([[*row, source.eos_id] for row in rows], source.pad_id, self.device)
         ids_BT = torch.full((len(rows), 1), target.bos_id, device=self.device)
@@ -115,8 +115,8 @@ class Ours(Engine):
         return {"found": [row[: row.index(target.eos_id)] if target.eos_id in row else row for row in found]}
 
     @torch.inference_mode()
-    def likelihood(self, rows: Rows, translations: Rows) -> dict[str, list[float]]:
-        """The natural logarithm of the probability of each translation, its end counted."""
+    def log_probabilities(self, rows: Rows, translations: Rows) -> dict[str, list[float]]:
+        """The log-probability of each translation, EOS included."""
         source, target = self.tokenizers.source, self.tokenizers.target
         found: list[float] = []
         for row, ids in zip(rows, translations, strict=True):
@@ -127,40 +127,38 @@ class Ours(Engine):
         return {"found": found}
 
     def parts(self, rows: Rows, *, beam_size: int) -> dict[str, Any]:
-        """Seconds of each part of decoding `rows` in one process; and how much the products worked on."""
-        config = searching(self.config, beam_size)
-        translator = torch_translator(self.model, self.numbers, config, device=self.device)
+        """Seconds of each part of decoding `rows` in one process, and the number of tokens of each call."""
+        config = for_search(self.config, beam_size)
+        translator = torch_translator(self.model, self.id_tokenizers, config, device=self.device)
         assert isinstance(translator.engine, TorchEngine)
-        watch = Watch(translator.engine.decoder, self.device)
+        timer = CallTimer(translator.engine.decoder, self.device)
         start = time.perf_counter()
-        with watch.watching():
+        with timer.timing_calls():
             translator.translate([" ".join(map(str, row)) for row in rows])
         return {
             "seconds": time.perf_counter() - start,
-            "parts": watch.seconds,
-            "encoded": watch.encoded,
-            "stepped": watch.stepped,
+            "parts": timer.seconds,
+            "encoded": timer.encoded,
+            "stepped": timer.stepped,
         }
 
     def _translator(self, tokenizers: Tokenizers, beam_size: int, batch_tokens: int) -> Translator:
-        """One for each purpose: its weights are arranged, and its processes begun, before it is timed."""
-        purpose = (tokenizers is self.numbers, beam_size, batch_tokens)
-        if purpose not in self.translators:
-            config = replace(searching(self.config, beam_size), batch_tokens=batch_tokens)
-            self.translators[purpose] = torch_translator(
-                self.model, tokenizers, config, device=self.device, parallel=True
-            )
-        return self.translators[purpose]
+        """A translator for each configuration, cached so that weights are prepacked and processes started only once."""
+        key = (tokenizers is self.id_tokenizers, beam_size, batch_tokens)
+        if key not in self.translators:
+            config = replace(for_search(self.config, beam_size), batch_tokens=batch_tokens)
+            self.translators[key] = torch_translator(self.model, tokenizers, config, device=self.device, parallel=True)
+        return self.translators[key]
 
 
-def searching(config: DecodeConfig, beam_size: int) -> DecodeConfig:
-    """For the likeliest translation, as every engine is asked for it."""
+def for_search(config: DecodeConfig, beam_size: int) -> DecodeConfig:
+    """The settings shared by all engines: no length penalty, one hypothesis."""
     kind = "beam" if beam_size > 1 else "greedy"
     return replace(config, search=kind, beam_size=beam_size, length_penalty=0.0, n_best=1)
 
 
-class Watch:
-    """Seconds in a decoder and its caches, and how many padded tokens and rows each call has."""
+class CallTimer:
+    """Measures the seconds in encoder, decoder steps and cache reordering, and the size of each call."""
 
     def __init__(self, decoder: IncrementalDecoder, device: torch.device) -> None:
         self.decoder, self.device = decoder, device
@@ -169,7 +167,7 @@ class Watch:
         self.stepped: list[int] = []  # rows
 
     @contextmanager
-    def watching(self) -> Iterator[None]:
+    def timing_calls(self) -> Iterator[None]:
         decoder = self.decoder
         vars(decoder).update(start=self._start(decoder.start), step=self._step(decoder.step))
         try:
@@ -205,10 +203,10 @@ class Watch:
 
 
 class HuggingFace(Engine):
-    """`generate` of transformers, with its fast attention, on sentences that are padded to the longest of a batch."""
+    """`generate` of transformers with scaled_dot_product_attention, on padded batches."""
 
-    ways = ("32 sentences a batch", "32 a batch, sorted by length", "128 a batch, sorted by length")
-    ways_alone = ways[:1]
+    presets = ("32 sentences a batch", "32 a batch, sorted by length", "128 a batch, sorted by length")
+    presets_single = presets[:1]
 
     def __init__(
         self, model: ModelFile, *, extra: int, device: torch.device, dtype: torch.dtype = torch.float32
@@ -219,11 +217,11 @@ class HuggingFace(Engine):
         self.model = to_huggingface.convert(model).to(device, dtype)
         self.model.set_attn_implementation("sdpa")
 
-    def decode(self, rows: Rows, *, beam_size: int, way: str) -> list[list[int]]:
-        order = by_length(rows) if "sorted" in way else list(range(len(rows)))
+    def decode(self, rows: Rows, *, beam_size: int, preset: str) -> list[list[int]]:
+        order = by_length(rows) if "sorted" in preset else list(range(len(rows)))
         options = {"early_stopping": True, "length_penalty": 0.0} if beam_size > 1 else {}
         found: dict[int, list[int]] = {}
-        for batch in chunks(order, int(way.split()[0])):
+        for batch in chunks(order, int(preset.split()[0])):
             generated = self._generate([rows[i] for i in batch], num_beams=beam_size, **options)
             found |= zip(batch, generated, strict=True)
         return [found[i] for i in range(len(rows))]
@@ -245,7 +243,7 @@ class HuggingFace(Engine):
 
 
 class CTranslate2(Engine):
-    """Batches of sentences of like length, for one worker or for one on each thread."""
+    """CTranslate2 on batches sorted by length, with one worker of several threads or several workers of one."""
 
     def __init__(self, model: ModelFile, *, extra: int, compute_type: str, device: torch.device, threads: int) -> None:
         super().__init__(model, extra=extra)
@@ -253,8 +251,10 @@ class CTranslate2(Engine):
         self.version = f"CTranslate2 {self.library.__version__}"
         self.compute_type = compute_type
         splits = [f"{n} × {threads // n} threads" for n in sorted({1, threads})]
-        self.ways = [f"{split}, {size}" for split in splits for size in ("32 sentences", "1024 tokens", "2048 tokens")]
-        self.ways_alone = [f"{split}, 32 sentences" for split in splits]
+        self.presets = [
+            f"{split}, {size}" for split in splits for size in ("32 sentences", "1024 tokens", "2048 tokens")
+        ]
+        self.presets_single = [f"{split}, 32 sentences" for split in splits]
         self.device = device.type
         with TemporaryDirectory() as folder:
             to_ctranslate2.convert(model, Path(folder))
@@ -263,11 +263,11 @@ class CTranslate2(Engine):
         target = self.tokenizers.target
         self._id_of = {piece: i for i, piece in enumerate(target.pieces(range(len(target))))}
 
-    def decode(self, rows: Rows, *, beam_size: int, way: str) -> list[list[int]]:
-        split, _, size = way.partition(", ")
+    def decode(self, rows: Rows, *, beam_size: int, preset: str) -> list[list[int]]:
+        split, _, size = preset.partition(", ")
         limit, unit = size.split()
         order = by_length(rows)
-        batches = chunks(order, int(limit)) if unit == "sentences" else filled(order, rows, int(limit))
+        batches = chunks(order, int(limit)) if unit == "sentences" else batches_by_tokens(order, rows, int(limit))
         translator, given = self._translator(split), []
         for batch in batches:
             longest = len(rows[batch[0]]) + 1
@@ -278,21 +278,21 @@ class CTranslate2(Engine):
                 max_input_length=0,
                 min_decoding_length=0,
                 max_decoding_length=longest + self.extra,
-                disable_unk=True,  # as ours
+                disable_unk=True,  # as tfm
                 asynchronous=True,
             )
         pieces = {i: one.result().hypotheses[0] for i, one in zip(order, given, strict=True)}
         return [[self._id_of[piece] for piece in pieces[i]] for i in range(len(rows))]
 
     def _translator(self, split: str) -> Any:
-        """One that works as `split` says; the one before goes first, and its threads with it."""
+        """The translator for this number of workers and threads. The previous one is freed first, with its threads."""
         if self._loaded[0] != split:
             n_workers, _, n_threads, _ = split.split()
             self._loaded = ("", None)
             self._loaded = (
                 split,
                 self.library.Translator(
-                    "model",  # no folder: its files follow
+                    "model",  # not a folder: the files are passed in memory
                     self.device,
                     files=self._files,
                     compute_type=self.compute_type,
@@ -304,7 +304,7 @@ class CTranslate2(Engine):
 
 
 def by_length(rows: Rows) -> list[int]:
-    """Numbers of the rows, the longest first."""
+    """Indices of the rows, longest first."""
     return sorted(range(len(rows)), key=lambda i: -len(rows[i]))
 
 
@@ -312,21 +312,24 @@ def chunks(order: Sequence[int], size: int) -> list[Sequence[int]]:
     return [order[start : start + size] for start in range(0, len(order), size)]
 
 
-def filled(order: Sequence[int], rows: Rows, n_cells: int) -> list[Sequence[int]]:
-    """Batches of sentences that come longest first, none of more cells than that but one of a single sentence."""
+def batches_by_tokens(order: Sequence[int], rows: Rows, max_tokens: int) -> list[Sequence[int]]:
+    """Split sentences that are sorted longest first into batches of at most `max_tokens` padded tokens.
+
+    A sentence that is longer than that is a batch of its own.
+    """
     found: list[Sequence[int]] = []
     while order:
-        n = max(1, n_cells // (len(rows[order[0]]) + 1))
+        n = max(1, max_tokens // (len(rows[order[0]]) + 1))
         found.append(order[:n])
         order = order[n:]
     return found
 
 
-# ---- The contestant's end
+# ---- The worker process
 
-OURS, HUGGING_FACE = "tfm", "Hugging Face"
+TFM, HUGGING_FACE = "tfm", "Hugging Face"
 CT2, CT2_INT8 = "CTranslate2", "CTranslate2 int8"
-RIVALS = (HUGGING_FACE, CT2, CT2_INT8)
+BASELINES = (HUGGING_FACE, CT2, CT2_INT8)
 
 
 def engine(name: str, model: ModelFile, config: DecodeConfig, *, device: torch.device, threads: int) -> Engine:
@@ -336,40 +339,44 @@ def engine(name: str, model: ModelFile, config: DecodeConfig, *, device: torch.d
     if name in (CT2, CT2_INT8):
         compute_type = "int8" if name == CT2_INT8 else "float32"
         return CTranslate2(model, extra=extra, compute_type=compute_type, device=device, threads=threads)
-    return Ours(model, config, device=device)
+    return TfmEngine(model, config, device=device)
 
 
-class Answers:
-    """What an engine does on request: what it found, and how many seconds it took."""
+class RequestHandler:
+    """Runs the requests of the parent process on an engine; a response has the translations and the seconds."""
 
     def __init__(self, engine: Engine, device: torch.device) -> None:
         self.engine, self.device = engine, device
 
     def __call__(self, request: str) -> Mapping[str, Any]:
-        asked: dict[str, Any] = json.loads(request)
-        able: dict[str, Callable[..., Mapping[str, Any]]] = {
-            "know": self.know,
+        arguments: dict[str, Any] = json.loads(request)
+        handlers: dict[str, Callable[..., Mapping[str, Any]]] = {
+            "info": self.info,
             "decode": self.decode,
             "translate": self.translate,
             "alone": self.alone,
         }
-        if isinstance(self.engine, Ours):
-            able |= {"plainly": self.engine.plainly, "likelihood": self.engine.likelihood, "parts": self.engine.parts}
-        return able[asked.pop("do")](**asked)
+        if isinstance(self.engine, TfmEngine):
+            handlers |= {
+                "greedy_reference": self.engine.greedy_reference,
+                "log_probabilities": self.engine.log_probabilities,
+                "parts": self.engine.parts,
+            }
+        return handlers[arguments.pop("do")](**arguments)
 
-    def know(self) -> Mapping[str, Any]:
+    def info(self) -> Mapping[str, Any]:
         one = self.engine
-        return {"ways": list(one.ways), "ways alone": list(one.ways_alone), "version": one.version}
+        return {"presets": list(one.presets), "presets_single": list(one.presets_single), "version": one.version}
 
-    def decode(self, rows: Rows, beam_size: int, way: str) -> Mapping[str, Any]:
-        return self._timed(lambda: self.engine.decode(rows, beam_size=beam_size, way=way))
+    def decode(self, rows: Rows, beam_size: int, preset: str) -> Mapping[str, Any]:
+        return self._timed(lambda: self.engine.decode(rows, beam_size=beam_size, preset=preset))
 
-    def translate(self, lines: Sequence[str], beam_size: int, way: str) -> Mapping[str, Any]:
-        return self._timed(lambda: self.engine.translate(lines, beam_size=beam_size, way=way))
+    def translate(self, lines: Sequence[str], beam_size: int, preset: str) -> Mapping[str, Any]:
+        return self._timed(lambda: self.engine.translate(lines, beam_size=beam_size, preset=preset))
 
-    def alone(self, rows: Rows, beam_size: int, way: str) -> Mapping[str, Any]:
-        """Each sentence by itself."""
-        return {"seconds": [self.decode([row], beam_size, way)["seconds"] for row in rows]}
+    def alone(self, rows: Rows, beam_size: int, preset: str) -> Mapping[str, Any]:
+        """Seconds of each sentence, translated on its own."""
+        return {"seconds": [self.decode([row], beam_size, preset)["seconds"] for row in rows]}
 
     def _timed(self, work: Callable[[], Any]) -> Mapping[str, Any]:
         start = time.perf_counter()
@@ -378,15 +385,15 @@ class Answers:
         return {"seconds": time.perf_counter() - start, "found": found}
 
 
-def make_ready() -> Callable[[str], Mapping[str, Any]]:
+def set_up() -> Callable[[str], Mapping[str, Any]]:
     parameters = json.loads(sys.argv[1])
     config: BenchConfig = from_plain(BenchConfig, parameters["config"])
     device = choose_device(config.device)
     model = read_model(Path(parameters["model"]))
-    return Answers(
+    return RequestHandler(
         engine(parameters["engine"], model, config.decode, device=device, threads=parameters["threads"]), device
     )
 
 
 if __name__ == "__main__":
-    serve_requests(make_ready)
+    serve_requests(set_up)

@@ -1,4 +1,4 @@
-"""How a cost grows: the exponent of a power law, and the size at which one cost overtakes another."""
+"""Power-law fits of a cost by size, and the size at which one cost exceeds another."""
 
 import math
 from collections.abc import Sequence
@@ -7,21 +7,21 @@ import numpy as np
 
 
 def upper(sizes: Sequence[int]) -> list[int]:
-    """The larger half, of two at least: what dominates there is what grows fastest."""
+    """The larger half of the sizes, at least two: there the fastest-growing term dominates."""
     return sorted(sizes)[-max(2, math.ceil(len(sizes) / 2)) :]
 
 
 def exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
-    """p of cost ≈ c · sizeᵖ: the slope of least squares through the logarithms."""
+    """p in cost ≈ c · sizeᵖ, by least squares on the logarithms."""
     x, y = np.log(sizes), np.log(costs)
     x = x - x.mean()
     return float(x @ y / (x @ x))
 
 
 def crossover(sizes: Sequence[float], costs: Sequence[float], others: Sequence[float]) -> float:
-    """The size from which `costs` are above `others` for good, on straight lines between the logarithms.
+    """The size from which `costs` stay above `others`, by log-log interpolation.
 
-    0 where they always are, infinity where they are not at the largest size.
+    0 if they always are above, infinity if they are not at the largest size.
     """
     above = np.log(costs) - np.log(others)
     if above[-1] <= 0:

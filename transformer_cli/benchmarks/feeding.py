@@ -1,32 +1,32 @@
-"""Making batches: target tokens a second, which must be many times what training takes."""
+"""`tfm bench data`: the throughput of batching, which must be many times that of training."""
 
 import time
 from itertools import count
 
 import torch
 
-from transformer_cli.benchmarks.ours import OwnTraining
 from transformer_cli.benchmarks.report import Measured
+from transformer_cli.benchmarks.tfm_training import TfmTraining
 from transformer_cli.benchmarks.timing import Spread, finish, ratio
 from transformer_cli.config.bench import BenchConfig
 
-N_MADE = 20  # updates' batches in a round
+N_MADE = 20  # updates whose batches are made in a round
 
 
 def bench_data(config: BenchConfig, device: torch.device) -> Measured:
-    """Batches made one after another, beside whole updates, in turn; the first round is not counted."""
-    trainer, steps = OwnTraining(config, device), count(1)
+    """Target tokens a second of batching alone and of whole updates, in interleaved rounds after a warm-up round."""
+    trainer, steps = TfmTraining(config, device), count(1)
 
     def make() -> int:
         return sum(batch.n_target_tokens for _ in range(N_MADE) for batch in trainer.batches(next(steps)))
 
-    def learn() -> int:
+    def train() -> int:
         return trainer.round().n_target_tokens
 
     rates: dict[str, list[float]] = {"batches": [], "updates": []}
     with trainer.ahead:
         for number in range(config.rounds + 1):
-            for name, work in (("batches", make), ("updates", learn)):
+            for name, work in (("batches", make), ("updates", train)):
                 finish(device)
                 start = time.perf_counter()
                 n_tokens = work()
@@ -37,5 +37,7 @@ def bench_data(config: BenchConfig, device: torch.device) -> Measured:
     found.rows = [[name, Spread.of(values).shown()] for name, values in rates.items()]
     found.figures = dict(rates)
     found.ratios = {"batches to updates": ratio(rates["batches"], rates["updates"])}
-    found.notes = [f"Batches are made {found.ratios['batches to updates'].shown(',.0f')} times as fast as learnt from."]
+    found.notes = [
+        f"Batches are made {found.ratios['batches to updates'].shown(',.0f')} times as fast as they are trained on."
+    ]
     return found

@@ -1,4 +1,4 @@
-"""The measured costs of layers by length and width, and how they grow with them."""
+"""Measured costs of layers by sequence length and width, and the exponents of their growth."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from transformer_cli.benchmarks.exponents import crossover, exponent, upper
 from transformer_cli.benchmarks.timing import Spread
 
 
-class Cell(NamedTuple):
+class LayerSize(NamedTuple):
     """A layer of one kind and size."""
 
     name: str
@@ -22,31 +22,31 @@ class Costs:
 
     n: list[int]
     d: list[int]
-    seconds: Mapping[str, Mapping[Cell, list[float]]]  # by way
-    held: Mapping[Cell, int]
+    seconds: Mapping[str, Mapping[LayerSize, list[float]]]  # by way
+    held: Mapping[LayerSize, int]
 
     def median(self, way: str, name: str, n: int, d: int) -> float:
-        return Spread.of(self.seconds[way][Cell(name, n, d)]).median
+        return Spread.of(self.seconds[way][LayerSize(name, n, d)]).median
 
     def in_n(self, way: str, name: str, d: int) -> Spread:
-        """The exponent of the time in n, of each round."""
+        """The exponent of time in n, fitted to each round."""
         sizes = upper(self.n)
-        return self._spread(sizes, [self.seconds[way][Cell(name, n, d)] for n in sizes])
+        return self._spread(sizes, [self.seconds[way][LayerSize(name, n, d)] for n in sizes])
 
     def in_d(self, way: str, name: str, n: int) -> Spread:
         sizes = upper(self.d)
-        return self._spread(sizes, [self.seconds[way][Cell(name, n, d)] for d in sizes])
+        return self._spread(sizes, [self.seconds[way][LayerSize(name, n, d)] for d in sizes])
 
     def _spread(self, sizes: Sequence[int], times: Sequence[Sequence[float]]) -> Spread:
         return Spread.of([exponent(sizes, of_round) for of_round in zip(*times, strict=True)])
 
     def held_in_n(self, name: str, d: int) -> float:
-        return exponent(upper(self.n), [self.held[Cell(name, n, d)] for n in upper(self.n)])
+        return exponent(upper(self.n), [self.held[LayerSize(name, n, d)] for n in upper(self.n)])
 
     def held_in_d(self, name: str, n: int) -> float:
-        return exponent(upper(self.d), [self.held[Cell(name, n, d)] for d in upper(self.d)])
+        return exponent(upper(self.d), [self.held[LayerSize(name, n, d)] for d in upper(self.d)])
 
     def overtaken(self, way: str, by: str, d: int) -> float:
-        """The n from which self-attention takes longer than the other layer."""
-        ours, others = ([self.median(way, name, n, d) for n in self.n] for name in ("self-attention", by))
-        return crossover(self.n, ours, others)
+        """The n from which self-attention takes longer than layer `by`."""
+        attention, others = ([self.median(way, name, n, d) for n in self.n] for name in ("self-attention", by))
+        return crossover(self.n, attention, others)

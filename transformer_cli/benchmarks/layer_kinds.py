@@ -1,6 +1,6 @@
-"""The layers of table 1 of the paper, each on one sentence, as they are timed.
+"""The layers of table 1 of the paper, applied to one sentence.
 
-Shapes: B batch, L length, D width, H heads, E head width, C blocks, N queries of a block, M keys that a block sees.
+Shapes: B batch, L length, D width, H heads, E head width, C blocks, N queries of a block, M keys of a block.
 """
 
 from collections.abc import Callable
@@ -19,11 +19,11 @@ from transformer_cli.models.attention_kernels import attention_weights
 from transformer_cli.models.layouts import PaddedLayout
 from transformer_cli.training.precision import choose_dtype
 
-LEAST_BLOCK = 32  # queries: blocks as small as a small window are many small products
+MIN_BLOCK = 32  # queries: smaller blocks would be many small matrix products
 
 
 class Row(NamedTuple):
-    """Of table 1: what complexity, sequential operations and maximum path length of a layer."""
+    """A row of table 1: complexity, sequential operations and maximum path length of a layer."""
 
     complexity: str
     sequential: str
@@ -37,7 +37,7 @@ TABLE_1 = {
     "restricted": Row("O(r·n·d)", "O(1)", "O(n/r)"),
 }
 ALONE, AT_ONCE = ", no projections", ", products at once"
-KINDS = {  # what is timed, and its row of table 1, which does not count the projections
+KINDS = {  # layer → its row of table 1, which does not count the projections
     "self-attention": "self-attention",
     "self-attention" + ALONE: "self-attention",
     "written out": "self-attention",
@@ -50,8 +50,8 @@ KINDS = {  # what is timed, and its row of table 1, which does not count the pro
     "GRU" + AT_ONCE: None,
     "convolution": "convolution",
 }
-RECURRENT = {"LSTM": 4, "GRU": 3}  # matrices that input and state are each multiplied with
-LAYERS = ("self-attention", "restricted", *RECURRENT, "convolution")  # the alternatives for a model
+RECURRENT = {"LSTM": 4, "GRU": 3}  # number of gates, each with a matrix for the input and one for the state
+LAYERS = ("self-attention", "restricted", *RECURRENT, "convolution")  # alternatives to each other in a model
 
 
 Kernel = Callable[[Tensor, Tensor, Tensor], Tensor]  # of queries, keys and values, [B, L, H, E]
@@ -82,7 +82,7 @@ class Windowed:
 
     @property
     def block(self) -> int:
-        return max(self.window // 2, LEAST_BLOCK)
+        return max(self.window // 2, MIN_BLOCK)
 
     @cached_property
     def mask_C1NM(self) -> Tensor:
@@ -124,14 +124,14 @@ class AttentionBy(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """nn.LSTM or nn.GRU in one direction; its outputs."""
+    """The outputs of a unidirectional nn.LSTM or nn.GRU."""
 
     def __init__(self, kind: type[nn.LSTM] | type[nn.GRU], d_model: int) -> None:
         super().__init__()
-        self.cells = kind(d_model, d_model, batch_first=True)
+        self.rnn = kind(d_model, d_model, batch_first=True)
 
     def forward(self, x_BLD: Tensor) -> Tensor:
-        y_BLD: Tensor = self.cells(x_BLD)[0]
+        y_BLD: Tensor = self.rnn(x_BLD)[0]
         return y_BLD
 
 
@@ -160,7 +160,7 @@ class Convolution(nn.Module):
 
 
 class Layer:
-    """`run` on one sentence; `leaves` are its input and parameters, whose gradients are computed."""
+    """A layer applied to one sentence; `leaves` are the input and parameters, whose gradients are computed."""
 
     def __init__(self, run: Callable[[], Tensor], leaves: list[Tensor]) -> None:
         self.run, self.leaves = run, leaves
@@ -169,14 +169,14 @@ class Layer:
 
     @torch.no_grad()
     def forward(self) -> Tensor:
-        """As in inference: nothing is kept for a backward pass."""
+        """The forward pass of inference, which saves nothing for the backward pass."""
         return self.run()
 
     def forward_and_backward(self) -> tuple[Tensor, ...]:
         return torch.autograd.grad(self.run(), self.leaves, self.grad)
 
     def bytes_held(self, device: torch.device) -> int:
-        """On a GPU, the peak of forward and backward; on a CPU, what forward keeps for backward, input included."""
+        """On a GPU, the peak memory of both passes; on a CPU, the tensors saved for backward, input included."""
         if device.type == "cuda":
             torch.cuda.synchronize(device)
             torch.cuda.reset_peak_memory_stats(device)
@@ -190,7 +190,7 @@ class Layer:
             memory = x.untyped_storage()
             if memory.data_ptr() not in parameters:
                 kept[memory.data_ptr()] = memory.nbytes()
-            return x.detach()  # an output that holds itself would never be freed
+            return x.detach()  # avoids a reference cycle, which would never be freed
 
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
             y = self.run()
@@ -227,11 +227,11 @@ def layers_on(n: int, d: int, config: BenchConfig, device: torch.device) -> dict
 
 
 def check_attention(config: BenchConfig, device: torch.device) -> None:
-    """Compare each way of attention, at the smallest size, with float64 and a mask. Raises EnvironmentFault."""
+    """Compare each attention kernel at the smallest size with masked attention in float64. Raises EnvironmentFault."""
     n, d = min(config.layers.n), min(config.layers.d)
     layers = layers_on(n, d, config, device)
-    place_L = torch.arange(n, device=device)
-    near_LL = (place_L[:, None] - place_L).abs() <= config.layers.window // 2
+    position_L = torch.arange(n, device=device)
+    near_LL = (position_L[:, None] - position_L).abs() <= config.layers.window // 2
     for name, mask in (("self-attention", None), ("written out", None), ("restricted", near_LL)):
         layer = layers[name + ALONE]
         exact = [leaf.detach().double().requires_grad_() for leaf in layer.leaves]

@@ -1,4 +1,4 @@
-"""Table 1 of the paper, measured: what a layer of each kind costs, and how that grows with length and width."""
+"""`tfm bench layers`: time and memory of the layers in table 1 of the paper, by sequence length and width."""
 
 import math
 import time
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from transformer_cli.benchmarks.exponents import upper
-from transformer_cli.benchmarks.layer_costs import Cell, Costs
+from transformer_cli.benchmarks.layer_costs import Costs, LayerSize
 from transformer_cli.benchmarks.layer_kinds import (
     AT_ONCE,
     KINDS,
@@ -27,7 +27,7 @@ from transformer_cli.config.bench import BenchConfig, Clock
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.logs import LOGGER
 
-LEAST_S = 0.01  # that a layer works for in a round: there are hundreds
+MIN_S = 0.01  # seconds per layer and round: there are hundreds of layers
 WAYS: dict[str, Callable[[Layer], object]] = {
     "forward": Layer.forward,
     "forward and backward": Layer.forward_and_backward,
@@ -38,11 +38,11 @@ PROCESSOR = " Times are those that this process had of the processor, all thread
 
 
 def bench_layers(config: BenchConfig, device: torch.device) -> Measured:
-    """All sizes in each round, so that what disturbs the machine for a while disturbs all of them."""
+    """Time all layers and sizes in interleaved rounds, so that a temporary slowdown affects all of them."""
     if config.layers.plot is not None:
         check_plot(config.layers.plot)
     if device.type == "cuda" and config.layers.clock is Clock.processor:
-        raise EnvironmentFault("layers.clock=processor: does not see what a GPU does. Use layers.clock=wall")
+        raise EnvironmentFault("layers.clock=processor: does not measure a GPU. Use layers.clock=wall")
     check_attention(config, device)
     costs = measure(config, device)
     if config.layers.plot is not None:
@@ -51,24 +51,24 @@ def bench_layers(config: BenchConfig, device: torch.device) -> Measured:
 
 
 def measure(config: BenchConfig, device: torch.device) -> Costs:
-    layers: dict[Cell, Layer] = {}
+    layers: dict[LayerSize, Layer] = {}
     sizes_n, sizes_d = sorted(config.layers.n), sorted(config.layers.d)
     for n in sizes_n:
         for d in sizes_d:
-            layers |= {Cell(name, n, d): layer for name, layer in layers_on(n, d, config, device).items()}
-    held = {cell: layer.bytes_held(device) for cell, layer in layers.items()}
+            layers |= {LayerSize(name, n, d): layer for name, layer in layers_on(n, d, config, device).items()}
+    held = {size: layer.bytes_held(device) for size, layer in layers.items()}
     works = {
-        (way, cell): (lambda work=work, layer=layer: work(layer))
-        for cell, layer in layers.items()
+        (way, size): (lambda work=work, layer=layer: work(layer))
+        for size, layer in layers.items()
         for way, work in WAYS.items()
     }
     LOGGER.info("timing %d layers of %d sizes in %d rounds", len(KINDS), len(layers) // len(KINDS), config.rounds)
-    taken = in_turn(works, rounds=config.rounds, device=device, least_s=LEAST_S, clock=CLOCKS[config.layers.clock])
-    seconds = {way: {cell: taken[way, cell] for cell in layers} for way in WAYS}
+    taken = in_turn(works, rounds=config.rounds, device=device, min_s=MIN_S, clock=CLOCKS[config.layers.clock])
+    seconds = {way: {size: taken[way, size] for size in layers} for way in WAYS}
     return Costs(sizes_n, sizes_d, seconds, held)
 
 
-# ---- What is told
+# ---- Report
 
 
 def report(costs: Costs, config: BenchConfig, device: torch.device) -> Measured:
@@ -112,8 +112,8 @@ def explanation(costs: Costs, config: BenchConfig) -> str:
         " d, by least squares through the logarithms of the times of each round, n from"
         f" {n[0]:,} to {n[-1]:,} and d from {d[0]:,} to {d[-1]:,}; median ± half the distance of the quartiles of"
         f" {config.rounds} rounds. One sentence, heads of {config.model.key_width}, r = {config.layers.window},"
-        f" k = {config.layers.kernel}. Table 1 leaves the four projections of attention out, O(n·d²): the rows without"
-        " projections are what it speaks of. Self-attention is models/attention.py by torch's fused kernel, which"
+        f" k = {config.layers.kernel}. Table 1 leaves the four projections of attention out, O(n·d²): compare it"
+        " with the rows without projections. Self-attention is models/attention.py by torch's fused kernel, which"
         " never holds all weights; written out, it holds them." + PROCESSOR * (config.layers.clock is Clock.processor)
     )
 
@@ -149,7 +149,7 @@ def memory_table(costs: Costs) -> str:
                 name,
                 *(f"{costs.held_in_n(name, width):.2f}" for width in (costs.d[0], d)),
                 f"{costs.held_in_d(name, n):.2f}",
-                f"{costs.held[Cell(name, n, d)] / 1e6:,.1f}",
+                f"{costs.held[LayerSize(name, n, d)] / 1e6:,.1f}",
             ]
             for name in KINDS
         ],
@@ -157,9 +157,9 @@ def memory_table(costs: Costs) -> str:
 
 
 def one_after_another(costs: Costs, way: str, name: str, d: int) -> Spread:
-    """How many times as long a recurrent layer takes as its products at once."""
+    """Time of a recurrent layer divided by that of the same matrix products for all positions at once."""
     seconds, n = costs.seconds[way], costs.n[-1]
-    return ratio(seconds[Cell(name, n, d)], seconds[Cell(name + AT_ONCE, n, d)])
+    return ratio(seconds[LayerSize(name, n, d)], seconds[LayerSize(name + AT_ONCE, n, d)])
 
 
 def sequential_table(costs: Costs) -> str:
@@ -178,14 +178,14 @@ def sequential_table(costs: Costs) -> str:
 def crossover_table(costs: Costs) -> str:
     others = [name for name in LAYERS if name != "self-attention"]
     rows = [
-        [f"{name}, {way}", *(said(costs.overtaken(way, name, d), costs) for d in costs.d)]
+        [f"{name}, {way}", *(crossover_text(costs.overtaken(way, name, d), costs) for d in costs.d)]
         for way in WAYS
         for name in others
     ]
     return table(("self-attention is slower than", *(f"d = {d}" for d in costs.d)), rows)
 
 
-def said(n: float, costs: Costs) -> str:
+def crossover_text(n: float, costs: Costs) -> str:
     if n == 0:
         return f"from {costs.n[0]:,} or less"
     return f"not up to {costs.n[-1]:,}" if math.isinf(n) else f"from {n:,.0f}"
@@ -203,7 +203,7 @@ def fastest_table(costs: Costs) -> str:
 def times_table(costs: Costs, d: int) -> str:
     rows = []
     for name in KINDS:
-        spreads = [Spread.of([1e3 * time for time in costs.seconds[BOTH][Cell(name, n, d)]]) for n in costs.n]
+        spreads = [Spread.of([1e3 * time for time in costs.seconds[BOTH][LayerSize(name, n, d)]]) for n in costs.n]
         rows.append([name, *(f"{figure(x.median)} ± {(x.high - x.low) / 2 / x.median:.0%}" for x in spreads)])
     return table((f"d = {d}", *(f"n = {n:,}" for n in costs.n)), rows)
 
@@ -213,14 +213,14 @@ def figure(x: float) -> str:
 
 
 def figures(costs: Costs) -> dict[str, Any]:
-    """All of it, for programs; null for an n that is beyond the measured ones."""
+    """All measurements for --json; null for a crossover beyond the measured n."""
     return {
         "table 1": {name: row._asdict() for name, row in TABLE_1.items()},
         "seconds": {
-            way: [{**cell._asdict(), "rounds": rounds} for cell, rounds in cells.items()]
-            for way, cells in costs.seconds.items()
+            way: [{**size._asdict(), "rounds": rounds} for size, rounds in by_size.items()]
+            for way, by_size in costs.seconds.items()
         },
-        "bytes held": [{**cell._asdict(), "bytes": n_bytes} for cell, n_bytes in costs.held.items()],
+        "bytes held": [{**size._asdict(), "bytes": n_bytes} for size, n_bytes in costs.held.items()],
         "exponents in n": {
             way: {name: {str(d): asdict(costs.in_n(way, name, d)) for d in costs.d} for name in KINDS} for way in WAYS
         },

@@ -1,4 +1,4 @@
-"""A picture of what layers cost: time at the smallest and the largest width, and memory, against length."""
+"""Plot of the costs of layers by sequence length: time at the smallest and largest width, and memory."""
 
 import io
 import os
@@ -24,7 +24,7 @@ STYLES = {
 
 
 def check_plot(file: str) -> None:
-    """Before minutes of measuring, not after them. Raises EnvironmentFault."""
+    """Check before the measurement that the plot can be written. Raises EnvironmentFault."""
     imported("matplotlib", needs="layers.plot")
     folder = Path(file).parent
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
@@ -32,12 +32,12 @@ def check_plot(file: str) -> None:
 
 
 def draw(costs: Costs, file: str, device: torch.device) -> None:
-    """Write `file`, in the format of its ending. Raises EnvironmentFault."""
+    """Write the plot to `file`, in the format of its suffix. Raises EnvironmentFault."""
     import matplotlib
     from matplotlib.figure import Figure
 
     way = "forward and backward"
-    # Text stays text, and the same figures make the same file.
+    # Text is kept as text, and the file is reproducible.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "tfm", "font.size": 9}):
         figure = Figure(figsize=(11, 4), layout="constrained")
         axes = figure.subplots(1, 3)

@@ -1,4 +1,4 @@
-"""What the machine allows: every other figure is a part of one of these."""
+"""`tfm bench machine`: peak rates of the machine, to which the other benchmarks are compared."""
 
 import torch
 
@@ -8,19 +8,19 @@ from transformer_cli.benchmarks.timing import best
 from transformer_cli.benchmarks.training import skeleton
 from transformer_cli.config.bench import BenchConfig
 
-N_BYTES = 1 << 28  # that are copied: more than any cache holds
+N_BYTES = 1 << 28  # size of the copy: larger than any cache
 N_LAUNCHES = 1000
 
 
 def bench_machine(config: BenchConfig, device: torch.device) -> Measured:
-    """Matrix products, large and at the shapes of the model; copying; and what it takes to start an operation."""
+    """Matrix products, large and at the shapes of the model; memory bandwidth; and the overhead of an operation."""
     found = Measured("machine", ("", "of what", "how fast"))
     for dtype in dtypes(device):
         rate = peak_rate(dtype, device) / 1e9
         found.rows.append(["large product", str(dtype).removeprefix("torch."), f"{rate:,.0f} GFLOP/s"])
         found.figures[f"large product, {dtype}"] = rate
     dtype = dtypes(device)[-1] if device.type == "cuda" else torch.float32
-    for projection in at_our_shapes(config):
+    for projection in model_projections(config):
         rate = projection.flops / seconds_alone(projection, dtype=dtype, device=device) / 1e9
         found.rows.append(["projection, forward and backward", str(projection), f"{rate:,.0f} GFLOP/s"])
         found.figures[f"projection {projection}"] = rate
@@ -36,15 +36,15 @@ def dtypes(device: torch.device) -> list[torch.dtype]:
     return [torch.float32, torch.float16, torch.bfloat16] if device.type == "cuda" else [torch.float32, torch.bfloat16]
 
 
-def at_our_shapes(config: BenchConfig) -> list[Projection]:
-    """Each shape of the model once, with as many rows as a batch has."""
+def model_projections(config: BenchConfig) -> list[Projection]:
+    """Each projection shape of the model once, with as many rows as a batch has tokens."""
     model = skeleton(config, vocab_size=config.data.tokenizer.vocab_size)
     n_tokens = min(config.train.max_tokens_per_microbatch, config.train.tokens_per_update)
     return sorted(projections(model, n_source=n_tokens, n_target=n_tokens))
 
 
 def copy_rate(device: torch.device) -> float:
-    """Bytes a second that are read and written."""
+    """Memory bandwidth: bytes a second, read and written."""
     x, y = (torch.randint(256, (N_BYTES,), dtype=torch.uint8, device=device) for _ in range(2))
     return 2 * N_BYTES / best(lambda: y.copy_(x), device)
 

@@ -1,4 +1,4 @@
-"""The matrix products of an update, and how quickly this machine makes them when it does nothing else.
+"""The matrix products of a training step, and the rate at which the machine computes them on their own.
 
 Shapes: M rows, K in, N out; D width, F feed-forward, V vocabulary.
 """
@@ -16,7 +16,7 @@ from transformer_cli.models.transformer import Transformer
 
 @dataclass(frozen=True, order=True)
 class Projection:
-    """A linear layer, and on how many rows it works."""
+    """The shape of a linear layer applied to `m` rows."""
 
     m: int
     k: int
@@ -24,7 +24,7 @@ class Projection:
 
     @property
     def flops(self) -> int:
-        """Of its three products: forward, gradient of the input, gradient of the weight."""
+        """Operations of its three products: forward, gradient of the input, gradient of the weight."""
         return 6 * self.m * self.k * self.n
 
     def __str__(self) -> str:
@@ -32,7 +32,7 @@ class Projection:
 
 
 def projections(model: Transformer, *, n_source: int, n_target: int) -> Counter[Projection]:
-    """Those of a forward pass over so many tokens a side; attention's own products, a few percent, do not count."""
+    """Projections of a forward pass over so many tokens a side, without the products of attention (a few percent)."""
     found: Counter[Projection] = Counter()
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear):
@@ -48,7 +48,7 @@ def flops(found: Counter[Projection]) -> int:
 
 
 def seconds_alone(projection: Projection, *, dtype: torch.dtype, device: torch.device) -> float:
-    """Of its three products, each by itself, at its best, and by whichever library training leaves it to."""
+    """Fastest time of its three products on their own, with the library that training uses."""
     x_MK, w_NK, grad_MN = (
         torch.randn(shape, dtype=dtype, device=device)
         for shape in ((projection.m, projection.k), (projection.n, projection.k), (projection.m, projection.n))
@@ -63,7 +63,7 @@ def seconds_alone(projection: Projection, *, dtype: torch.dtype, device: torch.d
 
 
 def peak_rate(dtype: torch.dtype, device: torch.device) -> float:
-    """FLOP/s of a large square product, of random numbers: zeros would be quicker."""
+    """FLOP/s of a large square product of random numbers; zeros would be faster."""
     size = 8192 if device.type == "cuda" else 1024
     a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     return 2 * size**3 / best(lambda: a @ b, device)

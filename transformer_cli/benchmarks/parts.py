@@ -1,4 +1,4 @@
-"""Parts of an update by themselves, in the ways that there are to compute them.
+"""`tfm bench loss` and `tfm bench attention`: parts of a training step, beside other implementations of them.
 
 Shapes: K target tokens, D width, V vocabulary, N sentences, L length, H heads, E head width.
 """
@@ -23,19 +23,19 @@ from transformer_cli.training.loss import masked_smoothed_nll, smoothed_nll
 from transformer_cli.training.precision import choose_dtype
 from transformer_cli.training.trainer import VOCAB_MULTIPLE, may_compile
 
-OURS, COMPILED, IN_PARTS = "tfm", "F.cross_entropy, compiled", "F.cross_entropy, compiled, in 4 parts"
+TFM, COMPILED, IN_PARTS = "tfm", "F.cross_entropy, compiled", "F.cross_entropy, compiled, in 4 parts"
 HEADINGS = ("", "ms, forward and backward", "tfm is faster by", "largest error of a gradient")
 
-Way = Callable[[], Tensor]  # to a loss, summed; the leaves hold the gradients after it
+Way = Callable[[], Tensor]  # computes a summed loss, whose backward pass sets the gradients of the leaves
 
 
 def bench_loss(config: BenchConfig, device: torch.device) -> Measured:
-    """From the decoder's last layer to the gradient of what went in, output projection included."""
+    """Forward and backward of output projection and loss."""
     n_tokens = min(config.train.max_tokens_per_microbatch, config.train.tokens_per_update)
     vocab_size, d_model = config.data.tokenizer.vocab_size, config.model.d_model
     torch.manual_seed(config.seed)
-    takes_all = takes_all_at_once(config, device)
-    multiple_of = VOCAB_MULTIPLE if takes_all and device.type == "cuda" else 1
+    may_be_compiled = supports_compile(config, device)
+    multiple_of = VOCAB_MULTIPLE if may_be_compiled and device.type == "cuda" else 1
     output = TokenEmbedding(vocab_size, d_model, pad_id=0, scaled=False, multiple_of=multiple_of).to(device)
     x_KD = torch.randn(n_tokens, d_model).to(device).requires_grad_()
     targets_K = torch.randint(vocab_size, (n_tokens,)).to(device)
@@ -44,17 +44,17 @@ def bench_loss(config: BenchConfig, device: torch.device) -> Measured:
     smoothing = config.train.label_smoothing
     loss = F.cross_entropy(F.linear(*exact), targets_K, label_smoothing=smoothing, reduction="sum")
     loss.backward()  # type: ignore[no-untyped-call]
-    trained = trained_loss(output, config, device, takes_all=takes_all)
-    ways = {OURS: lambda: trained(x_KD, targets_K), **rival_losses(x_KD, output.weight, targets_K, config, device)}
+    trained = trained_loss(output, config, device, may_be_compiled=may_be_compiled)
+    ways = {TFM: lambda: trained(x_KD, targets_K), **baseline_losses(x_KD, output.weight, targets_K, config, device)}
     return compare("loss", ways, leaves, [gradient(x) for x in exact], config, device)
 
 
 def trained_loss(
-    output: TokenEmbedding, config: BenchConfig, device: torch.device, *, takes_all: bool
+    output: TokenEmbedding, config: BenchConfig, device: torch.device, *, may_be_compiled: bool
 ) -> Callable[[Tensor, Tensor], Tensor]:
-    """What training computes of x_KD and targets_K."""
+    """The loss of x_KD and targets_K as training computes it."""
     dtype, smoothing = choose_dtype(config.train.precision, device), config.train.label_smoothing
-    is_compiled = takes_all and config.train.compile is not Compile.none
+    is_compiled = may_be_compiled and config.train.compile is not Compile.none
     of_logits = masked_smoothed_nll if is_compiled else smoothed_nll
 
     def loss(x_KD: Tensor, targets_K: Tensor) -> Tensor:
@@ -65,8 +65,8 @@ def trained_loss(
     return torch.compile(loss, dynamic=False) if is_compiled else loss
 
 
-def takes_all_at_once(config: BenchConfig, device: torch.device) -> bool:
-    """Whether training gives attention all sentences at once here. Raises what `can_compile` raises."""
+def supports_compile(config: BenchConfig, device: torch.device) -> bool:
+    """Whether training compiles here, with all sentences in one call of attention. Raises what `can_compile` raises."""
     if not may_compile(config, device):
         return False
     from transformer_cli.training.compiled import can_compile  # imports torch's compiler
@@ -74,10 +74,10 @@ def takes_all_at_once(config: BenchConfig, device: torch.device) -> bool:
     return can_compile(config, device, choose_dtype(config.train.precision, device))
 
 
-def rival_losses(
+def baseline_losses(
     x_KD: Tensor, weight_VD: Tensor, targets_K: Tensor, config: BenchConfig, device: torch.device
 ) -> dict[str, Way]:
-    """As torch has it."""
+    """The implementations of torch: eager, fused and compiled."""
     dtype, smoothing = choose_dtype(config.train.precision, device), config.train.label_smoothing
 
     def plain(x_KD: Tensor, targets_K: Tensor) -> Tensor:
@@ -94,7 +94,7 @@ def rival_losses(
     if device.type == "cuda":
         compiled = torch.compile(plain)
         ways[COMPILED] = lambda: compiled(x_KD, targets_K)
-        ways[IN_PARTS] = lambda: torch.stack(  # whose logits are computed again on the way back
+        ways[IN_PARTS] = lambda: torch.stack(  # logits are recomputed in the backward pass
             [
                 checkpoint(compiled, x, targets, use_reentrant=False)
                 for x, targets in zip(x_KD.chunk(4), targets_K.chunk(4), strict=True)
@@ -104,9 +104,9 @@ def rival_losses(
 
 
 def bench_attention(config: BenchConfig, device: torch.device) -> Measured:
-    """One self-attention of sentences of one length, as many as make a batch, at three lengths.
+    """Self-attention on a batch of sentences of equal length, at three lengths.
 
-    There is no padding in it, which favours those that would have to compute it.
+    There is no padding, which favours the implementations that would compute it.
     """
     dtype = choose_dtype(config.train.precision, device)
     n_tokens = min(config.train.max_tokens_per_microbatch, config.train.tokens_per_update)
@@ -127,7 +127,7 @@ def bench_attention(config: BenchConfig, device: torch.device) -> Measured:
 
 
 def attention_ways(qkv_KHE: list[Tensor], length: int, config: BenchConfig, device: torch.device) -> dict[str, Way]:
-    """As training has it, and as padded sentences have it."""
+    """Attention as in training, with a padding mask, and with materialized weights."""
     q_KHE, k_KHE, v_KHE = qkv_KHE
     n = len(q_KHE) // length
     layout = trained_layout(n, length, config, device)
@@ -138,15 +138,15 @@ def attention_ways(qkv_KHE: list[Tensor], length: int, config: BenchConfig, devi
         return F.scaled_dot_product_attention(q_NHLE, k_NHLE, v_NHLE, mask_N11L).square().sum()
 
     return {
-        OURS: lambda: attend(q_KHE, k_KHE, v_KHE, layout, layout).square().sum(),
+        TFM: lambda: attend(q_KHE, k_KHE, v_KHE, layout, layout).square().sum(),
         "with a mask": with_mask,
         "written out": lambda: written_out(qkv_KHE, length).square().sum(),
     }
 
 
 def trained_layout(n: int, length: int, config: BenchConfig, device: torch.device) -> PackedLayout:
-    """`n` sentences of one length, as training has them."""
-    if not takes_all_at_once(config, device):
+    """The layout that training uses for `n` sentences of one length."""
+    if not supports_compile(config, device):
         return PackedLayout.of_groups([(n, length)], device)
     from transformer_cli.training.compiled import in_tiles  # imports torch's compiler
 
@@ -161,7 +161,7 @@ def written_out(qkv_KHE: list[Tensor], length: int) -> Tensor:
 
 
 def sentences(x_KHE: Tensor, length: int) -> Tensor:
-    """[N, H, L, E], of one length."""
+    """[K, H, E] as [N, H, L, E], for sentences of equal length."""
     n_tokens, n_heads, width = x_KHE.shape
     return x_KHE.view(n_tokens // length, length, n_heads, width).transpose(1, 2)
 
@@ -174,7 +174,10 @@ def compare(
     config: BenchConfig,
     device: torch.device,
 ) -> Measured:
-    """Each way in turn, and how far its gradients are from those of float64. Raises EnvironmentFault if ours are."""
+    """Time each implementation in interleaved rounds, and compare its gradients with float64.
+
+    Raises EnvironmentFault if those of tfm are wrong.
+    """
 
     def run(way: Way) -> None:
         for leaf in leaves:
@@ -186,15 +189,15 @@ def compare(
         run(way)
         pairs = zip(leaves, expected, strict=True)
         errors[name] = max(float((gradient(x) - wanted).abs().max() / wanted.abs().max()) for x, wanted in pairs)
-    check(f"the gradient of {subject}", errors[OURS], tolerances(config.train.precision, device)[1])
+    check(f"the gradient of {subject}", errors[TFM], tolerances(config.train.precision, device)[1])
     taken = in_turn({name: lambda way=way: run(way) for name, way in ways.items()}, rounds=config.rounds, device=device)  # type: ignore[misc]
     found = Measured(subject, HEADINGS)
     for name, times in taken.items():
-        faster = ratio(times, taken[OURS])
-        if name != OURS:
+        faster = ratio(times, taken[TFM])
+        if name != TFM:
             found.ratios[f"tfm to {name}"] = faster
         milliseconds = Spread.of([1e3 * time for time in times]).shown(",.2f")
-        found.rows.append([name, milliseconds, "" if name == OURS else faster.shown(".2f"), f"{errors[name]:.1e}"])
+        found.rows.append([name, milliseconds, "" if name == TFM else faster.shown(".2f"), f"{errors[name]:.1e}"])
         found.figures[name] = times
     return found
 

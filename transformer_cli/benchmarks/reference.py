@@ -1,4 +1,4 @@
-"""What is timed must be right: its loss and gradient beside the plain computation of the same in float64.
+"""Correctness check before timing: compares loss and gradient with a plain computation in float64.
 
 Shapes: B sentences, S source, T target, V vocabulary.
 """
@@ -20,63 +20,63 @@ from transformer_cli.models.transformer import Transformer
 from transformer_cli.training.precision import choose_dtype
 from transformer_cli.training.trainer import Trainer
 
-N_CHECKED = {"cpu": 256, "cuda": 4096}  # target tokens: float64 takes its time
-FLOOR = 0.01  # of the whole gradient: a part that is smaller, as that of a key's bias, is nothing but rounding
+N_CHECKED = {"cpu": 256, "cuda": 4096}  # target tokens: float64 is slow
+FLOOR = 0.01  # of the whole gradient's norm: smaller parts, such as the bias of a key, are rounding errors
 
-# How far off rounding may take the loss and a parameter's gradient. At base, post-LN, the latter was 1.4e-6 off in fp32
-# and 0.066 in bf16; but where a ReLU's input is zero to the last bits, it passes in one precision and not in the other,
-# and one such neuron has made it 2.2e-3 in fp32 (in float64 the same batch was 1e-14 off).
+# Relative errors of the loss and of a parameter's gradient that rounding may cause. With base, post-LN, the latter was
+# 1.4e-6 in fp32 and 0.066 in bf16. A ReLU whose input is almost zero may be active in one precision only: one such
+# neuron has caused 2.2e-3 in fp32 (1e-14 for the same batch in float64).
 TOLERANCES = {torch.float32: (1e-5, 1e-2), torch.float16: (1e-3, 0.02), torch.bfloat16: (5e-3, 0.1)}
 TF32_TOLERANCES = (1e-3, 0.02)
 
 
 def tolerances(precision: Precision, device: torch.device) -> tuple[float, float]:
-    """Of the loss and of a gradient."""
+    """Tolerances of the loss and of a gradient."""
     return TF32_TOLERANCES if precision is Precision.tf32 else TOLERANCES[choose_dtype(precision, device)]
 
 
 def check_model(trainer: Trainer, batch: Batch, config: BenchConfig, tokenizers: Tokenizers) -> None:
-    """Compare the loss and gradient of some of a batch, without dropout. Raises EnvironmentFault.
+    """Compare loss and gradient on part of a batch, without dropout. Raises EnvironmentFault.
 
-    The weights stay as they are; the gradient is cleared by whoever learns next.
+    Weights do not change; the next train step clears the gradient.
     """
     while batch.n_target_tokens > N_CHECKED[trainer.device.type] and batch.n_pairs > 1:
         batch = batch.halves()[1]
     trainer.model.eval()
     trainer.gradients.clear()
     constant = trainer.compiled_sizes
-    if trainer.compiled is not None and constant:  # or so few tokens would not be compiled for
+    if trainer.compiled is not None and constant:  # otherwise so few tokens would not be compiled
         trainer.compiled.prepare([Sizes.around([Sizes.of(batch)], longest=constant[-1].longest)])
     loss, _ = trainer.forward_backward(batch, seed=0, n_tokens=batch.n_target_tokens).tolist()
     if trainer.compiled is not None and trainer.compiled_sizes:  # the compiler has not failed
         trainer.compiled.prepare(constant)
     trainer.model.train()
     scale = trainer.scaler.get_scale()
-    ours = {name: p.grad.double() / scale for name, p in trainer.model.named_parameters() if p.grad is not None}
+    found = {name: p.grad.double() / scale for name, p in trainer.model.named_parameters() if p.grad is not None}
 
     assert isinstance(trainer.whole_model, Transformer)
     wanted, expected = expected_of(trainer.whole_model, batch, config, tokenizers)
     of_loss, most = tolerances(config.train.precision, trainer.device)
     check("the loss", abs(loss - wanted) / wanted, of_loss)
-    whole, errors = gradient_errors(ours, expected)
+    whole, errors = gradient_errors(found, expected)
     check("the gradient", whole, most / 2)
     for name, error in errors.items():
         check(f"the gradient of {name}", error, most)
 
 
 def check(what: str, error: float, most: float) -> None:
-    """Raises EnvironmentFault."""
-    if not error <= most:  # a NaN is no less wrong
+    """Raises EnvironmentFault if `error` is above `most`."""
+    if not error <= most:  # also true for NaN
         raise EnvironmentFault(
-            f"{what} is {error:.1e} (relative) off the plain computation in float64; {most:.0e} is rounding. Nothing"
-            " is timed that is wrong: run the tests on this machine, or another version of torch"
+            f"{what} is {error:.1e} (relative) off the plain computation in float64; {most:.0e} is rounding. Wrong"
+            " results are not timed: run the tests on this machine, or another version of torch"
         )
 
 
 def expected_of(
     model: Transformer, batch: Batch, config: BenchConfig, tokenizers: Tokenizers
 ) -> tuple[float, dict[str, Tensor]]:
-    """The loss, summed, and its gradient for each target token, of the model's weights on padded sentences."""
+    """The summed loss, and the gradient of the mean loss, of the same weights on padded sentences."""
     source, target = tokenizers.source, tokenizers.target
     plain = Transformer(
         config.model,
@@ -109,7 +109,7 @@ def padded(rows: Iterable[Sequence[int]], pad_id: int, device: torch.device) -> 
 
 
 def gradient_errors(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> tuple[float, dict[str, float]]:
-    """Relative: of the whole; and of each parameter, where FLOOR of the whole is the least that counts."""
+    """Relative errors of the whole gradient, and of each parameter with at least FLOOR of the whole as its norm."""
     assert found.keys() == expected.keys(), "gradients of other parameters"
     off = {name: (found[name] - gradient).norm() for name, gradient in expected.items()}
     norms = {name: gradient.norm() for name, gradient in expected.items()}

@@ -1,4 +1,4 @@
-"""What was measured: a table for people, plain data for programs, and the ratios that a later run is held against."""
+"""Report of a benchmark: a table for reading, JSON for programs, and ratios to compare with later runs."""
 
 import os
 import platform
@@ -13,12 +13,12 @@ import torch
 
 from transformer_cli.benchmarks.timing import Spread
 
-WIDTH = 120  # of the terminal that a report is written for
+WIDTH = 120  # characters in a line of a report
 
 
 @dataclass
 class Measured:
-    """`ratios` do not depend on the machine as much as seconds do: these are what is compared."""
+    """The measurements of a benchmark. `ratios` depend on the machine less than seconds do: later runs compare them."""
 
     subject: str
     columns: Sequence[str]
@@ -31,13 +31,13 @@ class Measured:
         return table(self.columns, self.rows)
 
     def text(self, device: torch.device) -> str:
-        """For people."""
-        told = f"tfm bench {self.subject}: {', '.join(f'{key} {value}' for key, value in machine(device).items())}"
-        parts = [told, self.table(), *self.notes]
+        """The report as Markdown."""
+        title = f"tfm bench {self.subject}: {', '.join(f'{key} {value}' for key, value in machine(device).items())}"
+        parts = [title, self.table(), *self.notes]
         return "\n\n".join(part if "\n" in part else textwrap.fill(part, WIDTH) for part in parts)
 
     def as_dict(self, device: torch.device, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """For programs: ready for JSON."""
+        """The report as data for JSON."""
         return {
             "subject": self.subject,
             "machine": machine(device),
@@ -48,7 +48,7 @@ class Measured:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Names to the left, figures to the right; Markdown, so that it can go into a page as it is."""
+    """A Markdown table with left-aligned names and right-aligned figures."""
     lines = [columns, *rows]
     widths = [max(3, *(len(line[n]) for line in lines)) for n in range(len(columns))]
     shown = [[line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])] for line in lines]
@@ -57,7 +57,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def machine(device: torch.device) -> dict[str, str]:
-    """What the figures belong to."""
+    """Hardware and versions."""
     on_gpu = device.type == "cuda"
     return {
         "device": torch.cuda.get_device_name(device) if on_gpu else processor(),
@@ -78,7 +78,7 @@ def processor() -> str:
 
 
 def commit() -> str:
-    """Of the checkout that this program runs from, with + if it has changed since; or that it is none."""
+    """The git commit of the checkout, with + if there are uncommitted changes; "none" outside a checkout."""
     try:
         command = ["git", "describe", "--always", "--dirty=+", "--exclude=*"]
         found = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)

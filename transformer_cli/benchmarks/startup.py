@@ -1,7 +1,6 @@
-"""From `tfm train` to its first update, or from `tfm translate` to its first line: how long the command takes, and what
-it spends that time on.
+"""`tfm bench start`: time from the start of `tfm train` to its first update, or of `tfm translate` to its first line.
 
-python -m transformer_cli.benchmarks.startup '{"started": …, "overrides": […]}' is what measures the parts.
+python -m transformer_cli.benchmarks.startup '{"started": …, "overrides": […]}' measures the parts of that time.
 """
 
 import json
@@ -13,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-# Everything else is imported where it is timed.
+# All other modules are imported where the import is timed.
 if TYPE_CHECKING:
     import torch
 
@@ -29,7 +28,7 @@ PROGRAM = "from transformer_cli.cli import entry_point; entry_point()"
 
 
 def bench_start(config: "BenchConfig", device: "torch.device") -> "Measured":
-    """The command itself, `rounds` times after one that is not counted, and its parts in as many other processes."""
+    """Time the command, and its parts in another process, `rounds` times after a warm-up round."""
     if config.checkpoint is not None:
         return bench_first_line(config)
     from transformer_cli.data.prepare import prepare
@@ -55,7 +54,7 @@ def bench_start(config: "BenchConfig", device: "torch.device") -> "Measured":
 
 
 def bench_first_line(config: "BenchConfig") -> "Measured":
-    """`tfm translate`, which is given a line and waits for more."""
+    """Time `tfm translate` from its start to the translation of one line."""
     whole: list[float] = []
     parts: list[dict[str, float]] = []
     for number in range(config.rounds + 1):
@@ -79,14 +78,14 @@ def measured(
     found.rows += [[f"  {name}", Spread.of([one[name] for one in parts]).shown(".2f")] for name in parts[0]]
     found.figures = {"whole": whole, "parts": parts}
     found.notes = [
-        f"Rounds: {config.rounds} after one that is not counted, which finds files on the disk; the median and, in"
-        " brackets, the quartiles. The parts are the same functions called in turn by a program that only does that."
+        f"Rounds: {config.rounds} after a warm-up round; the median and, in"
+        " brackets, the quartiles. The parts are the same functions called one after another by another program."
     ]
     return found
 
 
 def translating_overrides(config: "BenchConfig") -> list[str]:
-    """What to give `tfm translate` so that it searches as `config` says."""
+    """Overrides with which `tfm translate` has the checkpoint, device and search of `config`."""
     from transformer_cli.config.compose import load_config, to_plain
 
     plain, usual = to_plain(config), to_plain(load_config("translate"))
@@ -95,7 +94,7 @@ def translating_overrides(config: "BenchConfig") -> list[str]:
 
 
 def overrides_of(config: "BenchConfig") -> list[str]:
-    """What to give `tfm train` so that it has the run of `config`: the keys that are not as they are by default."""
+    """Overrides with which `tfm train` has the run of `config`: the settings that differ from the defaults."""
     from dataclasses import fields
 
     from transformer_cli.config.compose import load_config, to_plain
@@ -117,7 +116,7 @@ def differing(wanted: Mapping[str, Any], usual: Mapping[str, Any], prefix: str =
 
 
 def quoted(value: Any) -> str:
-    """As Hydra's overrides have it."""
+    """A value in the syntax of Hydra's overrides."""
     if isinstance(value, str):
         return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
     if isinstance(value, Mapping):
@@ -128,7 +127,7 @@ def quoted(value: Any) -> str:
 
 
 def seconds_to_first_update(overrides: Sequence[str], metrics: Path) -> float:
-    """Of `tfm train`, until it has written down its first update. Raises EnvironmentFault if it ends before."""
+    """Time of `tfm train` until its first update is logged. Raises EnvironmentFault if it ends before."""
     from transformer_cli.errors import EnvironmentFault
 
     command = [sys.executable, "-c", PROGRAM, "train", *overrides]
@@ -139,7 +138,7 @@ def seconds_to_first_update(overrides: Sequence[str], metrics: Path) -> float:
             if process.poll() is not None or time.monotonic() - started > LIMIT_S:
                 process.kill()
                 last = process.communicate()[1].strip().rpartition("\n")[2]
-                raise EnvironmentFault(f"tfm train: no update within {LIMIT_S:.0f} s. It said: {last}")
+                raise EnvironmentFault(f"tfm train: no update within {LIMIT_S:.0f} s. Its last message: {last}")
             time.sleep(POLL_S)
         return time.monotonic() - started
     finally:
@@ -148,7 +147,7 @@ def seconds_to_first_update(overrides: Sequence[str], metrics: Path) -> float:
 
 
 def seconds_to_first_line(overrides: Sequence[str]) -> float:
-    """Of `tfm translate`, whose input stays open. Raises EnvironmentFault if it ends before."""
+    """Time of `tfm translate` until its first translation, with open input. Raises EnvironmentFault if it ends."""
     from transformer_cli.errors import EnvironmentFault
 
     command = [sys.executable, "-c", PROGRAM, "translate", *overrides]
@@ -165,15 +164,15 @@ def seconds_to_first_line(overrides: Sequence[str]) -> float:
         seconds = time.monotonic() - started
     finally:
         process.kill()
-        said = process.communicate()[1]
+        messages = process.communicate()[1]
     if not line:
-        last = said.strip().rpartition("\n")[2]
-        raise EnvironmentFault(f"tfm translate: ended without a line. It said: {last}")
+        last = messages.strip().rpartition("\n")[2]
+        raise EnvironmentFault(f"tfm translate: ended without a line. Its last message: {last}")
     return seconds
 
 
 def seconds_of_parts(overrides: Sequence[str], of: str = "train") -> tuple[dict[str, float], str]:
-    """By name, in order; and the part that imports torch._dynamo, or nothing."""
+    """Seconds by part, in order; and the part that imports torch._dynamo, or an empty string."""
     from transformer_cli.errors import EnvironmentFault
 
     parameters = {"started": time.monotonic(), "command": of, "overrides": list(overrides)}
@@ -181,13 +180,13 @@ def seconds_of_parts(overrides: Sequence[str], of: str = "train") -> tuple[dict[
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         last = done.stderr.strip().rpartition("\n")[2]
-        raise EnvironmentFault(f"tfm {of}: its parts ended with status {done.returncode}. They said: {last}")
+        raise EnvironmentFault(f"tfm {of}: its parts ended with status {done.returncode}. The last message: {last}")
     found = json.loads(done.stdout)
     return found["parts"], found["dynamo"]
 
 
 class Marks:
-    """Seconds from one mark to the next; the clock is the one of all processes."""
+    """Seconds between marks, by a clock that all processes share."""
 
     def __init__(self, started: float) -> None:
         self.parts: dict[str, float] = {}
@@ -195,7 +194,7 @@ class Marks:
         self._last = started
 
     def mark(self, name: str) -> None:
-        """`name` is what has been done since the mark before."""
+        """Record the time since the previous mark as that of `name`."""
         now = time.monotonic()
         self.parts[name] = now - self._last
         if not self.dynamo and "torch._dynamo" in sys.modules:
@@ -204,7 +203,7 @@ class Marks:
 
 
 def main() -> None:
-    """The parts of the command, in its order."""
+    """Run and time the parts of the command in order."""
     parameters = json.loads(sys.argv[1])
     marks = Marks(parameters["started"])
     marks.mark("Python")

@@ -1,4 +1,4 @@
-"""Contestants timed in turn, so that what disturbs the machine disturbs all of them alike."""
+"""Timing in interleaved rounds, so that other load on the machine affects all implementations equally."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -9,14 +9,14 @@ import numpy as np
 import torch
 
 CALLS_ON_GPU = 10
-LEAST_S = 0.05  # that a contestant works for in a round
+MIN_S = 0.05  # seconds per implementation and round
 
 Name = TypeVar("Name")
 
 
 @dataclass(frozen=True)
 class Spread:
-    """The middle of several measurements and the quartiles around it."""
+    """Median and quartiles of several measurements."""
 
     low: float
     median: float
@@ -31,23 +31,23 @@ class Spread:
         return f"{self.median:{pattern}} ({self.low:{pattern}}–{self.high:{pattern}})"
 
     def shown_briefly(self) -> str:
-        """With half the distance between the quartiles, as a part of the median."""
+        """The median ± half the interquartile range, relative to the median."""
         return f"{self.median:,.0f} ± {(self.high - self.low) / 2 / self.median:.0%}"
 
 
 def ratio(of: Sequence[float], to: Sequence[float]) -> Spread:
-    """How many times as large `of` is as `to`, round by round."""
+    """The spread of the ratios of each round."""
     return Spread.of([one / other for one, other in zip(of, to, strict=True)])
 
 
 def finish(device: torch.device) -> None:
-    """Wait until the device has done what it was given."""
+    """Wait for the device to complete its queue."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def seconds(work: Callable[[], object], device: torch.device, clock: Callable[[], float] = time.perf_counter) -> float:
-    """Of one call, to the end."""
+    """Wall-clock time of one call, synchronized with the device."""
     finish(device)
     start = clock()
     work()
@@ -56,24 +56,24 @@ def seconds(work: Callable[[], object], device: torch.device, clock: Callable[[]
 
 
 def in_turn(
-    contestants: Mapping[Name, Callable[[], object]],
+    implementations: Mapping[Name, Callable[[], object]],
     *,
     rounds: int,
     device: torch.device,
-    least_s: float = LEAST_S,
+    min_s: float = MIN_S,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[Name, list[float]]:
-    """Seconds of a call of each contestant in each of `rounds`, after calls that are not counted.
+    """Seconds per call of each implementation in each of `rounds`, after a warm-up.
 
-    What takes less than a clock and a scheduler can be trusted with is called several times in a round.
+    Short calls are repeated for at least `min_s` in a round.
     """
-    found: dict[Name, list[float]] = {name: [] for name in contestants}
+    found: dict[Name, list[float]] = {name: [] for name in implementations}
     calls: dict[Name, int] = {}
-    for name, work in contestants.items():
+    for name, work in implementations.items():
         work()
-        calls[name] = max(1, round(least_s / seconds(work, device)))
+        calls[name] = max(1, round(min_s / seconds(work, device)))
     for _ in range(rounds):
-        for name, work in contestants.items():
+        for name, work in implementations.items():
             found[name].append(seconds(repeated(work, calls[name]), device, clock) / calls[name])
     return found
 
@@ -86,14 +86,14 @@ def repeated(work: Callable[[], object], n: int) -> Callable[[], None]:
     return several
 
 
-def best(work: Callable[[], object], device: torch.device, *, budget_s: float = 0.2, least: int = 3) -> float:
-    """Seconds of the quickest of several calls: what the machine can do when nothing disturbs it.
+def best(work: Callable[[], object], device: torch.device, *, budget_s: float = 0.2, min_calls: int = 3) -> float:
+    """Seconds of the fastest of several calls.
 
-    A GPU is given several calls at once, so that it never waits for the next one.
+    On a GPU, several calls are queued at once, so that launch overhead is hidden.
     """
     calls = CALLS_ON_GPU if device.type == "cuda" else 1
     work()
     found: list[float] = []
-    while len(found) < least or calls * sum(found) < budget_s:
+    while len(found) < min_calls or calls * sum(found) < budget_s:
         found.append(seconds(repeated(work, calls), device) / calls)
     return min(found)

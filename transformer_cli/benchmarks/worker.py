@@ -1,7 +1,7 @@
-"""A contestant in a process of its own, as it would be used: with its own settings, memory and threads.
+"""Benchmark workers: each implementation runs in a process of its own, with its own environment, memory and threads.
 
-The parent writes a line for each round, or with what it asks for, and gets a line of JSON back: what was done and how
-long it took, or why it cannot be done.
+The parent writes a request to stdin, one per line, and the worker responds with a line of JSON: the measurements, or an
+error.
 """
 
 import json
@@ -21,17 +21,22 @@ from transformer_cli.errors import EnvironmentFault, TfmError
 
 @dataclass(frozen=True)
 class Round:
-    """What a contestant did."""
+    """The measurements of one round of training."""
 
     n_target_tokens: int
     n_source_tokens: int
-    n_cells: int  # that were computed for them, both sides
+    n_padded_tokens: int  # both sides, padding included
     seconds: float
-    peak_bytes: int  # of memory, since it was started
+    peak_bytes: int  # of memory, since the process started
+
+    def as_dict(self) -> dict[str, float]:
+        """Measurements for --json, where padded tokens are named n_cells."""
+        fields = asdict(self)
+        return {{"n_padded_tokens": "n_cells"}.get(name, name): value for name, value in fields.items()}
 
 
-class Contestant:
-    """The parent's end. `module` reads the parameters and hands `serve` what makes ready for rounds."""
+class BenchmarkWorker:
+    """A worker process, seen from the parent. `module` reads the parameters and calls `serve` or `serve_requests`."""
 
     def __init__(self, name: str, module: str, parameters: Mapping[str, Any], environment: Mapping[str, str]) -> None:
         self.name = name
@@ -41,11 +46,11 @@ class Contestant:
         )
 
     def round(self) -> Round:
-        """Raises what `ask` raises."""
-        return Round(**self.ask("go"))
+        """Run one round of training. Raises what `request` raises."""
+        return Round(**self.request("go"))
 
-    def ask(self, request: str) -> dict[str, Any]:
-        """The answer to one line. Raises EnvironmentFault when the contestant has ended, or the TfmError it has met."""
+    def request(self, request: str) -> dict[str, Any]:
+        """The response to a request. Raises EnvironmentFault if the process has ended, or the worker's TfmError."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
@@ -53,58 +58,58 @@ class Contestant:
             self._process.stdin.flush()
             line = self._process.stdout.readline()
         except BrokenPipeError:
-            line = self._process.stdout.readline()  # what it said before it went
+            line = self._process.stdout.readline()  # a response written before the process ended
         if not line:
             status = self._process.wait()
             raise EnvironmentFault(
                 f"{self.name}: ended with status {status}. What it wrote is above; rivals=false leaves the others out"
             )
-        answer: dict[str, Any] = json.loads(line)
-        if "fault" in answer:
+        response: dict[str, Any] = json.loads(line)
+        if "fault" in response:
             kinds = {kind.__name__: kind for kind in TfmError.__subclasses__()}
-            raise kinds.get(answer["fault"], EnvironmentFault)(f"{self.name}: {answer['message']}")
-        return answer
+            raise kinds.get(response["fault"], EnvironmentFault)(f"{self.name}: {response['message']}")
+        return response
 
     def close(self) -> None:
-        """End its process, whatever it is at."""
+        """Kill the process."""
         self._process.kill()
         self._process.communicate()
 
 
 def peak_bytes(device: torch.device) -> int:
-    """What this process has held at most: of the GPU's memory, or of this machine's."""
+    """Peak memory of this process: on the GPU, or the resident set size."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     try:
         status = Path("/proc/self/status").read_text(encoding="utf-8")
     except OSError:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    # Not getrusage: what it tells on Linux is no less than what the parent had when it started this process.
+    # Not getrusage: on Linux its maximum includes the size of the parent at the time of the fork.
     return 1024 * int(status.partition("VmHWM:")[2].split(maxsplit=1)[0])
 
 
-def serve(make_ready: Callable[[], Callable[[], Round]]) -> None:
-    """The end of a contestant that has one thing to do: a round of it for each line."""
+def serve(set_up: Callable[[], Callable[[], Round]]) -> None:
+    """Main loop of a worker that runs a round of training for each request."""
 
     def ready() -> Callable[[str], Mapping[str, Any]]:
-        make_round = make_ready()
+        make_round = set_up()
         return lambda request: asdict(make_round())
 
     serve_requests(ready)
 
 
-def serve_requests(make_ready: Callable[[], Callable[[str], Mapping[str, Any]]]) -> None:
-    """The contestant's end: make ready, and answer each line until stdin ends or a TfmError is met."""
+def serve_requests(set_up: Callable[[], Callable[[str], Mapping[str, Any]]]) -> None:
+    """Main loop of a worker: set up, then respond to each line until stdin ends or a TfmError is raised."""
     out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a library prints is no answer
+    os.dup2(2, 1)  # output of libraries must not mix with responses
 
-    def answer(content: Mapping[str, Any]) -> None:
+    def write(content: Mapping[str, Any]) -> None:
         out.write(json.dumps(content) + "\n")
         out.flush()
 
     try:
-        respond = make_ready()
+        respond = set_up()
         for request in sys.stdin:
-            answer(respond(request))
+            write(respond(request))
     except TfmError as error:
-        answer({"fault": type(error).__name__, "message": str(error)})
+        write({"fault": type(error).__name__, "message": str(error)})

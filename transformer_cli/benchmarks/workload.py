@@ -1,6 +1,4 @@
-"""What contestants learn from: the corpus of a config, or random sentences as long as those of WMT. And a model that
-has learnt nothing, to decode with.
-"""
+"""Workloads: the corpus of a config or random sentences with the lengths of WMT, and a random model to decode with."""
 
 import io
 from dataclasses import dataclass
@@ -22,16 +20,16 @@ from transformer_cli.models.file import ModelFile
 from transformer_cli.models.transformer import Transformer
 
 N_PAIRS = 200_000
-# Of the natural logarithm of a length. The mean of 29.3 tokens a sentence is that of WMT 14 en-de as MLPerf's training
-# logs give it; how far lengths are spread, and how much those of the two sides have in common, is our assumption.
+# Lengths are log-normal. The mean of 29.3 tokens a sentence is that of WMT 14 en-de in the training logs of MLPerf; the
+# standard deviation and the correlation of both sides are assumptions.
 MEAN, DEVIATION, COMMON = np.log(29.3) - 0.5 * 0.6**2, 0.6, 0.95
-FORBIDDING = 10.0  # its square is how far below the others' mean the logits are that shall never be chosen
-SHARPENED = 4.0  # times as far apart are the logits of a random model: between equals, rounding would choose
+BANNED_BIAS = 10.0  # logits of banned tokens are its square below the mean of the others
+SHARPENING = 4.0  # factor on the logits of a random model, so that the argmax does not depend on rounding
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """As much of a tokenizer as learning asks for."""
+    """The part of a tokenizer that training needs."""
 
     size: int
     pad_id: int = 0
@@ -43,8 +41,8 @@ class Vocabulary:
         return self.size
 
 
-def material(config: BenchConfig) -> Prepared:
-    """The corpus of `config`; or random sentences, and as much of a vocabulary as they need."""
+def load_workload(config: BenchConfig) -> Prepared:
+    """The corpus of `config`, or random sentences with a vocabulary without text."""
     if config.lengths is Lengths.corpus:
         return prepare(config.data)
     vocabulary = cast(Tokenizer, Vocabulary(config.data.tokenizer.vocab_size))
@@ -60,7 +58,7 @@ def material(config: BenchConfig) -> Prepared:
 
 
 def random_sentences(vocab_size: int, *, longest: int, seed: int) -> EncodedCorpus:
-    """Pairs of log-normal lengths, at most `longest` tokens a side with EOS; nothing can be learnt from them."""
+    """Pairs of random token ids with log-normal lengths, at most `longest` tokens a side, EOS included."""
     random = np.random.default_rng(seed)
     common, *own = random.standard_normal((3, N_PAIRS))
     sides = []
@@ -75,11 +73,11 @@ def random_sentences(vocab_size: int, *, longest: int, seed: int) -> EncodedCorp
 
 
 def random_model(config: BenchConfig) -> ModelFile:
-    """Random weights of `config.model`, a vocabulary of words without meaning, and never a translation that ends.
+    """A model with random weights and a made-up vocabulary, whose translations always reach the length limit.
 
-    What a layer norm makes is at right angles to a row of ones. Its bias is such a row here, and the opposite is what
-    PAD, UNK, BOS and EOS are: their logits are the same low number in every program, so that every search goes on to
-    the longest length. Raises ConfigError for norms without a bias.
+    The output of a layer norm without bias is orthogonal to a vector of ones. The bias of the last norm is such a
+    vector, and the output embeddings of PAD, UNK, BOS and EOS are its negative: their logits are the same low number in
+    every program, so that no search ends early. Raises ConfigError for norms without a bias.
     """
     if config.model.norm_kind is not NormKind.layer:
         raise ConfigError("model.norm_kind=rms: no choice for random weights. Name a trained model with --checkpoint")
@@ -91,8 +89,8 @@ def random_model(config: BenchConfig) -> ModelFile:
     )
     output = model.target_embedding if model.own_output is None else model.own_output
     with torch.no_grad():
-        output.weight.mul_(SHARPENED)
-        ones_D = torch.full_like(output.weight[0], FORBIDDING * config.model.d_model**-0.5)
+        output.weight.mul_(SHARPENING)
+        ones_D = torch.full_like(output.weight[0], BANNED_BIAS * config.model.d_model**-0.5)
         last = model.decoder if config.model.norm is Norm.pre else model.decoder.layers[-1].around_feed_forward
         last.norm.bias.copy_(ones_D)  # type: ignore[operator]
         output.weight[[tokenizer.pad_id, tokenizer.unk_id, tokenizer.bos_id, tokenizer.eos_id]] = -ones_D
@@ -100,7 +98,7 @@ def random_model(config: BenchConfig) -> ModelFile:
 
 
 def words(n_buckets: int) -> Tokenizer:
-    """A tokenizer of whole words: so many pieces with its four control tokens."""
+    """A word-level tokenizer with `n_buckets` pieces, its four control tokens included."""
     model, names = io.BytesIO(), [f"w{i}" for i in range(n_buckets - 4)]
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter([" ".join(names[start : start + 50]) for start in range(0, len(names), 50)]),

@@ -1,4 +1,4 @@
-"""`tfm bench`: what this machine can do, what tfm makes of it, and what others make of it."""
+"""`tfm bench`: speed of tfm beside that of other programs and the limits of the machine."""
 
 import json
 import sys
@@ -14,7 +14,7 @@ from transformer_cli.benchmarks.parts import bench_attention, bench_loss
 from transformer_cli.benchmarks.report import Measured
 from transformer_cli.benchmarks.startup import bench_start
 from transformer_cli.benchmarks.training import bench_train
-from transformer_cli.benchmarks.workload import material
+from transformer_cli.benchmarks.workload import load_workload
 from transformer_cli.config.bench import BenchConfig, BenchSubject
 from transformer_cli.config.checks import AUTO
 from transformer_cli.config.compose import to_plain
@@ -39,7 +39,7 @@ OF_UPDATES = (BenchSubject.train, BenchSubject.loss, BenchSubject.attention, Ben
 
 
 def run(config: BenchConfig) -> None:
-    """Print a table, or JSON, to stdout."""
+    """Run a benchmark and print its report to stdout, as a table or as JSON."""
     if sys.stdout is None:
         raise EnvironmentFault("standard output: closed. Open it, for the figures to be printed")
     device = choose_device(config.device)
@@ -47,7 +47,7 @@ def run(config: BenchConfig) -> None:
     keep_freed_memory()
     set_float32_products(config.train.precision, device)
     if config.train.tokens_per_update == AUTO and config.subject in OF_UPDATES:
-        config = planned(config, epoch_of(config, material(config)), device.type)[0]
+        config = planned(config, epoch_of(config, load_workload(config)), device.type)[0]
     measured = BENCHES[config.subject](config, device)
     if config.json:
         print(json.dumps(measured.as_dict(device, to_plain(config)), indent=2))

@@ -1,6 +1,6 @@
-"""tfm as a contestant: the updates of a run, by the code that `tfm train` runs.
+"""Training with tfm as a benchmark worker: the train steps of `tfm train`.
 
-python -m transformer_cli.benchmarks.ours '{"config": …}'
+python -m transformer_cli.benchmarks.tfm_training '{"config": …}'
 """
 
 import json
@@ -13,7 +13,7 @@ import torch
 from transformer_cli.benchmarks.reference import check_model
 from transformer_cli.benchmarks.timing import finish
 from transformer_cli.benchmarks.worker import Round, peak_bytes, serve
-from transformer_cli.benchmarks.workload import material
+from transformer_cli.benchmarks.workload import load_workload
 from transformer_cli.config.bench import BenchConfig
 from transformer_cli.config.compose import from_plain
 from transformer_cli.data.batching import Batch
@@ -26,18 +26,18 @@ from transformer_cli.training.state import TrainingState
 from transformer_cli.training.worker import Worker
 
 
-class OwnTraining:
-    """One update after another; what evaluates, logs and saves is left out."""
+class TfmTraining:
+    """The train steps of a run, without evaluation, logging and checkpoints."""
 
     def __init__(self, config: BenchConfig, device: torch.device) -> None:
         self.config, self.device = config, device
-        self.prepared = material(config)
+        self.prepared = load_workload(config)
         self.process = Worker(Ranks(StopRequest()))
         self.run = TrainingState(config, self.prepared, device, self.process.ranks)
         self.ahead = Prefetcher(self.batches, 1)
 
     def batches(self, step: int) -> list[Batch]:
-        """Those of an update, counted from 1."""
+        """The batches of an update, counted from 1."""
         return self.run.batches(step)
 
     def round(self) -> Round:
@@ -48,22 +48,22 @@ class OwnTraining:
             check_divergence(self.run, self.process)
         finish(self.device)
         seconds = time.perf_counter() - start
-        n_target, n_real, n_cells = (now - then for now, then in zip(self._counts(), before, strict=True))
-        return Round(n_target, n_real - n_target, n_cells, seconds, peak_bytes(self.device))
+        n_target, n_real, n_padded_tokens = (now - then for now, then in zip(self._counts(), before, strict=True))
+        return Round(n_target, n_real - n_target, n_padded_tokens, seconds, peak_bytes(self.device))
 
     def _counts(self) -> tuple[int, int, int]:
-        """Target tokens, tokens of both sides, and cells that were computed for them."""
+        """Target tokens, tokens of both sides, and padded tokens of both sides."""
         return self.run.progress.n_tokens, self.run.metrics.n_real, self.run.metrics.n_padded_tokens
 
 
-def make_ready() -> Callable[[], Round]:
+def set_up() -> Callable[[], Round]:
     config: BenchConfig = from_plain(BenchConfig, json.loads(sys.argv[1])["config"])
     device = choose_device(config.device)
     keep_freed_memory()
-    trainer = OwnTraining(config, device)
+    trainer = TfmTraining(config, device)
     check_model(trainer.run.trainer, trainer.batches(1)[0], config, trainer.prepared.tokenizers)
     return trainer.round
 
 
 if __name__ == "__main__":
-    serve(make_ready)
+    serve(set_up)
