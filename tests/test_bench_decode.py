@@ -114,7 +114,7 @@ class InProcessWorker:
 @pytest.fixture
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoding, "BenchmarkWorker", InProcessWorker)
-    monkeypatch.setattr(decoding, "N_FORCED", 6)
+    monkeypatch.setattr(decoding, "N_RANDOM", 6)
 
 
 @pytest.fixture
