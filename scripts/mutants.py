@@ -116,8 +116,8 @@ class Edits(ast.NodeVisitor):
         self.source = source
         self.found: list[tuple[int, int, str]] = []
         self._line_starts = [0]
-        for line in source.splitlines(keepends=True):
-            self._line_starts.append(self._line_starts[-1] + len(line))
+        for line in source.split(b"\n"):
+            self._line_starts.append(self._line_starts[-1] + len(line) + 1)
         self._returns_bool = False
         self.visit(ast.parse(source))
 
@@ -243,7 +243,7 @@ def mutants_of(module: str) -> list[Mutant]:
     for start, end, text in sorted(set(Edits(source).found)):
         mutated = source[:start] + text.encode() + source[end:]
         line = source.count(b"\n", 0, start)
-        before, after = (version.splitlines()[line].decode().strip() for version in (source, mutated))
+        before, after = (version.split(b"\n")[line].decode().strip() for version in (source, mutated))
         if not any(part in f"{before} → {after}" for part in EXCLUDED.get(module, {})):
             mutant = Mutant(module, line + 1, before, after, mutated)
             found[str(mutant)] = mutant

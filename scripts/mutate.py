@@ -126,8 +126,9 @@ class Campaign:
         for copy in self._copies:
             self._free.put(copy)
         if output is not None and output.exists():
-            for line in output.read_text(encoding="utf-8").splitlines():
-                self._take(json.loads(line))
+            for line in output.read_bytes().split(b"\n"):
+                if line:
+                    self._take(json.loads(line))
 
     def run(self, mutants: Sequence[Mutant], *, retry: bool) -> None:
         """Test those that have no result yet, and with `retry` those that survived."""

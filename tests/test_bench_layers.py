@@ -43,7 +43,7 @@ TOY = ["layers.n=[8,16]", "layers.d=[16,32]", "model.d_model=16", "model.n_heads
 
 @pytest.fixture(autouse=True)
 def _briefly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layers, "LEAST_S", 0.0)
+    monkeypatch.setattr(layers, "MIN_S", 0.0)
 
 
 def config(*overrides: str) -> BenchConfig:
