@@ -79,9 +79,8 @@ def test_a_sentence_beyond_the_learned_positions_is_refused_with_both_numbers() 
 def test_a_sentence_of_exactly_the_learned_positions_is_read() -> None:
     positions = LearnedPositions(8, max_positions=4)
     torch.testing.assert_close(positions(torch.zeros(1, 4, 8), PaddedLayout(4))[0], positions.weight.detach())
-    torch.testing.assert_close(
-        positions(torch.zeros(1, 1, 8), PaddedLayout(1, first=3))[0, 0], positions.weight[3].detach()
-    )
+    fourth_D = positions(torch.zeros(1, 1, 8), PaddedLayout(1, offset=3))[0, 0]
+    torch.testing.assert_close(fourth_D, positions.weight[3].detach())
     with pytest.raises(ConfigError, match=r"^model.max_positions=4: fewer than the 5 tokens"):
         positions(torch.zeros(1, 5, 8), PaddedLayout(5))
 

@@ -89,11 +89,12 @@ def check_key(key: str, schema: type, groups: Sequence[str] = ()) -> None:
 
 
 def is_option(key: str, schema: type) -> bool:
-    """Whether a dotted key is a plugin's own, as schedule.options.period."""
+    """Whether a dotted key is a plugin's own, as schedule.options.period, or the mapping of all, schedule.options."""
     node: type | None = schema
-    *groups, _ = key.split(".")
-    for group in groups:
-        node = None if node is None or node is Options else fields_of(node).get(group)
+    for part in key.split("."):
+        if node is None or node is Options:
+            break
+        node = fields_of(node).get(part)
     return node is Options
 
 
