@@ -11,7 +11,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from tests.toy_run import CPU, MODEL, config, sentences, tokenizers
+from tests.toy_run import CPU, MODEL, config, sentences, tokenizers, train
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import Norm, Tying
 from transformer_cli.config.train import TrainConfig
@@ -21,7 +21,6 @@ from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.torch_engine import torch_translator
 from transformer_cli.models.file import FORMAT, ModelFile, read_model
-from transformer_cli.training.loop import train
 from transformer_cli.training.validation import encode_pairs
 
 FOLDER = Path(__file__).parent / f"format-{FORMAT}"
