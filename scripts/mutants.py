@@ -53,17 +53,26 @@ EXCLUDED: dict[str, dict[str, str]] = {
     },
     "data/clean.py": {
         "_HASHES_AT_A_TIME = ": "the memory alone",
+        "→ n_parts = max(255": "the memory alone",
+        "→ n_parts = min(254": "the memory alone",
+        "→ n_parts = min(256": "the memory alone",
         "digest_size=7": "how seldom two pairs have one hash: once in 2^56 pairs of pairs",
     },
     "decoding/beam.py": {
         "n_candidates = len(state.live_log_prob_BN), 3": "candidates beyond those that are chosen from"
     },
     "decoding/following.py": {"n_first, n_vocab = 3": "the speed alone"},
-    "decoding/largest.py": {"FEW =": "the speed alone", "CHUNK =": "the speed alone"},
+    "decoding/largest.py": {
+        "FEW =": "the speed alone",
+        "CHUNK =": "the speed alone",
+        "if n_chunks < 3 * n": "the speed alone",
+        "if n_chunks < 5 * n": "the speed alone",
+    },
     "decoding/scoring.py": {"int(task.max_lengths_B.max()) + 2": "a divisor for a length that no hypothesis has"},
     "models/embeddings.py": {
         "→ n_rows = max(255": "the number of rows that are computed; the first ones are the same",
         "→ n_rows = max(257": "the number of rows that are computed; the first ones are the same",
+        "→ n_rows = max(256, 2 <<": "the number of rows that are computed; the first ones are the same",
     },
 }
 

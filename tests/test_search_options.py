@@ -17,6 +17,7 @@ from torch import Tensor
 from tests.test_search import CONTROL, PREFIXES, VOCABULARY, WORDS, TableCache, Tables, greedy, random_tables, sampling
 from transformer_cli.decoding.largest import CHUNK, CLOSE, FEW, largest
 from transformer_cli.decoding.search import SEARCHES, Demands, Hypothesis, Task, longest_translation, rows_per_sentence
+from transformer_cli.decoding.stepping import may_change_places
 from transformer_cli.decoding.terms import automaton, unmet
 from transformer_cli.schema import DecodeConfig, LengthNormalization
 
@@ -235,8 +236,9 @@ def test_every_term_is_met_that_has_room(beam_size: int) -> None:
         (DecodeConfig(beam_size=1), "terms"),
         (DecodeConfig(beam_size=2), "terms"),
         (DecodeConfig(beam_size=4, n_best=2), "terms"),
+        (DecodeConfig(beam_size=4, n_best=2, diversity_groups=2), ""),
     ],
-    ids=["greedy", "beam of 2", "beam of 4", "terms, 1", "terms, 2", "terms, 4"],
+    ids=["greedy", "beam of 2", "beam of 4", "terms, 1", "terms, 2", "terms, 4", "groups"],
 )
 @pytest.mark.parametrize("n_models", [200, pytest.param(5_000, marks=pytest.mark.nightly)])
 def test_what_noise_changes_has_been_marked_as_close(n_models: int, config: DecodeConfig, what: str) -> None:
@@ -260,6 +262,21 @@ def test_what_noise_changes_has_been_marked_as_close(n_models: int, config: Deco
             assert other[0].is_close
             differ += 1
     assert 0 < differ <= close < n_models, (differ, close)
+
+
+def test_only_hypotheses_of_one_rank_can_change_places() -> None:
+    def hypothesis(ids: list[int], *, finished: bool = True, unmet: tuple[int, ...] = ()) -> Hypothesis:
+        return Hypothesis(ids, -1.0, -1.0, finished, unmet=unmet)
+
+    one = hypothesis([0, 1])
+    assert may_change_places(one, hypothesis([0, 4]))
+    assert not may_change_places(one, hypothesis([0, 1]))
+    assert not may_change_places(one, hypothesis([0, 4], finished=False))
+    assert not may_change_places(one, hypothesis([0, 4], unmet=(0,)))
+    assert not may_change_places(hypothesis([0, 4], unmet=(0,)), one)
+    assert may_change_places(hypothesis([0, 1], unmet=(0,)), hypothesis([0, 4], unmet=(1,)))
+    # One that was cut ranks behind the finished ones, whether its terms are met or not.
+    assert may_change_places(hypothesis([0, 1], finished=False), hypothesis([0, 4], finished=False, unmet=(0,)))
 
 
 def test_a_term_without_room_is_named_and_the_rest_is_met() -> None:
