@@ -131,8 +131,8 @@ class Campaign:
                     self._take(json.loads(line))
 
     def run(self, mutants: Sequence[Mutant], *, retry: bool) -> None:
-        """Test those that have no result yet, and with `retry` those that survived."""
-        done = {"noticed", "timeout"} if retry else {"noticed", "timeout", "survived"}
+        """Test those that have no result yet, and with `retry` those that survived or took too long."""
+        done = {"noticed"} if retry else {"noticed", "timeout", "survived"}
         left = [mutant for mutant in mutants if self.outcomes.get(str(mutant)) not in done]
         modules = {mutant.module for mutant in left} - set(self._seconds)
         pool = ThreadPoolExecutor(len(self._copies))
@@ -198,7 +198,7 @@ def main() -> int:
         "--at-least", type=float, default=95, metavar="P", help="exit with 1 when fewer are noticed (95)"
     )
     parser.add_argument("--output", type=Path, metavar="FILE", help="JSON lines; a run that ended goes on from them")
-    parser.add_argument("--retry", action="store_true", help="test again what survived")
+    parser.add_argument("--retry", action="store_true", help="test again what survived or took too long")
     wanted = parser.parse_args()
     mutants = choose([module for module in TARGETS if wanted.module in module], wanted.number, wanted.seed)
     if not mutants:

@@ -137,6 +137,16 @@ def test_embeddings_start_with_unit_variance_and_a_zero_for_padding() -> None:
     assert embedding.weight[3].abs().max() == 0
 
 
+@pytest.mark.parametrize("multiple_of", [1, 2, 4, 8, 64])
+def test_the_output_layer_is_the_transpose_of_the_embedding_and_as_wide_as_the_vocabulary(multiple_of: int) -> None:
+    torch.manual_seed(0)
+    embedding = TokenEmbedding(10, 16, pad_id=3, scaled=True, multiple_of=multiple_of).double()
+    x_BLD = torch.randn(2, 3, 16, dtype=torch.float64)
+    expected_BLV = torch.einsum("bld,vd->blv", x_BLD, embedding.weight)
+    torch.testing.assert_close(embedding.training_logits(x_BLD), expected_BLV)
+    torch.testing.assert_close(embedding.logits(x_BLD), expected_BLV)
+
+
 def test_padding_is_not_learned_from_as_input() -> None:
     embedding = TokenEmbedding(10, 16, pad_id=3, scaled=True)
     embedding(torch.tensor([[4, 3, 3]])).sum().backward()

@@ -305,6 +305,34 @@ def test_C7_what_only_looks_like_another_encoding_is_text(content: bytes) -> Non
     assert b"".join(chunks(content)) == content
 
 
+# Bytes that are UTF-8 and have a newline in step with a zero byte: text, unless a fifth of it is control characters.
+UNIT = b"\n\0\x01\x02abcdefghijkl"
+
+
+@pytest.mark.parametrize(
+    ("content", "encoding"),
+    [
+        ("a plane with a number of its own: \U0010fffd\n".encode("utf-32-le"), "UTF-32LE"),
+        ("a plane with a number of its own: \U0010fffd\n".encode("utf-32-be"), "UTF-32BE"),
+        ("ab\ncd\nef\ngh\n".encode("utf-16-le"), "UTF-16LE"),  # a newline in the place of a plane
+        ("ab\ncd\nef\ngh\n".encode("utf-16-be"), "UTF-16BE"),
+        (("кошка пила молоко" + "\n").encode("utf-16-le") * 2, "UTF-16LE"),
+        (("кошка пила молоко" + "\n").encode("utf-16-be") * 2, "UTF-16BE"),
+        ("кошка пила молоко и ещё молоко, да\n".encode("utf-16-le"), None),  # one newline may be a letter's byte
+        (UNIT * 5, None),  # 3 of 16
+        ((UNIT + UNIT.replace(b"a", b"\x03")) * 3, "UTF-16LE"),  # 7 of 32
+        (UNIT.replace(b"l", b"") * 10, None),  # 3 of 15, a fifth, but the newlines are out of step
+    ],
+    ids=[
+        *("32LE", "32BE", "16LE", "16BE", "two lines LE", "two lines BE", "one line"),
+        *("3 of 16", "7 of 32", "out of step"),
+    ],
+)
+def test_C6_what_gives_another_encoding_away(content: bytes, encoding: str | None) -> None:
+    message = None if encoding is None else f"is {encoding}, not UTF-8. Convert it with `iconv -f {encoding} -t UTF-8`"
+    assert lines.other_format(content) == message
+
+
 def workbook(member: str) -> bytes:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:

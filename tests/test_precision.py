@@ -5,6 +5,7 @@ import math
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -145,6 +146,16 @@ def overflow(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_rank_without_a_batch_has_a_scale_too(fp16: Trainer) -> None:
     assert fp16.scaler._get_scale_async() is not None
+
+
+def test_each_rank_prepares_its_own_batches_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer, update = learner_in(Precision.fp32), batches(40)[:5]
+    monkeypatch.setattr(trainer, "_ready", lambda batch: replace(batch, runs=[]))
+    for rank, own in ((0, [0, 3]), (1, [1, 4]), (2, [2])):
+        monkeypatch.setattr(trainer, "ranks", SimpleNamespace(rank=rank, world_size=3))
+        ready = trainer.ready(update)
+        assert [i for i, batch in enumerate(ready) if batch.runs == []] == own
+        assert all(ready[i] is update[i] for i in range(5) if i not in own)
 
 
 def test_a_gradient_too_large_for_fp16_changes_no_bit_and_halves_the_scale(

@@ -100,6 +100,17 @@ def test_the_highest_id_of_a_vocabulary_is_kept_and_in_as_few_bytes_as_hold_it(
     assert (tmp_path / "source.ids").stat().st_size == 3 * n_bytes
 
 
+def test_sentences_that_are_picked_can_be_picked_from_again() -> None:
+    corpus = cache.EncodedCorpus.of([[5, 6, 2], [7, 2], [2], [8, 9, 10, 2]], [[1, 2], [2], [3, 4, 2], [5, 2]])
+    picked = corpus.pick(np.array([3, 0, 2]))
+    assert ids_of(picked) == ([[8, 9, 10, 2], [5, 6, 2], [2]], [[5, 2], [1, 2], [3, 4, 2]])
+    assert picked.source_offsets.tolist() == [0, 4, 7, 8]
+    assert picked.target_lengths.tolist() == [2, 2, 3]
+    again = picked.pick(np.array([1, 1, 0]))
+    assert ids_of(again) == ([[5, 6, 2], [5, 6, 2], [8, 9, 10, 2]], [[1, 2], [1, 2], [5, 2]])
+    assert (len(picked), len(again)) == (3, 3)
+
+
 def files(config: DataConfig) -> dict[str, bytes]:
     (folder,) = prepared_folders(config)
     return {path.name: path.read_bytes() for path in folder.iterdir()}

@@ -25,6 +25,7 @@ from transformer_cli.decoding.search import (
     rows_per_sentence,
 )
 from transformer_cli.decoding.search.constraints import automaton, unsatisfied_terms
+from transformer_cli.decoding.search.loop import may_swap
 from transformer_cli.decoding.search.top_k import CHUNK, FEW, NEAR_TIE, largest
 
 NO_CONSTRAINTS = Constraints()
@@ -245,8 +246,9 @@ def test_every_term_is_met_that_has_room(beam_size: int) -> None:
         (DecodeConfig(beam_size=1), "terms"),
         (DecodeConfig(beam_size=2), "terms"),
         (DecodeConfig(beam_size=4, n_best=2), "terms"),
+        (DecodeConfig(beam_size=4, n_best=2, diversity_groups=2), ""),
     ],
-    ids=["greedy", "beam of 2", "beam of 4", "terms, 1", "terms, 2", "terms, 4"],
+    ids=["greedy", "beam of 2", "beam of 4", "terms, 1", "terms, 2", "terms, 4", "groups"],
 )
 @pytest.mark.parametrize("n_models", [200, pytest.param(5_000, marks=pytest.mark.nightly)])
 def test_what_noise_changes_has_been_marked_as_close(n_models: int, config: DecodeConfig, what: str) -> None:
@@ -270,6 +272,21 @@ def test_what_noise_changes_has_been_marked_as_close(n_models: int, config: Deco
             assert other[0].is_near_tie
             differ += 1
     assert 0 < differ <= close < n_models, (differ, close)
+
+
+def test_only_hypotheses_of_one_rank_can_change_places() -> None:
+    def hypothesis(ids: list[int], *, finished: bool = True, unsatisfied: tuple[int, ...] = ()) -> Hypothesis:
+        return Hypothesis(ids, -1.0, -1.0, finished, unsatisfied=unsatisfied)
+
+    one = hypothesis([0, 1])
+    assert may_swap(one, hypothesis([0, 4]))
+    assert not may_swap(one, hypothesis([0, 1]))
+    assert not may_swap(one, hypothesis([0, 4], finished=False))
+    assert not may_swap(one, hypothesis([0, 4], unsatisfied=(0,)))
+    assert not may_swap(hypothesis([0, 4], unsatisfied=(0,)), one)
+    assert may_swap(hypothesis([0, 1], unsatisfied=(0,)), hypothesis([0, 4], unsatisfied=(1,)))
+    # One that was cut ranks behind the finished ones, whether its terms are met or not.
+    assert may_swap(hypothesis([0, 1], finished=False), hypothesis([0, 4], finished=False, unsatisfied=(0,)))
 
 
 def test_a_term_without_room_is_named_and_the_rest_is_met() -> None:

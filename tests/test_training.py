@@ -4,6 +4,8 @@ import hashlib
 import json
 import logging
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
@@ -169,6 +171,30 @@ def test_micro_batches_change_nothing() -> None:
     assert expected[-1] < expected[0]
     for max_tokens_per_microbatch in (1, 7, 20):
         assert losses(max_tokens_per_microbatch) == pytest.approx(expected, abs=1e-6)
+
+
+def test_gradients_are_summed_over_ranks_during_the_last_batch_of_an_update_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trainer, events = Trainer(config(), tokenizers(), CPU), list[str]()
+    forward_backward = trainer.forward_backward
+
+    @contextmanager
+    def overlapping(step: int) -> Iterator[None]:
+        events.append("begin")
+        yield
+        events.append("end")
+
+    def recorded(batch: Batch, **kwargs: Any) -> Any:
+        events.append("batch")
+        return forward_backward(batch, **kwargs)
+
+    monkeypatch.setattr(trainer.gradients, "overlapped", overlapping)
+    monkeypatch.setattr(trainer, "forward_backward", recorded)
+    batches = micro_batches(prepared().train, np.arange(8), tokenizers(), max_tokens=16)
+    trainer.train_step(batches, step=1, lr=0.01)
+    assert len(batches) > 2
+    assert events == [*["batch"] * (len(batches) - 1), "begin", "batch", "end"]
 
 
 def moved(clip_norm: float | None) -> tuple[float, float]:

@@ -110,6 +110,23 @@ def test_decoding_step_by_step_equals_decoding_at_once(
         prefix_RT = torch.cat([prefix_RT, torch.randint(4, VOCABULARY, (len(prefix_RT), 1))], dim=1)
 
 
+@every_variant
+def test_the_attention_that_a_search_keeps_is_the_mean_over_the_heads_of_the_last_layer(
+    changes: dict[str, Any],
+) -> None:
+    model = toy_model(**changes)
+    source_BS = torch.tensor([[5, 6, 7, 8, 2], [9, 10, 2, PAD, PAD], [11, 12, 13, 2, PAD]])
+    prefix_RT = torch.tensor([[1], [1], [1], [1], [1], [1]])
+    decoder = TransformerDecoder(model)
+    cache = decoder.start(source_BS, beam_size=2, max_length=4, keeps_attention=True)
+    for ids in ([13, 14, 15, 16, 17, 18], [4, 5, 6, 7, 8, 9], [0, 0, 0, 0, 0, 0]):
+        decoder.step(prefix_RT[:, -1], cache)
+        cross_RHTS = model.attention_weights(source_BS.repeat_interleave(2, dim=0), prefix_RT)["cross"][-1]
+        expected_BNS = cross_RHTS[:, :, -1].mean(1).unflatten(0, (3, 2))
+        torch.testing.assert_close(cache.attention_BNS, expected_BNS, rtol=0, atol=1e-10)
+        prefix_RT = torch.cat([prefix_RT, torch.tensor(ids)[:, None]], dim=1)
+
+
 def test_the_memory_of_a_sentence_is_kept_once_for_all_its_beams() -> None:
     source_BS, _ = toy_pair()
     cache = TransformerDecoder(toy_model()).start(source_BS, beam_size=5, max_length=7)
