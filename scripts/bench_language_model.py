@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from transformer_cli.data.lines import read_lines
-from transformer_cli.models.file import locate_model, read_model
+from transformer_cli.models.file import read_model
+from transformer_cli.models.locate import locate_model
 
 ORDER = 5
 END = "</s>"

@@ -31,7 +31,7 @@ from transformer_cli.errors import CheckpointError, ConfigError
 from transformer_cli.inference.force_decode import force_decode
 from transformer_cli.inference.incremental import incremental_decoder
 from transformer_cli.models.ensemble import AnyModel, Ensemble, build_all, read_models
-from transformer_cli.models.file import locate_models
+from transformer_cli.models.locate import locate_models
 from transformer_cli.models.transformer import Transformer
 
 IDS = toy_tokenizer()

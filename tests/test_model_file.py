@@ -18,14 +18,8 @@ import torch
 
 from tests.toy_run import CPU, model_file, packed, tokenizer
 from transformer_cli.errors import CheckpointError
-from transformer_cli.models.file import (
-    ModelFile,
-    locate_model,
-    read_model,
-    serialise,
-    unpack_model,
-    write_model,
-)
+from transformer_cli.models.file import ModelFile, read_model, serialise, unpack_model, write_model
+from transformer_cli.models.locate import locate_model
 
 SOURCE_BS = torch.tensor([[5, 6, 7, 3], [8, 9, 3, 0]])
 TARGET_BT = torch.tensor([[2, 5, 6], [2, 7, 0]])

@@ -25,7 +25,8 @@ from transformer_cli.errors import ConfigError, DataError, EnvironmentFault, quo
 from transformer_cli.extras import imported
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
-from transformer_cli.models.file import ModelFile, locate_model, read_model, require
+from transformer_cli.models.file import ModelFile, read_model, require
+from transformer_cli.models.locate import locate_model
 from transformer_cli.text_io import check_output, open_output
 from transformer_cli.training.run_directory import run_of
 

@@ -24,7 +24,8 @@ from transformer_cli.inference.encode import Reader
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.classifier import Classifier, sentence_vectors
 from transformer_cli.models.device import choose_device
-from transformer_cli.models.file import locate_model, read_model, require
+from transformer_cli.models.file import read_model, require
+from transformer_cli.models.locate import locate_model
 from transformer_cli.models.transformer import Transformer
 from transformer_cli.text_io import (
     STDOUT,

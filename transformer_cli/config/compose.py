@@ -5,6 +5,7 @@ Hydra composes and nothing more: no `_target_`, no `instantiate`, no DictConfig 
 
 import typing
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,8 @@ def hydra_arguments(command: str, overrides: Sequence[str], user_dir: Path | Non
     check_overrides(command, overrides, user_dir)
     if user_dir is not None:
         read_files([pair for pairs in chosen_files(command, overrides).values() for pair in pairs], user_dir)
-    register_schemas()
+    register_user_files()
+    register_schema(command)
     # Not as_uri(): Hydra does not decode the %20 of a blank.
     search_path = [f"hydra.searchpath=[{quoted_for_hydra(f'tfm://{user_dir.resolve()}')}]"] if user_dir else []
     kept = [_for_hydra(text, SCHEMAS[command]) for text in overrides]
@@ -80,12 +82,10 @@ def _for_hydra(text: str, schema: type) -> str:
     return text
 
 
-def register_schemas() -> None:
-    """Register with Hydra the dataclasses, which the primary YAML files name as their bases, and the user's files."""
-    register_user_files()
-    store = ConfigStore.instance()
-    for command, schema in SCHEMAS.items():
-        store.store(name=f"{command}_schema", node=schema)
+@cache  # the store is one for the process, and building a node of it takes long
+def register_schema(command: str) -> None:
+    """Register with Hydra the dataclass that the primary YAML file of `command` names as its base."""
+    ConfigStore.instance().store(name=f"{command}_schema", node=SCHEMAS[command])
 
 
 def to_schema(config: DictConfig, schema: type, *, flags: Mapping[str, Any] | None = None) -> Any:

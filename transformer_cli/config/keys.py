@@ -3,6 +3,7 @@
 import dataclasses
 import typing
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from transformer_cli.config.bench import BenchConfig
@@ -55,7 +56,8 @@ def all_keys(schema: type, prefix: str = "") -> list[str]:
     return keys
 
 
-def fields_of(schema: type) -> dict[str, type | None]:
+@cache
+def fields_of(schema: type) -> Mapping[str, type | None]:
     """Field name → dataclass of that field, also of one that may be None; Options; or None for a plain value."""
     found: dict[str, type | None] = {}
     hints = typing.get_type_hints(schema)

@@ -26,7 +26,7 @@ def unknown_characters(line: str, ids: Sequence[int], tokenizer: Tokenizer) -> t
     """
     if tokenizer.unknown_ids.isdisjoint(ids):
         return ()
-    visible = {character: _visible(character) for character in _CHARACTER.findall(normalize(line))}
+    visible = {character: _visible(character) for character in dict.fromkeys(_CHARACTER.findall(normalize(line)))}
     candidates = [character for character, text in visible.items() if text]
     encoded = tokenizer.encode([visible[character] for character in candidates])
     return tuple(

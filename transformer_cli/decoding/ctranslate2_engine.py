@@ -6,6 +6,7 @@ mean the same.
 """
 
 import os
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ import torch
 from transformer_cli.config.decode import DecodeConfig, Quantize
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.engine import Batch, Capabilities, DecodeRequest
-from transformer_cli.decoding.plan import Segment, SegmentKey
+from transformer_cli.decoding.plan import Segment
 from transformer_cli.decoding.search import ControlIds, Hypothesis, rows_per_sentence
 from transformer_cli.decoding.search.scores import divisor
 from transformer_cli.decoding.torch_engine import batches
@@ -47,7 +48,7 @@ CAPABILITIES = Capabilities(
 )
 DAMAGED = (ValueError, LookupError)  # what the library raises for contents that do not fit together
 MAX_BATCH_TOKENS = 1024  # source tokens that one thread gets: with more, others may be idle at the end
-BATCHES_AT_ONCE = 16  # for each thread: enough to keep all busy, few enough to see progress
+BATCHES_AHEAD = 3  # for each thread: enough to keep all busy while results are used, few enough to stop soon
 
 
 class CTranslate2Engine:
@@ -72,6 +73,7 @@ class CTranslate2Engine:
         self.directory, self.tokenizers, self.text, self.remedy = directory, tokenizers, text, remedy
         self.n_threads = torch.get_num_threads()
         self.control = ControlIds.of(tokenizers.target)
+        self.banned = frozenset(self.control.banned)
         library = imported("ctranslate2", needs="engine=ctranslate2")
         # A folder of float32 or int16 can be computed with in int8 as well; one of int8 stays as it is.
         compute_type = "int8" if quantize is Quantize.int8 else "default"
@@ -93,10 +95,16 @@ class CTranslate2Engine:
         self.ids = {piece: number for number, piece in enumerate(target.pieces(range(len(target))))}
 
     def search(self, segments: Sequence[Segment], request: DecodeRequest) -> Iterator[Batch]:
-        """As many at a time as keep all threads busy; the longest first."""
-        tokens = request.config.batch_tokens * BATCHES_AT_ONCE * self.n_threads
-        for batch in batches(segments, max_tokens=tokens // rows_per_sentence(request.config)):
-            yield batch, self._decode(batch, request.config)
+        """The longest first; the library's threads search the next batches while the caller uses the one it got."""
+        config = request.config
+        max_tokens = min(config.batch_tokens // rows_per_sentence(config), MAX_BATCH_TOKENS)
+        ahead: deque[tuple[list[Segment], list[Any]]] = deque()
+        for batch in batches(segments, max_tokens=max_tokens):
+            ahead.append((batch, self._submit(batch, config)))
+            if len(ahead) > BATCHES_AHEAD * self.n_threads:
+                yield self._finished(*ahead.popleft(), config)
+        while ahead:
+            yield self._finished(*ahead.popleft(), config)
 
     def score(self, pairs: Sequence[Pair], *, batch_tokens: int, with_attention: bool = False) -> list[ForcedScores]:
         """Log-probabilities of all tokens, EOS last; the library has no attention of given translations."""
@@ -112,33 +120,28 @@ class CTranslate2Engine:
             )
         return [ForcedScores(list(one.log_probs)) for one in found]
 
-    def _decode(self, batch: Sequence[Segment], config: DecodeConfig) -> list[list[Hypothesis]]:
-        """Hypotheses of each segment; it is searched again on its own where a banned token or the length requires it.
+    def _finished(self, batch: Sequence[Segment], pending: Sequence[Any], config: DecodeConfig) -> Batch:
+        """A submitted batch, when it is done."""
+        results = self._wait(batch, pending, config)
+        return batch, [self._checked(segment, result, config) for segment, result in zip(batch, results, strict=True)]
+
+    def _checked(self, segment: Segment, result: Any, config: DecodeConfig) -> list[Hypothesis]:
+        """Hypotheses of a segment; it is searched again on its own where a banned token or the length requires it.
 
         The library has one longest length for a batch.
         """
-        max_tokens = min(config.batch_tokens // rows_per_sentence(config), MAX_BATCH_TOKENS)
-        parts = list(batches(batch, max_tokens=max_tokens))
-        submitted = [self._submit(part, config) for part in parts]
-        found: dict[SegmentKey, list[Hypothesis]] = {}
-        for part, pending in zip(parts, submitted, strict=True):
-            for segment, result in zip(part, self._wait(part, pending, config), strict=True):
-                found[segment.key] = self._hypotheses(result, config)
-        banned = set(self.control.banned)
-        must_rescore = config.min_length > 0 or config.no_repeat_ngram is not None
-        for segment in batch:
-            hypotheses = found[segment.key]
-            suppressed: Sequence[int] = ()
-            if any(not banned.isdisjoint(h.ids) for h in hypotheses):
-                suppressed = sorted(banned)
-            if suppressed or any(len(h.ids) + h.finished > self._longest([segment], config) for h in hypotheses):
-                pending = self._submit([segment], config, suppressed=suppressed)
-                (result,) = self._wait([segment], pending, config, suppressed=suppressed)
-                hypotheses = self._hypotheses(result, config)
-            if suppressed or must_rescore:
-                hypotheses = self._rescored(segment, hypotheses, config)
-            found[segment.key] = hypotheses
-        return [found[segment.key] for segment in batch]
+        hypotheses = self._hypotheses(result, config)
+        suppressed: Sequence[int] = ()
+        if any(not self.banned.isdisjoint(h.ids) for h in hypotheses):
+            suppressed = sorted(self.banned)
+        longest = self._longest([segment], config)
+        if suppressed or any(len(h.ids) + h.finished > longest for h in hypotheses):
+            pending = self._submit([segment], config, suppressed=suppressed)
+            (again,) = self._wait([segment], pending, config, suppressed=suppressed)
+            hypotheses = self._hypotheses(again, config)
+        if suppressed or config.min_length > 0 or config.no_repeat_ngram is not None:
+            hypotheses = self._rescored(segment, hypotheses, config)
+        return hypotheses
 
     def _rescored(self, segment: Segment, hypotheses: Sequence[Hypothesis], config: DecodeConfig) -> list[Hypothesis]:
         """With the scores of the model: the library gives the probability of banned tokens to others."""

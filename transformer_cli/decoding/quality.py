@@ -23,6 +23,10 @@ def repeats_itself(text: str, source: str) -> bool:
 
 def _loops(text: str) -> bool:
     words = [word.lower() for word in _LETTERS.findall(text)]
+    if _STUTTER.search(" ".join(words)):
+        return True
+    if len(words) - len(set(words)) < _MANY:  # no word four times, no two of them three times each
+        return False
     for period in range(1, len(words) // _MANY + 1):
         wanted = period * (_MANY - 1 if period > 1 else _MANY)  # consecutive words that equal the word at this distance
         equal = 0
@@ -30,7 +34,7 @@ def _loops(text: str) -> bool:
             equal = equal + 1 if one == other else 0
             if equal == wanted:
                 return True
-    return any(_STUTTER.search(word) for word in words)
+    return False
 
 
 def copied(text: str, source: str) -> bool:
@@ -38,5 +42,8 @@ def copied(text: str, source: str) -> bool:
     words, source_words = text.lower().split(), source.lower().split()
     if min(len(words), len(source_words)) < COPIED_WORDS:
         return False
-    matcher = SequenceMatcher(None, source_words, words, autojunk=False)
-    return matcher.real_quick_ratio() >= COPIED_SHARE <= matcher.quick_ratio() and matcher.ratio() >= COPIED_SHARE
+    in_source = set(source_words)
+    most = sum(word in in_source for word in words)  # that can be matched; few, in nearly every translation
+    if 2 * most < COPIED_SHARE * (len(words) + len(source_words)):
+        return False
+    return SequenceMatcher(None, source_words, words, autojunk=False).ratio() >= COPIED_SHARE

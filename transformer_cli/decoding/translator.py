@@ -62,12 +62,13 @@ class Translator:
         request = DecodeRequest(self.config, self.seed, first_line)
         work = self.planner.plan(lines, prefixes)
         self.planner.warn_too_long(work, first_line)
-        found = self._search(work, request, on_progress or (lambda n_lines: None))
+        found, results = self._search(work, request, on_progress or (lambda n_lines: None))
         unsatisfied, misplaced = self.constraints.apply(work, found, request)
         warn_unsatisfied({first_line + n: unsatisfied[n] for n in sorted(unsatisfied)})
-        results = [self.planner.join(line, found) for line in work]
-        for n in unsatisfied.keys() | misplaced.keys():
-            results[n] = replace(results[n], unsatisfied=unsatisfied.get(n, ()), misplaced=misplaced.get(n, ()))
+        for n, line in enumerate(work):
+            if any(segment.terms for segment in line.segments):
+                with_terms = self.planner.join(line, found)
+                results[n] = replace(with_terms, unsatisfied=unsatisfied.get(n, ()), misplaced=misplaced.get(n, ()))
         if self.options.retry:
             again = replace(request, config=retry_config(self.config))
             retry_degenerate(self.planner, self.constraints, work, found, results, again)
@@ -84,15 +85,24 @@ class Translator:
         """How many tokens the prefix of each line's translation may have; None for a blank line."""
         return self.planner.room(lines)
 
-    def _search(self, work: Sequence[Line], request: DecodeRequest, on_progress: Callable[[int], object]) -> Hypotheses:
-        """The hypotheses of every segment, without lexical constraints: most lines satisfy theirs anyway."""
+    def _search(
+        self, work: Sequence[Line], request: DecodeRequest, on_progress: Callable[[int], object]
+    ) -> tuple[Hypotheses, list[Translated]]:
+        """The hypotheses of every segment, and of every line, without lexical constraints: most satisfy theirs anyway.
+
+        A line is joined as soon as its last segment is found, while an engine with threads of its own searches on.
+        """
         unfinished = [len(line.segments) for line in work]
-        on_progress(unfinished.count(0))
+        results = {n: self.planner.join(line, {}) for n, line in enumerate(work) if not line.segments}
+        on_progress(len(results))
         found: Hypotheses = {}
         segments = [segment for line in work for segment in line.segments]
         for batch, hypotheses in self.engine.search(segments, request):
-            found |= zip((segment.key for segment in batch), hypotheses, strict=True)
-            for segment in batch:
+            n_before = len(results)
+            for segment, of_segment in zip(batch, hypotheses, strict=True):
+                found[segment.key] = of_segment
                 unfinished[segment.line] -= 1
-            on_progress(sum(unfinished[n] == 0 for n in {segment.line for segment in batch}))
-        return found
+                if not unfinished[segment.line]:
+                    results[segment.line] = self.planner.join(work[segment.line], found)
+            on_progress(len(results) - n_before)
+        return found, [results[n] for n in range(len(work))]

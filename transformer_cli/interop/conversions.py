@@ -17,7 +17,8 @@ from transformer_cli.interop.exported import Exported, facts_of, read_export, sh
 from transformer_cli.interop.publish import publishing
 from transformer_cli.interop.verify import made_up, verify
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.file import EXPORT_FILE, MALFORMED, ModelFile, read_json, read_model, require
+from transformer_cli.models.file import MALFORMED, ModelFile, read_json, read_model, require
+from transformer_cli.models.locate import EXPORT_FILE
 
 FOLDER = ".ctranslate2"
 PROGRAM = "ctranslate2"

@@ -11,14 +11,8 @@ from transformer_cli.config.compose import to_plain
 from transformer_cli.config.data import DataConfig
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, quoted
-from transformer_cli.models.file import (
-    EXPORT_FILE,
-    MALFORMED,
-    ModelFile,
-    is_whole,
-    read_json,
-    read_share,
-)
+from transformer_cli.models.file import MALFORMED, ModelFile, is_whole, read_json, read_share
+from transformer_cli.models.locate import EXPORT_FILE
 
 FORMAT = 1
 

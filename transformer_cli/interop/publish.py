@@ -26,7 +26,8 @@ from transformer_cli.files import (
 )
 from transformer_cli.interop.exported import sha256_of
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.file import EXPORT_FILE, MALFORMED
+from transformer_cli.models.file import MALFORMED
+from transformer_cli.models.locate import EXPORT_FILE
 
 
 def check(directory: Path, *, overwrite: bool) -> None:

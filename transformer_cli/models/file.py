@@ -6,7 +6,6 @@ model's config, languages, scores, and the SHA-256 of the whole file. What is re
 
 import hashlib
 import json
-import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -26,7 +25,6 @@ from transformer_cli.config.model import ModelConfig
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, quoted
 from transformer_cli.files import Chunk, write_whole
-from transformer_cli.logs import LOGGER
 from transformer_cli.models.build import MODELS, Model, build_model
 from transformer_cli.models.classifier import Classifier
 from transformer_cli.models.language_model import LanguageModel
@@ -36,8 +34,6 @@ from transformer_cli.plugins import loaded_plugins
 ModelT = TypeVar("ModelT", bound=Model)
 
 MODEL_FILE = "model.safetensors"
-EXPORT_FILE = "export.json"  # of what `tfm export` wrote
-EXPORTED_FILES = ("model.bin", MODEL_FILE)
 FORMAT = 1
 NEEDS = "0.1.0"  # the first version of tfm that reads this format
 
@@ -395,79 +391,3 @@ def _as_tensor(content: bytes) -> Tensor:
 
 def _refuse(path: Path, what: str) -> NoReturn:
     raise CheckpointError(f"{path}: {what}. Copy the model again, or choose another with --checkpoint")
-
-
-def locate_models(checkpoint: str | list[str] | None, runs: str) -> list[Path]:
-    """The model file of each that `--checkpoint` names: several are an ensemble."""
-    names = checkpoint if isinstance(checkpoint, list) else [checkpoint]
-    return [locate_model(name, runs) for name in names]
-
-
-def locate_model(checkpoint: str | None, runs: str) -> Path:
-    """What `--checkpoint` means: a model file, or that of a checkpoint or run directory; unset, of the newest run.
-
-    In a run directory the finished model comes first, then the best checkpoint, then the newest one.
-    """
-    path = Path(checkpoint) if checkpoint is not None else newest_run(Path(runs))
-    refuse_export(path)
-    if path.is_dir():
-        model = _model_in(path)
-        if model is None:
-            raise CheckpointError(f"{path}: holds no model yet. Wait for its first checkpoint, or choose another")
-        return model
-    if path.exists():
-        return path
-    raise CheckpointError(f"{path}: no such file or folder. Check --checkpoint")
-
-
-def newest_run(runs: Path) -> Path:
-    """`<runs>/latest`; where that leads to no model, the run whose model file is the newest, with a line in the log.
-
-    Raises CheckpointError if no run has a model.
-    """
-    latest = runs / "latest"
-    if latest.is_dir() and _model_in(latest) is not None:
-        return latest
-    folders = [path for path in sorted(runs.glob("[!.]*")) if path != latest and exported_for(path) is None]
-    written = {path: model.stat().st_mtime_ns for path in folders if (model := _model_in(path)) is not None}
-    if not written:
-        raise CheckpointError(f"{latest}: no trained model. Train one with `tfm train`, or name one with --checkpoint")
-    newest = max(written, key=lambda path: (written[path], path.name))  # a clock may have stood still
-    LOGGER.info("%s: leads to no model; using %s, which has the newest of the others", latest, newest)
-    return newest
-
-
-def _model_in(folder: Path) -> Path | None:
-    """The model file of a run directory or a checkpoint, if it has one."""
-    newest = sorted(folder.glob("checkpoints/step-*"), key=_step_of, reverse=True)
-    models = (place / MODEL_FILE for place in (folder, folder / "best", *newest))
-    return next((model for model in models if model.is_file()), None)
-
-
-def exported_for(folder: Path) -> str | None:
-    """The program that a folder of `tfm export` was written for; None for any other folder."""
-    try:
-        file = folder / EXPORT_FILE
-        return str(json.loads(file.read_bytes())["program"]) if file.is_file() else None  # a pipe would keep us waiting
-    except (OSError, *MALFORMED):
-        return None
-
-
-def refuse_export(path: Path) -> None:
-    """Raise CheckpointError for a folder, or a file in it, that `tfm export` wrote: it is no model file of ours."""
-    folder = path if path.is_dir() else path.parent
-    if folder is path or path.name in EXPORTED_FILES:
-        program = exported_for(folder)
-        if program is not None:
-            users = (
-                "only `tfm translate` and `tfm evaluate` use, alone" if program == "ctranslate2" else "tfm does not run"
-            )
-            raise CheckpointError(
-                f"{folder}: was exported for {quoted(program)[1:-1]}, which {users}."
-                " Choose the run or the model file that it was made from"
-            )
-
-
-def _step_of(folder: Path) -> float:
-    digits = folder.name.removeprefix("step-")
-    return int(digits) if digits.isdecimal() else -math.inf

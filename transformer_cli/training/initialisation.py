@@ -7,7 +7,8 @@ from torch import Tensor
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.errors import CheckpointError
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.file import ModelFile, locate_model, read_model
+from transformer_cli.models.file import ModelFile, read_model
+from transformer_cli.models.locate import locate_model
 
 # The keys of an encoder's shape and function; dropout and pooling are the classifier's own.
 SIZES = (

@@ -16,8 +16,8 @@ from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import CheckpointError, DataError, EnvironmentFault, quoted
 from transformer_cli.files import wrap_os_errors
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.file import exported_for
 from transformer_cli.models.linear import prefers_onednn
+from transformer_cli.models.locate import exported_for
 from transformer_cli.training.checkpoints import CHECKPOINTS, Checkpoint, CheckpointStore, Damage
 from transformer_cli.training.ema import PREFIX as EMA
 from transformer_cli.training.progress import Progress
