@@ -3,6 +3,7 @@
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from transformer_cli.data.tokenizer import Tokenizer, normalize
 from transformer_cli.logs import LOGGER
@@ -26,14 +27,14 @@ def unknown_characters(line: str, ids: Sequence[int], tokenizer: Tokenizer) -> t
     """
     if tokenizer.unknown_ids.isdisjoint(ids):
         return ()
-    visible = {character: _visible(character) for character in dict.fromkeys(_CHARACTER.findall(normalize(line)))}
-    candidates = [character for character, text in visible.items() if text]
-    encoded = tokenizer.encode([visible[character] for character in candidates])
-    return tuple(
-        character
-        for character, its_ids in zip(candidates, encoded, strict=True)
-        if not tokenizer.unknown_ids.isdisjoint(its_ids)
-    )
+    characters = dict.fromkeys(_CHARACTER.findall(normalize(line)))
+    return tuple(character for character in characters if _is_unknown(character, tokenizer))
+
+
+@lru_cache(maxsize=10_000)  # a text has few characters, and each many times
+def _is_unknown(character: str, tokenizer: Tokenizer) -> bool:
+    (ids,) = tokenizer.encode([_visible(character)], n_threads=1)
+    return not tokenizer.unknown_ids.isdisjoint(ids)
 
 
 def _visible(character: str) -> str:
