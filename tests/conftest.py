@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,10 +17,31 @@ pytest.register_assert_rewrite("tests.contract")
 ROOT = Path(__file__).resolve().parent.parent
 
 
+# Half a minute or more, the longest first: begun early, so that no worker is left alone with one at the end.
+LONG_FILES = (
+    *("test_end_to_end", "test_config", "test_invariance", "test_hostile", "test_ranks", "test_kills"),
+    *("test_translate_faults", "test_training", "test_environment", "test_export_command", "test_stopping"),
+    *("test_doctor", "test_resume_exact", "test_plan", "test_attention_command", "test_plugins", "test_disk_faults"),
+    *("test_profile", "test_ensemble", "test_cuda_graphs", "test_evaluate_command", "test_corpus_faults"),
+)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not hasattr(config, "workerinput"):
+        return  # one process keeps the order that it was given
+    places = {name: place for place, name in enumerate(LONG_FILES)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
+
+
 def pytest_configure() -> None:
     """Shells start what runs in the background with SIGINT ignored, and nohup does SIGHUP; some tests send them."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def slow(*values: object) -> Any:
+    """Values of a test's parameters that scripts/test --all alone takes."""
+    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")

@@ -231,49 +231,69 @@ def stopped(process: int) -> bool:
     return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
 
 
+SETTINGS = config(max_tokens_per_microbatch=8)
+WITHOUT_DROPOUT = config(max_tokens_per_microbatch=8, model=replace(MODEL, dropout=0.0))
+
+
 def replicas(folder: Path) -> dict[str, Any]:
     """Every rank holds the whole model."""
-    settings = config(max_tokens_per_microbatch=8)
     impatient = config(max_tokens_per_microbatch=8, rank_timeout=3.0)
-    exact = config(max_tokens_per_microbatch=8, model=replace(MODEL, dropout=0.0))
-    outcome: dict[str, Any] = {}
     gradients.BUCKET_BYTES = 4000  # as many pieces as a large model has
-    long = config(max_tokens_per_microbatch=8, max_steps=100, eval_every=50, save_every=50)
     whole = config(max_tokens_per_microbatch=100)
+    outcome: dict[str, Any] = {}
     for n_ranks in (1, 2):
-        outcome[f"{n_ranks} ranks for long"] = together(folder / f"long{n_ranks}", n_ranks, long, overlapping=True)
         outcome[f"{n_ranks} ranks for a batch"] = together(folder / f"batch{n_ranks}", n_ranks, whole, overlapping=True)
-    for n_ranks in (1, 2, 4):
-        outcome[f"{n_ranks} ranks"] = together(folder / str(n_ranks), n_ranks, settings)
+        outcome[f"{n_ranks} ranks"] = together(folder / str(n_ranks), n_ranks, SETTINGS)
     other_dev = config(max_tokens_per_microbatch=8, max_steps=14, eval_lines=3)
     anew = together(folder / "2", 2, other_dev)
     evaluated = [entry["step"] for entry in metrics(folder / "2") if entry["kind"] == "dev"]
     best = json.loads((folder / "2" / "result.json").read_bytes())["best"]["step"]
     outcome["ranked anew"] = {**anew, "evaluated": evaluated, "best": best}
-    asked = in_trouble(5, 1, send(signal.SIGTERM))
-    for n_ranks in (1, 4):
-        first = together(folder / f"moved{n_ranks}", 2, settings, asked)
-        second = together(folder / f"moved{n_ranks}", n_ranks, settings)
-        outcome[f"moved to {n_ranks}"] = {"first": first, "second": second}
-    for lost in (0, 1):
-        first = together(folder / f"lost{lost}", 3, settings, in_trouble(5, lost, send(signal.SIGKILL)))
-        second = together(folder / f"lost{lost}", 3, settings)
-        outcome[f"lost {lost}"] = {"first": first, "second": second}
+    outcome["moved to 1"] = moved_to(folder, 1)
+    outcome["lost 1"] = lost(folder, 1)
     outcome["hanging"] = together(folder / "hanging", 2, impatient, in_trouble(5, 1, send(signal.SIGSTOP)))
+    small = in_trouble(5, 1, lambda: forget_memory(0, on_rank=1))
+    outcome["too small"] = together(folder / "small", 2, SETTINGS, small)
+    tight = in_trouble(5, 1, lambda: forget_memory(1, on_rank=1))
+    outcome["tight"] = together(folder / "tight", 2, WITHOUT_DROPOUT, tight)
+    wide = config(max_tokens_per_microbatch=20, model=replace(MODEL, dropout=0.0))
+    outcome["late"] = together(folder / "late", 2, wide, out_of_memory_late(on_rank=1), overlapping=True)
+    outcome["roomy"] = together(folder / "roomy", 1, WITHOUT_DROPOUT)
+    batch_size.fitting_batch_size = lambda *_: 12 + 8 * int(os.environ["RANK"])  # a device of each rank's own
+    outcome["auto"] = together(folder / "auto", 2, config(max_tokens_per_microbatch="auto", max_steps=4))
+    return outcome
+
+
+def more_replicas(folder: Path) -> dict[str, Any]:
+    """More ranks, and more updates."""
+    gradients.BUCKET_BYTES = 4000
+    long = config(max_tokens_per_microbatch=8, max_steps=100, eval_every=50, save_every=50)
+    outcome: dict[str, Any] = {}
+    for n_ranks in (1, 2):
+        outcome[f"{n_ranks} ranks for long"] = together(folder / f"long{n_ranks}", n_ranks, long, overlapping=True)
+    for n_ranks in (1, 4):
+        outcome[f"{n_ranks} ranks"] = together(folder / str(n_ranks), n_ranks, SETTINGS)
+    outcome["moved to 4"] = moved_to(folder, 4)
+    outcome["lost 0"] = lost(folder, 0)
     lasting = config(max_tokens_per_microbatch=8, max_steps=40, patience=1)
     first = together(folder / "patience", 2, lasting, ever_worse(stopping_at=5))
     second = together(folder / "patience", 2, lasting, ever_worse())
     outcome["patience"] = {"first": first, "second": second}
-    small = in_trouble(5, 1, lambda: forget_memory(0, on_rank=1))
-    outcome["too small"] = together(folder / "small", 2, settings, small)
-    tight = in_trouble(5, 1, lambda: forget_memory(1, on_rank=1))
-    outcome["tight"] = together(folder / "tight", 2, exact, tight)
-    wide = config(max_tokens_per_microbatch=20, model=replace(MODEL, dropout=0.0))
-    outcome["late"] = together(folder / "late", 2, wide, out_of_memory_late(on_rank=1), overlapping=True)
-    outcome["roomy"] = together(folder / "roomy", 1, exact)
-    batch_size.fitting_batch_size = lambda *_: 12 + 8 * int(os.environ["RANK"])  # a device of each rank's own
-    outcome["auto"] = together(folder / "auto", 2, config(max_tokens_per_microbatch="auto", max_steps=4))
     return outcome
+
+
+def moved_to(folder: Path, n_ranks: int) -> dict[str, Any]:
+    """Two ranks of which one is asked to stop, and another number that goes on."""
+    folder = folder / f"moved{n_ranks}"
+    first = together(folder, 2, SETTINGS, in_trouble(5, 1, send(signal.SIGTERM)))
+    return {"first": first, "second": together(folder, n_ranks, SETTINGS)}
+
+
+def lost(folder: Path, rank: int) -> dict[str, Any]:
+    """Three ranks of which one is killed, and three that go on."""
+    folder = folder / f"lost{rank}"
+    first = together(folder, 3, SETTINGS, in_trouble(5, rank, send(signal.SIGKILL)))
+    return {"first": first, "second": together(folder, 3, SETTINGS)}
 
 
 def shards(folder: Path) -> dict[str, Any]:
@@ -309,4 +329,5 @@ def shards(folder: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps({"replicas": replicas, "shards": shards}[sys.argv[1]](Path(sys.argv[2]))))
+    groups = {"replicas": replicas, "more_replicas": more_replicas, "shards": shards}
+    print(json.dumps(groups[sys.argv[1]](Path(sys.argv[2]))))

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from tests import trials, zygote
-from tests.conftest import ROOT
+from tests.conftest import ROOT, slow
 from tests.disk import Disk, Event
 from tests.trials import Judge, Report, Subject
 from tests.zygote import Zygote
@@ -110,8 +110,9 @@ def _judge_run(judge: Judge, end: zygote.End, code: int) -> None:
 @pytest.mark.parametrize(
     ("what", "stride"),
     [
-        ("saving", 17),
-        ("training", 97),
+        ("saving", 53),
+        slow("saving", 17),
+        slow("training", 97),
         pytest.param("saving", 1, marks=pytest.mark.nightly),
         pytest.param("training", 1, marks=pytest.mark.nightly),
     ],
@@ -218,7 +219,7 @@ def _mounts() -> bool:
 @pytest.mark.skipif(not _mounts(), reason="no file system may be mounted here (unshare -rm)")
 @pytest.mark.parametrize(
     "n_rooms",
-    [2, pytest.param(60, marks=pytest.mark.nightly)],
+    [slow(2), pytest.param(60, marks=pytest.mark.nightly)],
 )
 def test_B1_a_disk_that_is_really_full_loses_nothing(tmp_path: Path, figures: Figures, n_rooms: int) -> None:
     sizes = [30_000 + 600_000 * n // (n_rooms - 1) for n in range(n_rooms)]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import slow
 from tests.toy_run import CPU, MODEL, config, metrics, prepared, run, run_until, sha256, train
 from transformer_cli.commands.train import _next
 from transformer_cli.config.compose import load_config
@@ -67,8 +68,9 @@ def test_a_large_corpus_on_a_cpu_is_seen_few_times() -> None:
     assert settings.max_steps * settings.tokens_per_update < 1.1e8
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-@pytest.mark.parametrize("model", ["tiny", "big"])
+@pytest.mark.parametrize(
+    ("model", "device"), [("tiny", "cpu"), ("big", "cuda"), slow("tiny", "cuda"), slow("big", "cpu")]
+)
 @pytest.mark.parametrize("n_tokens", [300, 3000, 50_000, 10**6, 10**8, 3 * 10**9])
 def test_what_is_chosen_is_never_odd(n_tokens: int, device: str, model: str) -> None:
     chosen = plan_of(n_tokens, device, f"model={model}")

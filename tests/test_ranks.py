@@ -7,13 +7,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, slow
 from tests.toy_run import metrics, prepared, tokenizers
 from transformer_cli.data.batching import Batch, micro_batches
 from transformer_cli.errors import ConfigError, EnvironmentFault
@@ -21,12 +22,24 @@ from transformer_cli.training.ranks import Ranks, join_ranks
 from transformer_cli.training.signals import StopRequest
 from transformer_cli.training.state import warn_of_uneven_shares
 
+OutcomeOf = Callable[[str], dict[str, Any]]
 STEPS = [str(step) for step in range(1, 13)]
 
 
 @pytest.fixture(scope="module")
-def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return scenarios("replicas", tmp_path_factory.mktemp("ranks"))
+def outcome_of(tmp_path_factory: pytest.TempPathFactory) -> OutcomeOf:
+    """What the scenarios of a group led to; each group is run once."""
+    return cache(lambda group: scenarios(group, tmp_path_factory.mktemp("ranks")))
+
+
+@pytest.fixture(scope="module")
+def outcome(outcome_of: OutcomeOf) -> dict[str, Any]:
+    return outcome_of("replicas")
+
+
+@pytest.fixture(scope="module")
+def more(outcome_of: OutcomeOf) -> dict[str, Any]:
+    return outcome_of("more_replicas")
 
 
 def scenarios(group: str, folder: Path) -> dict[str, Any]:
@@ -54,8 +67,9 @@ def the_line(run: dict[str, Any]) -> str:
     return str(line)
 
 
-@pytest.mark.parametrize("n_ranks", [2, 4])
-def test_A18_any_number_of_ranks_learns_from_the_same_batches(outcome: dict[str, Any], n_ranks: int) -> None:
+@pytest.mark.parametrize(("group", "n_ranks"), [("replicas", 2), slow("more_replicas", 4)])
+def test_A18_any_number_of_ranks_learns_from_the_same_batches(outcome_of: OutcomeOf, group: str, n_ranks: int) -> None:
+    outcome = outcome_of(group)
     alone, ranked = outcome["1 ranks"], outcome[f"{n_ranks} ranks"]
     assert codes(ranked) == [0] * n_ranks
     assert sentences(ranked, n_ranks) == sentences(alone, 1)
@@ -66,32 +80,34 @@ def test_A18_any_number_of_ranks_learns_from_the_same_batches(outcome: dict[str,
         assert all(batch in in_order for batch in rank["seen"])
 
 
-@pytest.mark.parametrize("name", ["2 ranks", "4 ranks"])
-def test_A18_the_losses_are_those_of_one_rank_with_dropout_on(outcome: dict[str, Any], name: str) -> None:
+@pytest.mark.parametrize(("group", "name"), [("replicas", "2 ranks"), slow("more_replicas", "4 ranks")])
+def test_A18_the_losses_are_those_of_one_rank_with_dropout_on(outcome_of: OutcomeOf, group: str, name: str) -> None:
+    outcome = outcome_of(group)
     expected = outcome["1 ranks"]["losses"]
     assert list(expected) == STEPS
     assert outcome[name]["losses"] == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("n_ranks", [1, 4])
-def test_A18_a_run_goes_on_with_another_number_of_ranks(outcome: dict[str, Any], n_ranks: int) -> None:
+@pytest.mark.parametrize(("group", "n_ranks"), [("replicas", 1), slow("more_replicas", 4)])
+def test_A18_a_run_goes_on_with_another_number_of_ranks(outcome_of: OutcomeOf, group: str, n_ranks: int) -> None:
+    outcome = outcome_of(group)
     run = outcome[f"moved to {n_ranks}"]["second"]
     assert codes(run) == [0] * n_ranks
     assert run["losses"] == pytest.approx(outcome["1 ranks"]["losses"], rel=1e-5)
 
 
-@pytest.mark.parametrize("name", ["moved to 1", "moved to 4"])
-def test_A8_a_signal_to_one_rank_stops_all_at_the_same_step(outcome: dict[str, Any], name: str) -> None:
-    first = outcome[name]["first"]
+def test_A8_a_signal_to_one_rank_stops_all_at_the_same_step(outcome: dict[str, Any]) -> None:
+    first = outcome["moved to 1"]["first"]
     assert codes(first) == [143, 143]
     assert first["saved"] == ["step-00000002", "step-00000004", "step-00000005"]
     assert "step 5 is the newest that is saved" in the_line(first)
 
 
-@pytest.mark.parametrize("lost", [0, 1])
+@pytest.mark.parametrize(("group", "lost"), [slow("more_replicas", 0), ("replicas", 1)])
 def test_A10_the_others_name_the_rank_that_was_killed_and_no_checkpoint_is_half(
-    outcome: dict[str, Any], lost: int
+    outcome_of: OutcomeOf, group: str, lost: int
 ) -> None:
+    outcome = outcome_of(group)
     first, second = outcome[f"lost {lost}"]["first"], outcome[f"lost {lost}"]["second"]
     assert codes(first) == [None if rank == lost else 5 for rank in range(3)]
     assert re.match(rf"rank {lost} \(process \d+ on \S+\) does not answer, at step 5\. ", the_line(first))
@@ -102,10 +118,11 @@ def test_A10_the_others_name_the_rank_that_was_killed_and_no_checkpoint_is_half(
     assert second["losses"] == pytest.approx(outcome["1 ranks"]["losses"], rel=1e-5)
 
 
-def test_all_ranks_lose_patience_at_the_same_step_also_after_a_stop(outcome: dict[str, Any]) -> None:
-    assert codes(outcome["patience"]["first"]) == [143, 143]
-    assert codes(outcome["patience"]["second"]) == [0, 0]
-    assert list(outcome["patience"]["second"]["losses"])[-1] == "8"  # the second evaluation, worse than the first
+@pytest.mark.slow
+def test_all_ranks_lose_patience_at_the_same_step_also_after_a_stop(more: dict[str, Any]) -> None:
+    assert codes(more["patience"]["first"]) == [143, 143]
+    assert codes(more["patience"]["second"]) == [0, 0]
+    assert list(more["patience"]["second"]["losses"])[-1] == "8"  # the second evaluation, worse than the first
 
 
 def test_all_ranks_evaluate_first_where_earlier_dev_scores_do_not_compare(outcome: dict[str, Any]) -> None:
@@ -175,11 +192,9 @@ def repeated(seen: list[Any]) -> int:
     return sum(seen[i : i + n] == seen[i + n : i + 2 * n] for n in range(1, 9) for i in range(len(seen) - 2 * n + 1))
 
 
-@pytest.mark.parametrize("n_ranks", [2])
-def test_two_ranks_have_the_loss_curve_of_one(
-    outcome: dict[str, Any], figures: Callable[[str, str], None], n_ranks: int
-) -> None:
-    alone, ranked = (outcome[f"{n} ranks for long"]["losses"] for n in (1, n_ranks))
+@pytest.mark.slow
+def test_two_ranks_have_the_loss_curve_of_one(more: dict[str, Any], figures: Callable[[str, str], None]) -> None:
+    alone, ranked = (more[f"{n} ranks for long"]["losses"] for n in (1, 2))
     assert list(alone) == list(ranked) == [str(step) for step in range(1, 101)]
     differences = [abs(ranked[step] - alone[step]) / alone[step] for step in alone]
     figures("2 ranks against 1", f"the losses of 100 updates differ by at most {max(differences):.1e}")

@@ -12,6 +12,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tests.conftest import slow
 from tests.contract import Ran, is_text, refused, run
 from tests.golden.make import FOLDER
 from tests.toy_run import model_file, packed
@@ -112,7 +113,7 @@ def test_D1_tab_separated_lines_and_files_are_scored_alike(folder: Path) -> None
     assert score(folder, stdin=stdin.removesuffix(b"\r\n")).out == by_files.out
 
 
-@pytest.mark.parametrize("n_examples", [50, pytest.param(2000, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("n_examples", [20, slow(50), pytest.param(2000, marks=pytest.mark.nightly)])
 def test_D1_as_many_scores_come_out_as_pairs_went_in_for_any_bytes(folder: Path, n_examples: int) -> None:
     file, device = read_model(folder / "m"), torch.device("cpu")
     model, options, seen = file.build(device), DecodeConfig(), []

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, slow
 from tests.contract import is_text, refused, run
 from tests.toy_translator import GREEDY, sentences, toy_tokenizer, translator_of
 from transformer_cli.commands.translate import TranslationFilter, check_paths
@@ -59,7 +59,7 @@ PIECES = [b"a", b"\n", b"\r", b"\r\n", b"\xe2\x80\xa8", b"\xc2\x85", b"\x0b", b"
 ANY_BYTES = (st.binary(max_size=200) | st.lists(st.sampled_from(PIECES)).map(b"".join)).filter(is_text)
 # A line that begins with a byte order mark is another one in the first place, and so has no order to keep.
 ANY_LINE = ANY_BYTES.map(lambda data: data.replace(b"\n", b"")).filter(lambda line: not line.startswith(BOM))
-FEW_AND_MANY = pytest.mark.parametrize("n_examples", [300, pytest.param(10_000, marks=pytest.mark.nightly)])
+FEW_AND_MANY = pytest.mark.parametrize("n_examples", [100, slow(300), pytest.param(10_000, marks=pytest.mark.nightly)])
 
 
 def joined(lines: list[bytes]) -> bytes:
@@ -126,7 +126,7 @@ def test_D7_two_inputs_behind_each_other_give_both_outputs(n_examples: int) -> N
     check()
 
 
-@pytest.mark.parametrize("n_examples", [20, pytest.param(500, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("n_examples", [6, slow(20), pytest.param(500, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("options", [GREEDY, {"beam_size": 2}], ids=["greedy", "beam"])
 def test_D7_and_so_does_a_model(n_examples: int, options: dict[str, Any]) -> None:
     translator = translator_of(toy_tokenizer(), max_source_length=20, **options)
@@ -146,7 +146,7 @@ def test_D7_and_so_does_a_model(n_examples: int, options: dict[str, Any]) -> Non
     check()
 
 
-@pytest.mark.parametrize("n_examples", [20, pytest.param(500, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("n_examples", [6, slow(20), pytest.param(500, marks=pytest.mark.nightly)])
 def test_D7_and_so_does_all_that_can_be_asked_for(n_examples: int) -> None:
     """JSON lines with prefixes, terms and second tries: a line for a line, in order, whatever stands beside it."""
     terms = [Term("cat", ("milk",), 1), Term("her chair", ("it was",), 2), Term("woman", ("a " * 60 + "a",), 3)]
