@@ -13,6 +13,7 @@ import argparse
 import json
 import math
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -620,8 +621,18 @@ def of_runs(runs: Path) -> dict[str, str]:
 
 
 def machine() -> str:
-    """Version and instruction set: others round differently, and the difference grows during training."""
-    return f"torch {torch.__version__.partition('+')[0]}, {torch.backends.cpu.get_cpu_capability()}, one thread\n"
+    """Version, instruction set and maker: others round differently, and the difference grows during training."""
+    capability = torch.backends.cpu.get_cpu_capability()
+    return f"torch {torch.__version__.partition('+')[0]}, {capability} of {_maker()}, one thread\n"
+
+
+def _maker() -> str:
+    """MKL chooses its kernels by the maker of the processor, too."""
+    try:
+        found = re.search(r"^vendor_id\s*:\s*(\S+)", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
+    except OSError:
+        found = None
+    return found[1] if found else platform.machine()
 
 
 def as_block(lines: Iterator[str]) -> str:
