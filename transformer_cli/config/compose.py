@@ -3,8 +3,10 @@
 Hydra composes and nothing more: no `_target_`, no `instantiate`, no DictConfig past this package.
 """
 
+import dataclasses
 import typing
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -111,16 +113,44 @@ def from_plain(schema: type, plain: Mapping[str, Any]) -> Any:
         refuse_interpolations(plain, "")
         config = OmegaConf.create(literal(renamed_config(plain)))
         _refuse_unknown_keys(config, schema, root=schema)
-        return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), config))
+        return OmegaConf.to_object(OmegaConf.merge(_empty(schema), config))
     except OmegaConfBaseException as error:
         raise as_config_error(error, schema) from error
 
 
+@cache
+def _empty(schema: type) -> DictConfig:
+    """Its defaults; to be merged into copies of it only."""
+    return typing.cast(DictConfig, OmegaConf.structured(schema))
+
+
 def to_plain(config: Any) -> dict[str, Any]:
-    """A config dataclass as dictionaries, lists, strings and numbers, ready for JSON or YAML."""
-    plain = OmegaConf.to_container(OmegaConf.structured(config), enum_to_str=True)
-    assert isinstance(plain, dict)
-    return typing.cast(dict[str, Any], plain)
+    """A config dataclass as dictionaries, lists, strings and numbers, ready for JSON or YAML.
+
+    Written at every save, and OmegaConf takes fifty times as long for it.
+    """
+    schema: type = type(config)
+    hints = _hints(schema)
+    return {field.name: _plain(getattr(config, field.name), hints[field.name]) for field in dataclasses.fields(config)}
+
+
+def _plain(value: Any, hint: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return to_plain(value)
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, list | tuple):
+        return [_plain(one, Any) for one in value]
+    if isinstance(value, Mapping):
+        return {name: _plain(one, Any) for name, one in value.items()}
+    if type(value) is int and (hint is float or float in typing.get_args(hint)):
+        return float(value)  # as a config that was read has it
+    return value
+
+
+@cache
+def _hints(schema: type) -> dict[str, Any]:
+    return typing.get_type_hints(schema)
 
 
 def to_yaml(config: Any) -> str:
