@@ -165,6 +165,7 @@ def test_survivors_are_named_and_decide_the_exit_status(project: Path) -> None:
     assert (project / "transformer_cli/simple.py").read_text() == SIMPLE
 
 
+@pytest.mark.slow
 def test_a_second_run_goes_on_from_the_results_of_the_first(project: Path) -> None:
     results = project / "results.jsonl"
     lines = results.read_text().splitlines(keepends=True)
