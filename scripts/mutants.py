@@ -71,6 +71,7 @@ EXCLUDED: dict[str, dict[str, str]] = {
     "data/clean.py": {
         "_HASHES_AT_A_TIME = ": "the memory alone",
         "→ n_parts = max(255": "the memory alone",
+        "2 + len(hashes)": "the memory alone",
         "→ n_parts = min(254": "the memory alone",
         "→ n_parts = min(256": "the memory alone",
         "digest_size=7": "how seldom two pairs have one hash: once in 2^56 pairs of pairs",
@@ -78,7 +79,10 @@ EXCLUDED: dict[str, dict[str, str]] = {
     "decoding/search/beam.py": {
         "n_candidates = len(state.live_log_prob_BN), 3": "candidates beyond those that are chosen from"
     },
-    "decoding/search/sampling.py": {"n_first, n_vocab = 3": "the speed alone"},
+    "decoding/search/sampling.py": {"n_first, n_vocab = 3": "the speed alone", "→ n_first *= ": "the speed alone"},
+    "decoding/search/loop.py": {
+        "ranked[: n_best + 2]": "the speed alone: more sentences are searched again by themselves"
+    },
     "decoding/search/top_k.py": {
         "FEW =": "the speed alone",
         "CHUNK =": "the speed alone",

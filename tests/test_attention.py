@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from transformer_cli.models.attention import CrossAttention, SelfAttention
+from transformer_cli.models.attention import CrossAttention, SelfAttention, project_memory_at_once
 from transformer_cli.models.attention_kernels import attention_weights
 from transformer_cli.models.embeddings import RotaryPositions
 from transformer_cli.models.layouts import AttentionLayout, PackedLayout, PaddedLayout
@@ -186,3 +186,18 @@ def test_fused_projections_start_as_separate_ones_would() -> None:
     for weight, bound in ((q, 0.16366), (k, 0.16366), (v, math.sqrt(3 / (24 + 64)))):
         assert 0.97 * bound < weight.abs().max() <= bound + 1e-5
     assert attention.to_qkv.bias.abs().max() == 0
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("n_layers", [1, 3])
+def test_keys_and_values_of_all_layers_at_once_are_those_of_each(n_layers: int, bias: bool) -> None:
+    torch.manual_seed(0)
+    layers = [CrossAttention(8, 2, d_k=4, d_v=6, dropout=0.0, bias=bias).double() for _ in range(n_layers)]
+    if bias:
+        layers = [with_random_biases(layer) for layer in layers]
+    memory_BSD = torch.randn(2, 5, 8, dtype=torch.float64)
+    at_once = project_memory_at_once(layers, memory_BSD)
+    assert len(at_once) == n_layers
+    for layer, found in zip(layers, at_once, strict=True):
+        for one, other in zip(found, layer.project_memory(memory_BSD), strict=True):
+            torch.testing.assert_close(one, other)

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import os
 import random
 import subprocess
 import time
@@ -322,10 +323,12 @@ UNIT = b"\n\0\x01\x02abcdefghijkl"
         (UNIT * 5, None),  # 3 of 16
         ((UNIT + UNIT.replace(b"a", b"\x03")) * 3, "UTF-16LE"),  # 7 of 32
         (UNIT.replace(b"l", b"") * 10, None),  # 3 of 15, a fifth, but the newlines are out of step
+        ("a short wкоротко".encode("utf-16-le"), "UTF-16LE"),  # 32 bytes are enough to judge by a share
+        ((b"a\0" * 3 + b"ab" * 7) * 4, None),  # 3 of 10 in the odd places
     ],
     ids=[
         *("32LE", "32BE", "16LE", "16BE", "two lines LE", "two lines BE", "one line"),
-        *("3 of 16", "7 of 32", "out of step"),
+        *("3 of 16", "7 of 32", "out of step", "half of 16", "3 of 10"),
     ],
 )
 def test_C6_what_gives_another_encoding_away(content: bytes, encoding: str | None) -> None:
@@ -382,6 +385,24 @@ def test_C11_lines_before_a_line_that_is_too_long_are_handed_out_and_it_is_named
         for chunk in read_chunks(source, "it"):
             found += chunk
     assert found == b"one\n" * 600_000
+
+
+def test_lines_that_wait_already_come_together_and_a_line_alone_at_once() -> None:
+    class Pipe:
+        def __init__(self, descriptor: int) -> None:
+            self.fileno = lambda: descriptor
+
+        def read1(self, size: int) -> bytes:
+            return os.read(self.fileno(), min(2, size))
+
+    ours, theirs = os.pipe()
+    found = read_chunks(Pipe(ours), "it")  # type: ignore[arg-type]
+    for written_bytes in (b"a\n", b"b\nc\nd\n"):
+        os.write(theirs, written_bytes)
+        assert next(found) == written_bytes
+    os.close(theirs)
+    assert list(found) == []
+    os.close(ours)
 
 
 def test_C11_a_long_line_that_comes_in_small_pieces_is_not_copied_for_each() -> None:
