@@ -88,6 +88,7 @@ EXCLUDED: dict[str, dict[str, str]] = {
         "CHUNK =": "the speed alone",
         "if n_chunks < 3 * n": "the speed alone",
         "if n_chunks < 5 * n": "the speed alone",
+        "<= FEW": "the speed alone",
     },
     "decoding/search/scores.py": {
         "int(request.max_lengths_B.max()) + 2": "a divisor for a length that no hypothesis has"

@@ -89,6 +89,7 @@ def test_more_steps_go_on_where_the_run_ended(trained: Path) -> None:
     assert steps[-1] == 14
 
 
+@pytest.mark.slow
 def test_own_text_from_a_first_mistake_to_a_changed_corpus(tmp_path: Path) -> None:
     own = ["train", "name=first", *SMALL[2:], "data=files", "data.source_lang=en", "data.target_lang=fr"]
     pairs = [f"{english}\t{french}\n" for english, french in generate(1).train[:300]]

@@ -92,6 +92,7 @@ def test_the_log_has_the_costliest_operations(profiled: Path) -> None:
         assert ms == pytest.approx(expected[name] / TRACED, rel=0.1, abs=0.02)
 
 
+@pytest.mark.slow
 def test_a_run_that_ends_before_is_traced_as_far_as_it_came(tmp_path: Path) -> None:
     run(tmp_path / "some", config(profile=True, max_steps=LAST - 1))
     updates = {e["name"] for e in events(tmp_path / f"some/profile/step-{LAST - 1:08d}.pt.trace.json.gz")}
