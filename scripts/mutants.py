@@ -57,7 +57,10 @@ EXCLUDED: dict[str, dict[str, str]] = {
     },
     "training/optimizers/adam.py": {"fused=False": "the speed alone"},
     "training/optimizers/adamw.py": {"fused=False": "the speed alone"},
-    "training/optimizers/muon.py": {"= self.param_groups[1]": "all groups have one rate"},
+    "training/optimizers/muon.py": {
+        "= self.param_groups[1]": "all groups have one rate",
+        "param_groups[-1]": "all groups have one rate, and Muon itself has one group",
+    },
     "training/trainer.py": {"torch.cuda.empty_cache() ": "a GPU alone"},
     "data/batching.py": {
         "low, high = max(": "where a bisection starts that ends within the same 1 %",
