@@ -93,6 +93,10 @@ EXCLUDED: dict[str, dict[str, str]] = {
         "if n_chunks < 5 * n": "the speed alone",
         "<= FEW": "the speed alone",
     },
+    "decoding/search/logits_processors.py": {
+        "*[-2] * self.longest_prefix": "any negative number is no token",
+        "→ if self.n_gram is None and self.past_BNT is None": "both are None, or neither is",
+    },
     "decoding/search/scores.py": {
         "int(request.max_lengths_B.max()) + 2": "a divisor for a length that no hypothesis has"
     },

@@ -11,7 +11,7 @@ from transformer_cli.config.train import Sharding
 from transformer_cli.errors import ConfigError
 from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.signals import StopRequest
-from transformer_cli.training.state import make_trainer
+from transformer_cli.training.state import check_components, make_trainer
 
 
 @pytest.fixture(scope="module")
@@ -29,12 +29,19 @@ def test_shards_need_several_ranks() -> None:
     [
         (r"train\.ema=0\.99", {"ema": 0.99}),
         (r"train\.max_tokens_per_microbatch=auto", {"max_tokens_per_microbatch": "auto"}),
-        ("optimizer=muon", {"optimizer": "muon"}),
     ],
 )
 def test_what_needs_the_whole_model_is_refused_with_shards(what: str, settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=f"^{what}: needs the whole model, which train.sharding=full divides. Set "):
         config(sharding=Sharding.full, **settings)
+
+
+def test_an_optimizer_that_needs_the_whole_model_is_refused_with_shards() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^optimizer=muon: needs the whole model, which train\.sharding=full divides"
+    ):
+        check_components(config(sharding=Sharding.full, optimizer="muon"), CPU)
+    check_components(config(sharding=Sharding.full, optimizer="adamw"), CPU)
 
 
 @pytest.mark.slow

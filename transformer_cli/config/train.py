@@ -287,7 +287,6 @@ class TrainConfig:
     def _refuse_what_needs_the_whole_model(self) -> None:
         for setting, is_set, instead in (
             (f"train.ema={self.train.ema}", self.train.ema is not None, "train.ema=null"),
-            ("optimizer=muon", self.optimizer.name == "muon", "another optimizer"),
             ("train.max_tokens_per_microbatch=auto", self.train.max_tokens_per_microbatch == AUTO, "a number"),
         ):
             if is_set:
