@@ -95,7 +95,7 @@ EXCLUDED: dict[str, dict[str, str]] = {
     },
     "decoding/search/logits_processors.py": {
         "*[-2] * self.longest_prefix": "any negative number is no token",
-        "→ if self.n_gram is None and self.past_BNT is None": "both are None, or neither is",
+        "→ if self.n_gram is None and self.past_BNT is None": "there is a past before the length is that of an n-gram",
     },
     "decoding/search/scores.py": {
         "int(request.max_lengths_B.max()) + 2": "a divisor for a length that no hypothesis has"
