@@ -466,9 +466,9 @@ def test_a_sentence_is_cut_between_words_where_it_can_be() -> None:
     ["." * 300_000, '."' * 150_000, "A. " * 90_000, "1. " * 90_000, "。" * 300_000, ". " * 150_000, " " * 300_000],
 )
 def test_hostile_lines_are_split_in_no_time(text: str) -> None:
-    start = time.perf_counter()
+    start = time.thread_time()  # others may have the machine
     split_sentences(text, "en")
-    assert time.perf_counter() - start < 2
+    assert time.thread_time() - start < 5  # half a second; minutes, if it grew with the square of the length
 
 
 def test_batches_keep_to_their_size_and_lose_nothing() -> None:
