@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from tests.zygote import Zygote
-
 pytest.register_assert_rewrite("tests.contract")
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -63,14 +61,6 @@ def figures() -> Callable[[str, str], None]:
                 lines.write(json.dumps({"name": name, "value": value}) + "\n")
 
     return write
-
-
-@pytest.fixture(scope="session")
-def zygote() -> Iterator[Zygote]:
-    """A process from which trainers are forked."""
-    process = Zygote()
-    yield process
-    process.close()
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,6 @@ a real one, for what only an interpreter's start or end shows: closed streams, l
 import contextlib
 import ctypes
 import hashlib
-import io
 import json
 import os
 import re
@@ -16,18 +15,16 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
 from unittest import mock
 
-from tests.conftest import ROOT
+from tests.forked import PROGRAM, Ran, environment, text_streams
 from transformer_cli.cli import main
 from transformer_cli.data.lines import other_format
 from transformer_cli.standard_streams import replace_standard_streams
 
-PROGRAM = "import sys; sys.argv[0] = 'tfm'; from transformer_cli.cli import entry_point; entry_point()"
 TO_DO = re.compile(
     r"\b(add|allow|check|choices|choose|close|convert|copy|correct|create|delete|did you mean|fetch|fix|free|give"
     r"|indent|install|leave|loosen|lower|make|name|open|prepare|put|raise|read|remove|repair|report|restore|run|save|set"
@@ -35,13 +32,6 @@ TO_DO = re.compile(
     re.IGNORECASE,
 )
 CAPSET_VERSION, DAC_CAPABILITIES = 0x20080522, 0b110  # CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH
-
-
-@dataclass(frozen=True)
-class Ran:
-    code: int
-    out: bytes
-    err: bytes
 
 
 def run(
@@ -77,9 +67,7 @@ def _on_descriptors(*descriptors: int) -> Iterator[None]:
     kept = [os.dup(number) for number in range(3)]
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
-    modes = ("rb", "wb", "wb")
-    files = [open(number, mode, closefd=False) for number, mode in enumerate(modes)]  # noqa: SIM115
-    streams = [io.TextIOWrapper(file, encoding="utf-8", line_buffering=i == 2) for i, file in enumerate(files)]
+    streams = text_streams()
     sys.stdin, sys.stdout, sys.stderr = streams
     replace_standard_streams()
     try:
@@ -107,12 +95,6 @@ def process(
     command = [*before, sys.executable, "-c", program, *arguments]
     done = subprocess.run(command, cwd=folder, input=stdin, capture_output=True, env=environment(env), check=False)
     return Ran(done.returncode, done.stdout, done.stderr)
-
-
-def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Of a process that runs this tree on one thread. A value of "" takes the variable away."""
-    merged = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **(more or {})}
-    return {name: value for name, value in merged.items() if value}
 
 
 def refused(

@@ -1,6 +1,6 @@
 """Runs jobs, each with a hostile file, where an audit hook ends the process if anything is run that should not be.
 
-    python -m tests.hostile_child JOBS RESULTS
+Its arguments are two files, JOBS and RESULTS; test_hostile.py runs it in a forked process.
 
 JOBS is a JSON list of [kind, argument]: the first ones, up to a null, warm up, so that all that tfm imports is there
 before the hook is armed. RESULTS gets a JSON line for each job after that. Exit status 99: the hook fired; its last
@@ -155,7 +155,3 @@ def main(jobs_file: str, results_file: str) -> None:
         for kind, argument in jobs[start + 1 :]:
             results.write(json.dumps(run(kind, argument)) + "\n")
             results.flush()
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -1,8 +1,8 @@
 """Several ranks as forked processes, so that torch is imported once: each scenario's outcome as JSON on stdout.
 
-Run by test_ranks.py and test_sharding.py as `python -m tests.rank_scenarios GROUP FOLDER`. The store through which the
-ranks meet is kept by a process of its own, as torchrun's agent keeps it: its server is a thread, and a rank forked
-beside a running thread may wait forever for a lock that this thread held at that instant.
+Its arguments are a group and a folder; test_ranks.py and test_sharding.py run it. The store through which the ranks
+meet is kept by a process of its own, as torchrun's agent keeps it: its server is a thread, and a rank forked beside a
+running thread may wait forever for a lock that this thread held at that instant.
 """
 
 import importlib
@@ -328,6 +328,6 @@ def shards(folder: Path) -> dict[str, Any]:
     return outcome
 
 
-if __name__ == "__main__":
+def main() -> None:
     groups = {"replicas": replicas, "more_replicas": more_replicas, "shards": shards}
     print(json.dumps(groups[sys.argv[1]](Path(sys.argv[2]))))

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.contract import Ran, error_line, refused, run
+from tests.conftest import slow
+from tests.contract import error_line, refused, run
+from tests.forked import Ran
 from tests.toy_run import model_file, packed
 from tests.toy_run import sentences as letters
 from transformer_cli.config.model import Positions
@@ -66,7 +68,7 @@ def test_a_given_translation_is_force_decoded(folder: Path) -> None:
         assert np.allclose(np.array(held[kind]["weights"]), weights, atol=1e-6)
 
 
-@pytest.mark.parametrize("options", [["--beam", "3"], ["decode=greedy"]], ids=["beam", "greedy"])
+@pytest.mark.parametrize("options", [["--beam", "3"], slow(["decode=greedy"])], ids=["beam", "greedy"])
 def test_the_translation_is_that_of_tfm_translate(folder: Path, options: list[str]) -> None:
     for sentence in letters(3, seed=8):
         ran = run(

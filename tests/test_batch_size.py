@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.conftest import slow
 from tests.toy_run import CPU, config, metrics, prepared, run, run_until, sha256
 from transformer_cli.config.compose import load_config
 from transformer_cli.data.batching import Batch
@@ -43,7 +44,7 @@ def limit_memory(
     return tried
 
 
-@pytest.mark.parametrize("limit", [700, 3333, 5000, 60_000, 100_000])
+@pytest.mark.parametrize("limit", [slow(700), slow(3333), 5000, slow(60_000), 100_000])
 def test_the_largest_that_fits_with_room_is_found_in_a_few_trials(
     monkeypatch: pytest.MonkeyPatch, trial: DryRun, limit: int
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.conftest import slow
 from tests.toy_bench import CPU, TOY, config
 from transformer_cli.benchmarks import machine, matmuls, parts, tfm_training
 from transformer_cli.benchmarks.matmuls import flops, projections
@@ -124,8 +125,9 @@ def check_of(trainer: tfm_training.TfmTraining) -> None:
     check_model(trainer.run.trainer, trainer.batches(1)[0], trainer.config, trainer.prepared.tokenizers)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize(
+    ("precision", "norm"), [("fp32", "pre"), ("bf16", "post"), slow("fp32", "post"), slow("bf16", "pre")]
+)
 def test_a_right_model_passes(precision: str, norm: str, trained: Callable[..., tfm_training.TfmTraining]) -> None:
     trainer = trained(f"train.precision={precision}", f"norm={norm}", "model.dropout=0.5")
     before = {name: tensor.clone() for name, tensor in trainer.run.trainer.model.state_dict().items()}
@@ -295,7 +297,7 @@ def test_the_check_uses_the_compiled_step(
 # ---- The command
 
 
-@pytest.mark.parametrize("subject", ["machine", "loss", "attention", "data", "train"])
+@pytest.mark.parametrize("subject", [slow("machine"), "loss", "attention", "data", slow("train")])
 def test_each_subject_prints_a_table(subject: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", subject, *TOY]) == 0
     text = capsys.readouterr().out

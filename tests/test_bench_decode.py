@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.conftest import slow
 from tests.toy_translator import PLAIN, sentences, toy_tokenizer
 from tests.toy_translator import random_model as random_toy
 from transformer_cli.benchmarks import decoders, decoding
@@ -155,8 +156,8 @@ def test_ids_are_translated_like_text() -> None:
 
 
 @OF_CT2
-@pytest.mark.parametrize("beam_size", [1, 4])
-@pytest.mark.parametrize("name", [TFM, HUGGING_FACE, CT2, CT2_INT8])
+@pytest.mark.parametrize("beam_size", [slow(1), 4])
+@pytest.mark.parametrize("name", [TFM, HUGGING_FACE, CT2, slow(CT2_INT8)])
 def test_translations_of_a_random_model_are_as_long_as_their_sources(name: str, beam_size: int) -> None:
     model = random_model(toy_config("data.tokenizer.vocab_size=200"))
     rows = np.random.default_rng(1).integers(4, 200, (5, FIXED_LENGTH - 1)).tolist()
@@ -300,6 +301,7 @@ def test_a_random_model_is_measured_beside_baselines(in_process: None, capsys: p
 
 @OF_CT2
 @NEEDS_BASELINES
+@pytest.mark.slow
 def test_a_trained_model_is_measured_from_lines_to_lines(
     in_process: None, model_file: str, text_files: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

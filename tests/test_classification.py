@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.conftest import slow
 from tests.toy_classifier import LABELS, OVERRIDES, SIZES, random_model, table, toy_tokenizer, write_tables
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.model import Pooling
@@ -123,7 +124,7 @@ def reader(pooling: Pooling = Pooling.mean, *, batch_tokens: int = 4096, max_len
     return Reader(model.build_as(Classifier, CPU), model, device=CPU, batch_tokens=batch_tokens)
 
 
-@pytest.mark.parametrize("pooling", Pooling)
+@pytest.mark.parametrize("pooling", [Pooling.mean, slow(Pooling.first)])
 def test_what_is_said_of_a_line_does_not_depend_on_its_neighbours(pooling: Pooling) -> None:
     lines = [line.split("\t")[1] for line in table(60, seed=3).split("\n")[:-1]]
     alone = [reader(pooling).read([line])[0] for line in lines]

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tests.conftest import slow
 from tests.toy_run import CPU, MODEL, config, prepared, tokenizers
 from transformer_cli.config.model import Positions
 from transformer_cli.config.train import Compile, Precision, Sharding
@@ -121,7 +122,7 @@ def test_without_a_compiler_joined_sentences_learn_what_packed_ones_do() -> None
 
 
 @OF_TORCH
-@pytest.mark.parametrize("activation_checkpointing", [False, True])
+@pytest.mark.parametrize("activation_checkpointing", [slow(False), True])
 def test_batches_of_other_lengths_go_through_one_graph(
     activation_checkpointing: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, slow
 from transformer_cli.config.commands import EvaluateConfig
 from transformer_cli.config.compose import from_plain, hydra_arguments, load_config, to_plain, to_yaml
 from transformer_cli.config.key_help import help_of, keys_page
@@ -55,6 +55,9 @@ def test_every_yaml_file_composes(group: str, choice: str) -> None:
         overrides.append("data=text")
     config = load_config("train", overrides)
     assert isinstance(config, TrainConfig)
+    if group == "experiment":  # leaves no number open
+        numbers = [config.train.tokens_per_update, config.train.max_steps, config.train.eval_every]
+        assert all(isinstance(number, int) for number in [*numbers, config.schedule.warmup_steps])
 
 
 def test_every_yaml_file_says_where_its_numbers_come_from() -> None:
@@ -488,7 +491,7 @@ def own_files(folder: Path, **texts: str) -> Path:
         ("defaults:\n  - text\nname: mine\ntrain: a.txt\n", "decoder", "text"),
     ],
 )
-@pytest.mark.parametrize("command", ["train", "doctor", "prepare"])
+@pytest.mark.parametrize("command", ["train", slow("doctor"), slow("prepare")])
 def test_a_corpus_of_one_s_own_takes_the_recipe_of_its_task(
     tmp_path: Path, text: str, model: str, expected: str, command: str
 ) -> None:
@@ -523,13 +526,6 @@ def test_named_corpora_follow_their_size_but_the_paper_s_follow_the_paper() -> N
     for corpus in ("wmt14_en_de", "wmt14_en_fr"):
         train = load_config("train", [f"data={corpus}"]).train
         assert (train.tokens_per_update, train.max_steps, train.patience) == (25_000, 100_000, None)
-
-
-def test_no_experiment_leaves_a_number_open() -> None:
-    for experiment in choices_of("experiment"):
-        config = load_config("train", [f"experiment={experiment}"])
-        numbers = [config.train.tokens_per_update, config.train.max_steps, config.train.eval_every]
-        assert all(isinstance(number, int) for number in [*numbers, config.schedule.warmup_steps])
 
 
 def test_a_sweep_over_corpora_with_different_recipes_says_so(tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ from tests import trials, zygote
 from tests.conftest import ROOT, slow
 from tests.disk import Disk, Event
 from tests.trials import Judge, Report, Subject
-from tests.zygote import Zygote
 from transformer_cli.training.writers import Recorder
 
 Figures = Callable[[str, str], None]
@@ -117,9 +116,7 @@ def _judge_run(judge: Judge, end: zygote.End, code: int) -> None:
         pytest.param("training", 1, marks=pytest.mark.nightly),
     ],
 )
-def test_B1_B5_whichever_file_event_of_a_save_fails_nothing_is_lost(
-    zygote: Zygote, figures: Figures, what: str, stride: int
-) -> None:
+def test_B1_B5_whichever_file_event_of_a_save_fails_nothing_is_lost(figures: Figures, what: str, stride: int) -> None:
     result = zygote.call(save_fails_at_each_event, stride=stride, codes=CODES, what=what)
     n_trials, n_bad = result["trials"], len(result["problems"])
     names = ", ".join(errno.errorcode[code] for code in CODES)
@@ -154,7 +151,7 @@ def file_size_is_limited(limits: list[int]) -> dict[str, Any]:
     return {"problems": problems, "outputs": outputs}
 
 
-def test_B1_a_limit_on_file_sizes_ends_the_run_in_a_line_and_loses_nothing(zygote: Zygote) -> None:
+def test_B1_a_limit_on_file_sizes_ends_the_run_in_a_line_and_loses_nothing() -> None:
     result = zygote.call(file_size_is_limited, limits=[20_000, 45_000])
     assert result["problems"] == []
     for status, output in result["outputs"]:
@@ -205,7 +202,7 @@ import json, os, sys, tempfile
 from pathlib import Path
 from tests import zygote
 from tests.test_disk_faults import disk_is_full
-zygote._warm_up()
+zygote.warm_up()
 os.chdir(tempfile.mkdtemp(dir=sys.argv[1]))
 print(json.dumps(disk_is_full(sys.argv[2], json.loads(sys.argv[3]))))
 """

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import toy_run
+from tests.conftest import slow
 from tests.toy_run import train
 from transformer_cli.cli import main
 from transformer_cli.config.compose import load_config, to_plain
@@ -194,7 +195,7 @@ def test_letters_of_other_languages_are_not_taken_for_damage(sound: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("has_bytes", "named"), [("false", "tokens are unknown"), ("true", "tokens are bytes of characters")]
+    ("has_bytes", "named"), [("false", "tokens are unknown"), slow("true", "tokens are bytes of characters")]
 )
 def test_characters_that_the_vocabulary_lacks_are_named(
     pairs: Pairs, tmp_path: Path, has_bytes: str, named: str
@@ -488,7 +489,7 @@ def test_json_is_one_object_with_findings_and_figures(
     [
         (["data=files", "data.source_lang=en", "data.target_lang=fr", "data.train=[no.en,no.fr]"], 3, "no.en"),
         (["train.precision=fp16", "device=cpu"], 5, "train.precision=fp16"),
-        (["data.tokenizer.vocab_size=100000"], 2, "data.tokenizer.vocab_size=100000"),
+        slow(["data.tokenizer.vocab_size=100000"], 2, "data.tokenizer.vocab_size=100000"),
         (["model.d_modle=3"], 2, "model.d_model"),
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.conftest import slow
 from tests.test_diverging import break_loss, states
 from tests.test_training import score_as
 from tests.toy_run import config, metrics, run, run_until, sha256
@@ -93,7 +94,7 @@ def averaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("stopped_before", [2, 7, 12])
+@pytest.mark.parametrize("stopped_before", [slow(2), 7, slow(12)])
 def test_A17_the_average_is_resumed_to_the_last_bit(tmp_path: Path, averaged: Path, stopped_before: int) -> None:
     run_until(stopped_before, tmp_path, config(ema=0.9))
     run(tmp_path, config(ema=0.9))

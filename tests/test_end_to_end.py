@@ -1,7 +1,6 @@
 """The three commands, one after another, on a model that is hardly trained."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.forked import Ran, run
 from transformer_cli.data.demo import generate
 
 SMALL = [
@@ -25,24 +25,20 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A working folder in which the small model has been trained."""
     folder = tmp_path_factory.mktemp("a working folder")
     result = tfm(folder, *SMALL)
-    assert result.returncode == 0, result.stderr
-    (folder / "train.stdout").write_bytes(result.stdout)
+    assert result.code == 0, result.err
+    (folder / "train.stdout").write_bytes(result.out)
     return folder
 
 
-def tfm(folder: Path, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    program = "from transformer_cli.cli import entry_point; entry_point()"
-    root = str(Path(__file__).resolve().parent.parent)
-    env = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", program, *arguments]
-    return subprocess.run(command, cwd=folder, input=stdin, capture_output=True, env=env, check=False)
+def tfm(folder: Path, *arguments: str, stdin: bytes = b"") -> Ran:
+    return run(arguments, folder, stdin=stdin)
 
 
-def refused(result: subprocess.CompletedProcess[bytes], status: int) -> str:
+def refused(result: Ran, status: int) -> str:
     """The last line that a refused command says, and the only one about an error."""
-    text = result.stderr.decode()
-    assert result.returncode == status, text
-    assert result.stdout == b""
+    text = result.err.decode()
+    assert result.code == status, text
+    assert result.out == b""
     assert text.count("tfm: error: ") == 1
     assert "Traceback" not in text
     line = text.split("\n")[-2]
@@ -72,9 +68,9 @@ def test_training_leaves_a_run_directory_and_prints_scores_only(trained: Path) -
 def test_the_same_command_again_reports_and_does_not_train(trained: Path) -> None:
     before = (trained / "runs/small/metrics.jsonl").read_bytes()
     result = tfm(trained, *SMALL)
-    assert result.returncode == 0
-    assert b"already finished at step 12" in result.stderr
-    assert result.stdout == (trained / "train.stdout").read_bytes()
+    assert result.code == 0
+    assert b"already finished at step 12" in result.err
+    assert result.out == (trained / "train.stdout").read_bytes()
     assert (trained / "runs/small/metrics.jsonl").read_bytes() == before
 
 
@@ -82,8 +78,8 @@ def test_more_steps_go_on_where_the_run_ended(trained: Path) -> None:
     folder = trained.parent / "longer"
     shutil.copytree(trained, folder, symlinks=True)
     result = tfm(folder, *SMALL, "train.max_steps=14")
-    assert result.returncode == 0, result.stderr
-    assert b"resuming from step 12" in result.stderr
+    assert result.code == 0, result.err
+    assert b"resuming from step 12" in result.err
     steps = [json.loads(line)["step"] for line in (folder / "runs/small/metrics.jsonl").read_bytes().split(b"\n")[:-1]]
     assert steps == sorted(steps)
     assert steps[-1] == 14
@@ -97,9 +93,9 @@ def test_own_text_from_a_first_mistake_to_a_changed_corpus(tmp_path: Path) -> No
     assert "own.tvs" in refused(tfm(tmp_path, *own, "data.train=own.tvs"), 3)
     own += ["data.train=own.tsv", "data.tokenizer.vocab_size=200"]
     trained = tfm(tmp_path, *own)  # a config that never came to a checkpoint does not block its name
-    assert trained.returncode == 0, trained.stderr
+    assert trained.code == 0, trained.err
     again = tfm(tmp_path, "evaluate", "decode.beam_size=2", "decode.max_extra_length=5")
-    assert again.stdout.split(b"\n")[1:] == trained.stdout.split(b"\n")[1:]
+    assert again.out.split(b"\n")[1:] == trained.out.split(b"\n")[1:]
 
     (tmp_path / "own.tsv").write_text("".join(pairs[:-1]), encoding="utf-8")
     assert "is not the text that the model was trained on" in refused(tfm(tmp_path, "evaluate"), 3)
@@ -120,14 +116,14 @@ def test_a_model_that_left_its_run_is_evaluated_on_our_corpus_of_that_name(train
     result = tfm(
         tmp_path, "evaluate", "--checkpoint", "m.safetensors", "decode.beam_size=2", "decode.max_extra_length=5"
     )
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.split(b"\n")[1:] == (trained / "train.stdout").read_bytes().split(b"\n")[1:]
+    assert result.code == 0, result.err
+    assert result.out.split(b"\n")[1:] == (trained / "train.stdout").read_bytes().split(b"\n")[1:]
 
 
 def test_translate_uses_the_newest_run_and_keeps_every_line(trained: Path) -> None:
     result = tfm(trained, "translate", "--beam", "2", stdin=b"The cat drank the milk.\n\n \t\nShe sat down.")
-    assert result.returncode == 0, result.stderr
-    lines = result.stdout.split(b"\n")
+    assert result.code == 0, result.err
+    lines = result.out.split(b"\n")
     assert len(lines) == 5
     assert lines[1] == lines[2] == lines[4] == b""
 
@@ -136,17 +132,17 @@ def test_translate_gives_a_file_the_same_text_as_standard_output(trained: Path) 
     (trained / "in").write_bytes(b"The cat drank the milk.\nShe sat down.\n")
     piped = tfm(trained, "translate", stdin=(trained / "in").read_bytes())
     result = tfm(trained, "translate", "--checkpoint", "runs/small", "--input", "in", "--output", "out")
-    assert (result.returncode, result.stdout) == (0, b"")
-    assert (trained / "out").read_bytes() == piped.stdout
+    assert (result.code, result.out) == (0, b"")
+    assert (trained / "out").read_bytes() == piped.out
     assert "Add --overwrite" in refused(tfm(trained, "translate", "--input", "in", "--output", "out"), 2)
 
 
 def test_D21_every_score_is_that_of_sacrebleus_own_command(trained: Path) -> None:
     (trained / "hypotheses.fr").symlink_to("saved.fr")  # a link to where they are wanted
     result = tfm(trained, "evaluate", "--json", "decode.beam_size=2", "--save", "hypotheses.fr")
-    assert result.returncode == 0, result.stderr
+    assert result.code == 0, result.err
     assert (trained / "hypotheses.fr").is_symlink()
-    ours = {score["name"]: score for score in json.loads(result.stdout)["scores"]}
+    ours = {score["name"]: score for score in json.loads(result.out)["scores"]}
     reference = trained / "reference.fr"
     reference.write_text("".join(f"{french}\n" for _, french in generate(1).test), encoding="utf-8")
     theirs = subprocess.run(
@@ -177,8 +173,8 @@ def test_evaluate_takes_own_files_with_several_references(trained: Path) -> None
     for name in ("source", "first", "second"):
         (trained / name).write_text("The cat drank the milk.\nShe sat down.\n", encoding="utf-8")
     result = tfm(trained, "evaluate", "--source", "source", "--reference", "first", "--reference", "second")
-    assert result.returncode == 0, result.stderr
-    assert b"nrefs:2" in result.stdout
+    assert result.code == 0, result.err
+    assert b"nrefs:2" in result.out
 
 
 @pytest.mark.slow
@@ -186,7 +182,7 @@ def test_a_sweep_runs_through_hydras_joblib_launcher(tmp_path: Path) -> None:
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     arguments = [word for word in SMALL if not word.startswith("name=")]
     result = tfm(tmp_path, *arguments, "-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "seed=1,2")
-    assert result.returncode == 0, result.stderr
+    assert result.code == 0, result.err
     configs = sorted(tmp_path.glob("runs/demo_en_fr-tiny-post-*/config.yaml"))
     assert sorted(path.read_text().split("seed: ")[1][0] for path in configs) == ["1", "2"]
     assert len(list(tmp_path.glob("runs/*/model.safetensors"))) >= 2

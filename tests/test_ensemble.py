@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.conftest import slow
 from tests.contract import refused, run
 from tests.golden.make import FOLDER
 from tests.toy_run import model_file, packed
@@ -91,7 +92,9 @@ def test_of_one_model_however_often_it_is_that_model(options: dict[str, object],
         assert [score for _, score in one] == pytest.approx([score for _, score in other], abs=1e-12)
 
 
-@pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize(
+    "options", [slow(KINDS["greedy"]), KINDS["beam"], slow(KINDS["sample"])], ids=["greedy", "beam", "sample"]
+)
 def test_it_translates_in_any_batch_as_it_does_line_by_line(options: dict[str, object]) -> None:
     ensemble = Ensemble(several())
     found, alone = (translations(ensemble, batch_tokens=n, **options) for n in (4096, 1))
@@ -130,7 +133,7 @@ def test_it_comes_to_rest_and_goes_back_to_training_with_its_members() -> None:
     assert all(member.training for member in ensemble.members)
 
 
-@pytest.mark.parametrize("n_threads", [1, 2])
+@pytest.mark.parametrize("n_threads", [slow(1), 2])
 def test_D9_exact_scores_of_an_ensemble_do_not_depend_on_the_neighbours(n_threads: int) -> None:
     names = ["plain", "paper"]
     ensemble = Ensemble([random_model(IDS, config=VARIANTS[name], seed=n) for n, name in enumerate(names)])

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from tests.conftest import slow
-from tests.contract import PROGRAM, Ran, environment, error_line, refused, run, tree, untouched
+from tests.contract import error_line, refused, run, tree, untouched
+from tests.forked import PROGRAM, Forked, Ran, environment
 from tests.golden.make import FOLDER
 from tests.test_corpus_faults import CORPUS, TRAIN, write
 from tests.toy_run import append, sentences, tokenizers
@@ -43,13 +44,17 @@ def folder(tmp_path: Path) -> Path:
     return fill(tmp_path)
 
 
-def begun(command: Sequence[str], folder: Path, *, env: Mapping[str, str] | None = None) -> "subprocess.Popen[bytes]":
+Process = subprocess.Popen[bytes] | Forked
+
+
+def begun(command: Sequence[str], folder: Path, *, env: Mapping[str, str] | None = None) -> Process:
     pipe = subprocess.PIPE
     return subprocess.Popen(command, cwd=folder, env=environment(env), stdin=pipe, stdout=pipe, stderr=pipe)
 
 
-def ended(process: "subprocess.Popen[bytes]", stdin: bytes = b"") -> Ran:
+def ended(process: Process, stdin: bytes = b"") -> Ran:
     out, err = process.communicate(stdin)
+    assert process.returncode is not None
     return Ran(process.returncode, out, err)
 
 
@@ -110,13 +115,16 @@ def in_ascii(pipelines: Pipelines, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def pipelines_in(names: list[str], tmp_path_factory: pytest.TempPathFactory) -> Pipelines:
-    processes = {}
+    processes: dict[str, tuple[Path, Process]] = {}
     for name in names:
         before, env = SURROUNDINGS[name]
         folder = fill(tmp_path_factory.mktemp("pipeline") / ODD_NAME)
-        home = {"HOME": str(tmp_path_factory.mktemp("home"))}
-        command = [*before, sys.executable, "-c", ALL_OF_IT, json.dumps(PIPELINE)]
-        processes[name] = folder, begun(command, folder, env={**home, **env})
+        env = {"HOME": str(tmp_path_factory.mktemp("home")), **env}
+        pipeline = json.dumps(PIPELINE)
+        if before:
+            processes[name] = folder, begun([*before, sys.executable, "-c", ALL_OF_IT, pipeline], folder, env=env)
+        else:
+            processes[name] = folder, Forked([pipeline], folder, env=env, program=ALL_OF_IT)
     return {name: (folder, ended(process, TYPED)) for name, (folder, process) in processes.items()}
 
 

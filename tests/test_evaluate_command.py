@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract import environment, refused, run, tree, untouched
+from tests.contract import refused, run, tree, untouched
+from tests.forked import environment
 from tests.golden.make import FOLDER
 from tests.test_metrics import sacrebleu_command
 from tests.toy_run import sentences

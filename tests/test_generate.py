@@ -10,8 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.contract import Ran, refused
+from tests.contract import refused
 from tests.contract import run as tfm
+from tests.forked import Ran
 from tests.toy_run import model_file as translator_file
 from tests.toy_run import packed as packed_file
 from tests.toy_text import content, language_model, tokenizer, without_bytes

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
+from tests.conftest import slow
 from tests.test_attention_maps import random_maps
 from transformer_cli.attention_maps import heatmaps
 from transformer_cli.attention_maps.heatmaps import (
@@ -60,7 +61,7 @@ def overlaps(boxes: Sequence[Bbox], others: Sequence[Bbox]) -> np.ndarray:
         ("encoder", 2, 1, 1, False),
         ("cross", 3, 2, 4, False),
         ("cross", 60, 1, 1, False),
-        ("decoder", 60, 2, 4, False),
+        slow("decoder", 60, 2, 4, False),
         ("encoder", 30, 2, 3, True),
     ],
 )

@@ -30,6 +30,7 @@ import safetensors.torch
 import torch
 
 from tests.conftest import ROOT
+from tests.forked import run
 from tests.hostile_child import FIRED
 from tests.test_model_file import NO_HASH, forged, parts, sealed
 from tests.toy_run import CPU, config, model_file, packed, prepared, sentences, train
@@ -626,20 +627,12 @@ def run_child(folder: Path, warm_up: list[tuple[str, Any]], jobs: list[Job]) -> 
     """Exit status, what became of each job, and the last words of the child."""
     listed = [*warm_up, None, *((job.kind, job.argument) for job in jobs)]
     (folder / "jobs.json").write_text(json.dumps(listed), encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "TMPDIR": str(folder)}
-    child = subprocess.run(
-        [sys.executable, "-m", "tests.hostile_child", "jobs.json", "results.jsonl"],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=900,
-    )
+    program = "import sys; from tests.hostile_child import main; main(*sys.argv[1:])"
+    child = run(["jobs.json", "results.jsonl"], folder, env={"TMPDIR": str(folder)}, program=program)
     results = folder / "results.jsonl"
     lines = results.read_text(encoding="utf-8").split("\n")[:-1] if results.exists() else []
     outcomes = [Outcome(job, **json.loads(line)) for job, line in zip(jobs, lines, strict=False)]
-    return child.returncode, outcomes, child.stderr
+    return child.code, outcomes, child.err.decode()
 
 
 @pytest.fixture(scope="module")
@@ -875,12 +868,9 @@ def test_F1_the_hook_sees_torch_load(tmp_path: Path) -> None:
     loader = "import torch\nfrom tests.hostile_child import arm\n"
     loader += "torch.save({}, 'warm'); torch.load('warm', weights_only=False)\narm()\n"
     loader += "torch.load('model.pt', weights_only=False)"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    child = subprocess.run(
-        [sys.executable, "-c", loader], cwd=tmp_path, env=environment, capture_output=True, check=False
-    )
-    assert child.returncode == FIRED, child.stderr
-    assert b"pickle.find_class" in child.stderr
+    ran = run([], tmp_path, program=loader)
+    assert ran.code == FIRED, ran.err
+    assert b"pickle.find_class" in ran.err
     assert not (tmp_path / CANARY).exists()
 
 

@@ -26,7 +26,7 @@ from tests import trials, zygote
 from tests.conftest import ROOT, slow
 from tests.disk import AFTERMATHS
 from tests.trials import Judge
-from tests.zygote import RUN, Zygote
+from tests.zygote import RUN
 from transformer_cli.errors import CheckpointError
 from transformer_cli.training.checkpoints import CheckpointStore, Damage
 
@@ -162,7 +162,7 @@ def _report_kills(result: dict[str, Any], figures: Figures, name: str) -> None:
 
 
 @pytest.mark.parametrize("n_kills", [slow(40), pytest.param(700, marks=nightly)])
-def test_A4_a_run_killed_at_any_instant_ends_as_the_same_run(zygote: Zygote, figures: Figures, n_kills: int) -> None:
+def test_A4_a_run_killed_at_any_instant_ends_as_the_same_run(figures: Figures, n_kills: int) -> None:
     result = zygote.call(killed_at_random, n_kills=n_kills, seed=n_kills, n_ranks=1)
     _report_kills(result, figures, "kills at random instants, 1 rank")
     assert result["problems"] == []
@@ -172,7 +172,7 @@ def test_A4_a_run_killed_at_any_instant_ends_as_the_same_run(zygote: Zygote, fig
 
 @pytest.mark.skipif(not HAS_RANKS, reason="training has no ranks yet")
 @pytest.mark.parametrize("n_kills", [slow(2), pytest.param(300, marks=nightly)])
-def test_two_ranks_killed_at_any_instant_end_as_the_same_run(zygote: Zygote, figures: Figures, n_kills: int) -> None:
+def test_two_ranks_killed_at_any_instant_end_as_the_same_run(figures: Figures, n_kills: int) -> None:
     result = zygote.call(killed_at_random, n_kills=n_kills, seed=n_kills, n_ranks=2)
     _report_kills(result, figures, "kills at random instants, 2 ranks")
     assert result["problems"] == []
@@ -200,7 +200,7 @@ def orphans() -> dict[str, bool]:
     }
 
 
-def test_A26_no_process_outlives_its_trainer(zygote: Zygote) -> None:
+def test_A26_no_process_outlives_its_trainer() -> None:
     assert zygote.call(orphans) == {"trainer": True, "careless": False}
 
 
@@ -221,9 +221,7 @@ def killed_at_events(**arguments: Any) -> dict[str, Any]:
         pytest.param("training", 1, marks=nightly),
     ],
 )
-def test_A1_killed_or_without_power_at_every_file_event_it_goes_on(
-    zygote: Zygote, figures: Figures, what: str, stride: int
-) -> None:
+def test_A1_killed_or_without_power_at_every_file_event_it_goes_on(figures: Figures, what: str, stride: int) -> None:
     result = zygote.call(killed_at_events, what=what, overrides=SHORT, aftermaths=AFTERMATHS, stride=stride)
     n_trials, n_bad = result["trials"], len(result["problems"])
     figures(
@@ -237,14 +235,14 @@ def test_A1_killed_or_without_power_at_every_file_event_it_goes_on(
     assert n_trials >= result["events"] * 2 * len(AFTERMATHS) // stride - len(AFTERMATHS)
 
 
-def test_A2_killed_between_publishing_and_pruning_the_new_one_is_used(zygote: Zygote) -> None:
+def test_A2_killed_between_publishing_and_pruning_the_new_one_is_used() -> None:
     on = r"^rename run/checkpoints/\.tmp-"
     result = zygote.call(killed_at_events, what="saving", overrides=SHORT, aftermaths=AFTERMATHS, on=on)
     assert result["problems"] == []
     assert result["trials"] == 2 * len(AFTERMATHS)  # before and after one rename
 
 
-def test_A3_killed_while_pruning_no_listed_checkpoint_is_half_there(zygote: Zygote) -> None:
+def test_A3_killed_while_pruning_no_listed_checkpoint_is_half_there() -> None:
     on = r"^rename run/checkpoints/step-|/\.del-"
     result = zygote.call(killed_at_events, what="saving", overrides=SHORT, aftermaths=["kill"], on=on)
     assert result["problems"] == []
@@ -254,16 +252,14 @@ def test_A3_killed_while_pruning_no_listed_checkpoint_is_half_there(zygote: Zygo
 @pytest.mark.parametrize(
     ("mutant", "aftermath", "word"),
     [
-        ("forget_file_syncs", "emptied", "HALF"),
+        slow("forget_file_syncs", "emptied", "HALF"),
         ("forget_file_syncs", "torn", "HALF"),
         ("forget_folder_syncs", "names lost", "LOST"),
-        ("save_in_place", "kill", "HALF"),
-        ("delete_in_place", "kill", "HALF"),
+        slow("save_in_place", "kill", "HALF"),
+        slow("delete_in_place", "kill", "HALF"),
     ],
 )
-def test_the_check_fails_for_a_program_that_is_written_wrongly(
-    zygote: Zygote, mutant: str, aftermath: str, word: str
-) -> None:
+def test_the_check_fails_for_a_program_that_is_written_wrongly(mutant: str, aftermath: str, word: str) -> None:
     result = zygote.call(
         killed_at_events, what="saving", overrides=SHORT, aftermaths=[aftermath], stride=5, mutant=mutant
     )
@@ -357,6 +353,7 @@ def disorder(calls: list[Call], folder: str) -> tuple[int, list[str]]:
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+@pytest.mark.slow
 def test_A12_each_name_is_published_when_all_is_synced(tmp_path: Path, figures: Figures) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
@@ -437,11 +434,11 @@ class _Constant:
 
 
 @pytest.mark.parametrize("n_flips", [150, pytest.param(10_000, marks=nightly)])
-def test_a_flipped_byte_is_never_loaded(zygote: Zygote, figures: Figures, n_flips: int) -> None:
+def test_a_flipped_byte_is_never_loaded(figures: Figures, n_flips: int) -> None:
     result = zygote.call(bytes_flipped, n_flips=n_flips, seed=n_flips)
     figures("flipped bytes", f"{n_flips - len(result['loaded']):,} of {n_flips:,} refused")
     assert result["loaded"] == []
 
 
-def test_flipped_bytes_would_be_loaded_if_nothing_were_verified(zygote: Zygote) -> None:
+def test_flipped_bytes_would_be_loaded_if_nothing_were_verified() -> None:
     assert len(zygote.call(bytes_flipped, n_flips=40, seed=1, unverified=True)["loaded"]) > 10

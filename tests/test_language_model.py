@@ -13,8 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tests.contract import Ran, refused
+from tests.contract import refused
 from tests.contract import run as tfm
+from tests.forked import Ran
 from tests.toy_run import Died, metrics
 from tests.toy_run import model_file as translator_file
 from tests.toy_run import packed as packed_file

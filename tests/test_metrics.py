@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import slow
 from transformer_cli.errors import DataError
 from transformer_cli.evaluation.metrics import MetricSettings, Score, Translations, bleu
 from transformer_cli.evaluation.report import as_dict, text_lines
@@ -87,7 +88,7 @@ def test_scores_equal_sacrebleus_own_command_to_the_last_digit(
     assert_equal_to_command([bleu(hypotheses, references)], printed[:1])
 
 
-@pytest.mark.parametrize("language", ["de", "fr"])
+@pytest.mark.parametrize("language", ["de", slow("fr")])
 def test_scores_of_a_real_test_set_equal_sacrebleus_own_command(
     language: str, shared_data: Path, tmp_path: Path
 ) -> None:

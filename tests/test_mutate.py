@@ -130,7 +130,7 @@ sys.exit(mutate.main())
 
 
 def run(project: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", PROGRAM, "--timeout", "10", "--jobs", "1", "--output", "results.jsonl", *options]
+    command = [sys.executable, "-c", PROGRAM, "--timeout", "5", "--jobs", "1", "--output", "results.jsonl", *options]
     environment = {**os.environ, "PYTHONPATH": str(project / "scripts")}
     return subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
 
@@ -151,6 +151,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_survivors_are_named_and_decide_the_exit_status(project: Path) -> None:
     ran = run(project, "--at-least", "70")
     survivor = "transformer_cli/simple.py:6: return a == b → return a != b"

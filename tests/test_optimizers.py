@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.conftest import slow
 from tests.test_diverging import break_loss, states
 from tests.toy_run import CPU, MODEL, config, metrics, run, run_until, sha256, tokenizers
 from transformer_cli.config.model import Activation, Tying
@@ -317,7 +318,7 @@ def test_a_gradient_scaler_skips_a_step_that_overflows_and_scales_less(name: str
     assert not torch.equal(second["weight"], third["weight"])
 
 
-@pytest.mark.parametrize("name", ["adamw", "muon"])
+@pytest.mark.parametrize("name", [slow("adamw"), "muon"])
 def test_A16_a_run_with_another_optimizer_resumes_to_the_last_bit(tmp_path: Path, name: str) -> None:
     settings = replace(config(max_steps=6), optimizer=OptimizerConfig(name=name, weight_decay=0.1))
     run(tmp_path / "unbroken", settings)

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from tests.conftest import ROOT
+from tests.forked import Ran, run
 from transformer_cli.errors import ConfigError
 from transformer_cli.plugins import load_plugins, loaded_plugins
 
@@ -87,16 +88,13 @@ TRAIN = [
 ]
 
 
-def tfm(folder: Path, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    program = "from transformer_cli.cli import entry_point; entry_point()"
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-P", "-c", program, *arguments]
-    return subprocess.run(command, cwd=folder, input=stdin, capture_output=True, env=env, check=False)
+def tfm(folder: Path, *arguments: str, stdin: bytes = b"") -> Ran:
+    return run(arguments, folder, stdin=stdin)
 
 
-def error_of(result: subprocess.CompletedProcess[bytes], status: int) -> str:
-    text = result.stderr.decode()
-    assert (result.returncode, result.stdout) == (status, b""), text
+def error_of(result: Ran, status: int) -> str:
+    text = result.err.decode()
+    assert (result.code, result.out) == (status, b""), text
     assert "Traceback" not in text
     (line,) = [line for line in text.split("\n") if line.startswith("tfm: error: ")]
     return line
@@ -119,22 +117,22 @@ def write_folder(folder: Path) -> None:
 def test_one_module_adds_an_entry_to_every_registry(tmp_path: Path) -> None:
     write_folder(tmp_path)
     first = tfm(tmp_path, *TRAIN, "train.max_steps=4")
-    assert first.returncode == 0, first.stderr.decode()
+    assert first.code == 0, first.err.decode()
     saved = yaml.safe_load((tmp_path / "runs/run/config.yaml").read_text(encoding="utf-8"))
     assert saved["plugins"] == ["my_plugin"]
 
     resumed = tfm(tmp_path, *TRAIN, "train.max_steps=8")
-    assert resumed.returncode == 0, resumed.stderr.decode()
-    assert b"resuming from step 4" in resumed.stderr
+    assert resumed.code == 0, resumed.err.decode()
+    assert b"resuming from step 4" in resumed.err
 
     evaluated = tfm(tmp_path, "evaluate", *CHOICES, "metrics=[exact_match]")
-    assert evaluated.returncode == 0, evaluated.stderr.decode()
-    assert b"exact_match" in evaluated.stdout
-    assert b"BLEU" not in evaluated.stdout
+    assert evaluated.code == 0, evaluated.err.decode()
+    assert b"exact_match" in evaluated.out
+    assert b"BLEU" not in evaluated.out
 
     translated = tfm(tmp_path, "translate", *CHOICES, stdin=b"one line\nanother\n")
-    assert translated.returncode == 0, translated.stderr.decode()
-    assert translated.stdout.count(b"\n") == 2
+    assert translated.code == 0, translated.err.decode()
+    assert translated.out.count(b"\n") == 2
 
     # Nothing is imported by itself.
     line = error_of(tfm(tmp_path, "translate", "--checkpoint", "runs/run/model.safetensors", stdin=b"one line\n"), 4)
@@ -142,6 +140,7 @@ def test_one_module_adds_an_entry_to_every_registry(tmp_path: Path) -> None:
     assert "add --plugin my_plugin" in line
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 def test_every_rank_imports_the_plugin(tmp_path: Path) -> None:
     write_folder(tmp_path)
@@ -185,7 +184,7 @@ def test_a_plugin_that_cannot_be_imported_ends_in_one_line(
 def test_a_plugin_can_be_named_in_the_config_and_several_on_the_command_line(tmp_path: Path) -> None:
     for arguments in (["plugins=[one,two]"], ["--plugin", "one", "--plugin", "two"]):
         shown = tfm(tmp_path, "train", *arguments, "--cfg")  # which imports nothing
-        assert yaml.safe_load(shown.stdout)["plugins"] == ["one", "two"], shown.stderr
+        assert yaml.safe_load(shown.out)["plugins"] == ["one", "two"], shown.err
 
 
 def test_a_library_comes_before_a_file_of_its_name_in_the_working_folder(

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import ROOT, slow
+from tests.forked import Forked, run
 from tests.toy_run import metrics, prepared, tokenizers
 from transformer_cli.data.batching import Batch, micro_batches
 from transformer_cli.errors import ConfigError, EnvironmentFault
@@ -43,10 +44,9 @@ def more(outcome_of: OutcomeOf) -> dict[str, Any]:
 
 
 def scenarios(group: str, folder: Path) -> dict[str, Any]:
-    command = [sys.executable, "-m", "tests.rank_scenarios", group, str(folder)]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
-    assert result.returncode == 0, result.stderr
-    logged: dict[str, Any] = json.loads(result.stdout.strip().split("\n")[-1])
+    ran = run([group, str(folder)], ROOT, program="from tests import rank_scenarios; rank_scenarios.main()")
+    assert ran.code == 0, ran.err.decode()
+    logged: dict[str, Any] = json.loads(ran.out.splitlines()[-1])
     return logged
 
 
@@ -272,10 +272,9 @@ def test_the_rank_that_keeps_the_store_leaves_last() -> None:
     processes = []
     for rank in (0, 1):
         names = {"WORLD_SIZE": 2, "RANK": rank, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        env = {**os.environ, **{name: str(value) for name, value in names.items()}}
-        command = [sys.executable, "-c", LATE]
-        processes.append(subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True))
-    assert [process.communicate(timeout=120)[0] for process in processes] == ["text\n", "text\n"]
+        env = {name: str(value) for name, value in names.items()}
+        processes.append(Forked([], ROOT, env=env, program=LATE))
+    assert [process.communicate()[0] for process in processes] == [b"text\n", b"text\n"]
     assert [process.returncode for process in processes] == [0, 0]
 
 

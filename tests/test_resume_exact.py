@@ -16,7 +16,6 @@ import pytest
 from tests import trials, zygote
 from tests.conftest import slow
 from tests.trials import Judge, Report
-from tests.zygote import Zygote
 
 LONG = (
     "train.tokens_per_update=24",
@@ -95,7 +94,7 @@ def _report_batches(report: Report) -> None:
     zygote.reporting(report)
 
 
-def resume_everywhere(zygote: Zygote, figures: Figures, precision: str, n_steps: int, every: int) -> None:
+def resume_everywhere(figures: Figures, precision: str, n_steps: int, every: int) -> None:
     steps = range(1, n_steps + 1, every)
     points = [(step, precision, ending) for step in steps for ending in ENDINGS]
     if every > 1:  # another ending at each step
@@ -121,11 +120,11 @@ def resume_everywhere(zygote: Zygote, figures: Figures, precision: str, n_steps:
 
 @pytest.mark.parametrize(("n_steps", "every"), [slow(60, 23), pytest.param(60, 1, marks=pytest.mark.nightly)])
 def test_A16_a_run_resumed_at_any_step_is_the_same_run_to_the_last_bit(
-    zygote: Zygote, figures: Figures, n_steps: int, every: int
+    figures: Figures, n_steps: int, every: int
 ) -> None:
-    resume_everywhere(zygote, figures, "fp32", n_steps, every)
+    resume_everywhere(figures, "fp32", n_steps, every)
 
 
 @pytest.mark.parametrize(("n_steps", "every"), [slow(60, 29), pytest.param(60, 1, marks=pytest.mark.nightly)])
-def test_A17_so_it_is_in_bf16(zygote: Zygote, figures: Figures, n_steps: int, every: int) -> None:
-    resume_everywhere(zygote, figures, "bf16", n_steps, every)
+def test_A17_so_it_is_in_bf16(figures: Figures, n_steps: int, every: int) -> None:
+    resume_everywhere(figures, "bf16", n_steps, every)

@@ -13,7 +13,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import slow
-from tests.contract import Ran, is_text, refused, run
+from tests.contract import is_text, refused, run
+from tests.forked import Ran
 from tests.golden.make import FOLDER
 from tests.toy_run import model_file, packed
 from tests.toy_run import sentences as letters

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.conftest import slow
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.decoding.search import NEAR_TIE, SEARCHES, ControlIds, Hypothesis, SearchRequest, rows_per_sentence
 from transformer_cli.decoding.search import sampling as sampler
@@ -179,7 +180,7 @@ def unhurried_beam(
     return [*by_score[0], *by_score[1]][:n_best]
 
 
-@pytest.mark.parametrize(("alpha", "first_seed"), [(0.0, 0), (0.6, 10), (1.0, 20), (2.5, 30)])
+@pytest.mark.parametrize(("alpha", "first_seed"), [slow(0.0, 0), (0.6, 10), slow(1.0, 20), (2.5, 30)])
 def test_beam_search_finds_what_trying_every_sentence_finds(alpha: float, first_seed: int) -> None:
     # 4 × 5 × 50 = 1,000 models. At most 4^4 prefixes live, with five continuations each: of these 1,280 the largest
     # beam loses ends among the last 280, which are none of the 8 best.

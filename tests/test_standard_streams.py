@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract import environment
+from tests.forked import environment
 from tests.test_files import files_of_at_most
 from transformer_cli.standard_streams import Messages, Output
 

@@ -14,6 +14,7 @@ import pytest
 import torch
 import yaml
 
+from tests.conftest import slow
 from tests.toy_run import CPU, MODEL, config, metrics, prepared, run, sha256, train, tree
 from transformer_cli.config.train import Compile, TrainConfig
 from transformer_cli.config.yaml_files import read_yaml
@@ -83,7 +84,7 @@ def assert_same_run(folder: Path, unbroken: Path) -> None:
     assert sha256(folder / newest) == sha256(unbroken / newest)
 
 
-@pytest.mark.parametrize("step", [3, 4, 6, 12])  # nothing is due; an evaluation and a save; a save; the end
+@pytest.mark.parametrize("step", [slow(3), slow(4), 6, 12])  # nothing is due; an evaluation and a save; a save; the end
 def test_A5_sigterm_finishes_the_step_saves_it_and_loses_no_bit(tmp_path: Path, unbroken: Path, step: int) -> None:
     stopped = stop_at(step, signal.SIGTERM, tmp_path)
     assert stopped.exit_code == 143
@@ -153,7 +154,7 @@ def test_A9_nohup_keeps_its_word(tmp_path: Path) -> None:
         signal.signal(signal.SIGHUP, earlier)
 
 
-@pytest.mark.parametrize("at_evaluation", [1, 3, 4])  # in the middle, at the last step, of the average
+@pytest.mark.parametrize("at_evaluation", [1, slow(3), 4])  # in the middle, at the last step, of the average
 def test_A5_a_signal_during_an_evaluation_does_not_wait_for_its_end(
     tmp_path: Path, unbroken: Path, at_evaluation: int
 ) -> None:
@@ -339,7 +340,7 @@ def test_a_run_of_a_version_without_byte_fallback_goes_on_with_its_vocabulary(tm
         assert chosen_before(toy(tmp_path), folder) == {"data.tokenizer.byte_fallback": False}
 
 
-@pytest.mark.parametrize("named", ["toy", "toy/checkpoints/step-00000012", "toy/checkpoints/best"])
+@pytest.mark.parametrize("named", ["toy", slow("toy/checkpoints/step-00000012"), slow("toy/checkpoints/best")])
 def test_a_run_that_begins_with_another_one_s_checkpoint_takes_what_is_left_open_from_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
 ) -> None:

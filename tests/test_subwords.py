@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from sentencepiece import sentencepiece_model_pb2
 
 from tests import toy_run
+from tests.conftest import slow
 from tests.toy_run import metrics, prepared, run, run_until, sha256
 from transformer_cli.config.data import DataConfig, TokenizerConfig, TokenizerKind
 from transformer_cli.config.train import TrainConfig
@@ -143,7 +144,7 @@ def test_batches_are_cut_by_the_real_lengths_and_sentences_too_long_stay_as_they
     assert 0 < n_other < 2 * len(stored)
 
 
-@pytest.mark.parametrize("step", [3, 9])
+@pytest.mark.parametrize("step", [slow(3), 9])
 def test_a_resumed_run_equals_one_without_a_break(tmp_path: Path, step: int) -> None:
     run(tmp_path / "unbroken", config())
     run_until(step, tmp_path / "broken", config())

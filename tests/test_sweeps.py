@@ -11,7 +11,8 @@ import pytest
 from hydra.core.config_store import ConfigStore
 from hydra.core.plugins import Plugins
 
-from tests.contract import Ran, process, refused, run
+from tests.contract import process, refused, run
+from tests.forked import Ran
 from tests.test_corpus_faults import TRAIN, write
 from tests.toy_run import sentences
 from transformer_cli.commands.train import Trained

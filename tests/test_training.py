@@ -15,6 +15,7 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from tests.conftest import slow
 from tests.toy_run import CPU, MODEL, Died, config, metrics, prepared, run, run_until, sha256, tokenizers, train
 from transformer_cli.config.model import Tying
 from transformer_cli.config.train import Metric, OptimizerConfig, Precision, ScheduleConfig
@@ -54,7 +55,7 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("stopped_before", [1, 2, 3, 6, 7, 10, 12])
+@pytest.mark.parametrize("stopped_before", [1, *map(slow, (2, 3, 6)), 7, slow(10), 12])
 def test_A16_a_resumed_run_is_the_same_run_to_the_last_bit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unbroken: Path, stopped_before: int
 ) -> None:
@@ -88,7 +89,7 @@ def test_sums_between_two_log_lines_survive_a_stop(tmp_path: Path, monkeypatch: 
     assert metrics(tmp_path / "stopped") == metrics(tmp_path / "unbroken")
 
 
-@pytest.mark.parametrize("doomed", ["save", "_tidy", "export_best", "evaluate"])
+@pytest.mark.parametrize("doomed", ["save", slow("_tidy"), "export_best", slow("evaluate")])
 def test_a_run_that_dies_outside_an_update_resumes_as_well(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unbroken: Path, doomed: str
 ) -> None:

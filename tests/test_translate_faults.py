@@ -5,7 +5,6 @@ import json
 import os
 import pty
 import resource
-import shutil
 import signal
 import stat
 import subprocess
@@ -15,10 +14,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.contract import PROGRAM, Ran, environment, error_line, refused, run, signed, tree, untouched
+from tests.contract import error_line, refused, run, signed, tree, untouched
+from tests.forked import PROGRAM, Forked, Ran, environment
 from tests.golden.make import FOLDER
 from tests.toy_run import sentences
 from transformer_cli.models.file import read_model
@@ -40,14 +41,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def started(
-    folder: Path, *arguments: str, env: dict[str, str] | None = None, **streams: object
-) -> Iterator["subprocess.Popen[bytes]"]:
+def started(folder: Path, *arguments: str, **options: Any) -> Iterator[Forked]:
     """A translator in a process of its own, which is killed in the end."""
-    command = [sys.executable, "-c", PROGRAM, *arguments]
-    if streams.pop("on_terminal", False):
-        command = ["setsid", "--ctty", *command]
-    with subprocess.Popen(command, cwd=folder, env=env or environment(), **streams) as process:  # type: ignore[call-overload]
+    with Forked(arguments, folder, **options) as process:
         try:
             yield process
         finally:
@@ -112,7 +108,8 @@ def test_D1_streams_that_do_not_block_lose_no_line(folder: Path) -> None:
     lines, (ours, theirs), (out, end) = (folder / "text").read_bytes(), os.pipe(), os.pipe()
     os.set_blocking(ours, False)
     os.set_blocking(end, False)
-    with started(folder, *TRANSLATE, stdin=ours, stdout=end, env=environment({"PYTHONUNBUFFERED": "1"})) as process:
+    command, env = [sys.executable, "-c", PROGRAM, *TRANSLATE], environment({"PYTHONUNBUFFERED": "1"})
+    with subprocess.Popen(command, cwd=folder, stdin=ours, stdout=end, env=env) as process:
         os.close(ours)
         os.close(end)
         for line in lines.split(b"\n")[:-1]:
@@ -129,8 +126,7 @@ def test_D6_empty_input_is_no_error(folder: Path) -> None:
 
 
 def test_D13_a_reader_that_has_gone_ends_the_command_quietly_and_at_once(folder: Path) -> None:
-    pipe = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with started(folder, *TRANSLATE, **pipe) as process:
+    with started(folder, *TRANSLATE) as process:
         assert process.stdin
         assert process.stdout
         assert process.stderr
@@ -149,16 +145,13 @@ def test_D13_a_reader_that_has_gone_ends_the_command_quietly_and_at_once(folder:
 GREETING = (
     b"en \xe2\x86\x92 xx with model.safetensors. Type a line to see its translation; Ctrl-C drops it, Ctrl-D leaves\n"
 )
-ON_TERMINAL = pytest.mark.skipif(shutil.which("setsid") is None, reason="needs setsid")
 
 
-@ON_TERMINAL
 @pytest.mark.parametrize("key", [b"\x04", b"\x03"], ids=["Ctrl-D", "Ctrl-C"])
 def test_D14_at_a_terminal_each_line_is_answered_until_a_key_ends_it(folder: Path, key: bytes) -> None:
     ours, theirs = pty.openpty()
-    pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     # The engine that is chosen at a terminal is logged; a given one is not.
-    with started(folder, *TRANSLATE, "--engine", "torch", stdin=theirs, on_terminal=True, **pipe) as process:
+    with started(folder, *TRANSLATE, "--engine", "torch", stdin=theirs, on_terminal=True) as process:
         os.close(theirs)
         assert process.stdout
         assert process.stderr
@@ -178,7 +171,6 @@ def test_D14_at_a_terminal_each_line_is_answered_until_a_key_ends_it(folder: Pat
     os.close(ours)
 
 
-@ON_TERMINAL
 @pytest.mark.parametrize("state", ["state", "shut"])
 def test_D14_at_a_terminal_lines_are_called_back_from_a_history(folder: Path, state: str) -> None:
     """In `shut`, a file, none can be kept: one warning says so, and all else goes on."""
@@ -189,7 +181,7 @@ def test_D14_at_a_terminal_lines_are_called_back_from_a_history(folder: Path, st
         if n and state == "shut":
             break
         ours, theirs = pty.openpty()
-        own = environment({"XDG_STATE_HOME": str(folder / state), "TERM": "dumb" if n == 0 else "xterm"})
+        own = {"XDG_STATE_HOME": str(folder / state), "TERM": "dumb" if n == 0 else "xterm"}
         with started(folder, *TRANSLATE, stdin=theirs, stdout=theirs, stderr=theirs, on_terminal=True, env=own):
             os.close(theirs)
             seen = seen_until(ours, "en> ")

@@ -14,6 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.conftest import slow
 from tests.toy_translator import (
     GREEDY,
     MARKS,
@@ -116,8 +117,8 @@ def test_D7_shuffled_lines_give_shuffled_translations(
     assert texts(translate([lines[i] for i in order])) == [expected[i] for i in order]
 
 
-@pytest.mark.parametrize("options", [GREEDY, {"n_best": 4}, SAMPLE], ids=["greedy", "beam", "sample"])
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])
+@pytest.mark.parametrize("options", [slow(GREEDY), {"n_best": 4}, SAMPLE], ids=["greedy", "beam", "sample"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [slow(torch.float32, 1e-5), (torch.float64, 1e-12)])
 def test_D8_the_batch_size_changes_no_translation(
     tokenizer: Tokenizer, dtype: torch.dtype, tolerance: float, options: dict[str, object]
 ) -> None:
@@ -132,7 +133,7 @@ def test_D8_the_batch_size_changes_no_translation(
 
 
 @pytest.mark.parametrize("options", [GREEDY, {}], ids=["greedy", "beam"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [slow(torch.float32), torch.float64])
 def test_D9_neighbours_change_no_translation(
     tokenizer: Tokenizer, dtype: torch.dtype, options: dict[str, object]
 ) -> None:
@@ -480,7 +481,7 @@ def test_batches_keep_to_their_size_and_lose_nothing() -> None:
     assert [len(batch) for batch in batches(pieces, max_tokens=0)] == [1] * 300
 
 
-@pytest.mark.parametrize("options", [GREEDY, {}], ids=["greedy", "beam"])
+@pytest.mark.parametrize("options", [GREEDY, slow({})], ids=["greedy", "beam"])
 def test_D8_real_text_is_translated_alike_in_any_batch(
     tokenizer: Tokenizer, shared_data: Path, options: dict[str, object]
 ) -> None:
