@@ -10,13 +10,15 @@ from transformer_cli.data.readers.base import READERS, Corpus, Pair, Reader, Spl
 from transformer_cli.errors import ConfigError
 from transformer_cli.registry import Registry
 
-GENERATORS: Registry[Callable[[], demo.DemoCorpus]] = Registry("built-in corpus")
+GENERATORS: Registry[Callable[[Split], list[Pair]]] = Registry("built-in corpus")
 
 
 @GENERATORS.register("demo_en_fr")
 @cache
-def _demo_en_fr() -> demo.DemoCorpus:
-    return demo.generate()
+def _demo_en_fr(split: Split) -> list[Pair]:
+    corpus = demo.generate() if split == "train" else demo.generate(n_train=0)  # the others are drawn first
+    pairs: list[Pair] = getattr(corpus, split)
+    return pairs
 
 
 @READERS.register("builtin")
@@ -31,7 +33,7 @@ class Builtin(Reader):
 
     def corpora(self, split: Split) -> list[Corpus]:
         def pairs(files: Sequence[Lines]) -> Iterator[Pair]:
-            generated: list[Pair] = getattr(self._generate(), split)
+            generated = self._generate(split)
             return ((target, source) for source, target in generated) if self.config.is_swapped else iter(generated)
 
         return [Corpus((), pairs)]
