@@ -237,7 +237,7 @@ WITHOUT_DROPOUT = config(max_tokens_per_microbatch=8, model=replace(MODEL, dropo
 
 def replicas(folder: Path) -> dict[str, Any]:
     """Every rank holds the whole model."""
-    impatient = config(max_tokens_per_microbatch=8, rank_timeout=3.0)
+    impatient = config(max_tokens_per_microbatch=8, rank_timeout=1.5)
     gradients.BUCKET_BYTES = 4000  # as many pieces as a large model has
     whole = config(max_tokens_per_microbatch=100)
     outcome: dict[str, Any] = {}

@@ -5,7 +5,7 @@ import os
 import resource
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -341,14 +341,19 @@ DAMAGED: dict[str, tuple[Callable[[Path], Any], str]] = {
 }
 
 
-def damages() -> Iterator[Any]:
-    """Of the files that are damaged alike, the weights stand for the others."""
-    for name, damage in DAMAGED.items():
-        alike = name.startswith(("one bit of", "a folder as", "no ", "format")) and name not in ("no files", "format 0")
-        yield pytest.param(*damage, id=name, marks=[pytest.mark.slow] if alike and "model.bin" not in name else [])
+def is_alike(name: str) -> bool:
+    """Whether the damage of another file, the weights, stands for this one."""
+    kinds = ("one bit of ", "a folder as ", "format ", *(f"no {file}" for file in WRITTEN))
+    return name.startswith(kinds) and "model.bin" not in name and name != "format 0"
 
 
-@pytest.mark.parametrize(("spoil", "says"), damages())
+DAMAGES = [
+    pytest.param(*damage, id=name, marks=[pytest.mark.slow] if is_alike(name) else [])
+    for name, damage in DAMAGED.items()
+]
+
+
+@pytest.mark.parametrize(("spoil", "says"), DAMAGES)
 def test_a_damaged_export_is_refused_by_the_engine(exported: Path, spoil: Callable[[Path], Any], says: str) -> None:
     spoil(exported / "out")
     refused(["translate", "engine=ctranslate2", "--checkpoint", "out"], exported, code=4, says=[says], stdin=b"a b\n")

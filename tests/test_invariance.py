@@ -339,7 +339,7 @@ def report(what: str, lines: Sequence[str], found: Sequence[Sequence[Hypotheses]
     return len(differing)
 
 
-@pytest.mark.parametrize("options", [GREEDY, {}], ids=["greedy", "beam"])
+@pytest.mark.parametrize("options", [GREEDY, slow({})], ids=["greedy", "beam"])
 def test_D8_company_changes_no_text_in_float32(options: dict[str, Any], figures: Figures) -> None:
     tokenizer, lines = toy_tokenizer(), sentences(60, seed=4)
     translator = translator_of(tokenizer, **options, **ROOM)
