@@ -89,6 +89,13 @@ def test_the_search_of_a_model_stands_beside_its_scores(folder: Path) -> None:
     assert b"search:greedy\n" in run([*MODEL, "decode=greedy"], folder).err
 
 
+def test_an_engine_other_than_torch_is_named_in_the_signature_and_in_the_file(folder: Path) -> None:
+    pytest.importorskip("ctranslate2")
+    found = json.loads(run([*MODEL, "--json", "decode=greedy", "--engine", "ctranslate2"], folder).out)
+    assert found["search"] == "search:greedy|engine:ctranslate2"
+    assert ".greedy-engine=ctranslate2." in found["hypotheses"]
+
+
 @pytest.mark.parametrize(
     ("decode", "expected"),
     [

@@ -1,5 +1,6 @@
 """Plugins: a module of a user's own adds one entry to every registry, and no file can have one imported."""
 
+import json
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import yaml
 
 from tests.conftest import ROOT
 from tests.forked import Ran, run
+from transformer_cli.config.compose import load_config, to_plain
 from transformer_cli.errors import ConfigError
 from transformer_cli.plugins import load_plugins, loaded_plugins
 
@@ -201,3 +203,11 @@ def test_a_library_comes_before_a_file_of_its_name_in_the_working_folder(
     with pytest.raises(ConfigError, match="no module `absent_of_this_test`"):
         load_plugins(["absent_of_this_test"])
     assert sys.path == before
+
+
+def test_the_processes_of_a_benchmark_import_what_the_config_names(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("print('imported')\n", encoding="utf-8")
+    parameters = {"config": to_plain(load_config("bench", ["subject=train", "plugins=[mine]"]))}
+    program = "from transformer_cli.benchmarks.worker import config_and_parameters; config_and_parameters()"
+    ran = run([json.dumps(parameters)], tmp_path, program=program)
+    assert (ran.code, ran.out) == (0, b"imported\n"), ran.err.decode()

@@ -6,8 +6,6 @@ Shapes: B batch, S source, T target, L either length, D width, V vocabulary.
 """
 
 import importlib.util
-import json
-import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -20,10 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_cli.benchmarks.timing import finish
-from transformer_cli.benchmarks.worker import Round, peak_bytes, serve
+from transformer_cli.benchmarks.worker import Round, config_and_parameters, peak_bytes, serve
 from transformer_cli.benchmarks.workload import load_workload
 from transformer_cli.config.bench import BenchConfig
-from transformer_cli.config.compose import from_plain
 from transformer_cli.config.model import Norm
 from transformer_cli.data.cache import Array, EncodedCorpus
 from transformer_cli.data.tokenizer import Tokenizer
@@ -247,8 +244,7 @@ def sorted_batches(corpus: EncodedCorpus, *, tokens: int, seed: int) -> list[Arr
 
 
 def set_up() -> Callable[[], Round]:
-    parameters = json.loads(sys.argv[1])
-    config: BenchConfig = from_plain(BenchConfig, parameters["config"])
+    config, parameters = config_and_parameters()
     return Baseline(parameters["net"], config, choose_device(config.device), compiled=parameters["compiled"]).round
 
 

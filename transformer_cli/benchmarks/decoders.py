@@ -9,7 +9,6 @@ Shapes: B sentences, S source, T target, R rows of a step.
 """
 
 import json
-import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,9 +23,7 @@ from torch import Tensor
 
 from transformer_cli.benchmarks.reference import padded
 from transformer_cli.benchmarks.timing import finish
-from transformer_cli.benchmarks.worker import serve_requests
-from transformer_cli.config.bench import BenchConfig
-from transformer_cli.config.compose import from_plain
+from transformer_cli.benchmarks.worker import config_and_parameters, serve_requests
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.decoding.torch_engine import TorchEngine, torch_translator
@@ -386,8 +383,7 @@ class RequestHandler:
 
 
 def set_up() -> Callable[[str], Mapping[str, Any]]:
-    parameters = json.loads(sys.argv[1])
-    config: BenchConfig = from_plain(BenchConfig, parameters["config"])
+    config, parameters = config_and_parameters()
     device = choose_device(config.device)
     model = read_model(Path(parameters["model"]))
     return RequestHandler(

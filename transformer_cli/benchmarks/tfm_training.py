@@ -3,8 +3,6 @@
 python -m transformer_cli.benchmarks.tfm_training '{"config": …}'
 """
 
-import json
-import sys
 import time
 from collections.abc import Callable
 
@@ -12,10 +10,9 @@ import torch
 
 from transformer_cli.benchmarks.reference import check_model
 from transformer_cli.benchmarks.timing import finish
-from transformer_cli.benchmarks.worker import Round, peak_bytes, serve
+from transformer_cli.benchmarks.worker import Round, config_and_parameters, peak_bytes, serve
 from transformer_cli.benchmarks.workload import load_workload
 from transformer_cli.config.bench import BenchConfig
-from transformer_cli.config.compose import from_plain
 from transformer_cli.data.batching import Batch
 from transformer_cli.data.prefetch import Prefetcher
 from transformer_cli.models.device import choose_device, keep_freed_memory
@@ -57,7 +54,7 @@ class TfmTraining:
 
 
 def set_up() -> Callable[[], Round]:
-    config: BenchConfig = from_plain(BenchConfig, json.loads(sys.argv[1])["config"])
+    config, _ = config_and_parameters()
     device = choose_device(config.device)
     keep_freed_memory()
     trainer = TfmTraining(config, device)

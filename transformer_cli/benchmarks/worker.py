@@ -16,7 +16,10 @@ from typing import Any
 
 import torch
 
+from transformer_cli.config.bench import BenchConfig
+from transformer_cli.config.compose import from_plain
 from transformer_cli.errors import EnvironmentFault, TfmError
+from transformer_cli.plugins import load_plugins
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,13 @@ def peak_bytes(device: torch.device) -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     # Not getrusage: on Linux its maximum includes the size of the parent at the time of the fork.
     return 1024 * int(status.partition("VmHWM:")[2].split(maxsplit=1)[0])
+
+
+def config_and_parameters() -> tuple[BenchConfig, dict[str, Any]]:
+    """Of this worker, from its command line; the plugins that the config names are imported first."""
+    parameters: dict[str, Any] = json.loads(sys.argv[1])
+    load_plugins(parameters["config"]["plugins"])
+    return from_plain(BenchConfig, parameters["config"]), parameters
 
 
 def serve(set_up: Callable[[], Callable[[], Round]]) -> None:

@@ -71,6 +71,7 @@ def run(config: EvaluateConfig) -> None:
         raise ConfigError("--reference: not given, but --source is. A score needs a text and its translation")
     tokens = tokens_for(config, models[0].target_lang, of_model=tokenizer_in(models[0].data, paths[0]))
     test = own_files(config) if config.source is not None else corpus_test_set(config, models, paths[0])
+    name = search_name(config.decode, seed=config.seed, engine=opened.engine)
     report(
         opened,
         test,
@@ -79,7 +80,7 @@ def run(config: EvaluateConfig) -> None:
         device,
         metrics=config.metrics,
         seed=config.seed,
-        saved_as=place_to_save(config, paths, models, test, search_name(config.decode, seed=config.seed)),
+        saved_as=place_to_save(config, paths, models, test, name),
         may_replace=config.save is None or config.overwrite,
         as_json=config.json,
         parallel=True,
@@ -118,7 +119,8 @@ def report(
     save(hypotheses, saved_as, "save the translations", may_replace=may_replace)
     translations = Translations(hypotheses, test.references, test.sources)
     results = evaluate_translations(translations, settings, metrics, test=test.name)
-    names, search = ", ".join(map(str, opened.paths)), search_signature(decode, seed=seed)
+    names = ", ".join(map(str, opened.paths))
+    search = search_signature(decode, seed=seed, engine=opened.engine)
     print_scores(results, Provenance(test.name, len(hypotheses), saved_as, names, search), as_json=as_json)
     if saved_as is not None and not as_json:
         LOGGER.info("translations: %s", saved_as)

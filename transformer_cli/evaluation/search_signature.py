@@ -6,6 +6,7 @@ from dataclasses import fields
 from enum import Enum
 from typing import Any
 
+from transformer_cli.config.commands import Engine
 from transformer_cli.config.decode import DecodeConfig, LengthNormalization
 from transformer_cli.decoding.search import SEARCHES
 
@@ -13,8 +14,11 @@ LONGEST_OPTIONS = 100  # characters: names of files have at most 255 bytes
 SIZES = ("beam_size", "n_samples")  # each of one search only
 
 
-def search_signature(decode: DecodeConfig, *, seed: int) -> str:
-    """`search:beam|beam_size:4|length_penalty:0.6`: the kind, its sizes, each option that is not the default."""
+def search_signature(decode: DecodeConfig, *, seed: int, engine: Engine = Engine.torch) -> str:
+    """`search:beam|beam_size:4|length_penalty:0.6`: the kind, its sizes, each option that is not the default.
+
+    An engine other than torch is named last: it rounds otherwise, so some translations differ.
+    """
     method = SEARCHES[decode.search]
     options = {name: getattr(decode, name) for name in SIZES if name in method.options}
     if "beam_size" in options and decode.length_normalization is LengthNormalization.gnmt:
@@ -22,15 +26,19 @@ def search_signature(decode: DecodeConfig, *, seed: int) -> str:
     options |= changed_options(decode)
     if method.draws:
         options["seed"] = seed
+    if engine is not Engine.torch:
+        options["engine"] = engine
     return "|".join([f"search:{method.name}", *(f"{name}:{shown(value)}" for name, value in options.items())])
 
 
-def search_name(decode: DecodeConfig, *, seed: int) -> str:
+def search_name(decode: DecodeConfig, *, seed: int, engine: Engine = Engine.torch) -> str:
     """The kind of search and each option that is not the default, as a part of a file name."""
     method = SEARCHES[decode.search]
     parts = [f"{name}={shown(value)}" for name, value in changed_options(decode).items()]
     if method.draws and seed != 1:
         parts.append(f"seed={seed}")
+    if engine is not Engine.torch:
+        parts.append(f"engine={shown(engine)}")
     options = ",".join(parts)
     if len(options) > LONGEST_OPTIONS or not re.fullmatch(r"[\w.,=+-]*", options):
         options = hashlib.sha256(options.encode()).hexdigest()[:12]
