@@ -24,6 +24,7 @@ from unittest import mock
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = "import sys; sys.argv[0] = 'tfm'; from transformer_cli.cli import entry_point; entry_point()"
+UNMEASURED = {"COVERAGE_PROCESS_CONFIG": ""}  # environment of a process that measuring coverage would disturb
 
 _context = multiprocessing.get_context("forkserver")
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract import process, refused, run
+from tests.forked import UNMEASURED
 from tests.test_corpus_faults import PREPARE, TRAIN, write
 from tests.toy_run import sentences
 from transformer_cli import __version__, cli
@@ -144,7 +145,7 @@ except SystemExit as status:
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"], ["train", "--help"], ["translate", "-h"], ["--version"]])
 def test_E9_help_answers_at_once(tmp_path: Path, arguments: list[str]) -> None:
-    ran = process(arguments, tmp_path, program=TIMED)
+    ran = process(arguments, tmp_path, env=UNMEASURED, program=TIMED)
     assert (ran.code, ran.err) == (0, b"")
     assert ran.out.startswith(f"tfm {__version__}".encode() if "--version" in arguments else b"usage: tfm")
 

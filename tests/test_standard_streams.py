@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.forked import environment
+from tests.forked import UNMEASURED, environment
 from tests.test_files import files_of_at_most
 from transformer_cli.standard_streams import Messages, Output
 
@@ -52,7 +52,7 @@ NEEDS_FULL = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /d
 def started(program: str, **streams: object) -> Iterator["subprocess.Popen[bytes]"]:
     unbuffered = str(streams.pop("unbuffered", ""))
     command = [sys.executable, "-c", program]
-    env = environment({"PYTHONUNBUFFERED": unbuffered})
+    env = environment({"PYTHONUNBUFFERED": unbuffered, **UNMEASURED})  # files of coverage have a size, too
     with subprocess.Popen(command, env=env, **streams) as process:  # type: ignore[call-overload]
         try:
             yield process

@@ -100,6 +100,9 @@ class Engine(Enum):
     auto = "auto"  # ctranslate2 where it is installed and has all that is asked for, else torch
 
 
+ENGINE = "torch, ctranslate2, or auto; unset: ctranslate2 for a folder of `tfm export ctranslate2`, else torch."
+
+
 @dataclass
 class TranslateConfig:
     """`tfm translate`."""
@@ -122,9 +125,7 @@ class TranslateConfig:
     terms: str | None = key(None, "Terminology file: source phrase, tab, the phrase that its translation must contain.")
     alignments: str | None = key(None, "Output file for word alignments, as i-j.")
     token_scores: bool = key(False, "Add the log-probability of each token. jsonl only.")
-    engine: Engine | None = key(
-        None, "torch, ctranslate2, or auto; unset: ctranslate2 for a folder of `tfm export ctranslate2`, else torch."
-    )
+    engine: Engine | None = key(None, ENGINE)
     seed: int = key(1, SEED, low=0, high=2**31 - 1)
     device: Device = key(Device.auto, DEVICE)
     plugins: list[str] = key([], PLUGINS)
@@ -244,9 +245,7 @@ class EvaluateConfig:
         choices=BLEU_TOKENIZERS,
     )
     json: bool = key(False, "Print JSON.")
-    engine: Engine | None = key(
-        None, "Program that translates; unset: ctranslate2 for a folder of `tfm export ctranslate2`, else tfm."
-    )
+    engine: Engine | None = key(None, ENGINE)
     seed: int = key(1, SEED, low=0, high=2**31 - 1)
     device: Device = key(Device.auto, DEVICE)
     plugins: list[str] = key([], PLUGINS)

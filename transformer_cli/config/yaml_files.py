@@ -1,6 +1,7 @@
 """The YAML files: those of the package by group, and strict reading of any of them."""
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -27,6 +28,7 @@ def optional_groups(command: str) -> list[str]:
     return [group for group, choice in defaults_of(command).items() if choice is None or group == "recipe"]
 
 
+@cache
 def defaults_of(command: str) -> dict[str, str | None]:
     listed = yaml.safe_load((config_dir() / f"{command}.yaml").read_text(encoding="utf-8"))["defaults"]
     entries = [item for entry in listed if isinstance(entry, dict) for item in entry.items()]
