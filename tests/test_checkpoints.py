@@ -153,13 +153,15 @@ def test_A13_damage_is_named_set_aside_and_the_checkpoint_before_is_used(
     assert (store.folder / ".bad-step-00000002").is_dir()
 
 
-def test_the_same_step_can_be_set_aside_twice(tmp_path: Path) -> None:
+def test_the_same_step_can_be_set_aside_again(tmp_path: Path) -> None:
     store = store_with(tmp_path, 1, 2)
-    for _ in range(2):
+    for _ in range(3):
         truncate(store.path(2) / "state.json")
         assert newest_step(store) == 1
         store.save(checkpoint(2))
     assert newest_step(store) == 2
+    aside = sorted(path.name for path in store.folder.glob(".bad-*"))
+    assert aside == [".bad-step-00000002", ".bad-step-00000002-2", ".bad-step-00000002-3"]
 
 
 def test_A14_when_all_are_damaged_each_is_named_and_nothing_starts_from_zero(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.conftest import slow
 from transformer_cli.errors import DataError
-from transformer_cli.evaluation.metrics import MetricSettings, Score, Translations, bleu
+from transformer_cli.evaluation.metrics import MetricSettings, Score, Translations, bleu, chrf
 from transformer_cli.evaluation.report import as_dict, text_lines
 from transformer_cli.evaluation.tokenization import PLAIN as PLAIN_TOKENS
 from transformer_cli.evaluation.tokenization import Tokenization
@@ -119,7 +119,7 @@ def test_case_counts() -> None:
     assert bleu(["DAS IST EIN TEST"], [["das ist ein Test"]]).value < 1
 
 
-@pytest.mark.parametrize("measure", [score, bleu])
+@pytest.mark.parametrize("measure", [score, bleu, chrf])
 def test_unequal_line_counts_are_refused_with_both_counts(measure: Any) -> None:
     with pytest.raises(DataError) as caught:
         measure(["a", "b", "c"], [["a", "b", "c"], ["a", "b"]])
