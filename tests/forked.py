@@ -110,8 +110,9 @@ class Forked:
         return self._process.exitcode
 
     def send_signal(self, number: int) -> None:
-        if self.returncode is None:
-            os.kill(self.pid, number)
+        with contextlib.suppress(ProcessLookupError):  # it may have ended just now
+            if self.returncode is None:
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)

@@ -432,7 +432,7 @@ def test_the_translations_of_an_export_are_not_taken_for_its_run_s(exported: Pat
     folder.mkdir(parents=True)
     (folder / "config.yaml").touch()
     (exported / "out").rename(folder / "model.ct2")
-    ours, theirs = folder / "hypotheses.text.beam4.xx", folder / "hypotheses.text.beam4.model.ct2.xx"
+    ours, theirs = (folder / f"hypotheses.text.beam4{more}.xx" for more in ("", "-engine=ctranslate2.model.ct2"))
     ours.write_text("of the run's own model\n")
     before = tree(exported)
     name, place = (".", folder / "model.ct2") if inside else ("runs/mine/model.ct2", exported)
