@@ -1,5 +1,6 @@
 """Fixtures that several test files share."""
 
+import copy
 import json
 import logging
 import os
@@ -61,6 +62,27 @@ def figures() -> Callable[[str, str], None]:
                 lines.write(json.dumps({"name": name, "value": value}) + "\n")
 
     return write
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _each_composition_once() -> Iterator[None]:
+    """Tests compose the same few configs again and again, and Hydra takes as long for one as a small training takes."""
+    from transformer_cli.config import compose
+
+    composed: dict[tuple[str, ...], Any] = {}
+    by_hydra = compose.compose
+
+    def compose_once(command: str, arguments: list[str]) -> Any:
+        if any(argument.startswith("hydra.") for argument in arguments):
+            return by_hydra(command, arguments)  # a folder of the user, whose files may change
+        key = (command, *arguments)
+        if key not in composed:
+            composed[key] = by_hydra(command, arguments)
+        return copy.deepcopy(composed[key])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compose, "compose", compose_once)
+        yield
 
 
 @pytest.fixture(autouse=True)
