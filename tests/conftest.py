@@ -16,12 +16,12 @@ pytest.register_assert_rewrite("tests.contract")
 ROOT = Path(__file__).resolve().parent.parent
 
 
-# Half a minute or more, the longest first: begun early, so that no worker is left alone with one at the end.
+# The longest first: begun early, so that no worker is left alone with one at the end.
 LONG_FILES = (
-    *("test_end_to_end", "test_config", "test_invariance", "test_hostile", "test_ranks", "test_kills"),
-    *("test_translate_faults", "test_training", "test_environment", "test_export_command", "test_stopping"),
-    *("test_doctor", "test_resume_exact", "test_plan", "test_attention_command", "test_plugins", "test_disk_faults"),
-    *("test_profile", "test_ensemble", "test_cuda_graphs", "test_evaluate_command", "test_corpus_faults"),
+    *("test_hostile", "test_config", "test_end_to_end", "test_training", "test_stopping", "test_doctor", "test_ranks"),
+    *("test_environment", "test_export_command", "test_translator", "test_prepare", "test_ensemble", "test_invariance"),
+    *("test_translate_faults", "test_diverging", "test_plan", "test_search", "test_bench_decode", "test_bench_layers"),
+    *("test_corpus_faults", "test_search_options", "test_cuda_graphs", "test_engines", "test_kills", "test_compiled"),
 )
 
 
