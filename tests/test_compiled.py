@@ -1,4 +1,4 @@
-"""Forward pass and loss as one function: the same numbers as without, from one graph, or none where there is no way."""
+"""Compiled by layer: the same numbers as without, a graph for each kind of layer, or none where there is no way."""
 
 import logging
 from collections.abc import Callable
@@ -17,19 +17,24 @@ from tests.toy_run import CPU, MODEL, config, prepared, tokenizers
 from transformer_cli.config.model import Positions
 from transformer_cli.config.train import Compile, Precision, Sharding
 from transformer_cli.data.batching import Batch, micro_batches
-from transformer_cli.data.fixed_size import FixedSizeBatch, Sizes
+from transformer_cli.data.fixed_size import FixedSizeBatch, Sizes, size_for
 from transformer_cli.errors import EnvironmentFault
-from transformer_cli.models.layouts import PackedLayout
-from transformer_cli.models.transformer import ModelOptions, Transformer
+from transformer_cli.models.kernel_choice import Gpu, PackedKernel
+from transformer_cli.models.transformer import ModelOptions
 from transformer_cli.training import compiled as fused
+from transformer_cli.training import forward
 from transformer_cli.training import trainer as training
-from transformer_cli.training.compiled import CompiledLoss, can_compile, make_compiled_loss
+from transformer_cli.training.compiled import CompiledLoss, can_compile
 from transformer_cli.training.progress import MetricAccumulator
+from transformer_cli.training.ranks import Ranks
+from transformer_cli.training.signals import StopRequest
 from transformer_cli.training.trainer import Trainer, model_options
 
 LONGEST = 20
-# What importing the compiler says of itself.
-OF_TORCH = pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
+# What the compiler says of itself, when it is imported and when it asks an input of a layer for its gradient.
+OF_TORCH = pytest.mark.filterwarnings(
+    "ignore:`torch.jit.script_method` is deprecated:DeprecationWarning", "ignore:The .grad attribute:UserWarning"
+)
 
 
 def trainer(compile: Compile = Compile.none, *, activation_checkpointing: bool = False, **model: Any) -> Trainer:
@@ -102,7 +107,7 @@ def test_what_a_gpu_likes_changes_neither_loss_nor_gradient(tie: str, monkeypatc
     changes = {"n_decoder_layers": 3, "tie_embeddings": type(MODEL.tie_embeddings)[tie]}
     plain = trainer(**changes)
     options = ModelOptions(projects_memory_at_once=True, vocab_multiple_of=64)
-    monkeypatch.setattr(training, "model_options", lambda *args, **kwargs: options)
+    monkeypatch.setattr(training, "model_options", lambda *args: options)
     like_a_gpu = trainer(Compile.default, **changes)
     assert like_a_gpu.model.output_embedding.n_padding_rows > 0
     assert len(tokenizers().target) % 64
@@ -112,34 +117,63 @@ def test_what_a_gpu_likes_changes_neither_loss_nor_gradient(tie: str, monkeypatc
     assert shapes[0] == shapes[1]  # a checkpoint knows nothing of it
 
 
-def test_without_a_compiler_joined_sentences_learn_what_packed_ones_do() -> None:
-    joined, plain = trainer(), trainer()
-    joined.compiled = CompiledLoss(joined.model, Compile.none, CPU, smoothing=0.1)
-    joined.expect(batches(), longest=LONGEST)
-    (batch,) = batches(1)
-    assert joined.compiled.n_padded_tokens(batch) == batch.n_tokens
-    assert_same(joined, plain, batch)
+@pytest.mark.parametrize("kernel", [PackedKernel.varlen, PackedKernel.buckets])
+def test_with_the_kernels_of_a_gpu_a_batch_learns_the_same(kernel: PackedKernel) -> None:
+    like_a_gpu, plain = trainer(), trainer()
+    like_a_gpu.kernel = kernel
+    assert_same(like_a_gpu, plain, batches(1)[0])
+    assert_same(like_a_gpu, plain, like_a_gpu.ready(batches(1))[0])
+
+
+N_REGIONS = 5  # layers and positions of each stack, and the loss with its product
 
 
 @OF_TORCH
 @pytest.mark.parametrize("activation_checkpointing", [slow(False), True])
-def test_batches_of_other_lengths_go_through_one_graph(
+def test_each_kind_of_layer_is_compiled_once_for_each_size(
     activation_checkpointing: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     traced(monkeypatch)
-    compiled, plain = trainer(Compile.default, activation_checkpointing=activation_checkpointing), trainer()
+    deep = {"n_encoder_layers": 3, "n_decoder_layers": 3}
+    compiled = trainer(Compile.default, activation_checkpointing=activation_checkpointing, **deep)
+    plain = trainer(**deep)
     compiled.expect(batches(), longest=LONGEST)
+    assert compiled.compiled_sizes
     first, *others = batches()
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     assert_same(compiled, plain, first)
-    with torch.compiler.set_stance("fail_on_recompile"):
-        for step, batch in enumerate(others, 1):
-            assert_same(compiled, plain, batch)
-            for one in (compiled, plain):
-                one.train_step([batch], step=step, lr=0.001 * step)
-    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == N_REGIONS
+    for step, batch in enumerate(others, 1):
+        assert_same(compiled, plain, batch)
+        for one in (compiled, plain):
+            one.train_step([batch], step=step, lr=0.001 * step)
+    used = {size_for(batch, compiled.compiled_sizes) for batch in (first, *others)}
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == N_REGIONS * len(used)
     assert not torch._dynamo.utils.counters["graph_break"]
+
+
+@OF_TORCH
+def test_gradients_of_the_last_layers_are_complete_before_the_first_are_computed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So that their buckets are reduced meanwhile. Compiled as one graph, all would be complete at its end."""
+    traced(monkeypatch)
+    deep = {"n_encoder_layers": 2, "n_decoder_layers": 2}
+    one = trainer(Compile.default, **deep)
+    one.expect(batches(), longest=LONGEST)
+    events: list[str] = []
+    for name, parameter in one.model.named_parameters():
+        when = partial(lambda name, _: events.append(name), name)
+        parameter.register_post_accumulate_grad_hook(when)  # type: ignore[no-untyped-call]
+    first = one.model.stacks[0].layers[0].feed_forward.to_out.weight
+    at_last_layer: list[bool] = []
+    last = one.model.stacks[1].layers[1].feed_forward.to_out.weight
+    last.register_post_accumulate_grad_hook(lambda _: at_last_layer.append(first.grad is None))  # type: ignore[no-untyped-call]
+    one.forward_backward(batches(1)[0], seed=1, n_tokens=100)
+    assert at_last_layer == [True]
+    layers = [name.rsplit(".layers.", 1)[1][0] + name[0] for name in events if ".layers." in name]
+    assert list(dict.fromkeys(layers)) == ["1d", "0d", "1e", "0e"]
 
 
 @OF_TORCH
@@ -147,14 +181,14 @@ def test_a_batch_that_fits_no_constant_size_is_not_compiled_for(monkeypatch: pyt
     """Or the compiler would stop after so many of them, and a resumed run would count anew."""
     compiled_for: list[Sizes] = []
 
-    def compiling(function: Callable[..., Any], **kwargs: Any) -> Callable[..., Any]:
-        def compiled(memory: Tensor, sizes: Sizes) -> Any:
-            compiled_for.append(sizes)
-            return function(memory, sizes)
+    by_layer = CompiledLoss._loss_by_layer
 
-        return compiled
+    def spy(self: CompiledLoss, of_states: Any, memory: Tensor, sizes: Sizes) -> Any:
+        compiled_for.append(sizes)
+        return by_layer(self, of_states, memory, sizes)
 
-    monkeypatch.setattr(torch, "compile", compiling)
+    uncompiled(monkeypatch)
+    monkeypatch.setattr(CompiledLoss, "_loss_by_layer", spy)
     one, plain = trainer(Compile.default), trainer()
     one.expect(batches(), longest=LONGEST)
     (fitting,), (large,), (small,) = (batches(1, n_pairs=n) for n in (60, 300, 20))
@@ -189,7 +223,7 @@ def test_every_run_of_a_process_is_compiled_however_many_there_are(monkeypatch: 
             size = Sizes.around([Sizes.of(batch)], longest=128)
             one.compiled.prepare([size._replace(n_pairs=size.n_pairs + n_more)])
             one.forward_backward(batch, seed=1, n_tokens=100)
-    assert n_graphs == 9
+    assert n_graphs == 3 * (2 * 3 + 3)  # layers know the number of sentences; positions and loss do not
 
 
 @OF_TORCH
@@ -200,14 +234,18 @@ def test_what_is_ready_is_not_filled_again_unless_the_compiler_has_failed_since(
     one, plain = trainer(), trainer()
     one.compiled = CompiledLoss(one.model, Compile.auto, CPU, smoothing=0.1)
     one.expect(batches(), longest=LONGEST)
-    padded, calls = fused.padded, 0
+    calls = 0
 
-    def counted(batch: Batch, sizes: Sizes) -> Tensor:
-        nonlocal calls
-        calls += 1
-        return padded(batch, sizes)
+    def counted(by: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def padded(*args: Any) -> Tensor:
+            nonlocal calls
+            calls += 1
+            return by(*args)
 
-    monkeypatch.setattr(fused, "padded", counted)
+        return padded
+
+    for module in (fused, forward):
+        monkeypatch.setattr(module, "padded", counted(module.padded))
     first, second = one.ready(batches(2))
     assert calls == 2
     assert_same(one, plain, first)
@@ -221,7 +259,7 @@ def test_what_is_ready_is_not_filled_again_unless_the_compiler_has_failed_since(
 
 def test_a_rank_readies_its_own_share() -> None:
     one = trainer()
-    one.compiled = CompiledLoss(one.model, Compile.none, CPU, smoothing=0.1)
+    one.kernel = PackedKernel.varlen
     one.ranks.rank, one.ranks.world_size = 1, 3
     given = batches(5)
     found = one.ready(given)
@@ -329,29 +367,37 @@ def test_on_a_cpu_nothing_is_compiled_unless_asked_for() -> None:
     assert trainer(Compile.none).compiled is None
 
 
-def test_a_gpu_that_cannot_join_sentences_is_told_of(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"precision": Precision.fp32}, "attention in float32"),
+        ({"max_steps": 500}, "a run of 500 updates, fewer than 5,000"),
+        ({"model": replace(MODEL, attention_dropout=0.1)}, "model.attention_dropout=0.1"),
+        ({}, None),
+    ],
+)
+def test_what_auto_does_not_compile_is_said(
+    changes: dict[str, Any], reason: str | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr(fused, "unsupported_reason", lambda *args: "attention in float32")
-    assert not can_compile(config(precision=Precision.fp32), torch.device("cuda"), torch.float32)
-    assert "(attention in float32)" in caplog.records[-1].getMessage()
+    monkeypatch.setattr(Gpu, "of", lambda device: Gpu((9, 0), has_flash=True, has_varlen=True))
+    settings = config(**{"max_steps": 5000, "model": replace(MODEL, d_model=64), **changes})
+    dtype = torch.float32 if "precision" in changes else torch.bfloat16
+    assert can_compile(settings, torch.device("cuda"), dtype) is (reason is None)
+    said = [record.getMessage() for record in caplog.records]
+    assert said == ([f"train.compile=auto: nothing is compiled ({reason})"] if reason else [])
 
 
-def test_a_gpu_gets_large_products_and_no_plans_for_every_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    switched: list[bool] = []
-    monkeypatch.setattr(torch.backends.cuda, "enable_cudnn_sdp", switched.append)
-    cuda = torch.device("cuda")
-    make_compiled_loss(config(), trainer().whole_model, cuda)
-    assert switched == [False]
-    for activation_checkpointing in (False, True):
-        settings = config(activation_checkpointing=activation_checkpointing)
-        large = ModelOptions(
-            activation_checkpointing, projects_memory_at_once=not activation_checkpointing, vocab_multiple_of=64
-        )
-        assert model_options(settings, cuda, can_compile=True) == large
-        assert model_options(settings, cuda, can_compile=False) == ModelOptions(activation_checkpointing)
-        assert model_options(settings, CPU, can_compile=True) == ModelOptions(activation_checkpointing)
+def test_a_gpu_gets_large_products_unless_gradients_are_reduced_meanwhile() -> None:
+    cuda, alone = torch.device("cuda"), Ranks(StopRequest())
+    several = Ranks(StopRequest())
+    several.world_size = 2
+    for checkpointing in (False, True):
+        settings = config(activation_checkpointing=checkpointing)
+        large = ModelOptions(checkpointing, projects_memory_at_once=not checkpointing, vocab_multiple_of=64)
+        assert model_options(settings, cuda, alone) == large
+        assert model_options(settings, cuda, several) == replace(large, projects_memory_at_once=False)
+        assert model_options(settings, CPU, alone) == ModelOptions(checkpointing)
 
 
 class Asked(TorchDispatchMode):
@@ -393,7 +439,7 @@ def test_on_a_gpu_updates_are_those_of_a_cpu(compile: Compile) -> None:
     wide = {"d_model": 128, "n_heads": 2, "dropout": 0.0}  # heads that the kernel takes
     settings = config(model=replace(MODEL, **wide), compile=compile, precision=Precision.bf16)
     on_gpu, plain = Trainer(settings, tokenizers(), torch.device("cuda")), trainer(**wide)
-    assert isinstance(on_gpu.compiled, CompiledLoss)
+    assert (on_gpu.compiled is None) is (compile is Compile.none)
     on_gpu.expect(batches(), longest=LONGEST)
     for step in range(1, 9):
         four = batches(seed=step)  # two of them in an update, so that gradients are added up
@@ -409,18 +455,3 @@ def test_pictures_of_attention_are_the_same_where_all_layers_are_projected_at_on
     assert [len(weights) for weights in found.values()] == [1, 2, 2]
     for name, weights in expected.items():
         torch.testing.assert_close(found[name], weights)
-
-
-def test_the_graph_is_given_lengths_as_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No list of lengths, which differs from batch to batch."""
-    one, layouts = trainer(), []
-    predict = Transformer.predict
-
-    def spy(self: Transformer, *args: Any) -> Tensor:
-        layouts.extend(arg for arg in args if isinstance(arg, PackedLayout))
-        return predict(self, *args)
-
-    monkeypatch.setattr(Transformer, "predict", spy)
-    one.compiled = CompiledLoss(one.model, Compile.none, CPU, smoothing=0.1)
-    one.forward_backward(batches(1)[0], seed=1, n_tokens=100)
-    assert [(layout.groups, layout.cu_seqlens_N is not None) for layout in layouts] == [(None, True)] * 2

@@ -1,17 +1,15 @@
 """Variable-length attention equals attention of each group of one length."""
 
 import inspect
-from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn.attention.varlen import varlen_attn
 
-from transformer_cli.config.model import ModelConfig
 from transformer_cli.models.attention import attend
 from transformer_cli.models.layouts import PackedLayout
-from transformer_cli.models.packed_attention import CAUSAL, unsupported_reason
+from transformer_cli.models.packed_attention import CAUSAL
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 TARGET, SOURCE = [(2, 3), (1, 1), (3, 5)], [(2, 4), (1, 2), (3, 1)]
@@ -71,36 +69,3 @@ def test_a_gpu_and_a_cpu_give_the_same_attention(keys: list[tuple[int, int]], ca
 def test_the_kernel_has_the_option_for_causal_attention() -> None:
     bound = inspect.signature(varlen_attn).bind(*range(7), **CAUSAL)
     assert set(bound.kwargs) & {"window_size", "is_causal"}
-
-
-@pytest.mark.parametrize(
-    ("changes", "dtype", "capability", "reason"),
-    [
-        ({}, torch.bfloat16, (9, 0), None),
-        ({}, torch.float16, (8, 0), None),
-        ({}, torch.float32, (9, 0), "attention in float32"),
-        ({}, torch.float16, (7, 5), "the GPU is older than Ampere"),
-        ({"attention_dropout": 0.1}, torch.bfloat16, (9, 0), "model.attention_dropout=0.1"),
-        ({"d_k": 32}, torch.bfloat16, (9, 0), "heads of 32 and 64 columns"),
-        ({"d_k": 12, "d_v": 12}, torch.bfloat16, (9, 0), "heads of 12 and 12 columns"),
-        ({"n_heads": 2}, torch.bfloat16, (9, 0), "heads of 256 and 256 columns"),
-    ],
-)
-def test_what_the_kernel_does_not_support_has_a_reason(
-    changes: dict[str, float],
-    dtype: torch.dtype,
-    capability: tuple[int, int],
-    reason: str | None,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(torch.version, "cuda", "13.0")
-    monkeypatch.setattr(torch.backends.cuda, "is_flash_attention_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-    model = replace(ModelConfig(), **changes)  # type: ignore[arg-type]
-    assert unsupported_reason(model, CUDA, dtype) == reason
-
-
-def test_without_flash_attention_there_is_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.cuda, "is_flash_attention_available", lambda: False)
-    assert unsupported_reason(ModelConfig(), CUDA, torch.bfloat16) == "this torch has no flash attention"
-    assert unsupported_reason(ModelConfig(), CPU, torch.float32) is None

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
@@ -60,9 +60,10 @@ class Sizes(NamedTuple):
     def n_in_tail(self, taken: "Sizes") -> int | None:
         """Sentences of padding beside `taken`; None if they do not fit.
 
-        A pair has at least one token on either side, because some kernels do not support empty sequences.
+        A pair has at least one token on either side, because some kernels do not support empty sequences; only a
+        language model has none on the source side.
         """
-        left = self.source - taken.source, self.target - taken.target
+        left = [all_ - its for all_, its in zip(self[:2], taken[:2], strict=True) if all_]
         n_pairs = -(-max(left) // self.longest)
         return n_pairs if min(left) >= n_pairs else None
 
@@ -140,6 +141,10 @@ class FixedSizeBatch(Batch):
     sizes: Sizes
     memory: Tensor  # as `padded` returns it, and pinned for a GPU
 
+    @classmethod
+    def of(cls, batch: Batch, sizes: Sizes, memory: Tensor) -> Self:
+        return cls(batch.source_S, batch.target_in_T, batch.target_out_T, batch.runs, sizes, memory)
+
 
 def padded(batch: Batch, sizes: Sizes) -> Tensor:
     """`batch` padded to `sizes`, in the layout of `PaddedTensors.of`: one tensor, for one copy to the device."""
@@ -148,7 +153,7 @@ def padded(batch: Batch, sizes: Sizes) -> Tensor:
     n_pairs = [run.n_pairs for run in batch.runs]
     memory = torch.empty(2 * sizes.source + 3 * sizes.target + 2 * (sizes.n_pairs + 1), dtype=torch.int32)
     into = PaddedTensors.of(memory, sizes)
-    _fill(into.source_S, batch.source_S, batch.source_S[-1])
+    _fill(into.source_S, batch.source_S, batch.source_S[-1] if len(batch.source_S) else 0)
     _fill(into.target_in_T, batch.target_in_T, batch.target_in_T[-1])
     _fill(into.target_out_T, batch.target_out_T, IGNORE_INDEX)
     _place(into.source, np.repeat([run.source_length for run in batch.runs], n_pairs), n_in_tail)

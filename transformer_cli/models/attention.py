@@ -40,8 +40,8 @@ def attend(
     """softmax(Q Kᵀ / √d_k) V (equation 1) by the kernel for these layouts; its arguments and its result are […, H, E].
 
     Padded sentences take one kernel, with a mask of the keys unless they are `causal`: padding stands at the end of a
-    sentence, after all that a real token may attend to. Packed ones take a kernel for each group of one length, or
-    variable-length attention where only the device knows the lengths.
+    sentence, after all that a real token may attend to. Packed ones take a kernel for each group of one length, or for
+    each bucket, or variable-length attention where only the device knows the lengths: see `kernel_choice`.
     """
     if isinstance(queries, PaddedLayout):
         assert isinstance(keys, PaddedLayout)
@@ -58,9 +58,19 @@ def attend(
         return concatenate_groups(
             [F.scaled_dot_product_attention(*qkv, dropout_p=dropout, is_causal=causal) for qkv in each]
         )
+    if queries.buckets is not None:
+        assert keys.buckets is not None
+        padded = zip(queries.buckets.pad(q), keys.buckets.pad(k), keys.buckets.pad(v), strict=True)
+        masks = keys.buckets.masks_N11L()
+        return queries.buckets.unpad(
+            [
+                F.scaled_dot_product_attention(*qkv, None if causal else mask_N11L, dropout, is_causal=causal)
+                for qkv, mask_N11L in zip(padded, masks, strict=True)
+            ]
+        )
     from transformer_cli.models.packed_attention import attend_varlen  # imports torch's compiler
 
-    assert dropout == 0, "see `packed_attention.unsupported_reason`"
+    assert dropout == 0, "see `kernel_choice.no_varlen_reason`"
     return attend_varlen(q, k, v, queries, keys, causal=causal)
 
 

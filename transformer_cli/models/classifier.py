@@ -68,7 +68,8 @@ def sentence_vectors(model: Transformer | Classifier, source_BS: Tensor, pooling
 def pool(x_SD: Tensor, source: AttentionLayout, pooling: Pooling) -> Tensor:
     """One vector of each sentence, [N, D]: that of its first token, or the mean of all."""
     if isinstance(source, PackedLayout):
-        assert source.groups is not None
+        if source.groups is None:
+            return _pool_by_offsets(x_SD, source, pooling)
         groups = torch.split(x_SD, [n_sentences * length for n_sentences, length in source.groups])
         each = [torch.unflatten(group, 0, (n, -1)) for group, (n, _) in zip(groups, source.groups, strict=True)]
         return torch.cat([x_NLD[:, 0] if pooling is Pooling.first else x_NLD.mean(dim=1) for x_NLD in each])
@@ -78,3 +79,14 @@ def pool(x_SD: Tensor, source: AttentionLayout, pooling: Pooling) -> Tensor:
         return x_SD.mean(dim=1)
     weight_BS1 = source.mask_B11L[:, 0, 0, :, None].to(x_SD.dtype)
     return (x_SD * weight_BS1).sum(dim=1) / weight_BS1.sum(dim=1)
+
+
+def _pool_by_offsets(x_SD: Tensor, source: PackedLayout, pooling: Pooling) -> Tensor:
+    """`pool` where only the device knows the lengths; none is 0."""
+    assert source.cu_seqlens_N is not None
+    start_N, end_N = source.cu_seqlens_N[:-1], source.cu_seqlens_N[1:]
+    if pooling is Pooling.first:
+        return x_SD.index_select(0, start_N)
+    sentence_S = torch.searchsorted(end_N, torch.arange(len(x_SD), device=x_SD.device, dtype=end_N.dtype), right=True)
+    sum_ND = x_SD.new_zeros(len(start_N), x_SD.size(1)).index_add(0, sentence_S, x_SD)
+    return sum_ND / (end_N - start_N)[:, None]

@@ -33,7 +33,7 @@ class CausalStack(Stack):
 
     def forward(self, x_TD: Tensor, target: AttentionLayout, past: list[KeysAndValues] | None = None) -> Tensor:
         """Append the keys and values of each layer to `past`, if given."""
-        x_TD, rotation = self.embed_positions(x_TD, target)
+        x_TD, rotation = self.call(self.embed_positions, x_TD, target)
         for layer in self.layers:
             x_TD = self.maybe_checkpoint(layer, x_TD, target, rotation, past)
         y_TD: Tensor = self.norm(x_TD)

@@ -44,18 +44,47 @@ class PaddedLayout:
 
 
 @dataclass(frozen=True)
+class Buckets:
+    """Consecutive sentences in buckets, each padded to the length of its bucket: P slots in all, for K tokens."""
+
+    shapes: LengthGroups  # of each bucket: sentences, and their padded length
+    slots_K: Tensor  # int64, where each token is
+    is_real_P: Tensor  # False: padding
+
+    @classmethod
+    def of(cls, shapes: LengthGroups, slots_K: Tensor) -> "Buckets":
+        none_P = torch.zeros(sum(n * length for n, length in shapes), dtype=torch.bool, device=slots_K.device)
+        return cls(shapes, slots_K, none_P.index_fill(0, slots_K, True))
+
+    def pad(self, x_KHE: Tensor) -> list[Tensor]:
+        """Each bucket, [N, H, L, E], with zeros in the padding."""
+        padded_PHE = x_KHE.new_zeros(len(self.is_real_P), *x_KHE.shape[1:]).index_copy(0, self.slots_K, x_KHE)
+        return split_groups(padded_PHE, self.shapes)
+
+    def unpad(self, buckets: Sequence[Tensor]) -> Tensor:
+        """The inverse of `pad`."""
+        return concatenate_groups(buckets).index_select(0, self.slots_K)
+
+    def masks_N11L(self) -> list[Tensor]:
+        """The mask of the keys of each bucket."""
+        parts = torch.split(self.is_real_P, [n * length for n, length in self.shapes])
+        return [part.view(n, 1, 1, length) for part, (n, length) in zip(parts, self.shapes, strict=True)]
+
+
+@dataclass(frozen=True)
 class PackedLayout:
     """Sentences one after another without padding, [K, …]: for training.
 
     Their lengths are known on the host, as `groups`, or on the device, as `cu_seqlens_N`: int32, [N + 1], the offset
     of each sentence and the end of the last one. A compiled model needs the latter: its graph serves all lengths.
-    Those of source and target describe the same pairs.
+    With `buckets` attention pads the sentences to a few lengths. Those of source and target describe the same pairs.
     """
 
     max_length: int
     positions: Tensor  # [K]
     groups: LengthGroups | None = None
     cu_seqlens_N: Tensor | None = None
+    buckets: Buckets | None = None
 
     @classmethod
     def of_groups(cls, groups: LengthGroups, device: torch.device) -> "PackedLayout":

@@ -15,34 +15,12 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention.varlen import varlen_attn
 
-from transformer_cli.config.model import ModelConfig
 from transformer_cli.models.attention_kernels import attention_weights
 from transformer_cli.models.layouts import LengthGroups, PackedLayout, concatenate_groups, split_groups
-
-MAX_HEAD_WIDTH = 128  # wider heads have no backward pass on some GPUs
 
 # Newer kernels have windows: unlimited to the left, nothing to the right.
 _HAS_WINDOWS = "window_size" in inspect.signature(varlen_attn).parameters
 CAUSAL: dict[str, Any] = {"window_size": (-1, 0)} if _HAS_WINDOWS else {"is_causal": True}
-
-
-def unsupported_reason(model: ModelConfig, device: torch.device, dtype: torch.dtype) -> str | None:
-    """Why variable-length attention cannot serve this model; None where it can."""
-    if model.name != "transformer":
-        return f"model.name={model.name}"
-    if model.attention_dropout > 0:
-        return f"model.attention_dropout={model.attention_dropout}"
-    if device.type != "cuda":
-        return None
-    if torch.version.cuda is None or not torch.backends.cuda.is_flash_attention_available():
-        return "this torch has no flash attention"
-    if torch.cuda.get_device_capability(device) < (8, 0):
-        return "the GPU is older than Ampere"
-    if dtype not in (torch.float16, torch.bfloat16):
-        return f"attention in {str(dtype).removeprefix('torch.')}"
-    if model.key_width != model.value_width or model.key_width % 8 or model.key_width > MAX_HEAD_WIDTH:
-        return f"heads of {model.key_width} and {model.value_width} columns"
-    return None
 
 
 def attend_varlen(

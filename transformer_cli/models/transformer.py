@@ -4,7 +4,7 @@ Shapes: B batch, S source, T target, L either length, K target tokens of all sen
 R rows of a search. A tensor that begins with S, T or L holds sentences padded, [B, L, …], or packed, [L, …].
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -60,9 +60,11 @@ class Stack(nn.Module):
     """
 
     layers: Sequence[nn.Module]
+    call: Callable[..., Any]  # of a part with its arguments: training compiles it
 
     def __init__(self, config: ModelConfig, options: ModelOptions) -> None:
         super().__init__()
+        self.call = call_part
         self.positions = make_positions(config)
         self.rotary = RotaryPositions(config.key_width) if config.positions is Positions.rotary else None
         self.dropout = Dropout(config.dropout)
@@ -77,8 +79,13 @@ class Stack(nn.Module):
 
     def maybe_checkpoint(self, layer: nn.Module, *args: Any) -> Tensor:
         is_checkpointed = self.activation_checkpointing and torch.is_grad_enabled()
-        y_LD: Tensor = checkpoint(layer, *args, use_reentrant=False) if is_checkpointed else layer(*args)
+        run = partial(checkpoint, self.call, use_reentrant=False) if is_checkpointed else self.call
+        y_LD: Tensor = run(layer, *args)
         return y_LD
+
+
+def call_part(part: Callable[..., Any], *args: Any) -> Any:
+    return part(*args)
 
 
 class Encoder(Stack):
@@ -92,7 +99,7 @@ class Encoder(Stack):
         self.layers = cast(Sequence[EncoderLayer], layers)  # torch's list does not declare the type of its items
 
     def forward(self, x_SD: Tensor, source: AttentionLayout) -> Tensor:
-        x_SD, rotation = self.embed_positions(x_SD, source)
+        x_SD, rotation = self.call(self.embed_positions, x_SD, source)
         for layer in self.layers:
             x_SD = self.maybe_checkpoint(layer, x_SD, source, rotation)
         memory_SD: Tensor = self.norm(x_SD)
@@ -111,7 +118,7 @@ class Decoder(Stack):
         self.projects_memory_at_once = options.projects_memory_at_once
 
     def forward(self, x_TD: Tensor, target: AttentionLayout, memory_SD: Tensor, source: AttentionLayout) -> Tensor:
-        x_TD, rotation = self.embed_positions(x_TD, target)
+        x_TD, rotation = self.call(self.embed_positions, x_TD, target)
         projected: Sequence[KeysAndValues | None] = [None] * len(self.layers)
         if self.projects_memory_at_once:
             projected = project_memory_at_once([layer.cross_attention for layer in self.layers], memory_SD)
@@ -226,7 +233,7 @@ class Transformer(Model):
         self, source_S: Tensor, source: AttentionLayout, target_in_T: Tensor, target: AttentionLayout
     ) -> Tensor:
         """Logits of the token after each of `target_in_T`: [T, V] of packed sentences, [B, T, V] of padded ones."""
-        return self.output_embedding.training_logits(self._decode(source_S, source, target_in_T, target))
+        return self.output_embedding.training_logits(self.decode(source_S, source, target_in_T, target))
 
     @torch.no_grad()
     def predict_in_parts(
@@ -234,7 +241,7 @@ class Transformer(Model):
     ) -> Iterator[Tensor]:
         """Logits of the token after each `real_BT` of `target_in_BT`: [K, V], but `n_rows` at a time."""
         target = PaddedLayout(target_in_BT.size(1))
-        y_BTD = self._decode(source_BS, self.source_layout(source_BS), target_in_BT, target)
+        y_BTD = self.decode(source_BS, self.source_layout(source_BS), target_in_BT, target)
         for y_KD in torch.split(y_BTD[real_BT], n_rows):  # [B, T, D] -> [K, D]
             yield self.output_embedding.logits(y_KD)
 
@@ -243,9 +250,8 @@ class Transformer(Model):
         memory_SD: Tensor = self.encoder(self.source_embedding(source_S), source)
         return memory_SD
 
-    def _decode(
-        self, source_S: Tensor, source: AttentionLayout, target_in_T: Tensor, target: AttentionLayout
-    ) -> Tensor:
+    def decode(self, source_S: Tensor, source: AttentionLayout, target_in_T: Tensor, target: AttentionLayout) -> Tensor:
+        """The output of the last layer, [T, D] of packed sentences, [B, T, D] of padded ones."""
         memory_SD = self.encode(source_S, source)
         y_TD: Tensor = self.decoder(self.target_embedding(target_in_T), target, memory_SD, source)
         return y_TD

@@ -1,9 +1,14 @@
-"""Forward pass and loss as one function of one tensor: what a GPU is fed with, and what torch.compile can take.
+"""Forward pass and loss of batches of constant sizes, compiled: each layer once for each size, not the unrolled model.
 
-Shapes: S source and T target tokens of a buffer, V vocabulary.
+All layers of a stack share the kernels that are compiled for one of them, so that seconds pass instead of minutes; and
+the gradients of a layer are complete, and can be reduced over the ranks, while those of others are still computed.
+With `train.compile=graphs` the whole model is compiled at once: a captured graph should hold as much as it can.
+
+Shapes: S source and T target tokens of a buffer, D width, V vocabulary.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import torch
@@ -11,28 +16,21 @@ from torch import Tensor
 
 from transformer_cli.config.train import Compile, TrainConfig
 from transformer_cli.data.batching import Batch
-from transformer_cli.data.fixed_size import FixedSizeBatch, PaddedTensors, Sizes, constant_sizes, padded, size_for
+from transformer_cli.data.fixed_size import FixedSizeBatch, Sizes, constant_sizes, padded, size_for
 from transformer_cli.errors import EnvironmentFault, quoted
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.embeddings import LearnedPositions, sinusoid_table
-from transformer_cli.models.layouts import PackedLayout
-from transformer_cli.models.packed_attention import unsupported_reason
-from transformer_cli.models.transformer import Model, Transformer
+from transformer_cli.models.embeddings import LearnedPositions, TokenEmbedding, sinusoid_table
+from transformer_cli.models.kernel_choice import Gpu, PackedKernel, no_varlen_reason
+from transformer_cli.models.language_model import LanguageModel
+from transformer_cli.models.transformer import Model, Transformer, call_part
+from transformer_cli.training.forward import Inputs, pinned, predict_batch, states
 from transformer_cli.training.loss import masked_smoothed_nll, smoothed_nll
 
 TILE = 128  # queries, or keys, that attention takes at once
 MOST_GRAPHS = 256  # in a process, where torch continues without the compiler after 8, with only a log line
-MODES = {Compile.graphs: "reduce-overhead"}
+FEWEST_UPDATES = 5000  # of a run that train.compile=auto compiles for: compiling takes as long as it saves in so many
 
 Loss = Callable[..., tuple[Tensor, Tensor]]
-
-
-def make_compiled_loss(config: TrainConfig, model: Model, device: torch.device) -> "CompiledLoss":
-    """Where `can_compile`."""
-    assert isinstance(model, Transformer)
-    if device.type == "cuda":
-        torch.backends.cuda.enable_cudnn_sdp(False)  # for the whole process: it plans anew for every batch
-    return CompiledLoss(model, config.train.compile, device, smoothing=config.train.label_smoothing)
 
 
 def can_compile(config: TrainConfig, device: torch.device, dtype: torch.dtype, *, is_sharded: bool = False) -> bool:
@@ -41,16 +39,27 @@ def can_compile(config: TrainConfig, device: torch.device, dtype: torch.dtype, *
     Raises EnvironmentFault where train.compile asks for it and it is not.
     """
     wanted = config.train.compile
-    reason = "train.sharding=full" if is_sharded else unsupported_reason(config.model, device, dtype)
-    if reason is None and wanted is Compile.graphs and device.type != "cuda":
-        reason = "a CPU"
+    reason = _reason_against(config, device, dtype, is_sharded=is_sharded)
     if reason is not None and wanted in (Compile.default, Compile.graphs):
         raise EnvironmentFault(f"train.compile={wanted.name}: does not go with {reason}. Set train.compile=none")
     if reason is not None:
-        LOGGER.info(
-            "train.compile=%s: nothing is compiled, and attention takes one length at a time (%s)", wanted.name, reason
-        )
+        LOGGER.info("train.compile=%s: nothing is compiled (%s)", wanted.name, reason)
     return reason is None
+
+
+def _reason_against(config: TrainConfig, device: torch.device, dtype: torch.dtype, *, is_sharded: bool) -> str | None:
+    if is_sharded:
+        return "train.sharding=full"
+    if config.model.name not in ("transformer", "decoder"):
+        return f"model.name={config.model.name}"
+    if config.train.compile is Compile.graphs and device.type != "cuda":
+        return "a CPU" if device.type == "cpu" else f"device={device.type}"
+    if device.type not in ("cpu", "cuda"):
+        return f"device={device.type}"
+    n_updates = config.train.max_steps
+    if config.train.compile is Compile.auto and n_updates < FEWEST_UPDATES:
+        return f"a run of {n_updates:,} updates, fewer than {FEWEST_UPDATES:,}"
+    return no_varlen_reason(config.model, dtype, Gpu.of(device) if device.type == "cuda" else None)
 
 
 def in_tiles(longest: int) -> int:
@@ -59,49 +68,62 @@ def in_tiles(longest: int) -> int:
 
 
 class CompiledLoss:
-    """The loss of a batch and its plain NLL, summed over the target tokens. Attention takes all sentences at once.
+    """The loss of a batch and its plain NLL, summed over the target tokens.
 
     After `expect`, batches are padded to a few constant sizes, which are compiled for. A batch that fits none is
     computed without padding and without the compiler, which gives up after so many sizes.
     """
 
-    def __init__(self, model: Transformer, compile: Compile, device: torch.device, *, smoothing: float) -> None:
+    def __init__(
+        self, model: Transformer | LanguageModel, compile: Compile, device: torch.device, *, smoothing: float
+    ) -> None:
         self.model, self.compile, self.device, self.smoothing = model, compile, device, smoothing
         self.sizes: list[Sizes] = []  # that are compiled for
+        self._call: Callable[..., object]
         self._compiled: Loss
 
     def expect(self, batches: Iterable[Batch], *, longest: int) -> None:
         """Prepare for batches like these; `longest` are the tokens of the longest sentence of all."""
-        if self.compile is Compile.none:
-            return
         # Of learned positions there may be no more.
-        limit = longest if isinstance(self.model.encoder.positions, LearnedPositions) else in_tiles(longest)
+        is_limited = any(isinstance(stack.positions, LearnedPositions) for stack in self.model.stacks)
+        limit = longest if is_limited else in_tiles(longest)
         self.prepare(constant_sizes(map(Sizes.of, batches), longest=limit))
 
     def prepare(self, sizes: list[Sizes]) -> None:
         """Compile for these, each of them when its first batch comes."""
         self.sizes = sizes
-        if sizes:
-            torch._dynamo.config.recompile_limit = MOST_GRAPHS  # each run has but a few; those of a sweep are many
-            torch.compiler.assume_constant_result(sinusoid_table)  # type: ignore[no-untyped-call]
-            one = partial(_losses, self.model, loss=masked_smoothed_nll, smoothing=self.smoothing)
-            self._compiled = torch.compile(one, dynamic=False, mode=MODES.get(self.compile))
+        if not sizes:
+            return
+        torch._dynamo.config.recompile_limit = MOST_GRAPHS  # each run has but a few; those of a sweep are many
+        torch.compiler.assume_constant_result(sinusoid_table)  # type: ignore[no-untyped-call]
+        if self.compile is Compile.graphs:
+            whole = partial(_loss_of, self.model, smoothing=self.smoothing)
+            self._compiled = torch.compile(whole, dynamic=False, mode="reduce-overhead")
+        else:
+            self._call = torch.compile(call_part, dynamic=False)
+            of_states = torch.compile(_loss_of_states, dynamic=False)
+            self._compiled = partial(self._loss_by_layer, of_states)
+
+    def _loss_by_layer(self, of_states: Loss, memory: Tensor, sizes: Sizes) -> tuple[Tensor, Tensor]:
+        given = Inputs.of_memory(memory, sizes)
+        with parts_called_by(self._call, self.model):
+            y_TD = states(self.model, given)
+        return of_states(self.model.output_embedding, y_TD, given.target_out_T, smoothing=self.smoothing)
 
     def ready(self, batch: Batch) -> FixedSizeBatch:
         """`batch` in its buffer; any thread may call this."""
         sizes = size_for(batch, self.sizes)
-        memory = padded(batch, sizes)
-        memory = memory.pin_memory() if self.device.type == "cuda" else memory
-        return FixedSizeBatch(batch.source_S, batch.target_in_T, batch.target_out_T, batch.runs, sizes, memory)
+        return pinned(FixedSizeBatch.of(batch, sizes, padded(batch, sizes)), self.device)
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Within autocast."""
         sizes = size_for(batch, self.sizes)
         if not isinstance(batch, FixedSizeBatch) or batch.sizes != sizes:  # made ready before compilation was disabled
             batch = self.ready(batch)
-        memory = batch.memory.to(self.device, non_blocking=True)
         if sizes not in self.sizes:
-            return _losses(self.model, memory, sizes, loss=smoothed_nll, smoothing=self.smoothing)
+            logits_TV, targets_T = predict_batch(self.model, batch, self.device, PackedKernel.varlen)
+            return smoothed_nll(logits_TV, targets_T, smoothing=self.smoothing)
+        memory = batch.memory.to(self.device, non_blocking=True)
         if self.compile is Compile.graphs:
             self._begin_replay()
         return self._compiled(memory, sizes)
@@ -141,10 +163,27 @@ class CompiledLoss:
         return isinstance(error, TorchDynamoException)
 
 
-def _losses(model: Transformer, memory: Tensor, sizes: Sizes, *, loss: Loss, smoothing: float) -> tuple[Tensor, Tensor]:
-    batch = PaddedTensors.of(memory, sizes)
-    source, target = (
-        PackedLayout(sizes.longest, side.positions, cu_seqlens_N=side.starts) for side in (batch.source, batch.target)
-    )
-    logits_TV = model.predict(batch.source_S, source, batch.target_in_T, target)
-    return loss(logits_TV, batch.target_out_T.long(), smoothing=smoothing)
+@contextmanager
+def parts_called_by(call: Callable[..., object], model: Model) -> Iterator[None]:
+    """Inside, the layers of `model` run through `call`: outside, dev sets and searches have any shape."""
+    for stack in model.stacks:
+        stack.call = call
+    try:
+        yield
+    finally:
+        for stack in model.stacks:
+            stack.call = call_part
+
+
+def _loss_of(
+    model: Transformer | LanguageModel, memory: Tensor, sizes: Sizes, *, smoothing: float
+) -> tuple[Tensor, Tensor]:
+    given = Inputs.of_memory(memory, sizes)
+    return _loss_of_states(model.output_embedding, states(model, given), given.target_out_T, smoothing=smoothing)
+
+
+def _loss_of_states(
+    output: TokenEmbedding, y_TD: Tensor, targets_T: Tensor, *, smoothing: float
+) -> tuple[Tensor, Tensor]:
+    """The product with the vocabulary and the loss as one region: their kernels read and write the logits once."""
+    return masked_smoothed_nll(output.training_logits(y_TD), targets_T, smoothing=smoothing)

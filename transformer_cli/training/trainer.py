@@ -28,10 +28,13 @@ from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.build import Model, ModelOptions, build_model
+from transformer_cli.models.kernel_choice import choose_kernel
+from transformer_cli.models.language_model import LanguageModel
 from transformer_cli.models.memory import is_out_of_memory
+from transformer_cli.models.transformer import Transformer
 from transformer_cli.training.ema import PREFIX as EMA
 from transformer_cli.training.ema import Ema
-from transformer_cli.training.forward import predict_batch
+from transformer_cli.training.forward import predict_batch, ready
 from transformer_cli.training.gradients import GradientReducer
 from transformer_cli.training.loss import smoothed_nll
 from transformer_cli.training.nonfinite import NonFiniteTracker
@@ -97,6 +100,7 @@ class Trainer:
         self.ranks = ranks or Ranks(StopRequest())
         self.dtype = choose_dtype(config.train.precision, device)
         set_float32_products(config.train.precision, device)
+        self.kernel = choose_kernel(config.model, device, self.dtype)
         can_compile = False
         if may_compile(config, device):
             from transformer_cli.training import compiled  # imports torch's compiler
@@ -109,7 +113,7 @@ class Trainer:
             target_vocab_size=tokenizers.n_outputs,
             source_pad_id=tokenizers.source.pad_id,
             target_pad_id=tokenizers.target.pad_id,
-            options=model_options(config, device, can_compile=can_compile),
+            options=model_options(config, device, self.ranks),
         )
         self.model = self._placed(model)  # after drawing the weights on the CPU: the same ones for every device
         self.model.train()
@@ -121,9 +125,11 @@ class Trainer:
         self.nonfinite = NonFiniteTracker(device, limit=config.train.max_nonfinite_steps)
         self.ema = Ema(self.model, config.train.ema) if config.train.ema is not None else None
         self.n_splits = 0  # of batches that were too large for the memory
-        self.compiled: CompiledLoss | None = (
-            compiled.make_compiled_loss(config, self.model, device) if can_compile else None
-        )
+        self.compiled: CompiledLoss | None = None
+        if can_compile:
+            assert isinstance(self.model, Transformer | LanguageModel)
+            smoothing = config.train.label_smoothing
+            self.compiled = compiled.CompiledLoss(self.model, config.train.compile, device, smoothing=smoothing)
 
     def expect(self, batches: Iterable[Batch], *, longest: int) -> None:
         """Choose the sizes that are compiled for: batches like these, of sentences of at most `longest` tokens.
@@ -146,9 +152,7 @@ class Trainer:
         ]
 
     def _ready(self, batch: Batch) -> Batch:
-        if self.compiled is not None:
-            return self.compiled.ready(batch)
-        return batch.pinned() if self.device.type == "cuda" else batch
+        return ready(batch, self.kernel, self.device) if self.compiled is None else self.compiled.ready(batch)
 
     @cached_property
     def gradients(self) -> GradientReducer:
@@ -241,7 +245,7 @@ class Trainer:
         with self.autocast():
             if self.compiled is not None:
                 return self.compiled(batch)
-            logits_KV, targets_K = predict_batch(self.model, batch, self.device)
+            logits_KV, targets_K = predict_batch(self.model, batch, self.device, self.kernel)
         return smoothed_nll(logits_KV, targets_K, smoothing=self.settings.label_smoothing)
 
     def _halves(self, batch: Batch, step: int) -> tuple[Batch, Batch]:
@@ -345,17 +349,22 @@ def stable_seed(*numbers: int) -> int:
     return int.from_bytes(hashlib.sha256(repr(numbers).encode()).digest()[:8], "little")
 
 
-def model_options(config: TrainConfig, device: torch.device, *, can_compile: bool) -> ModelOptions:
-    """How the model is computed in training: compiled for a GPU, in few and large products."""
-    has_large_products = can_compile and device.type == "cuda"
+def model_options(config: TrainConfig, device: torch.device, ranks: Ranks) -> ModelOptions:
+    """How the model is computed in training: on a GPU in few and large products.
+
+    But not so that gradients of all decoder layers are complete only after the last one, if they are to be reduced
+    meanwhile, nor so that more is kept than activation checkpointing would.
+    """
+    is_gpu = device.type == "cuda"
+    checkpointing = config.train.activation_checkpointing
     return ModelOptions(
-        activation_checkpointing=config.train.activation_checkpointing,
-        projects_memory_at_once=has_large_products
-        and not config.train.activation_checkpointing,  # which keeps as little as possible
-        vocab_multiple_of=VOCAB_MULTIPLE if has_large_products else 1,
+        activation_checkpointing=checkpointing,
+        projects_memory_at_once=is_gpu and not checkpointing and ranks.world_size == 1,
+        vocab_multiple_of=VOCAB_MULTIPLE if is_gpu else 1,
     )
 
 
 def may_compile(config: TrainConfig, device: torch.device) -> bool:
     """Whether to try it: on a CPU nothing is compiled unless train.compile asks for it."""
-    return device.type == "cuda" or config.train.compile in (Compile.default, Compile.graphs)
+    wanted = config.train.compile
+    return wanted is not Compile.none and (device.type == "cuda" or wanted is not Compile.auto)

@@ -43,8 +43,10 @@ from transformer_cli.evaluation.tokenization import (
 from transformer_cli.inference.encode import ask_each, encode_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.classifier import Classifier
+from transformer_cli.models.kernel_choice import choose_kernel
 from transformer_cli.models.transformer import Model, Transformer
 from transformer_cli.training.forward import predict_batch
+from transformer_cli.training.precision import choose_dtype
 
 LONGEST_PICTURE = 24  # tokens
 
@@ -225,13 +227,14 @@ class Validator(ABC):
 
     @torch.no_grad()
     def _nll(self, model: Model, autocast: Autocast, between: Callable[[], None]) -> float:
-        total = torch.zeros((), dtype=torch.float64, device=self.device)
+        kernel = choose_kernel(self.config.model, self.device, choose_dtype(self.config.train.precision, self.device))
+        sums: list[Tensor] = []
         for batch in self.batches:
             with autocast():
-                logits_TV, targets_T = predict_batch(model, batch, self.device)
-            total += F.cross_entropy(logits_TV.float(), targets_T, reduction="sum")
+                logits_TV, targets_T = predict_batch(model, batch, self.device, kernel)
+            sums.append(F.cross_entropy(logits_TV.float(), targets_T, reduction="sum"))
             between()
-        return total.item() / sum(batch.n_target_tokens for batch in self.batches)
+        return float(sum(torch.stack(sums).tolist())) / sum(batch.n_target_tokens for batch in self.batches)
 
 
 class TranslationValidator(Validator):
