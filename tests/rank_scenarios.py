@@ -105,6 +105,7 @@ def out_of_memory_late(*, on_rank: int) -> Trouble:
 def one_rank(folder: Path, settings: TrainConfig, trouble: Trouble) -> dict[str, Any]:
     """Train as the rank that the environment names, and return the outcome."""
     rank, seen = int(os.environ["RANK"]), []
+    reduced: list[bool] = []  # after each pass, whether every gradient, or its part, is there
     update, forward_backward = Trainer.train_step, Trainer.forward_backward
 
     def updating(self: Trainer, *args: Any, **kwargs: Any) -> Any:
@@ -113,7 +114,9 @@ def one_rank(folder: Path, settings: TrainConfig, trouble: Trouble) -> dict[str,
 
     def noting(self: Trainer, batch: Batch, **kwargs: Any) -> Any:
         seen.append([target for _, target in batch.pairs()])
-        return forward_backward(self, batch, **kwargs)
+        sums = forward_backward(self, batch, **kwargs)
+        reduced.append(all(parameter.grad is not None for parameter in self.model.parameters()))
+        return sums
 
     Trainer.train_step = updating  # type: ignore[method-assign]
     Trainer.forward_backward = noting  # type: ignore[method-assign]
@@ -123,7 +126,7 @@ def one_rank(folder: Path, settings: TrainConfig, trouble: Trouble) -> dict[str,
             join_ranks(request, device_type="cpu", timeout_s=settings.train.rank_timeout) as ranks,
         ):
             work(folder, settings, ranks)
-        return {"code": 0, "seen": seen}
+        return {"code": 0, "seen": seen, "reduced": all(reduced)}
     except TfmError as error:
         speaks = rank == 0 if error.speaks is None else error.speaks
         return {"code": error.exit_code, "error": str(error), "speaks": speaks, "seen": seen}

@@ -11,10 +11,21 @@ import torch
 from tests.conftest import slow
 from tests.toy_run import CPU, config, metrics, prepared, run, run_until, sha256
 from transformer_cli.config.compose import load_config
+from transformer_cli.config.train import Compile
 from transformer_cli.data.batching import Batch
+from transformer_cli.data.fixed_size import size_for
 from transformer_cli.errors import ConfigError, EnvironmentFault
 from transformer_cli.training import batch_size, resuming
-from transformer_cli.training.batch_size import ON_CPU, ROOM, SMALLEST, fits, fitting_batch_size, largest, useful
+from transformer_cli.training.batch_size import (
+    ON_CPU,
+    ROOM,
+    SMALLEST,
+    fits,
+    fitting_batch_size,
+    fitting_compiled,
+    largest,
+    useful,
+)
 from transformer_cli.training.checkpoints import CheckpointStore
 from transformer_cli.training.dry_run import DryRun
 from transformer_cli.training.trainer import Trainer
@@ -83,6 +94,29 @@ def test_an_error_of_another_kind_is_not_taken_for_a_full_memory(
 
 def test_a_real_batch_of_that_size_is_computed(trial: DryRun) -> None:
     assert fits(trial, 300)
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(10**9, 3000), (3000, 3000 - 2 * 375), (0, SMALLEST)])
+def test_the_number_is_tried_as_the_program_that_will_run(
+    monkeypatch: pytest.MonkeyPatch, limit: int, expected: int
+) -> None:
+    """A compiled update may take more memory than a plain one: here it fits up to `limit` tokens with their room."""
+    monkeypatch.setattr(torch, "compile", lambda function, **kwargs: function)
+    one = DryRun(config(compile=Compile.default), prepared(), CPU)
+    assert one.trainer.compiled is not None
+    tried: list[tuple[int, bool]] = []
+
+    def limited(self: Trainer, batch: Batch, **kwargs: Any) -> torch.Tensor:
+        is_compiled = size_for(batch, self.compiled_sizes) in self.compiled_sizes
+        tried.append((batch.n_target_tokens, is_compiled))
+        if batch.n_target_tokens > limit:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return torch.zeros(2)
+
+    monkeypatch.setattr(Trainer, "forward_backward", limited)
+    assert fitting_compiled(one, 3000) == expected
+    assert all(is_compiled for _, is_compiled in tried)
+    assert max(n_tokens for n_tokens, _ in tried) > 3000
 
 
 @pytest.mark.parametrize("world_size", [1, 3])

@@ -54,6 +54,13 @@ def test_shards_learn_what_one_rank_learns(outcome: dict[str, Any], activation_c
 
 
 @pytest.mark.slow
+def test_no_rank_holds_whole_gradients_until_the_last_pass(outcome: dict[str, Any]) -> None:
+    """Each pass leaves the rank's part, where torch would otherwise keep the whole gradient aside."""
+    ranks = outcome["sharded, activation_checkpointing=False"]["ranks"]
+    assert [rank["reduced"] for rank in ranks] == [True, True]
+
+
+@pytest.mark.slow
 def test_the_gradient_of_all_shards_together_is_clipped(outcome: dict[str, Any]) -> None:
     assert outcome["sharded and clipped"]["losses"] == pytest.approx(outcome["clipped"]["losses"], rel=1e-5)
     assert outcome["clipped"]["losses"] != pytest.approx(outcome["1 ranks"]["losses"], rel=1e-5)

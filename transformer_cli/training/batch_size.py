@@ -59,7 +59,7 @@ def fitting_batch_size(config: TrainConfig, prepared: Prepared, device: torch.de
     """For this device by itself."""
     if device.type == "cuda":
         dry_run = _warmed_up(with_batch_size(config, SMALLEST), prepared, device)
-        return largest(dry_run, useful(dry_run, world_size))
+        return fitting_compiled(dry_run, largest(dry_run, useful(dry_run, world_size)))
     affordable = int(CPU_SHARE * available_memory() / (2 * 4 * len(prepared.tokenizers.target)))
     return min(max(SMALLEST, min(ON_CPU, affordable)), -(-int(config.train.tokens_per_update) // world_size))
 
@@ -68,6 +68,8 @@ def _warmed_up(config: TrainConfig, prepared: Prepared, device: torch.device) ->
     """A dry run after its first update. Raises EnvironmentFault where not even that fits."""
     try:
         dry_run = DryRun(config, prepared, device)
+        if dry_run.trainer.compiled is not None:
+            dry_run.trainer.compiled.prepare([])  # sizes that no batch will have; see `fitting_compiled`
         dry_run.warm_up()
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
@@ -103,13 +105,27 @@ def largest(dry_run: DryRun, most: int) -> int:
     return max(fitting, min(SMALLEST, most))
 
 
-def fits(dry_run: DryRun, tokens: int) -> bool:
+def fitting_compiled(dry_run: DryRun, found: int) -> int:
+    """`found`, or as many eighths of it as fit when they are compiled for, as the batches of the run will be.
+
+    Compiling takes seconds for each size, so that the search itself goes without.
+    """
+    size = found
+    if dry_run.trainer.compiled is not None:
+        while size > SMALLEST and not fits(dry_run, size, is_compiled=True):
+            size -= -(-found // 8)
+    return max(size, min(SMALLEST, found))
+
+
+def fits(dry_run: DryRun, tokens: int, *, is_compiled: bool = False) -> bool:
     """Whether the memory is large enough for the worst batches of so many tokens and room, and for all gradients."""
     longest = dry_run.feed.longest
     trainer = dry_run.trainer
     try:
         for shape in worst_shapes(longest, int(ROOM * tokens)):
             batch = batch_of(shape, dry_run.corpus, dry_run.tokenizers)
+            if is_compiled:
+                trainer.expect([batch], longest=longest)
             for _ in range(2):  # the second beside the gradients of the first
                 trainer.forward_backward(batch, seed=0, n_tokens=batch.n_target_tokens)
         return True

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
@@ -67,15 +67,16 @@ class ShardedTrainer(Trainer):
         return torch.autocast(self.device.type, self.dtype, enabled=on, cache_enabled=False)  # it would hold all layers
 
     def _backward(self, batches: Sequence[Batch], *, step: int, n_tokens: int) -> Tensor:
-        """All ranks make equally many passes; one without a batch in a round takes the first batch, with weight 0."""
+        """All ranks make equally many passes; one without a batch in a round takes the first batch, with weight 0.
+
+        Each pass reduces its gradient and adds it to the rank's part of the sum: no rank ever holds a whole one.
+        """
         self.ranks.synchronise(step)
         self._step = step
         self.optimizer.zero_grad(set_to_none=True)
         sums, n_ranks = torch.zeros(2, device=self.device), self.ranks.world_size
         n_rounds = -(-len(batches) // n_ranks)
-        assert isinstance(self.model, FSDPModule)
         for n in range(n_rounds):
-            self.model.set_requires_gradient_sync(n == n_rounds - 1)
             number = n * n_ranks + self.ranks.rank
             has_one = number < len(batches)
             batch, divisor = (batches[number], float(n_tokens)) if has_one else (batches[0], math.inf)
