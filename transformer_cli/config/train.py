@@ -99,10 +99,10 @@ class Sharding(Enum):
 
 
 class Compile(Enum):
-    auto = "auto"  # default on a GPU; none on a CPU, and with a message where compiling fails
+    auto = "auto"  # default on a GPU in a long run; none on a CPU, and with a message where compiling fails
     none = "none"
-    default = "default"
-    graphs = "graphs"  # and CUDA graphs: for small updates
+    default = "default"  # layer by layer
+    graphs = "graphs"  # the whole model, in CUDA graphs: for small updates
 
 
 class Device(Enum):
@@ -179,7 +179,8 @@ class TrainSettings:
         False, "Recompute activations in the backward pass: less memory, about a third more time."
     )
     compile: Compile = key(
-        Compile.auto, "torch.compile; graphs: with CUDA graphs, for small updates; auto: on a GPU, where it works."
+        Compile.auto,
+        "torch.compile by layer (default), or of the whole model with CUDA graphs (graphs); auto: long runs on a GPU.",
     )
 
     def __post_init__(self) -> None:
