@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch._dynamo  # which modes import: not while what it imports itself is replaced
 import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
@@ -30,6 +31,7 @@ TORCH = Path(inspect.getfile(torch)).parent
 aten = torch.ops.aten
 
 # How many elements they return, or whether their arguments are legal, is read from the device.
+PINNED: dict[int, Tensor] = {}  # by the address of their memory, which they keep from being used again
 WAITING = {
     *("nonzero", "masked_select", "_unique", "_unique2", "unique_dim", "unique_consecutive", "bincount", "equal"),
     *("allclose", "is_nonzero", "multinomial", "histogram", "_linalg_check_errors", "repeat_interleave"),
@@ -107,7 +109,8 @@ def rehearse(*, allowed: Mapping[str, str] | None = None, collects: bool = False
     """Raise RehearsalError at each place where a GPU in place of the meta device would be waited for, or would fail.
 
     `allowed` are functions that may wait, by their qualified name, each with the reason; what they read is zeros.
-    With `collects` nothing is raised that need not be, and the faults are listed. Pinned memory is ordinary memory.
+    With `collects` nothing is raised that need not be, and the faults are listed. Pinned memory is ordinary memory
+    that is remembered as pinned.
     """
     seen = Rehearsal(allowed or {}, collects)
     with ExitStack() as stack:
@@ -150,6 +153,15 @@ def on_host(value: object) -> bool:
     return isinstance(value, Tensor) and value.is_cpu and value.dim() > 0
 
 
+def is_pinned(tensor: Tensor) -> bool:
+    return tensor.is_cpu and tensor.untyped_storage().data_ptr() in PINNED
+
+
+def as_pinned(tensor: Tensor) -> Tensor:
+    PINNED[tensor.untyped_storage().data_ptr()] = tensor
+    return tensor
+
+
 def as_device(value: object) -> torch.device | None:
     return None if value is None else torch.device(value)  # type: ignore[call-overload]
 
@@ -164,11 +176,11 @@ class _Functions(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        kwargs = {key: value for key, value in (kwargs or {}).items() if not (key == "pin_memory" and value)}
+        kwargs = kwargs or {}
         if func is Tensor.pin_memory:
-            return args[0]
+            return args[0] if is_pinned(args[0]) else as_pinned(args[0].clone())
         if func is Tensor.is_pinned:
-            return True
+            return is_pinned(args[0])
         if func in READERS and on_device(args[0]):
             self.seen.wait("the host reads a tensor")
             return np.zeros(args[0].shape)
@@ -225,15 +237,16 @@ class _Dispatch(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        kwargs = {key: value for key, value in (kwargs or {}).items() if not (key == "pin_memory" and value)}
-        name = func._schema.name.split("::")[1]
+        kwargs = dict(kwargs or {})
+        asks_for_pinned = bool(kwargs.pop("pin_memory", False))
+        library, name = func._schema.name.split("::")
         tensors = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)]
         to = as_device(kwargs.get("device"))
         if not any(map(on_device, tensors)) and to != META:
-            return func(*args, **kwargs)
+            found = func(*args, **kwargs)
+            return as_pinned(found) if asks_for_pinned else found
         self.seen.n_ops += 1
-        if func is torch.ops.torch_attn._varlen_attn.default:
-            self.seen.n_varlen += 1
+        self.seen.n_varlen += (library, name) == ("torch_attn", "_varlen_attn")
         if name == "_local_scalar_dense":
             self.seen.wait("the host reads a number: .item(), bool(), float() or an if")
             return _number(args[0].dtype)
@@ -249,8 +262,10 @@ class _Dispatch(TorchDispatchMode):
     def _move(
         self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], to: torch.device | None
     ) -> Any:
-        is_asynchronous = kwargs.get("non_blocking") or (name == "copy_" and len(args) > 2 and args[2])
         into, source = (args[0], args[1]) if name == "copy_" else (None, args[0])
+        is_nonblocking = kwargs.get("non_blocking") or (name == "copy_" and len(args) > 2 and args[2])
+        # To memory that is not pinned there is no copy in the background; torch pins what `to` returns.
+        is_asynchronous = is_nonblocking and (into is None or on_device(into) or is_pinned(into))
         target = into.device if into is not None else to or source.device
         if on_device(source) and target.type == "cpu":
             if not is_asynchronous:
@@ -258,10 +273,9 @@ class _Dispatch(TorchDispatchMode):
             if into is not None:
                 return into.zero_()
             return torch.zeros(source.shape, dtype=kwargs.get("dtype") or source.dtype)
-        if not on_device(source) and target == META and not is_asynchronous:
-            self.seen.wait(
-                "a tensor on the host is copied to the device, which is waited for, without non_blocking=True"
-            )
+        if not on_device(source) and target == META and not (is_asynchronous and is_pinned(source)):
+            why = "from memory that is not pinned" if is_asynchronous else "without non_blocking=True"
+            self.seen.wait(f"a tensor on the host is copied to the device, which is waited for, {why}")
         return func(*args, **kwargs)
 
     def _wait(self, name: str, args: tuple[Any, ...]) -> Any:
@@ -321,10 +335,19 @@ class _Autocast(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
+class _Event(torch.Event):
+    """On the meta device there is nothing to record."""
+
+    def record(self, stream: Any = None) -> None:
+        if self.device != META:
+            super().record(stream)
+
+
 def _give_kernels(patch: pytest.MonkeyPatch) -> None:
-    """Let torch have on the meta device what it has on a GPU: autocast, also in checkpointing, and fused optimizers."""
+    """Let torch have on the meta device what it has on a GPU: events, fused optimizers, and autocast everywhere."""
     optimizers: Any = sys.modules[torch.optim.Optimizer.__module__]
     fused = ["meta", *optimizers._get_fused_kernels_supported_devices()]
+    patch.setattr(torch, "Event", _Event)
     patch.setattr(optimizers, "_get_fused_kernels_supported_devices", lambda: list(fused))
     for module, name, stand_in in (
         (torch, "autocast", _Autocast),

@@ -12,6 +12,7 @@ from torch.nn.attention.varlen import varlen_attn
 from torch.utils.checkpoint import checkpoint
 
 from tests.rehearsal import META, RehearsalError, rehearse
+from transformer_cli.data.transfer import copies_asynchronously, to_device
 from transformer_cli.models.attention_kernels import attention_weights
 from transformer_cli.training.ema import Ema
 
@@ -62,7 +63,11 @@ WAITS: dict[str, Callable[[], object]] = {
     "as_tensor": lambda: torch.as_tensor(np.zeros(2), device=META),
     "new_tensor": lambda: X.new_tensor([1.0]),
     "copy to the device": lambda: HOST.to(META),
+    "copy of pinned memory to the device": lambda: HOST.pin_memory().to(META),
+    "copy of other memory to the device": lambda: HOST.to(META, non_blocking=True),
     "copy into the device": lambda: X.copy_(HOST),
+    "copy of other memory into the device": lambda: X.copy_(HOST, non_blocking=True),
+    "copy to memory that is not pinned": lambda: HOST.clone().copy_(X, non_blocking=True),
     "move of a module": lambda: nn.Linear(2, 2).to(META),
     "index on the host": lambda: X[HOST_IDS],
     "index of a list": lambda: X[[0, 1]],
@@ -115,9 +120,10 @@ ASYNCHRONOUS: dict[str, Callable[[], object]] = {
     "factories": lambda: torch.arange(3, device=META) + torch.full((3,), 2, device=META) + X.new_zeros(3),
     "tensor on the CPU": lambda: torch.tensor([1, 2]).tolist(),
     "all on the CPU": lambda: HOST[HOST[:, 0] == 0].sum().item(),
-    "copy to the device": lambda: HOST.to(META, non_blocking=True),
-    "pinned copy to the device": lambda: HOST.pin_memory().to(META, non_blocking=True),
-    "copy into the device": lambda: X.clone().copy_(HOST, non_blocking=True),
+    "copy to the device": lambda: HOST.pin_memory().to(META, non_blocking=True),
+    "copy of a part": lambda: HOST.pin_memory()[1:].to(META, non_blocking=True),
+    "copy into the device": lambda: X.clone().copy_(torch.zeros(4, 8, pin_memory=True), non_blocking=True),
+    "to_device": lambda: to_device(HOST, META) + to_device(HOST.pin_memory(), META),
     "copy to pinned memory": lambda: torch.zeros(4, 8, pin_memory=True).copy_(X, non_blocking=True),
     "change of type": lambda: X.to(torch.bfloat16).float(),
     "index": lambda: (X[IDS], X[:, 0], X[None, 1:], X[IDS, None], X[1, ..., :2]),
@@ -134,6 +140,7 @@ ASYNCHRONOUS: dict[str, Callable[[], object]] = {
     "optimizer": adam_step,
     "backward": backward,
     "backward in bf16": lambda: backward(autocast=True),
+    "event": lambda: (event := torch.Event(META), event.record(), event.synchronize(), event.query()),
     "shapes": lambda: (len(X), X.shape, X.numel(), list(X), X.is_meta),
 }
 
@@ -143,6 +150,21 @@ def test_what_a_gpu_does_by_itself_is_not_reported(name: str) -> None:
     with rehearse() as seen:
         ASYNCHRONOUS[name]()
     assert seen.faults == []
+
+
+def test_memory_is_pinned_where_it_is_asked_for() -> None:
+    with rehearse():
+        assert not HOST.is_pinned()
+        pinned = HOST.pin_memory()
+        assert pinned.is_pinned()
+        assert pinned.pin_memory() is pinned
+        assert pinned.view(-1)[3:].is_pinned()
+        assert not HOST.is_pinned()
+
+
+def test_nothing_is_copied_in_the_background_on_a_cpu_or_a_mac() -> None:
+    assert [copies_asynchronously(torch.device(name)) for name in ("cpu", "mps", "cuda", "meta")] == [0, 0, 1, 1]
+    assert to_device(HOST, torch.device("cpu")) is HOST
 
 
 def test_outside_of_a_rehearsal_torch_is_as_it_was() -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 from transformer_cli.data.cache import Array, EncodedCorpus, gather
 from transformer_cli.data.shuffling import Mixture, Part, permutation_at, shuffled
 from transformer_cli.data.tokenizer import Tokenizers
+from transformer_cli.data.transfer import to_device
 
 _GROUPS_PER_UPDATE = 8  # different lengths in an update, and still long runs of one length
 _TOKENS_PER_GROUP = 1024  # at least
@@ -52,12 +53,9 @@ class Batch:
         return len(self.target_out_T)
 
     def to(self, device: torch.device) -> "Batch":
-        """This batch on `device`; a copy to a GPU goes through pinned memory and is asynchronous."""
-
-        def move(tensor: Tensor) -> Tensor:
-            return (tensor.pin_memory() if device.type == "cuda" else tensor).to(device, non_blocking=True)
-
-        return Batch(move(self.source_S), move(self.target_in_T), move(self.target_out_T), self.runs)
+        """This batch on `device`."""
+        source_S, in_T, out_T = (to_device(x, device) for x in (self.source_S, self.target_in_T, self.target_out_T))
+        return Batch(source_S, in_T, out_T, self.runs)
 
     def pinned(self) -> "Batch":
         """This batch in pinned memory."""

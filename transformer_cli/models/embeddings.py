@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transformer_cli.data.transfer import to_device
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.layouts import SequenceLayout
 from transformer_cli.models.linear import project
@@ -67,7 +68,7 @@ def _sinusoid_table(length: int, width: int, interleaved: bool, dtype: torch.dty
         angle_LD = torch.outer(torch.arange(length, dtype=torch.float64), 10_000**-exponent_D)
         pair = [angle_LD.sin(), angle_LD.cos()]
         table_LD = torch.stack(pair, dim=-1).flatten(1) if interleaved else torch.cat(pair, dim=-1)
-        return table_LD.to(device, dtype)
+        return to_device(table_LD.to(dtype), device)
 
 
 def sinusoids_at(x_LD: Tensor, layout: SequenceLayout, width: int, *, interleaved: bool) -> Tensor:

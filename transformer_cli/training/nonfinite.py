@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from transformer_cli.data.transfer import copies_asynchronously
+
 
 class NonFiniteTracker:
     """Counts the updates that were skipped because their loss was not finite: in a row, and in all.
@@ -16,8 +18,8 @@ class NonFiniteTracker:
         self.limit = limit
         self.in_a_row, self.in_all = torch.zeros(2, dtype=torch.int64, device=device)
         self.last = torch.zeros((), dtype=torch.bool, device=device)  # whether the last update was skipped
-        self._seen = torch.zeros(3, dtype=torch.int64, pin_memory=device.type == "cuda")
-        self._is_copied = torch.cuda.Event() if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        self._seen = torch.zeros(3, dtype=torch.int64, pin_memory=copies_asynchronously(device))
+        self._is_copied = torch.Event(device) if copies_asynchronously(device) else None
 
     def add(self, finite: Tensor, step: int) -> None:
         self.last = ~finite | (self.in_a_row >= self.limit)

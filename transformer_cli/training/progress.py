@@ -134,8 +134,10 @@ class MetricAccumulator:
         """Empty, or as `saved` by `state`: a resumed run logs what one that was never stopped logs."""
         self.device = device
         saved = saved or {"loss": 0.0, "nll": 0.0, "n_tokens": 0, "n_real": 0, "n_cells": 0}
-        self.loss, self.nll = torch.tensor([saved["loss"], saved["nll"]], dtype=torch.float64, device=device)
-        self.n_tokens = torch.tensor(int(saved["n_tokens"]), device=device)  # of the updates that were not skipped
+        dtype = torch.float32 if device.type == "mps" else torch.float64  # which Apple's GPUs do not have
+        # `full` is a kernel; `tensor` would be a copy that the CPU waits for.
+        self.loss, self.nll = (torch.full((), saved[key], dtype=dtype, device=device) for key in ("loss", "nll"))
+        self.n_tokens = torch.full((), int(saved["n_tokens"]), device=device)  # of the updates that were not skipped
         self.n_real, self.n_padded_tokens = int(saved["n_real"]), int(saved["n_cells"])
         if min(saved["n_tokens"], self.n_real, self.n_padded_tokens) < 0:
             raise ValueError(f"a count below 0 in {saved}")
@@ -143,8 +145,8 @@ class MetricAccumulator:
 
     def add(self, stats: UpdateStats, *, n_real: int) -> None:
         """Add one update, whose batches hold `n_real` tokens of both sides."""
-        self.loss += torch.where(stats.finite, stats.loss.double() * stats.n_tokens, 0.0)
-        self.nll += torch.where(stats.finite, stats.nll.double() * stats.n_tokens, 0.0)
+        self.loss += torch.where(stats.finite, stats.loss.to(self.loss.dtype) * stats.n_tokens, 0.0)
+        self.nll += torch.where(stats.finite, stats.nll.to(self.nll.dtype) * stats.n_tokens, 0.0)
         self.n_tokens += stats.finite * stats.n_tokens
         self.n_real += n_real
         self.n_padded_tokens += stats.n_padded_tokens

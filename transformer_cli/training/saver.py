@@ -9,6 +9,7 @@ from types import TracebackType
 import torch
 from torch import Tensor
 
+from transformer_cli.data.transfer import copies_asynchronously
 from transformer_cli.errors import EnvironmentFault, TfmError
 from transformer_cli.logs import LOGGER
 from transformer_cli.training.checkpoints import Checkpoint, CheckpointStore
@@ -34,9 +35,10 @@ class Copies:
         return {name: self._copy(f"{prefix}/{name}", tensor.detach()) for name, tensor in tensors.items()}
 
     def _copy(self, key: str, tensor: Tensor) -> Tensor:
+        is_asynchronous = copies_asynchronously(tensor.device)
         if key not in self._buffers:
-            self._buffers[key] = torch.zeros(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
-        return self._buffers[key].copy_(tensor, non_blocking=True)
+            self._buffers[key] = torch.zeros(tensor.shape, dtype=tensor.dtype, pin_memory=is_asynchronous)
+        return self._buffers[key].copy_(tensor, non_blocking=is_asynchronous)
 
 
 class Saver:
@@ -84,7 +86,7 @@ class Saver:
             model=replace(checkpoint.model, weights=self._copies.of(checkpoint.model.weights, "model")),
             optimizer=self._copies.of(checkpoint.optimizer, "optimizer"),
         )
-        is_copied = torch.cuda.Event() if self.device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        is_copied = torch.Event(self.device) if copies_asynchronously(self.device) else None
         if is_copied is not None:
             is_copied.record()
         pause_ms = 1000 * (time.perf_counter() - start)
@@ -116,7 +118,7 @@ class Saver:
         self,
         checkpoint: Checkpoint,
         afterwards: Callable[[], None],
-        is_copied: torch.cuda.Event | None,
+        is_copied: torch.Event | None,
         pause_ms: float,
     ) -> None:
         start = time.perf_counter()

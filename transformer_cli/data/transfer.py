@@ -1,0 +1,19 @@
+"""Copies from the memory of the CPU to a device."""
+
+import torch
+from torch import Tensor
+
+
+def copies_asynchronously(device: torch.device) -> bool:
+    """Whether the CPU may go on while `device` copies to or from pinned memory.
+
+    Not on Apple's GPUs: what torch copies there without blocking may arrive corrupted (its issues 139550 and 189690).
+    """
+    return device.type not in ("cpu", "mps")
+
+
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """`tensor`, which is on the CPU, on `device`; through pinned memory, or the CPU would wait for the device."""
+    if not copies_asynchronously(device):
+        return tensor.to(device)
+    return (tensor if tensor.is_pinned() else tensor.pin_memory()).to(device, non_blocking=True)
