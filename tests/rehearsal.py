@@ -7,7 +7,7 @@ CPU no more than tensors on a GPU do. `rehearse` reports each place where code o
 import inspect
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from numbers import Number
@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_map_only
 
 META = torch.device("meta")
 PACKAGE = Path(__file__).resolve().parent.parent / "transformer_cli"
@@ -83,6 +83,7 @@ class Rehearsal:
 
     allowed: Mapping[str, str]  # function → why it may wait
     collects: bool
+    integer: int = 0
     n_ops: int = 0  # kernels, or views, as torch's dispatcher sees them
     n_sdpa: int = 0  # calls of scaled_dot_product_attention
     n_varlen: int = 0  # calls of variable-length attention
@@ -97,6 +98,11 @@ class Rehearsal:
         else:
             self.fault(what, is_fatal=not has_stand_in)
 
+    def stand_in(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """On the CPU, for what is read from the device."""
+        is_integer = not dtype.is_floating_point and dtype is not torch.bool
+        return torch.full(tuple(shape), self.integer if is_integer else 0, dtype=dtype)
+
     def fault(self, what: str, *, is_fatal: bool = False) -> None:
         fault = Fault(what, *place())
         self.faults.append(fault)
@@ -105,14 +111,17 @@ class Rehearsal:
 
 
 @contextmanager
-def rehearse(*, allowed: Mapping[str, str] | None = None, collects: bool = False) -> Iterator[Rehearsal]:
+def rehearse(
+    *, allowed: Mapping[str, str] | None = None, collects: bool = False, integer: int = 0
+) -> Iterator[Rehearsal]:
     """Raise RehearsalError at each place where a GPU in place of the meta device would be waited for, or would fail.
 
-    `allowed` are functions that may wait, by their qualified name, each with the reason; what they read is zeros.
+    `allowed` are functions that may wait, by their qualified name, each with the reason; what they read is False, 0.0
+    and `integer`.
     With `collects` nothing is raised that need not be, and the faults are listed. Pinned memory is ordinary memory
     that is remembered as pinned.
     """
-    seen = Rehearsal(allowed or {}, collects)
+    seen = Rehearsal(allowed or {}, collects, integer)
     with ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         _give_kernels(patch)
@@ -142,6 +151,14 @@ def _name(frame: FrameType) -> str:
     while len(parts) > 1 and parts[-1].startswith("<"):
         parts.pop()
     return parts[-1]
+
+
+def tensors_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+    """Also those in lists, as operators take them."""
+    found: list[Tensor] = []
+    for value in (*args, *kwargs.values()):
+        found += [one for one in (value if isinstance(value, list | tuple) else (value,)) if isinstance(one, Tensor)]
+    return found
 
 
 def on_device(value: object) -> bool:
@@ -183,7 +200,7 @@ class _Functions(TorchFunctionMode):
             return is_pinned(args[0])
         if func in READERS and on_device(args[0]):
             self.seen.wait("the host reads a tensor")
-            return np.zeros(args[0].shape)
+            return self.seen.stand_in(args[0].shape, args[0].dtype).numpy()
         if func in (Tensor.__format__, Tensor.__repr__) and on_device(args[0]):
             self.seen.wait("a tensor is printed")
             return "?"
@@ -200,7 +217,7 @@ class _Functions(TorchFunctionMode):
         except (RuntimeError, TypeError, ValueError) as error:
             if any(part in str(error) for part in META_ERRORS):
                 self.seen.fault(f"{_called(func)} depends on data of the device ({error})", is_fatal=True)
-            tensors = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)]
+            tensors = tensors_of(args, kwargs)
             if any(map(on_device, tensors)) and any(map(on_host, tensors)):
                 self.seen.fault(f"{_called(func)} mixes tensors on the CPU with the device's ({error})", is_fatal=True)
             raise
@@ -240,16 +257,21 @@ class _Dispatch(TorchDispatchMode):
         kwargs = dict(kwargs or {})
         asks_for_pinned = bool(kwargs.pop("pin_memory", False))
         library, name = func._schema.name.split("::")
-        tensors = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)]
+        tensors = tensors_of(args, kwargs)
         to = as_device(kwargs.get("device"))
         if not any(map(on_device, tensors)) and to != META:
             found = func(*args, **kwargs)
             return as_pinned(found) if asks_for_pinned else found
+        if torch.is_inference_mode_enabled():  # where operators arrive that autograd would have taken apart
+            with self:
+                found = func.decompose(*args, **kwargs)
+            if found is not NotImplemented:
+                return found
         self.seen.n_ops += 1
         self.seen.n_varlen += (library, name) == ("torch_attn", "_varlen_attn")
         if name == "_local_scalar_dense":
             self.seen.wait("the host reads a number: .item(), bool(), float() or an if")
-            return _number(args[0].dtype)
+            return self.seen.stand_in((), args[0].dtype).item()
         if name in MOVING:
             return self._move(func, name, args, kwargs, to)
         if name in WAITING and not (name == "repeat_interleave" and kwargs.get("output_size") is not None):
@@ -271,8 +293,8 @@ class _Dispatch(TorchDispatchMode):
             if not is_asynchronous:
                 self.seen.wait("a tensor is copied to the host, which waits")
             if into is not None:
-                return into.zero_()
-            return torch.zeros(source.shape, dtype=kwargs.get("dtype") or source.dtype)
+                return into.copy_(self.seen.stand_in(into.shape, source.dtype))
+            return self.seen.stand_in(source.shape, source.dtype).to(kwargs.get("dtype"))
         if not on_device(source) and target == META and not (is_asynchronous and is_pinned(source)):
             why = "from memory that is not pinned" if is_asynchronous else "without non_blocking=True"
             self.seen.wait(f"a tensor on the host is copied to the device, which is waited for, {why}")
@@ -281,12 +303,6 @@ class _Dispatch(TorchDispatchMode):
     def _wait(self, name: str, args: tuple[Any, ...]) -> Any:
         self.seen.wait(f"{name}: what it returns is counted on the device", has_stand_in=name == "nonzero")
         return torch.empty(args[0].numel(), args[0].dim(), dtype=torch.long, device=META)  # as if all were
-
-
-def _number(dtype: torch.dtype) -> bool | int | float:
-    if dtype is torch.bool:
-        return False
-    return 0.0 if dtype.is_floating_point else 0
 
 
 def _without_masks(func: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -120,7 +120,7 @@ ASYNCHRONOUS: dict[str, Callable[[], object]] = {
     "factories": lambda: torch.arange(3, device=META) + torch.full((3,), 2, device=META) + X.new_zeros(3),
     "tensor on the CPU": lambda: torch.tensor([1, 2]).tolist(),
     "all on the CPU": lambda: HOST[HOST[:, 0] == 0].sum().item(),
-    "copy to the device": lambda: HOST.pin_memory().to(META, non_blocking=True),
+    "pinned copy to the device": lambda: HOST.pin_memory().to(META, non_blocking=True),
     "copy of a part": lambda: HOST.pin_memory()[1:].to(META, non_blocking=True),
     "copy into the device": lambda: X.clone().copy_(torch.zeros(4, 8, pin_memory=True), non_blocking=True),
     "to_device": lambda: to_device(HOST, META) + to_device(HOST.pin_memory(), META),
@@ -148,6 +148,19 @@ ASYNCHRONOUS: dict[str, Callable[[], object]] = {
 @pytest.mark.parametrize("name", ASYNCHRONOUS)
 def test_what_a_gpu_does_by_itself_is_not_reported(name: str) -> None:
     with rehearse() as seen:
+        ASYNCHRONOUS[name]()
+    assert seen.faults == []
+
+
+@pytest.mark.parametrize("name", ["copy to the device", "cpu", "boolean index", "item", "repeats of a tensor"])
+def test_inference_mode_hides_nothing(name: str) -> None:
+    with torch.inference_mode(), pytest.raises(RehearsalError), rehearse():
+        WAITS[name]()
+
+
+@pytest.mark.parametrize("name", ["pinned copy to the device", "attention", "arithmetic", "index"])
+def test_inference_mode_adds_nothing(name: str) -> None:
+    with torch.inference_mode(), rehearse() as seen:
         ASYNCHRONOUS[name]()
     assert seen.faults == []
 
