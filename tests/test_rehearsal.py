@@ -28,7 +28,6 @@ from tests.toy_translator import (
 from transformer_cli.config.data import DataConfig, Task
 from transformer_cli.config.model import Activation, ModelConfig, Norm, NormKind, Pooling, Positions, Tying
 from transformer_cli.config.train import Metric, OptimizerConfig, Precision, TrainConfig
-from transformer_cli.data.batching import Batch
 from transformer_cli.data.cache import EncodedCorpus
 from transformer_cli.data.clean import CleaningReport
 from transformer_cli.data.corpus import ParallelText
@@ -42,6 +41,7 @@ from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.saver import Copies
 from transformer_cli.training.signals import StopRequest
 from transformer_cli.training.state import TrainingState
+from transformer_cli.training.validation import TranslationValidator
 
 MOST_BUCKETS = 8  # lengths that sentences are padded to, where attention cannot take them as they are
 LAYERS = 1
@@ -113,11 +113,11 @@ def training(config: TrainConfig) -> TrainingState:
         return TrainingState(config, prepared(config.data.task), META, Ranks(StopRequest()))
 
 
-def update(run: TrainingState, *, allowed: dict[str, str] | None = None) -> Rehearsal:
+def update(run: TrainingState, *, allowed: dict[str, str] | None = None, n_batches: int = 3) -> Rehearsal:
     """An update as the training loop makes it: its batches, the step, the metrics, and the check for divergence."""
     with rehearse(allowed=allowed) as seen:
         batches = run.batches(run.progress.step + 1)
-        assert len(batches) >= 3
+        assert len(batches) >= n_batches
         stats = run.train_step(batches)
         run.trainer.nonfinite.poll()
     assert all(x.is_meta for x in (stats.loss, stats.nll, stats.grad_norm, stats.finite))
@@ -219,8 +219,14 @@ def test_a_checkpoint_is_copied_while_the_device_goes_on() -> None:
     assert set(seen.waits) < set(LOGGING)
 
 
-def forward(run: TrainingState, batch: Batch) -> Rehearsal:
+ONE_LARGE_BATCH = {"tokens_per_update": 1000, "max_tokens_per_microbatch": 2000}
+
+
+def forward(run: TrainingState) -> Rehearsal:
+    """Of one batch of more lengths than buckets."""
     with rehearse(allowed=UNTIL_POSITIONS_ARE_PINNED) as seen:
+        (batch,) = run.batches(1)
+        assert len(batch.runs) > MOST_BUCKETS
         run.trainer._loss(batch)
     return seen
 
@@ -243,11 +249,31 @@ ONE_KERNEL_A_LENGTH = "attention takes a kernel for each pair of lengths"
     ],
 )
 def test_attention_takes_few_kernels_whatever_the_lengths(name: str, n_attentions: int) -> None:
-    run = training(config_of(**OPTIONS[name], tokens_per_update=1000, max_tokens_per_microbatch=2000))
-    (batch,) = run.batches(1)
-    assert len(batch.runs) > MOST_BUCKETS
-    seen = forward(run, batch)
+    seen = forward(training(config_of(**OPTIONS[name], **ONE_LARGE_BATCH)))
     assert LAYERS * n_attentions <= seen.n_sdpa + seen.n_varlen <= LAYERS * n_attentions * MOST_BUCKETS
+
+
+@pytest.mark.parametrize("name", ["bf16", "language model, rotary, bf16", "bf16, checkpointing"])
+def test_variable_length_attention_takes_one_kernel(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As from Ampere on: the meta device stands for other GPUs elsewhere."""
+    kernels = pytest.importorskip("transformer_cli.models.kernel_choice")
+    monkeypatch.setattr(trainer_module, "choose_kernel", lambda *args: kernels.PackedKernel.varlen)
+    run = training(config_of(**OPTIONS[name], **ONE_LARGE_BATCH))
+    seen = forward(run)
+    n_attentions = 1 if "task" in OPTIONS[name] else 3
+    assert (seen.n_sdpa, seen.n_varlen) == (0, n_attentions * LAYERS)
+    update(run, n_batches=1)
+
+
+@pytest.mark.xfail(reason=ONE_KERNEL_A_LENGTH, strict=True)
+def test_an_evaluation_waits_once_and_takes_few_kernels() -> None:
+    config = config_of(**ONE_LARGE_BATCH)
+    run, validator = training(config), TranslationValidator(config, toy_run.prepared(), META)
+    validator.batches = [*run.feed.batches(1), *run.feed.batches(2)]
+    with rehearse(allowed=EVALUATING | UNTIL_POSITIONS_ARE_PINNED) as seen:
+        validator.nll(run.trainer.model, run.trainer.autocast)
+    assert seen.waits["Validator._nll"] == 1
+    assert seen.n_sdpa + seen.n_varlen <= 2 * LAYERS * 3 * MOST_BUCKETS
 
 
 # ---- Decoding
