@@ -83,7 +83,7 @@ class Rehearsal:
 
     allowed: Mapping[str, str]  # function → why it may wait
     collects: bool
-    integer: int = 0
+    integers: Mapping[str, int] = field(default_factory=dict)  # function → what it reads, if not 0
     n_ops: int = 0  # kernels, or views, as torch's dispatcher sees them
     n_sdpa: int = 0  # calls of scaled_dot_product_attention
     n_varlen: int = 0  # calls of variable-length attention, torch's or ours
@@ -101,7 +101,7 @@ class Rehearsal:
     def stand_in(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         """On the CPU, for what is read from the device."""
         is_integer = not dtype.is_floating_point and dtype is not torch.bool
-        return torch.full(tuple(shape), self.integer if is_integer else 0, dtype=dtype)
+        return torch.full(tuple(shape), self.integers.get(place()[2], 0) if is_integer else 0, dtype=dtype)
 
     def fault(self, what: str, *, is_fatal: bool = False) -> None:
         fault = Fault(what, *place())
@@ -112,16 +112,16 @@ class Rehearsal:
 
 @contextmanager
 def rehearse(
-    *, allowed: Mapping[str, str] | None = None, collects: bool = False, integer: int = 0
+    *, allowed: Mapping[str, str] | None = None, collects: bool = False, integers: Mapping[str, int] | None = None
 ) -> Iterator[Rehearsal]:
     """Raise RehearsalError at each place where a GPU in place of the meta device would be waited for, or would fail.
 
     `allowed` are functions that may wait, by their qualified name, each with the reason; what they read is False, 0.0
-    and `integer`.
+    and 0, or what `integers` has under their name.
     With `collects` nothing is raised that need not be, and the faults are listed. Pinned memory is ordinary memory
     that is remembered as pinned.
     """
-    seen = Rehearsal(allowed or {}, collects, integer)
+    seen = Rehearsal(allowed or {}, collects, integers or {})
     with ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         _give_kernels(patch)

@@ -381,6 +381,9 @@ SEARCHES: dict[str, dict[str, Any]] = {
 }
 
 
+LONG = dict.fromkeys(("run", "sample", "Scoring.__init__"), 100)  # what they read is how long translations may be
+
+
 class Enough(BaseException):
     """What no code catches."""
 
@@ -389,7 +392,7 @@ def waits_of_steps(name: str, *, n_steps: int) -> list[int]:
     """How often a search has waited before each of its steps; it reads that nothing is done and everything is long."""
     model = random_model(toy_tokenizer(), config=VARIANTS["paper"]).to(META)
     found: list[int] = []
-    with rehearse(collects=True, integer=100) as seen, pytest.raises(Enough):
+    with rehearse(collects=True, integers=LONG) as seen, pytest.raises(Enough):
         translator = translator_of(toy_tokenizer(), model=model, device="meta", **SEARCHES[name])
         decoder, engine = incremental_decoder(model), engine_of(translator)
 
