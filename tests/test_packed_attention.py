@@ -68,4 +68,4 @@ def test_a_gpu_and_a_cpu_give_the_same_attention(keys: list[tuple[int, int]], ca
 
 def test_the_kernel_has_the_option_for_causal_attention() -> None:
     bound = inspect.signature(varlen_attn).bind(*range(7), **CAUSAL)
-    assert set(bound.kwargs) & {"window_size", "is_causal"}
+    assert set(bound.kwargs) == {"window_size"}

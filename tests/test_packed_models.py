@@ -1,14 +1,13 @@
 """Every model, by every kernel for packed sentences: the same logits and gradients, and few calls of attention."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
+from tests.rehearsal import META, rehearse
 from tests.toy_run import MODEL
 from transformer_cli.config.model import ModelConfig, Pooling, Positions
 from transformer_cli.data.batching import Batch, Run
@@ -17,7 +16,7 @@ from transformer_cli.models.build import Model, build_model
 from transformer_cli.models.kernel_choice import PackedKernel
 from transformer_cli.training.forward import predict_batch
 
-CPU, META = torch.device("cpu"), torch.device("meta")
+CPU = torch.device("cpu")
 N_TYPES, N_LAYERS = 30, 2
 DEEP = replace(MODEL, n_encoder_layers=N_LAYERS, n_decoder_layers=N_LAYERS, dropout=0.0)
 MODELS = {
@@ -66,16 +65,6 @@ def test_logits_and_gradients_are_those_of_one_call_for_each_length(config: Mode
         torch.testing.assert_close(one, other)
 
 
-class AttentionCalls(TorchFunctionMode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.n = 0
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.n += func is F.scaled_dot_product_attention
-        return func(*args, **(kwargs or {}))
-
-
 @each_model
 @pytest.mark.parametrize("attention_dropout", [0.0, 0.1])
 def test_in_buckets_attention_is_called_a_few_times_whatever_the_lengths(
@@ -83,8 +72,8 @@ def test_in_buckets_attention_is_called_a_few_times_whatever_the_lengths(
 ) -> None:
     own = model(replace(config, attention_dropout=attention_dropout)).to(META)
     given = batch(config, [(source, target) for source in range(1, 60) for target in (source, source + 3)])
-    with AttentionCalls() as calls:
+    with rehearse() as seen:
         logits_KV, targets_K = predict_batch(own, given, META, PackedKernel.buckets)
         F.cross_entropy(logits_KV, targets_K).backward()  # type: ignore[no-untyped-call]
     n_attentions = {"transformer": 3, "decoder": 1, "classifier": 1}[config.name] * N_LAYERS
-    assert n_attentions < calls.n <= n_attentions * MOST_BUCKETS
+    assert n_attentions < seen.n_sdpa <= n_attentions * MOST_BUCKETS

@@ -35,6 +35,7 @@ from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.inference.incremental import IncrementalDecoder, LanguageModelDecoder, incremental_decoder
 from transformer_cli.models.ensemble import Ensemble
+from transformer_cli.models.kernel_choice import PackedKernel
 from transformer_cli.training import trainer as trainer_module
 from transformer_cli.training.optimizers import take_step
 from transformer_cli.training.ranks import Ranks
@@ -161,20 +162,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "classifier, first": {"task": Task.classification, "pooling": Pooling.first},
     "classifier, mean": {"task": Task.classification, "pooling": Pooling.mean},
 }
-# What another change has to mend first.
-UNTIL_POSITIONS_ARE_PINNED = {"PackedLayout.of_groups": "copies positions from memory that is not pinned"}
 
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_an_update_does_not_wait_for_the_device(name: str) -> None:
     run = training(config_of(**OPTIONS[name]))
     for _ in range(2):
-        update(run, allowed=UNTIL_POSITIONS_ARE_PINNED)
-
-
-@pytest.mark.xfail(reason="PackedLayout.of_groups copies positions from memory that is not pinned", strict=True)
-def test_nothing_of_an_update_is_exempt() -> None:
-    update(training(config_of()))
+        update(run)
 
 
 @pytest.mark.usefixtures("fp16")
@@ -183,7 +177,7 @@ def test_an_update_in_fp16_with_its_scaler_does_not_wait(options: dict[str, Any]
     run = training(config_of(**options))
     assert run.trainer.scaler.is_enabled()
     for _ in range(2):
-        update(run, allowed=UNTIL_POSITIONS_ARE_PINNED)
+        update(run)
 
 
 def test_an_optimizer_skips_on_the_device() -> None:
@@ -198,7 +192,7 @@ def test_an_optimizer_skips_on_the_device() -> None:
 
 def test_a_log_line_waits_and_the_metrics_after_it_begin_without() -> None:
     run = training(config_of())
-    update(run, allowed=UNTIL_POSITIONS_ARE_PINNED)
+    update(run)
     with rehearse(allowed=LOGGING) as seen:
         assert run.metrics.means() is None  # what is read is zeros: no tokens
         run.reset_metrics()
@@ -207,7 +201,7 @@ def test_a_log_line_waits_and_the_metrics_after_it_begin_without() -> None:
 
 def test_a_checkpoint_is_copied_while_the_device_goes_on() -> None:
     run, copies = training(config_of(ema=0.9)), Copies()
-    update(run, allowed=UNTIL_POSITIONS_ARE_PINNED)
+    update(run)
     with rehearse():
         found = copies.of(run.trainer.model.state_dict(), "model")
         found |= copies.of(run.trainer.optimizer_state(), "optimizer")
@@ -224,28 +218,22 @@ ONE_LARGE_BATCH = {"tokens_per_update": 1000, "max_tokens_per_microbatch": 2000}
 
 def forward(run: TrainingState) -> Rehearsal:
     """Of one batch of more lengths than buckets."""
-    with rehearse(allowed=UNTIL_POSITIONS_ARE_PINNED) as seen:
+    with rehearse() as seen:
         (batch,) = run.batches(1)
         assert len(batch.runs) > MOST_BUCKETS
         run.trainer._loss(batch)
     return seen
 
 
-ONE_KERNEL_A_LENGTH = "attention takes a kernel for each pair of lengths"
-
-
 @pytest.mark.parametrize(
     ("name", "n_attentions"),
     [
-        pytest.param(name, n, marks=pytest.mark.xfail(reason=ONE_KERNEL_A_LENGTH, strict=True))
-        for name, n in {
-            "paper": 3,
-            "bf16": 3,
-            "attention dropout": 3,
-            "heads of two widths": 3,
-            "language model": 1,
-            "classifier, mean": 1,
-        }.items()
+        ("paper", 3),
+        ("bf16", 3),
+        ("attention dropout", 3),
+        ("heads of two widths", 3),
+        ("language model", 1),
+        ("classifier, mean", 1),
     ],
 )
 def test_attention_takes_few_kernels_whatever_the_lengths(name: str, n_attentions: int) -> None:
@@ -256,8 +244,7 @@ def test_attention_takes_few_kernels_whatever_the_lengths(name: str, n_attention
 @pytest.mark.parametrize("name", ["bf16", "language model, rotary, bf16", "bf16, checkpointing"])
 def test_variable_length_attention_takes_one_kernel(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As from Ampere on: the meta device stands for other GPUs elsewhere."""
-    kernels = pytest.importorskip("transformer_cli.models.kernel_choice")
-    monkeypatch.setattr(trainer_module, "choose_kernel", lambda *args: kernels.PackedKernel.varlen)
+    monkeypatch.setattr(trainer_module, "choose_kernel", lambda *args: PackedKernel.varlen)
     run = training(config_of(**OPTIONS[name], **ONE_LARGE_BATCH))
     seen = forward(run)
     n_attentions = 1 if "task" in OPTIONS[name] else 3
@@ -265,12 +252,11 @@ def test_variable_length_attention_takes_one_kernel(name: str, monkeypatch: pyte
     update(run, n_batches=1)
 
 
-@pytest.mark.xfail(reason=ONE_KERNEL_A_LENGTH, strict=True)
 def test_an_evaluation_waits_once_and_takes_few_kernels() -> None:
     config = config_of(**ONE_LARGE_BATCH)
     run, validator = training(config), TranslationValidator(config, toy_run.prepared(), META)
     validator.batches = [*run.feed.batches(1), *run.feed.batches(2)]
-    with rehearse(allowed=EVALUATING | UNTIL_POSITIONS_ARE_PINNED) as seen:
+    with rehearse(allowed=EVALUATING) as seen:
         validator.nll(run.trainer.model, run.trainer.autocast)
     assert seen.waits["Validator._nll"] == 1
     assert seen.n_sdpa + seen.n_varlen <= 2 * LAYERS * 3 * MOST_BUCKETS

@@ -15,6 +15,7 @@ import torch
 from transformer_cli.config.model import ModelConfig
 from transformer_cli.config.train import Precision
 from transformer_cli.models import packed_attention
+from transformer_cli.models.kernel_choice import PackedKernel, choose_kernel
 from transformer_cli.models.layouts import PackedLayout
 from transformer_cli.models.packed_attention import attend_varlen
 from transformer_cli.training.precision import choose_dtype
@@ -32,12 +33,7 @@ HEADS: dict[str, tuple[dict[str, int], bool]] = {  # and whether their widths ar
 
 
 def takes_varlen(model: ModelConfig, device: torch.device, dtype: torch.dtype) -> bool:
-    """What the package chooses; the only lines to change when the function that chooses does."""
-    try:
-        from transformer_cli.models import kernel_choice
-    except ImportError:
-        return device.type == "cuda" and packed_attention.unsupported_reason(model, device, dtype) is None
-    return kernel_choice.choose_kernel(model, device, dtype) is kernel_choice.PackedKernel.varlen
+    return choose_kernel(model, device, dtype) is PackedKernel.varlen
 
 
 @pytest.fixture

@@ -11,6 +11,8 @@ from typing import Protocol, TypeAlias
 import torch
 from torch import Tensor
 
+from transformer_cli.data.transfer import to_device
+
 LengthGroups: TypeAlias = Sequence[tuple[int, int]]  # consecutive sentences of one length: their number, their length
 
 
@@ -90,7 +92,7 @@ class PackedLayout:
     def of_groups(cls, groups: LengthGroups, device: torch.device) -> "PackedLayout":
         positions_K = torch.cat([torch.arange(length).repeat(n_sentences) for n_sentences, length in groups])
         longest = max(length for _, length in groups)
-        return cls(longest, positions_K.to(device, non_blocking=True), groups=groups)
+        return cls(longest, to_device(positions_K, device), groups=groups)
 
 
 AttentionLayout: TypeAlias = PaddedLayout | PackedLayout

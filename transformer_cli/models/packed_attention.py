@@ -6,7 +6,6 @@ Shapes: L tokens of all sentences, T of the queries and S of the keys, N + 1 off
 width.
 """
 
-import inspect
 import math
 from typing import Any, cast
 
@@ -18,9 +17,7 @@ from torch.nn.attention.varlen import varlen_attn
 from transformer_cli.models.attention_kernels import attention_weights
 from transformer_cli.models.layouts import LengthGroups, PackedLayout, concatenate_groups, split_groups
 
-# Newer kernels have windows: unlimited to the left, nothing to the right.
-_HAS_WINDOWS = "window_size" in inspect.signature(varlen_attn).parameters
-CAUSAL: dict[str, Any] = {"window_size": (-1, 0)} if _HAS_WINDOWS else {"is_causal": True}
+CAUSAL: dict[str, Any] = {"window_size": (-1, 0)}  # unlimited to the left, nothing to the right
 
 
 def attend_varlen(
@@ -30,7 +27,7 @@ def attend_varlen(
     assert queries.cu_seqlens_N is not None
     assert keys.cu_seqlens_N is not None
     offsets = queries.cu_seqlens_N, keys.cu_seqlens_N
-    if not q_THE.is_cuda:
+    if q_THE.is_cpu:
         y_THE: Tensor = varlen_attention_on_cpu(q_THE, k_SHE, v_SHE, *offsets, causal)
         return y_THE
     options = CAUSAL if causal else {}

@@ -17,6 +17,7 @@ from torch import Tensor
 from transformer_cli.config.train import Compile, TrainConfig
 from transformer_cli.data.batching import Batch
 from transformer_cli.data.fixed_size import FixedSizeBatch, Sizes, constant_sizes, padded, size_for
+from transformer_cli.data.transfer import to_device
 from transformer_cli.errors import EnvironmentFault, quoted
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.embeddings import LearnedPositions, TokenEmbedding, sinusoid_table
@@ -123,7 +124,7 @@ class CompiledLoss:
         if sizes not in self.sizes:
             logits_TV, targets_T = predict_batch(self.model, batch, self.device, PackedKernel.varlen)
             return smoothed_nll(logits_TV, targets_T, smoothing=self.smoothing)
-        memory = batch.memory.to(self.device, non_blocking=True)
+        memory = to_device(batch.memory, self.device)
         if self.compile is Compile.graphs:
             self._begin_replay()
         return self._compiled(memory, sizes)

@@ -11,6 +11,7 @@ from torch import Tensor
 from transformer_cli.data.batching import Batch
 from transformer_cli.data.fixed_size import FixedSizeBatch, PaddedTensors, Side, Sizes, padded
 from transformer_cli.data.length_buckets import BucketedBatch, bucketed
+from transformer_cli.data.transfer import copies_asynchronously, to_device
 from transformer_cli.models.build import Model
 from transformer_cli.models.classifier import Classifier
 from transformer_cli.models.kernel_choice import PackedKernel
@@ -42,9 +43,9 @@ class Inputs:
 
 
 def ready(batch: Batch, kernel: PackedKernel, device: torch.device) -> Batch:
-    """`batch` laid out for `kernel`, in pinned memory for a GPU; any thread may call this."""
+    """`batch` laid out for `kernel`, in memory that a GPU copies from by itself; any thread may call this."""
     if kernel is PackedKernel.per_length:
-        return batch.pinned() if device.type == "cuda" else batch
+        return batch.pinned() if copies_asynchronously(device) else batch
     if kernel is PackedKernel.varlen:
         sizes = Sizes.of(batch)
         return pinned(FixedSizeBatch.of(batch, sizes, padded(batch, sizes)), device)
@@ -52,7 +53,7 @@ def ready(batch: Batch, kernel: PackedKernel, device: torch.device) -> Batch:
 
 
 def pinned(batch: FixedSizeBatch, device: torch.device) -> FixedSizeBatch:
-    return replace(batch, memory=batch.memory.pin_memory()) if device.type == "cuda" else batch
+    return replace(batch, memory=batch.memory.pin_memory()) if copies_asynchronously(device) else batch
 
 
 def inputs(batch: Batch, device: torch.device, kernel: PackedKernel) -> Inputs:
@@ -66,7 +67,7 @@ def inputs(batch: Batch, device: torch.device, kernel: PackedKernel) -> Inputs:
     if not isinstance(batch, BucketedBatch if kernel is PackedKernel.buckets else FixedSizeBatch):
         batch = ready(batch, kernel, device)
     assert isinstance(batch, FixedSizeBatch)
-    batch = replace(batch, memory=batch.memory.to(device, non_blocking=True))
+    batch = replace(batch, memory=to_device(batch.memory, device))
     if not isinstance(batch, BucketedBatch):
         return Inputs.of_memory(batch.memory, batch.sizes)
     source_slots, target_slots = batch.slots

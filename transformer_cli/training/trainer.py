@@ -355,7 +355,7 @@ def model_options(config: TrainConfig, device: torch.device, ranks: Ranks) -> Mo
     But not so that gradients of all decoder layers are complete only after the last one, if they are to be reduced
     meanwhile, nor so that more is kept than activation checkpointing would.
     """
-    is_gpu = device.type == "cuda"
+    is_gpu = device.type != "cpu"
     checkpointing = config.train.activation_checkpointing
     return ModelOptions(
         activation_checkpointing=checkpointing,
