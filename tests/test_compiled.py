@@ -12,11 +12,15 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tests.compiling import graph_breaks_and_recompilations
 from tests.conftest import slow
 from tests.toy_run import CPU, MODEL, config, prepared, tokenizers
+from transformer_cli.config.data import Task
 from transformer_cli.config.model import Positions
-from transformer_cli.config.train import Compile, Precision, Sharding
+from transformer_cli.config.train import Compile, Metric, Precision, Sharding
 from transformer_cli.data.batching import Batch, micro_batches
+from transformer_cli.data.cache import EncodedCorpus
+from transformer_cli.data.feed import Feed
 from transformer_cli.data.fixed_size import FixedSizeBatch, Sizes, size_for
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.models.kernel_choice import Gpu, PackedKernel
@@ -151,6 +155,32 @@ def test_each_kind_of_layer_is_compiled_once_for_each_size(
     used = {size_for(batch, compiled.compiled_sizes) for batch in (first, *others)}
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == N_REGIONS * len(used)
     assert not torch._dynamo.utils.counters["graph_break"]
+
+
+@OF_TORCH
+@pytest.mark.parametrize("name", ["transformer", slow("decoder")])
+def test_an_epoch_is_compiled_for_as_many_sizes_as_there_are(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    traced(monkeypatch)
+    sizes = {"tokens_per_update": 200, "max_tokens_per_microbatch": 100}
+    settings = config(compile=Compile.default, best_metric=Metric.nll, **sizes)
+    task = Task.language_model if name == "decoder" else Task.translation
+    settings = replace(settings, model=replace(MODEL, name=name), data=replace(settings.data, task=task))
+    corpus = prepared(400)
+    if name == "decoder":
+        targets = [ids.tolist() for ids in np.split(corpus.train.target_ids, corpus.train.target_offsets[1:-1])]
+        corpus = replace(corpus, train=EncodedCorpus.of([[]] * len(targets), targets))
+    feed, one = Feed(settings, corpus), Trainer(settings, tokenizers(), CPU)
+    assert feed.plan.updates_per_epoch > 5
+
+    def epoch() -> None:
+        one.expect(feed.expected(), longest=LONGEST)
+        for step in range(1, 1 + feed.plan.updates_per_epoch):
+            assert one.train_step(one.ready(feed.batches(step)), step=step, lr=0.001).finite
+
+    found = graph_breaks_and_recompilations(epoch)
+    assert not found.graph_breaks
+    n_regions = N_REGIONS if name == "transformer" else 3
+    assert n_regions <= found.n_compiled <= n_regions * len(one.compiled_sizes)
 
 
 @OF_TORCH
