@@ -26,6 +26,7 @@ from transformer_cli.benchmarks.timing import finish
 from transformer_cli.benchmarks.worker import config_and_parameters, serve_requests
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
+from transformer_cli.decoding.results import Translated
 from transformer_cli.decoding.torch_engine import TorchEngine, torch_translator
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.extras import imported
@@ -76,22 +77,31 @@ class TfmEngine(Engine):
     presets, presets_single, version = (DEFAULT, BATCHES_OF_32), (DEFAULT,), ""
 
     def __init__(
-        self, model: ModelFile, config: DecodeConfig, *, device: torch.device, dtype: torch.dtype = torch.float32
+        self,
+        model: ModelFile,
+        config: DecodeConfig,
+        *,
+        device: torch.device,
+        dtype: torch.dtype = torch.float32,
+        parallel: bool = True,  # False on a GPU: no CUDA graphs
     ) -> None:
         super().__init__(model, extra=config.max_extra_length)
-        self.config, self.device = config, device
+        self.config, self.device, self.parallel = config, device, parallel
         self.model = model.build(device).to(dtype)
         self.translators: dict[tuple[bool, int, int], Translator] = {}
         source, target = model.tokenizers.source, model.tokenizers.target
         self.id_tokenizers = Tokenizers(IdTokenizer(source.model_bytes), IdTokenizer(target.model_bytes))
 
     def decode(self, rows: Rows, *, beam_size: int, preset: str) -> list[list[int]]:
+        return [[int(word) for word in found.text.split()] for found in self.search(rows, beam_size, preset)]
+
+    def search(self, rows: Rows, beam_size: int, preset: str = DEFAULT) -> list[Translated]:
+        """The translations, spelt as token ids, with their scores."""
         lines = [" ".join(map(str, row)) for row in rows]
         batch_tokens = self.config.batch_tokens
         if preset == BATCHES_OF_32:  # 32 on average: tfm limits batches by tokens
             batch_tokens = round(BATCH * beam_size * (sum(map(len, rows)) / len(rows) + 1))
-        translator = self._translator(self.id_tokenizers, beam_size, batch_tokens)
-        return [[int(word) for word in found.text.split()] for found in translator.translate(lines)]
+        return self._translator(self.id_tokenizers, beam_size, batch_tokens).translate(lines)
 
     def translate(self, lines: Sequence[str], *, beam_size: int, preset: str) -> list[str]:
         translator = self._translator(self.tokenizers, beam_size, self.config.batch_tokens)
@@ -144,7 +154,9 @@ class TfmEngine(Engine):
         key = (tokenizers is self.id_tokenizers, beam_size, batch_tokens)
         if key not in self.translators:
             config = replace(for_search(self.config, beam_size), batch_tokens=batch_tokens)
-            self.translators[key] = torch_translator(self.model, tokenizers, config, device=self.device, parallel=True)
+            self.translators[key] = torch_translator(
+                self.model, tokenizers, config, device=self.device, parallel=self.parallel
+            )
         return self.translators[key]
 
 

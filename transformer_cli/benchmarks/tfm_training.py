@@ -1,10 +1,14 @@
 """Training with tfm as a benchmark worker: the train steps of `tfm train`.
 
-python -m transformer_cli.benchmarks.tfm_training '{"config": …}'
+python -m transformer_cli.benchmarks.tfm_training '{"config": …, "checked": true, "microbatch": "auto"}'
+
+`checked` (the default) compares loss and gradient with float64 first; `microbatch` chooses
+train.max_tokens_per_microbatch as auto does.
 """
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
@@ -13,9 +17,13 @@ from transformer_cli.benchmarks.timing import finish
 from transformer_cli.benchmarks.worker import Round, config_and_parameters, peak_bytes, serve
 from transformer_cli.benchmarks.workload import load_workload
 from transformer_cli.config.bench import BenchConfig
+from transformer_cli.config.checks import AUTO
+from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.batching import Batch
 from transformer_cli.data.prefetch import Prefetcher
+from transformer_cli.data.prepare import Prepared
 from transformer_cli.models.device import choose_device, keep_freed_memory
+from transformer_cli.training.batch_size import fitting_batch_size
 from transformer_cli.training.loop import check_divergence
 from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.signals import StopRequest
@@ -26,9 +34,14 @@ from transformer_cli.training.worker import Worker
 class TfmTraining:
     """The train steps of a run, without evaluation, logging and checkpoints."""
 
-    def __init__(self, config: BenchConfig, device: torch.device) -> None:
-        self.config, self.device = config, device
-        self.prepared = load_workload(config)
+    def __init__(
+        self, config: TrainConfig, device: torch.device, prepared: Prepared | None = None, *, n_updates: int = 1
+    ) -> None:
+        """`n_updates` in a round, and what is `prepared`, unless the config of a benchmark says so."""
+        if isinstance(config, BenchConfig):
+            prepared, n_updates = prepared or load_workload(config), config.n_updates
+        assert prepared is not None
+        self.config, self.device, self.prepared, self.n_updates = config, device, prepared, n_updates
         self.process = Worker(Ranks(StopRequest()))
         self.run = TrainingState(config, self.prepared, device, self.process.ranks)
         self.ahead = Prefetcher(self.batches, 1)
@@ -40,7 +53,7 @@ class TfmTraining:
     def round(self) -> Round:
         before = self._counts()
         start = time.perf_counter()
-        for _ in range(self.config.n_updates):
+        for _ in range(self.n_updates):
             self.run.train_step(self.ahead.take(self.run.progress.step + 1))
             check_divergence(self.run, self.process)
         finish(self.device)
@@ -54,11 +67,16 @@ class TfmTraining:
 
 
 def set_up() -> Callable[[], Round]:
-    config, _ = config_and_parameters()
+    config, parameters = config_and_parameters()
     device = choose_device(config.device)
     keep_freed_memory()
-    trainer = TfmTraining(config, device)
-    check_model(trainer.run.trainer, trainer.batches(1)[0], config, trainer.prepared.tokenizers)
+    prepared = load_workload(config)
+    if parameters.get("microbatch") == AUTO:
+        number = fitting_batch_size(config, prepared, device, world_size=1)
+        config = replace(config, train=replace(config.train, max_tokens_per_microbatch=number))
+    trainer = TfmTraining(config, device, prepared)
+    if parameters.get("checked", True):
+        check_model(trainer.run.trainer, trainer.batches(1)[0], config, trainer.prepared.tokenizers)
     return trainer.round
 
 

@@ -15,11 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.autograd import DeviceType
 
 from transformer_cli.config.bench import BenchConfig
 from transformer_cli.config.compose import from_plain
 from transformer_cli.errors import EnvironmentFault, TfmError
 from transformer_cli.plugins import load_plugins
+
+ROUND, KERNELS, RELEASE = "go", "kernels", "release"  # requests to a worker that trains
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,16 @@ class BenchmarkWorker:
 
     def round(self) -> Round:
         """Run one round of training. Raises what `request` raises."""
-        return Round(**self.request("go"))
+        return Round(**self.request(ROUND))
+
+    def n_kernels(self) -> int | None:
+        """Kernels of a round; None where there is no GPU. Raises what `request` raises."""
+        found: int | None = self.request(KERNELS)["kernels"]
+        return found
+
+    def release(self) -> None:
+        """Leave memory that is cached, but not in use, to the other workers. Raises what `request` raises."""
+        self.request(RELEASE)
 
     def request(self, request: str) -> dict[str, Any]:
         """The response to a request. Raises EnvironmentFault if the process has ended, or the worker's TfmError."""
@@ -99,13 +111,30 @@ def config_and_parameters() -> tuple[BenchConfig, dict[str, Any]]:
 
 
 def serve(set_up: Callable[[], Callable[[], Round]]) -> None:
-    """Main loop of a worker that runs a round of training for each request."""
+    """Main loop of a worker that trains: ROUND runs a round, KERNELS counts those of one, RELEASE frees memory."""
 
     def ready() -> Callable[[str], Mapping[str, Any]]:
         make_round = set_up()
-        return lambda request: asdict(make_round())
+        requests: dict[str, Callable[[], Mapping[str, Any]]] = {
+            ROUND: lambda: asdict(make_round()),
+            KERNELS: lambda: {"kernels": count_kernels(make_round)},
+            RELEASE: lambda: torch.cuda.empty_cache() or {},
+        }
+        return lambda request: requests[request.strip()]()
 
     serve_requests(ready)
+
+
+def count_kernels(work: Callable[[], object]) -> int | None:
+    """Kernels that `work` runs on the GPU, copies not counted; None where there is no GPU."""
+    if not torch.cuda.is_available():
+        return None
+    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as profile:
+        work()
+    on_gpu = [event for event in profile.events() if event.device_type == DeviceType.CUDA]
+    kernels = [event for event in on_gpu if not getattr(event, "is_user_annotation", False)]
+    return sum(not event.name.startswith(("Memcpy", "Memset")) for event in kernels)
 
 
 def serve_requests(set_up: Callable[[], Callable[[str], Mapping[str, Any]]]) -> None:

@@ -72,8 +72,10 @@ def random_sentences(vocab_size: int, *, longest: int, seed: int) -> EncodedCorp
     return EncodedCorpus(*sides)
 
 
-def random_model(config: BenchConfig) -> ModelFile:
+def random_model(config: BenchConfig, *, sharpening: float = SHARPENING) -> ModelFile:
     """A model with random weights and a made-up vocabulary, whose translations always reach the length limit.
+
+    Less `sharpening` gives more near ties.
 
     The output of a layer norm without bias is orthogonal to a vector of ones. The bias of the last norm is such a
     vector, and the output embeddings of PAD, UNK, BOS and EOS are its negative: their logits are the same low number in
@@ -89,7 +91,7 @@ def random_model(config: BenchConfig) -> ModelFile:
     )
     output = model.target_embedding if model.own_output is None else model.own_output
     with torch.no_grad():
-        output.weight.mul_(SHARPENING)
+        output.weight.mul_(sharpening)
         ones_D = torch.full_like(output.weight[0], BANNED_BIAS * config.model.d_model**-0.5)
         last = model.decoder if config.model.norm is Norm.pre else model.decoder.layers[-1].around_feed_forward
         last.norm.bias.copy_(ones_D)  # type: ignore[operator]
