@@ -57,7 +57,7 @@ def file_of(root: Path, language: str) -> Path:
 def whole(block: Block, overrides: list[str], folder: Path, *, sources: list[str], references: list[str]) -> Measured:
     """Prepare, train, and translate the test set with the exported model."""
     start = time.perf_counter()
-    usual = [f"runs={folder / 'runs'}", "name=gpu", f"device={block.device.type}"]
+    usual = [f"runs={folder / 'runs'}", f"data.cache={folder / 'data'}", "name=gpu", f"device={block.device.type}"]
     result = api.train([*overrides, *usual])
     minutes = (time.perf_counter() - start) / 60
     translator = api.load(result.model_path, device=block.device.type, engine="torch")

@@ -98,10 +98,11 @@ def run_in_process(
 
 def _echo(process: "subprocess.Popen[str]", lines: deque[str]) -> None:
     assert process.stderr is not None
-    for line in process.stderr:
-        lines.append(line.rstrip("\n"))
-        sys.stderr.write(line)
-        sys.stderr.flush()
+    with process.stderr as written:
+        for line in written:
+            lines.append(line.rstrip("\n"))
+            sys.stderr.write(line)
+            sys.stderr.flush()
 
 
 def _kill_group(process: "subprocess.Popen[str]") -> None:

@@ -45,7 +45,7 @@ def refused_syncs() -> Iterator[None]:
 
 def place() -> str:
     """The innermost line of ours on the stack, or the innermost of any package."""
-    frames = [one for one in traceback.extract_stack() if Path(one.filename).resolve() != Path(__file__).resolve()]
+    frames = [one for one in traceback.extract_stack() if one.filename not in (__file__, warnings.__file__)]
     of_package = [one for one in frames if f"/{PACKAGE}/" in one.filename and f"/{NOT_OURS}/" not in one.filename]
     innermost = of_package[-1] if of_package else frames[-1]
     return f"{shortened(innermost.filename)}:{innermost.lineno}"
