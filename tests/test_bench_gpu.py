@@ -347,9 +347,13 @@ def test_host_syncs_are_counted_by_the_line_that_makes_them(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("model", ["base", "big"])
-def test_the_ways_to_train_on_a_gpu_have_the_settings_of_their_names(tmp_path: Path, model: str) -> None:
+def test_the_ways_to_train_on_a_gpu_have_the_settings_of_their_names(
+    tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     block = toy_block(tmp_path, is_toy=False)
     block.device = torch.device("cuda")
+    monkeypatch.setattr(training, "fitting_batch_size", lambda *_, **options: 12_345)
+    monkeypatch.setattr(training, "load_workload", lambda config: None)
     ways = {way.name: way for way in [*training.beside_others(block, model), *training.settings(block, model)]}
     assert {way.config.train.tokens_per_update for way in ways.values()} == {25_000}
     assert {way.config.train.precision.name for way in ways.values()} == {"bf16"}
@@ -357,7 +361,7 @@ def test_the_ways_to_train_on_a_gpu_have_the_settings_of_their_names(tmp_path: P
         assert ways[f"compile={mode}"].config.train.compile.name == mode
         assert ways[f"compile={mode}"].is_compiled == (mode != "none")
     assert ways["micro-batches of 8,192"].config.train.max_tokens_per_microbatch == 8192
-    assert ways["micro-batches auto"].is_auto
+    assert ways["micro-batches auto: 12,345"].config.train.max_tokens_per_microbatch == 12_345
     assert {ways["tfm"].config.model.d_model} == {512 if model == "base" else 1024}
     assert not ways[training.LEAN].is_compiled
     assert ways["Hugging Face Marian, compiled"].is_compiled

@@ -14,10 +14,12 @@ from transformer_cli.benchmarks.report import Measured
 from transformer_cli.benchmarks.timing import Spread, ratio
 from transformer_cli.benchmarks.training import skeleton
 from transformer_cli.benchmarks.worker import BenchmarkWorker, Round
+from transformer_cli.benchmarks.workload import load_workload
 from transformer_cli.config.bench import BenchConfig
 from transformer_cli.config.compose import to_plain
 from transformer_cli.data.checks.findings import gigabytes
 from transformer_cli.errors import TfmError
+from transformer_cli.training.batch_size import fitting_batch_size
 from transformer_cli.training.precision import choose_dtype
 
 COLUMNS = (
@@ -39,13 +41,11 @@ class Way(NamedTuple):
     config: BenchConfig
     is_compiled: bool
     net: str | None = None  # of another program
-    is_auto: bool = False  # train.max_tokens_per_microbatch=auto
 
     def start(self) -> BenchmarkWorker:
         plain = to_plain(self.config)
         if self.net is None:
             parameters: dict[str, Any] = {"config": plain, "checked": False}  # block b compares the results
-            parameters |= {"microbatch": "auto"} if self.is_auto else {}
             return BenchmarkWorker(self.name, "transformer_cli.benchmarks.tfm_training", parameters, os.environ)
         parameters = {"config": plain, "net": self.net, "compiled": self.is_compiled}
         return BenchmarkWorker(self.name, "transformer_cli.benchmarks.baselines", parameters, os.environ)
@@ -95,8 +95,9 @@ def settings(block: Block, model: str) -> list[Way]:
     modes = ("default", "none", "graphs") if block.on_gpu else ("none",)
     found = [Way(f"compile={mode}", bf16(block, model, mode=mode), mode != "none") for mode in modes]
     found.append(Way(f"micro-batches of {small.train.max_tokens_per_microbatch:,}", small, block.on_gpu))
-    found.append(Way("micro-batches auto", main, block.on_gpu, is_auto=True))
-    return found
+    number = fitting_batch_size(main, load_workload(main), block.device, world_size=1)
+    auto = with_train(main, max_tokens_per_microbatch=number)
+    return [*found, Way(f"micro-batches auto: {number:,}", auto, block.on_gpu)]
 
 
 def bf16(block: Block, model: str, *, mode: str | None = None) -> BenchConfig:

@@ -1,14 +1,12 @@
 """Training with tfm as a benchmark worker: the train steps of `tfm train`.
 
-python -m transformer_cli.benchmarks.tfm_training '{"config": …, "checked": true, "microbatch": "auto"}'
+python -m transformer_cli.benchmarks.tfm_training '{"config": …, "checked": true}'
 
-`checked` (the default) compares loss and gradient with float64 first; `microbatch` chooses
-train.max_tokens_per_microbatch as auto does.
+`checked`, the default, compares loss and gradient with float64 first.
 """
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 
@@ -17,13 +15,11 @@ from transformer_cli.benchmarks.timing import finish
 from transformer_cli.benchmarks.worker import Round, config_and_parameters, peak_bytes, serve
 from transformer_cli.benchmarks.workload import load_workload
 from transformer_cli.config.bench import BenchConfig
-from transformer_cli.config.checks import AUTO
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.batching import Batch
 from transformer_cli.data.prefetch import Prefetcher
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.models.device import choose_device, keep_freed_memory
-from transformer_cli.training.batch_size import fitting_batch_size
 from transformer_cli.training.loop import check_divergence
 from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.signals import StopRequest
@@ -70,11 +66,7 @@ def set_up() -> Callable[[], Round]:
     config, parameters = config_and_parameters()
     device = choose_device(config.device)
     keep_freed_memory()
-    prepared = load_workload(config)
-    if parameters.get("microbatch") == AUTO:
-        number = fitting_batch_size(config, prepared, device, world_size=1)
-        config = replace(config, train=replace(config.train, max_tokens_per_microbatch=number))
-    trainer = TfmTraining(config, device, prepared)
+    trainer = TfmTraining(config, device)
     if parameters.get("checked", True):
         check_model(trainer.run.trainer, trainer.batches(1)[0], config, trainer.prepared.tokenizers)
     return trainer.round

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.autograd import DeviceType
 
 from transformer_cli.config.bench import BenchConfig
 from transformer_cli.config.compose import from_plain
@@ -118,11 +117,16 @@ def serve(set_up: Callable[[], Callable[[], Round]]) -> None:
         requests: dict[str, Callable[[], Mapping[str, Any]]] = {
             ROUND: lambda: asdict(make_round()),
             KERNELS: lambda: {"kernels": count_kernels(make_round)},
-            RELEASE: lambda: torch.cuda.empty_cache() or {},
+            RELEASE: release,
         }
         return lambda request: requests[request.strip()]()
 
     serve_requests(ready)
+
+
+def release() -> Mapping[str, Any]:
+    torch.cuda.empty_cache()
+    return {}
 
 
 def count_kernels(work: Callable[[], object]) -> int | None:
@@ -132,7 +136,7 @@ def count_kernels(work: Callable[[], object]) -> int | None:
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
     with torch.profiler.profile(activities=activities) as profile:
         work()
-    on_gpu = [event for event in profile.events() if event.device_type == DeviceType.CUDA]
+    on_gpu = [event for event in profile.events() if event.device_type.name == "CUDA"]
     kernels = [event for event in on_gpu if not getattr(event, "is_user_annotation", False)]
     return sum(not event.name.startswith(("Memcpy", "Memset")) for event in kernels)
 
