@@ -124,6 +124,7 @@ def run_blocks(options: argparse.Namespace, environment: dict[str, str]) -> int:
         record = run_in_process(words, file, head, limit_s=limit_s, environment=environment)
         n_failed += record["state"] != FINISHED or any("failed" in one for one in record["measurements"])
         note(f"({name}) {BLOCKS[name].title}: {state_of(record)}, {record['seconds']:.0f} s {record.get('failed', '')}")
+        report(options.output, options.page)  # now, as the machine may vanish
     return n_failed
 
 

@@ -1,5 +1,6 @@
 """A block while it runs: its device, its size, its time, and the record that it writes after every measurement."""
 
+import gc
 import subprocess
 import sys
 import time
@@ -74,9 +75,14 @@ class Block:
         else:
             self._add(title, **content_of(found), seconds=round(time.monotonic() - start, 1))
             print(f"\n{title}\n\n{found.table()}\n\n{chr(10).join(found.notes)}", flush=True)
+        self.free()
+        return found
+
+    def free(self) -> None:
+        """Return memory that only cycles of references hold, or that torch keeps, to the GPU."""
+        gc.collect()
         if self.on_gpu:
             torch.cuda.empty_cache()
-        return found
 
     def leave_out(self, title: str, why: str) -> None:
         self._add(title, left_out=why)

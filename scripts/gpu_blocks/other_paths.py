@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, cast
 from unittest import mock
 
 import numpy as np
-import torch
 
 from gpu_blocks.block import TOY, Block, failure
 from transformer_cli.benchmarks.report import Measured
@@ -101,8 +100,7 @@ def compare(block: Block, config: BenchConfig, stack: ExitStack) -> Measured:
         found.rows[0][1] = Spread.of(all_rates).shown_briefly()
         found.rows.append([name, Spread.of(others).shown_briefly(), compared.shown(".2f"), f"{first_s:.0f}"])
         block.keep(found)
-        if block.on_gpu:
-            torch.cuda.empty_cache()
+        block.free()
     return found
 
 

@@ -28,6 +28,7 @@ COLUMNS = (
 )
 LEAN, MARIAN = "nn.Transformer lean", "Hugging Face Marian"
 N_WARM_UP = 2  # rounds; each of the few sizes is compiled when its first batch comes
+NEEDED_TO_COUNT_S = 30
 LATEST = 0.7  # of the time that is left, for the first updates of what compiles
 SMALL = 8192  # tokens of a small micro-batch
 AIMS = {"base": 1_000_000, "big": 350_000}  # target tokens a second
@@ -118,8 +119,7 @@ def contest(block: Block, ways: list[Way], *, model: str) -> Measured:
                 break
             peaks.append(peak_rate(choose_dtype(config.train.precision, block.device), block.device))
             for_each(timed, failed, one_round)
-        if block.left_s > 30:
-            for_each(timed, failed, count_kernels)
+        for_each(timed, failed, lambda one: count_kernels(one) if block.left_s > NEEDED_TO_COUNT_S else None)
     return summary(timed, failed, peaks, config, model)
 
 
@@ -128,6 +128,7 @@ def warmed_up(block: Block, ways: list[Way], failed: dict[str, str], stack: Exit
     workers = {way.name: stack.enter_context(closing(way.start())) for way in ways}
 
     def warm_up(way: Way) -> Timed:
+        workers[way.name].release()  # once it is ready
         start = time.perf_counter()
         for _ in range(N_WARM_UP):
             workers[way.name].round()
