@@ -19,7 +19,7 @@ from transformer_cli.benchmarks.tfm_training import TfmTraining
 from transformer_cli.benchmarks.timing import Spread, best, in_turn
 from transformer_cli.benchmarks.training import skeleton
 from transformer_cli.config.bench import BenchConfig
-from transformer_cli.models.layouts import PackedLayout
+from transformer_cli.training.forward import inputs, predict
 from transformer_cli.training.loss import smoothed_nll
 from transformer_cli.training.precision import choose_dtype
 
@@ -152,9 +152,7 @@ class Step:
         trainer, (batch, *_) = training.run.trainer, training.batches(1)
         self.model, self.autocast = trainer.whole_model, trainer.autocast
         self.smoothing, self.n_tokens = config.train.label_smoothing, batch.n_target_tokens
-        self.source = PackedLayout.of_groups([(run.n_pairs, run.source_length) for run in batch.runs], device)
-        self.target = PackedLayout.of_groups([(run.n_pairs, run.target_length) for run in batch.runs], device)
-        self.batch = batch.to(device)
+        self.given = inputs(batch, device, trainer.kernel)
         rate = torch.tensor(1e-4, device=device)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=rate, fused=True, capturable=True)
         self.loss = torch.zeros((), device=device)
@@ -162,8 +160,8 @@ class Step:
     def __call__(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
         with self.autocast():
-            logits = self.model.predict(self.batch.source_S, self.source, self.batch.target_in_T, self.target)
-        loss, _ = smoothed_nll(logits, self.batch.target_out_T, smoothing=self.smoothing)
+            logits = predict(self.model, self.given)
+        loss, _ = smoothed_nll(logits, self.given.target_out_T, smoothing=self.smoothing)
         (loss / self.n_tokens).backward()
         self.optimizer.step()
         self.loss.copy_(loss.detach() / self.n_tokens)

@@ -15,10 +15,13 @@ from transformer_cli.benchmarks.report import Measured
 from transformer_cli.benchmarks.timing import Spread, in_turn, ratio
 from transformer_cli.config.bench import BenchConfig
 from transformer_cli.config.train import Compile
+from transformer_cli.data.batching import Batch, Run
 from transformer_cli.models.attention import attend
 from transformer_cli.models.attention_kernels import attention_weights
 from transformer_cli.models.embeddings import TokenEmbedding
+from transformer_cli.models.kernel_choice import PackedKernel, choose_kernel
 from transformer_cli.models.layouts import PackedLayout
+from transformer_cli.training.forward import inputs
 from transformer_cli.training.loss import masked_smoothed_nll, smoothed_nll
 from transformer_cli.training.precision import choose_dtype
 from transformer_cli.training.trainer import VOCAB_MULTIPLE, may_compile
@@ -35,7 +38,7 @@ def bench_loss(config: BenchConfig, device: torch.device) -> Measured:
     vocab_size, d_model = config.data.tokenizer.vocab_size, config.model.d_model
     torch.manual_seed(config.seed)
     may_be_compiled = supports_compile(config, device)
-    multiple_of = VOCAB_MULTIPLE if may_be_compiled and device.type == "cuda" else 1
+    multiple_of = VOCAB_MULTIPLE if device.type != "cpu" else 1
     output = TokenEmbedding(vocab_size, d_model, pad_id=0, scaled=False, multiple_of=multiple_of).to(device)
     x_KD = torch.randn(n_tokens, d_model).to(device).requires_grad_()
     targets_K = torch.randint(vocab_size, (n_tokens,)).to(device)
@@ -146,13 +149,12 @@ def attention_ways(qkv_KHE: list[Tensor], length: int, config: BenchConfig, devi
 
 def trained_layout(n: int, length: int, config: BenchConfig, device: torch.device) -> PackedLayout:
     """The layout that training uses for `n` sentences of one length."""
-    if not supports_compile(config, device):
-        return PackedLayout.of_groups([(n, length)], device)
-    from transformer_cli.training.compiled import in_tiles  # imports torch's compiler
-
-    cu_seqlens_N = torch.arange(0, n * length + 1, length, dtype=torch.int32, device=device)
-    positions_K = torch.arange(length, dtype=torch.int32, device=device).repeat(n)
-    return PackedLayout(in_tiles(max(length, config.data.max_length)), positions_K, cu_seqlens_N=cu_seqlens_N)
+    lengths = Run(n, length, length)
+    kernel = choose_kernel(config.model, device, choose_dtype(config.train.precision, device))
+    if supports_compile(config, device):
+        kernel = PackedKernel.varlen
+    ids = torch.zeros(n * length, dtype=torch.long)
+    return inputs(Batch(ids, ids, ids, [lengths]), device, kernel).source
 
 
 def written_out(qkv_KHE: list[Tensor], length: int) -> Tensor:
