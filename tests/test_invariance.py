@@ -45,14 +45,12 @@ from transformer_cli.data.prepare import prepare
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.decoding import search
 from transformer_cli.decoding.search import Hypothesis, SearchRequest
-from transformer_cli.decoding.search import constraints as terms
 from transformer_cli.decoding.search import loop as stepping
-from transformer_cli.decoding.search import top_k as largest
 from transformer_cli.decoding.search.beam import Beam, Candidates
 from transformer_cli.decoding.search.greedy import greedy_search
-from transformer_cli.decoding.search.loop import SearchState, StepResult
 from transformer_cli.decoding.search.sampling import sample
-from transformer_cli.decoding.torch_engine import torch_translator
+from transformer_cli.decoding.search.steps import SearchState
+from transformer_cli.decoding.torch_engine import TorchEngine, torch_translator
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError
 from transformer_cli.inference import batch_invariance as exact
@@ -147,12 +145,8 @@ def share_the_longest_length(monkeypatch: pytest.MonkeyPatch) -> None:
 def stop_with_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sentence that is done ends its whole batch."""
 
-    def settle(*args: Any, **kwargs: Any) -> tuple[StepResult, list[bool]]:
-        move, done = real(*args, **kwargs)
-        return move, [any(done)] * len(done)
-
-    real = stepping.advance_exactly
-    monkeypatch.setattr(stepping, "advance_exactly", settle)
+    monkeypatch.setattr(stepping, "look", lambda steps: [max(real(steps))] * len(steps.done_at_B))
+    real = stepping.look
 
 
 def number_samples_by_place(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,8 +193,8 @@ def test_D9_a_leak_is_noticed(
 
 
 def let_rounding_decide(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (largest, stepping, terms):
-        monkeypatch.setattr(module, "NEAR_TIE", 0.0)
+    real = TorchEngine._run
+    monkeypatch.setattr(TorchEngine, "_run", lambda engine, request: real(engine, replace(request, near_tie=0.0)))
 
 
 def coarse_model(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> Transformer:

@@ -1,14 +1,18 @@
 """Decoder steps as CUDA graphs: a step is many small kernels, and launching each from Python takes its time.
 
 A graph holds the addresses and the shapes of its tensors. So the buffers of a step are static, in one of a few shapes:
-sentences are padded to them, the target has its longest length, and positions not yet written are masked. Finished
-sentences become fillers, until half are: then the rest moves into the next smaller shape.
+source and target are padded to them, and positions not yet written are masked. Sentences are padded as well, to a size
+of which there is a graph: it works on the first rows of the buffers, so that a search whose sentences end goes on with
+the graph of half as many, in the same memory. Buffers and graphs serve all later searches.
+
+Greedy and beam search capture their own small kernels together with the model's. Other searches replay its step only.
 
 Shapes: B sentences, S source, R rows, V vocabulary.
 """
 
+import sys
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,20 +23,20 @@ from torch import Tensor
 
 from transformer_cli.inference.batch_invariance import FixedShapeCache
 from transformer_cli.inference.incremental import incremental_decoder
+from transformer_cli.inference.static_steps import ModelStep, Program, ProgramT
 from transformer_cli.models.embeddings import LearnedPositions
 from transformer_cli.models.ensemble import AnyModel, Ensemble
 
-SOURCE_BUCKET = 16  # tokens
-TARGET_BUCKET = 32
+LEAST_SOURCE = 16  # tokens; more are rounded up by `rounded_up`
+LEAST_TARGET = 32  # tokens; more are rounded up to a power of two, which takes memory only
 LEAST_ATTENDED = 16  # tokens; each further graph attends to twice as many
-SHAPES_KEPT = 16  # the most recently used, with their memory and their graphs
+SHARE_OF_MEMORY = 0.25  # of the device, for static buffers
 
-Step = Callable[[], Tensor]
-StepHistory = Callable[[Step], Step]  # a step on certain tensors -> its replay
+Step = Callable[[], object]
+Capture = Callable[[Step], Step]  # takes the step once, and returns its replay
 
 
 class Shape(NamedTuple):
-    n_sentences: int
     n_source: int
     beam_size: int
     max_length: int
@@ -41,41 +45,82 @@ class Shape(NamedTuple):
 
 @dataclass
 class StaticBuffers:
-    """The static buffers of one shape, and the steps captured on them."""
+    """The static buffers of one shape, and the steps captured on their first rows."""
 
     cache: Any  # a StaticCache, or that of an ensemble
+    n_sentences: int
     ids_R: Tensor
-    captured: dict[int, Step] = field(default_factory=dict)  # by how many target tokens they attend to
+    logits_RV: Tensor | None = None  # of steps of the model alone
+    fronts: dict[int, Any] = field(default_factory=dict)  # caches of the first sentences, by their number
+    programs: dict[tuple[Hashable, int], Program] = field(default_factory=dict)  # by key and number of sentences
+    captured: dict[tuple[int, int, int], Step] = field(default_factory=dict)  # sentences, attended tokens, program
+
+    def front(self, n_sentences: int) -> Any:
+        if n_sentences not in self.fronts:
+            self.fronts[n_sentences] = self.cache.front(n_sentences)
+        return self.fronts[n_sentences]
+
+    @property
+    def n_bytes(self) -> int:
+        own = [self.ids_R, *([] if self.logits_RV is None else [self.logits_RV])]
+        programs = [x for program in self.programs.values() for x in program.tensors()]
+        return sum(x.nbytes for x in (*self.cache.tensors(), *own, *programs))
 
 
 @dataclass
 class CudaGraphCache(FixedShapeCache):
     """The cache of a search, in buffers that it has until the next search of the same shape."""
 
+    cache: Any  # the first sentences of that of `static`
     shape: Shape
     static: StaticBuffers
-    find_buffers: Callable[[Shape], StaticBuffers]
+    decoder: "CudaGraphDecoder"
+    length: int = 0  # tokens so far
 
     def reorder(self, rows_R: Tensor, sentences_B: Tensor | None = None) -> None:
         super().reorder(rows_R, sentences_B)
-        n_sentences = self.shape.n_sentences
-        while 2 * self.n_live <= n_sentences:
-            n_sentences = -(-n_sentences // 2)  # always the same halves, whose steps are captured already
-        if n_sentences < self.shape.n_sentences:
-            self._move(self.shape._replace(n_sentences=n_sentences))
+        n_sentences = smaller(self.n_sentences, self.n_live)
+        if n_sentences < self.n_sentences:
+            self.n_sentences, self.n_rows = n_sentences, n_sentences * self.shape.beam_size
+            self.cache = self.static.front(n_sentences)
 
-    def _move(self, shape: Shape) -> None:
-        static = self.find_buffers(shape)
-        static.cache.copy_from(self.static.cache)
-        self.shape, self.static, self.cache = shape, static, static.cache
-        self.n_sentences, self.n_rows = shape.n_sentences, len(static.ids_R)
+    def fits_smaller(self, n_sentences: int) -> bool:
+        return smaller(self.n_sentences, n_sentences) < self.n_sentences
+
+    def program(self, key: Hashable, new: Callable[[ModelStep], ProgramT]) -> ProgramT:
+        programs: dict[Any, Any] = self.static.programs
+        if (key, self.n_sentences) not in programs:
+            step = partial(self.decoder.decoder.step, cache=self.cache)
+            programs[key, self.n_sentences] = new(ModelStep(step, self.cache.reorder))
+        program: ProgramT = programs[key, self.n_sentences]
+        return program
+
+    def take_step(self, program: Program) -> None:
+        self.replay(program.take, id(program))
+
+    def replay(self, step: Step, name: int) -> None:
+        """Take the step, captured if it was not before."""
+        attended = LEAST_ATTENDED
+        while attended <= self.length:
+            attended *= 2
+        self.cache.advance(self.length, min(attended, self.shape.max_length))
+        self.length += 1
+        key = (self.n_sentences, attended, name)
+        if key in self.static.captured:
+            self.static.captured[key]()
+        else:
+            self.static.captured[key] = self.decoder.capture(step)
 
 
 class CudaGraphDecoder:
-    """A model for one search at a time, with its `start` and `step`; results differ in the last bits."""
+    """A model for one search at a time, with its `start` and `step`; results differ in the last bits.
 
-    def __init__(self, model: AnyModel, *, source_pad_id: int, capture: StepHistory) -> None:
+    Static buffers take at most `max_bytes`, or as much as one search needs; those used least recently are given back.
+    """
+
+    def __init__(self, model: AnyModel, *, source_pad_id: int, capture: Capture, max_bytes: int | None = None) -> None:
         self.model, self.source_pad_id, self.capture = model, source_pad_id, capture
+        self.max_bytes = share_of_memory(model) if max_bytes is None else max_bytes
         self.decoder: Any = incremental_decoder(model)
         self.buffers: OrderedDict[Shape, StaticBuffers] = OrderedDict()
 
@@ -83,67 +128,100 @@ class CudaGraphDecoder:
         self, source_BS: Tensor, *, beam_size: int, max_length: int, keeps_attention: bool = False
     ) -> CudaGraphCache:
         """As `TransformerDecoder.start`."""
-        n_sentences, n_source = source_BS.shape
-        shape = Shape(
-            rounded_up(n_sentences),
-            -(-n_source // SOURCE_BUCKET) * SOURCE_BUCKET,
-            beam_size,
-            -(-max_length // TARGET_BUCKET) * TARGET_BUCKET,
-            keeps_attention,
-        )
-        static = self._buffers_of(shape)
+        n_live, n_source = source_BS.shape
+        longest = max(LEAST_TARGET, 1 << (max_length - 1).bit_length())
+        shape = Shape(max(LEAST_SOURCE, rounded_up(n_source)), beam_size, longest, keeps_attention)
+        n_sentences = rounded_up(n_live)
+        static = self._buffers_of(shape, n_sentences, source_BS)
         padded_BS = F.pad(source_BS, (0, shape.n_source - n_source), value=self.source_pad_id)
         self.decoder.restart(padded_BS, static.cache)
         return CudaGraphCache(
-            static.cache,
-            shape.n_sentences,
-            n_rows=len(static.ids_R),
-            n_live=n_sentences,
+            static.front(n_sentences),
+            n_sentences,
+            n_rows=n_sentences * beam_size,
+            n_live=n_live,
             shape=shape,
             static=static,
-            find_buffers=self._buffers_of,
+            decoder=self,
         )
 
     def step(self, ids_R: Tensor, cache: CudaGraphCache) -> Tensor:
         """As `TransformerDecoder.step`; the result is valid until the next step."""
         static, n_rows = cache.static, len(ids_R)
-        attended = LEAST_ATTENDED
-        while attended <= static.cache.length:
-            attended *= 2
         static.ids_R[:n_rows].copy_(ids_R)
-        static.cache.advance(min(attended, cache.shape.max_length))
-        if attended not in static.captured:
-            static.captured[attended] = self.capture(partial(self.decoder.step, static.ids_R, static.cache))
-        return static.captured[attended]()[:n_rows]
+        own_ids_R, model_cache = static.ids_R[: cache.n_rows], cache.cache
+        if static.logits_RV is None:
+            model_cache.advance(cache.length, LEAST_ATTENDED)
+            like_RV = self.decoder.step(own_ids_R, model_cache)  # the replay repeats it
+            static.logits_RV = like_RV.new_zeros(len(static.ids_R), like_RV.size(1))
+            self._make_room(0, keep=static)
+        logits_RV = static.logits_RV[: cache.n_rows]
 
-    def _buffers_of(self, shape: Shape) -> StaticBuffers:
-        if shape in self.buffers:
-            self.buffers.move_to_end(shape)
-        else:
-            while len(self.buffers) >= SHAPES_KEPT:
-                self.buffers.popitem(last=False)
-            self.buffers[shape] = self._new(shape)
+        def model_step() -> None:
+            logits_RV.copy_(self.decoder.step(own_ids_R, model_cache))
+
+        cache.replay(model_step, 0)
+        return logits_RV[:n_rows]
+
+    def release(self) -> None:
+        """Give all buffers and graphs back; the next search makes its own again."""
+        self.buffers.clear()
+
+    def _buffers_of(self, shape: Shape, n_sentences: int, example_BS: Tensor) -> StaticBuffers:
+        if shape in self.buffers and self.buffers[shape].n_sentences < n_sentences:
+            del self.buffers[shape]
+        if shape not in self.buffers:
+            n_bytes = self._allocate(shape, n_sentences, example_BS, torch.device("meta")).n_bytes
+            self._make_room(n_bytes)
+            self.buffers[shape] = self._allocate(shape, n_sentences, example_BS, example_BS.device)
+        self.buffers.move_to_end(shape)
         return self.buffers[shape]
 
-    def _new(self, shape: Shape) -> StaticBuffers:
-        device = next(self.model.parameters()).device
-        fillers_BS = torch.full((shape.n_sentences, shape.n_source), self.source_pad_id, device=device)
-        cache = self.decoder.start_static(
-            fillers_BS,
-            beam_size=shape.beam_size,
-            max_length=shape.max_length,
-            keeps_attention=shape.keeps_attention,
+    def _make_room(self, n_bytes: int, *, keep: StaticBuffers | None = None) -> None:
+        """Drop the shapes that were not used for longest, until there is room for so many bytes more."""
+        for shape, static in list(self.buffers.items()):
+            if n_bytes + sum(each.n_bytes for each in self.buffers.values()) <= self.max_bytes:
+                return
+            if static is not keep:
+                del self.buffers[shape]
+
+    def _allocate(self, shape: Shape, n_sentences: int, example_BS: Tensor, device: torch.device) -> StaticBuffers:
+        n_source, beam_size, max_length, keeps_attention = shape
+        cache = self.decoder.static_cache(
+            example_BS,
+            n_sentences,
+            n_source,
+            beam_size=beam_size,
+            max_length=max_length,
+            keeps_attention=keeps_attention,
+            device=device,
         )
-        return StaticBuffers(cache, torch.zeros(shape.n_sentences * shape.beam_size, dtype=torch.long, device=device))
+        ids_R = torch.zeros(n_sentences * beam_size, dtype=torch.long, device=device)
+        return StaticBuffers(cache, n_sentences, ids_R)
 
 
 def rounded_up(n: int) -> int:
-    """`n` rounded up to a quarter of a power of two, so that there are few sizes, and less than a quarter is added."""
-    quarter = max(1 << (n - 1).bit_length() >> 3, 1)
-    return -(-n // quarter) * quarter
+    """`n` rounded up to 2^k or 3 · 2^k, so that there are few sizes, whose halves are such again."""
+    power = 1 << (n - 1).bit_length()
+    return power // 4 * 3 if n <= power // 4 * 3 else power
 
 
-def cuda_graph_capture(device: torch.device) -> StepHistory:
+def smaller(n_sentences: int, n_live: int) -> int:
+    """The size that a search goes on with: halves, so that there are few graphs, while at most half are live."""
+    while 2 * n_live <= n_sentences:
+        n_sentences = -(-n_sentences // 2)
+    return n_sentences
+
+
+def share_of_memory(model: AnyModel) -> int:
+    """Bytes; without a bound where there is no CUDA device."""
+    device = next(model.parameters()).device
+    if device.type != "cuda":
+        return sys.maxsize
+    return int(SHARE_OF_MEMORY * torch.cuda.get_device_properties(device).total_memory)
+
+
+def cuda_graph_capture(device: torch.device) -> Capture:
     """Captures CUDA graphs, which share the memory that is free after a step."""
     pool = torch.cuda.graph_pool_handle()
 
@@ -152,17 +230,12 @@ def cuda_graph_capture(device: torch.device) -> StepHistory:
             now, aside = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
             aside.wait_stream(now)
             with torch.cuda.stream(aside):
-                step()  # tables and workspaces of the first call cannot be allocated during capture
+                step()  # the step itself; tables and workspaces of a first call cannot be allocated during capture
             now.wait_stream(aside)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=pool):
-                logits_RV = step()
-
-        def replay() -> Tensor:
-            graph.replay()
-            return logits_RV
-
-        return replay
+                step()  # which is not executed
+        return graph.replay
 
     return capture
 

@@ -7,7 +7,7 @@ Shapes: B sentences, S source, T target, R rows = B × beam, D width, V vocabula
 """
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -39,17 +39,28 @@ class TransformerDecoder:
         )
 
     @torch.no_grad()
-    def start_static(
-        self, source_BS: Tensor, *, beam_size: int, max_length: int, keeps_attention: bool = False
+    def static_cache(
+        self,
+        example_BS: Tensor,
+        *shape: int,
+        beam_size: int,
+        max_length: int,
+        keeps_attention: bool = False,
+        device: torch.device | None = None,
     ) -> StaticCache:
-        """As `start`, for a cache whose tensors keep their addresses; `restart` uses it again."""
-        return StaticCache.start(
-            *self._encode(source_BS), beam_size=beam_size, max_length=max_length, keeps_attention=keeps_attention
+        """A cache of `shape` (sentences, source tokens) whose tensors keep their addresses; `restart` begins with it.
+
+        `example_BS` is any source, whose device it is on; on the device "meta" it takes no memory, but has its sizes.
+        """
+        memory, _ = self._encode(example_BS[:1, :1])
+        like = [(k.to(device or k.device), v.to(device or v.device)) for k, v in memory]
+        return StaticCache.allocate(
+            like, *shape, beam_size=beam_size, max_length=max_length, keeps_attention=keeps_attention
         )
 
     @torch.no_grad()
     def restart(self, source_BS: Tensor, cache: StaticCache) -> None:
-        """Put other sentences into `cache`, padded like those it was started with, and at most as many."""
+        """Put other sentences into `cache`, at most as many as it has room for, and padded to its length."""
         cache.restart(*self._encode(source_BS))
 
     def _encode(self, source_BS: Tensor) -> tuple[list[KeysAndValues], Tensor]:
@@ -86,18 +97,9 @@ class EnsembleDecoder:
             ]
         )
 
-    def start_static(
-        self, source_BS: Tensor, *, beam_size: int, max_length: int, keeps_attention: bool = False
-    ) -> StaticEnsembleCache:
-        """As `TransformerDecoder.start_static`."""
-        return StaticEnsembleCache(
-            [
-                member.start_static(
-                    source_BS, beam_size=beam_size, max_length=max_length, keeps_attention=keeps_attention
-                )
-                for member in self.members
-            ]
-        )
+    def static_cache(self, example_BS: Tensor, *shape: int, **options: Any) -> StaticEnsembleCache:
+        """As `TransformerDecoder.static_cache`."""
+        return StaticEnsembleCache([member.static_cache(example_BS, *shape, **options) for member in self.members])
 
     def restart(self, source_BS: Tensor, cache: StaticEnsembleCache) -> None:
         """As `TransformerDecoder.restart`."""

@@ -6,7 +6,7 @@ each, M = F × target positions, S source, H heads, E head width.
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import torch
@@ -74,6 +74,16 @@ class KVCache:
         return 1 if self.history_mask_GFM is None else self.history_mask_GFM.size(1)
 
     @property
+    def finds_moved(self) -> bool:
+        """Whether a reordering leaves alone what stays in its place; to find that waits for an accelerator."""
+        return self.keys_GHME[0].is_cpu
+
+    @property
+    def n_used(self) -> int:
+        """Positions of a group that a reordering has to move."""
+        return self.length * self.group_size
+
+    @property
     def next_layout(self) -> SequenceLayout:
         """The position of the next token."""
         return PaddedLayout(1, offset=self.length)
@@ -113,7 +123,7 @@ class KVCache:
 
     def reorder(self, rows_R: Tensor, sentences_B: Tensor | None = None) -> None:
         """Keep these rows, and these sentences (None: all), in this order; both are indices of the present ones."""
-        used = self.length * self.group_size
+        used = self.n_used
         if self.history_mask_GFM is not None:
             if sentences_B is not None:
                 self.history_mask_GFM = compact(self.history_mask_GFM, sentences_B)
@@ -124,7 +134,7 @@ class KVCache:
         else:
             groups_G = rows_R if sentences_B is not None or self.beam_size > 1 else None
         if groups_G is not None:
-            reorder_groups((self.keys_GHME, self.values_GHME), groups_G, used=used)
+            reorder_groups((self.keys_GHME, self.values_GHME), groups_G, used=used, finds_moved=self.finds_moved)
 
 
 @dataclass(kw_only=True)
@@ -165,7 +175,8 @@ class DecoderCache(KVCache):
     def reorder(self, rows_R: Tensor, sentences_B: Tensor | None = None) -> None:
         super().reorder(rows_R, sentences_B)
         if sentences_B is not None:
-            reorder_groups((self.memory_keys_BHSE, self.memory_values_BHSE), sentences_B)
+            tensors = (self.memory_keys_BHSE, self.memory_values_BHSE)
+            reorder_groups(tensors, sentences_B, finds_moved=self.finds_moved)
             self.source_mask_BHNS = compact(self.source_mask_BHNS, sentences_B)
 
 
@@ -177,16 +188,60 @@ class StaticCache(DecoderCache):
     attends to the first `attended_length` positions, of which those not yet written are masked.
     """
 
-    position_1: Tensor = field(init=False)
-    attended_length: int = field(init=False, default=0)
+    position_1: Tensor  # of the newest token
+    attended_length: int = 0
+    own_FF: Tensor | None = None  # the mask of one token of each row of a group
+    newest_F: Tensor | None = None  # where a group's newest tokens are
 
-    def __post_init__(self) -> None:
-        self.position_1 = torch.zeros(1, dtype=torch.long, device=self.source_mask_BHNS.device)
-        for x_GHME in (*self.keys_GHME, *self.values_GHME):
+    @classmethod
+    def allocate(
+        cls,
+        like: Sequence[tuple[Tensor, Tensor]],
+        n_sentences: int,
+        n_source: int,
+        *,
+        beam_size: int,
+        max_length: int,
+        keeps_attention: bool,
+    ) -> Self:
+        """For keys and values of a source like those of `like`, [..., H, E], one a layer, and on their device."""
+
+        def memory(x: Tensor) -> Tensor:
+            return x.new_zeros(n_sentences, x.size(-2), n_source, x.size(-1))
+
+        k = like[0][0]
+        cache = cls.empty(
+            like,
+            n_sentences,
+            beam_size=beam_size,
+            max_length=max_length,
+            memory_keys_BHSE=[memory(k) for k, _ in like],
+            memory_values_BHSE=[memory(v) for _, v in like],
+            source_mask_BHNS=k.new_zeros(n_sentences, 1, 1, n_source),
+            keeps_attention=keeps_attention,
+            attention_BNS=k.new_zeros(n_sentences, beam_size, n_source) if keeps_attention else None,
+            position_1=torch.zeros(1, dtype=torch.long, device=k.device),
+        )
+        for x_GHME in (*cache.keys_GHME, *cache.values_GHME):
             x_GHME.zero_()  # masked keys have weight 0, and 0 × NaN is NaN
-        if self.keeps_attention:
-            n_sentences, _, n_source, _ = self.memory_keys_BHSE[0].shape
-            self.attention_BNS = self.memory_keys_BHSE[0].new_zeros(n_sentences, self.beam_size, n_source)
+        if cache.history_mask_GFM is not None:
+            cache.own_FF = own_history_mask(cache.group_size, cache.history_mask_GFM)
+        return cache
+
+    def front(self, n_sentences: int) -> "StaticCache":
+        """The first sentences only, in the same memory."""
+        n_groups = n_sentences * self.beam_size // self.group_size
+        mask_GFM, attention_BNS = self.history_mask_GFM, self.attention_BNS
+        return replace(
+            self,
+            keys_GHME=[x[:n_groups] for x in self.keys_GHME],
+            values_GHME=[x[:n_groups] for x in self.values_GHME],
+            history_mask_GFM=None if mask_GFM is None else mask_GFM[:n_groups],
+            memory_keys_BHSE=[x[:n_sentences] for x in self.memory_keys_BHSE],
+            memory_values_BHSE=[x[:n_sentences] for x in self.memory_values_BHSE],
+            source_mask_BHNS=self.source_mask_BHNS[:n_sentences],
+            attention_BNS=None if attention_BNS is None else attention_BNS[:n_sentences],
+        )
 
     def restart(self, memory: Sequence[tuple[Tensor, Tensor]], source_mask_B11S: Tensor) -> None:
         """Begin with other sentences, at most as many as before. The rows behind them are left as they are, unused."""
@@ -195,48 +250,50 @@ class StaticCache(DecoderCache):
             self.memory_keys_BHSE[layer][:n_sentences] = k_BSHE.transpose(1, 2)
             self.memory_values_BHSE[layer][:n_sentences] = v_BSHE.transpose(1, 2)
         self.source_mask_BHNS[:n_sentences] = additive_mask(source_mask_B11S, self.source_mask_BHNS.dtype)
-        if self.history_mask_GFM is not None:
-            own_FF = own_history_mask(self.group_size, self.history_mask_GFM)
-            self.history_mask_GFM.copy_(own_FF.repeat(1, self.history_mask_GFM.size(2) // self.group_size))
-        self.length = 0
-
-    def copy_from(self, other: "StaticCache") -> None:
-        """Continue with the first sentences of a larger cache."""
-        for own, source in zip(self.tensors(), other.tensors(), strict=True):
-            own.copy_(source[: len(own)])
-        self.length = other.length
 
     def tensors(self) -> Iterator[Tensor]:
         yield from (*self.keys_GHME, *self.values_GHME, *self.memory_keys_BHSE, *self.memory_values_BHSE)
-        yield self.source_mask_BHNS
-        if self.history_mask_GFM is not None:
-            yield self.history_mask_GFM
+        yield from (self.source_mask_BHNS, self.position_1)
+        yield from (x for x in (self.history_mask_GFM, self.own_FF, self.attention_BNS) if x is not None)
 
-    def advance(self, attended_length: int) -> None:
-        """Move to the next position. To be called before each step, outside the graph."""
-        self.length += 1
-        self.position_1.fill_(self.length - 1)
+    def advance(self, position: int, attended_length: int) -> None:
+        """Move to the position of the next token. To be called before each step, outside the graph."""
+        self.position_1.fill_(position)
         self.attended_length = attended_length
+
+    @property
+    def n_identical_rows(self) -> int:
+        return 1  # a captured step serves every position
+
+    @property
+    def finds_moved(self) -> bool:
+        return False
+
+    @property
+    def n_used(self) -> int:
+        return self.attended_length * self.group_size
 
     @property
     def next_layout(self) -> SequenceLayout:
         return DevicePosition(self.attended_length, self.position_1)
 
     def extend(self) -> None:
-        used = self.attended_length * self.group_size
-        is_unwritten_M = torch.arange(used, device=self.position_1.device) >= (self.position_1 + 1) * self.group_size
+        index_M = torch.arange(self.n_used, device=self.position_1.device)
+        self.newest_F = self.position_1 * self.group_size + index_M[: self.group_size]
+        is_unwritten_M = index_M > self.newest_F[-1:]
         mask_GHFM = self.source_mask_BHNS.new_zeros(1, 1, 1, 1)
         if self.history_mask_GFM is not None:
-            mask_GHFM = self.history_mask_GFM[:, None, :, :used]
+            assert self.own_FF is not None
+            self.history_mask_GFM.index_copy_(2, self.newest_F, self.own_FF.expand(len(self.history_mask_GFM), -1, -1))
+            mask_GHFM = self.history_mask_GFM[:, None, :, : self.n_used]
         self.mask_GHNM = mask_GHFM.masked_fill(is_unwritten_M, -math.inf)
 
     def append(self, layer: int, k_RHE: Tensor, v_RHE: Tensor) -> tuple[Tensor, Tensor]:
-        group_size, used = self.group_size, self.attended_length * self.group_size
-        at_F = self.position_1 * group_size + torch.arange(group_size, device=self.position_1.device)
+        assert self.newest_F is not None
         found = []
         for x_GHME, new_RHE in ((self.keys_GHME[layer], k_RHE), (self.values_GHME[layer], v_RHE)):
-            x_GHME.index_copy_(2, at_F, torch.unflatten(new_RHE, 0, (len(x_GHME), -1)).transpose(1, 2))
-            found.append(x_GHME.narrow(2, 0, used))
+            x_GHME.index_copy_(2, self.newest_F, torch.unflatten(new_RHE, 0, (len(x_GHME), -1)).transpose(1, 2))
+            found.append(x_GHME.narrow(2, 0, self.n_used))
         return found[0], found[1]
 
     def keep_attention(self, attention_BNS: Tensor) -> None:
@@ -266,17 +323,16 @@ class StaticEnsembleCache(EnsembleCache):
 
     caches: Sequence[StaticCache]
 
-    @property
-    def length(self) -> int:
-        return self.caches[0].length
+    def front(self, n_sentences: int) -> "StaticEnsembleCache":
+        return StaticEnsembleCache([cache.front(n_sentences) for cache in self.caches])
 
-    def advance(self, attended_length: int) -> None:
+    def tensors(self) -> Iterator[Tensor]:
         for cache in self.caches:
-            cache.advance(attended_length)
+            yield from cache.tensors()
 
-    def copy_from(self, other: "StaticEnsembleCache") -> None:
-        for own, larger in zip(self.caches, other.caches, strict=True):
-            own.copy_from(larger)
+    def advance(self, position: int, attended_length: int) -> None:
+        for cache in self.caches:
+            cache.advance(position, attended_length)
 
 
 def own_history_mask(group_size: int, like: Tensor) -> Tensor:
@@ -296,11 +352,21 @@ def compact(x_BX: Tensor, from_B: Tensor) -> Tensor:
     return front_BX.copy_(x_BX[from_B])
 
 
-def reorder_groups(tensors: Iterable[list[Tensor]], from_G: Tensor, *, used: int | None = None) -> None:
+def moved(x_GHME: Tensor, from_G: Tensor, *, used: int | None) -> Tensor:
+    compact(x_GHME[:, :, :used], from_G)
+    return x_GHME[: len(from_G)]
+
+
+def reorder_groups(tensors: Iterable[list[Tensor]], from_G: Tensor, *, finds_moved: bool, used: int | None = None) -> None:
     """Move the groups `from_G` to the front, in this order, and drop the rest.
 
-    Only groups that change places are copied, and of them the `used` positions; all are read before any is written.
+    Only the `used` positions are copied, and with `finds_moved` only groups that change places, for which the host waits.
+    All are read before any is written.
     """
+    if not finds_moved:
+        for layers in tensors:
+            layers[:] = [moved(x_GHME, from_G, used=used) for x_GHME in layers]
+        return
     to_K = (from_G != torch.arange(len(from_G), device=from_G.device)).nonzero().squeeze(1)
     from_K = from_G[to_K]
     for layers in tensors:

@@ -13,10 +13,11 @@ from torch import Tensor
 
 from transformer_cli.decoding.search.constraints import LexicalConstraints
 from transformer_cli.decoding.search.greedy import greedy_search
-from transformer_cli.decoding.search.loop import SearchState, StepResult, run
+from transformer_cli.decoding.search.loop import run
 from transformer_cli.decoding.search.registry import SearchMethod, register
 from transformer_cli.decoding.search.request import Hypothesis, SearchRequest
-from transformer_cli.decoding.search.scores import Scoring
+from transformer_cli.decoding.search.scores import Length, Scoring
+from transformer_cli.decoding.search.steps import SearchState, StepResult
 from transformer_cli.decoding.search.top_k import is_near_tie, largest, lowest_of_the_largest
 
 
@@ -53,7 +54,8 @@ def beam_search(request: SearchRequest[Any]) -> list[list[Hypothesis]]:
     state = SearchState.start(request, n_live=config.beam_size, n_finished=n_groups * config.n_best)
     state.live_log_prob_BN.view(-1, n_groups, beam.n_live)[..., 1:] = -math.inf  # equals are one
     advance = beam if n_groups == 1 else Groups(beam, n_groups, config.diversity_strength)
-    return run(request, state, advance, scoring, [] if terms is None else [terms])
+    states = [] if terms is None else [terms]
+    return run(request, state, advance, scoring, states, reorders=True, can_capture=terms is None)
 
 
 register(
@@ -80,12 +82,11 @@ class Beam:
     """One step of beam search."""
 
     def __init__(self, request: SearchRequest[Any], scoring: Scoring, terms: LexicalConstraints | None) -> None:
-        config, device = request.config, request.max_lengths_B.device
+        config, device = request.config, request.state_device
         self.beam_size, self.eos_id, self.scoring, self.terms = config.beam_size, request.control.eos, scoring, terms
+        self.near_tie, self.settles_equals = request.near_tie, request.steps_between_looks == 1
         self.n_live = config.beam_size // config.diversity_groups  # of one group
         self.n_wanted = min(config.n_best, self.n_live)  # finished ones, and no better live one: the sentence is done
-        divisor_T = torch.tensor(scoring.divisors, dtype=torch.float64, device=device)
-        self.divisor_B = divisor_T[request.max_lengths_B]  # of the longest hypothesis that a sentence may have
         self.index_C1, self.behind_C1 = torch.arange(4 * self.n_live + 2, device=device).chunk(2)
         self.is_first_C1 = self.index_C1 < self.n_live
 
@@ -93,22 +94,20 @@ class Beam:
         self,
         state: SearchState,
         log_p_RV: Tensor,
-        length: int,
+        length: Length,
         *,
         exact: bool,
         ranking_RV: Tensor | None = None,
         first: int = 0,
     ) -> StepResult:
         """`state` may be a group, from hypothesis `first`; `ranking_RV` is what its choices are ranked by."""
-        found, is_unsure, is_near_tie_B = self._candidates(state, log_p_RV, ranking_RV, exact=exact)
+        found, is_unsure_B, is_near_tie_B = self._candidates(state, log_p_RV, ranking_RV, exact=exact)
         ends_BC1 = found.ids_BM == self.eos_id
         live = self._live_candidates(found, ends_BC1)
         finished = self._finished(state, found, ends_BC1, length, first)
 
         log_prob_BN, worst_B = live.log_prob_BM[:, :-1], finished.score_BK1[:, self.n_wanted - 1]
-        bound_B = self.scoring.best_possible(
-            log_prob_BN.amax(dim=1), self.divisor_B.index_select(0, state.sentence_index_B)
-        )
+        bound_B = self.scoring.best_possible(log_prob_BN.amax(dim=1), state.max_length_B)
         done_B = bound_B <= worst_B
         if self.n_live == 1:  # greedy search, which stops at its first end
             is_greedy_B = True if self.terms is None else ~self.terms.has_terms_B1.squeeze(1)
@@ -116,13 +115,14 @@ class Beam:
 
         new = SearchState(
             sentence_index_B=state.sentence_index_B,
+            max_length_B=state.max_length_B,
             live_log_prob_BN=log_prob_BN,
             finished_log_prob_BK=finished.log_prob_BK,
             finished_score_BK=finished.score_BK1[:, :-1],
             finished_at_BK=finished.at_BK,
             is_near_tie_B=is_near_tie_B | self._near_ties(found, ends_BC1, live, finished, bound_B),
         )
-        return StepResult(new, live.ids_BM[:, :-1], done_B, live.beam_BM[:, :-1], is_unsure)
+        return StepResult(new, live.ids_BM[:, :-1], done_B, live.beam_BM[:, :-1], is_unsure_B)
 
     def _live_candidates(self, found: Candidates, ends_BC1: Tensor) -> Candidates:
         """The first N that do not end stay live; one more is returned, to find near ties."""
@@ -130,7 +130,7 @@ class Beam:
         return found.take(next_BN1)
 
     def _finished(
-        self, state: SearchState, found: Candidates, ends_BC1: Tensor, length: int, first: int
+        self, state: SearchState, found: Candidates, ends_BC1: Tensor, length: Length, first: int
     ) -> FinishedHypotheses:
         """The best of the finished hypotheses and of those that end, earlier ones first at equal scores."""
         n_kept = state.finished_score_BK.size(1)
@@ -155,9 +155,8 @@ class Beam:
         """[B]: whether rounding may change a choice of this step."""
         # Which ones finish: an end that may swap with the first candidate beyond the N, or with the last of them.
         beyond_B1, last_B1 = found.ranking_BM[:, self.n_live, None], found.ranking_BM[:, self.n_live - 1, None]
-        is_near_tie_end_BC1 = (
-            is_near_tie(found.ranking_BM, torch.where(self.is_first_C1, beyond_B1, last_B1)) & ends_BC1
-        )
+        other_BC1 = torch.where(self.is_first_C1, beyond_B1, last_B1)
+        is_near_tie_end_BC1 = is_near_tie(found.ranking_BM, other_BC1, self.near_tie) & ends_BC1
         if self.terms is not None:
             is_near_tie_end_BC1 = (
                 is_near_tie_end_BC1 & ~self.terms.has_terms_B1
@@ -166,12 +165,12 @@ class Beam:
         worst_B = finished.score_BK1[:, self.n_wanted - 1]
         one_XB = torch.stack([live.ranking_BM[:, -2], finished.score_BK1[:, -2], bound_B])
         other_XB = torch.stack([live.ranking_BM[:, -1], finished.score_BK1[:, -1], worst_B])
-        return torch.cat([is_near_tie(one_XB, other_XB), is_near_tie_end_BC1.T]).any(dim=0)
+        return torch.cat([is_near_tie(one_XB, other_XB, self.near_tie), is_near_tie_end_BC1.T]).any(dim=0)
 
     def _candidates(
         self, state: SearchState, log_p_RV: Tensor, ranking_RV: Tensor | None, *, exact: bool
     ) -> tuple[Candidates, Tensor | None, Tensor]:
-        """The first C + 1 = 2N + 1; whether some are equal, and not yet ordered by `exact`; near ties.
+        """The first C + 1 = 2N + 1; where some are equal, and not yet ordered by `exact`; near ties.
 
         A row's C + 1 likeliest tokens are enough: if the last of them came before the C-th candidate of its sentence,
         that one and the next would be equal. The same holds in each bank of `LexicalConstraints`; tokens that occur in
@@ -203,11 +202,13 @@ class Beam:
         beam_BM = order_BM.div(ids_RM.size(1), rounding_mode="floor")
         found = Candidates(sorted_BM, log_prob_BM, ids_BM.gather(1, order_BM), beam_BM)
         # Between infinities there is no difference.
-        is_unsure = None if exact else (sorted_BM[:, :-1] - sorted_BM[:, 1:] == 0).any()
+        is_unsure_B = None
+        if self.settles_equals and not exact:
+            is_unsure_B = (sorted_BM[:, :-1] - sorted_BM[:, 1:] == 0).any(dim=1)
         if self.terms is None:
-            return found, is_unsure, state.is_near_tie_B
+            return found, is_unsure_B, state.is_near_tie_B
         order_BM, is_near_tie_B = self.terms.order(found.ranking_BM, found.ids_BM, found.beam_BM, n_candidates)
-        return found.take(order_BM), is_unsure, state.is_near_tie_B | is_near_tie_B
+        return found.take(order_BM), is_unsure_B, state.is_near_tie_B | is_near_tie_B
 
 
 def by_tie_rule(ranking_BM: Tensor, ids_BM: Tensor, n_live: int) -> Tensor:
@@ -229,7 +230,7 @@ class Groups:
     def __init__(self, beam: Beam, n_groups: int, strength: float) -> None:
         self.beam, self.n_groups, self.strength = beam, n_groups, strength
 
-    def __call__(self, state: SearchState, log_p_RV: Tensor, length: int, *, exact: bool) -> StepResult:
+    def __call__(self, state: SearchState, log_p_RV: Tensor, length: Length, *, exact: bool) -> StepResult:
         n_sentences, n_live = state.live_log_prob_BN.shape
         size, n_kept = n_live // self.n_groups, state.finished_score_BK.size(1) // self.n_groups
         log_p_BNV = log_p_RV.view(n_sentences, n_live, -1)  # [R, V] -> [B, N, V]
@@ -265,11 +266,11 @@ class Groups:
         )
         size = results[0].ids_BN.size(1)
         beams = [result.beam_BN + g * size for g, result in enumerate(results) if result.beam_BN is not None]
-        unsure = [result.is_unsure for result in results if result.is_unsure is not None]
+        unsure = [result.is_unsure_B for result in results if result.is_unsure_B is not None]
         return StepResult(
             state,
             torch.cat([result.ids_BN for result in results], dim=1),
             torch.stack([result.done_B for result in results]).all(dim=0),
             torch.cat(beams, dim=1),
-            torch.stack(unsure).any() if unsure else None,
+            torch.stack(unsure).any(dim=0) if unsure else None,
         )

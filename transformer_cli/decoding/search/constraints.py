@@ -25,7 +25,6 @@ import torch
 from torch import Tensor
 
 from transformer_cli.decoding.search.request import Constraints, SearchRequest
-from transformer_cli.decoding.search.top_k import NEAR_TIE
 
 # Subtracted from the score by which a finished hypothesis that lacks a term is ranked: more than two scores can differ
 # by. Float64 has ten digits left behind it.
@@ -76,7 +75,7 @@ class LexicalConstraints:
     """The progress of every hypothesis with the terms of its sentence."""
 
     def __init__(self, request: SearchRequest[Any]) -> None:
-        device = request.max_lengths_B.device
+        device, self.near_tie = request.state_device, request.near_tie
         counts = [Counter(constraints.terms) for constraints in request.constraints]
         automata = [automaton(list(count)) for count in counts]
         self.eos_id = request.control.eos
@@ -148,7 +147,7 @@ class LexicalConstraints:
         ends_BC = is_end_BX.gather(1, taken_BC)
         continues_BC = ~ends_BC & ((~ends_BC).cumsum(dim=1) <= n // 2)
         fate_BX = torch.zeros_like(bank_BX).scatter_(1, taken_BC, 1 + ends_BC.long() + 2 * continues_BC.long())
-        is_near_tie_BX = ranking_BX[:, :-1] - ranking_BX[:, 1:] < NEAR_TIE  # not so of infinities
+        is_near_tie_BX = ranking_BX[:, :-1] - ranking_BX[:, 1:] < self.near_tie  # not so of infinities
         is_near_tie_BX &= (fate_BX[:, :-1] != fate_BX[:, 1:]) & self.has_terms_B1
         return order_Bn, is_near_tie_BX.any(dim=1)
 
@@ -178,4 +177,4 @@ def stacked(tables: Sequence[Sequence[Any]], filler: int, device: torch.device) 
     whole = torch.full((len(parts), *sizes), filler)
     for target, part in zip(whole, parts, strict=True):
         target[tuple(map(slice, part.shape))] = part
-    return whole.to(device)
+    return whole.to(device, non_blocking=True)

@@ -12,10 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transformer_cli.decoding.search.loop import SearchState, StepResult, run
+from transformer_cli.decoding.search.loop import run
 from transformer_cli.decoding.search.registry import SearchMethod, register
 from transformer_cli.decoding.search.request import Hypothesis, SearchRequest
-from transformer_cli.decoding.search.scores import Scoring
+from transformer_cli.decoding.search.scores import Length, Scoring
+from transformer_cli.decoding.search.steps import SearchState, StepResult
 from transformer_cli.decoding.search.top_k import is_near_tie, largest
 
 
@@ -23,10 +24,10 @@ from transformer_cli.decoding.search.top_k import is_near_tie, largest
 class Choice:
     ids_R: Tensor
     is_near_tie_R: Tensor | None = None
-    is_unsure: Tensor | None = None
+    is_unsure_R: Tensor | None = None
 
 
-Choose = Callable[[SearchState, Tensor, int, bool], Choice]  # state, log_p_RV, length, exact
+Choose = Callable[[SearchState, Tensor, Length, bool], Choice]  # state, log_p_RV, length, exact
 
 
 def greedy_search(request: SearchRequest[Any]) -> list[list[Hypothesis]]:
@@ -34,21 +35,22 @@ def greedy_search(request: SearchRequest[Any]) -> list[list[Hypothesis]]:
     assert not request.has_terms
     scoring = Scoring(request)
     state = SearchState.start(request, n_live=1, n_finished=1)
-    return run(request, state, partial(advance_each, likeliest, scoring, request.control.eos), scoring)
+    choose = partial(likeliest, request.near_tie)
+    return run(request, state, partial(advance_each, choose, scoring, request.control.eos), scoring, can_capture=True)
 
 
 register(SearchMethod("greedy", greedy_search))
 
 
-def likeliest(state: SearchState, log_p_RV: Tensor, length: int, exact: bool) -> Choice:
+def likeliest(near_tie: float, state: SearchState, log_p_RV: Tensor, length: Length, exact: bool) -> Choice:
     log_p_R2, ids_R2 = largest(log_p_RV, 2)
     ids_R = log_p_RV.max(dim=-1).indices if exact else ids_R2[:, 0]  # of equals the first, as torch promises for max
     first_R, second_R = log_p_R2.unbind(dim=1)
-    return Choice(ids_R, is_near_tie(first_R, second_R), (first_R == second_R).any())
+    return Choice(ids_R, is_near_tie(first_R, second_R, near_tie), None if exact else first_R == second_R)
 
 
 def advance_each(
-    choose: Choose, scoring: Scoring, eos_id: int, state: SearchState, log_p_RV: Tensor, length: int, *, exact: bool
+    choose: Choose, scoring: Scoring, eos_id: int, state: SearchState, log_p_RV: Tensor, length: Length, *, exact: bool
 ) -> StepResult:
     """Continue every hypothesis by the token that `choose` gives; one that chooses EOS finishes at its own index."""
     choice = choose(state, log_p_RV, length, exact)
@@ -57,7 +59,7 @@ def advance_each(
     log_prob_BN = state.live_log_prob_BN + log_p_R1.view(-1, n_live)  # [R, 1] -> [B, N]
     ids_BN = choice.ids_R.view(-1, n_live)  # [R] -> [B, N]
     ends_BN = (ids_BN == eos_id) & (state.live_log_prob_BN > -math.inf)
-    finished_at_N = torch.arange(length * n_live, (length + 1) * n_live, device=ids_BN.device)
+    finished_at_N = torch.arange(n_live, device=ids_BN.device) + length * n_live
     live_log_prob_BN = log_prob_BN.masked_fill(ends_BN, -math.inf)
     new = replace(
         state,
@@ -68,4 +70,6 @@ def advance_each(
     )
     if choice.is_near_tie_R is not None:
         new.is_near_tie_B = state.is_near_tie_B | choice.is_near_tie_R.view(-1, n_live).any(dim=1)
-    return StepResult(new, ids_BN, (live_log_prob_BN == -math.inf).all(dim=1), is_unsure=choice.is_unsure)
+    done_B = (live_log_prob_BN == -math.inf).all(dim=1)
+    is_unsure_B = None if choice.is_unsure_R is None else choice.is_unsure_R.view(-1, n_live).any(dim=1)
+    return StepResult(new, ids_BN, done_B, is_unsure_B=is_unsure_B)

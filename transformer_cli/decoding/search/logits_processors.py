@@ -34,15 +34,20 @@ class LogitsProcessors:
     """All of them, in one pass over the log-probabilities."""
 
     def __init__(self, request: SearchRequest[Any]) -> None:
-        control, config, device = request.control, request.config, request.max_lengths_B.device
+        control, config, device = request.control, request.config, request.state_device
         self.eos_id, self.min_length, self.n_gram = control.eos, config.min_length, config.no_repeat_ngram
-        self.banned = torch.tensor(control.banned, device=device)
-        self.banned_before_end = torch.tensor([*control.banned, control.eos], device=device)
+        self.banned = torch.tensor(control.banned).to(device, non_blocking=True)
+        self.banned_before_end = torch.tensor([*control.banned, control.eos]).to(device, non_blocking=True)
         self.past_BNT: Tensor | None = None  # kept for its n-grams
         self.longest_prefix = max((len(constraints.prefix) for constraints in request.constraints), default=0)
         prefixes = [constraints.prefix for constraints in request.constraints]
         padded = [(*prefix, *[-1] * self.longest_prefix)[: self.longest_prefix] for prefix in prefixes]
-        self.prefix_BT = torch.tensor(padded, dtype=torch.long, device=device)  # -1 behind each
+        self.prefix_BT = torch.tensor(padded, dtype=torch.long).to(device, non_blocking=True)  # -1 behind each
+
+    @property
+    def depends_on_history(self) -> bool:
+        """Whether a step differs from others in what is banned."""
+        return self.min_length > 0 or self.n_gram is not None or self.longest_prefix > 0
 
     def before(self, log_p_RV: Tensor, length: int) -> None:
         prefix = self._next_of_prefix(log_p_RV, length) if length < self.longest_prefix else None

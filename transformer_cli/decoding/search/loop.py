@@ -6,9 +6,9 @@ V vocabulary, R = B × N rows (row b·N + n is hypothesis n of sentence b).
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,59 +19,11 @@ from transformer_cli.decoding.search.constraints import UNSATISFIED_PENALTY, uns
 from transformer_cli.decoding.search.logits_processors import HypothesisState, LogitsProcessors
 from transformer_cli.decoding.search.request import Constraints, Hypothesis, SearchRequest
 from transformer_cli.decoding.search.scores import Scoring
-from transformer_cli.decoding.search.top_k import NEAR_TIE
+from transformer_cli.decoding.search.steps import Advance, SearchState, SearchSteps
 from transformer_cli.errors import CheckpointError
+from transformer_cli.inference.static_steps import StaticSteps
 
 Array = npt.NDArray[np.int64]
-
-
-@dataclass
-class SearchState:
-    """The state of a search, of the sentences that are not done. All live hypotheses have the same length.
-
-    Log-probabilities are summed in float64, so that a long sentence loses no digits; -inf marks an empty slot.
-    """
-
-    sentence_index_B: Tensor  # in the batch that the search was given
-    live_log_prob_BN: Tensor
-    finished_log_prob_BK: Tensor
-    finished_score_BK: Tensor
-    finished_at_BK: Tensor  # n_tokens · N + n: it has `n_tokens`, EOS counted, and continued hypothesis n
-    is_near_tie_B: Tensor
-
-    @classmethod
-    def start(cls, request: SearchRequest[Any], *, n_live: int, n_finished: int) -> "SearchState":
-        """Every hypothesis is empty and has probability 1."""
-        n_sentences, device = len(request.max_lengths_B), request.max_lengths_B.device
-        empty_BK = torch.full((n_sentences, n_finished), -math.inf, dtype=torch.float64, device=device)
-        return cls(
-            sentence_index_B=torch.arange(n_sentences, device=device),
-            live_log_prob_BN=torch.zeros(n_sentences, n_live, dtype=torch.float64, device=device),
-            finished_log_prob_BK=empty_BK,
-            finished_score_BK=empty_BK,
-            finished_at_BK=torch.zeros_like(empty_BK, dtype=torch.long),
-            is_near_tie_B=torch.zeros(n_sentences, dtype=torch.bool, device=device),
-        )
-
-    def select(self, sentences_B: Tensor) -> "SearchState":
-        return replace(self, **{field.name: getattr(self, field.name)[sentences_B] for field in fields(self)})
-
-
-@dataclass
-class StepResult:
-    """One more token for every hypothesis."""
-
-    state: SearchState
-    ids_BN: Tensor
-    done_B: Tensor  # nothing better can follow
-    beam_BN: Tensor | None = None  # which hypothesis each one continues; None: itself
-    is_unsure: Tensor | None = None  # equal candidates may be in the wrong order: repeat with `exact`
-
-
-class Advance(Protocol):
-    """One step of a search, to hypotheses of `length` tokens, given the log-probabilities of the next token."""
-
-    def __call__(self, state: SearchState, log_p_RV: Tensor, length: int, *, exact: bool) -> StepResult: ...
 
 
 @dataclass
@@ -85,11 +37,20 @@ class Step:
 
 @dataclass
 class FinishedSentences:
-    """Sentences that were done after the same step."""
+    """Sentences that are done."""
 
     state: SearchState
-    n_tokens: int
+    n_tokens_B: Array
     live_score_BN: Tensor
+
+    @classmethod
+    def concatenated(cls, parts: "Sequence[FinishedSentences]") -> "FinishedSentences":
+        columns = zip(*(part.state.tensors() for part in parts), strict=True)
+        return cls(
+            SearchState(*(torch.cat(column).cpu() for column in columns)),
+            np.concatenate([part.n_tokens_B for part in parts]),
+            torch.cat([part.live_score_BN for part in parts]).cpu(),
+        )
 
 
 def run(
@@ -98,47 +59,78 @@ def run(
     advance: Advance,
     scoring: Scoring,
     hypothesis_states: Sequence[HypothesisState] = (),
+    *,
+    reorders: bool = False,
+    can_capture: bool = False,
 ) -> list[list[Hypothesis]]:
-    """Take steps until every sentence is done; each leaves the batch, and the cache, as soon as it is."""
-    n_sentences, n_live = state.live_log_prob_BN.shape
-    control, device = request.control, state.sentence_index_B.device
-    max_lengths, indices = request.max_lengths_B.tolist(), list(range(n_sentences))
-    kept: list[HypothesisState] = [LogitsProcessors(request), *hypothesis_states]
-    kept += [] if scoring.coverage is None else [scoring.coverage]
-    ids_R = torch.full((n_sentences * n_live,), control.bos, device=device)
-    row_B1 = torch.arange(0, len(ids_R), n_live, device=device)[:, None]  # the first of each sentence
-    steps: list[Step] = []
+    """Take steps until every sentence is done; each leaves the batch, and the cache, when the host sees that it is.
+
+    `reorders`: a hypothesis may continue another one. `can_capture`: `advance` is the same for all requests of equal
+    settings, and reads no number that changes from step to step but the `length` that it is given.
+    """
+    processors, every = LogitsProcessors(request), request.steps_between_looks
+    kept = [processors, *hypothesis_states, *([] if scoring.coverage is None else [scoring.coverage])]
+    steps = SearchSteps(request, state, advance, scoring, kept, reorders=reorders)
+    static: StaticSteps | None = None
+    if can_capture and every > 1 and len(kept) == 1 and not processors.depends_on_history:
+        static = request.cache if isinstance(request.cache, StaticSteps) else None
+    max_lengths, indices = request.max_lengths_B.tolist(), list(range(len(request.max_lengths_B)))
+    longest = max(max_lengths)
+    history: list[Step] = []
     finished: list[FinishedSentences] = []
     while indices:
-        logits_RV = request.step(ids_R, request.cache)
-        # In float32 at least. One kernel: on a CPU logsumexp alone takes twice as long as all of this.
-        log_p_RV = logits_RV.log_softmax(dim=-1, dtype=torch.promote_types(logits_RV.dtype, torch.float32))
-        is_broken = log_p_RV[:, control.eos].isnan().any()
-        for each in kept:
-            each.before(log_p_RV, len(steps))
-        result, done = advance_exactly(advance, state, log_p_RV, len(steps) + 1, is_broken=is_broken)
-        steps.append(Step(indices, result.ids_BN, result.beam_BN))
-        for each in kept:
-            each.after(result.beam_BN, result.ids_BN)
+        if static is not None:
+            steps = on_static_buffers(steps, static, request, scoring)
+        for _ in range(min(every, longest - steps.n_taken)):
+            steps.take() if static is None else static.take_step(steps)
+            steps.n_taken += 1
+            history.append(Step(indices, *steps.choices(len(indices))))
+        done_at = look(steps)[: len(indices)]
+        if not any(done_at):
+            continue
+        leaving, staying = compact([n > 0 for n in done_at])
+        longest = max((max_lengths[indices[b]] for b in staying), default=0)
+        if static is not None and staying and not static.fits_smaller(len(staying)):
+            continue
+        leave_B, stay_B = (torch.tensor(which, dtype=torch.long) for which in (leaving, staying))
+        leave_B, stay_B = (x_B.to(request.state_device, non_blocking=True) for x_B in (leave_B, stay_B))
+        n_tokens_B = np.array([done_at[b] for b in leaving])
+        finished.append(FinishedSentences(steps.state.select(leave_B), n_tokens_B, steps.score_BN[leave_B]))
+        indices = [indices[b] for b in staying]
+        if indices:
+            steps, rows_R = steps.select(stay_B)
+            request.cache.reorder(rows_R, stay_B)
+    return rank(request, history, FinishedSentences.concatenated(finished))
 
-        state, ids_BN, beam_BN = result.state, result.ids_BN, result.beam_BN
-        done = [is_done or len(steps) == max_lengths[index] for is_done, index in zip(done, indices, strict=True)]
-        if any(done):
-            leaving, staying = compact(done)
-            leave_B, stay_B = (torch.tensor(which, dtype=torch.long, device=device) for which in (leaving, staying))
-            live_score_BN = scoring(state.live_log_prob_BN, len(steps))
-            finished.append(FinishedSentences(state.select(leave_B), len(steps), live_score_BN[leave_B]))
-            state, indices = state.select(stay_B), [indices[b] for b in staying]
-            if indices:
-                kept_BN = torch.arange(n_live, device=device) if beam_BN is None else beam_BN[stay_B]
-                request.cache.reorder((row_B1[stay_B] + kept_BN).flatten(), stay_B)  # [B, N] -> [R]
-                row_B1, ids_BN = row_B1[: len(indices)], ids_BN[stay_B]
-                for each in kept:
-                    each.select(stay_B)
-        elif beam_BN is not None:
-            request.cache.reorder((row_B1 + beam_BN).flatten())  # [B, N] -> [R]
-        ids_R = ids_BN.flatten()  # [B, N] -> [R]
-    return rank(request, steps, finished)
+
+def on_static_buffers(
+    steps: SearchSteps, static: StaticSteps, request: SearchRequest[Any], scoring: Scoring
+) -> SearchSteps:
+    """The steps captured by an earlier search with the same settings, with the state of `steps`."""
+    key = (repr(request.config), request.control, request.near_tie, request.exact, len(scoring.divisors))
+    program = static.program(key, lambda model: steps.padded(static.n_sentences, model))
+    if program is not steps:
+        program.load(steps)
+    return program
+
+
+def look(steps: SearchSteps) -> list[int]:
+    """For each sentence the step that ended it, 0 if it is live: the only thing that a search waits for its device for.
+
+    Raises CheckpointError if logits of a live sentence were not numbers.
+    """
+    *done_at, broken_at = to_host(torch.cat([steps.done_at_B, steps.broken_at_1]))
+    if broken_at:
+        raise CheckpointError(
+            f"the model: its scores are not numbers (NaN or infinite) at token {broken_at} of a translation."
+            " Its training diverged or its file is damaged: use an earlier checkpoint"
+        )
+    return done_at
+
+
+def to_host(x_X: Tensor) -> list[int]:
+    numbers: list[int] = x_X.tolist()
+    return numbers
 
 
 def compact(done: Sequence[bool]) -> tuple[list[int], list[int]]:
@@ -149,44 +141,22 @@ def compact(done: Sequence[bool]) -> tuple[list[int], list[int]]:
     return leaving, [next(movers) if done[b] else b for b in range(n_live)]
 
 
-def advance_exactly(
-    advance: Advance, state: SearchState, log_p_RV: Tensor, length: int, *, is_broken: Tensor
-) -> tuple[StepResult, list[bool]]:
-    """The next step, and which sentences it ends. Except for rare ties, the only device synchronisation of a step."""
-    result = advance(state, log_p_RV, length, exact=False)
-    is_unsure = torch.zeros_like(is_broken) if result.is_unsure is None else result.is_unsure
-    *done, broken, unsure = torch.cat([result.done_B, is_broken[None], is_unsure[None]]).tolist()
-    if broken:
-        raise CheckpointError(
-            f"the model: its scores are not numbers (NaN or infinite) at token {length} of a translation."
-            " Its training diverged or its file is damaged: use an earlier checkpoint"
-        )
-    if unsure:
-        result = advance(state, log_p_RV, length, exact=True)
-        done = result.done_B.tolist()
-    return result, done
-
-
-def rank(
-    request: SearchRequest[Any], steps: Sequence[Step], finished: Sequence[FinishedSentences]
-) -> list[list[Hypothesis]]:
+def rank(request: SearchRequest[Any], steps: Sequence[Step], finished: FinishedSentences) -> list[list[Hypothesis]]:
     """The hypotheses of each sentence: the finished ones, then the truncated ones, each kind by its score."""
-    found: list[list[Hypothesis]] = [[] for _ in range(len(request.max_lengths_B))]
-    near_ties: set[int] = set()
-    history, n_best = StepHistory(steps), request.config.n_best
-    for part in finished:
-        sentence_index_B = part.state.sentence_index_B.cpu().numpy()
-        near_ties.update(sentence_index_B[part.state.is_near_tie_B.cpu().numpy()].tolist())
-        for hypotheses_B in hypotheses(history, sentence_index_B, part):
-            for index, of_one_kind in zip(sentence_index_B.tolist(), hypotheses_B, strict=True):
-                found[index] += sorted(of_one_kind, key=lambda hypothesis: -hypothesis.score)
+    sentence_index_B, n_best = finished.state.sentence_index_B.numpy(), request.config.n_best
+    found: list[list[Hypothesis]] = [[] for _ in sentence_index_B]
+    for hypotheses_B in hypotheses(StepHistory(steps), sentence_index_B, finished):
+        for index, of_one_kind in zip(sentence_index_B.tolist(), hypotheses_B, strict=True):
+            found[index] += sorted(of_one_kind, key=lambda hypothesis: -hypothesis.score)
+    near_ties = set(sentence_index_B[finished.state.is_near_tie_B.numpy()].tolist())
     for index, ranked in enumerate(found):
         if request.config.diversity_groups > 1:
             ranked = distinct(ranked)
         if request.has_terms:
             ranked = [with_unsatisfied(hypothesis, request.constraints[index]) for hypothesis in ranked]
         is_near_tie = index in near_ties or any(
-            one.score - other.score < NEAR_TIE and may_swap(one, other) for one, other in pairwise(ranked[: n_best + 1])
+            one.score - other.score < request.near_tie and may_swap(one, other)
+            for one, other in pairwise(ranked[: n_best + 1])
         )
         found[index] = [replace(hypothesis, is_near_tie=is_near_tie) for hypothesis in ranked[:n_best]]
     return found
@@ -201,12 +171,17 @@ def may_swap(one: Hypothesis, other: Hypothesis) -> bool:
 def hypotheses(
     history: "StepHistory", sentence_index_B: Array, part: FinishedSentences
 ) -> Iterator[list[list[Hypothesis]]]:
-    """The finished hypotheses of each sentence; then those of each that are truncated here."""
+    """The finished hypotheses of each sentence; then those of each that are truncated."""
     n_live = part.live_score_BN.size(1)
-    at_BK = part.state.finished_at_BK.cpu().numpy()
+    at_BK = part.state.finished_at_BK.numpy()
     live_BN = np.broadcast_to(np.arange(n_live), part.live_score_BN.shape)
     finished = (at_BK // n_live - 1, at_BK % n_live, part.state.finished_log_prob_BK, part.state.finished_score_BK)
-    live = (np.full_like(live_BN, part.n_tokens), live_BN, part.state.live_log_prob_BN, part.live_score_BN)
+    live = (
+        np.broadcast_to(part.n_tokens_B[:, None], live_BN.shape),
+        live_BN,
+        part.state.live_log_prob_BN,
+        part.live_score_BN,
+    )
     for is_finished, (n_text_BM, last_BM, log_prob_BM, score_BM) in ((True, finished), (False, live)):
         columns = (history.trace(sentence_index_B, n_text_BM, last_BM), n_text_BM, score_BM, log_prob_BM)
         yield [

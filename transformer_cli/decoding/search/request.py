@@ -8,10 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
+import torch
 from torch import Tensor
 
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.data.tokenizer import Tokenizer
+from transformer_cli.decoding.search.top_k import NEAR_TIE
+
+LOOK_EVERY = 8  # steps of an accelerator, which a sentence that is done may take for nothing
 
 
 class Cache(Protocol):
@@ -74,12 +78,17 @@ class SearchRequest(Generic[CacheT]):
     step: Callable[[Tensor, CacheT], Tensor]  # newest token of each row, cache -> logits_RV of the next one
     cache: CacheT  # with `rows_per_sentence` rows for each sentence; an AttendingCache for a coverage penalty
     control: ControlIds
-    max_lengths_B: Tensor
+    max_lengths_B: Tensor  # best on the host, with `device`: reading them from a device waits for it
     config: DecodeConfig
     seeds: Sequence[Sequence[int]] = ()  # for each sentence the numbers that its random choices are made from
     constraints: Sequence[Constraints] = ()  # one for each sentence, or none at all
     source_lengths_B: Tensor | None = None  # tokens, EOS counted; for a coverage penalty
     to_text: Callable[[Sequence[int]], str] | None = None  # for searches that compare texts
+    device: torch.device | None = None  # of the logits; None: that of `max_lengths_B`
+    near_tie: float = NEAR_TIE  # log-probabilities less than this apart may change places by rounding
+    exact: bool = False  # put equal candidates in order in every step, instead of marking sentences that have some
+    # Steps after which the host reads which sentences are done; None: 1 on a CPU, LOOK_EVERY elsewhere.
+    look_every: int | None = None
 
     def __post_init__(self) -> None:
         n_sentences = len(self.max_lengths_B)
@@ -91,6 +100,20 @@ class SearchRequest(Generic[CacheT]):
             assert all(constraints.terms), "a term of no tokens"
             required = {*constraints.prefix, *(v for term in constraints.terms for v in term)}
             assert not required & {*self.control.banned, self.control.eos}, "a token that stands for no text"
+
+    @property
+    def state_device(self) -> torch.device:
+        return self.max_lengths_B.device if self.device is None else self.device
+
+    @property
+    def steps_between_looks(self) -> int:
+        if self.look_every is not None:
+            return self.look_every
+        return 1 if self.state_device.type == "cpu" else LOOK_EVERY
+
+    @property
+    def longest(self) -> int:
+        return int(self.max_lengths_B.max())
 
     @property
     def has_terms(self) -> bool:

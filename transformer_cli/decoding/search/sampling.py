@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from transformer_cli.decoding.search.greedy import Choice, advance_each
-from transformer_cli.decoding.search.loop import SearchState, run
+from transformer_cli.decoding.search.loop import run
 from transformer_cli.decoding.search.registry import SAMPLING_OPTIONS, SearchMethod, register
 from transformer_cli.decoding.search.request import Hypothesis, SearchRequest
-from transformer_cli.decoding.search.scores import Scoring
+from transformer_cli.decoding.search.scores import Length, Scoring
+from transformer_cli.decoding.search.steps import SearchState
 
 
 def sample(request: SearchRequest[Any]) -> list[list[Hypothesis]]:
@@ -22,18 +23,17 @@ def sample(request: SearchRequest[Any]) -> list[list[Hypothesis]]:
 
     A draw depends on the sentence's seed and on the sample's number, and on nothing else.
     """
-    config, device, scoring = request.config, request.max_lengths_B.device, Scoring(request)
+    config, device, scoring = request.config, request.state_device, Scoring(request)
     assert len(request.seeds) == len(request.max_lengths_B)
     assert not request.has_terms
-    n_tokens = int(request.max_lengths_B.max())
     # In float32: 24 random bits, so that no product with one rounds up to the whole in `draw`.
     draws = [
-        [np.random.default_rng([*seed, n]).random(n_tokens, dtype=np.float32) for n in range(config.n_best)]
+        [np.random.default_rng([*seed, n]).random(request.longest, dtype=np.float32) for n in range(config.n_best)]
         for seed in request.seeds
     ]
-    draw_BNT = torch.from_numpy(np.array(draws)).to(device, torch.float64)
+    draw_BNT = torch.from_numpy(np.array(draws)).double().to(device, non_blocking=True)
 
-    def drawn(state: SearchState, log_p_RV: Tensor, length: int, exact: bool) -> Choice:
+    def drawn(state: SearchState, log_p_RV: Tensor, length: Length, exact: bool) -> Choice:
         p_RV = (log_p_RV / config.temperature).softmax(dim=-1)
         if config.top_k is not None:
             p_RV = keep_top_k(p_RV, config.top_k)
@@ -57,8 +57,11 @@ def keep_top_k(p_RV: Tensor, top_k: int) -> Tensor:
 def keep_top_p(p_RV: Tensor, top_p: float) -> Tensor:
     """0 for all but the likeliest tokens whose probabilities reach `top_p`, and those exactly as likely as the last."""
     share_RV = p_RV / p_RV.sum(dim=-1, keepdim=True)
-    n_first, n_vocab = 32, p_RV.size(1)
-    while True:  # the first few reach it nearly always, and sorting a vocabulary takes longer than the model does
+    # The first few reach it nearly always. On a CPU sorting a vocabulary takes longer than the model does; elsewhere
+    # waiting for the answer does.
+    n_vocab = p_RV.size(1)
+    n_first = 32 if p_RV.is_cpu else n_vocab
+    while True:
         ordered_RV = share_RV.topk(min(n_first, n_vocab)).values
         before_RV = ordered_RV.cumsum(dim=-1, dtype=torch.float64) - ordered_RV
         n_kept_R1 = (before_RV < top_p).sum(dim=-1, keepdim=True)  # the token that reaches `top_p` is kept

@@ -4,13 +4,16 @@ Shapes: B sentences, N live hypotheses of each, T target, S source.
 """
 
 import math
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from transformer_cli.config.decode import DecodeConfig, LengthNormalization
 from transformer_cli.decoding.search.request import AttendingCache, SearchRequest
+
+# Tokens of a hypothesis: a number, or a tensor of one element on the device, which a captured step reads.
+Length: TypeAlias = int | Tensor
 
 
 def length_penalty(n_tokens: int, alpha: float) -> float:
@@ -64,21 +67,26 @@ class Scoring:
     """The score of hypotheses that finish, or are truncated, in one step; they all have the same length."""
 
     def __init__(self, request: SearchRequest[Any]) -> None:
-        self.divisors = [1.0, *(divisor(n, request.config) for n in range(1, int(request.max_lengths_B.max()) + 1))]
+        # Up to a power of two, so that a captured step serves many batches.
+        longest = 1 << (request.longest - 1).bit_length()
+        self.divisors = [1.0, *(divisor(n, request.config) for n in range(1, longest + 1))]
+        self.divisor_T = torch.tensor(self.divisors, dtype=torch.float64).to(request.state_device, non_blocking=True)
         self.coverage = Coverage(request) if request.config.coverage_penalty else None
 
-    def __call__(self, log_prob_BM: Tensor, length: int, beam_BM: Tensor | None = None) -> Tensor:
+    def __call__(self, log_prob_BM: Tensor, length: Length, beam_BM: Tensor | None = None) -> Tensor:
         """Scores; `beam_BM` are the hypotheses of the step before that they continue (None: each its own)."""
-        score_BM = log_prob_BM / self.divisors[length]
+        score_BM = log_prob_BM / (
+            self.divisors[length] if isinstance(length, int) else self.divisor_T.index_select(0, length)
+        )
         if self.coverage is None:
             return score_BM
         penalty_BN = self.coverage.penalty()
         return score_BM + (penalty_BN if beam_BM is None else penalty_BN.gather(1, beam_BM))
 
-    def best_possible(self, log_prob_B: Tensor, divisor_B: Tensor) -> Tensor:
+    def best_possible(self, log_prob_B: Tensor, max_length_B: Tensor) -> Tensor:
         """An upper bound of the scores of all continuations.
 
-        Their log-probability is no higher, their divisor is at most that of the longest one (`divisor_B`), and their
+        Their log-probability is no higher, their divisor is at most that of the longest one (`max_length_B`), and their
         coverage penalty is at best 0.
         """
-        return log_prob_B / divisor_B
+        return log_prob_B / self.divisor_T.index_select(0, max_length_B)
