@@ -134,9 +134,11 @@ class Generator:
             step,
             cache,
             self.control,
-            torch.tensor([self.room(prompt)], device=self.device),
+            torch.tensor([self.room(prompt)]),
             self.config,
             seeds=[(self.seed, number)],
+            device=self.device,
+            look_every=None if stream is None else 1,  # what is streamed has to be live
         )
         (hypotheses,) = SEARCHES[self.config.search](request)
         found = [self._generated(prompt, hypothesis) for hypothesis in hypotheses]

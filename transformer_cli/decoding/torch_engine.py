@@ -189,12 +189,13 @@ class TorchEngine:
             self.decoder.step,
             cache,
             self.control,
-            torch.tensor(max_lengths, device=self.device),
+            torch.tensor(max_lengths),
             config,
             seeds=[(request.seed, request.first_line + segment.line, segment.part) for segment in batch],
             constraints=[Constraints(s.prefix, s.required) for s in batch] if has_constraints else [],
-            source_lengths_B=torch.tensor(list(map(len, rows)), device=self.device),
+            source_lengths_B=torch.tensor(list(map(len, rows))).to(self.device, non_blocking=True),
             to_text=self.tokenizers.target.decode,
+            device=self.device,
         )
         if self.batch_invariant:
             fixed_cache = FixedShapeCache(cache, n_sentences, n_rows=n_sentences * n_beams, n_live=len(batch))
