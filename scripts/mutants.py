@@ -38,7 +38,8 @@ TARGETS = {
     "decoding/search/beam.py": "placement terminology search search_options",
     "decoding/search/greedy.py": "search search_options",
     "decoding/search/sampling.py": "search search_options",
-    "decoding/search/loop.py": "search search_options",
+    "decoding/search/loop.py": "search search_options search_looks",
+    "decoding/search/steps.py": "search search_options search_looks",
     "decoding/search/top_k.py": "search search_options",
     "decoding/search/scores.py": "force_decode search search_options",
     "decoding/search/logits_processors.py": "search search_options",
@@ -97,9 +98,7 @@ EXCLUDED: dict[str, dict[str, str]] = {
         "*[-2] * self.longest_prefix": "any negative number is no token",
         "→ if self.n_gram is None and self.past_BNT is None": "there is a past before the length is that of an n-gram",
     },
-    "decoding/search/scores.py": {
-        "int(request.max_lengths_B.max()) + 2": "a divisor for a length that no hypothesis has"
-    },
+    "decoding/search/scores.py": {"for n in range(1, longest + 2)": "a divisor for a length that no hypothesis has"},
     "models/embeddings.py": {
         "→ n_rows = max(255": "the number of rows that are computed; the first ones are the same",
         "→ n_rows = max(257": "the number of rows that are computed; the first ones are the same",

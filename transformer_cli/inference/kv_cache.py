@@ -357,11 +357,13 @@ def moved(x_GHME: Tensor, from_G: Tensor, *, used: int | None) -> Tensor:
     return x_GHME[: len(from_G)]
 
 
-def reorder_groups(tensors: Iterable[list[Tensor]], from_G: Tensor, *, finds_moved: bool, used: int | None = None) -> None:
+def reorder_groups(
+    tensors: Iterable[list[Tensor]], from_G: Tensor, *, finds_moved: bool, used: int | None = None
+) -> None:
     """Move the groups `from_G` to the front, in this order, and drop the rest.
 
-    Only the `used` positions are copied, and with `finds_moved` only groups that change places, for which the host waits.
-    All are read before any is written.
+    Only the `used` positions are copied, and with `finds_moved` only groups that change places, which the host waits
+    for. All are read before any is written.
     """
     if not finds_moved:
         for layers in tensors:

@@ -1,7 +1,7 @@
 """Searches over any model that gives the logits of the next token: greedy, beam, sampling and MBR.
 
 A search calls `step(ids_R, cache) -> logits_RV` with the newest token of each row, and reorders the cache; it depends
-on nothing else of the model. `request.py` defines its input and its result, `loop.py` the loop over tokens, `beam.py`,
+on nothing else of the model. `request.py` defines its input and its result, `loop.py` the loop over tokens, `steps.py` one step of it, `beam.py`,
 `greedy.py`, `sampling.py` and `mbr.py` the choices, `logits_processors.py` which tokens may be chosen, `constraints.py`
 lexical constraints, and `scores.py` scores.
 
@@ -12,7 +12,7 @@ Ties: of equal candidates the lower token id goes first, then the earlier beam; 
 that finished first.
 Banned tokens, such as PAD, BOS and the unknown token, keep their share of the probability: a score is what
 force-decoding the translation gives.
-A choice between log-probabilities less than NEAR_TIE apart may change with the rounding of kernels, which depends on
+A choice between log-probabilities less than `SearchRequest.near_tie` apart may change with the rounding of kernels, which depends on
 the shape of the batch. Greedy and beam search mark the hypotheses of a sentence that had such a near tie.
 """
 

@@ -101,7 +101,7 @@ class Beam:
         first: int = 0,
     ) -> StepResult:
         """`state` may be a group, from hypothesis `first`; `ranking_RV` is what its choices are ranked by."""
-        found, is_unsure_B, is_near_tie_B = self._candidates(state, log_p_RV, ranking_RV, exact=exact)
+        found, is_unsure, is_near_tie_B = self._candidates(state, log_p_RV, ranking_RV, exact=exact)
         ends_BC1 = found.ids_BM == self.eos_id
         live = self._live_candidates(found, ends_BC1)
         finished = self._finished(state, found, ends_BC1, length, first)
@@ -122,7 +122,7 @@ class Beam:
             finished_at_BK=finished.at_BK,
             is_near_tie_B=is_near_tie_B | self._near_ties(found, ends_BC1, live, finished, bound_B),
         )
-        return StepResult(new, live.ids_BM[:, :-1], done_B, live.beam_BM[:, :-1], is_unsure_B)
+        return StepResult(new, live.ids_BM[:, :-1], done_B, live.beam_BM[:, :-1], is_unsure)
 
     def _live_candidates(self, found: Candidates, ends_BC1: Tensor) -> Candidates:
         """The first N that do not end stay live; one more is returned, to find near ties."""
@@ -170,7 +170,7 @@ class Beam:
     def _candidates(
         self, state: SearchState, log_p_RV: Tensor, ranking_RV: Tensor | None, *, exact: bool
     ) -> tuple[Candidates, Tensor | None, Tensor]:
-        """The first C + 1 = 2N + 1; where some are equal, and not yet ordered by `exact`; near ties.
+        """The first C + 1 = 2N + 1; whether some are equal, and not yet ordered by `exact`; near ties.
 
         A row's C + 1 likeliest tokens are enough: if the last of them came before the C-th candidate of its sentence,
         that one and the next would be equal. The same holds in each bank of `LexicalConstraints`; tokens that occur in
@@ -202,13 +202,13 @@ class Beam:
         beam_BM = order_BM.div(ids_RM.size(1), rounding_mode="floor")
         found = Candidates(sorted_BM, log_prob_BM, ids_BM.gather(1, order_BM), beam_BM)
         # Between infinities there is no difference.
-        is_unsure_B = None
+        is_unsure = None
         if self.settles_equals and not exact:
-            is_unsure_B = (sorted_BM[:, :-1] - sorted_BM[:, 1:] == 0).any(dim=1)
+            is_unsure = (sorted_BM[:, :-1] - sorted_BM[:, 1:] == 0).any()
         if self.terms is None:
-            return found, is_unsure_B, state.is_near_tie_B
+            return found, is_unsure, state.is_near_tie_B
         order_BM, is_near_tie_B = self.terms.order(found.ranking_BM, found.ids_BM, found.beam_BM, n_candidates)
-        return found.take(order_BM), is_unsure_B, state.is_near_tie_B | is_near_tie_B
+        return found.take(order_BM), is_unsure, state.is_near_tie_B | is_near_tie_B
 
 
 def by_tie_rule(ranking_BM: Tensor, ids_BM: Tensor, n_live: int) -> Tensor:
@@ -266,11 +266,11 @@ class Groups:
         )
         size = results[0].ids_BN.size(1)
         beams = [result.beam_BN + g * size for g, result in enumerate(results) if result.beam_BN is not None]
-        unsure = [result.is_unsure_B for result in results if result.is_unsure_B is not None]
+        unsure = [result.is_unsure for result in results if result.is_unsure is not None]
         return StepResult(
             state,
             torch.cat([result.ids_BN for result in results], dim=1),
             torch.stack([result.done_B for result in results]).all(dim=0),
             torch.cat(beams, dim=1),
-            torch.stack(unsure).any(dim=0) if unsure else None,
+            torch.stack(unsure).any() if unsure else None,
         )

@@ -24,7 +24,7 @@ from transformer_cli.decoding.search.top_k import is_near_tie, largest
 class Choice:
     ids_R: Tensor
     is_near_tie_R: Tensor | None = None
-    is_unsure_R: Tensor | None = None
+    is_unsure: Tensor | None = None
 
 
 Choose = Callable[[SearchState, Tensor, Length, bool], Choice]  # state, log_p_RV, length, exact
@@ -46,7 +46,7 @@ def likeliest(near_tie: float, state: SearchState, log_p_RV: Tensor, length: Len
     log_p_R2, ids_R2 = largest(log_p_RV, 2)
     ids_R = log_p_RV.max(dim=-1).indices if exact else ids_R2[:, 0]  # of equals the first, as torch promises for max
     first_R, second_R = log_p_R2.unbind(dim=1)
-    return Choice(ids_R, is_near_tie(first_R, second_R, near_tie), None if exact else first_R == second_R)
+    return Choice(ids_R, is_near_tie(first_R, second_R, near_tie), None if exact else (first_R == second_R).any())
 
 
 def advance_each(
@@ -71,5 +71,4 @@ def advance_each(
     if choice.is_near_tie_R is not None:
         new.is_near_tie_B = state.is_near_tie_B | choice.is_near_tie_R.view(-1, n_live).any(dim=1)
     done_B = (live_log_prob_BN == -math.inf).all(dim=1)
-    is_unsure_B = None if choice.is_unsure_R is None else choice.is_unsure_R.view(-1, n_live).any(dim=1)
-    return StepResult(new, ids_BN, done_B, is_unsure_B=is_unsure_B)
+    return StepResult(new, ids_BN, done_B, is_unsure=choice.is_unsure)

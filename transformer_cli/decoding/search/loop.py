@@ -119,7 +119,8 @@ def look(steps: SearchSteps) -> list[int]:
 
     Raises CheckpointError if logits of a live sentence were not numbers.
     """
-    *done_at, broken_at = to_host(torch.cat([steps.done_at_B, steps.broken_at_1]))
+    at_once = 1 if steps.freezes else steps.n_taken
+    *done_at, broken_at = (at_once * n for n in to_host(torch.cat([steps.done_at_B, steps.broken_at_1])))
     if broken_at:
         raise CheckpointError(
             f"the model: its scores are not numbers (NaN or infinite) at token {broken_at} of a translation."

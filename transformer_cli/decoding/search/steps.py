@@ -64,7 +64,7 @@ class StepResult:
     ids_BN: Tensor
     done_B: Tensor  # nothing better can follow
     beam_BN: Tensor | None = None  # which hypothesis each one continues; None: itself
-    is_unsure_B: Tensor | None = None  # equal candidates may be in the wrong order: repeat with `exact`
+    is_unsure: Tensor | None = None  # equal candidates may be in the wrong order: repeat with `exact`
 
 
 class Advance(Protocol):
@@ -127,7 +127,8 @@ class SearchSteps:
             each.before(log_p_RV, self.n_taken)
         length: Length = self.length_1.add_(1) if self.freezes else self.n_taken + 1
         result = self.advance(self.state, log_p_RV, length, exact=self.exact)
-        if not self.freezes and result.is_unsure_B is not None and bool(result.is_unsure_B.any()):
+        # Where the host does not wait, equal candidates that a choice depends on are near ties, to be decoded again.
+        if not self.freezes and result.is_unsure is not None and bool(result.is_unsure):
             result = self.advance(self.state, log_p_RV, length, exact=True)
         for each in self.hypothesis_states:
             each.after(result.beam_BN, result.ids_BN)
@@ -136,7 +137,7 @@ class SearchSteps:
             self._write(result, done_B, is_broken_R)
         else:
             self.state, self.ids_BN, self.beam_BN = result.state, result.ids_BN, result.beam_BN
-            self.done_at_B, self.broken_at_1 = done_B * length, is_broken_R.any()[None] * length
+            self.done_at_B, self.broken_at_1 = done_B, is_broken_R.any()[None]  # at this step: read at once
 
     def _write(self, result: StepResult, done_B: Tensor, is_broken_R: Tensor) -> None:
         """Keep the result in place, but for sentences that were done before."""
