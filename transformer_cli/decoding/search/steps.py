@@ -107,9 +107,9 @@ class SearchSteps:
         """Go on with these sentences, of which none is done."""
         self.state, self.ids_BN, self.beam_BN = state, ids_BN.contiguous(), beam_BN
         self.row_B1 = first_row(state)
-        self.done_at_B = torch.zeros_like(state.sentence_index_B)  # after which step; 0: live
-        self.broken_at_1 = self.done_at_B.new_zeros(1)  # the first step whose logits were not numbers; 0: none
         if self.freezes:
+            self.done_at_B = torch.zeros_like(state.sentence_index_B)  # after which step; 0: live
+            self.broken_at_1 = self.done_at_B.new_zeros(1)  # the first step whose logits were not numbers; 0: none
             self.length_1 = torch.full_like(self.broken_at_1, self.n_taken)
             self.live_score_BN = torch.zeros_like(state.live_log_prob_BN)
 
@@ -160,10 +160,11 @@ class SearchSteps:
 
     def choices(self, n_sentences: int) -> tuple[Tensor, Tensor | None]:
         """The newest tokens of the first sentences, and the hypotheses that they continue."""
-        ids_BN, beam_BN = self.ids_BN[:n_sentences], None if self.beam_BN is None else self.beam_BN[:n_sentences]
+        ids_BN, beam_BN = self.ids_BN, self.beam_BN
         if not self.freezes:
             return ids_BN, beam_BN
-        return ids_BN.clone(), None if beam_BN is None else beam_BN.clone()  # the next step overwrites them
+        # The next step overwrites them.
+        return ids_BN[:n_sentences].clone(), None if beam_BN is None else beam_BN[:n_sentences].clone()
 
     @property
     def score_BN(self) -> Tensor:
