@@ -83,7 +83,7 @@ EXCLUDED: dict[str, dict[str, str]] = {
     "decoding/search/beam.py": {
         "n_candidates = len(state.live_log_prob_BN), 3": "candidates beyond those that are chosen from"
     },
-    "decoding/search/sampling.py": {"n_first, n_vocab = 3": "the speed alone", "→ n_first *= ": "the speed alone"},
+    "decoding/search/sampling.py": {"n_first = 3": "the speed alone", "→ n_first *= ": "the speed alone"},
     "decoding/search/loop.py": {
         "ranked[: n_best + 2]": "the speed alone: more sentences are searched again by themselves"
     },

@@ -136,6 +136,7 @@ class SearchSteps:
         if self.freezes:
             self._write(result, done_B, is_broken_R)
         else:
+            self.scratch = (logits_RV, log_p_RV)  # until the next step has its own: a CPU would give the memory back
             self.state, self.ids_BN, self.beam_BN = result.state, result.ids_BN, result.beam_BN
             self.done_at_B, self.broken_at_1 = done_B, is_broken_R.any()[None]  # at this step: read at once
 
