@@ -475,10 +475,10 @@ def test_hostile_lines_are_split_in_no_time(text: str) -> None:
 def test_batches_keep_to_their_size_and_lose_nothing() -> None:
     chooser = random.Random(13)
     pieces = [Segment(line, 0, [7] * chooser.randint(1, 60)) for line in range(300)]
-    found = list(batches(pieces, max_tokens=500))
+    found = list(batches(pieces, most=lambda n_source: 500 // n_source))
     assert sorted(piece.line for batch in found for piece in batch) == list(range(300))
     assert all(len(batch) * (max(len(piece.ids) for piece in batch) + 1) <= 500 for batch in found)
-    assert [len(batch) for batch in batches(pieces, max_tokens=0)] == [1] * 300
+    assert [len(batch) for batch in batches(pieces, most=lambda n_source: 0)] == [1] * 300
 
 
 @pytest.mark.parametrize("options", [GREEDY, slow({})], ids=["greedy", "beam"])

@@ -24,6 +24,7 @@ from transformer_cli.decoding.training_text import training_text
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError, EnvironmentFault
 from transformer_cli.extras import imported
+from transformer_cli.inference.precision import in_precision, on_device
 from transformer_cli.interop.conversions import converted, is_convertible
 from transformer_cli.interop.exported import Exported, read_export
 from transformer_cli.logs import LOGGER
@@ -49,6 +50,14 @@ class Opened:
     models: Sequence[ModelFile | Exported]
     engine: Engine  # torch or ctranslate2
 
+    def decode_config(self, config: DecodeConfig, device: torch.device) -> DecodeConfig:
+        """`config` with the precision that auto means on `device`; auto stays for an export, which has its own.
+
+        Raises EnvironmentFault for a precision that the device lacks.
+        """
+        on_it = on_device(config, device)
+        return config if any(isinstance(model, Exported) for model in self.models) else on_it
+
     def translator(
         self,
         config: DecodeConfig,
@@ -59,6 +68,7 @@ class Opened:
         parallel: bool = False,
     ) -> Translator:
         """`parallel` takes every CPU core, or captures CUDA graphs. Raises ConfigError, CheckpointError, DataError."""
+        config = self.decode_config(config, device)
         if self.engine is Engine.ctranslate2:
             check_supported(CAPABILITIES, config, options)  # before a conversion
             (model,) = self.models
@@ -66,7 +76,12 @@ class Opened:
             check_lengths(config, exported.directory, exported.max_positions)
             text = training_text([exported], max_positions=exported.max_positions)
             engine = CTranslate2Engine(
-                exported.directory, exported.tokenizers, text=text, device=device, quantize=config.quantize
+                exported.directory,
+                exported.tokenizers,
+                text=text,
+                device=device,
+                quantize=config.quantize,
+                precision=config.precision,
             )
             return Translator(engine, config, seed=seed, options=options)
         files = [model for model in self.models if isinstance(model, ModelFile)]
@@ -121,7 +136,8 @@ def score(
     config: DecodeConfig = from_plain(DecodeConfig, decode)
     place = choose_device(Device(device))
     models = read_models(locate_models(model_names(path), runs))
-    return score_translations(build_all(models, place), models, config, place, pairs)
+    model = in_precision(build_all(models, place), config.precision, place)
+    return score_translations(model, models, config, place, pairs)
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]], *, language: str = "") -> "Score":

@@ -24,13 +24,14 @@ from torch import Tensor
 from transformer_cli.benchmarks.reference import padded
 from transformer_cli.benchmarks.timing import finish
 from transformer_cli.benchmarks.worker import config_and_parameters, serve_requests
-from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.config.decode import DecodeConfig, DecodePrecision
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.decoding.results import Translated
 from transformer_cli.decoding.torch_engine import TorchEngine, torch_translator
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.extras import imported
 from transformer_cli.inference.incremental import IncrementalDecoder
+from transformer_cli.inference.precision import converted
 from transformer_cli.interop import ctranslate2 as to_ctranslate2
 from transformer_cli.interop import huggingface as to_huggingface
 from transformer_cli.models.device import choose_device
@@ -86,8 +87,12 @@ class TfmEngine(Engine):
         parallel: bool = True,  # False on a GPU: no CUDA graphs
     ) -> None:
         super().__init__(model, extra=config.max_extra_length)
-        self.config, self.device, self.parallel = config, device, parallel
-        self.model = model.build(device).to(dtype)
+        self.config, self.device, self.model = config, device, model.build(device)
+        self.parallel = parallel
+        if dtype is torch.float32:
+            self.config = replace(config, precision=DecodePrecision.fp32)  # not what auto is on a GPU
+        else:
+            self.model = converted(self.model, dtype)
         self.translators: dict[tuple[bool, int, int], Translator] = {}
         source, target = model.tokenizers.source, model.tokenizers.target
         self.id_tokenizers = Tokenizers(IdTokenizer(source.model_bytes), IdTokenizer(target.model_bytes))

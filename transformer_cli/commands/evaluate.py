@@ -71,12 +71,13 @@ def run(config: EvaluateConfig) -> None:
         raise ConfigError("--reference: not given, but --source is. A score needs a text and its translation")
     tokens = tokens_for(config, models[0].target_lang, of_model=tokenizer_in(models[0].data, paths[0]))
     test = own_files(config) if config.source is not None else corpus_test_set(config, models, paths[0])
-    name = search_name(config.decode, seed=config.seed, engine=opened.engine)
+    decode = opened.decode_config(config.decode, device)
+    name = search_name(decode, seed=config.seed, engine=opened.engine)
     report(
         opened,
         test,
         MetricSettings(tokens, models[0].source_lang, models[0].target_lang),
-        config.decode,
+        decode,
         device,
         metrics=config.metrics,
         seed=config.seed,
@@ -93,6 +94,7 @@ def report_test_set(
     """What `tfm train` does at its end: the same scores, of the model file that it shipped."""
     models, test_set = [read_model(path)], TestSet(name, test.sources, [test.targets])
     opened = Opened([path], models, Engine.torch)
+    decode = opened.decode_config(decode, device)
     tokens = tokenization(models[0].target_lang, tokenizer_in(models[0].data, path))
     saved_as = default_file([path], models, test_set, search_name(decode, seed=seed))
     settings = MetricSettings(tokens, models[0].source_lang, models[0].target_lang)

@@ -16,6 +16,7 @@ from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.evaluation.classification import ClassReport, class_report
 from transformer_cli.evaluation.report import Provenance, print_classes
+from transformer_cli.inference.batch_size import BatchTokens
 from transformer_cli.inference.encode import Reader
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.classifier import Classifier
@@ -78,7 +79,7 @@ def report(
     return found
 
 
-def predict(model: ModelFile, test: TestSet, device: torch.device, *, batch_tokens: int) -> list[str]:
+def predict(model: ModelFile, test: TestSet, device: torch.device, *, batch_tokens: BatchTokens) -> list[str]:
     """The class of each sentence; none is blank."""
     reader = Reader(model.build_as(Classifier, device), model, device=device, batch_tokens=batch_tokens)
     answers = [logits_C for logits_C in reader.read(test.sources) if logits_C is not None]

@@ -12,12 +12,14 @@ from tqdm import tqdm
 from transformer_cli.commands.evaluate import load_test, own_corpus
 from transformer_cli.config.commands import EvaluateConfig
 from transformer_cli.config.data import Task
+from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.lines import read_lines
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.evaluation.perplexity import TextScores, text_scores
 from transformer_cli.evaluation.scoring import refuse_beyond_table, warn_longer
+from transformer_cli.inference.precision import in_precision
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import ModelFile, read_model
 from transformer_cli.models.language_model import LanguageModel
@@ -40,7 +42,7 @@ def run(config: EvaluateConfig, models: Sequence[ModelFile], paths: Sequence[Pat
     config.refuse_metrics("this is a language model")
     model, path = models[0], paths[0]
     test = own_file(config.source) if config.source is not None else corpus_test_set(config, model, path)
-    report(path, model, test, device, batch_tokens=config.decode.batch_tokens, as_json=config.json)
+    report(path, model, test, device, decode=config.decode, as_json=config.json)
 
 
 def report_training(
@@ -52,15 +54,15 @@ def report_training(
         return {}
     test = TestText(f"{config.data.name}.test", prepared.test.targets)
     model = read_model(result.model_path)
-    found = report(result.model_path, model, test, device, batch_tokens=config.decode.batch_tokens)
+    found = report(result.model_path, model, test, device, decode=config.decode)
     return {"test perplexity/token": found.perplexity_per_token, "test perplexity/word": found.perplexity_per_word}
 
 
 def report(
-    path: Path, model: ModelFile, test: TestText, device: torch.device, *, batch_tokens: int, as_json: bool = False
+    path: Path, model: ModelFile, test: TestText, device: torch.device, *, decode: DecodeConfig, as_json: bool = False
 ) -> TextScores:
     """Print the figures to stdout. Raises DataError for a line that the model cannot read, and where there is none."""
-    found = measure(model, test, device, batch_tokens=batch_tokens)
+    found = measure(model, test, device, decode)
     if as_json:
         print(json.dumps({"model": str(path), "test_set": test.name, **found.as_dict()}, indent=2))
     else:
@@ -78,7 +80,7 @@ def report(
     return found
 
 
-def measure(model: ModelFile, test: TestText, device: torch.device, *, batch_tokens: int) -> TextScores:
+def measure(model: ModelFile, test: TestText, device: torch.device, decode: DecodeConfig) -> TextScores:
     if not any(line.strip() for line in test.lines):
         raise DataError(f"{test.name}: holds no text. Name another --source")
     lengths = [len(ids) for ids in model.tokenizers.target.encode(test.lines)]
@@ -86,11 +88,11 @@ def measure(model: ModelFile, test: TestText, device: torch.device, *, batch_tok
     warn_longer(model, lengths, first_line=1)
     with tqdm(total=len(test.lines), unit="line", desc="read", disable=None, leave=False, file=sys.stderr) as bar:
         return text_scores(
-            model.build_as(LanguageModel, device),
+            in_precision(model.build_as(LanguageModel, device), decode.precision, device),
             model.tokenizers,
             test.lines,
             device=device,
-            batch_tokens=batch_tokens,
+            batch_tokens=decode.batch_tokens,
             on_progress=bar.update,
         )
 

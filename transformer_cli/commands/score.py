@@ -18,6 +18,7 @@ from transformer_cli.data.lines import ChunkSource, TextInput, read_chunks, show
 from transformer_cli.data.unknown import UnknownCounter
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
 from transformer_cli.evaluation.scoring import ScoredTranslation, score_translations
+from transformer_cli.inference.precision import choose_precision, in_precision
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.ensemble import AnyModel, build_all, read_models
@@ -46,14 +47,15 @@ def run(config: ScoreConfig) -> None:
     check_line_counts(config, given)
     paths = locate_models(config.checkpoint, config.runs)
     models = read_models(paths, ("transformer", "decoder"))
+    precision = choose_precision(config.decode.precision, device)
     is_text = models[0].config.name == "decoder"
     if is_text:
         refuse_for_text(config, paths)
-        model: AnyModel | LanguageModel = models[0].build_as(LanguageModel, device)
+        model: AnyModel | LanguageModel = in_precision(models[0].build_as(LanguageModel, device), precision, device)
     else:
         if config.source is not None and config.translation is None:
             raise ConfigError("--translation: not given, but --source is. Give both files, or neither")
-        model = build_all(models, device)
+        model = in_precision(build_all(models, device), precision, device)
     score = partial(score_translations, model, models, config.decode, device)
     what = "line" if is_text else "pair"
     if config.source is not None:

@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Any
 
 from transformer_cli.config.checks import (
+    AUTO,
     BLEU_TOKENIZERS,
     REQUIRED,
     check_bleu_tokenizer,
@@ -16,6 +17,7 @@ from transformer_cli.config.checks import (
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.decode import DecodeConfig, Quantize
 from transformer_cli.config.fields import (
+    BATCH_TOKENS,
     CHECKPOINT,
     CHECKPOINTS,
     DEVICE,
@@ -183,7 +185,7 @@ class ClassifyConfig:
     output_format: OutputFormat = key(
         OutputFormat.text, "Lines of text, or a JSON object for each line with all probabilities (jsonl)."
     )
-    batch_tokens: int = key(4096, "Padded tokens of one batch; lower it to save memory.", low=1)
+    batch_tokens: Any = key(AUTO, BATCH_TOKENS, low=1, auto=True)
     device: Device = key(Device.auto, DEVICE)
     plugins: list[str] = key([], PLUGINS)
 
@@ -209,7 +211,7 @@ class EmbedConfig:
         None, "Print this many lines of `among`, those with the largest cosine, instead of vectors.", low=1
     )
     among: str | None = key(None, "File of the lines that `nearest` searches.")
-    batch_tokens: int = key(4096, "Padded tokens of one batch; lower it to save memory.", low=1)
+    batch_tokens: Any = key(AUTO, BATCH_TOKENS, low=1, auto=True)
     device: Device = key(Device.auto, DEVICE)
     plugins: list[str] = key([], PLUGINS)
 
@@ -301,7 +303,7 @@ class ScoreConfig:
     strict: bool = key(False, STRICT)
     device: Device = key(Device.auto, DEVICE)
     plugins: list[str] = key([], PLUGINS)
-    # Of which length_penalty, batch_tokens and max_source_length are used.
+    # Of which length_penalty, batch_tokens, max_source_length and precision are used.
     decode: DecodeConfig = field(default_factory=DecodeConfig)
 
     def __post_init__(self) -> None:

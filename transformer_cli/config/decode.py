@@ -22,6 +22,15 @@ class Quantize(Enum):
     int8 = "int8"  # engine=ctranslate2 only
 
 
+class DecodePrecision(Enum):
+    """The number format of weights and activations; softmax, scores and sums have float32 or float64 in any."""
+
+    auto = "auto"  # bf16 on a GPU that has it, else fp16 there; fp32 on a CPU and on MPS
+    fp32 = "fp32"
+    bf16 = "bf16"
+    fp16 = "fp16"
+
+
 class LongLines(Enum):
     split = "split"  # into segments of whole sentences, translated one by one and concatenated
     cut = "cut"  # truncated
@@ -75,7 +84,15 @@ class DecodeConfig:
         "Translate a line sentence by sentence; auto: if the model was trained on single sentences.",
         choices=("auto", "true", "false"),
     )
-    batch_tokens: int = key(4096, "Padded source tokens × beam_size of one batch; lower it to save memory.", low=1)
+    batch_tokens: Any = key(
+        AUTO,
+        "Padded source tokens × beam_size of one batch; lower it to save memory. auto: 4096 on a CPU, what fits a GPU.",
+        low=1,
+        auto=True,
+    )
+    precision: DecodePrecision = key(
+        DecodePrecision.auto, "Number format of the model; auto: bf16 or fp16 on a GPU, fp32 elsewhere."
+    )
     max_misplaced_cost: float | None = key(
         1.5, "Nats per token that a term of --terms in an unlikely place may cost; null: any.", low=0, high=1000
     )

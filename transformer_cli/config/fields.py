@@ -13,6 +13,7 @@ T = TypeVar("T")
 CHECKPOINT = "Model file, checkpoint or run directory; unset: the newest run."
 CHECKPOINTS = "Model file, checkpoint or run directory, or a list of them for an ensemble; unset: the newest run."
 RUNS = "Folder that holds the run directories."
+BATCH_TOKENS = "Padded tokens of one batch; lower it to save memory. auto: 4096 on a CPU, what fits on a GPU."
 SEED = "Seed of everything random."
 DEVICE = "Where to compute; auto: the first GPU, else the CPU."
 PLUGINS = "Python modules of your own to import first; they register models, searches, optimizers, schedules and more."

@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 
-from transformer_cli.config.decode import DecodeConfig, Quantize
+from transformer_cli.config.checks import AUTO
+from transformer_cli.config.decode import DecodeConfig, DecodePrecision, Quantize
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.engine import Batch, Capabilities, DecodeRequest
 from transformer_cli.decoding.plan import Segment
@@ -24,8 +25,9 @@ from transformer_cli.decoding.torch_engine import batches
 from transformer_cli.decoding.training_text import TrainingText
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, quoted
 from transformer_cli.extras import imported
+from transformer_cli.inference.batch_size import BatchTokens, forward_tokens
 from transformer_cli.inference.force_decode import ForcedScores, Pair
-from transformer_cli.models.memory import in_halves
+from transformer_cli.models.memory import SplitBatches
 
 DRAWS_BY_ITSELF = (
     "engine=ctranslate2 draws by a seed of its own for each thread, so that no sample could be had again."
@@ -37,17 +39,23 @@ CAPABILITIES = Capabilities(
     keys=frozenset(
         {
             *("beam_size", "length_penalty", "length_normalization", "n_best", "no_repeat_ngram"),
-            *("max_extra_length", "max_length", "min_length", "batch_tokens"),
+            *("max_extra_length", "max_length", "min_length", "batch_tokens", "precision"),
         }
     ),
     lexical_constraints=False,
     prefixes=False,
     attention=False,
-    precisions=frozenset({"none", "int8"}),
+    quantizations=frozenset({"none", "int8"}),
     remedies={"decode.search=sample": DRAWS_BY_ITSELF, "decode.search=mbr": DRAWS_BY_ITSELF},
 )
 DAMAGED = (ValueError, LookupError)  # what the library raises for contents that do not fit together
-MAX_BATCH_TOKENS = 1024  # source tokens that one thread gets: with more, others may be idle at the end
+COMPUTE_TYPES = {  # auto: that of the folder
+    DecodePrecision.auto: "default",
+    DecodePrecision.fp32: "float32",
+    DecodePrecision.bf16: "bfloat16",
+    DecodePrecision.fp16: "float16",
+}
+MAX_BATCH_TOKENS = 1024  # source tokens that one CPU thread gets: with more, others may be idle at the end
 BATCHES_AHEAD = 3  # for each thread: enough to keep all busy while results are used, few enough to stop soon
 
 
@@ -68,16 +76,25 @@ class CTranslate2Engine:
         text: TrainingText,
         device: torch.device,
         quantize: Quantize = Quantize.none,
+        precision: DecodePrecision = DecodePrecision.auto,
         remedy: str = "Write it again with `tfm export ctranslate2 --overwrite`",
     ) -> None:
         self.directory, self.tokenizers, self.text, self.remedy = directory, tokenizers, text, remedy
-        self.n_threads = torch.get_num_threads()
+        self.device, self.n_threads = device, torch.get_num_threads()
         self.control = ControlIds.of(tokenizers.target)
         self.banned = frozenset(self.control.banned)
         library = imported("ctranslate2", needs="engine=ctranslate2")
         # A folder of float32 or int16 can be computed with in int8 as well; one of int8 stays as it is.
-        compute_type = "int8" if quantize is Quantize.int8 else "default"
+        compute_type = COMPUTE_TYPES[precision]
+        if quantize is Quantize.int8:
+            compute_type = "int8" if precision is DecodePrecision.auto else f"int8_{compute_type}"
+        self.max_batch_tokens = MAX_BATCH_TOKENS if device.type == "cpu" else forward_tokens(AUTO, device)
         try:
+            if precision is not DecodePrecision.auto and compute_type not in _compute_types(library, device):
+                raise EnvironmentFault(
+                    f"decode.precision={precision.name}: CTranslate2 does not compute in {compute_type} on this"
+                    f" {device.type}. Use decode.precision=fp32, or leave it out"
+                )
             # Each thread takes batches of its own: one product is too small to be shared.
             self.library = library.Translator(
                 os.fsencode(directory),
@@ -97,16 +114,19 @@ class CTranslate2Engine:
     def search(self, segments: Sequence[Segment], request: DecodeRequest) -> Iterator[Batch]:
         """The longest first; the library's threads search the next batches while the caller uses the one it got."""
         config = request.config
-        max_tokens = min(config.batch_tokens // rows_per_sentence(config), MAX_BATCH_TOKENS)
+        rows = forward_tokens(config.batch_tokens, self.device) // rows_per_sentence(config)
+        max_tokens = min(rows, self.max_batch_tokens)
         ahead: deque[tuple[list[Segment], list[Any]]] = deque()
-        for batch in batches(segments, max_tokens=max_tokens):
+        for batch in batches(segments, most=lambda n_source: max_tokens // n_source):
             ahead.append((batch, self._submit(batch, config)))
             if len(ahead) > BATCHES_AHEAD * self.n_threads:
                 yield self._finished(*ahead.popleft(), config)
         while ahead:
             yield self._finished(*ahead.popleft(), config)
 
-    def score(self, pairs: Sequence[Pair], *, batch_tokens: int, with_attention: bool = False) -> list[ForcedScores]:
+    def score(
+        self, pairs: Sequence[Pair], *, batch_tokens: BatchTokens, with_attention: bool = False
+    ) -> list[ForcedScores]:
         """Log-probabilities of all tokens, EOS last; the library has no attention of given translations."""
         assert not with_attention, "see `capabilities`"
         target = self.tokenizers.target
@@ -114,7 +134,7 @@ class CTranslate2Engine:
             found = self.library.score_batch(
                 [self._source(ids) for ids, _ in pairs],
                 [target.pieces(ids) for _, ids in pairs],
-                max_batch_size=batch_tokens,
+                max_batch_size=forward_tokens(batch_tokens, self.device),
                 batch_type="tokens",
                 max_input_length=0,
             )
@@ -187,13 +207,12 @@ class CTranslate2Engine:
             results = next(first, None) or self._submit(part, config, suppressed=suppressed)
             return [result.result() for result in results]
 
+        split = SplitBatches(
+            lower="decode.batch_tokens",
+            alone="Lower decode.beam_size or decode.max_source_length, or choose another device=",
+        )
         with self._errors():
-            return in_halves(
-                batch,
-                wait,
-                lower="decode.batch_tokens",
-                alone="Lower decode.beam_size or decode.max_source_length, or choose another device=",
-            )
+            return split(batch, wait)
 
     def _longest(self, batch: Sequence[Segment], config: DecodeConfig) -> int:
         """The most tokens a translation may have; both sides count their EOS."""
@@ -241,6 +260,11 @@ class CTranslate2Engine:
                 f"{self.directory}: CTranslate2 failed while it translated ({quoted(str(error))})."
                 " Add --device cpu, or check the device"
             ) from error
+
+
+def _compute_types(library: Any, device: torch.device) -> set[str]:
+    found: set[str] = library.get_supported_compute_types(device.type)
+    return found
 
 
 def check_lengths(config: DecodeConfig, directory: Path, max_positions: int | None) -> None:

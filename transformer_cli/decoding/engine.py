@@ -12,6 +12,7 @@ from transformer_cli.decoding.results import DEFAULT_OPTIONS, TranslateOptions
 from transformer_cli.decoding.search import SEARCHES, Hypothesis, check_search
 from transformer_cli.decoding.training_text import TrainingText
 from transformer_cli.errors import ConfigError
+from transformer_cli.inference.batch_size import BatchTokens
 from transformer_cli.inference.force_decode import ForcedScores, Pair
 
 # Keys of `decode` that the Translator follows itself, whatever the engine.
@@ -30,7 +31,7 @@ class Capabilities:
     scores: bool = True  # force-decoding
     attention: bool = True  # with force-decoding
     batch_invariant: bool = False  # decode.batch_invariant
-    precisions: frozenset[str] = frozenset({"none"})  # values of decode.quantize
+    quantizations: frozenset[str] = frozenset({"none"})  # values of decode.quantize
     remedies: dict[str, str] = field(default_factory=dict)  # by setting: why it is refused, and what to do instead
 
 
@@ -58,7 +59,9 @@ class Engine(Protocol):
     def search(self, segments: Sequence[Segment], request: DecodeRequest) -> Iterator[Batch]:
         """Yield batches as they are finished; together they hold each segment once."""
 
-    def score(self, pairs: Sequence[Pair], *, batch_tokens: int, with_attention: bool = False) -> list[ForcedScores]:
+    def score(
+        self, pairs: Sequence[Pair], *, batch_tokens: BatchTokens, with_attention: bool = False
+    ) -> list[ForcedScores]:
         """Force-decode pairs of source and target ids, both without EOS."""
 
 
@@ -82,7 +85,7 @@ def _settings(
 ) -> Iterator[tuple[str, bool]]:
     """Each setting in use, as the user wrote it, and whether the engine has it."""
     yield f"decode.search={config.search}", capabilities.searches is None or config.search in capabilities.searches
-    yield f"decode.quantize={config.quantize.name}", config.quantize.name in capabilities.precisions
+    yield f"decode.quantize={config.quantize.name}", config.quantize.name in capabilities.quantizations
     if config.batch_invariant:
         yield "decode.batch_invariant=true", capabilities.batch_invariant
     defaults = DecodeConfig()

@@ -24,8 +24,9 @@ from transformer_cli.decoding.search import (
 from transformer_cli.errors import ConfigError
 from transformer_cli.inference.incremental import LanguageModelDecoder
 from transformer_cli.inference.kv_cache import KVCache
+from transformer_cli.inference.precision import dtype_of, in_precision, overflow_named
 from transformer_cli.models.language_model import LanguageModel
-from transformer_cli.models.memory import in_halves
+from transformer_cli.models.memory import SplitBatches, to_device
 
 LONGEST = 256  # tokens of a continuation, where decode.max_length is unset
 MARK = "▁"  # with which SentencePiece begins a word
@@ -75,11 +76,13 @@ class Generator:
         check_search(config)
         if SEARCHES[config.search].compares_texts:
             raise ConfigError(f"decode.search={config.search}: for translations only. Leave it out")
+        model = in_precision(model, config.precision, device)
+        self.dtype = dtype_of(model)
         self.decoder, self.tokenizer, self.config = LanguageModelDecoder(model), tokenizer, config
         self.device, self.max_positions, self.seed = device, max_positions, seed
         self.control = ControlIds.of(tokenizer)
         begins = [piece.startswith(MARK) for piece in tokenizer.pieces(range(len(tokenizer)))]
-        self.within_V = ~torch.tensor(begins, device=device)  # pieces that do not begin a word
+        self.within_V = to_device(~torch.tensor(begins), device)  # pieces that do not begin a word
 
     @property
     def can_stream(self) -> bool:
@@ -100,12 +103,12 @@ class Generator:
         `number` gives prompts with the same seed different samples. `on_text` is given the text piece by piece,
         the prompt first, where it `can_stream`. Raises CheckpointError if logits are not numbers.
         """
-        (found,) = in_halves(
-            [prompt],
-            lambda prompts: [self._generate(prompts[0], number, on_text)],
+        split = SplitBatches(
             lower="",  # there is one
             alone="Lower decode.beam_size, decode.n_best or decode.max_length, or choose another device=",
         )
+        with overflow_named(self.dtype):
+            (found,) = split([prompt], lambda prompts: [self._generate(prompts[0], number, on_text)])
         return found
 
     def _generate(self, prompt: Prompt, number: int, on_text: Callable[[str], object] | None) -> list[Generated]:
@@ -113,7 +116,7 @@ class Generator:
         stream = Streamed(self.tokenizer, prompt, on_text) if on_text is not None and self.can_stream else None
         first_id = self.control.bos
         logits_1V, cache = self.decoder.start(
-            torch.tensor([[first_id, *prompt.ids]], device=self.device),
+            to_device(torch.tensor([[first_id, *prompt.ids]]), self.device),
             beam_size=rows_per_sentence(self.config),
             max_length=1 + len(prompt.ids) + self.room(prompt),
         )

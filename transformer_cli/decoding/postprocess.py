@@ -19,6 +19,7 @@ from transformer_cli.decoding.results import Translated
 from transformer_cli.decoding.search import Hypothesis
 from transformer_cli.decoding.terminology import Term, Terminology, contains_phrase
 from transformer_cli.errors import DataError, quoted
+from transformer_cli.inference.batch_size import BatchTokens
 from transformer_cli.inference.force_decode import ForcedScores
 from transformer_cli.logs import LOGGER
 
@@ -241,7 +242,7 @@ def rescore(
     found: Hypotheses,
     results: list[Translated],
     *,
-    batch_tokens: int,
+    batch_tokens: BatchTokens,
 ) -> None:
     """Add word alignments and token scores to `results`, from force-decoding them with attention."""
     segments = [segment for line in work for segment in line.segments]

@@ -1,4 +1,4 @@
-"""The engine of our own models: batches, CUDA graphs, a pool of worker processes, and near ties decoded again.
+"""The engine of our own models: batches, precision, CUDA graphs, worker processes, and near ties decoded again.
 
 Shapes: B sentences, S source.
 """
@@ -7,17 +7,19 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from itertools import groupby, islice
 from typing import Any
 
 import torch
 
-from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.config.decode import DecodeConfig, DecodePrecision
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.engine import Batch, Capabilities, DecodeRequest
 from transformer_cli.decoding.plan import Segment
 from transformer_cli.decoding.results import DEFAULT_OPTIONS, TranslateOptions
 from transformer_cli.decoding.search import (
+    NEAR_TIE,
     SEARCHES,
     Constraints,
     ControlIds,
@@ -36,15 +38,19 @@ from transformer_cli.inference.batch_invariance import (
     fixed_shape,
     one_thread,
 )
+from transformer_cli.inference.batch_size import BatchTokens, sentences_per_batch
 from transformer_cli.inference.cuda_graphs import CudaGraphDecoder, can_capture, cuda_graph_capture
 from transformer_cli.inference.force_decode import ForcedScores, Pair, force_decode
 from transformer_cli.inference.incremental import incremental_decoder
+from transformer_cli.inference.precision import dtype_of, in_precision, overflow_named
 from transformer_cli.inference.prepack import can_prepack, prepack
 from transformer_cli.inference.worker_pool import WorkerPool
 from transformer_cli.models.ensemble import AnyModel, Ensemble
-from transformer_cli.models.memory import in_halves
+from transformer_cli.models.memory import SplitBatches, free_memory, to_device
 from transformer_cli.models.transformer import Transformer
 
+# In 16 bits rounding moves scores by as much as choices differ: none is decoded again (scripts/bench_near_ties.py).
+NEAR_TIES = {torch.float64: NEAR_TIE, torch.float32: NEAR_TIE, torch.bfloat16: 0.0, torch.float16: 0.0}
 SENTENCES_PER_WORKER = 8  # at least: with fewer, batches are not made smaller for all workers to have one
 INT8_REMEDY = "engine=torch computes in float32. Add `--engine ctranslate2 decode.quantize=int8`, or leave it out"
 
@@ -52,12 +58,14 @@ INT8_REMEDY = "engine=torch computes in float32. Add `--engine ctranslate2 decod
 class TorchEngine:
     """A model, or an ensemble, decoded by torch.
 
-    A translation does not depend on the batch that it is in: sentences with a near tie are decoded again on their own.
-    Scores are equal up to the rounding of kernels, and with `batch_invariant` to the last bit. With `parallel` every
-    CPU core takes batches of its own, in a forked process, and a GPU replays captured steps.
+    In float32 a translation does not depend on the batch that it is in: sentences with a near tie are decoded again, on
+    a CPU on their own, on an accelerator together in shapes that depend on the length of each alone. Scores are equal
+    up to the rounding of kernels, and with `batch_invariant` to the last bit. In 16 bits rounding decides near ties.
+    With `parallel` every CPU core takes batches of its own, in a forked process, and a GPU replays captured steps.
 
     It is for the weights that `model` has when it is made: some are copied, others shared, so that a model in training
-    needs a new engine. Raises ConfigError where batch invariance is not proved.
+    needs a new engine. Raises ConfigError where batch invariance is not proved, and EnvironmentFault for a precision
+    that the device lacks.
     """
 
     def __init__(
@@ -67,21 +75,27 @@ class TorchEngine:
         *,
         device: torch.device,
         text: TrainingText = UNKNOWN_TEXT,
+        precision: DecodePrecision = DecodePrecision.auto,
         batch_invariant: bool = False,
         parallel: bool = False,
     ) -> None:
         if batch_invariant:
             check_batch_invariance(model, device)
+        model = in_precision(model, precision, device)
+        self.dtype = dtype_of(model)
+        self.near_tie = NEAR_TIES[self.dtype]
+        self.second_pass, self.redecodes_together = self.near_tie > 0, device.type != "cpu"
         self.model = model if batch_invariant else prepacked(model)
         self.tokenizers, self.device, self.text, self.batch_invariant = tokenizers, device, text, batch_invariant
         self.control = ControlIds.of(tokenizers.target)
         self.pool: WorkerPool[tuple[list[Segment], DecodeRequest], list[list[Hypothesis]]] | None = None
         if parallel and device.type == "cpu" and not batch_invariant:
-            self.pool = WorkerPool(lambda item: self._decode(*item))
+            self.pool = WorkerPool(lambda item: self._decode(*item, self._split_batches(item[1].config)))
         self.decoder: Any = incremental_decoder(self.model)  # has `start` and `step`
         if parallel and can_capture(self.model, device):
             source_pad_id = tokenizers.source.pad_id
             self.decoder = CudaGraphDecoder(self.model, source_pad_id=source_pad_id, capture=cuda_graph_capture(device))
+        self.free = free_memory(device)  # now: later the buffers of graphs have taken some
 
     @property
     def capabilities(self) -> Capabilities:
@@ -89,12 +103,24 @@ class TorchEngine:
 
     def search(self, segments: Sequence[Segment], request: DecodeRequest) -> Iterator[Batch]:
         """Raises CheckpointError if logits are not finite, and EnvironmentFault if memory does not suffice for one."""
+        split = self._split_batches(request.config)
         work = ((batch, request) for batch in self._batches(segments, request.config))
-        results = ((item, self._decode(*item)) for item in work) if self.pool is None else self.pool(work)
+        results = ((item, self._decode(*item, split)) for item in work) if self.pool is None else self.pool(work)
+        ties: list[Segment] = []
         for (batch, _), hypotheses in results:
-            yield batch, hypotheses
+            if not (self.second_pass and self.redecodes_together):
+                yield batch, hypotheses
+                continue
+            ties += [segment for segment, found in zip(batch, hypotheses, strict=True) if found[0].is_near_tie]
+            if sure := [pair for pair in zip(batch, hypotheses, strict=True) if not pair[1][0].is_near_tie]:
+                yield [segment for segment, _ in sure], [found for _, found in sure]
+        bucket = partial(self._bucket, config=request.config)
+        for batch in batch_invariant_batches(ties, bucket=bucket):
+            yield batch, self._redecode(batch, request, split)
 
-    def score(self, pairs: Sequence[Pair], *, batch_tokens: int, with_attention: bool = False) -> list[ForcedScores]:
+    def score(
+        self, pairs: Sequence[Pair], *, batch_tokens: BatchTokens, with_attention: bool = False
+    ) -> list[ForcedScores]:
         with self._ready():
             return force_decode(
                 self.model,
@@ -123,16 +149,25 @@ class TorchEngine:
     def _batches(self, segments: Sequence[Segment], config: DecodeConfig) -> Iterator[list[Segment]]:
         if self.batch_invariant:
             return batch_invariant_batches(segments, bucket=lambda segment: self._bucket(segment, config))
-        return batches(segments, max_tokens=self._batch_size(segments, config))
+        return batches(segments, most=self._most_sentences(segments, config))
 
-    def _batch_size(self, segments: Sequence[Segment], config: DecodeConfig) -> int:
-        """Padded source tokens that `batch_tokens` allows; fewer where not all workers would have equal work."""
-        allowed = config.batch_tokens // rows_per_sentence(config)
+    def _most_sentences(self, segments: Sequence[Segment], config: DecodeConfig) -> Callable[[int], int]:
+        """How many sentences a batch has, by its longest; fewer where not all workers would have equal work."""
+        most = sentences_per_batch(
+            config.batch_tokens,
+            self.model,
+            self.device,
+            n_beams=rows_per_sentence(config),
+            n_target_of=partial(self.text.longest_translation, config),
+            free=self.free,
+        )
         if self.pool is None or len(segments) < self.pool.n_workers * SENTENCES_PER_WORKER:
-            return allowed
+            return most
+        allowed = most(1)  # padded source tokens
         lengths = [len(segment.ids) + 1 for segment in segments]
         rounds = math.ceil(sum(lengths) / (allowed * self.pool.n_workers))
-        return min(allowed, math.ceil(sum(lengths) / (rounds * self.pool.n_workers)) + max(lengths))
+        equal = min(allowed, math.ceil(sum(lengths) / (rounds * self.pool.n_workers)) + max(lengths))
+        return lambda n_source: equal // n_source
 
     def _bucket(self, segment: Segment, config: DecodeConfig) -> int:
         """The length that a source is padded to in batch-invariant mode."""
@@ -141,45 +176,55 @@ class TorchEngine:
 
     # ---- One batch
 
-    def _decode(self, batch: Sequence[Segment], request: DecodeRequest) -> list[list[Hypothesis]]:
-        """The hypotheses of each segment; a near tie, where batch composition may decide, is decoded on its own."""
+    def _decode(self, batch: Sequence[Segment], request: DecodeRequest, split: SplitBatches) -> list[list[Hypothesis]]:
+        """The hypotheses of each segment; on a CPU a near tie, where batch composition may decide, is decoded alone."""
+        search = partial(self._search, request=request)
         with self._ready():
-            found = self._search_in_halves(batch, request)
-            if self.batch_invariant or len(batch) == 1:
+            found = split(batch, search)
+            if self.batch_invariant or not self.second_pass or self.redecodes_together or len(batch) == 1:
                 return found
             return [
-                self._search_in_halves([segment], request)[0] if hypotheses[0].is_near_tie else hypotheses
+                split([segment], search)[0] if hypotheses[0].is_near_tie else hypotheses
                 for segment, hypotheses in zip(batch, found, strict=True)
             ]
 
-    def _search_in_halves(self, batch: Sequence[Segment], request: DecodeRequest) -> list[list[Hypothesis]]:
-        """`_search` of as many segments at a time as memory suffices for."""
-        rows_key = SEARCHES[request.config.search].rows_key or "beam_size"
-        return in_halves(
-            batch,
-            lambda part: self._search(part, request),
+    def _redecode(self, ties: Sequence[Segment], request: DecodeRequest, split: SplitBatches) -> list[list[Hypothesis]]:
+        """The hypotheses of near ties of one bucket, in its shape, filled with repetitions of the last segment."""
+        n_fillers = batch_size_of(self._bucket(ties[0], request.config)) - len(ties)
+        with self._ready():
+            found = split([*ties, *[ties[-1]] * n_fillers], partial(self._search, request=request, fixed=True))
+        return found[: len(ties)]
+
+    def _split_batches(self, config: DecodeConfig) -> SplitBatches:
+        rows_key = SEARCHES[config.search].rows_key or "beam_size"
+        return SplitBatches(
             lower="decode.batch_tokens",
             alone=f"Lower decode.{rows_key} or decode.max_source_length, or choose another device=",
-            on_split=self._drop_graphs,
+            on_split=self._free_graphs,
         )
 
-    def _drop_graphs(self) -> None:
-        """CUDA graphs keep the memory that they were captured with."""
-        self.decoder = incremental_decoder(self.model)
+    def _free_graphs(self) -> None:
+        """CUDA graphs keep the memory that they were captured with: those of smaller batches are captured anew."""
+        if isinstance(self.decoder, CudaGraphDecoder):
+            self.decoder.release()
 
-    def _search(self, batch: Sequence[Segment], request: DecodeRequest) -> list[list[Hypothesis]]:
+    def _search(
+        self, batch: Sequence[Segment], request: DecodeRequest, *, fixed: bool = False
+    ) -> list[list[Hypothesis]]:
+        """`fixed`: in shapes that the first segment's bucket sets, which all others are of."""
         config, source = request.config, self.tokenizers.source
         rows = [[*segment.ids, source.eos_id] for segment in batch]
         longest, n_sentences, n_beams = max(map(len, rows)), len(rows), rows_per_sentence(config)
+        if self.batch_invariant or fixed:
+            longest = max(longest, self._bucket(batch[0], config))
         if self.batch_invariant:
-            longest = self._bucket(batch[0], config)
             n_sentences = batch_size_of(longest)
         source_BS = torch.full((n_sentences, longest), source.pad_id)
         for row_S, ids in zip(source_BS, rows, strict=False):  # the rows behind the last are fillers
             row_S[: len(ids)] = torch.tensor(ids)
         max_lengths = [self.text.longest_translation(config, len(row)) for row in rows]
         cache = self.decoder.start(
-            source_BS.to(self.device),
+            to_device(source_BS, self.device),
             beam_size=n_beams,
             max_length=self.text.longest_translation(config, longest),
             keeps_attention=config.coverage_penalty > 0,
@@ -193,17 +238,20 @@ class TorchEngine:
             config,
             seeds=[(request.seed, request.first_line + segment.line, segment.part) for segment in batch],
             constraints=[Constraints(s.prefix, s.required) for s in batch] if has_constraints else [],
-            source_lengths_B=torch.tensor(list(map(len, rows))).to(self.device, non_blocking=True),
+            source_lengths_B=to_device(torch.tensor(list(map(len, rows))), self.device),
             to_text=self.tokenizers.target.decode,
             device=self.device,
+            near_tie=self.near_tie,
+            exact=fixed,
         )
-        if self.batch_invariant:
+        if self.batch_invariant or fixed:
             fixed_cache = FixedShapeCache(cache, n_sentences, n_rows=n_sentences * n_beams, n_live=len(batch))
             search_request = replace(search_request, step=fixed_shape(self.decoder.step), cache=fixed_cache)
         return self._run(search_request)
 
     def _run(self, request: SearchRequest[Any]) -> list[list[Hypothesis]]:
-        return SEARCHES[request.config.search](request)
+        with overflow_named(self.dtype):
+            return SEARCHES[request.config.search](request)
 
 
 def torch_translator(
@@ -219,7 +267,13 @@ def torch_translator(
 ) -> Translator:
     """A Translator of a model that is already built."""
     engine = TorchEngine(
-        model, tokenizers, device=device, text=text, batch_invariant=config.batch_invariant, parallel=parallel
+        model,
+        tokenizers,
+        device=device,
+        text=text,
+        precision=config.precision,
+        batch_invariant=config.batch_invariant,
+        parallel=parallel,
     )
     return Translator(engine, config, seed=seed, options=options)
 
@@ -232,12 +286,12 @@ def prepacked(model: AnyModel) -> AnyModel:
     return prepack(model) if isinstance(model, Transformer) and can_prepack(model) else model
 
 
-def batches(segments: Sequence[Segment], *, max_tokens: int) -> Iterator[list[Segment]]:
-    """The longest first, so that memory runs out at once or never: rows × longest ≤ `max_tokens`, or a single one."""
+def batches(segments: Sequence[Segment], *, most: Callable[[int], int]) -> Iterator[list[Segment]]:
+    """The longest first, so that memory runs out at once or never: `most` segments of the longest's tokens, or one."""
     batch: list[Segment] = []
     for segment in sorted(segments, key=lambda segment: -len(segment.ids)):
         # The longest of a batch is its first; EOS is one more token.
-        if batch and (len(batch) + 1) * (len(batch[0].ids) + 1) > max_tokens:
+        if batch and len(batch) + 1 > most(len(batch[0].ids) + 1):
             yield batch
             batch = []
         batch.append(segment)

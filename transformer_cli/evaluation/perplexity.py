@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 import torch
 
 from transformer_cli.data.tokenizer import Tokenizers
+from transformer_cli.inference.batch_size import BatchTokens
 from transformer_cli.inference.force_decode import force_decode
 from transformer_cli.models.language_model import LanguageModel
 
@@ -66,7 +67,7 @@ def text_scores(
     lines: Sequence[str],
     *,
     device: torch.device,
-    batch_tokens: int,
+    batch_tokens: BatchTokens,
     on_progress: Callable[[int], object] = lambda n_lines: None,
 ) -> TextScores:
     """Each line is read whole, however long. Raises CheckpointError if logits are not numbers."""

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any
 
 from transformer_cli.config.commands import Engine
-from transformer_cli.config.decode import DecodeConfig, LengthNormalization
+from transformer_cli.config.decode import DecodeConfig, DecodePrecision, LengthNormalization
 from transformer_cli.decoding.search import SEARCHES
 
 LONGEST_OPTIONS = 100  # characters: names of files have at most 255 bytes
@@ -17,7 +17,8 @@ SIZES = ("beam_size", "n_samples")  # each of one search only
 def search_signature(decode: DecodeConfig, *, seed: int, engine: Engine = Engine.torch) -> str:
     """`search:beam|beam_size:4|length_penalty:0.6`: the kind, its sizes, each option that is not the default.
 
-    An engine other than torch is named last: it rounds otherwise, so some translations differ.
+    `decode` has the precision of the device, not auto. An engine other than torch is named last: it rounds otherwise,
+    so some translations differ.
     """
     method = SEARCHES[decode.search]
     options = {name: getattr(decode, name) for name in SIZES if name in method.options}
@@ -46,10 +47,12 @@ def search_name(decode: DecodeConfig, *, seed: int, engine: Engine = Engine.torc
 
 
 def changed_options(decode: DecodeConfig) -> dict[str, Any]:
-    """Those that are not the default, but for the sizes of a search."""
+    """Those that are not the default, but for the sizes of a search. fp32 is what auto is without a GPU."""
     default = DecodeConfig()
     values = {field.name: getattr(decode, field.name) for field in fields(decode)}
     unnamed = ("search", "batch_tokens", *SIZES)
+    if decode.precision is DecodePrecision.fp32:
+        del values["precision"]
     return {name: value for name, value in values.items() if value != getattr(default, name) and name not in unnamed}
 
 

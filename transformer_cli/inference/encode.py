@@ -11,8 +11,9 @@ from torch import Tensor
 from transformer_cli.config.model import Positions
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.data.unknown import UnknownCounter, unknown_characters
+from transformer_cli.inference.batch_size import BatchTokens, forward_tokens
 from transformer_cli.models.file import ModelFile
-from transformer_cli.models.memory import in_halves
+from transformer_cli.models.memory import SplitBatches, to_device
 
 
 def encode_whole(tokenizer: Tokenizer, lines: Sequence[str], *, max_length: int) -> list[list[int]]:
@@ -40,7 +41,7 @@ class Reader:
     """
 
     def __init__(
-        self, ask: Callable[[Tensor], Tensor], model: ModelFile, *, device: torch.device, batch_tokens: int
+        self, ask: Callable[[Tensor], Tensor], model: ModelFile, *, device: torch.device, batch_tokens: BatchTokens
     ) -> None:
         self.ask, self.tokenizer, self.device, self.batch_tokens = ask, model.tokenizers.source, device, batch_tokens
         self.begins = model.config.name == "classifier"  # with BOS, which the sources of translators never contain
@@ -82,7 +83,7 @@ def ask_each(
     *,
     pad_id: int,
     device: torch.device,
-    batch_tokens: int,
+    batch_tokens: BatchTokens,
     between: Callable[[int], object] = lambda n_sentences: None,
 ) -> list[Tensor]:
     """The result of each sentence, [X], in float32 on the CPU; `ask` maps [B, S] to [B, X].
@@ -92,18 +93,19 @@ def ask_each(
     """
     order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
     answers: list[Tensor] = [torch.empty(0)] * len(sentences)
+    max_tokens = forward_tokens(batch_tokens, device)
+    split = SplitBatches(lower="batch_tokens", alone="Shorten the longest sentences, or choose another device=")
+
+    def ask_part(part: Sequence[Sequence[int]]) -> list[Tensor]:
+        return list(ask(to_device(_padded(part, pad_id), device)).float().cpu())
+
     start = 0
     while start < len(order):
         end = start + 1
-        while end < len(order) and len(sentences[order[end]]) * (end + 1 - start) <= batch_tokens:
+        while end < len(order) and len(sentences[order[end]]) * (end + 1 - start) <= max_tokens:
             end += 1
         chosen = order[start:end]
-        found = in_halves(
-            [sentences[i] for i in chosen],
-            lambda part: list(ask(_padded(part, pad_id).to(device)).float().cpu()),
-            lower="batch_tokens",
-            alone="Shorten the longest sentences, or choose another device=",
-        )
+        found = split([sentences[i] for i in chosen], ask_part)
         for i, answer_X in zip(chosen, found, strict=True):
             answers[i] = answer_X
         between(len(chosen))

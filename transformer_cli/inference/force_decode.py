@@ -6,17 +6,21 @@ Shapes: B pairs, S source and T target, both with their EOS, K target tokens of 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import CheckpointError
+from transformer_cli.inference.batch_size import BatchTokens, forward_tokens
+from transformer_cli.inference.precision import dtype_of, overflow_named
 from transformer_cli.models.ensemble import AnyModel
 from transformer_cli.models.language_model import LanguageModel
-from transformer_cli.models.memory import in_halves
+from transformer_cli.models.memory import SplitBatches, to_device
 
 ROWS = 256  # of logits at a time: few enough for a processor's cache
+ROWS_ON_ACCELERATOR = 4096  # enough to fill a GPU
 
 Pair = tuple[Sequence[int], Sequence[int]]  # ids of source and target, both without EOS
 
@@ -40,7 +44,7 @@ def force_decode(
     tokenizers: Tokenizers,
     *,
     device: torch.device,
-    batch_tokens: int,
+    batch_tokens: BatchTokens,
     with_attention: bool = False,
 ) -> list[ForcedScores]:
     """Scores of each of `pairs`, in order, which depend on batch composition only by the kernels' rounding.
@@ -52,15 +56,13 @@ def force_decode(
     found: dict[int, ForcedScores] = {}
     was_training = model.training
     model.eval()
+    split = SplitBatches(lower="batch_tokens", alone="Shorten the longest sentences, or choose another device=")
+    score = partial(_score, model, tokenizers, device, with_attention=with_attention)
     try:
-        for batch in _batches(pairs, max_tokens=batch_tokens):
-            scores = in_halves(
-                [pairs[i] for i in batch],
-                lambda part: _score(model, part, tokenizers, device, with_attention=with_attention),
-                lower="batch_tokens",
-                alone="Shorten the longest sentences, or choose another device=",
-            )
-            found.update(zip(batch, scores, strict=True))
+        with overflow_named(dtype_of(model)):
+            for batch in _batches(pairs, max_tokens=forward_tokens(batch_tokens, device)):
+                scores = split([pairs[i] for i in batch], score)
+                found.update(zip(batch, scores, strict=True))
     finally:
         model.train(was_training)
     return [found[i] for i in range(len(pairs))]
@@ -83,26 +85,27 @@ def _batches(pairs: Sequence[Pair], *, max_tokens: int) -> Iterator[list[int]]:
 
 def _score(
     model: AnyModel | LanguageModel,
-    pairs: Sequence[Pair],
     tokenizers: Tokenizers,
     device: torch.device,
+    pairs: Sequence[Pair],
     *,
     with_attention: bool,
 ) -> list[ForcedScores]:
     source, target = tokenizers.source, tokenizers.target
-    source_BS = _padded([[*ids, source.eos_id] for ids, _ in pairs], source.pad_id).to(device)
-    target_in_BT = _padded([[target.bos_id, *ids] for _, ids in pairs], target.pad_id).to(device)
+    source_BS = to_device(_padded([[*ids, source.eos_id] for ids, _ in pairs], source.pad_id), device)
+    target_in_BT = to_device(_padded([[target.bos_id, *ids] for _, ids in pairs], target.pad_id), device)
     n_tokens = [len(ids) + 1 for _, ids in pairs]
+    n_rows = ROWS if device.type == "cpu" else ROWS_ON_ACCELERATOR
+    # Found on the host: on a device, the number of real tokens would have to be waited for.
     real_BT = torch.arange(target_in_BT.size(1))[None, :] < torch.tensor(n_tokens)[:, None]
-    ids_K = torch.tensor([i for _, ids in pairs for i in (*ids, target.eos_id)], device=device)
-
-    real_BT = real_BT.to(device)
+    real_K = to_device(real_BT.flatten().nonzero().squeeze(1), device)
+    ids_K = to_device(torch.tensor([i for _, ids in pairs for i in (*ids, target.eos_id)]), device)
     if isinstance(model, LanguageModel):
-        parts = model.predict_in_parts(target_in_BT, real_BT, n_rows=ROWS)
+        parts = model.predict_in_parts(target_in_BT, real_K, n_rows=n_rows)
     else:
-        parts = model.predict_in_parts(source_BS, target_in_BT, real_BT, n_rows=ROWS)
-    log_p = [_log_probs(logits_KV, part_K) for logits_KV, part_K in zip(parts, torch.split(ids_K, ROWS), strict=True)]
-    log_p_K = torch.cat(log_p).cpu()
+        parts = model.predict_in_parts(source_BS, target_in_BT, real_K, n_rows=n_rows)
+    each = zip(parts, torch.split(ids_K, n_rows), strict=True)
+    log_p_K = _subtracted(torch.cat([_chosen_and_sum(logits_KV, part_K) for logits_KV, part_K in each], dim=1).cpu())
     if not log_p_K.isfinite().all():
         raise CheckpointError(
             "the model: its scores are not numbers (NaN or infinite). Its training diverged or its file is damaged:"
@@ -112,6 +115,7 @@ def _score(
     if with_attention:
         assert not isinstance(model, LanguageModel)
         attention_BTS = model.alignment(source_BS, target_in_BT).cpu()
+        attention_BTS = attention_BTS.to(torch.promote_types(attention_BTS.dtype, torch.float32))
         attention = [
             attention_BTS[b, :n, : len(ids) + 1] for b, (n, (ids, _)) in enumerate(zip(n_tokens, pairs, strict=True))
         ]
@@ -121,11 +125,16 @@ def _score(
     ]
 
 
-def _log_probs(logits_KV: Tensor, ids_K: Tensor) -> Tensor:
-    """In float64, of what is float32 at least."""
+def _chosen_and_sum(logits_KV: Tensor, ids_K: Tensor) -> Tensor:
+    """The logit of each token, and the logarithm of the sum over the vocabulary, [2, K], in float32 at least."""
     logits_KV = logits_KV.to(torch.promote_types(logits_KV.dtype, torch.float32))
-    chosen_K = logits_KV.gather(1, ids_K[:, None]).squeeze(1)
-    return chosen_K.double() - logits_KV.logsumexp(dim=-1).double()
+    return torch.stack([logits_KV.gather(1, ids_K[:, None]).squeeze(1), logits_KV.logsumexp(dim=-1)])
+
+
+def _subtracted(both_2K: Tensor) -> Tensor:
+    """Log-probabilities in float64."""
+    chosen_K, sum_K = both_2K.double().unbind()
+    return chosen_K - sum_K
 
 
 def _padded(rows: Sequence[Sequence[int]], pad_id: int) -> Tensor:

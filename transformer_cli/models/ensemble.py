@@ -36,10 +36,10 @@ class Ensemble(nn.Module):
         return mean([member(source_BS, target_in_BT, source_mask_BS) for member in self.members])
 
     def predict_in_parts(
-        self, source_BS: Tensor, target_in_BT: Tensor, real_BT: Tensor, *, n_rows: int
+        self, source_BS: Tensor, target_in_BT: Tensor, real_K: Tensor, *, n_rows: int
     ) -> Iterator[Tensor]:
         """As `Transformer.predict_in_parts`, [K, V] in parts."""
-        parts = [member.predict_in_parts(source_BS, target_in_BT, real_BT, n_rows=n_rows) for member in self.members]
+        parts = [member.predict_in_parts(source_BS, target_in_BT, real_K, n_rows=n_rows) for member in self.members]
         return (mean(logits_KV) for logits_KV in zip(*parts, strict=True))
 
     def alignment(self, source_BS: Tensor, target_in_BT: Tensor) -> Tensor:

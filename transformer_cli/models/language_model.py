@@ -85,10 +85,10 @@ class LanguageModel(Model):
         return self.output_embedding.training_logits(self.decode(target_in_T, target))
 
     @torch.no_grad()
-    def predict_in_parts(self, target_in_BT: Tensor, real_BT: Tensor, *, n_rows: int) -> Iterator[Tensor]:
-        """Logits of the token after each `real_BT` of `target_in_BT`: [K, V], but `n_rows` at a time."""
+    def predict_in_parts(self, target_in_BT: Tensor, real_K: Tensor, *, n_rows: int) -> Iterator[Tensor]:
+        """Logits of the token after those of `target_in_BT` with the indices `real_K`: [K, V], `n_rows` at a time."""
         y_BTD = self.decode(target_in_BT, PaddedLayout(target_in_BT.size(1)))
-        for y_KD in torch.split(y_BTD[real_BT], n_rows):  # [B, T, D] -> [K, D]
+        for y_KD in torch.split(y_BTD.flatten(0, 1)[real_K], n_rows):  # [B, T, D] -> [K, D]
             yield self.output_embedding.logits(y_KD)
 
     def decode(self, target_in_T: Tensor, target: AttentionLayout, past: list[KeysAndValues] | None = None) -> Tensor:

@@ -5,6 +5,7 @@ from functools import cache
 from typing import TypeVar
 
 import torch
+from torch import Tensor
 
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.logs import LOGGER
@@ -23,35 +24,51 @@ def is_out_of_memory(error: BaseException) -> bool:
     )
 
 
-def in_halves(
-    batch: Sequence[ItemT],
-    work: Callable[[Sequence[ItemT]], list[ResultT]],
-    *,
-    lower: str,
-    alone: str,
-    on_split: Callable[[], object] = lambda: None,
-) -> list[ResultT]:
-    """`work` of the batch, one result for each item; where the memory is too small, of its halves, one after the other.
+def free_memory(device: torch.device) -> int | None:
+    """Bytes that tensors on a GPU may still take; None where the device does not say."""
+    if device.type != "cuda":
+        return None
+    free, _ = torch.cuda.mem_get_info(device)
+    return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+
+
+def to_device(x: Tensor, device: torch.device) -> Tensor:
+    """A copy of a CPU tensor that the CPU does not wait for: to a GPU, from pinned memory."""
+    return (x.pin_memory() if device.type == "cuda" else x).to(device, non_blocking=True)
+
+
+class SplitBatches:
+    """Runs work on batches, with fewer items at a time where memory is too small, and remembers how many fitted.
 
     `lower` is the key that bounds a batch, `alone` what to do where a single item is too large: EnvironmentFault says
     it. `on_split` may give memory back.
     """
-    try:
-        return work(batch)
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-        kind = type(error).__name__
-    # Outside the handler, where the error no longer holds on to what it was computing with.
-    if len(batch) == 1:
-        raise EnvironmentFault(f"out of memory with a single sentence ({kind}). {alone}")
-    _warn_once(len(batch), lower)
-    on_split()
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        torch.cuda.empty_cache()  # what is left in pieces may be enough in one piece
-    half = len(batch) // 2
-    parts = (batch[:half], batch[half:])
-    return [result for part in parts for result in in_halves(part, work, lower=lower, alone=alone, on_split=on_split)]
+
+    def __init__(self, *, lower: str, alone: str, on_split: Callable[[], object] = lambda: None) -> None:
+        self.lower, self.alone, self.on_split = lower, alone, on_split
+        self.most: int | None = None  # items at a time; None: memory has sufficed so far
+
+    def __call__(self, batch: Sequence[ItemT], work: Callable[[Sequence[ItemT]], Sequence[ResultT]]) -> list[ResultT]:
+        """`work` of the batch, one result for each item, in order."""
+        results: list[ResultT] = []
+        while len(results) < len(batch):
+            part = batch[len(results) : len(results) + (self.most or len(batch))]
+            try:
+                results += work(part)
+                continue
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                kind = type(error).__name__
+            # Outside the handler, where the error no longer holds on to what it was computing with.
+            if len(part) == 1:
+                raise EnvironmentFault(f"out of memory with a single sentence ({kind}). {self.alone}")
+            _warn_once(len(part), self.lower)
+            self.most = -(-len(part) // 2)
+            self.on_split()
+            if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+                torch.cuda.empty_cache()  # what is left in pieces may be enough in one piece
+        return results
 
 
 @cache
@@ -64,7 +81,7 @@ def _warn_once(n_items: int, lower: str) -> None:
     if not _warned(lower):
         _warned(lower).append(n_items)
         LOGGER.warning(
-            "out of memory with a batch of %d sentences; it is cut in two and tried again, here and wherever it happens"
-            " again. Lower %s to save that time",
+            "out of memory with a batch of %d sentences; it is cut in two and tried again, and later batches begin with"
+            " as many as fitted. Lower %s to save that time",
             *(n_items, lower),
         )

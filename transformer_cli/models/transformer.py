@@ -237,12 +237,12 @@ class Transformer(Model):
 
     @torch.no_grad()
     def predict_in_parts(
-        self, source_BS: Tensor, target_in_BT: Tensor, real_BT: Tensor, *, n_rows: int
+        self, source_BS: Tensor, target_in_BT: Tensor, real_K: Tensor, *, n_rows: int
     ) -> Iterator[Tensor]:
-        """Logits of the token after each `real_BT` of `target_in_BT`: [K, V], but `n_rows` at a time."""
+        """Logits of the token after those of `target_in_BT` with the indices `real_K`: [K, V], `n_rows` at a time."""
         target = PaddedLayout(target_in_BT.size(1))
         y_BTD = self.decode(source_BS, self.source_layout(source_BS), target_in_BT, target)
-        for y_KD in torch.split(y_BTD[real_BT], n_rows):  # [B, T, D] -> [K, D]
+        for y_KD in torch.split(y_BTD.flatten(0, 1)[real_K], n_rows):  # [B, T, D] -> [K, D]
             yield self.output_embedding.logits(y_KD)
 
     def encode(self, source_S: Tensor, source: AttentionLayout) -> Tensor:
