@@ -22,6 +22,7 @@ LONG_FILES = (
     *("test_environment", "test_export_command", "test_translator", "test_prepare", "test_ensemble", "test_invariance"),
     *("test_translate_faults", "test_diverging", "test_plan", "test_search", "test_bench_decode", "test_bench_layers"),
     *("test_corpus_faults", "test_search_options", "test_cuda_graphs", "test_engines", "test_kills", "test_compiled"),
+    *("test_systems", "test_device"),
 )
 
 

@@ -34,6 +34,7 @@ PART_OF = {
     "sweeps": "cli",
     "logs": "errors",
     "files": "errors",
+    "system": "errors",
     "standard_streams": "errors",
     "environment": "errors",
     "extras": "errors",
@@ -152,3 +153,38 @@ def test_torch_is_imported_only_where_tensors_are() -> None:
     for path in MODULES:
         if package_of(name_of(path)) in without:
             assert not re.search(r"^\s*(import|from) torch", path.read_text(encoding="utf-8"), re.MULTILINE), path
+
+
+def _text_without_encoding(tree: ast.AST) -> list[int]:
+    """Lines with a call that opens text in the encoding of the system, which is not UTF-8 on Windows."""
+    found = []
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        function = ast.unparse(node.func)
+        owner, _, name = function.rpartition(".")
+        keywords = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+        modes = [ast.unparse(argument) for argument in node.args[:2]] + [keywords.get("mode", "")]
+        is_binary = any(re.fullmatch(r"'[rwxa+]*b[rwxa+]*'|mode", mode) for mode in modes)  # a variable may be
+        is_method = owner != "" and name in ("read_text", "write_text", "fdopen")
+        is_file = is_method or function in ("open", "gzip.open")
+        is_process = name in ("Popen", "run", "check_output") and {"text", "universal_newlines"} & keywords.keys()
+        if ((is_file and not is_binary) or is_process) and "encoding" not in keywords:
+            found.append(node.lineno)
+    return found
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_text_is_opened_with_an_encoding(path: Path) -> None:
+    assert _text_without_encoding(ast.parse(path.read_text(encoding="utf-8"))) == []
+
+
+@pytest.mark.parametrize(
+    ("call", "is_found"),
+    [
+        *[(call, True) for call in ("open(path)", "path.read_text()", "os.fdopen(1, 'w')", "run(command, text=True)")],
+        *[(call, False) for call in ("open(path, 'rb')", "path.read_text(encoding='utf-8')", "gzip.open(file, 'wb')")],
+    ],
+)
+def test_that_rule_finds_what_it_is_for(call: str, is_found: bool) -> None:
+    assert bool(_text_without_encoding(ast.parse(call))) is is_found

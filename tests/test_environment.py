@@ -293,6 +293,7 @@ def test_B10_training_holds_no_text_in_memory_but_some_bytes_a_pair(
 @pytest.mark.parametrize("command", [TRAIN, ["translate", *MODEL], EVALUATE], ids=lambda command: command[0])
 def test_B14_a_gpu_that_is_not_there_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("torch.version.cuda", "13.0")
     given = [word for word in command if word not in ("--device", "cpu", "device=cpu")]
     says = ["device=cuda: no CUDA device visible. Use device=cpu"]
     refused([*given, "device=cuda"], folder, code=5, says=says)

@@ -60,7 +60,7 @@ def _speak_utf8() -> None:
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
     for stream, errors in ((sys.stdout, "surrogateescape"), (sys.stderr, "backslashreplace")):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(encoding="utf-8", errors=errors)
+            stream.reconfigure(encoding="utf-8", errors=errors, newline="\n")
 
 
 def _occupy_closed_streams() -> None:
@@ -125,9 +125,13 @@ def as_fault(error: Exception, arguments: Sequence[str]) -> TfmError:
         return EnvironmentFault(_describe(error))
     if _is_out_of_memory(error):
         return EnvironmentFault(f"out of memory ({type(error).__name__}). {_FOR_LESS_MEMORY}")
+    if isinstance(error, NotImplementedError | TypeError) and (lacks := re.search(_LACKED_BY_MPS, str(error))):
+        return EnvironmentFault(f"device=mps: has no {lacks[1] or lacks[2]}. Use device=cpu")
     return TfmError(f"internal error ({type(error).__name__}), please report: {_crash_report(arguments)}")
 
 
+# As torch words it.
+_LACKED_BY_MPS = r"operator '([^']+)' is not currently implemented for the MPS|MPS Tensor to (\w+) dtype"
 _FOR_LESS_MEMORY = "Free some, choose another device=, or lower decode.batch_tokens or train.max_tokens_per_microbatch"
 
 

@@ -49,7 +49,7 @@ _ONE_MODEL = Flag(
 _BEAM = Flag("decode.beam_size", "hypotheses kept by beam search (default: 4)", int)
 _NAME = Flag("name", "name of the run directory (default: made from the config)")
 _TEXT_INPUT = "Give the text on standard input, or a file with --input"
-_DEVICE = Flag("device", "auto, cpu or cuda")
+_DEVICE = Flag("device", "auto, cpu, cuda or mps (Apple)")
 _ENGINE = Flag("engine", "torch, ctranslate2 (faster on CPUs; converted once), or auto")
 
 COMMANDS = {

@@ -4,7 +4,6 @@ The order is always the same: write under another name, sync the file, rename it
 """
 
 import errno
-import fcntl
 import hashlib
 import os
 import shutil
@@ -19,12 +18,23 @@ from typing import BinaryIO
 
 from transformer_cli.errors import EnvironmentFault, TakenError
 from transformer_cli.logs import LOGGER
+from transformer_cli.system import (
+    NO_LINK,
+    OPEN_FILES_MOVE,
+    c_function,
+    lock,
+    locked_folder,
+    rename,
+    sync,
+    sync_folder,
+)
 
 Chunk = bytes | memoryview  # of a file's content
 
 NAME_MAX = 255  # bytes that a file name may have, on nearly every file system
-# Errors of file systems without hard links, or where they are not permitted.
+# Errors of file systems without links, or where they are not permitted.
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL)
+_LINK, _LONGEST_LINK = "tfm-link: ", 1024  # where there are no symbolic links: how the file begins, and its bytes
 _AT_FDCWD, _RENAME_NOREPLACE = -100, 1  # of renameat2(2)
 
 
@@ -94,7 +104,7 @@ def writing_whole(file: Path, *, replace: bool = True) -> Iterator[Output]:
         handle = _open_new(temporary, private=old is not None)
     try:
         with suppress(OSError):  # a disk without locks: what a killed process leaves stays
-            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(handle)
         taken: list[TakenError] = []
         try:
             yield Output(handle, file)
@@ -104,19 +114,21 @@ def writing_whole(file: Path, *, replace: bool = True) -> Iterator[Output]:
             handle.flush()
             if replace and (old := _status(file) or old):
                 _take_permissions(handle, old)
-            os.fsync(handle.fileno())
+            sync(handle.fileno())
+            if not OPEN_FILES_MOVE:
+                handle.close()
             try:
                 _publish(temporary, file, replace=replace)
             except TakenError as error:
                 taken.append(error)
             sync_folder(file.parent)
     except BaseException:
+        _close(handle)
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
     finally:
-        with suppress(OSError):  # of what could not be written, which would hide why not
-            handle.close()
+        _close(handle)
     if taken:
         raise TakenError("; ".join(map(str, taken)))
 
@@ -138,11 +150,15 @@ def _writing_new(file: Path) -> Iterator[BinaryIO]:
         try:
             yield handle
             handle.flush()
-            os.fsync(handle.fileno())
+            sync(handle.fileno())
         except BaseException:
-            with suppress(OSError):  # of what could not be written, which would hide why not
-                handle.close()
+            _close(handle)
             raise
+
+
+def _close(handle: BinaryIO) -> None:
+    with suppress(OSError):  # of what could not be written, which would hide why not
+        handle.close()
 
 
 def _open_new(file: Path, *, private: bool) -> BinaryIO:
@@ -162,8 +178,10 @@ def _status(file: Path) -> os.stat_result | None:
 def _take_permissions(handle: BinaryIO, old: os.stat_result) -> None:
     """Give a new file the group, owner and permissions of an old one.
 
-    Where the group has to be another, it may do no more than everybody may.
+    Where the group has to be another, it may do no more than everybody may. Windows has neither.
     """
+    if not hasattr(os, "fchown"):
+        return
     own, mode = os.fstat(handle.fileno()), stat.S_IMODE(old.st_mode) & 0o777
     if old.st_gid != own.st_gid:
         try:
@@ -183,7 +201,7 @@ def _take_permissions(handle: BinaryIO, old: os.stat_result) -> None:
 def _publish(temporary: Path, file: Path, *, replace: bool) -> None:
     """Let `temporary` become `file`. Without `replace`, raises TakenError where that is there, and keeps both."""
     if replace:
-        temporary.replace(file)
+        rename(temporary, file)
         return
     try:
         move_to_free(temporary, file)
@@ -213,7 +231,7 @@ def move_to_free(source: Path, target: Path) -> None:
     if source.is_dir():
         if os.path.lexists(target):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
-        source.rename(target)  # which replaces no file, and no folder that holds anything
+        rename(source, target)  # which replaces no file with a folder, and no folder that holds anything
         return
     try:
         os.link(source, target)
@@ -237,12 +255,14 @@ def move_to_free(source: Path, target: Path) -> None:
 
 def _rename_to_free(source: Path, target: Path) -> bool:
     """Rename where `target` is free; False where the system or the file system has no such call. Raises OSError."""
+    if not OPEN_FILES_MOVE:
+        source.rename(target)  # which replaces nothing on Windows
+        return True
+    renameat2 = c_function("renameat2")
+    if renameat2 is None:
+        return False
     import ctypes
 
-    try:
-        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
-    except (OSError, AttributeError):
-        return False
     names = os.fsencode(source), os.fsencode(target)
     if renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_NOREPLACE) == 0:
         return True
@@ -263,15 +283,48 @@ def sibling(path: Path, mark: str) -> Path:
 
 
 def atomic_symlink(link: Path, target: str) -> None:
-    """Make `link` a symbolic link to `target`, which is relative to its folder; an old link is replaced at once."""
+    """Make `link` a symbolic link to `target`, which is relative to its folder; an old link is replaced at once.
+
+    Where links are not permitted, as to most users of Windows, it is a file of one line, which `follow` reads.
+    """
     # Named after the target, not the process, so that the next link to it removes what a killed process left.
     temporary = link.with_name(f"{_mark(f'{link.name}/{Path(target).name}')}link.tmp")
     temporary.unlink(missing_ok=True)
     if link.is_symlink() and os.readlink(link) == target:
         return
-    temporary.symlink_to(target)
-    temporary.replace(link)
+    try:
+        temporary.symlink_to(os.path.normpath(target), target_is_directory=True)
+    except (OSError, NotImplementedError) as error:
+        if isinstance(error, OSError) and error.errno not in _NO_LINKS:
+            raise
+        write_new(temporary, [f"{_LINK}{Path(target).as_posix()}\n".encode()])
+    try:
+        rename(temporary, link)
+    except PermissionError:  # Windows replaces no link to a folder
+        link.unlink()
+        rename(temporary, link)
     sync_folder(link.parent)
+
+
+def follow(path: Path) -> Path:
+    """`path`, with what `atomic_symlink` has written instead of links replaced by where they lead."""
+    for place in (path, *path.parents):
+        target = _target_of(place)
+        if target is not None:
+            return follow(place.parent / target / path.relative_to(place))
+    return path
+
+
+def _target_of(place: Path) -> str | None:
+    try:
+        if not place.is_file() or place.stat().st_size > _LONGEST_LINK:
+            return None
+        text = place.read_bytes().decode()
+    except (OSError, ValueError):
+        return None
+    target = text.removeprefix(_LINK).strip()
+    is_below = text.startswith(_LINK) and ".." not in target.split("/") and not Path(target).anchor
+    return target if is_below and (place.parent / target).is_dir() else None
 
 
 def remove_leftovers(path: Path) -> None:
@@ -289,23 +342,14 @@ def remove_unowned(leftover: Path) -> None:
         if leftover.is_symlink():
             leftover.unlink()
         elif leftover.is_dir():
-            with holding(leftover):
+            with locked_folder(leftover):
                 shutil.rmtree(leftover)
-        else:
+        elif OPEN_FILES_MOVE:
             with open(leftover, "ab", opener=open_no_link) as handle:
-                fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock(handle)
                 leftover.unlink()
-
-
-@contextmanager
-def holding(folder: Path) -> Iterator[None]:
-    """Lock a folder that is being filled, so that no process removes it as a leftover. Raises OSError if locked."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # lockf asks for one that can be written
-        yield
-    finally:
-        os.close(descriptor)
+        else:
+            leftover.unlink()  # which fails while a process has it open
 
 
 def temporary_path(path: Path) -> Path:
@@ -323,12 +367,12 @@ def open_own(file: Path) -> TextIOWrapper:
 
     In a folder that others can write to, they could redirect or block the write with one.
     """
-    return open(file, "a", encoding="utf-8", opener=open_no_link)
+    return open(file, "a", encoding="utf-8", newline="\n", opener=open_no_link)
 
 
 def open_no_link(path: str, flags: int) -> int:
     """An `opener` for `open` that follows no link and waits for no pipe."""
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    return os.open(path, flags | NO_LINK, 0o666)
 
 
 def make_folder(folder: Path) -> None:
@@ -337,15 +381,6 @@ def make_folder(folder: Path) -> None:
         make_folder(folder.parent)
     folder.mkdir(exist_ok=True)
     sync_folder(folder.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in `folder` survive a power cut. Raises OSError."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager
@@ -371,14 +406,13 @@ def _is_at(file: BinaryIO, path: Path) -> bool:
 
 
 def _lock(file: BinaryIO, path: Path, *, wait: bool) -> bool:
-    # lockf and not flock: a killed process loses it at once, also when it leaves children behind.
     try:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock(file)
     except (BlockingIOError, PermissionError) as error:  # POSIX allows either error for a lock that is held
         if not wait:
             raise BlockingIOError(error.errno, "held by another process", str(path)) from None
         LOGGER.info("%s: held by another process; waiting for it", path)
-        fcntl.lockf(file, fcntl.LOCK_EX)
+        lock(file, wait=True)
     except OSError:
         return False
     return True

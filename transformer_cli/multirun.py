@@ -233,7 +233,8 @@ def _report(runs: Sequence[SweepRun], folder: Path) -> None:
     print(f"\n{table(runs)}", flush=True)
     with wrap_os_errors(file, "save the table"):
         write_whole(file, (as_json(runs) + "\n").encode())
-    logs.LOGGER.info("the same as JSON: %s", os.path.relpath(file))
+    is_near = file.drive == Path.cwd().drive  # of Windows, between which there is no relative path
+    logs.LOGGER.info("the same as JSON: %s", os.path.relpath(file) if is_near else file)
 
 
 def _raise_failure(runs: Sequence[SweepRun]) -> None:

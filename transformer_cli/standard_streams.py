@@ -2,6 +2,7 @@
 
 Python's own take an empty read of a non-blocking pipe for the end, and do not check how much of an unbuffered write
 was done (PYTHONUNBUFFERED). Whether a pipe blocks is shared with who handed it over, so that it stays as it is.
+On Windows pipes always block, and only Python's own streams know how to write to a console.
 """
 
 import io
@@ -100,6 +101,8 @@ def _wait(descriptor: int, event: int) -> None:
 
 def replace_standard_streams() -> None:
     """Let sys.stdin, sys.stdout and sys.stderr wait; one that is closed stays None."""
+    if not hasattr(os, "readv") or not hasattr(select, "poll"):
+        return
     if sys.stdin is not None:
         old = sys.stdin
         reader = io.BufferedReader(Input(old.fileno(), "standard input"), BUFFER_BYTES)

@@ -22,6 +22,7 @@ from transformer_cli.environment import folder_named
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
 from transformer_cli.files import Output, remove_leftovers, resolve_link, writing_whole
 from transformer_cli.logs import LOGGER
+from transformer_cli.system import NO_LINK
 
 BOM = b"\xef\xbb\xbf"
 HISTORY_LINES = 1000
@@ -289,7 +290,7 @@ def _load_history(readline: ModuleType) -> Path | None:
     try:
         file = history_file()
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600))
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT | NO_LINK, 0o600))
         readline.read_history_file(file)
     except EnvironmentFault as error:
         LOGGER.warning("%s; what is typed is not kept", error)
@@ -303,5 +304,5 @@ def _load_history(readline: ModuleType) -> Path | None:
 def history_file() -> Path:
     """In the user's folder for state (XDG). Raises EnvironmentFault where it is unknown."""
     state = os.environ.get("XDG_STATE_HOME", "")
-    folder = Path(state) if state.startswith("/") else folder_named("~/.local/state")  # relative values are ignored
+    folder = Path(state) if Path(state).is_absolute() else folder_named("~/.local/state")  # relative values are ignored
     return folder / "tfm" / "history"

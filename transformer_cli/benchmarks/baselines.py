@@ -24,6 +24,7 @@ from transformer_cli.config.bench import BenchConfig
 from transformer_cli.config.model import Norm
 from transformer_cli.data.cache import Array, EncodedCorpus
 from transformer_cli.data.tokenizer import Tokenizer
+from transformer_cli.data.transfer import to_device
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.embeddings import sinusoid_table
@@ -231,8 +232,7 @@ class Baseline:
         is_real_BL = positions_BL < ends[:, None]
         found_BL = np.full(positions_BL.shape, self.vocabulary.pad_id, np.int64)
         found_BL[is_real_BL] = ids[positions_BL[is_real_BL]]
-        found = torch.from_numpy(found_BL)
-        return (found.pin_memory() if self.device.type == "cuda" else found).to(self.device, non_blocking=True)
+        return to_device(torch.from_numpy(found_BL), self.device)
 
 
 def sorted_batches(corpus: EncodedCorpus, *, tokens: int, seed: int) -> list[Array]:

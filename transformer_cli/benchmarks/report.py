@@ -81,7 +81,7 @@ def commit() -> str:
     """The git commit of the checkout, with + if there are uncommitted changes; "none" outside a checkout."""
     try:
         command = ["git", "describe", "--always", "--dirty=+", "--exclude=*"]
-        found = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+        found = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, encoding="utf-8", check=True)
     except (OSError, subprocess.CalledProcessError):
         return "none"
     return found.stdout.strip()

@@ -132,7 +132,7 @@ def seconds_to_first_update(overrides: Sequence[str], metrics: Path) -> float:
 
     command = [sys.executable, "-c", PROGRAM, "train", *overrides]
     started = time.monotonic()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, encoding="utf-8")
     try:
         while not (metrics.exists() and b"\n" in metrics.read_bytes()):
             if process.poll() is not None or time.monotonic() - started > LIMIT_S:
@@ -153,7 +153,7 @@ def seconds_to_first_line(overrides: Sequence[str]) -> float:
     command = [sys.executable, "-c", PROGRAM, "translate", *overrides]
     started = time.monotonic()
     process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8"
     )
     try:
         assert process.stdin is not None
@@ -177,7 +177,7 @@ def seconds_of_parts(overrides: Sequence[str], of: str = "train") -> tuple[dict[
 
     parameters = {"started": time.monotonic(), "command": of, "overrides": list(overrides)}
     command = [sys.executable, "-m", "transformer_cli.benchmarks.startup", json.dumps(parameters)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
     if done.returncode:
         last = done.stderr.strip().rpartition("\n")[2]
         raise EnvironmentFault(f"tfm {of}: its parts ended with status {done.returncode}. The last message: {last}")

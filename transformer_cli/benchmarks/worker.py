@@ -6,12 +6,10 @@ error.
 
 import json
 import os
-import resource
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,6 +18,7 @@ from transformer_cli.config.bench import BenchConfig
 from transformer_cli.config.compose import from_plain
 from transformer_cli.errors import EnvironmentFault, TfmError
 from transformer_cli.plugins import load_plugins
+from transformer_cli.system import peak_memory
 
 ROUND, KERNELS, RELEASE = "go", "kernels", "release"  # requests to a worker that trains
 
@@ -47,7 +46,7 @@ class BenchmarkWorker:
         self.name = name
         command = [sys.executable, "-m", module, json.dumps(parameters)]
         self._process = subprocess.Popen(
-            command, env=dict(environment), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command, env=dict(environment), stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8"
         )
 
     def round(self) -> Round:
@@ -94,12 +93,7 @@ def peak_bytes(device: torch.device) -> int:
     """Peak memory of this process: on the GPU, or the resident set size."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    try:
-        status = Path("/proc/self/status").read_text(encoding="utf-8")
-    except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    # Not getrusage: on Linux its maximum includes the size of the parent at the time of the fork.
-    return 1024 * int(status.partition("VmHWM:")[2].split(maxsplit=1)[0])
+    return peak_memory()
 
 
 def config_and_parameters() -> tuple[BenchConfig, dict[str, Any]]:
@@ -143,7 +137,7 @@ def count_kernels(work: Callable[[], object]) -> int | None:
 
 def serve_requests(set_up: Callable[[], Callable[[str], Mapping[str, Any]]]) -> None:
     """Main loop of a worker: set up, then respond to each line until stdin ends or a TfmError is raised."""
-    out = os.fdopen(os.dup(1), "w")
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # output of libraries must not mix with responses
 
     def write(content: Mapping[str, Any]) -> None:

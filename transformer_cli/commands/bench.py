@@ -43,6 +43,8 @@ def run(config: BenchConfig) -> None:
     if sys.stdout is None:
         raise EnvironmentFault("standard output: closed. Open it, for the figures to be printed")
     device = choose_device(config.device)
+    if device.type == "mps":  # and the clocks are those of CUDA and of a CPU
+        raise EnvironmentFault("device=mps: has no float64, with which `tfm bench` compares. Use device=cpu")
     check_components(config, device)
     keep_freed_memory()
     set_float32_products(config.train.precision, device)

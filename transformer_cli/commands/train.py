@@ -17,6 +17,7 @@ from transformer_cli.config.data import MODEL_OF, Task
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.errors import ConfigError
+from transformer_cli.files import follow
 from transformer_cli.logs import LOGGER, is_first_rank
 from transformer_cli.models.device import choose_device, keep_freed_memory
 from transformer_cli.training.initialisation import read_initial_model, with_initial_sizes
@@ -107,7 +108,7 @@ def _require_same(what: str, mine: str, ranks: Ranks) -> None:
 
 def _next(config: TrainConfig, result: TrainResult) -> Iterator[str]:
     """The commands for what people do next with the model."""
-    newest = Path(TranslateConfig().runs) / "latest"
+    newest = follow(Path(TranslateConfig().runs) / "latest")
     is_newest = newest.exists() and newest.resolve() == result.model_path.parent.resolve()
     which = "" if is_newest else f" --checkpoint {shlex.quote(str(result.model_path.parent))}"
     source, target = config.data.source_lang, config.data.target_lang

@@ -1,5 +1,6 @@
 """`key=value` on the command line: parsed by Hydra's grammar, and checked before Hydra acts upon it."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -79,4 +80,5 @@ def parse_override(text: str) -> Override:
 
 
 def quoted_for_hydra(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    """In quotes, in which a backslash escapes only a quote, or what ends as one."""
+    return "'" + re.sub(r"(\\*)('|$)", lambda found: 2 * found[1] + ("\\'" if found[2] else ""), text) + "'"

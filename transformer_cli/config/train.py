@@ -106,9 +106,10 @@ class Compile(Enum):
 
 
 class Device(Enum):
-    auto = "auto"  # the first GPU when there is one
+    auto = "auto"  # the first GPU when there is one: of CUDA, else of Apple (mps)
     cpu = "cpu"
     cuda = "cuda"
+    mps = "mps"
 
 
 @dataclass

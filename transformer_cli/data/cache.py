@@ -4,7 +4,6 @@ A folder is built under a temporary name, with a manifest of sizes and SHA-256, 
 """
 
 import json
-import os
 import shutil
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -19,8 +18,9 @@ from numpy.typing import NDArray
 
 from transformer_cli.data.hashes import Hashes, file_sha256
 from transformer_cli.errors import EnvironmentFault
-from transformer_cli.files import locked, sync_folder
+from transformer_cli.files import locked
 from transformer_cli.logs import LOGGER
+from transformer_cli.system import rename, sync, sync_folder
 
 Array = NDArray[Any]
 
@@ -178,13 +178,13 @@ def _build_beside(folder: Path, build: Callable[[Path], None], hashes: Hashes) -
         files = {path.name: _written(path) for path in sorted(beside.iterdir())}
         (beside / MANIFEST).write_bytes(manifest(files))
         for path in beside.iterdir():
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
+            with path.open("r+b") as file:  # Windows syncs no file that was opened for reading alone
+                sync(file.fileno())
         sync_folder(beside)
         if folder.exists() and _fault(folder, hashes) is not None:
-            folder.rename(beside.with_name(f"{beside.name}-damaged"))
+            rename(folder, beside.with_name(f"{beside.name}-damaged"))
         try:
-            beside.rename(folder)
+            rename(beside, folder)
         except OSError:
             if _fault(folder, hashes) is not None:  # else another process was faster, on a disk without locks
                 raise
@@ -206,7 +206,7 @@ def _fault(folder: Path, hashes: Hashes) -> str | None:
     try:
         files: dict[str, dict[str, Any]] = json.loads((folder / MANIFEST).read_bytes())["files"]
         for name, expected in files.items():
-            if "/" in name or ((folder / name).exists() and not (folder / name).is_file()):
+            if Path(name).name != name or ((folder / name).exists() and not (folder / name).is_file()):
                 return f"{MANIFEST} is damaged"  # it could lead to a device, and reading that would never end
             if (folder / name).stat().st_size != expected["size"]:
                 return f"{name} is not as it was written"

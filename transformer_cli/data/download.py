@@ -3,7 +3,6 @@
 import hashlib
 import http.client
 import json
-import os
 import re
 import shutil
 import socket
@@ -23,8 +22,9 @@ from transformer_cli.data.hashes import file_sha256
 from transformer_cli.data.lines import BLOCK_BYTES, shown
 from transformer_cli.environment import folder_named
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault, quoted
-from transformer_cli.files import locked, open_no_link, sync_folder, write_whole
+from transformer_cli.files import locked, open_no_link, write_whole
 from transformer_cli.logs import LOGGER
+from transformer_cli.system import sync, sync_folder
 
 ATTEMPTS = 5
 TIMEOUT_SECONDS = 30.0
@@ -300,7 +300,7 @@ class Transfer:
                     )
                 chunk = response.read(CHUNK_BYTES)
             file.flush()
-            os.fsync(file.fileno())
+            sync(file.fileno())
         if total is not None and n_bytes < total:
             raise Interrupted(f"the connection was cut at {n_bytes:,} of {total:,} bytes")
 

@@ -13,6 +13,7 @@ import numpy as np
 from transformer_cli.data.cache import Array
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.errors import EnvironmentFault
+from transformer_cli.system import without_main_module
 
 _CHUNK = 10_000  # pairs encoded at a time
 
@@ -77,7 +78,8 @@ def _start(tokenizers: Tokenizers, cleanup: ExitStack) -> Connection:
     ours, theirs = context.Pipe()
     models = (tokenizers.source.model_bytes, tokenizers.target.model_bytes)
     process = context.Process(target=_work, args=(theirs, *models), name="encode", daemon=True)
-    process.start()
+    with without_main_module():
+        process.start()
     theirs.close()
     cleanup.callback(process.join)
     cleanup.callback(ours.close)  # before that

@@ -42,6 +42,7 @@ from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, sampled, train
 from transformer_cli.environment import folder_named
 from transformer_cli.errors import ConfigError
 from transformer_cli.logs import LOGGER
+from transformer_cli.system import n_processors
 
 _FORMAT = 2  # to be raised when the same key would give other files
 _PAIRS_PER_PROCESS = 50_000  # at least, to be worth its start
@@ -234,7 +235,7 @@ def _encoded(
     `kept` gets a mask of each chunk.
     """
     off = None if progress else True  # None: on if stderr is a terminal
-    n_processes = min(len(os.sched_getaffinity(0)), len(text) // _PAIRS_PER_PROCESS)
+    n_processes = min(n_processors(), len(text) // _PAIRS_PER_PROCESS)
     numbers = {label: number for number, label in enumerate(labels)}
     classes = (numbers[label] for _, label in text.each()) if labels else iter(())
     source, target = tokenizers.source, tokenizers.target

@@ -27,6 +27,7 @@ from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFaul
 from transformer_cli.extras import imported
 from transformer_cli.inference.batch_size import BatchTokens, forward_tokens
 from transformer_cli.inference.force_decode import ForcedScores, Pair
+from transformer_cli.logs import LOGGER
 from transformer_cli.models.memory import SplitBatches
 
 DRAWS_BY_ITSELF = (
@@ -85,20 +86,28 @@ class CTranslate2Engine:
         self.banned = frozenset(self.control.banned)
         library = imported("ctranslate2", needs="engine=ctranslate2")
         # A folder of float32 or int16 can be computed with in int8 as well; one of int8 stays as it is.
+        kind = "cpu" if device.type == "mps" else device.type
+        if kind != device.type:
+            LOGGER.info("engine=ctranslate2: computes on the CPU, as it has no device=mps")
         compute_type = COMPUTE_TYPES[precision]
         if quantize is Quantize.int8:
             compute_type = "int8" if precision is DecodePrecision.auto else f"int8_{compute_type}"
-        self.max_batch_tokens = MAX_BATCH_TOKENS if device.type == "cpu" else forward_tokens(AUTO, device)
+            if "int8" not in _compute_types(library, kind):
+                raise EnvironmentFault(
+                    "decode.quantize=int8: CTranslate2 has no products in int8 for this processor."
+                    " Use decode.quantize=none"
+                )
+        self.max_batch_tokens = MAX_BATCH_TOKENS if kind == "cpu" else forward_tokens(AUTO, device)
         try:
-            if precision is not DecodePrecision.auto and compute_type not in _compute_types(library, device):
+            if precision is not DecodePrecision.auto and compute_type not in _compute_types(library, kind):
                 raise EnvironmentFault(
                     f"decode.precision={precision.name}: CTranslate2 does not compute in {compute_type} on this"
-                    f" {device.type}. Use decode.precision=fp32, or leave it out"
+                    f" {kind}. Use decode.precision=fp32, or leave it out"
                 )
             # Each thread takes batches of its own: one product is too small to be shared.
             self.library = library.Translator(
                 os.fsencode(directory),
-                device=device.type,
+                device=kind,
                 compute_type=compute_type,
                 inter_threads=self.n_threads,
                 intra_threads=1,
@@ -262,8 +271,8 @@ class CTranslate2Engine:
             ) from error
 
 
-def _compute_types(library: Any, device: torch.device) -> set[str]:
-    found: set[str] = library.get_supported_compute_types(device.type)
+def _compute_types(library: Any, kind: str) -> set[str]:
+    found: set[str] = library.get_supported_compute_types(kind)
     return found
 
 

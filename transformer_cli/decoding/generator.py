@@ -12,6 +12,7 @@ from torch import Tensor
 
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.data.tokenizer import Tokenizer, normalize
+from transformer_cli.data.transfer import to_device
 from transformer_cli.data.unknown import unknown_characters
 from transformer_cli.decoding.search import (
     SEARCHES,
@@ -26,7 +27,7 @@ from transformer_cli.inference.incremental import LanguageModelDecoder
 from transformer_cli.inference.kv_cache import KVCache
 from transformer_cli.inference.precision import dtype_of, in_precision, overflow_named
 from transformer_cli.models.language_model import LanguageModel
-from transformer_cli.models.memory import SplitBatches, to_device
+from transformer_cli.models.memory import SplitBatches
 
 LONGEST = 256  # tokens of a continuation, where decode.max_length is unset
 MARK = "▁"  # with which SentencePiece begins a word

@@ -15,6 +15,7 @@ import torch
 
 from transformer_cli.config.decode import DecodeConfig, DecodePrecision
 from transformer_cli.data.tokenizer import Tokenizers
+from transformer_cli.data.transfer import to_device
 from transformer_cli.decoding.engine import Batch, Capabilities, DecodeRequest
 from transformer_cli.decoding.plan import Segment
 from transformer_cli.decoding.results import DEFAULT_OPTIONS, TranslateOptions
@@ -46,7 +47,7 @@ from transformer_cli.inference.precision import dtype_of, in_precision, overflow
 from transformer_cli.inference.prepack import can_prepack, prepack
 from transformer_cli.inference.worker_pool import WorkerPool
 from transformer_cli.models.ensemble import AnyModel, Ensemble
-from transformer_cli.models.memory import SplitBatches, free_memory, to_device
+from transformer_cli.models.memory import SplitBatches, free_memory
 from transformer_cli.models.transformer import Transformer
 
 # In 16 bits rounding moves scores by as much as choices differ: none is decoded again (scripts/bench_near_ties.py).

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from transformer_cli.config.model import Positions
 from transformer_cli.data.tokenizer import Tokenizer
+from transformer_cli.data.transfer import to_device
 from transformer_cli.data.unknown import UnknownCounter, unknown_characters
 from transformer_cli.inference.batch_size import BatchTokens, forward_tokens
 from transformer_cli.models.file import ModelFile
-from transformer_cli.models.memory import SplitBatches, to_device
+from transformer_cli.models.memory import SplitBatches
 
 
 def encode_whole(tokenizer: Tokenizer, lines: Sequence[str], *, max_length: int) -> list[list[int]]:

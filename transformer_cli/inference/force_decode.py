@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 
 from transformer_cli.data.tokenizer import Tokenizers
+from transformer_cli.data.transfer import to_device
 from transformer_cli.errors import CheckpointError
 from transformer_cli.inference.batch_size import BatchTokens, forward_tokens
 from transformer_cli.inference.precision import dtype_of, overflow_named
 from transformer_cli.models.ensemble import AnyModel
 from transformer_cli.models.language_model import LanguageModel
-from transformer_cli.models.memory import SplitBatches, to_device
+from transformer_cli.models.memory import SplitBatches
 
 ROWS = 256  # of logits at a time: few enough for a processor's cache
 ROWS_ON_ACCELERATOR = 4096  # enough to fill a GPU

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_cli.models.layers import FeedForward
-from transformer_cli.models.linear import Linear
+from transformer_cli.models.linear import Linear, has_onednn
 from transformer_cli.models.transformer import Transformer
 
 ROWS = 128  # that the layout is chosen for; from 32 to 1,024 it is the same
@@ -42,10 +42,10 @@ def identity(x: Tensor) -> Tensor:
 
 
 def can_prepack(model: nn.Module) -> bool:
-    """Whether this torch has what `prepack` needs, for a model of this precision on this device."""
+    """Whether oneDNN can compute a model of this precision on this device."""
     if any(parameter.dtype is not torch.float32 or not parameter.is_cpu for parameter in model.parameters()):
         return False
-    return hasattr(torch.ops.mkldnn, "_linear_pointwise") and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
+    return has_onednn()
 
 
 class PrepackedLinear(nn.Module):

@@ -3,11 +3,9 @@
 A search is many small products, and each process computes its own with one thread. Forked processes share the weights.
 """
 
-import ctypes
 import multiprocessing
 import os
 import signal
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -18,6 +16,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from transformer_cli.errors import EnvironmentFault
+from transformer_cli.system import c_function, can_fork
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
@@ -31,7 +30,7 @@ class WorkerPool(Generic[ItemT, ResultT]):
 
     def __init__(self, work: Callable[[ItemT], ResultT]) -> None:
         self.work = work
-        self.n_workers = torch.get_num_threads() if sys.platform == "linux" else 1  # forking is not safe elsewhere
+        self.n_workers = torch.get_num_threads() if can_fork() else 1  # which computes with as many threads
         self.executor: ProcessPoolExecutor | None = None
         self.n_forked = 0  # processes of the pool
 
@@ -101,7 +100,7 @@ def _begin(work: Callable[[Any], Any], parent: int) -> None:
     _work = work  # inherited by forking: nothing is sent
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # handled by the main process
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # no process would take the results
+    c_function("prctl")(_PR_SET_PDEATHSIG, signal.SIGKILL)  # no process would take the results
     if os.getppid() != parent:
         os._exit(1)
     torch.set_num_threads(1)

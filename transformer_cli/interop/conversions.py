@@ -77,7 +77,7 @@ def beside_model(path: Path) -> Path:
 def user_cache() -> Path:
     """For models in folders that cannot be written (XDG). Raises EnvironmentFault without a home folder."""
     cache = os.environ.get("XDG_CACHE_HOME", "")
-    base = Path(cache) if cache.startswith("/") else folder_named("~/.cache")
+    base = Path(cache) if Path(cache).is_absolute() else folder_named("~/.cache")
     return base / "tfm" / "ctranslate2"
 
 

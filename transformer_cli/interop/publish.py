@@ -13,13 +13,12 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from transformer_cli import system
 from transformer_cli.errors import ConfigError, EnvironmentFault, TakenError
 from transformer_cli.files import (
-    holding,
     keep_beside,
     remove_leftovers,
     sibling,
-    sync_folder,
     temporary_path,
     wrap_os_errors,
     write_new,
@@ -28,6 +27,7 @@ from transformer_cli.interop.exported import sha256_of
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import MALFORMED
 from transformer_cli.models.locate import EXPORT_FILE
+from transformer_cli.system import locked_folder, rename, sync_folder
 
 
 def check(directory: Path, *, overwrite: bool) -> None:
@@ -83,7 +83,7 @@ def publishing(directory: Path, facts: dict[str, Any], *, overwrite: bool = Fals
         try:
             temporary.mkdir()
             with suppress(OSError):  # a disk without locks: what a killed process leaves stays
-                held.enter_context(holding(temporary))
+                held.enter_context(locked_folder(temporary))
             yield temporary
             listed = {"files": {path.name: sha256_of(path) for path in sorted(temporary.iterdir())}}
             content = json.dumps(facts | listed, indent=2, allow_nan=False) + "\n"  # a corpus may have any name
@@ -111,9 +111,9 @@ def put_in_place(new: Path, directory: Path, *, overwrite: bool) -> None:
     old = next(place for place in places if not os.path.lexists(place))  # in a container all have one number
     try:
         if overwrite and directory.exists():
-            directory.rename(old)
+            rename(directory, old)
         try:
-            new.rename(directory)  # which replaces no file, and no folder that holds anything
+            rename(new, directory)  # which replaces no file, and no folder that holds anything
         except OSError as error:
             if overwrite or error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
                 raise
@@ -131,9 +131,9 @@ def put_back(new: Path, directory: Path, old: Path) -> None:
     why = f"{directory} is there again"
     try:
         if not new.exists():  # in its place, but a power cut could undo that
-            directory.rename(new)
+            rename(directory, new)
         if old.exists() and not directory.exists():
-            old.rename(directory)
+            rename(old, directory)
     except OSError as error:
         why = str(error.strerror)
     if old.exists():
@@ -155,5 +155,5 @@ def remove(old: Path) -> None:
 
 def sync(file: Path) -> None:
     """Through to the disk, whoever wrote it."""
-    with file.open("rb") as handle:
-        os.fsync(handle.fileno())
+    with file.open("r+b") as handle:  # Windows syncs no file that was opened for reading alone
+        system.sync(handle.fileno())

@@ -6,7 +6,6 @@ model's config, languages, scores, and the SHA-256 of the whole file. What is re
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,6 +29,7 @@ from transformer_cli.models.classifier import Classifier
 from transformer_cli.models.language_model import LanguageModel
 from transformer_cli.models.transformer import Transformer
 from transformer_cli.plugins import loaded_plugins
+from transformer_cli.system import total_memory
 
 ModelT = TypeVar("ModelT", bound=Model)
 
@@ -122,7 +122,7 @@ def read_model(path: Path) -> ModelFile:
     if not path.is_file():
         raise CheckpointError(f"{path}: {'not a file' if path.exists() else 'no such file'}. Check --checkpoint")
     try:
-        if path.stat().st_size > _memory_of_machine():
+        if path.stat().st_size > total_memory():
             _refuse(path, f"larger than this machine's memory ({path.stat().st_size:,} bytes)")
         content = path.read_bytes()
     except OSError as error:
@@ -378,11 +378,6 @@ class _Undrawn(TorchFunctionMode):
         if func in _DRAWING:
             return args[0] if args else options["tensor"]
         return func(*args, **options)
-
-
-def _memory_of_machine() -> int:
-    """Bytes."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _as_tensor(content: bytes) -> Tensor:

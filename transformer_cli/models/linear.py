@@ -5,12 +5,13 @@ Shapes: L rows of all sentences (or B, L: padded), K columns in, N columns out.
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from transformer_cli.system import processor
 
 
 class Linear(nn.Linear):
@@ -51,12 +52,19 @@ def project(x_LK: Tensor, weight_NK: Tensor, bias_N: Tensor | None = None) -> Te
 @cache
 def prefers_onednn() -> bool:
     """Whether this CPU is one of AMD's, on which MKL, torch's default, is slower (benchmarks/training.md)."""
-    if not hasattr(torch.ops.mkldnn, "_linear_pointwise"):  # a torch without oneDNN
-        return False
+    has_mkl: bool = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
+    return has_mkl and has_onednn() and "AuthenticAMD" in processor()
+
+
+@cache
+def has_onednn() -> bool:
+    """Whether oneDNN multiplies on this processor: torch has builds without it, and it none for some processors."""
     try:
-        return "AuthenticAMD" in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:  # not Linux
+        weight = torch.ops.mkldnn._reorder_linear_weight(torch.eye(16), 16)
+        y_LN: Tensor = torch.ops.mkldnn._linear_pointwise(torch.ones(16, 16), weight, None, "relu", [], "")
+    except (AttributeError, RuntimeError):  # NotImplementedError is one of the latter
         return False
+    return bool((y_LN == 1).all())
 
 
 class _ByOneDnn(torch.autograd.Function):

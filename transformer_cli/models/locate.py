@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 
 from transformer_cli.errors import CheckpointError, quoted
+from transformer_cli.files import follow
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import MALFORMED, MODEL_FILE
 
@@ -23,7 +24,7 @@ def locate_model(checkpoint: str | None, runs: str) -> Path:
 
     In a run directory the finished model comes first, then the best checkpoint, then the newest one.
     """
-    path = Path(checkpoint) if checkpoint is not None else newest_run(Path(runs))
+    path = follow(Path(checkpoint)) if checkpoint is not None else newest_run(Path(runs))
     refuse_export(path)
     if path.is_dir():
         model = _model_in(path)
@@ -41,8 +42,9 @@ def newest_run(runs: Path) -> Path:
     Raises CheckpointError if no run has a model.
     """
     latest = runs / "latest"
-    if latest.is_dir() and _model_in(latest) is not None:
-        return latest
+    newest = follow(latest)
+    if newest.is_dir() and _model_in(newest) is not None:
+        return newest
     folders = [path for path in sorted(runs.glob("[!.]*")) if path != latest and exported_for(path) is None]
     written = {path: model.stat().st_mtime_ns for path in folders if (model := _model_in(path)) is not None}
     if not written:
@@ -55,7 +57,7 @@ def newest_run(runs: Path) -> Path:
 def _model_in(folder: Path) -> Path | None:
     """The model file of a run directory or a checkpoint, if it has one."""
     newest = sorted(folder.glob("checkpoints/step-*"), key=_step_of, reverse=True)
-    models = (place / MODEL_FILE for place in (folder, folder / "best", *newest))
+    models = (place / MODEL_FILE for place in (folder, follow(folder / "best"), *newest))
     return next((model for model in models if model.is_file()), None)
 
 

@@ -5,7 +5,6 @@ from functools import cache
 from typing import TypeVar
 
 import torch
-from torch import Tensor
 
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.logs import LOGGER
@@ -30,11 +29,6 @@ def free_memory(device: torch.device) -> int | None:
         return None
     free, _ = torch.cuda.mem_get_info(device)
     return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-
-
-def to_device(x: Tensor, device: torch.device) -> Tensor:
-    """A copy of a CPU tensor that the CPU does not wait for: to a GPU, from pinned memory."""
-    return (x.pin_memory() if device.type == "cuda" else x).to(device, non_blocking=True)
 
 
 class SplitBatches:

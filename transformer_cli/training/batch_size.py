@@ -13,8 +13,9 @@ from transformer_cli.data.prepare import Prepared
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.memory import is_out_of_memory
+from transformer_cli.system import available_memory
 from transformer_cli.training.checkpoints import Checkpoint
-from transformer_cli.training.dry_run import DryRun, available_memory, batch_of, worst_shapes
+from transformer_cli.training.dry_run import DryRun, batch_of, worst_shapes
 from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.resuming import environment
 

@@ -35,7 +35,6 @@ from transformer_cli.files import (
     make_folder,
     remove_unowned,
     size_of,
-    sync_folder,
     wrap_os_errors,
     write_new,
 )
@@ -53,6 +52,7 @@ from transformer_cli.models.file import (
     unpack_model,
     whole,
 )
+from transformer_cli.system import NO_LINK, rename, sync_folder
 
 FORMAT = 1
 CHECKPOINTS = "checkpoints"
@@ -87,7 +87,7 @@ class CheckpointStore:
             make_folder(self.folder)
             for old in self.folder.glob(".old-*"):
                 name = old.name.removeprefix(".old-")
-                old.rename(old.with_name(f".del-{name}" if old.with_name(name).exists() else name))
+                rename(old, old.with_name(f".del-{name}" if old.with_name(name).exists() else name))
             for leftover in [*self.folder.glob(".tmp-*"), *self.folder.glob(".del-*")]:
                 shutil.rmtree(leftover)
             for half_written in self.run_dir.glob(".*.tmp"):  # see files.temporary_path
@@ -116,13 +116,13 @@ class CheckpointStore:
                     write_new(temporary / name, pieces)
                 sync_folder(temporary)
                 if final.exists():
-                    final.rename(old)
-                temporary.rename(final)
+                    rename(final, old)
+                rename(temporary, final)
                 sync_folder(self.folder)
             except BaseException:
                 with suppress(OSError):
                     if old.exists() and not final.exists():
-                        old.rename(final)
+                        rename(old, final)
                 shutil.rmtree(temporary, ignore_errors=True)
                 raise
             with suppress(OSError):  # the new one is there; a later sweep finds the old one
@@ -215,7 +215,7 @@ class CheckpointStore:
             atomic_symlink(link, self.run_dir.name)
 
     def _delete(self, path: Path) -> None:
-        doomed = path.rename(self.folder / f".del-{path.name.removeprefix('.old-')}")
+        doomed = rename(path, self.folder / f".del-{path.name.removeprefix('.old-')}")
         shutil.rmtree(doomed)
 
     def _set_aside(self, path: Path) -> Path:
@@ -225,7 +225,7 @@ class CheckpointStore:
             n += 1
             target = path.with_name(f".bad-{path.name}-{n}")
         with wrap_os_errors(path, "set aside"):
-            return path.rename(target)
+            return rename(path, target)
 
 
 def _pack(checkpoint: Checkpoint) -> dict[str, list[Chunk]]:
@@ -286,7 +286,7 @@ def _read_manifest(path: Path) -> tuple[int, dict[str, tuple[int, str]]]:
 def _read(path: Path, *, at_most: int) -> bytes:
     """The first `at_most` bytes of a plain file, plus one if there are more. Raises Damage when it is not one."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # neither links nor pipes
+        descriptor = os.open(path, os.O_RDONLY | NO_LINK)  # neither links nor pipes
         with open(descriptor, "rb") as file:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):

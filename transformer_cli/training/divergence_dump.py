@@ -21,7 +21,7 @@ from transformer_cli.data.cache import Array, EncodedCorpus
 from transformer_cli.data.fixed_size import Sizes
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import CheckpointError, ConfigError
-from transformer_cli.files import sync_folder, write_new
+from transformer_cli.files import write_new
 from transformer_cli.models.file import (
     MALFORMED,
     MODEL_FILE,
@@ -32,6 +32,7 @@ from transformer_cli.models.file import (
     read_model,
     whole,
 )
+from transformer_cli.system import rename, sync_folder
 from transformer_cli.training.trainer import Trainer, stable_seed
 
 INCIDENTS, INCIDENT_FILE = "incidents", "incident.json"
@@ -129,7 +130,7 @@ def write_divergence_dump(
     write_new(temporary / MODEL_FILE, model_pieces(model))
     sync_folder(temporary)
     shutil.rmtree(folder, ignore_errors=True)  # of an earlier try at the same step, which was the same
-    temporary.rename(folder)
+    rename(temporary, folder)
     sync_folder(folder.parent)
     return folder
 

@@ -3,13 +3,9 @@
 It uses the trainer, the batches and the schedule of training itself, and writes nothing.
 """
 
-import contextlib
 import gc
 import os
-import re
-import resource
 import shutil
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -29,6 +25,7 @@ from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.environment import folder_named
 from transformer_cli.errors import DivergedError, EnvironmentFault
 from transformer_cli.models.memory import is_out_of_memory
+from transformer_cli.system import available_memory, forget_peak_memory, peak_memory
 from transformer_cli.training.checkpoints import CHECKPOINTS
 from transformer_cli.training.plan import MANY_SECONDS, plan_warnings
 from transformer_cli.training.run_directory import run_folder
@@ -104,7 +101,7 @@ class DryRun:
 
     @property
     def device_name(self) -> str:
-        return torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu"
+        return torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type
 
     @property
     def precision(self) -> str:
@@ -278,30 +275,21 @@ class _Meter:
             torch.cuda.reset_peak_memory_stats(device)
             self._before = 0
             self.available = torch.cuda.mem_get_info(device)[0]
+        elif device.type == "mps":
+            torch.mps.empty_cache()
+            self._before = torch.mps.driver_allocated_memory()
+            self.available = torch.mps.recommended_max_memory() - self._before
         else:
-            with contextlib.suppress(OSError):  # only Linux can forget an older peak
-                Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-            self._before = _peak_rss()
+            forget_peak_memory()
+            self._before = peak_memory()
             self.available = available_memory()
 
     def read(self) -> Memory:
         if self._device.type == "cuda":
             return Memory(torch.cuda.max_memory_allocated(self._device), self.available)
-        return Memory(_peak_rss() - self._before, self.available)
-
-
-def _peak_rss() -> int:
-    """Bytes that this process has held at most."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
-def available_memory() -> int:
-    """Bytes that programs can still get: as Linux reports, elsewhere all that this machine has."""
-    with contextlib.suppress(OSError):
-        found = re.search(r"^MemAvailable: +(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"), re.MULTILINE)
-        if found:
-            return 1024 * int(found[1])
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if self._device.type == "mps":  # which keeps all that it has had once
+            return Memory(torch.mps.driver_allocated_memory() - self._before, self.available)
+        return Memory(peak_memory() - self._before, self.available)
 
 
 # ---- Time
@@ -367,6 +355,8 @@ def _n_tokens(batches: Sequence[Batch]) -> int:
 def _finish(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
 
 
 def duration(seconds: float) -> str:

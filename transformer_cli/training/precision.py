@@ -8,6 +8,8 @@ from transformer_cli.errors import EnvironmentFault
 
 def choose_dtype(wanted: Precision, device: torch.device) -> torch.dtype:
     """The type of matrix products; weights stay float32. Raises EnvironmentFault for one that `device` lacks."""
+    if device.type == "mps" and wanted not in (Precision.auto, Precision.fp32):
+        raise EnvironmentFault(f"train.precision={wanted.name}: device=mps trains in fp32. Use train.precision=fp32")
     on_gpu = device.type == "cuda"
     has_bf16 = not on_gpu or torch.cuda.is_bf16_supported(including_emulation=False)
     if wanted is Precision.fp16 and not on_gpu:

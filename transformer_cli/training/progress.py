@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from transformer_cli.config.train import TrainSettings
+from transformer_cli.models.device import accumulation_dtype
 from transformer_cli.training.trainer import UpdateStats
 from transformer_cli.training.validation import Rank, perplexity
 
@@ -134,7 +135,7 @@ class MetricAccumulator:
         """Empty, or as `saved` by `state`: a resumed run logs what one that was never stopped logs."""
         self.device = device
         saved = saved or {"loss": 0.0, "nll": 0.0, "n_tokens": 0, "n_real": 0, "n_cells": 0}
-        dtype = torch.float32 if device.type == "mps" else torch.float64  # which Apple's GPUs do not have
+        dtype = accumulation_dtype(device)
         # `full` is a kernel; `tensor` would be a copy that the CPU waits for.
         self.loss, self.nll = (torch.full((), saved[key], dtype=dtype, device=device) for key in ("loss", "nll"))
         self.n_tokens = torch.full((), int(saved["n_tokens"]), device=device)  # of the updates that were not skipped

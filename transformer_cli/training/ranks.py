@@ -272,6 +272,10 @@ def join_ranks(request: StopRequest, *, device_type: str, timeout_s: float) -> I
     if os.environ.get("WORLD_SIZE", "1") == "1":
         yield Ranks(request)
         return
+    if device_type == "mps":
+        raise EnvironmentFault(
+            "device=mps: several ranks cannot share it. Start one without torchrun, or use device=cpu"
+        )
     try:
         store, rank, world_size = next(rendezvous("env://", timeout=timedelta(seconds=timeout_s)))
         backend = "cpu:gloo,cuda:nccl" if device_type == "cuda" else "gloo"

@@ -14,7 +14,7 @@ from transformer_cli.config.train import Metric, TrainSettings
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import CheckpointError, DataError, EnvironmentFault, quoted
-from transformer_cli.files import wrap_os_errors
+from transformer_cli.files import follow, wrap_os_errors
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.linear import prefers_onednn
 from transformer_cli.models.locate import exported_for
@@ -36,7 +36,7 @@ def find_checkpoint(store: CheckpointStore, resume: str) -> Checkpoint | None:
     checkpoint = store.newest()
     if checkpoint is not None or resume == AUTO:
         return checkpoint
-    path = Path(resume).resolve()  # it may be `best` or `latest`, which are links
+    path = follow(Path(resume)).resolve()  # it may be `best` or `latest`, which are links
     if (program := exported_for(path)) is not None:
         raise CheckpointError(
             f"resume={resume}: was exported for {quoted(program)[1:-1]}, and cannot be trained further."
@@ -174,6 +174,8 @@ def environment(device: torch.device, ranks: Ranks) -> dict[str, Any]:
     shared = {"torch": torch.__version__, "ranks": ranks.world_size}
     if device.type == "cuda":
         return {**shared, "device": torch.cuda.get_device_name(device), "threads": 0}
+    if device.type == "mps":
+        return {**shared, "device": "mps", "threads": 0}
     products = "oneDNN" if prefers_onednn() else "MKL"
     return {**shared, "device": platform.machine(), "threads": torch.get_num_threads(), "products": products}
 

@@ -16,7 +16,7 @@ from transformer_cli.config.renamed import RENAMED_KEYS
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.config.yaml_files import read_yaml
 from transformer_cli.errors import CheckpointError, ConfigError, LockedError
-from transformer_cli.files import locked, make_folder, wrap_os_errors, write_whole
+from transformer_cli.files import follow, locked, make_folder, wrap_os_errors, write_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import MODEL_FILE
 from transformer_cli.training.checkpoints import CHECKPOINTS
@@ -180,7 +180,7 @@ def _goes_on_from(config: TrainConfig, folder: Path) -> Path | None:
     """The run directory whose checkpoint a run in `folder` goes on from, if it goes on from one."""
     if _has_checkpoints(folder):
         return folder
-    return run_of(Path(config.resume).resolve() / MODEL_FILE) if config.resume != AUTO else None
+    return run_of(follow(Path(config.resume)).resolve() / MODEL_FILE) if config.resume != AUTO else None
 
 
 def _has_checkpoints(folder: Path) -> bool:

@@ -9,7 +9,9 @@ from types import FrameType
 
 from transformer_cli.errors import Stopped
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)  # the last is Slurm's usual warning
+# SIGUSR1 is Slurm's usual warning; SIGBREAK comes when a window of Windows is closed, which has no SIGHUP.
+_NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGBREAK")
+SIGNALS = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
 
 
 class StopNow(Exception):

@@ -12,9 +12,10 @@ from transformer_cli.data.feed import Feed
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.search import check_search
-from transformer_cli.errors import ConfigError, DivergedError
+from transformer_cli.errors import ConfigError, DivergedError, EnvironmentFault
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.build import MODELS
+from transformer_cli.models.memory import is_out_of_memory
 from transformer_cli.training.checkpoints import Checkpoint
 from transformer_cli.training.optimizers import check_optimizer
 from transformer_cli.training.precision import choose_dtype
@@ -80,11 +81,21 @@ class TrainingState:
 
 
 def make_trainer(config: TrainConfig, tokenizers: Tokenizers, device: torch.device, ranks: Ranks) -> Trainer:
-    if config.train.sharding is Sharding.none:
-        return Trainer(config, tokenizers, device, ranks)
-    from transformer_cli.training.sharding import ShardedTrainer  # imports half of torch
+    """Raises EnvironmentFault where not even the weights fit into the memory of the device."""
+    kind: type[Trainer] = Trainer
+    if config.train.sharding is Sharding.full:
+        from transformer_cli.training.sharding import ShardedTrainer  # imports half of torch
 
-    return ShardedTrainer(config, tokenizers, device, ranks)
+        kind = ShardedTrainer
+    try:
+        return kind(config, tokenizers, device, ranks)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise EnvironmentFault(
+            f"device={device.type}: its memory is too small for this model ({type(error).__name__})."
+            " Choose a smaller model, or another device"
+        ) from error
 
 
 def check_components(config: TrainConfig, device: torch.device) -> None:

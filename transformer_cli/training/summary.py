@@ -86,6 +86,8 @@ def _device(config: TrainConfig, trainer: Trainer) -> str:
     ranks = f", {trainer.ranks.world_size} ranks" if trainer.ranks.world_size > 1 else ""
     if trainer.device.type == "cuda":
         return f"{torch.cuda.get_device_name(trainer.device)}, {precision}{ranks}"
+    if trainer.device.type == "mps":
+        return f"mps, {precision}"
     return f"cpu, {precision}, {torch.get_num_threads()} threads{ranks}"
 
 

@@ -163,7 +163,7 @@ class Trainer:
         return model
 
     def autocast(self) -> AbstractContextManager[Any]:
-        return torch.autocast(self.device.type, self.dtype, enabled=self.dtype is not torch.float32)
+        return nullcontext() if self.dtype is torch.float32 else torch.autocast(self.device.type, self.dtype)
 
     def train_step(self, batches: Sequence[Batch], *, step: int, lr: float) -> UpdateStats:
         """One step of the optimizer over all `batches`; none, but counted, when the loss is not finite.

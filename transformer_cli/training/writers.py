@@ -3,7 +3,6 @@
 import json
 import logging
 import math
-import os
 import sys
 import threading
 import time
@@ -23,6 +22,7 @@ from transformer_cli.environment import concealed
 from transformer_cli.errors import Stopped
 from transformer_cli.files import open_own, wrap_os_errors, write_whole
 from transformer_cli.logs import LOGGER
+from transformer_cli.system import sync as sync_file
 
 METRICS_FILE = "metrics.jsonl"
 FIRST_SECONDS = 3.0  # until the first line on how far training is
@@ -203,7 +203,7 @@ class Recorder:
 
 def sync(file: Path) -> None:
     with open_own(file) as handle:
-        os.fsync(handle.fileno())
+        sync_file(handle.fileno())
 
 
 def append(file: Path, line: str) -> None:

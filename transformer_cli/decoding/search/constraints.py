@@ -24,6 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from transformer_cli.data.transfer import to_device
 from transformer_cli.decoding.search.request import Constraints, SearchRequest
 
 # Subtracted from the score by which a finished hypothesis that lacks a term is ranked: more than two scores can differ
@@ -177,4 +178,4 @@ def stacked(tables: Sequence[Sequence[Any]], filler: int, device: torch.device) 
     whole = torch.full((len(parts), *sizes), filler)
     for target, part in zip(whole, parts, strict=True):
         target[tuple(map(slice, part.shape))] = part
-    return whole.to(device, non_blocking=True)
+    return to_device(whole, device)

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from transformer_cli.data.transfer import to_device
 from transformer_cli.decoding.search.request import SearchRequest
 
 
@@ -36,13 +37,13 @@ class LogitsProcessors:
     def __init__(self, request: SearchRequest[Any]) -> None:
         control, config, device = request.control, request.config, request.state_device
         self.eos_id, self.min_length, self.n_gram = control.eos, config.min_length, config.no_repeat_ngram
-        self.banned = torch.tensor(control.banned).to(device, non_blocking=True)
-        self.banned_before_end = torch.tensor([*control.banned, control.eos]).to(device, non_blocking=True)
+        self.banned = to_device(torch.tensor(control.banned), device)
+        self.banned_before_end = to_device(torch.tensor([*control.banned, control.eos]), device)
         self.past_BNT: Tensor | None = None  # kept for its n-grams
         self.longest_prefix = max((len(constraints.prefix) for constraints in request.constraints), default=0)
         prefixes = [constraints.prefix for constraints in request.constraints]
         padded = [(*prefix, *[-1] * self.longest_prefix)[: self.longest_prefix] for prefix in prefixes]
-        self.prefix_BT = torch.tensor(padded, dtype=torch.long).to(device, non_blocking=True)  # -1 behind each
+        self.prefix_BT = to_device(torch.tensor(padded, dtype=torch.long), device)  # -1 behind each
 
     @property
     def depends_on_history(self) -> bool:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from transformer_cli.data.transfer import to_device
 from transformer_cli.decoding.search.constraints import UNSATISFIED_PENALTY, unsatisfied_terms
 from transformer_cli.decoding.search.logits_processors import HypothesisState, LogitsProcessors
 from transformer_cli.decoding.search.request import Constraints, Hypothesis, SearchRequest
@@ -93,7 +94,7 @@ def run(
         if static is not None and staying and not static.fits_smaller(len(staying)):
             continue
         leave_B, stay_B = (torch.tensor(which, dtype=torch.long) for which in (leaving, staying))
-        leave_B, stay_B = (x_B.to(request.state_device, non_blocking=True) for x_B in (leave_B, stay_B))
+        leave_B, stay_B = (to_device(x_B, request.state_device) for x_B in (leave_B, stay_B))
         n_tokens_B = np.array([done_at[b] for b in leaving])
         finished.append(FinishedSentences(steps.state.select(leave_B), n_tokens_B, steps.score_BN[leave_B]))
         indices = [indices[b] for b in staying]

@@ -10,12 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from transformer_cli.data.transfer import to_device
 from transformer_cli.decoding.search.greedy import Choice, advance_each
 from transformer_cli.decoding.search.loop import run
 from transformer_cli.decoding.search.registry import SAMPLING_OPTIONS, SearchMethod, register
 from transformer_cli.decoding.search.request import Hypothesis, SearchRequest
 from transformer_cli.decoding.search.scores import Length, Scoring
 from transformer_cli.decoding.search.steps import SearchState
+from transformer_cli.models.device import accumulation_dtype
 
 
 def sample(request: SearchRequest[Any]) -> list[list[Hypothesis]]:
@@ -31,7 +33,7 @@ def sample(request: SearchRequest[Any]) -> list[list[Hypothesis]]:
         [np.random.default_rng([*seed, n]).random(request.longest, dtype=np.float32) for n in range(config.n_best)]
         for seed in request.seeds
     ]
-    draw_BNT = torch.from_numpy(np.array(draws)).double().to(device, non_blocking=True)
+    draw_BNT = to_device(torch.from_numpy(np.array(draws)).to(accumulation_dtype(device)), device)
 
     def drawn(state: SearchState, log_p_RV: Tensor, length: Length, exact: bool) -> Choice:
         p_RV = (log_p_RV / config.temperature).softmax(dim=-1)
@@ -63,7 +65,7 @@ def keep_top_p(p_RV: Tensor, top_p: float) -> Tensor:
     n_first = 32 if p_RV.is_cpu else n_vocab
     while True:
         ordered_RV = share_RV.topk(min(n_first, n_vocab)).values
-        before_RV = ordered_RV.cumsum(dim=-1, dtype=torch.float64) - ordered_RV
+        before_RV = ordered_RV.cumsum(dim=-1, dtype=accumulation_dtype(p_RV.device)) - ordered_RV
         n_kept_R1 = (before_RV < top_p).sum(dim=-1, keepdim=True)  # the token that reaches `top_p` is kept
         if n_first >= n_vocab or bool((n_kept_R1 < n_first).all()):
             break
@@ -74,6 +76,6 @@ def keep_top_p(p_RV: Tensor, top_p: float) -> Tensor:
 
 def draw(p_RV: Tensor, draw_R1: Tensor) -> Tensor:
     """The token whose interval of the cumulative distribution contains `draw_R1`, a point of [0, 1)."""
-    edge_RV = p_RV.cumsum(dim=-1, dtype=torch.float64)
+    edge_RV = p_RV.cumsum(dim=-1, dtype=accumulation_dtype(p_RV.device))
     ids_R1 = torch.searchsorted(edge_RV, draw_R1 * edge_RV[:, -1:], right=True)
     return ids_R1.squeeze(1).clamp(max=p_RV.size(1) - 1)  # NaN gives an index beyond the last; `advance` reports it

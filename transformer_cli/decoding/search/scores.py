@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from transformer_cli.config.decode import DecodeConfig, LengthNormalization
+from transformer_cli.data.transfer import to_device
 from transformer_cli.decoding.search.request import AttendingCache, SearchRequest
+from transformer_cli.models.device import accumulation_dtype
 
 # Tokens of a hypothesis: a number, or a tensor of one element on the device, which a captured step reads.
 Length: TypeAlias = int | Tensor
@@ -43,14 +45,14 @@ class Coverage:
         self.sum_BNS: Tensor | None = None
 
     def before(self, log_p_RV: Tensor, length: int) -> None:
-        newest_BNS = self.cache.attention_BNS.double()
+        newest_BNS = self.cache.attention_BNS.to(accumulation_dtype(self.cache.attention_BNS.device))
         self.sum_BNS = newest_BNS if self.sum_BNS is None else self.sum_BNS + newest_BNS
 
     def penalty(self) -> Tensor:
         """[B, N]: of each hypothesis, whatever its next token is."""
         assert self.sum_BNS is not None
         # A token without attention costs much, but the score stays finite.
-        covered_BNS = self.sum_BNS.clamp(torch.finfo(torch.float64).tiny, 1)
+        covered_BNS = self.sum_BNS.clamp(torch.finfo(self.sum_BNS.dtype).tiny, 1)
         is_real_BS = torch.arange(covered_BNS.size(2), device=covered_BNS.device) < self.lengths_B1
         return self.beta * (covered_BNS.log() * is_real_BS[:, None]).sum(dim=2)
 
@@ -70,7 +72,8 @@ class Scoring:
         # Up to a power of two, so that a captured step serves many batches.
         longest = 1 << (request.longest - 1).bit_length()
         self.divisors = [1.0, *(divisor(n, request.config) for n in range(1, longest + 1))]
-        self.divisor_T = torch.tensor(self.divisors, dtype=torch.float64).to(request.state_device, non_blocking=True)
+        device = request.state_device
+        self.divisor_T = to_device(torch.tensor(self.divisors, dtype=accumulation_dtype(device)), device)
         self.coverage = Coverage(request) if request.config.coverage_penalty else None
 
     def __call__(self, log_prob_BM: Tensor, length: Length, beam_BM: Tensor | None = None) -> Tensor:

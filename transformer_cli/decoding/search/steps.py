@@ -13,17 +13,20 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from transformer_cli.data.transfer import to_device
 from transformer_cli.decoding.search.logits_processors import HypothesisState
 from transformer_cli.decoding.search.request import SearchRequest
 from transformer_cli.decoding.search.scores import Length, Scoring
 from transformer_cli.inference.static_steps import ModelStep
+from transformer_cli.models.device import accumulation_dtype
 
 
 @dataclass
 class SearchState:
     """The state of a search, of the sentences that are not done. All live hypotheses have the same length.
 
-    Log-probabilities are summed in float64, so that a long sentence loses no digits; -inf marks an empty slot.
+    Log-probabilities are summed in float64 where the device has it, so that a long sentence loses no digits; -inf marks
+    an empty slot.
     """
 
     sentence_index_B: Tensor  # in the batch that the search was given
@@ -38,11 +41,12 @@ class SearchState:
     def start(cls, request: SearchRequest[Any], *, n_live: int, n_finished: int) -> "SearchState":
         """Every hypothesis is empty and has probability 1."""
         n_sentences, device = len(request.max_lengths_B), request.state_device
-        empty_BK = torch.full((n_sentences, n_finished), -math.inf, dtype=torch.float64, device=device)
+        wide = accumulation_dtype(device)
+        empty_BK = torch.full((n_sentences, n_finished), -math.inf, dtype=wide, device=device)
         return cls(
             sentence_index_B=torch.arange(n_sentences, device=device),
-            max_length_B=request.max_lengths_B.to(device, non_blocking=True),
-            live_log_prob_BN=torch.zeros(n_sentences, n_live, dtype=torch.float64, device=device),
+            max_length_B=to_device(request.max_lengths_B, device),
+            live_log_prob_BN=torch.zeros(n_sentences, n_live, dtype=wide, device=device),
             finished_log_prob_BK=empty_BK,
             finished_score_BK=empty_BK.clone(),
             finished_at_BK=torch.zeros_like(empty_BK, dtype=torch.long),
