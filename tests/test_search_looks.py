@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from tests.conftest import slow
+from tests.rehearsal import rehearse
 from tests.test_search import CONTROL, VOCABULARY, Tables, every_sentence, greedy, random_tables, sampling
 from tests.test_search_options import AttendingTables, asked, attending_tables
 from tests.toy_translator import VARIANTS, random_model, toy_tokenizer
@@ -214,7 +215,7 @@ def test_no_step_waits_for_an_accelerator(name: str, monkeypatch: pytest.MonkeyP
         source_lengths_B=torch.full((6,), 9, device=META),
         device=META,
     )
-    with torch.inference_mode(), pytest.raises(Enough):
+    with rehearse(), torch.inference_mode(), pytest.raises(Enough):
         SEARCHES[config.search](request)
     assert cache.length == 4 * LOOK_EVERY
     assert looks == [7, 7, 6, 6]
