@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from tests.conftest import ROOT
+from tests.rehearsal import rehearse
 from tests.test_export import model_file
 from tests.toy_translator import (
     GREEDY,
@@ -134,16 +135,18 @@ def test_every_weight_is_converted_once_and_the_model_is_left_as_it_was(variant:
 @pytest.mark.parametrize("device", [CPU, META], ids=str)
 def test_logits_and_log_probabilities_of_16_bits_are_float32(dtype: torch.dtype, device: torch.device) -> None:
     model = converted(random_model(toy_tokenizer()), dtype).to(device)
-    decoder = TransformerDecoder(model)
-    source_BS = torch.full((3, 5), 7, device=device)
-    cache = decoder.start(source_BS, beam_size=2, max_length=4)
-    assert {x.dtype for x in (*cache.keys_GHME, *cache.memory_keys_BHSE, cache.source_mask_BHNS)} == {dtype}
-    logits_RV = decoder.step(torch.full((6,), 2, device=device), cache)
-    assert logits_RV.dtype is torch.float32
-    whole_BTV = model(source_BS, source_BS)
-    assert (whole_BTV.dtype, whole_BTV.shape[:2]) == (torch.float32, (3, 5))
-    ensemble = converted(Ensemble([random_model(toy_tokenizer(), seed=seed) for seed in (1, 2)]), dtype)
-    assert ensemble.to(device)(source_BS, source_BS).dtype is torch.float32
+    members = [random_model(toy_tokenizer(), seed=seed) for seed in (1, 2)]
+    ensemble = converted(Ensemble(members), dtype).to(device)
+    with rehearse():
+        decoder = TransformerDecoder(model)
+        source_BS = torch.full((3, 5), 7, device=device)
+        cache = decoder.start(source_BS, beam_size=2, max_length=4)
+        assert {x.dtype for x in (*cache.keys_GHME, *cache.memory_keys_BHSE, cache.source_mask_BHNS)} == {dtype}
+        logits_RV = decoder.step(torch.full((6,), 2, device=device), cache)
+        assert logits_RV.dtype is torch.float32
+        whole_BTV = model(source_BS, source_BS)
+        assert (whole_BTV.dtype, whole_BTV.shape[:2]) == (torch.float32, (3, 5))
+        assert ensemble(source_BS, source_BS).dtype is torch.float32
 
 
 @pytest.mark.parametrize("dtype", SIXTEEN)

@@ -195,28 +195,29 @@ def test_no_step_waits_for_an_accelerator(name: str, monkeypatch: pytest.MonkeyP
         return [*([5] if len(looks) == 2 else [0]), *[0] * (len(x_X) - 1)]  # the first one leaves at the second look
 
     monkeypatch.setattr(loop, "to_host", to_host)
-    decoder = TransformerDecoder(model)
-    cache = decoder.start(
-        source(6, 9, META),
-        beam_size=rows_per_sentence(config),
-        max_length=40,
-        keeps_attention=config.coverage_penalty > 0,
-    )
-    request: SearchRequest[Any] = SearchRequest(
-        decoder.step,
-        cache,
-        ControlIds.of(tokenizer),
-        torch.full((6,), 40),
-        config,
-        seeds=[(1, b) for b in range(6)],
-        constraints=[
-            replace(c, prefix=(7, 8)[: len(c.prefix)], terms=((9, 10),) * bool(c.terms)) for c in asked(what, 6)
-        ],
-        source_lengths_B=torch.full((6,), 9, device=META),
-        device=META,
-    )
-    with rehearse(), torch.inference_mode(), pytest.raises(Enough):
-        SEARCHES[config.search](request)
+    with rehearse(), torch.inference_mode():
+        decoder = TransformerDecoder(model)
+        cache = decoder.start(
+            source(6, 9, META),
+            beam_size=rows_per_sentence(config),
+            max_length=40,
+            keeps_attention=config.coverage_penalty > 0,
+        )
+        request: SearchRequest[Any] = SearchRequest(
+            decoder.step,
+            cache,
+            ControlIds.of(tokenizer),
+            torch.full((6,), 40),
+            config,
+            seeds=[(1, b) for b in range(6)],
+            constraints=[
+                replace(c, prefix=(7, 8)[: len(c.prefix)], terms=((9, 10),) * bool(c.terms)) for c in asked(what, 6)
+            ],
+            source_lengths_B=torch.full((6,), 9, device=META),
+            device=META,
+        )
+        with pytest.raises(Enough):
+            SEARCHES[config.search](request)
     assert cache.length == 4 * LOOK_EVERY
     assert looks == [7, 7, 6, 6]
 

@@ -20,10 +20,8 @@ from transformer_cli.config.train import Compile, TrainConfig
 from transformer_cli.config.yaml_files import read_yaml
 from transformer_cli.errors import CheckpointError, ConfigError, DataError, EnvironmentFault, LockedError, Stopped
 from transformer_cli.files import locked
-from transformer_cli.models.transformer import Transformer
 from transformer_cli.training import resuming, run_directory
 from transformer_cli.training.checkpoints import CheckpointStore
-from transformer_cli.training.compiled import CompiledLoss
 from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.run_directory import chosen_before, open_run, with_values
 from transformer_cli.training.signals import StopRequest, stop_signals
@@ -438,12 +436,9 @@ def test_A19_a_compiler_that_fails_on_the_way_is_written_down(tmp_path: Path, mo
 
         return fail
 
-    def may_compile(config: TrainConfig, model: Transformer, *args: Any, **kwargs: Any) -> CompiledLoss:
-        return CompiledLoss(model, Compile.auto, CPU, smoothing=0.1)
-
     monkeypatch.setattr(torch, "compile", failing)
     monkeypatch.setattr("transformer_cli.training.trainer.may_compile", lambda *args: True)
-    monkeypatch.setattr("transformer_cli.training.compiled.make_compiled_loss", may_compile)
+    monkeypatch.setattr("transformer_cli.training.compiled.FEWEST_UPDATES", 1)
     large = config(
         max_steps=2, eval_every=2, tokens_per_update=300, max_tokens_per_microbatch=300
     )  # enough to compile for
