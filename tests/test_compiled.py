@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from functorch.compile import make_boxed_func
 from torch import Tensor
+from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.exc import TorchDynamoException
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.compiling import graph_breaks_and_recompilations
@@ -362,6 +365,37 @@ def test_a_compiler_that_was_asked_for_and_fails_is_a_fault(monkeypatch: pytest.
 
 
 @OF_TORCH
+@pytest.mark.parametrize("n_before", [1, 3])
+def test_a_compiler_that_fails_in_a_backward_pass_leaves_no_gradient_twice(
+    n_before: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Backward passes are compiled when they are reached: those of later layers have added their gradients by then."""
+    torch._dynamo.reset()
+    n_compiled = 0
+
+    def backward(graph: Any, inputs: Any) -> Any:
+        nonlocal n_compiled
+        n_compiled += 1
+        if n_compiled > n_before:
+            raise TorchDynamoException("no room for a kernel")
+        return make_boxed_func(graph.forward)
+
+    backend = aot_autograd(fw_compiler=lambda graph, _: make_boxed_func(graph.forward), bw_compiler=backward)
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
+    failing, plain = trainer(), trainer()
+    failing.compiled = CompiledLoss(failing.model, Compile.auto, CPU, smoothing=0.1)
+    failing.expect(batches(), longest=LONGEST)
+    for one in (failing, plain):
+        one.train_step(batches(2), step=1, lr=0.0)
+    assert n_compiled > n_before
+    assert failing.compiled_sizes == []
+    expected = gradients(plain)
+    for name, gradient in gradients(failing).items():
+        most = expected[name].abs().max().item()
+        torch.testing.assert_close(gradient, expected[name], rtol=0, atol=1e-6 * most, msg=name)
+
+
+@OF_TORCH
 def test_a_batch_too_large_for_the_memory_is_not_the_compilers_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     def too_large(*args: Any, **kwargs: Any) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory")
@@ -403,6 +437,7 @@ def test_on_a_cpu_nothing_is_compiled_unless_asked_for() -> None:
         ({"precision": Precision.fp32}, "attention in float32"),
         ({"max_steps": 500}, "a run of 500 updates, fewer than 5,000"),
         ({"model": replace(MODEL, attention_dropout=0.1)}, "model.attention_dropout=0.1"),
+        ({"activation_checkpointing": True}, None),
         ({}, None),
     ],
 )
@@ -416,6 +451,15 @@ def test_what_auto_does_not_compile_is_said(
     assert can_compile(settings, torch.device("cuda"), dtype) is (reason is None)
     said = [record.getMessage() for record in caplog.records]
     assert said == ([f"train.compile=auto: nothing is compiled ({reason})"] if reason else [])
+
+
+def test_one_graph_of_checkpointed_layers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its dropout would come from seeds of its own: the same in every update."""
+    monkeypatch.setattr(Gpu, "of", lambda device: Gpu((9, 0), has_flash=True, has_varlen=True))
+    settings = config(compile=Compile.graphs, activation_checkpointing=True)
+    says = r"^train\.compile=graphs: does not go with train\.activation_checkpointing=true\. Set train\.compile=none"
+    with pytest.raises(EnvironmentFault, match=says):
+        can_compile(settings, torch.device("cuda"), torch.bfloat16)
 
 
 def test_a_gpu_gets_large_products_unless_gradients_are_reduced_meanwhile() -> None:

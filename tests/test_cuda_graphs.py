@@ -45,6 +45,7 @@ from transformer_cli.models.ensemble import AnyModel, Ensemble
 
 BEAM: dict[str, Any] = {"beam_size": 4, "n_best": 3}
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
+NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
 class Capturer:
@@ -282,6 +283,7 @@ def test_learned_positions_are_not_replayed() -> None:
 
 
 @pytest.mark.gpu
+@NEEDS_GPU
 @pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
 def test_a_gpu_replays_what_it_would_do_anew(search: dict[str, Any]) -> None:
     lines = sentences(40, seed=7)
@@ -294,6 +296,7 @@ def test_a_gpu_replays_what_it_would_do_anew(search: dict[str, Any]) -> None:
 
 
 @pytest.mark.gpu
+@NEEDS_GPU
 @pytest.mark.parametrize("search", [GREEDY, BEAM], ids=["greedy", "beam"])
 def test_a_gpu_replays_whole_steps_without_waiting(search: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     model = random_model(toy_tokenizer(), config=PLAIN, dtype=torch.float64).to(GPU)
@@ -315,6 +318,43 @@ def test_a_gpu_replays_whole_steps_without_waiting(search: dict[str, Any], monke
 
 
 @pytest.mark.gpu
+@NEEDS_GPU
+def test_graphs_of_two_translators_come_and_go_on_a_gpu() -> None:
+    """Also after all of one have been dropped, for larger batches or for their memory."""
+    lines = sentences(40, seed=9)
+    models = [random_model(toy_tokenizer(), config=PLAIN, dtype=torch.float64, seed=n).to(GPU) for n in (1, 2)]
+    eager, graphed = (
+        [translator_of(toy_tokenizer(), model=one, device="cuda", parallel=parallel, **BEAM) for one in models]
+        for parallel in (False, True)
+    )
+    for part in (lines[:1], lines, lines[:3], lines):
+        for one, other in zip(eager, graphed, strict=True):
+            assert numbers(other.translate(part)) == numbers(one.translate(part))
+        decoder_of(graphed[0]).release()
+
+
+@pytest.mark.gpu
+@NEEDS_GPU
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("search", [GREEDY, BEAM], ids=["greedy", "beam"])
+def test_a_gpu_replays_the_kernels_of_each_precision(search: dict[str, Any], dtype: torch.dtype) -> None:
+    """Memory-efficient attention with a mask, and products with a float32 result."""
+    lines = sentences(40, seed=10)
+    model = random_model(toy_tokenizer(), config=replace(PLAIN, d_model=64)).to(GPU, dtype)
+    eager, graphed = (
+        translator_of(toy_tokenizer(), model=model, device="cuda", parallel=parallel, **search).translate(lines)
+        for parallel in (False, True)
+    )
+    n_same = sum(one.text == other.text for one, other in zip(eager, graphed, strict=True))
+    assert n_same >= (40 if dtype is torch.float32 else 30)
+    for one, other in zip(eager, graphed, strict=True):
+        if one.text == other.text:
+            rel = 0.03 if dtype is torch.bfloat16 else 1e-4
+            assert other.hypotheses[0][1] == pytest.approx(one.hypotheses[0][1], rel=rel)
+
+
+@pytest.mark.gpu
+@NEEDS_GPU
 def test_a_recording_for_a_gpu_reads_its_tensors_anew() -> None:
     x, y = torch.zeros(3, device=GPU), torch.zeros(3, device=GPU)
     replay = cuda_graph_capture(GPU)(lambda: y.add_(x + 1))

@@ -220,9 +220,9 @@ class TorchEngine:
             longest = max(longest, self._bucket(batch[0], config))
         if self.batch_invariant:
             n_sentences = batch_size_of(longest)
-        source_BS = torch.full((n_sentences, longest), source.pad_id)
-        for row_S, ids in zip(source_BS, rows, strict=False):  # the rows behind the last are fillers
-            row_S[: len(ids)] = torch.tensor(ids)
+        fillers = [[source.pad_id] * longest] * (n_sentences - len(rows))
+        padded = [[*ids, *[source.pad_id] * (longest - len(ids))] for ids in rows]
+        source_BS = torch.tensor([*padded, *fillers])
         max_lengths = [self.text.longest_translation(config, len(row)) for row in rows]
         cache = self.decoder.start(
             to_device(source_BS, self.device),

@@ -11,6 +11,7 @@ Shapes: B sentences, S source, R rows, V vocabulary.
 """
 
 import sys
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from transformer_cli.inference.incremental import incremental_decoder
 from transformer_cli.inference.static_steps import ModelStep, Program, ProgramT
 from transformer_cli.models.embeddings import LearnedPositions
 from transformer_cli.models.ensemble import AnyModel, Ensemble
+from transformer_cli.models.memory import free_memory
 
 LEAST_SOURCE = 16  # tokens; more are rounded up by `rounded_up`
 LEAST_TARGET = 32  # tokens; more are rounded up to a power of two, which takes memory only
@@ -214,27 +216,31 @@ def smaller(n_sentences: int, n_live: int) -> int:
 
 
 def share_of_memory(model: AnyModel) -> int:
-    """Bytes; without a bound where there is no CUDA device."""
-    device = next(model.parameters()).device
-    if device.type != "cuda":
-        return sys.maxsize
-    return int(SHARE_OF_MEMORY * torch.cuda.get_device_properties(device).total_memory)
+    """Bytes, of the memory that is free now; without a bound where there is no CUDA device."""
+    free = free_memory(next(model.parameters()).device)
+    return sys.maxsize if free is None else int(SHARE_OF_MEMORY * free)
 
 
 def cuda_graph_capture(device: torch.device) -> Capture:
-    """Captures CUDA graphs, which share the memory that is free after a step."""
-    pool = torch.cuda.graph_pool_handle()
+    """Captures CUDA graphs, which share the memory that is free after a step.
+
+    On a stream of their own: torch keeps the workspaces of a stream in the memory of the graphs captured on it, and
+    those of two engines must not be mixed. A pool whose graphs are all gone cannot be used again.
+    """
+    stream, live = torch.cuda.Stream(device), weakref.WeakSet[torch.cuda.CUDAGraph]()  # type: ignore[no-untyped-call]
+    pool: Any = None
 
     def capture(step: Step) -> Step:
+        nonlocal pool
         with torch.cuda.device(device):
-            now, aside = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
-            aside.wait_stream(now)
-            with torch.cuda.stream(aside):
-                step()  # the step itself; tables and workspaces of a first call cannot be allocated during capture
-            now.wait_stream(aside)
+            step()  # the step itself; tables of a first call cannot be made during capture
+            if not live:
+                pool = torch.cuda.graph_pool_handle()
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=pool):
+            # In this mode other threads may allocate memory meanwhile.
+            with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
                 step()  # which is not executed
+        live.add(graph)
         return graph.replay
 
     return capture

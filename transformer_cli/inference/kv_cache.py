@@ -250,6 +250,9 @@ class StaticCache(DecoderCache):
             self.memory_keys_BHSE[layer][:n_sentences] = k_BSHE.transpose(1, 2)
             self.memory_values_BHSE[layer][:n_sentences] = v_BSHE.transpose(1, 2)
         self.source_mask_BHNS[:n_sentences] = additive_mask(source_mask_B11S, self.source_mask_BHNS.dtype)
+        if self.source_mask_BHNS.dtype is torch.float16:  # in which those that were done may have overflowed: 0 × NaN
+            for x_GHME in (*self.keys_GHME, *self.values_GHME):
+                x_GHME.zero_()
 
     def tensors(self) -> Iterator[Tensor]:
         yield from (*self.keys_GHME, *self.values_GHME, *self.memory_keys_BHSE, *self.memory_values_BHSE)

@@ -71,10 +71,12 @@ def _sinusoid_table(length: int, width: int, interleaved: bool, dtype: torch.dty
         return to_device(table_LD.to(dtype), device)
 
 
-def sinusoids_at(x_LD: Tensor, layout: SequenceLayout, width: int, *, interleaved: bool) -> Tensor:
-    """The rows of the table for the positions of `x_LD`."""
+def sinusoids_at(
+    x_LD: Tensor, layout: SequenceLayout, width: int, *, interleaved: bool, dtype: torch.dtype | None = None
+) -> Tensor:
+    """The rows of the table for the positions of `x_LD`, by default of its type."""
     n_rows = max(256, 1 << (layout.max_length - 1).bit_length())  # powers of two, so that few tables serve all lengths
-    table_LD = sinusoid_table(n_rows, width, interleaved=interleaved, dtype=x_LD.dtype, device=x_LD.device)
+    table_LD = sinusoid_table(n_rows, width, interleaved=interleaved, dtype=dtype or x_LD.dtype, device=x_LD.device)
     return table_LD[layout.positions]
 
 
@@ -133,5 +135,6 @@ class RotaryPositions(nn.Module):
         self.d_k = d_k
 
     def forward(self, x_LD: Tensor, layout: SequenceLayout) -> Rotation:
-        sin_LE, cos_LE = sinusoids_at(x_LD, layout, self.d_k, interleaved=False).chunk(2, dim=-1)
+        wide = torch.promote_types(x_LD.dtype, torch.float32)  # sines of 16 bits are wrong by up to 0.004
+        sin_LE, cos_LE = sinusoids_at(x_LD, layout, self.d_k, interleaved=False, dtype=wide).chunk(2, dim=-1)
         return Rotation(sin_LE.unsqueeze(1), cos_LE.unsqueeze(1))

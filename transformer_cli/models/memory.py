@@ -45,6 +45,7 @@ class SplitBatches:
     def __call__(self, batch: Sequence[ItemT], work: Callable[[Sequence[ItemT]], Sequence[ResultT]]) -> list[ResultT]:
         """`work` of the batch, one result for each item, in order."""
         results: list[ResultT] = []
+        has_freed = False
         while len(results) < len(batch):
             part = batch[len(results) : len(results) + (self.most or len(batch))]
             try:
@@ -55,13 +56,16 @@ class SplitBatches:
                     raise
                 kind = type(error).__name__
             # Outside the handler, where the error no longer holds on to what it was computing with.
+            self.on_split()
+            if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+                torch.cuda.empty_cache()  # what is left in pieces may be enough in one piece
+                if not has_freed:  # and with what other shapes held all of it may fit
+                    has_freed = True
+                    continue
             if len(part) == 1:
                 raise EnvironmentFault(f"out of memory with a single sentence ({kind}). {self.alone}")
             _warn_once(len(part), self.lower)
             self.most = -(-len(part) // 2)
-            self.on_split()
-            if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-                torch.cuda.empty_cache()  # what is left in pieces may be enough in one piece
         return results
 
 

@@ -1,6 +1,7 @@
 """train.max_tokens_per_microbatch=auto: the largest size that fits the memory and is of use."""
 
 import gc
+import sys
 import time
 from dataclasses import replace
 from typing import Any
@@ -60,7 +61,10 @@ def fitting_batch_size(config: TrainConfig, prepared: Prepared, device: torch.de
     """For this device by itself."""
     if device.type == "cuda":
         dry_run = _warmed_up(with_batch_size(config, SMALLEST), prepared, device)
-        return fitting_compiled(dry_run, largest(dry_run, useful(dry_run, world_size)))
+        found = fitting_compiled(dry_run, largest(dry_run, useful(dry_run, world_size)))
+        del dry_run
+        _free(device)  # the run itself begins with all of the memory
+        return found
     affordable = int(CPU_SHARE * available_memory() / (2 * 4 * len(prepared.tokenizers.target)))
     return min(max(SMALLEST, min(ON_CPU, affordable)), -(-int(config.train.tokens_per_update) // world_size))
 
@@ -115,6 +119,7 @@ def fitting_compiled(dry_run: DryRun, found: int) -> int:
     if dry_run.trainer.compiled is not None:
         while size > SMALLEST and not fits(dry_run, size, is_compiled=True):
             size -= -(-found // 8)
+            _free(dry_run.device)
     return max(size, min(SMALLEST, found))
 
 
@@ -130,13 +135,24 @@ def fits(dry_run: DryRun, tokens: int, *, is_compiled: bool = False) -> bool:
             for _ in range(2):  # the second beside the gradients of the first
                 trainer.forward_backward(batch, seed=0, n_tokens=batch.n_target_tokens)
         return True
+    except EnvironmentFault as error:
+        if not trainer.has_lost_compiler(error):
+            raise
+        return fits(dry_run, tokens)  # as the run will be computed
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
     finally:
         trainer.optimizer.zero_grad(set_to_none=True)
     # Not in the handler: the exception keeps every tensor of what failed alive.
-    gc.collect()
-    if dry_run.device.type == "cuda":
-        torch.cuda.empty_cache()
+    _free(dry_run.device, keeps_compiled=True)
     return False
+
+
+def _free(device: torch.device, *, keeps_compiled: bool = False) -> None:
+    """Give back what nothing uses: compiled functions hold models, and the memory of their CUDA graphs."""
+    if not keeps_compiled and "torch._dynamo" in sys.modules:
+        torch._dynamo.reset()
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()

@@ -23,15 +23,20 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.models.embeddings import LearnedPositions, TokenEmbedding, sinusoid_table
 from transformer_cli.models.kernel_choice import Gpu, PackedKernel, no_varlen_reason
 from transformer_cli.models.language_model import LanguageModel
+from transformer_cli.models.memory import is_out_of_memory
 from transformer_cli.models.transformer import Model, Transformer, call_part
 from transformer_cli.training.forward import Inputs, pinned, predict_batch, states
 from transformer_cli.training.loss import masked_smoothed_nll, smoothed_nll
 
 TILE = 128  # queries, or keys, that attention takes at once
-MOST_GRAPHS = 256  # in a process, where torch continues without the compiler after 8, with only a log line
+MOST_GRAPHS = 4096  # in a process, where torch continues without the compiler after 8, with only a log line
 FEWEST_UPDATES = 5000  # of a run that train.compile=auto compiles for: compiling takes as long as it saves in so many
 
 Loss = Callable[..., tuple[Tensor, Tensor]]
+
+
+class BackwardCompileError(EnvironmentFault):
+    """The compiler has failed when gradients of this batch were already added: its share has to be computed again."""
 
 
 def can_compile(config: TrainConfig, device: torch.device, dtype: torch.dtype, *, is_sharded: bool = False) -> bool:
@@ -57,6 +62,9 @@ def _reason_against(config: TrainConfig, device: torch.device, dtype: torch.dtyp
         return "a CPU" if device.type == "cpu" else f"device={device.type}"
     if device.type not in ("cpu", "cuda"):
         return f"device={device.type}"
+    if config.train.compile is Compile.graphs and config.train.activation_checkpointing:
+        # The graph would draw the dropout of checkpointed layers from seeds of its own, the same in every update.
+        return "train.activation_checkpointing=true"
     n_updates = config.train.max_steps
     if config.train.compile is Compile.auto and n_updates < FEWEST_UPDATES:
         return f"a run of {n_updates:,} updates, fewer than {FEWEST_UPDATES:,}"
@@ -95,7 +103,9 @@ class CompiledLoss:
         self.sizes = sizes
         if not sizes:
             return
-        torch._dynamo.config.recompile_limit = MOST_GRAPHS  # each run has but a few; those of a sweep are many
+        # Each run has but a few; those of a sweep are many, and all compile the same `call_part`.
+        torch._dynamo.config.recompile_limit = MOST_GRAPHS
+        torch._dynamo.config.accumulated_recompile_limit = MOST_GRAPHS
         torch.compiler.assume_constant_result(sinusoid_table)  # type: ignore[no-untyped-call]
         if self.compile is Compile.graphs:
             whole = partial(_loss_of, self.model, smoothing=self.smoothing)
@@ -161,7 +171,7 @@ class CompiledLoss:
             return False
         from torch._dynamo.exc import TorchDynamoException  # a second to import, and there by now
 
-        return isinstance(error, TorchDynamoException)
+        return isinstance(error, TorchDynamoException) and not is_out_of_memory(error)
 
 
 @contextmanager

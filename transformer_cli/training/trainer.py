@@ -208,7 +208,7 @@ class Trainer:
             is_early = False
 
     def _accumulate(self, share: Share, *, step: int, n_tokens: int, is_early: bool) -> tuple[Tensor | None, Share]:
-        """Sums over the share; or None, and the share with the batch split that the memory was too small for.
+        """Sums over the share; or None, and the share to try: with the batch split that the memory was too small for.
 
         `is_early`: start to reduce the gradient during the last batch.
         """
@@ -220,6 +220,10 @@ class Trainer:
                 with self.gradients.overlapped(step) if is_last and is_early else nullcontext():
                     sums += self.forward_backward(batch, seed=stable_seed(self.seed, step, *number), n_tokens=n_tokens)
                 continue
+            except EnvironmentFault as error:
+                if not self.has_lost_compiler(error):
+                    raise
+                return None, share
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
@@ -231,6 +235,7 @@ class Trainer:
     def forward_backward(self, batch: Batch, *, seed: int, n_tokens: float) -> Tensor:
         """Add the gradient of one batch, a part of an update of `n_tokens`; return its loss and NLL, summed."""
         torch.manual_seed(seed)
+        loss: Tensor | None = None
         try:
             loss, nll = self._loss(batch)
             self.scaler.scale(loss / n_tokens).backward()  # type: ignore[no-untyped-call]
@@ -239,7 +244,21 @@ class Trainer:
             if self.compiled is None or not self.compiled.has_failed(error):
                 raise
             self.compiled.disable_compile(error)
+            if loss is not None:  # torch compiles a backward pass when it is reached: that of later layers is done
+                from transformer_cli.training.compiled import BackwardCompileError
+
+                raise BackwardCompileError(
+                    "the compiler fails in a backward pass. Set train.compile=none, and repeat the command"
+                ) from error
         return self.forward_backward(batch, seed=seed, n_tokens=n_tokens)
+
+    def has_lost_compiler(self, error: EnvironmentFault) -> bool:
+        """Whether the share can be computed again without the compiler."""
+        if self.compiled is None:
+            return False
+        from transformer_cli.training.compiled import BackwardCompileError
+
+        return isinstance(error, BackwardCompileError)
 
     def _loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         with self.autocast():
