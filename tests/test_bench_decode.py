@@ -49,7 +49,7 @@ from transformer_cli.config.bench import BenchConfig
 from transformer_cli.config.compose import from_plain, load_config
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.data.tokenizer import Tokenizers
-from transformer_cli.decoding.torch_engine import torch_translator
+from transformer_cli.decoding.torch_engine import TorchEngine, torch_translator
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.inference.incremental import incremental_decoder
 from transformer_cli.models.file import ModelFile, read_model, write_model
@@ -163,6 +163,16 @@ def test_translations_of_a_random_model_are_as_long_as_their_sources(name: str, 
     rows = np.random.default_rng(1).integers(4, 200, (5, FIXED_LENGTH - 1)).tolist()
     one = made(name, model, extra=0)
     assert [len(ids) for ids in one.decode(rows, beam_size=beam_size, preset=one.presets[-1])] == 5 * [FIXED_LENGTH]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_the_precision_that_is_asked_for_is_the_one_that_is_timed(dtype: torch.dtype) -> None:
+    model = random_model(toy_config("data.tokenizer.vocab_size=200"))
+    engine = TfmEngine(model, DecodeConfig(), device=CPU, dtype=dtype)
+    assert engine.decode([[5, 6, 7]], beam_size=1, preset=DEFAULT)
+    (translator,) = engine.translators.values()
+    assert isinstance(translator.engine, TorchEngine)
+    assert translator.engine.dtype is dtype
 
 
 def test_log_probabilities_equal_those_of_the_search() -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gpu_blocks.block import NO_GPU, Block, failure
 from gpu_blocks.syncs import counted_syncs, refused_syncs
-from gpu_blocks.translating import precise
+from gpu_blocks.translating import DTYPES
 from transformer_cli.benchmarks.decoders import Rows, TfmEngine
 from transformer_cli.benchmarks.reference import gradient_errors
 from transformer_cli.benchmarks.report import Measured
@@ -257,9 +257,9 @@ def add_difference(found: Measured, name: str, ones: list[Translated], others: l
 def engine_of(
     block: Block, model: ModelFile, precision: str, *, batch_tokens: int | None = None, parallel: bool = True
 ) -> TfmEngine:
-    decode, dtype = precise(block.config(), "fp32" if precision == "tf32" else precision)
+    dtype = DTYPES["fp32" if precision == "tf32" else precision]
     settings = {} if batch_tokens is None else {"batch_tokens": batch_tokens}
-    decode = replace(decode, max_extra_length=0, **settings)
+    decode = replace(block.config().decode, max_extra_length=0, **settings)
     return TfmEngine(model, decode, device=block.device, dtype=dtype, parallel=parallel and block.on_gpu)
 
 

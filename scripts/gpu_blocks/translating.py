@@ -4,7 +4,7 @@ The weights are random and the same in all programs, and each translation has 20
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -17,7 +17,6 @@ from transformer_cli.benchmarks.report import Measured
 from transformer_cli.benchmarks.timing import Spread, in_turn, ratio
 from transformer_cli.benchmarks.workload import random_model
 from transformer_cli.config.bench import BenchConfig
-from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.models.file import ModelFile
 
 BATCHES, TOY_BATCHES = (256, 32, 1, 1024), (1, 4)  # sentences in a batch, in the order of their worth
@@ -63,21 +62,11 @@ def run(block: Block) -> None:
         )
 
 
-def precise(config: BenchConfig, precision: str) -> tuple[DecodeConfig, torch.dtype]:
-    """The settings of `precision`, and the type of the weights where `decode` has no key for it."""
-    names = {field.name: field for field in fields(DecodeConfig)}
-    if "precision" not in names:
-        return config.decode, DTYPES[precision]
-    kind = type(config.decode.precision)  # type: ignore[attr-defined]
-    return replace(config.decode, precision=kind(precision)), torch.float32
-
-
 def programs(block: Block, config: BenchConfig, model: ModelFile, *, precision: str) -> Programs:
     found = Programs(model, {}, {})
     tokens = FIXED_LENGTH * max(beam_size for _, beam_size, _ in SEARCHES) * max(BATCHES)
-    decode, dtype = precise(config, precision)
-    decode = replace(decode, max_extra_length=0, batch_tokens=tokens)
-    device = block.device
+    decode = replace(config.decode, max_extra_length=0, batch_tokens=tokens)
+    device, dtype = block.device, DTYPES[precision]
 
     def of(engine: Engine, preset: str) -> Decode:
         return lambda rows, beam_size: engine.decode(rows, beam_size=beam_size, preset=preset.format(n=len(rows)))
@@ -85,9 +74,7 @@ def programs(block: Block, config: BenchConfig, model: ModelFile, *, precision: 
     makers: dict[str, Callable[[], Decode]] = {
         TFM: lambda: of(TfmEngine(model, decode, device=device, dtype=dtype), DEFAULT),
         EAGER: lambda: of(TfmEngine(model, decode, device=device, dtype=dtype, parallel=False), DEFAULT),
-        HUGGING_FACE: lambda: of(
-            HuggingFace(model, extra=0, device=device, dtype=DTYPES[precision]), "{n} sentences a batch"
-        ),
+        HUGGING_FACE: lambda: of(HuggingFace(model, extra=0, device=device, dtype=dtype), "{n} sentences a batch"),
         f"{CT2} {compute_type(block, precision)}": lambda: of(
             CTranslate2(
                 model,
