@@ -438,6 +438,7 @@ def test_on_a_cpu_nothing_is_compiled_unless_asked_for() -> None:
         ({"max_steps": 500}, "a run of 500 updates, fewer than 5,000"),
         ({"model": replace(MODEL, attention_dropout=0.1)}, "model.attention_dropout=0.1"),
         ({"activation_checkpointing": True}, None),
+        ({"max_steps": "auto"}, None),
         ({}, None),
     ],
 )

@@ -57,12 +57,6 @@ class Batch:
         source_S, in_T, out_T = (to_device(x, device) for x in (self.source_S, self.target_in_T, self.target_out_T))
         return Batch(source_S, in_T, out_T, self.runs)
 
-    def pinned(self) -> "Batch":
-        """This batch in pinned memory."""
-        return Batch(
-            self.source_S.pin_memory(), self.target_in_T.pin_memory(), self.target_out_T.pin_memory(), self.runs
-        )
-
     def halves(self) -> tuple["Batch", "Batch"]:
         """The first half of the pairs, and the others."""
         wanted = self.n_pairs // 2

@@ -14,6 +14,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from transformer_cli.config.checks import AUTO
 from transformer_cli.config.train import Compile, TrainConfig
 from transformer_cli.data.batching import Batch
 from transformer_cli.data.fixed_size import FixedSizeBatch, Sizes, constant_sizes, padded, size_for
@@ -66,7 +67,8 @@ def _reason_against(config: TrainConfig, device: torch.device, dtype: torch.dtyp
         # The graph would draw the dropout of checkpointed layers from seeds of its own, the same in every update.
         return "train.activation_checkpointing=true"
     n_updates = config.train.max_steps
-    if config.train.compile is Compile.auto and n_updates < FEWEST_UPDATES:
+    is_short = n_updates != AUTO and n_updates < FEWEST_UPDATES  # auto where no plan is made: a benchmark
+    if config.train.compile is Compile.auto and is_short:
         return f"a run of {n_updates:,} updates, fewer than {FEWEST_UPDATES:,}"
     return no_varlen_reason(config.model, dtype, Gpu.of(device) if device.type == "cuda" else None)
 

@@ -45,7 +45,7 @@ class Inputs:
 def ready(batch: Batch, kernel: PackedKernel, device: torch.device) -> Batch:
     """`batch` laid out for `kernel`, in memory that a GPU copies from by itself; any thread may call this."""
     if kernel is PackedKernel.per_length:
-        return batch.pinned() if copies_asynchronously(device) else batch
+        return batch
     if kernel is PackedKernel.varlen:
         sizes = Sizes.of(batch)
         return pinned(FixedSizeBatch.of(batch, sizes, padded(batch, sizes)), device)
