@@ -1,6 +1,7 @@
 """Embeddings and positions against numbers worked out by hand from sections 3.4 and 3.5 of the paper."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -17,9 +18,9 @@ from transformer_cli.models.embeddings import (
 from transformer_cli.models.layouts import PaddedLayout
 
 
-def sinusoids(length: int, d_model: int, *, interleaved: bool = True) -> torch.Tensor:
+def sinusoids(length: int, d_model: int, *, interleaved: bool = True, **kind: Any) -> torch.Tensor:
     nothing_BLD = torch.zeros(1, length, d_model, dtype=torch.float64)
-    return SinusoidalPositions(interleaved=interleaved)(nothing_BLD, PaddedLayout(length))[0]
+    return SinusoidalPositions(interleaved=interleaved, **kind)(nothing_BLD, PaddedLayout(length))[0]
 
 
 # PE(pos, 2i) = sin(pos / 10000^(2i/512)); 10000^(256/512) = 100 and 10000^(384/512) = 1000.
@@ -40,6 +41,35 @@ def test_sinusoids_are_those_of_the_paper(position: int, column: int, sine: floa
     assert interleaved[position, column + 1].item() == pytest.approx(cosine, abs=1e-9)
     assert concatenated[position, column // 2].item() == pytest.approx(sine, abs=1e-9)
     assert concatenated[position, 256 + column // 2].item() == pytest.approx(cosine, abs=1e-9)
+
+
+@pytest.mark.parametrize(("position", "column", "angle"), [(7, 0, 7.0), (7, 1, 0.07), (3, 2, 0.0003)])
+def test_sinusoids_of_tensor2tensor_spread_over_one_step_less(position: int, column: int, angle: float) -> None:
+    """10000^(-j / (6/2 - 1)): 1, 1/100 and 1/10000, where the paper's formula ends at 1/464."""
+    table = sinusoids(16, 6, interleaved=False, tensor2tensor=True)
+    assert table[position, column].item() == pytest.approx(math.sin(angle), abs=1e-9)
+    assert table[position, 3 + column].item() == pytest.approx(math.cos(angle), abs=1e-9)
+
+
+def test_the_first_position_is_where_the_table_begins() -> None:
+    torch.testing.assert_close(sinusoids(300, 8, first=2), sinusoids(302, 8)[2:], rtol=0, atol=0)
+
+
+def test_the_embedding_of_a_zero_start_is_zero_and_only_that() -> None:
+    embedding = TokenEmbedding(5, 4, pad_id=0, scaled=True, zero_id=2)
+    x_LD = embedding(torch.tensor([2, 3, 2]))
+    assert not x_LD[[0, 2]].any()
+    torch.testing.assert_close(x_LD[1], embedding.weight[3] * 2)
+
+
+def test_an_output_bias_is_added_to_the_logits() -> None:
+    embedding = TokenEmbedding(5, 4, pad_id=0, scaled=True, multiple_of=8, bias=True)
+    assert embedding.bias is not None
+    torch.nn.init.normal_(embedding.bias)
+    x_LD = torch.randn(3, 4)
+    expected_LV = x_LD @ embedding.weight.T + embedding.bias
+    torch.testing.assert_close(embedding.logits(x_LD), expected_LV)
+    torch.testing.assert_close(embedding.training_logits(x_LD), expected_LV)
 
 
 def test_a_fixed_offset_is_one_rotation_wherever_it_starts() -> None:

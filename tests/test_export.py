@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from tests.toy_translator import SIZES, sentences, toy_tokenizer
 from transformer_cli.config.data import TokenizerConfig
 from transformer_cli.config.decode import DecodeConfig
-from transformer_cli.config.model import Activation, ModelConfig, Norm, NormKind, Positions, Tying
+from transformer_cli.config.model import Activation, DecoderStart, ModelConfig, Norm, NormKind, Positions, Tying
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
 from transformer_cli.decoding.torch_engine import torch_translator
 from transformer_cli.errors import ConfigError
@@ -34,9 +34,20 @@ BOTH = {  # what both formats can hold
     "untied": {"tie_embeddings": Tying.none, "activation": Activation.silu},
     "pre untied": {"tie_embeddings": Tying.none, "norm": Norm.pre, "bias": False},
     "decoder tied": {"tie_embeddings": Tying.decoder, "scale_embeddings": False, "bias": False},
+    "output bias": {"output_bias": True},
+    "pre output bias": {"output_bias": True, "norm": Norm.pre},
+    "untied, from zero": {"tie_embeddings": Tying.none, "output_bias": True, "decoder_start": DecoderStart.zero},
     "deep encoder": {"n_encoder_layers": 3, "n_decoder_layers": 1, "norm": Norm.pre, "scale_embeddings": False},
 }
+MARIAN = {
+    "positions": Positions.sinusoidal_tensor2tensor,
+    "norm_eps": 1e-3,  # far enough from torch's to be seen
+    "output_bias": True,
+    "decoder_start": DecoderStart.zero,
+}
 ONLY_CTRANSLATE2 = {
+    "marian": MARIAN,
+    "fairseq": {"positions": Positions.sinusoidal_tensor2tensor, "first_position": 2, "norm": Norm.pre},
     "learned": {"positions": Positions.learned},
     "rotary": {"norm": Norm.pre, "positions": Positions.rotary},
     "rms swiglu": {"norm": Norm.pre, "norm_kind": NormKind.rms, "activation": Activation.swiglu, "bias": False},
@@ -55,6 +66,7 @@ def model_file(target: Tokenizer | None = None, *, seed: int = 1, gain: float = 
         target_vocab_size=len(tokenizers.target),
         source_pad_id=tokenizers.source.pad_id,
         target_pad_id=tokenizers.target.pad_id,
+        target_bos_id=tokenizers.target.bos_id,
     )
     for parameter in model.parameters():
         with torch.no_grad():

@@ -27,9 +27,20 @@ class Activation(Enum):
 
 class Positions(Enum):
     sinusoidal = "sinusoidal"  # sine and cosine interleaved, as printed in the paper
-    sinusoidal_concat = "sinusoidal_concat"  # all sines, then all cosines: tensor2tensor's order
+    sinusoidal_concat = "sinusoidal_concat"  # all sines, then all cosines, as in Hugging Face's Marian
+    sinusoidal_tensor2tensor = "sinusoidal_tensor2tensor"  # the same with 10000^(-j / (d/2 - 1)): fairseq, Marian
     learned = "learned"
     rotary = "rotary"
+
+
+SINUSOIDAL = (Positions.sinusoidal, Positions.sinusoidal_concat, Positions.sinusoidal_tensor2tensor)
+
+
+class DecoderStart(Enum):
+    """The decoder's first input, to which the first position is added."""
+
+    bos = "bos"  # the embedding of BOS
+    zero = "zero"  # a vector of zeros, as in Marian
 
 
 class Pooling(Enum):
@@ -73,7 +84,11 @@ class ModelConfig:
     activation: Activation = key(Activation.relu, "Activation of the feed-forward layers; swiglu adds a gate.")
     positions: Positions = key(
         Positions.sinusoidal,
-        "Position encoding; sinusoidal_concat orders the columns as tensor2tensor does.",
+        "Position encoding; sinusoidal_concat: all sines before all cosines; sinusoidal_tensor2tensor: so, and with the"
+        " frequencies of tensor2tensor, fairseq and Marian.",
+    )
+    first_position: int = key(
+        0, "Position of the first token in the sinusoids: 2 in models of fairseq and M2M-100.", low=0, high=1000
     )
     max_positions: int = key(
         1024, "Rows of the table of learned positions; the other kinds have no limit.", low=1, high=1_000_000
@@ -84,6 +99,13 @@ class ModelConfig:
     )
     scale_embeddings: bool = key(True, "Multiply embeddings by sqrt(d_model) (section 3.4).")
     bias: bool = key(True, "Biases in the projections of attention and in the feed-forward layers.")
+    output_bias: bool = key(False, "A bias for each entry of the vocabulary in the output layer, as in Marian.")
+    norm_eps: float | None = key(
+        None, "Added to the variance by the norms; unset: 1e-5, and 1e-6 with norm_kind=rms.", low=0, high=1
+    )
+    decoder_start: DecoderStart = key(
+        DecoderStart.bos, "First input of the decoder: the embedding of BOS, or zeros, as in Marian."
+    )
     pooling: Pooling = key(
         Pooling.first, "Encoder states that a classifier reads: the first token's, or the mean of all. Classifier only."
     )
@@ -91,7 +113,12 @@ class ModelConfig:
     def __post_init__(self) -> None:
         check_file_name("model.preset", self.preset)
         check_ranges(self, "model")
-        if self.d_model % 2 and self.positions in (Positions.sinusoidal, Positions.sinusoidal_concat):
+        if self.first_position and self.positions not in SINUSOIDAL:
+            raise ConfigError(
+                f"model.first_position={self.first_position}: only of sinusoids, and model.positions="
+                f"{self.positions.name}. Leave it out"
+            )
+        if self.d_model % 2 and self.positions in SINUSOIDAL:
             raise ConfigError(
                 f"model.d_model={self.d_model}: odd, but model.positions={self.positions.name} pairs columns."
                 f" Choose {self.d_model - 1} or {self.d_model + 1}"
@@ -110,6 +137,13 @@ class ModelConfig:
 
     def _distance(self, n_heads: int) -> int:
         return abs(n_heads - self.n_heads)
+
+    @property
+    def epsilon(self) -> float:
+        """What the norms add to the variance."""
+        if self.norm_eps is not None:
+            return self.norm_eps
+        return 1e-5 if self.norm_kind is NormKind.layer else 1e-6
 
     @property
     def key_width(self) -> int:

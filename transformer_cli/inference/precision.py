@@ -83,7 +83,7 @@ def converted(model: ModelT, dtype: torch.dtype) -> ModelT:
     found = copy.deepcopy(model, weights)
     if dtype.itemsize < 4:
         output = found.output_embedding
-        output.as_output = Float32Logits(output.weight)
+        output.as_output = Float32Logits(output.weight, output.bias)
     return found.eval()
 
 
@@ -93,11 +93,16 @@ class Float32Logits(nn.Module):
     Kernels sum in float32 anyway. Rounded to bf16 a logit of 10 is wrong by up to 0.03, which makes many tokens equal.
     """
 
-    def __init__(self, weight_VD: Tensor) -> None:
+    def __init__(self, weight_VD: Tensor, bias_V: Tensor | None = None) -> None:
         super().__init__()
         self.weight_VD = weight_VD
+        self.bias_V = None if bias_V is None else bias_V.float()
 
     def forward(self, x_LD: Tensor) -> Tensor:
+        logits_LV = self.product(x_LD)
+        return logits_LV if self.bias_V is None else logits_LV + self.bias_V
+
+    def product(self, x_LD: Tensor) -> Tensor:
         if x_LD.is_cpu:  # which has no such kernel: exact, and slow
             return F.linear(x_LD.float(), self.weight_VD.float())
         if x_LD.device.type == "mps" or torch.version.hip is not None:

@@ -33,7 +33,7 @@ def prepack(model: Transformer) -> Transformer:
         if isinstance(hidden, PrepackedLinear) and module.activate is F.relu:
             hidden.activation, module.activate = "relu", identity
     output = packed.output_embedding
-    output.as_output = PrepackedLinear(output.weight, None)
+    output.as_output = PrepackedLinear(output.weight, output.bias)
     return packed.eval()
 
 

@@ -19,7 +19,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from transformer_cli.config.model import Activation, ModelConfig, Norm, NormKind, Positions, Tying
+from transformer_cli.config.model import Activation, DecoderStart, ModelConfig, Norm, NormKind, Positions, Tying
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.decoding.search import ControlIds
 from transformer_cli.extras import imported
@@ -32,6 +32,7 @@ from transformer_cli.models.layers import Residual
 
 # Rows of the sinusoid table, which is finite there: more than a line has after it was split.
 N_POSITIONS = 2048
+TORCH_EPSILON = 1e-5  # of nn.LayerNorm, which transformers leaves as it is
 PROGRAM = "no architecture of transformers that is ours otherwise"
 
 
@@ -125,12 +126,29 @@ def check(model: ModelFile) -> None:
         refuse("activation", config.activation.name, f"{PROGRAM} gates its feed-forward layers", instead)
     if config.positions is Positions.rotary:
         refuse("positions", config.positions.name, f"{PROGRAM} turns queries and keys", instead)
+    if config.positions is Positions.sinusoidal_tensor2tensor:
+        refuse("positions", config.positions.name, "MarianMT and Pegasus have the paper's frequencies", instead)
+    if config.first_position:
+        refuse("first_position", config.first_position, "positions begin at 0 in MarianMT and Pegasus", instead)
+    if config.epsilon != TORCH_EPSILON:
+        refuse("norm_eps", config.epsilon, f"the norms of MarianMT and Pegasus have {TORCH_EPSILON}", instead)
+    if config.decoder_start is DecoderStart.zero and not starts_at_zero(model):
+        why = "the row of the start token is not zero in the embedding, which is also the output layer"
+        refuse("decoder_start", "zero", why, instead)
     if config.positions is Positions.learned and config.norm is Norm.post:
         refuse("positions", config.positions.name, "MarianMT, which has norm=post, computes its positions", instead)
     sizes = len(model.tokenizers.source), len(model.tokenizers.target)
     if config.norm is Norm.pre and sizes[0] != sizes[1]:
         refuse("norm", "pre", f"Pegasus, which has it, has one vocabulary size, and this model {sizes}", instead)
     check_heads(config, "transformers", "Train with others")
+
+
+def starts_at_zero(model: ModelFile) -> bool:
+    """Whether the start token's embedding is zero as it is stored, which is all that transformers looks at."""
+    if model.config.tie_embeddings is Tying.none:
+        return True  # `weights` makes it so
+    name = "source_embedding" if model.config.tie_embeddings is Tying.three_way else "own_target_embedding"
+    return not model.weights[f"{name}.weight"][model.tokenizers.target.bos_id].any()
 
 
 def architecture(model: ModelFile) -> dict[str, Any]:
@@ -200,13 +218,15 @@ def order(config: ModelConfig) -> Tensor:
 def weights(model: ModelFile) -> Mapping[str, Tensor]:
     """Our weights under their names and in their order."""
     transformer, order_D = built(model), order(model.config)
-    output = transformer.target_embedding if transformer.own_output is None else transformer.own_output
+    output = transformer.output_embedding
     source_VD, target_VD, output_VD = (
         embedding.weight.detach()[:, order_D]
         for embedding in (transformer.source_embedding, transformer.target_embedding, output)
     )
+    if model.config.decoder_start is DecoderStart.zero and model.config.tie_embeddings is Tying.none:
+        target_VD[model.tokenizers.target.bos_id] = 0  # a copy, as indexing makes one
     theirs = {
-        "final_logits_bias": torch.zeros(1, len(output_VD)),
+        "final_logits_bias": torch.zeros(1, len(output_VD)) if output.bias is None else output.bias.detach()[None],
         "model.encoder.embed_tokens.weight": source_VD,
         "model.decoder.embed_tokens.weight": target_VD,
         "lm_head.weight": output_VD,

@@ -17,6 +17,7 @@ class Vocabulary(NamedTuple):
 
     size: int
     pad_id: int
+    bos_id: int | None = None  # of the target, what the decoder starts with
 
 
 Builder: TypeAlias = Callable[[ModelConfig, Vocabulary, Vocabulary, ModelOptions], Model]
@@ -31,10 +32,12 @@ def build_model(
     target_vocab_size: int,
     source_pad_id: int,
     target_pad_id: int,
+    target_bos_id: int | None = None,
     options: ModelOptions = DEFAULT_OPTIONS,
 ) -> Model:
     """The model called `config.name`, with freshly drawn weights."""
-    source, target = Vocabulary(source_vocab_size, source_pad_id), Vocabulary(target_vocab_size, target_pad_id)
+    source = Vocabulary(source_vocab_size, source_pad_id)
+    target = Vocabulary(target_vocab_size, target_pad_id, target_bos_id)
     return MODELS[config.name](config, source, target, options)
 
 
@@ -46,6 +49,7 @@ def _transformer(config: ModelConfig, source: Vocabulary, target: Vocabulary, op
         target_vocab_size=target.size,
         source_pad_id=source.pad_id,
         target_pad_id=target.pad_id,
+        target_bos_id=target.bos_id,
         options=options,
     )
 

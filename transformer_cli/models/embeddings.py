@@ -24,47 +24,76 @@ class TokenEmbedding(nn.Module):
     positions, and unscaled they give logits of unit variance. The row of the padding starts at zero, as in
     fairseq: nothing attends to it, and as an output it starts neutral.
 
+    As an output layer it may have a `bias`. The embedding of `zero_id`, if there is one, is a vector of zeros, whatever
+    its row: the decoder's first input in Marian.
+
     In training the output layer is padded to a multiple of `multiple_of` rows, where that makes its product faster. The
     logits of the padding are cut off. The parameter is never padded, nor are model files and the optimizer's state.
     """
 
-    def __init__(self, vocab_size: int, d_model: int, *, pad_id: int, scaled: bool, multiple_of: int = 1) -> None:
+    def __init__(
+        self,
+        vocab_size: int,
+        d_model: int,
+        *,
+        pad_id: int,
+        scaled: bool,
+        multiple_of: int = 1,
+        bias: bool = False,
+        zero_id: int | None = None,
+    ) -> None:
         super().__init__()
         self.n_padding_rows = -vocab_size % multiple_of
-        self.pad_id, self.scale = pad_id, math.sqrt(d_model) if scaled else 1.0
+        self.pad_id, self.zero_id, self.scale = pad_id, zero_id, math.sqrt(d_model) if scaled else 1.0
         self.weight = nn.Parameter(torch.empty(vocab_size, d_model))
         nn.init.normal_(self.weight, std=d_model**-0.5)
         nn.init.zeros_(self.weight[pad_id])
+        self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
         self.as_output: nn.Module | None = None  # the same product with prepacked weights, for inference
 
     def forward(self, ids_L: Tensor) -> Tensor:
-        return F.embedding(ids_L, self.weight, padding_idx=self.pad_id) * self.scale
+        x_LD = F.embedding(ids_L, self.weight, padding_idx=self.pad_id) * self.scale
+        return x_LD if self.zero_id is None else x_LD.masked_fill((ids_L == self.zero_id).unsqueeze(-1), 0)
 
     def logits(self, x_LD: Tensor) -> Tensor:
         if self.as_output is not None:
             logits_LV: Tensor = self.as_output(x_LD)
             return logits_LV
-        return project(x_LD, self.weight)
+        return project(x_LD, self.weight, self.bias)
 
     def training_logits(self, x_LD: Tensor) -> Tensor:
         """`logits` of many tokens at once, from the padded product."""
         if not self.n_padding_rows:
             return self.logits(x_LD)
-        return project(x_LD, F.pad(self.weight, (0, 0, 0, self.n_padding_rows)))[..., : len(self.weight)]
+        weight_VD = F.pad(self.weight, (0, 0, 0, self.n_padding_rows))
+        bias_V = None if self.bias is None else F.pad(self.bias, (0, self.n_padding_rows))
+        return project(x_LD, weight_VD, bias_V)[..., : len(self.weight)]
 
 
-def sinusoid_table(length: int, width: int, *, interleaved: bool, dtype: torch.dtype, device: torch.device) -> Tensor:
+def sinusoid_table(
+    length: int,
+    width: int,
+    *,
+    interleaved: bool,
+    tensor2tensor: bool = False,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Tensor:
     """The table of section 3.5, [length, width]: sines and cosines of position / 10000^(2i / width).
 
-    Interleaved as printed in the paper (sin, cos, sin, cos, …), or all sines and then all cosines.
+    Interleaved as printed in the paper (sin, cos, sin, cos, …), or all sines and then all cosines. With `tensor2tensor`
+    the exponent is i / (width/2 - 1), as in the paper's own program, fairseq and Marian.
     """
-    return _sinusoid_table(length, width, interleaved, dtype, device)
+    return _sinusoid_table(length, width, interleaved, tensor2tensor, dtype, device)
 
 
 @cache  # for good: captured CUDA graphs hold the address of a table
-def _sinusoid_table(length: int, width: int, interleaved: bool, dtype: torch.dtype, device: torch.device) -> Tensor:
+def _sinusoid_table(
+    length: int, width: int, interleaved: bool, tensor2tensor: bool, dtype: torch.dtype, device: torch.device
+) -> Tensor:
     with torch.inference_mode(False):  # a table first needed by a search also serves the training after it
-        exponent_D = torch.arange(0, width, 2, dtype=torch.float64) / width
+        last = max(width - 2, 1) if tensor2tensor else width
+        exponent_D = torch.arange(0, width, 2, dtype=torch.float64) / last
         angle_LD = torch.outer(torch.arange(length, dtype=torch.float64), 10_000**-exponent_D)
         pair = [angle_LD.sin(), angle_LD.cos()]
         table_LD = torch.stack(pair, dim=-1).flatten(1) if interleaved else torch.cat(pair, dim=-1)
@@ -72,27 +101,55 @@ def _sinusoid_table(length: int, width: int, interleaved: bool, dtype: torch.dty
 
 
 def sinusoids_at(
-    x_LD: Tensor, layout: SequenceLayout, width: int, *, interleaved: bool, dtype: torch.dtype | None = None
+    x_LD: Tensor,
+    layout: SequenceLayout,
+    width: int,
+    *,
+    interleaved: bool,
+    tensor2tensor: bool = False,
+    first: int = 0,
+    dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """The rows of the table for the positions of `x_LD`, by default of its type."""
-    n_rows = max(256, 1 << (layout.max_length - 1).bit_length())  # powers of two, so that few tables serve all lengths
-    table_LD = sinusoid_table(n_rows, width, interleaved=interleaved, dtype=dtype or x_LD.dtype, device=x_LD.device)
-    return table_LD[layout.positions]
+    """The rows of the table for the positions of `x_LD`, of which the first is `first`; by default of its type."""
+    longest = layout.max_length + first
+    n_rows = max(256, 1 << (longest - 1).bit_length())  # powers of two, so that few tables serve all lengths
+    table_LD = sinusoid_table(
+        n_rows,
+        width,
+        interleaved=interleaved,
+        tensor2tensor=tensor2tensor,
+        dtype=dtype or x_LD.dtype,
+        device=x_LD.device,
+    )
+    return table_LD[first:][layout.positions]
 
 
 class SinusoidalPositions(nn.Module):
     """Adds the sinusoids of section 3.5 to the embeddings. There are no parameters and no limit of the length.
 
-    tensor2tensor, which puts all sines before all cosines, also spreads their frequencies over one step less. Here both
-    orders follow the paper's formula; the second one agrees with Hugging Face's Marian.
+    The paper's formula interleaves sines and cosines; Hugging Face's Marian has all sines first; `tensor2tensor` also
+    spreads the frequencies over one step less, as fairseq and Marian do. `first` is the position of the first token.
     """
 
-    def __init__(self, *, interleaved: bool) -> None:
+    def __init__(self, *, interleaved: bool, tensor2tensor: bool = False, first: int = 0) -> None:
         super().__init__()
-        self.interleaved = interleaved
+        self.interleaved, self.tensor2tensor, self.first = interleaved, tensor2tensor, first
 
     def forward(self, x_LD: Tensor, layout: SequenceLayout) -> Tensor:
-        return x_LD + sinusoids_at(x_LD, layout, x_LD.size(-1), interleaved=self.interleaved)
+        return x_LD + sinusoids_at(
+            x_LD,
+            layout,
+            x_LD.size(-1),
+            interleaved=self.interleaved,
+            tensor2tensor=self.tensor2tensor,
+            first=self.first,
+        )
+
+    def table(self, length: int, width: int) -> Tensor:
+        """What is added to the first `length` tokens, [length, width], in float32."""
+        cpu, rows = torch.device("cpu"), length + self.first
+        kind = {"interleaved": self.interleaved, "tensor2tensor": self.tensor2tensor}
+        return sinusoid_table(rows, width, **kind, dtype=torch.float32, device=cpu)[self.first :]
 
 
 class LearnedPositions(nn.Module):

@@ -362,6 +362,7 @@ def _empty_model(config: ModelConfig, tokenizers: Tokenizers) -> Model:
             target_vocab_size=tokenizers.n_outputs,
             source_pad_id=tokenizers.source.pad_id,
             target_pad_id=tokenizers.target.pad_id,
+            target_bos_id=tokenizers.target.bos_id,
         )
 
 

@@ -12,7 +12,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from transformer_cli.config.model import ModelConfig, Tying
+from transformer_cli.config.model import DecoderStart, ModelConfig, Tying
+from transformer_cli.errors import ConfigError
 from transformer_cli.models.attention import KeysAndValues
 from transformer_cli.models.cache_protocol import SelfAttentionCache
 from transformer_cli.models.embeddings import TokenEmbedding
@@ -59,13 +60,18 @@ class LanguageModel(Model):
         self, config: ModelConfig, *, vocab_size: int, pad_id: int, options: ModelOptions = DEFAULT_OPTIONS
     ) -> None:
         super().__init__()
+        if config.decoder_start is DecoderStart.zero:
+            raise ConfigError("model.decoder_start=zero: for models that translate. Leave it out")
 
-        def embedding(*, scaled: bool) -> TokenEmbedding:
+        def embedding(*, scaled: bool, bias: bool) -> TokenEmbedding:
             multiple_of = options.vocab_multiple_of
-            return TokenEmbedding(vocab_size, config.d_model, pad_id=pad_id, scaled=scaled, multiple_of=multiple_of)
+            return TokenEmbedding(
+                vocab_size, config.d_model, pad_id=pad_id, scaled=scaled, multiple_of=multiple_of, bias=bias
+            )
 
-        self.embedding = embedding(scaled=config.scale_embeddings)
-        self.own_output = embedding(scaled=False) if config.tie_embeddings is Tying.none else None
+        is_tied = config.tie_embeddings is not Tying.none
+        self.embedding = embedding(scaled=config.scale_embeddings, bias=config.output_bias and is_tied)
+        self.own_output = None if is_tied else embedding(scaled=False, bias=config.output_bias)
         self.decoder = CausalStack(config, options)
 
     @property

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_cli.config.model import Activation, NormKind
+from transformer_cli.config.model import Activation, ModelConfig, Norm, NormKind
 from transformer_cli.models.attention import CrossAttention, KeysAndValues, SelfAttention, initialise
 from transformer_cli.models.cache_protocol import EncoderDecoderCache, SelfAttentionCache
 from transformer_cli.models.embeddings import Rotation
@@ -26,8 +26,9 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 }
 
 
-def make_norm(d_model: int, kind: NormKind) -> nn.Module:
-    return nn.LayerNorm(d_model) if kind is NormKind.layer else nn.RMSNorm(d_model, eps=1e-6)
+def make_norm(config: ModelConfig) -> nn.Module:
+    kind = nn.LayerNorm if config.norm_kind is NormKind.layer else nn.RMSNorm
+    return kind(config.d_model, eps=config.epsilon)
 
 
 class Dropout(nn.Module):
@@ -62,11 +63,11 @@ def dropout_mask(x: Tensor, p: float) -> Tensor:
 class Residual(nn.Module):
     """The connection around each sub-layer: LayerNorm(x + Sublayer(x)), or the norm first (sections 3.1 and 5.4)."""
 
-    def __init__(self, d_model: int, *, pre_norm: bool, norm_kind: NormKind, dropout: float) -> None:
+    def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.pre_norm = pre_norm
-        self.norm = make_norm(d_model, norm_kind)
-        self.dropout = Dropout(dropout)
+        self.pre_norm = config.norm is Norm.pre
+        self.norm = make_norm(config)
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, x_LD: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         y_LD: Tensor

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from transformer_cli.config.model import ModelConfig, Norm, Positions, Tying
+from transformer_cli.config.model import DecoderStart, ModelConfig, Norm, Positions, Tying
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.attention import CrossAttention, KeysAndValues, SelfAttention, project_memory_at_once
 from transformer_cli.models.cache_protocol import EncoderDecoderCache
@@ -68,7 +68,7 @@ class Stack(nn.Module):
         self.positions = make_positions(config)
         self.rotary = RotaryPositions(config.key_width) if config.positions is Positions.rotary else None
         self.dropout = Dropout(config.dropout)
-        self.norm = make_norm(config.d_model, config.norm_kind) if config.norm is Norm.pre else nn.Identity()
+        self.norm = make_norm(config) if config.norm is Norm.pre else nn.Identity()
         self.activation_checkpointing = options.activation_checkpointing
 
     def embed_positions(self, x_LD: Tensor, layout: SequenceLayout) -> tuple[Tensor, Rotation | None]:
@@ -187,6 +187,7 @@ class Transformer(Model):
         target_vocab_size: int,
         source_pad_id: int,
         target_pad_id: int,
+        target_bos_id: int | None = None,
         options: ModelOptions = DEFAULT_OPTIONS,
     ) -> None:
         super().__init__()
@@ -202,10 +203,21 @@ class Transformer(Model):
         source = partial(embedding, source_vocab_size, pad_id=source_pad_id)
         target = partial(embedding, target_vocab_size, pad_id=target_pad_id)
         # A tied matrix is registered once, so a model file holds it once.
-        scaled = config.scale_embeddings
-        self.source_embedding = source(scaled=scaled)
-        self.own_target_embedding = target(scaled=scaled) if tying is not Tying.three_way else None
-        self.own_output = target(scaled=False) if tying is Tying.none else None
+        scaled, bias = config.scale_embeddings, config.output_bias
+        zero_id = None
+        if config.decoder_start is DecoderStart.zero:
+            assert target_bos_id is not None
+            zero_id = target_bos_id
+        if tying is Tying.three_way:
+            self.source_embedding = source(scaled=scaled, bias=bias, zero_id=zero_id)
+        else:
+            self.source_embedding = source(scaled=scaled)
+        self.own_target_embedding = self.own_output = None
+        if tying is not Tying.three_way:
+            tied = tying is Tying.decoder
+            self.own_target_embedding = target(scaled=scaled, bias=bias and tied, zero_id=zero_id)
+        if tying is Tying.none:
+            self.own_output = target(scaled=False, bias=bias)
         self.encoder = Encoder(config, options)
         self.decoder = Decoder(config, options)
 
@@ -277,7 +289,11 @@ def make_positions(config: ModelConfig) -> SinusoidalPositions | LearnedPosition
         return None  # queries and keys are rotated instead
     if config.positions is Positions.learned:
         return LearnedPositions(config.d_model, max_positions=config.max_positions)
-    return SinusoidalPositions(interleaved=config.positions is Positions.sinusoidal)
+    return SinusoidalPositions(
+        interleaved=config.positions is Positions.sinusoidal,
+        tensor2tensor=config.positions is Positions.sinusoidal_tensor2tensor,
+        first=config.first_position,
+    )
 
 
 def make_layer(kind: type[LayerT], config: ModelConfig) -> LayerT:
@@ -285,7 +301,7 @@ def make_layer(kind: type[LayerT], config: ModelConfig) -> LayerT:
     return kind(
         make_attention(SelfAttention, config),
         make_feed_forward(config),
-        residual=partial(make_residual, config),
+        residual=partial(Residual, config),
     )
 
 
@@ -294,7 +310,7 @@ def make_decoder_layer(config: ModelConfig) -> DecoderLayer:
         make_attention(SelfAttention, config),
         make_attention(CrossAttention, config),
         make_feed_forward(config),
-        residual=partial(make_residual, config),
+        residual=partial(Residual, config),
     )
 
 
@@ -316,10 +332,4 @@ def make_feed_forward(config: ModelConfig) -> FeedForward:
         activation=config.activation,
         dropout=config.activation_dropout,
         bias=config.bias,
-    )
-
-
-def make_residual(config: ModelConfig) -> Residual:
-    return Residual(
-        config.d_model, pre_norm=config.norm is Norm.pre, norm_kind=config.norm_kind, dropout=config.dropout
     )

@@ -113,6 +113,7 @@ class Trainer:
             target_vocab_size=tokenizers.n_outputs,
             source_pad_id=tokenizers.source.pad_id,
             target_pad_id=tokenizers.target.pad_id,
+            target_bos_id=tokenizers.target.bos_id,
             options=model_options(config, device, self.ranks),
         )
         self.model = self._placed(model)  # after drawing the weights on the CPU: the same ones for every device

@@ -49,8 +49,8 @@ class ControlIds:
 
     @property
     def banned(self) -> list[int]:
-        """Tokens that no translation contains."""
-        return [self.pad, self.bos, *([] if self.unk is None else [self.unk])]
+        """Tokens that no translation contains. In fairseq's models EOS is also what the decoder starts with."""
+        return sorted({self.pad, self.bos, *([] if self.unk is None else [self.unk])} - {self.eos})
 
 
 @dataclass(frozen=True)
