@@ -14,10 +14,12 @@ import threading
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import sentencepiece
 
 from transformer_cli.config.data import TokenizerConfig
+from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter, is_packed
 from transformer_cli.errors import CheckpointError, ConfigError, DataError
 
 # Everything that some program takes for the end of a line. Byte fallback can produce each of them.
@@ -32,13 +34,16 @@ _SEEDING = threading.Lock()  # SentencePiece has one seed for all threads
 
 
 class Tokenizer:
-    """One SentencePiece model. Raises CheckpointError for bytes that are not one of ours."""
+    """One SentencePiece model, or a packed tokenizer. Raises CheckpointError for bytes that are neither."""
 
     def __init__(self, model_bytes: bytes) -> None:
         self.model_bytes = model_bytes
         self.sha256 = hashlib.sha256(model_bytes).hexdigest()
+        self.packed = PackedTokenizer.from_bytes(model_bytes) if is_packed(model_bytes) else None
+        self._model: Any = self.packed
         try:
-            self._model = sentencepiece.SentencePieceProcessor(model_proto=model_bytes)
+            if self._model is None:
+                self._model = sentencepiece.SentencePieceProcessor(model_proto=model_bytes)
             pieces = self.pieces(range(len(self._model)))  # a forged model can hold what is no text
         except (RuntimeError, OSError, UnicodeDecodeError) as error:
             raise CheckpointError("tokenizer: not a SentencePiece model. Use one trained by tfm") from error
@@ -47,7 +52,7 @@ class Tokenizer:
         self.bos_id: int = self._model.bos_id()
         self.eos_id: int = self._model.eos_id()
         special = {self.pad_id, self.unk_id, self.bos_id, self.eos_id}
-        if min(special) < 0 or len(special) < 4:
+        if self.packed is None and (min(special) < 0 or len(special) < 4):
             raise CheckpointError("tokenizer: has no id for <pad>, <unk>, <s> or </s>. Use one trained by tfm")
         # What stands for a character that is no piece: <unk>, or the bytes of byte fallback.
         in_bytes = (i for i, piece in enumerate(pieces) if piece.startswith("<0x") and self._model.is_byte(i))
@@ -61,8 +66,13 @@ class Tokenizer:
 
         SentencePiece uses as many threads as there are cores, unless `n_threads` says less.
         """
-        ids: list[list[int]] = self._model.encode([normalize(line) for line in lines], num_threads=n_threads)
+        ids: list[list[int]] = self._model.encode([self._normalized(line) for line in lines], num_threads=n_threads)
         return ids
+
+    def _normalized(self, line: str) -> str:
+        if self.packed is None or self.packed.normalizes:
+            return normalize(line)
+        return _LONE_SURROGATE.sub("\ufffd", line).strip()
 
     def sample(self, sentences: Sequence[Sequence[int]], seeds: Sequence[int], *, alpha: float) -> list[list[int]]:
         """Other pieces of the same text, drawn with a seed below 2**31 for each sentence; no BOS or EOS, in or out.
@@ -70,8 +80,13 @@ class Tokenizer:
         bpe: each merge that comes up is left out with probability `alpha`, which 1 makes single characters of
         (BPE-dropout, Provilkov et al. 2020; SentencePiece does not offer a merge again that it has left out).
         unigram: a segmentation is drawn by its probability to the power of `alpha` (Kudo 2018).
-        A sentence with something unknown in it stays as it is: its text is lost.
+        A sentence with something unknown in it stays as it is: its text is lost. Raises ConfigError where it is not
+        SentencePiece that segments.
         """
+        if self.sentencepiece is None:
+            raise ConfigError(
+                f"data.subword_dropout={alpha}: the model's tokenizer is not SentencePiece, which samples. Leave it out"
+            )
         texts: list[str] = self._model.decode(list(sentences))
         drawn: list[list[int]] = []
         with _SEEDING:
@@ -95,6 +110,18 @@ class Tokenizer:
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return [self._model.id_to_piece(int(i)) for i in ids]
+
+    @property
+    def sentencepiece(self) -> bytes | None:
+        """The SentencePiece model that segments text; None where something else does."""
+        if self.packed is None:
+            return self.model_bytes
+        return self.packed.model if self.packed.segmenter is Segmenter.sentencepiece else None
+
+    @property
+    def prefix_ids(self) -> tuple[int, ...]:
+        """What every sentence of this tokenizer begins with: the language tag of a multilingual model."""
+        return () if self.packed is None else tuple(self.packed.ids[piece] for piece in self.packed.prefix)
 
 
 @dataclass(frozen=True)

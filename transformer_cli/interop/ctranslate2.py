@@ -12,13 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from transformer_cli.config.model import Activation, ModelConfig, Norm, NormKind, Positions
+from transformer_cli.config.model import Activation, DecoderStart, ModelConfig, Norm, NormKind, Positions
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.decoding.search import ControlIds
 from transformer_cli.extras import imported
+from transformer_cli.interop.exported import PACKED
 from transformer_cli.interop.text import normalising
 from transformer_cli.interop.weights import built, check_heads, projections, stacks
-from transformer_cli.models.embeddings import LearnedPositions, TokenEmbedding, sinusoid_table
+from transformer_cli.models.embeddings import LearnedPositions, TokenEmbedding
 from transformer_cli.models.file import ModelFile
 from transformer_cli.models.layers import FeedForward, Residual
 from transformer_cli.models.transformer import Stack
@@ -45,7 +46,10 @@ def convert(model: ModelFile, directory: Path, *, quantization: str | None = Non
     spec.optimize(quantization=quantization or "float32")
     spec.save(str(directory))
     for side, tokenizer in (("source", model.tokenizers.source), ("target", model.tokenizers.target)):
-        (directory / f"{side}.spm").write_bytes(normalising(tokenizer))
+        if tokenizer.packed is not None:
+            (directory / f"{side}{PACKED}").write_bytes(tokenizer.model_bytes)
+        if tokenizer.sentencepiece is not None:
+            (directory / f"{side}.spm").write_bytes(normalising(tokenizer))
 
 
 def check(config: ModelConfig) -> None:
@@ -78,8 +82,8 @@ def specification(model: ModelFile, specs: ModuleType) -> Any:
         put_stack(getattr(spec, name), stack, config)
     put_embedding(spec.encoder.embeddings[0], transformer.source_embedding)
     put_embedding(spec.decoder.embeddings, transformer.target_embedding)
-    output = transformer.target_embedding if transformer.own_output is None else transformer.own_output
-    spec.decoder.projection.weight = array(output.weight)
+    put_linear(spec.decoder.projection, transformer.output_embedding.weight, transformer.output_embedding.bias)
+    spec.decoder.start_from_zero_embedding = config.decoder_start is DecoderStart.zero
 
     spec.register_source_vocabulary(vocabulary(model.tokenizers.source))
     spec.register_target_vocabulary(vocabulary(model.tokenizers.target))
@@ -91,7 +95,7 @@ def put_control(config: Any, model: ModelFile) -> None:
     target = model.tokenizers.target
     config.unk_token, config.bos_token, config.eos_token = target.pieces([target.unk_id, target.bos_id, target.eos_id])
     config.decoder_start_token, config.add_source_eos = config.bos_token, True
-    config.layer_norm_epsilon = 1e-5 if model.config.norm_kind is NormKind.layer else 1e-6
+    config.layer_norm_epsilon = model.config.epsilon
 
 
 def vocabulary(tokenizer: Tokenizer) -> list[str]:
@@ -103,14 +107,7 @@ def put_stack(spec: Any, stack: Stack, config: ModelConfig) -> None:
     if isinstance(stack.positions, LearnedPositions):
         spec.position_encodings.encodings = array(stack.positions.weight)
     elif stack.positions is not None:
-        table = sinusoid_table(
-            N_POSITIONS,
-            config.d_model,
-            interleaved=stack.positions.interleaved,
-            dtype=torch.float32,
-            device=torch.device("cpu"),
-        )
-        spec.position_encodings.encodings = array(table)
+        spec.position_encodings.encodings = array(stack.positions.table(N_POSITIONS, config.d_model))
     if config.norm is Norm.pre:
         put_norm(spec.layer_norm, stack.norm)
     layers: Any = stack.layers

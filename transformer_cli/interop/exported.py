@@ -15,6 +15,7 @@ from transformer_cli.models.file import MALFORMED, ModelFile, is_whole, read_jso
 from transformer_cli.models.locate import EXPORT_FILE
 
 FORMAT = 1
+PACKED = ".tokenizer"  # ending of a file with a tokenizer that is more than a SentencePiece model
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,9 @@ def unpack(directory: Path, facts: Mapping[str, Any]) -> Exported:
 
 
 def read_tokenizer(file: Path, facts: Mapping[str, Any]) -> Tokenizer:
+    """The SentencePiece model `file`, or the packed tokenizer that stands beside or in place of it."""
+    if (packed := file.with_suffix(PACKED)).name in facts["files"]:
+        file = packed
     if file.name not in facts["files"]:
         raise ValueError(f"files has no {file.name}")
     try:

@@ -9,6 +9,7 @@ from typing import Any
 import sentencepiece
 
 from transformer_cli.data.tokenizer import Tokenizer, normalize
+from transformer_cli.errors import ConfigError
 
 N_CODE_POINTS = 0x110000
 SPACE = " "
@@ -17,9 +18,17 @@ SPACE = " "
 def normalising(tokenizer: Tokenizer) -> bytes:
     """The model with a table of composed letters and plain spaces in it, for programs that give it raw text.
 
-    Left over are texts whose marks stand in another order than Unicode's own.
+    Left over are texts whose marks stand in another order than Unicode's own. A model of another program, which
+    normalises by itself, stays as it is. Raises ConfigError where it is not SentencePiece that segments.
     """
-    model = messages().ModelProto.FromString(tokenizer.model_bytes)
+    if tokenizer.sentencepiece is None:
+        raise ConfigError(
+            "tokenizer: segments with something else than SentencePiece, which the format cannot hold."
+            " `tfm translate` runs this model without it"
+        )
+    if tokenizer.packed is not None and not tokenizer.packed.normalizes:
+        return tokenizer.sentencepiece
+    model = messages().ModelProto.FromString(tokenizer.sentencepiece)
     model.normalizer_spec.precompiled_charsmap = compiled()
     model.normalizer_spec.name = "user_defined"
     written: bytes = model.SerializeToString()
