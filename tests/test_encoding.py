@@ -75,6 +75,6 @@ def test_a_killed_process_is_one_line_and_the_others_end(tokenizers: Tokenizers)
 
 def test_sentences_are_picked_whole_and_end_with_eos() -> None:
     side = Encoded(np.array([5, 6, 7, 8, 9]), np.array([2, 0, 1, 2]))
-    picked = side.pick(np.array([True, True, False, True]), 3)
+    picked = side.pick(np.array([True, True, False, True]), [3])
     assert picked.ids.tolist() == [5, 6, 3, 3, 8, 9, 3]
     assert picked.lengths.tolist() == [3, 1, 3]

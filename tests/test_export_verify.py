@@ -33,14 +33,14 @@ class Ours:
     """Another program that is our own; it may say `instead` as the last token of what it finds."""
 
     def __init__(self, model: ModelFile, instead: int | None = None) -> None:
-        self.model, self.target, self.instead = model.build(CPU), model.tokenizers.target, instead
+        self.model, self.tokenizers, self.instead = model.build(CPU), model.tokenizers, instead
 
     def translate(self, sources: Sequence[verify.Ids], *, beam_size: int, max_tokens: int) -> list[list[int]]:
-        found = [h.ids for h in verify.search(self.model, sources, target=self.target, beam_size=beam_size)]
+        found = [h.ids for h in verify.search(self.model, sources, tokenizers=self.tokenizers, beam_size=beam_size)]
         return found if self.instead is None else [[*ids[:-1], self.instead] for ids in found]
 
     def log_probs(self, sources: Sequence[verify.Ids], targets: Sequence[verify.Ids]) -> list[list[float]]:
-        return verify.log_probs(self.model, sources, targets, self.target)
+        return verify.log_probs(self.model, sources, targets, self.tokenizers)
 
 
 def unending(gain: float) -> ModelFile:

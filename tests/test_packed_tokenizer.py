@@ -3,9 +3,11 @@
 import io
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import sentencepiece
 
+from transformer_cli.data.encoding import Encoded
 from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter
 from transformer_cli.data.subword_nmt import SubwordNmt
 from transformer_cli.data.tokenizer import Tokenizer
@@ -73,6 +75,15 @@ def test_a_prefix_stands_before_every_sentence_and_in_no_text() -> None:
     assert tokenizer.encode(["a cat"]) == [[2, *plain]]
     assert tokenizer.prefix_ids == (2,)
     assert tokenizer.decode([2, *plain]) == "a cat"
+
+
+def test_sources_without_eos_end_with_their_text() -> None:
+    with_eos, without = Tokenizer(packed().to_bytes()), Tokenizer(packed(adds_eos=False).to_bytes())
+    assert (with_eos.end_ids, without.end_ids) == ([0], [])
+    sentences = Encoded.of(without, ["a cat", "the mat"], n_threads=1)
+    ended, plain = (sentences.pick(np.array([True, True]), side.end_ids) for side in (with_eos, without))
+    assert plain.ids.tolist() == [i for ids in without.encode(["a cat", "the mat"]) for i in ids]
+    assert ended.lengths.tolist() == [length + 1 for length in plain.lengths.tolist()]
 
 
 def test_what_the_vocabulary_lacks_is_unknown() -> None:

@@ -86,7 +86,7 @@ def compute_attention_maps(
     `finished`: the target ends with EOS. Raises CheckpointError if a weight is NaN or infinite.
     """
     source, target = tokenizers.source, tokenizers.target
-    source_in = [*source_ids, source.eos_id]
+    source_in = [*source_ids, *source.end_ids]
     written = [*target_ids, target.eos_id] if finished else list(target_ids)
     target_in = [target.bos_id, *written[:-1]]
     device = next(model.parameters()).device

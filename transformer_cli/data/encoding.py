@@ -1,7 +1,7 @@
 """Parallel tokenization: chunks of pairs are encoded by worker processes, and returned in order."""
 
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -33,12 +33,15 @@ class Encoded:
         lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
         return cls(np.fromiter(chain.from_iterable(sentences), np.int32, lengths.sum()), lengths)
 
-    def pick(self, keep: Array, eos_id: int, *, bos_id: int | None = None) -> "Encoded":
+    def pick(self, keep: Array, end_ids: Sequence[int], *, bos_id: int | None = None) -> "Encoded":
         """The sentences where `keep` is true, each with EOS at its end and, where one is given, BOS at its start."""
         kept = self.ids[np.repeat(keep, self.lengths)]
         lengths = self.lengths[keep]
         if bos_id is not None:
             kept, lengths = np.insert(kept, np.cumsum(lengths) - lengths, bos_id), lengths + 1
+        if not end_ids:
+            return Encoded(kept, lengths)
+        (eos_id,) = end_ids
         return Encoded(np.insert(kept, np.cumsum(lengths), eos_id), lengths + 1)
 
 

@@ -36,8 +36,9 @@ class PackedTokenizer:
 
     `bos` is what the decoder starts with: in some models EOS or the padding. `whole` are pieces that are looked up
     whole where a line begins with them, and never cut: language tags. `prefix` are pieces that every sentence begins
-    with, and that its text does not show. With `normalizes` text is normalised as for our own tokenizers, else only the
-    segmenter does it. `moses` is a language whose text is tokenized before, and detokenized after, by sacremoses.
+    with, and that its text does not show. Sources of OpenNMT-py have no EOS: `adds_eos`. With `normalizes` text is
+    normalised as for our own tokenizers, else only the segmenter does it. `moses` is a language whose text is tokenized
+    before, and detokenized after, by sacremoses.
     """
 
     segmenter: Segmenter
@@ -49,6 +50,7 @@ class PackedTokenizer:
     model: bytes = field(default=b"", repr=False)
     whole: Sequence[str] = ()
     prefix: Sequence[str] = ()
+    adds_eos: bool = True
     normalizes: bool = False
     moses: str | None = None
     lowercase: bool = False

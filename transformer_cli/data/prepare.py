@@ -251,13 +251,13 @@ def _encoded(
             kept.append(keep)
             match config.task:
                 case Task.translation:
-                    yield sources.pick(keep, source.eos_id), targets.pick(keep, target.eos_id)
+                    yield sources.pick(keep, source.end_ids), targets.pick(keep, target.end_ids)
                 case Task.classification:
                     chosen = np.fromiter(islice(classes, len(keep)), np.int64, len(keep))[keep]
-                    classified = sources.pick(keep, source.eos_id, bos_id=source.bos_id)
+                    classified = sources.pick(keep, source.end_ids, bos_id=source.bos_id)
                     yield classified, Encoded(chosen, np.ones_like(chosen))
                 case Task.language_model:
-                    written = targets.pick(keep, target.eos_id)
+                    written = targets.pick(keep, target.end_ids)
                     yield Encoded(np.empty(0, np.int32), np.zeros_like(written.lengths)), written
             bar.update(len(keep))
 

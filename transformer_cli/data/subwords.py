@@ -36,8 +36,8 @@ def _side(
 ) -> list[list[int]]:
     flat, bounds = ids.tolist(), offsets.tolist()
     first = flat[:1] if flat[:1] == [tokenizer.bos_id] else []  # all sentences that are classified begin with it
-    stored = [flat[start + len(first) : end - 1] for start, end in pairwise(bounds)]  # without EOS
+    stored = [flat[start + len(first) : end - len(tokenizer.end_ids)] for start, end in pairwise(bounds)]  # without EOS
     drawn = tokenizer.sample(stored, seeds.tolist(), alpha=dropout)
     room = max_length - len(first)
     kept = (new if len(new) < room else old for old, new in zip(stored, drawn, strict=True))
-    return [[*first, *sentence, tokenizer.eos_id] for sentence in kept]
+    return [[*first, *sentence, *tokenizer.end_ids] for sentence in kept]

@@ -119,6 +119,11 @@ class Tokenizer:
         return self.packed.model if self.packed.segmenter is Segmenter.sentencepiece else None
 
     @property
+    def end_ids(self) -> list[int]:
+        """What every sentence ends with: EOS, but for the sources of OpenNMT-py."""
+        return [] if self.packed is not None and not self.packed.adds_eos else [self.eos_id]
+
+    @property
     def prefix_ids(self) -> tuple[int, ...]:
         """What every sentence of this tokenizer begins with: the language tag of a multilingual model."""
         return () if self.packed is None else tuple(self.packed.ids[piece] for piece in self.packed.prefix)

@@ -214,7 +214,7 @@ class TorchEngine:
     ) -> list[list[Hypothesis]]:
         """`fixed`: in shapes that the first segment's bucket sets, which all others are of."""
         config, source = request.config, self.tokenizers.source
-        rows = [[*segment.ids, source.eos_id] for segment in batch]
+        rows = [[*segment.ids, *source.end_ids] for segment in batch]
         longest, n_sentences, n_beams = max(map(len, rows)), len(rows), rows_per_sentence(config)
         if self.batch_invariant or fixed:
             longest = max(longest, self._bucket(batch[0], config))

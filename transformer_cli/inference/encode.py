@@ -24,7 +24,7 @@ def encode_whole(tokenizer: Tokenizer, lines: Sequence[str], *, max_length: int)
 
 def delimited(ids: Sequence[int], tokenizer: Tokenizer, *, max_length: int, begins: bool = True) -> list[int]:
     """A sentence with EOS, and with BOS if it `begins` with one, cut to `max_length` tokens."""
-    return [*([tokenizer.bos_id] if begins else []), *ids[: max_length - begins - 1], tokenizer.eos_id]
+    return [*([tokenizer.bos_id] if begins else []), *ids[: max_length - begins - 1], *tokenizer.end_ids]
 
 
 def longest_of(model: ModelFile) -> int:

@@ -93,7 +93,7 @@ def _score(
     with_attention: bool,
 ) -> list[ForcedScores]:
     source, target = tokenizers.source, tokenizers.target
-    source_BS = to_device(_padded([[*ids, source.eos_id] for ids, _ in pairs], source.pad_id), device)
+    source_BS = to_device(_padded([[*ids, *source.end_ids] for ids, _ in pairs], source.pad_id), device)
     target_in_BT = to_device(_padded([[target.bos_id, *ids] for _, ids in pairs], target.pad_id), device)
     n_tokens = [len(ids) + 1 for _, ids in pairs]
     n_rows = ROWS if device.type == "cpu" else ROWS_ON_ACCELERATOR

@@ -94,7 +94,7 @@ def specification(model: ModelFile, specs: ModuleType) -> Any:
 def put_control(config: Any, model: ModelFile) -> None:
     target = model.tokenizers.target
     config.unk_token, config.bos_token, config.eos_token = target.pieces([target.unk_id, target.bos_id, target.eos_id])
-    config.decoder_start_token, config.add_source_eos = config.bos_token, True
+    config.decoder_start_token, config.add_source_eos = config.bos_token, bool(model.tokenizers.source.end_ids)
     config.layer_norm_epsilon = model.config.epsilon
 
 

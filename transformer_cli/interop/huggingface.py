@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from transformer_cli.config.model import Activation, DecoderStart, ModelConfig, Norm, NormKind, Positions, Tying
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.decoding.search import ControlIds
+from transformer_cli.errors import ConfigError
 from transformer_cli.extras import imported
 from transformer_cli.interop.text import normalising
 from transformer_cli.interop.verify import rows
@@ -135,6 +136,10 @@ def check(model: ModelFile) -> None:
     if config.decoder_start is DecoderStart.zero and not starts_at_zero(model):
         why = "the row of the start token is not zero in the embedding, which is also the output layer"
         refuse("decoder_start", "zero", why, instead)
+    if not model.tokenizers.source.end_ids:
+        raise ConfigError(
+            "tokenizer: its sources have no EOS, which MarianTokenizer appends. Use `tfm export ctranslate2`"
+        )
     if config.positions is Positions.learned and config.norm is Norm.post:
         refuse("positions", config.positions.name, "MarianMT, which has norm=post, computes its positions", instead)
     sizes = len(model.tokenizers.source), len(model.tokenizers.target)

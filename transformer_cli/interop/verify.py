@@ -4,8 +4,6 @@ Three comparisons on the same sentences: the log-probability of each token of a 
 which any wrong weight changes; the text of greedy search, whose rule is the same everywhere; and that of a beam of 4,
 whose end is decided by other rules. The first two have to agree, except where rounding may decide.
 
-The source's EOS is the target's: both tokenizers have it under the same id.
-
 Shapes: B batch, S source, T target, V vocabulary.
 """
 
@@ -21,7 +19,7 @@ from torch import Tensor, nn
 
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import Positions
-from transformer_cli.data.tokenizer import Tokenizer, normalize
+from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, normalize
 from transformer_cli.decoding.search import SEARCHES, ControlIds, Hypothesis, SearchRequest
 from transformer_cli.errors import CheckpointError
 from transformer_cli.inference.incremental import TransformerDecoder
@@ -105,7 +103,7 @@ class Verdict:
 
 def verify(model: ModelFile, program: Program, lines: Sequence[str], *, is_float32: bool) -> Verdict:
     """Compare on `lines`. What to do about a verdict that does not hold is left to the caller."""
-    transformer, (source, target) = model.build(CPU).float(), (model.tokenizers.source, model.tokenizers.target)
+    transformer, source = model.build(CPU).float(), model.tokenizers.source
     room = model.config.max_positions if model.config.positions is Positions.learned else LONGEST + EXTRA + 1
     sources = [ids for ids in source.encode(lines) if 0 < len(ids) <= min(LONGEST, room - EXTRA - 1)]
     if not sources:
@@ -116,10 +114,11 @@ def verify(model: ModelFile, program: Program, lines: Sequence[str], *, is_float
     max_tokens = max(map(len, sources)) + 1 + EXTRA
 
     def read(sources: Sequence[Ids], targets: Sequence[Ids]) -> list[list[float]]:
-        return log_probs(transformer, sources, targets, target)
+        return log_probs(transformer, sources, targets, model.tokenizers)
 
     greedy, beam = (
-        in_parts(partial(search, transformer, target=target, beam_size=beam_size), sources) for beam_size in (1, BEAM)
+        in_parts(partial(search, transformer, tokenizers=model.tokenizers, beam_size=beam_size), sources)
+        for beam_size in (1, BEAM)
     )
     their_greedy, their_beam = (
         in_parts(partial(program.translate, beam_size=beam_size, max_tokens=max_tokens), sources)
@@ -161,11 +160,12 @@ def in_parts(ask: Callable[..., list[Answer]], *columns: Sequence[Any]) -> list[
     return [answer for start in starts for answer in ask(*(column[start : start + TOGETHER] for column in columns))]
 
 
-def search(model: Transformer, sources: Sequence[Ids], *, target: Tokenizer, beam_size: int) -> list[Hypothesis]:
+def search(model: Transformer, sources: Sequence[Ids], *, tokenizers: Tokenizers, beam_size: int) -> list[Hypothesis]:
     """The best translation of each, as Program.translate has it. All are as wide as the longest: there are few."""
     kind = "beam" if beam_size > 1 else "greedy"
     config = DecodeConfig(search=kind, beam_size=beam_size, length_penalty=0)
-    source_BS = rows([[*ids, target.eos_id] for ids in sources], target.pad_id)
+    source, target = tokenizers.source, tokenizers.target
+    source_BS = rows([[*ids, *source.end_ids] for ids in sources], source.pad_id)
     max_lengths_B = torch.tensor([len(ids) + 1 + EXTRA for ids in sources])
     with torch.inference_mode():
         decoder = TransformerDecoder(model)
@@ -175,10 +175,11 @@ def search(model: Transformer, sources: Sequence[Ids], *, target: Tokenizer, bea
 
 
 def log_probs(
-    model: Transformer, sources: Sequence[Ids], targets: Sequence[Ids], target: Tokenizer
+    model: Transformer, sources: Sequence[Ids], targets: Sequence[Ids], tokenizers: Tokenizers
 ) -> list[list[float]]:
     """As Program.log_probs has it."""
-    source_BS = rows([[*ids, target.eos_id] for ids in sources], target.pad_id)
+    source, target = tokenizers.source, tokenizers.target
+    source_BS = rows([[*ids, *source.end_ids] for ids in sources], source.pad_id)
     target_in_BT = rows([[target.bos_id, *ids] for ids in targets], target.pad_id)
     with torch.inference_mode():
         log_p_BTV = model(source_BS, target_in_BT).log_softmax(-1)

@@ -176,17 +176,18 @@ def worst_shapes(longest: int, max_tokens: int) -> list[Shape]:
 def batch_of(shape: Shape, corpus: EncodedCorpus, tokenizers: Tokenizers) -> Batch:
     """A batch of `shape` without padding, of the corpus's own tokens and made by the code that makes every batch."""
 
-    def side(ids: Array, eos_id: int) -> list[Array]:
+    def side(ids: Array, end_ids: list[int]) -> list[Array]:
         if not len(ids):  # the source of a language model
             return [ids] * shape.rows
         filled = np.resize(ids[: shape.tokens], shape.tokens)
-        filled[shape.length - 1 :: shape.length] = eos_id
+        if end_ids:
+            filled[shape.length - 1 :: shape.length] = end_ids
         return list(filled.reshape(shape.rows, shape.length))
 
-    sources = side(corpus.source_ids, tokenizers.source.eos_id)
+    sources = side(corpus.source_ids, tokenizers.source.end_ids)
     # What is classified has one target each, its class.
     classes = list(np.resize(corpus.target_ids, (shape.rows, 1)))
-    targets = classes if tokenizers.labels else side(corpus.target_ids, tokenizers.target.eos_id)
+    targets = classes if tokenizers.labels else side(corpus.target_ids, tokenizers.target.end_ids)
     full = EncodedCorpus.of(sources, targets)
     (batch,) = micro_batches(full, np.arange(shape.rows), tokenizers, max_tokens=shape.tokens)
     return batch

@@ -357,7 +357,7 @@ _SENTENCES_AT_A_TIME = 20_000
 
 
 def _keys_of(lines: list[str], tokenizer: Tokenizer) -> Array:
-    sentences = [[*ids, tokenizer.eos_id] for ids in tokenizer.encode(lines)]
+    sentences = [[*ids, *tokenizer.end_ids] for ids in tokenizer.encode(lines)]
     offsets = np.cumsum([0, *map(len, sentences)])
     ids = np.fromiter((token for sentence in sentences for token in sentence), np.int64, int(offsets[-1]))
     return np.concatenate([np.empty(0, np.uint64), *_sentence_keys(ids, offsets)])
