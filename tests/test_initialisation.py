@@ -16,7 +16,7 @@ from transformer_cli.data.prepare import prepare
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.file import read_model
 from transformer_cli.training.checkpoints import CheckpointStore
-from transformer_cli.training.initialisation import read_initial_model, with_initial_sizes
+from transformer_cli.training.initialisation import read_initial_model, tokenizers_of, with_initial_sizes
 from transformer_cli.training.trainer import Trainer
 
 STEPS = ["train.max_steps=4", "train.eval_every=2", "train.save_every=1", "train.samples=0", "name=a"]
@@ -86,11 +86,11 @@ def test_another_tokenizer_is_another_corpus_and_the_same_one_the_same(place: Pa
     start = read_initial_model(config)
     assert start is not None
     own, taken, again = (
-        prepare(config.data, tokenizer=tokenizer) for tokenizer in (None, *[start.tokenizers.source] * 2)
+        prepare(config.data, tokenizers=tokenizers) for tokenizers in (None, *[tokenizers_of(start)] * 2)
     )
     assert own.fingerprint != taken.fingerprint == again.fingerprint
     # One that was trained on this very text gives the very same corpus.
-    assert prepare(config.data, tokenizer=own.tokenizers.source).fingerprint == own.fingerprint
+    assert prepare(config.data, tokenizers=own.tokenizers).fingerprint == own.fingerprint
 
 
 def test_a_held_out_test_set_is_found_again(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,7 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device, keep_freed_memory
 from transformer_cli.training.batch_size import resolve_batch_size
 from transformer_cli.training.dry_run import check_training, duration
-from transformer_cli.training.initialisation import read_initial_model, with_initial_sizes
+from transformer_cli.training.initialisation import read_initial_model, tokenizers_of, with_initial_sizes
 from transformer_cli.training.plan import Chosen, plan_run
 from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.run_directory import chosen_before, run_folder, with_values
@@ -43,7 +43,7 @@ def run(config: DoctorConfig) -> None:
     training = with_values(training, chosen_before(training, folder))
 
     start = time.perf_counter()
-    prepared = prepare(training.data, progress=True, tokenizer=None if encoder is None else encoder.tokenizers.source)
+    prepared = prepare(training.data, progress=True, tokenizers=tokenizers_of(encoder))
     opened = time.perf_counter()
     keep_freed_memory()
     plan = plan_run(training, prepared, device)

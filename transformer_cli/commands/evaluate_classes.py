@@ -118,7 +118,7 @@ def named_test_set(data: DataConfig, model: ModelFile) -> TestSet:
         assert text is not None
         return labelled(name, text, model, where=str(data.test))
     # Encoded by the model's own tokenizer, which may not have been trained on this text: else equal in every byte.
-    prepared = prepare(data, progress=True, tokenizer=model.tokenizers.source)
+    prepared = prepare(data, progress=True, tokenizers=model.tokenizers)
     if prepared.fingerprint != model.fingerprint:
         raise DataError(
             f"data={data.name}: is not the text that the model was trained on, so what is held out of it may"

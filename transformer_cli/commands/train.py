@@ -20,7 +20,7 @@ from transformer_cli.errors import ConfigError
 from transformer_cli.files import follow
 from transformer_cli.logs import LOGGER, is_first_rank
 from transformer_cli.models.device import choose_device, keep_freed_memory
-from transformer_cli.training.initialisation import read_initial_model, with_initial_sizes
+from transformer_cli.training.initialisation import read_initial_model, tokenizers_of, with_initial_sizes
 from transformer_cli.training.loop import train
 from transformer_cli.training.main_process import MainProcess
 from transformer_cli.training.ranks import Ranks, join_ranks
@@ -59,7 +59,7 @@ def train_and_report(config: TrainConfig) -> Trained | None:
     start = read_initial_model(config)
     config = with_initial_sizes(config, start)
     check_components(config, device)
-    tokenizer = None if start is None else start.tokenizers.source
+    tokenizers = tokenizers_of(start)
     with (
         stop_signals(speaks=is_first_rank()) as request,
         join_ranks(request, device_type=device.type, timeout_s=config.train.rank_timeout) as ranks,
@@ -68,7 +68,7 @@ def train_and_report(config: TrainConfig) -> Trained | None:
         _require_same("config", json.dumps(to_plain(config)), ranks)
         if not ranks.is_first:
             config = with_values(config, json.loads(ranks.publish_and_wait("the run directory is ours", None)))
-            prepared = prepare(config.data, tokenizer=tokenizer)
+            prepared = prepare(config.data, tokenizers=tokenizers)
             keep_freed_memory()
             _require_same("prepared data", prepared.fingerprint, ranks)
             train(config, prepared, Worker(ranks), device=device)
@@ -77,7 +77,7 @@ def train_and_report(config: TrainConfig) -> Trained | None:
             chosen = chosen_before(config, run_dir)
             ranks.publish_and_wait("the run directory is ours", json.dumps(chosen))
             config = with_values(config, chosen)
-            prepared = prepare(config.data, progress=True, tokenizer=tokenizer)
+            prepared = prepare(config.data, progress=True, tokenizers=tokenizers)
             keep_freed_memory()  # not what preparing took
             for warning in prepared.warnings:
                 LOGGER.warning("%s", warning)

@@ -73,11 +73,11 @@ class Prepared:
     warnings: Sequence[str] = ()  # probable faults; none for corpora that older versions prepared
 
 
-def prepare(config: DataConfig, *, progress: bool = False, tokenizer: Tokenizer | None = None) -> Prepared:
+def prepare(config: DataConfig, *, progress: bool = False, tokenizers: Tokenizers | None = None) -> Prepared:
     """Fetch, clean, split, tokenize and encode a corpus, or open what an earlier call has left in the cache.
 
-    With a `tokenizer`, text is encoded by that one rather than by one that is trained on it. Raises DataError for text
-    that cannot be used, ConfigError for options that do not fit it, EnvironmentFault if the cache cannot be written.
+    With `tokenizers`, text is encoded by those rather than by what is trained on it. Raises DataError for text that
+    cannot be used, ConfigError for options that do not fit it, EnvironmentFault if the cache cannot be written.
     """
     reader = reader_of(config)
     fetch(config, progress=progress)
@@ -88,8 +88,8 @@ def prepare(config: DataConfig, *, progress: bool = False, tokenizer: Tokenizer 
     place = folder_named(config.cache) / config.name
     hashes = Hashes(place, verify=config.verify and os.environ.get("LOCAL_RANK", "0") == "0")  # once on each machine
     inputs = _inputs(config, hashes)
-    folder = place / f"prepared-{_key(config, inputs, tokenizer)[:12]}"
-    ensure_folder(folder, lambda empty: _build(empty, config, progress=progress, tokenizer=tokenizer), hashes)
+    folder = place / f"prepared-{_key(config, inputs, tokenizers)[:12]}"
+    ensure_folder(folder, lambda empty: _build(empty, config, progress=progress, tokenizers=tokenizers), hashes)
     prepared = _open(folder, config.task)
     if _is_mixed(config):
         prepared = replace(prepared, parts=_parts(folder, prepared.train, config))
@@ -112,7 +112,7 @@ def _inputs(config: DataConfig, hashes: Hashes) -> dict[Split, list[list[str]]]:
     return {split: [[path.name, sha256[path]] for path in files[split]] for split in _SPLITS}
 
 
-def _key(config: DataConfig, inputs: dict[Split, list[list[str]]], tokenizer: Tokenizer | None = None) -> str:
+def _key(config: DataConfig, inputs: dict[Split, list[list[str]]], tokenizers: Tokenizers | None = None) -> str:
     """SHA-256 of the input files' bytes and of every option that changes what is made of them."""
     left_out = (*_ELSEWHERE, *_WHILE_TRAINING, *_OF_SCORES)
     options = {name: value for name, value in asdict(config).items() if name not in left_out}
@@ -131,8 +131,10 @@ def _key(config: DataConfig, inputs: dict[Split, list[list[str]]], tokenizer: To
         options["reader"] = [config.reader, READERS[config.reader].version]
     if _is_mixed(config):
         options[_PARTS] = True
-    if tokenizer is not None:
-        options["tokenizer"] = tokenizer.sha256
+    if tokenizers is not None:
+        options["tokenizer"] = tokenizers.source.sha256
+        if not tokenizers.joint:
+            options["tokenizer"] = [tokenizers.source.sha256, tokenizers.target.sha256]
     everything = json.dumps([_FORMAT, options, list(inputs.values())], default=_enum_name, sort_keys=True)
     return hashlib.sha256(everything.encode()).hexdigest()
 
@@ -142,7 +144,7 @@ def _enum_name(value: object) -> str:
     return value.name
 
 
-def _build(folder: Path, config: DataConfig, *, progress: bool, tokenizer: Tokenizer | None) -> None:
+def _build(folder: Path, config: DataConfig, *, progress: bool, tokenizers: Tokenizers | None) -> None:
     """Fill `folder` with the files that `_open` reads."""
     with TemporaryDirectory(dir=folder) as spool:
         if sum(path.stat().st_size for path in input_files(config, "train")) > _LARGE_BYTES:
@@ -155,9 +157,10 @@ def _build(folder: Path, config: DataConfig, *, progress: bool, tokenizer: Token
         warnings = find_warnings(train, splits, config)
         dev, test = _scored(splits.dev, labels, "dev", config), _scored(splits.test, labels, "test", config)
         is_large = len(train) > _LARGE_PAIRS
-        if tokenizer is None and is_large:
+        if tokenizers is None and is_large:
             LOGGER.info("training a vocabulary of %s pieces", f"{config.tokenizer.vocab_size:,}")
-        tokenizers = _train_tokenizers(train, config) if tokenizer is None else Tokenizers(tokenizer, tokenizer)
+        if tokenizers is None:
+            tokenizers = _train_tokenizers(train, config)
         if is_large:
             LOGGER.info("encoding the text")
         kept: list[Array] = []

@@ -5,6 +5,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from transformer_cli.config.train import TrainConfig
+from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import CheckpointError
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import ModelFile, read_model
@@ -56,6 +57,11 @@ def initial_weights(config: TrainConfig) -> dict[str, Tensor]:
     """Weights of a new run of `config` in place of drawn ones; empty without encoder.init_from."""
     start = read_initial_model(config)
     return {} if start is None else encoder_of(start)
+
+
+def tokenizers_of(start: ModelFile | None) -> Tokenizers | None:
+    """Those that the text is encoded with, in place of new ones."""
+    return None if start is None else Tokenizers(start.tokenizers.source, start.tokenizers.source)
 
 
 def encoder_of(model: ModelFile) -> dict[str, Tensor]:
