@@ -1,4 +1,4 @@
-"""encoder.init_from: a classifier that begins with a trained encoder."""
+"""init.from: a classifier that begins with a trained encoder."""
 
 import json
 from pathlib import Path
@@ -13,10 +13,9 @@ from transformer_cli.cli import main
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.model import ModelConfig
 from transformer_cli.data.prepare import prepare
-from transformer_cli.errors import ConfigError
 from transformer_cli.models.file import read_model
 from transformer_cli.training.checkpoints import CheckpointStore
-from transformer_cli.training.initialisation import read_initial_model, tokenizers_of, with_initial_sizes
+from transformer_cli.training.initialisation import Initial, initial_tokenizers, read_initial_model, with_initial_sizes
 from transformer_cli.training.trainer import Trainer
 
 STEPS = ["train.max_steps=4", "train.eval_every=2", "train.save_every=1", "train.samples=0", "name=a"]
@@ -51,7 +50,7 @@ def test_the_encoder_is_taken_over_to_the_last_bit_and_nothing_else(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = first_weights(monkeypatch)
-    assert main(arguments("encoder.init_from=translator.safetensors", "model.d_model=32", "train.ema=0.9")) == 0
+    assert main(arguments("init.from=translator.safetensors", "model.d_model=32", "train.ema=0.9")) == 0
     start = read_model(place / "translator.safetensors")
     taken = {name for name in start.weights if name.startswith(("source_embedding.", "encoder."))}
     assert taken == found.keys() - {"to_classes.weight", "to_classes.bias"}
@@ -60,12 +59,12 @@ def test_the_encoder_is_taken_over_to_the_last_bit_and_nothing_else(
     assert shipped.tokenizers.source.sha256 == start.tokenizers.source.sha256
     assert shipped.config.d_model == TRANSLATOR.d_model
     err = capsys.readouterr().err
-    assert "encoder.init_from=translator.safetensors: text → xx, step 7, with its tokenizer" in err
+    assert "init.from=translator.safetensors: text → xx, step 7, with its tokenizer" in err
     assert "as there: model.d_model=16 (not 32), model.norm=post (not pre)" in err
 
 
 def test_a_resumed_run_does_not_begin_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    command = arguments("encoder.init_from=translator.safetensors")
+    command = arguments("init.from=translator.safetensors")
     assert main(command) == 0
     whole = read_model(CheckpointStore(place / "runs/a").path(4) / "model.safetensors")
     for step in (3, 4):
@@ -82,11 +81,11 @@ def test_a_resumed_run_does_not_begin_again(place: Path, monkeypatch: pytest.Mon
 
 def test_another_tokenizer_is_another_corpus_and_the_same_one_the_same(place: Path) -> None:
     names = write_tables(Path())
-    config = load_config("train", [*OVERRIDES, *names, "encoder.init_from=translator.safetensors"])
+    config = load_config("train", [*OVERRIDES, *names, "init.from=translator.safetensors"])
     start = read_initial_model(config)
     assert start is not None
     own, taken, again = (
-        prepare(config.data, tokenizers=tokenizers) for tokenizers in (None, *[tokenizers_of(start)] * 2)
+        prepare(config.data, tokenizers=tokenizers) for tokenizers in (None, *[initial_tokenizers(config, start)] * 2)
     )
     assert own.fingerprint != taken.fingerprint == again.fingerprint
     # One that was trained on this very text gives the very same corpus.
@@ -94,7 +93,7 @@ def test_another_tokenizer_is_another_corpus_and_the_same_one_the_same(place: Pa
 
 
 def test_a_held_out_test_set_is_found_again(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = [word for word in arguments("encoder.init_from=translator.safetensors") if "data.test" not in word]
+    command = [word for word in arguments("init.from=translator.safetensors") if "data.test" not in word]
     assert main([*command, "data.holdout=5"]) == 0
     message = capsys.readouterr().out
     assert main(["evaluate", "--checkpoint", "runs/a", "device=cpu", "--json"]) == 0
@@ -104,8 +103,8 @@ def test_a_held_out_test_set_is_found_again(place: Path, capsys: pytest.CaptureF
 
 
 def test_sizes_are_the_models_and_dropout_is_ones_own() -> None:
-    start = random_model(TRANSLATOR)
-    config = load_config("train", [*OVERRIDES, "data.train=x", "model.dropout=0.4", "encoder.init_from=x"])
+    start = Initial(Path("x"), random_model(TRANSLATOR), is_resumed=False)
+    config = load_config("train", [*OVERRIDES, "data.train=x", "model.dropout=0.4", "init.from=x"])
     derived = with_initial_sizes(config, start).model
     assert (derived.n_encoder_layers, derived.d_ff, derived.norm) == (1, 32, TRANSLATOR.norm)
     assert (derived.name, derived.dropout, derived.pooling) == ("classifier", 0.4, config.model.pooling)
@@ -115,20 +114,16 @@ def test_sizes_are_the_models_and_dropout_is_ones_own() -> None:
 def test_what_has_no_encoder_is_refused(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     written(place, random_model(ModelConfig(**{**vars(TRANSLATOR), "name": "decoder"})), "decoder.safetensors")
     for name, message in (
-        ("nowhere", "encoder.init_from: nowhere: no such file or folder. Choose a model that translates"),
+        ("nowhere", "init.from: nowhere: no such file or folder. Choose a classifier or a translator"),
         (
             "decoder.safetensors",
-            "encoder.init_from: decoder.safetensors: a model without an encoder. Choose one that translates",
+            "init.from: decoder.safetensors: this is a language model, and data.task=classification needs a"
+            " classifier or a translator. Choose one",
         ),
-        ("train.tsv", "encoder.init_from: train.tsv: cut short or not a safetensors file"),
+        ("train.tsv", "init.from: train.tsv: cut short or not a safetensors file"),
     ):
-        assert main(arguments(f"encoder.init_from={name}")) == 4
+        assert main(arguments(f"init.from={name}")) == 4
         err = capsys.readouterr().err
         assert message in err
         assert "--checkpoint" not in err
         assert err.count("\n") == 1
-
-
-def test_only_a_classifier_begins_with_an_encoder() -> None:
-    with pytest.raises(ConfigError, match=r"encoder\.init_from=x: for data\.task=classification only"):
-        load_config("train", ["encoder.init_from=x"])

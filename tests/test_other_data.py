@@ -79,8 +79,7 @@ def test_A21_another_vocabulary_of_the_same_size_is_always_refused(
     assert str(refused.value) == (
         f"{where}: the checkpoint of step 4 has another vocabulary than these data: the source tokenizer had SHA-256"
         f" {before}, and now {now}. Restore the data and data.tokenizer that it was trained with, or train a new model"
-        " with another name= and without resume=. To train a model further on other text (fine-tuning) is not supported"
-        " yet, nor does force=true do it"
+        " with another name= and without resume=. To train a model further on other text, name it with init.from"
     )
     assert {name: content for name, content in tree(folder).items() if name != "tfm.log"} == untouched
 

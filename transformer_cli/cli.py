@@ -254,11 +254,12 @@ def _alone(value: Any) -> Any:
 
 def _report_unused(name: str, flags: Mapping[str, Any], given: Mapping[str, Sequence[Any]]) -> None:
     """Warn of each override that a later one replaces, and list the keys that this command does not use."""
+    from transformer_cli.config.fields import written_name
     from transformer_cli.logs import LOGGER
 
     for key, values in given.items():
         if len(values) > 1:
-            shown = ", ".join(f"{key}={value}" for value in values)
+            shown = ", ".join(f"{written_name(key)}={value}" for value in values)
             LOGGER.warning("%s: given more than once; the last one holds", shown)
     reads = COMMANDS[name].reads
     if unused := [key for key in {**given, **flags} if reads and key.partition(".")[0] not in reads]:

@@ -21,7 +21,7 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device, keep_freed_memory
 from transformer_cli.training.batch_size import resolve_batch_size
 from transformer_cli.training.dry_run import check_training, duration
-from transformer_cli.training.initialisation import read_initial_model, tokenizers_of, with_initial_sizes
+from transformer_cli.training.initialisation import initial_tokenizers, read_initial_model, with_initial_sizes
 from transformer_cli.training.plan import Chosen, plan_run
 from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.run_directory import chosen_before, run_folder, with_values
@@ -36,14 +36,14 @@ def run(config: DoctorConfig) -> None:
         raise EnvironmentFault("standard output: closed. Open it, for what is found to be printed")
     device = choose_device(config.device)
     training = TrainConfig(**{field.name: getattr(config, field.name) for field in fields(TrainConfig)})
-    encoder = read_initial_model(training)
-    training = with_initial_sizes(training, encoder)
+    initial = read_initial_model(training)
+    training = with_initial_sizes(training, initial)
     check_components(training, device)
     folder = run_folder(training)
     training = with_values(training, chosen_before(training, folder))
 
     start = time.perf_counter()
-    prepared = prepare(training.data, progress=True, tokenizers=tokenizers_of(encoder))
+    prepared = prepare(training.data, progress=True, tokenizers=initial_tokenizers(training, initial))
     opened = time.perf_counter()
     keep_freed_memory()
     plan = plan_run(training, prepared, device)

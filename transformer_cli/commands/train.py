@@ -20,7 +20,7 @@ from transformer_cli.errors import ConfigError
 from transformer_cli.files import follow
 from transformer_cli.logs import LOGGER, is_first_rank
 from transformer_cli.models.device import choose_device, keep_freed_memory
-from transformer_cli.training.initialisation import read_initial_model, tokenizers_of, with_initial_sizes
+from transformer_cli.training.initialisation import initial_tokenizers, read_initial_model, with_initial_sizes
 from transformer_cli.training.loop import train
 from transformer_cli.training.main_process import MainProcess
 from transformer_cli.training.ranks import Ranks, join_ranks
@@ -59,7 +59,7 @@ def train_and_report(config: TrainConfig) -> Trained | None:
     start = read_initial_model(config)
     config = with_initial_sizes(config, start)
     check_components(config, device)
-    tokenizers = tokenizers_of(start)
+    tokenizers = initial_tokenizers(config, start)
     with (
         stop_signals(speaks=is_first_rank()) as request,
         join_ranks(request, device_type=device.type, timeout_s=config.train.rank_timeout) as ranks,

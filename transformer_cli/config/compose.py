@@ -19,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from transformer_cli.config.commands import EvaluateConfig
+from transformer_cli.config.fields import written_name
 from transformer_cli.config.interpolation import literal, refuse_interpolations, resolve
 from transformer_cli.config.keys import SCHEMAS, Options, check_key, fields_of, is_option
 from transformer_cli.config.overrides import check_overrides, parse_override, quoted_for_hydra
@@ -131,7 +132,10 @@ def to_plain(config: Any) -> dict[str, Any]:
     """
     schema: type = type(config)
     hints = _hints(schema)
-    return {field.name: _plain(getattr(config, field.name), hints[field.name]) for field in dataclasses.fields(config)}
+    return {
+        written_name(field.name): _plain(getattr(config, field.name), hints[field.name])
+        for field in dataclasses.fields(config)
+    }
 
 
 def _plain(value: Any, hint: Any) -> Any:
@@ -181,5 +185,5 @@ def as_config_error(error: Exception, schema: type) -> ConfigError:
     if not isinstance(cause, OmegaConfBaseException):
         kept = [line for line in lines if line and not line.startswith(("full_key:", "object_type="))]
         return ConfigError(f"{' '.join(kept).rstrip('.')}. `--cfg` prints every key with its value")
-    key = cause.full_key or next(iter(named), "config")
+    key = written_name(cause.full_key or next(iter(named), "config"))
     return ConfigError(f"{key}: {lines[0].rstrip('.')}. `--cfg` prints every key with its value")

@@ -50,6 +50,11 @@ def key(
     return dataclasses.field(default=default, metadata=metadata)
 
 
+def written_name(field_name: str) -> str:
+    """As it is written in a config: what Python has a keyword for, as `from`, is a field with an underscore behind."""
+    return field_name.removesuffix("_")
+
+
 def info_of(field: "dataclasses.Field[Any]") -> KeyInfo | None:
     """None for a field that is a group of keys."""
     return field.metadata.get("key")

@@ -10,7 +10,7 @@ from types import NoneType
 from typing import Any
 
 from transformer_cli.config.checks import REQUIRED
-from transformer_cli.config.fields import KeyInfo, info_of
+from transformer_cli.config.fields import KeyInfo, info_of, written_name
 from transformer_cli.config.keys import SCHEMAS, Options, fields_of
 from transformer_cli.config.yaml_files import choices_of, groups_of
 from transformer_cli.errors import ConfigError, quoted
@@ -66,7 +66,7 @@ def _walk(schema: type, prefix: str, group: Any) -> Iterator[KeyHelp]:
             continue
         info = info_of(field) or KeyInfo("")
         kind, values = _kind(hints[field.name], info)
-        yield KeyHelp(prefix + field.name, kind, _shown(default), values, info.help)
+        yield KeyHelp(prefix + written_name(field.name), kind, _shown(default), values, info.help)
 
 
 def _default(field: "dataclasses.Field[Any]") -> Any:

@@ -19,6 +19,7 @@ from transformer_cli.config.commands import (
     ScoreConfig,
     TranslateConfig,
 )
+from transformer_cli.config.fields import written_name
 from transformer_cli.config.train import DoctorConfig, PrepareConfig, TrainConfig
 from transformer_cli.errors import ConfigError
 from transformer_cli.registry import did_you_mean
@@ -50,7 +51,7 @@ def all_keys(schema: type, prefix: str = "") -> list[str]:
     keys: list[str] = []
     for name, nested in fields_of(schema).items():
         if nested is None or nested is Options:
-            keys.append(prefix + name)
+            keys.append(prefix + written_name(name))
         else:
             keys += all_keys(nested, f"{prefix}{name}.")
     return keys
@@ -103,7 +104,7 @@ def is_option(key: str, schema: type) -> bool:
 def _nearest_key(
     key: str, wrong: str, prefix: str, children: Mapping[str, Any], schema: type, groups: Sequence[str]
 ) -> str:
-    siblings = [prefix + name for name in children] + ([] if prefix else list(groups))
+    siblings = [prefix + written_name(name) for name in children] + ([] if prefix else list(groups))
     everywhere = all_keys(schema)
     same_name = [known for known in everywhere if known.rsplit(".", 1)[-1] == key.rsplit(".", 1)[-1]]
     return did_you_mean(key, same_name) or did_you_mean(wrong, siblings) or did_you_mean(key, everywhere)

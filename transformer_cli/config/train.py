@@ -194,12 +194,50 @@ class TrainSettings:
 
 
 @dataclass
-class EncoderConfig:
-    """The initial encoder of a classifier."""
+class InitConfig:
+    """The model that training begins with (fine-tuning), in place of drawn weights."""
 
-    init_from: str | None = key(
-        None, "Model file, checkpoint or run directory whose encoder and tokenizer initialise a classifier."
+    from_: str | None = key(
+        None,
+        "Model that training begins with: its tokenizers, sizes and weights (of a translator, a classifier takes the"
+        " encoder). Model file, checkpoint or run directory.",
     )
+    freeze: list[str] = key(
+        [],
+        "Parts that are not trained, by name: encoder, embeddings, decoder.layers.0, *.norm; `tfm train` lists what is"
+        " frozen.",
+    )
+    extend_vocab: int = key(
+        0, "New pieces, trained on the training text, that each vocabulary gets at its end.", low=0, high=1_000_000
+    )
+    encoder_layers: int | None = key(
+        None, "Layers of the encoder, copied from those of the model; unset: as many.", low=1, high=512
+    )
+    decoder_layers: int | None = key(
+        None, "Layers of the decoder, copied from those of the model; unset: as many.", low=1, high=512
+    )
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "init")
+
+
+@dataclass
+class LoraConfig:
+    """Low-rank adaptation (Hu et al. 2021): W + alpha/rank · B A, of which A and B alone are trained."""
+
+    rank: int = key(
+        0, "Rank of what is added to each projection of attention and feed-forward layers; 0: off.", low=0, high=4096
+    )
+    alpha: float | None = key(None, "What is added is scaled by alpha / rank; unset: 2 · rank.", low=1e-6, high=1e6)
+    dropout: float = key(0.0, "Dropout on the input of what is added.", low=0, high=1, below=True)
+    also: list[str] = key([], "Parts that are trained too, by name, as in init.freeze: embeddings, *.norm.")
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "lora")
+
+    @property
+    def scale(self) -> float:
+        return self.alpha / self.rank if self.alpha is not None else 2.0
 
 
 @dataclass
@@ -220,7 +258,8 @@ class TrainConfig:
     device: Device = key(Device.auto, DEVICE)
     plugins: list[str] = key([], PLUGINS)
     model: ModelConfig = field(default_factory=ModelConfig)
-    encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    init: InitConfig = field(default_factory=InitConfig)
+    lora: LoraConfig = field(default_factory=LoraConfig)
     data: DataConfig = field(default_factory=DataConfig)
     schedule: ScheduleConfig = field(default_factory=lambda: ScheduleConfig(factor=1.0))
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
@@ -234,6 +273,7 @@ class TrainConfig:
         if self.name == "latest":
             raise ConfigError("name=latest: is the link to the newest run. Choose another name")
         self._refuse_another_task()
+        self._refuse_without_model()
         if self.train.sharding is Sharding.full:
             self._refuse_what_needs_the_whole_model()
         if self.train.tokens_per_update != AUTO and self.data.max_length > self.train.tokens_per_update:
@@ -241,7 +281,8 @@ class TrainConfig:
                 f"data.max_length={self.data.max_length}: more than train.tokens_per_update="
                 f"{self.train.tokens_per_update}. Raise the second or lower the first"
             )
-        if self.model.tie_embeddings is Tying.three_way and not self.data.tokenizer.joint:
+        is_tied = self.model.tie_embeddings is Tying.three_way and self.init.from_ is None  # else the model says
+        if is_tied and not self.data.tokenizer.joint:
             raise ConfigError(
                 "data.tokenizer.joint=false: model.tie_embeddings=three_way needs one vocabulary for both languages."
                 " Choose model.tie_embeddings=decoder, or data.tokenizer.joint=true"
@@ -253,7 +294,7 @@ class TrainConfig:
             raise ConfigError(
                 f"model.max_positions={self.model.max_positions}: fewer than the {longest} tokens that"
                 " data.max_length or decode.max_source_length + decode.max_extra_length + 1 allow."
-                f" Raise model.max_positions to {longest}"
+                + (f" Raise model.max_positions to {longest}" if self.init.from_ is None else " Lower them")
             )
 
     def _refuse_another_task(self) -> None:
@@ -270,11 +311,6 @@ class TrainConfig:
                 f"train.best_metric={self.train.best_metric.name}: data.task={task.name} has none."
                 f" Set train.best_metric={own.name}"
             )
-        if task is not Task.classification and self.encoder.init_from is not None:
-            raise ConfigError(
-                f"encoder.init_from={self.encoder.init_from}: for data.task=classification only, which"
-                f" data={self.data.name} is not. Leave it out, or begin with resume={self.encoder.init_from}"
-            )
         if task is Task.language_model and self.data.subword_dropout:
             raise ConfigError(
                 f"data.subword_dropout={self.data.subword_dropout}: not for data.task=language_model. Leave it out"
@@ -286,9 +322,39 @@ class TrainConfig:
                 f"data.tokenizer.joint=false: data.task={task.name} has text in one language. Leave it out"
             )
 
+    def _refuse_without_model(self) -> None:
+        """Raise ConfigError for keys of fine-tuning that have no model, or that do not go together."""
+        init, task = self.init, self.data.task
+        for setting, is_set in (
+            (f"init.freeze=[{','.join(init.freeze)}]", bool(init.freeze)),
+            (f"init.extend_vocab={init.extend_vocab}", init.extend_vocab > 0),
+            (f"init.encoder_layers={init.encoder_layers}", init.encoder_layers is not None),
+            (f"init.decoder_layers={init.decoder_layers}", init.decoder_layers is not None),
+            (f"lora.rank={self.lora.rank}", self.lora.rank > 0),
+        ):
+            if is_set and init.from_ is None:
+                raise ConfigError(f"{setting}: there is no model that training begins with. Name one with init.from")
+        for side, n_layers, other in (
+            ("encoder", init.encoder_layers, Task.language_model),
+            ("decoder", init.decoder_layers, Task.classification),
+        ):
+            if n_layers is not None and task is other:
+                raise ConfigError(f"init.{side}_layers={n_layers}: data.task={task.name} has no {side}. Leave it out")
+        if self.lora.also and not self.lora.rank:
+            raise ConfigError(
+                f"lora.also=[{','.join(self.lora.also)}]: without lora.rank all is trained. Set lora.rank, or name"
+                " what is not trained with init.freeze"
+            )
+        if self.lora.rank and self.train.ema is not None:
+            raise ConfigError(
+                f"train.ema={self.train.ema}: averages weights, and with lora.rank={self.lora.rank} those that are"
+                " trained are factors of them. Set train.ema=null"
+            )
+
     def _refuse_what_needs_the_whole_model(self) -> None:
         for setting, is_set, instead in (
             (f"train.ema={self.train.ema}", self.train.ema is not None, "train.ema=null"),
+            (f"lora.rank={self.lora.rank}", self.lora.rank > 0, "train.sharding=none"),
             ("train.max_tokens_per_microbatch=auto", self.train.max_tokens_per_microbatch == AUTO, "a number"),
         ):
             if is_set:

@@ -145,7 +145,7 @@ class CompiledLoss:
         """Release the outputs of the last replay: gradients accumulate in memory of their own."""
         torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         for parameter in self.model.parameters():
-            if parameter.grad is None:
+            if parameter.requires_grad and parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
 
     def n_padded_tokens(self, batch: Batch) -> int:

@@ -1,72 +1,207 @@
-"""Initialisation of a classifier from the encoder of a trained model: its sizes, its tokenizer and its weights."""
+"""Fine-tuning: a run that begins with a trained model has its sizes, its tokenizers and its weights.
 
-from dataclasses import replace
+A classifier takes the encoder of a translator, or all of another classifier of the same classes. Once a run has a
+checkpoint, that is where it goes on from: the model that it began with is not read any more, and may be gone.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
 
 from torch import Tensor
 
+from transformer_cli.config.data import MODEL_OF, Task
+from transformer_cli.config.model import ModelConfig
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import CheckpointError
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.file import ModelFile, read_model
+from transformer_cli.models.file import KINDS, ModelFile, read_model, require
 from transformer_cli.models.locate import locate_model
+from transformer_cli.training.checkpoints import CheckpointStore
+from transformer_cli.training.freezing import check_patterns
+from transformer_cli.training.resuming import AUTO
+from transformer_cli.training.run_directory import run_folder, run_name
 
-# The keys of an encoder's shape and function; dropout and pooling are the classifier's own.
+# Settings of a model that a run chooses for itself; all others are those of the model that it begins with.
+OWN = ("dropout", "attention_dropout", "activation_dropout", "pooling")
+# The settings of a classifier that are those of the encoder that it begins with.
 SIZES = (
     *("n_encoder_layers", "d_model", "n_heads", "d_k", "d_v", "d_ff", "norm", "norm_kind", "activation"),
     *("positions", "max_positions", "scale_embeddings", "bias"),
 )
-PREFIXES = ("source_embedding.", "encoder.")
+ENCODER = ("source_embedding.", "encoder.")
+LAYER = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.")
 
 
-def read_initial_model(config: TrainConfig) -> ModelFile | None:
-    """The model that encoder.init_from names, if it names one. Raises CheckpointError for one without an encoder."""
-    name = config.encoder.init_from
-    if name is None:
+@dataclass(frozen=True)
+class Initial:
+    """The model that a run begins with, or the one that it goes on from."""
+
+    path: Path
+    model: ModelFile
+    is_resumed: bool  # the second
+
+
+def read_initial_model(config: TrainConfig) -> Initial | None:
+    """The model that init.from names, if it names one; of a run that goes on, its own newest checkpoint.
+
+    Raises CheckpointError for a model of another kind than the run trains.
+    """
+    if config.init.from_ is None:
         return None
+    return _own_model(config) or _named_model(config)
+
+
+def _own_model(config: TrainConfig) -> Initial | None:
+    """Of the checkpoint that the run goes on from; None for a run that is new."""
+    store = CheckpointStore(run_folder(config))
+    for step in reversed(store.steps()):
+        try:
+            return Initial(store.path(step), store.load_model(step), is_resumed=True)
+        except CheckpointError:
+            continue  # damaged: the run goes on from the one before, and says so
+    if config.resume != AUTO:
+        path = locate_model(config.resume, config.runs)
+        return Initial(path, read_model(path), is_resumed=True)
+    return None
+
+
+def _named_model(config: TrainConfig) -> Initial:
+    name, task = config.init.from_, config.data.task
+    assert name is not None
+    kinds = [MODEL_OF[task]] if task is not Task.classification else [MODEL_OF[task], MODEL_OF[Task.translation]]
+    wanted = " or ".join(KINDS[kind][0] for kind in kinds)
     try:
         path = locate_model(name, config.runs)
         model = read_model(path)
     except CheckpointError as error:
         what, _, _ = str(error).rpartition(". ")  # the rest of the message is about --checkpoint
-        raise CheckpointError(f"encoder.init_from: {what}. Choose a model that translates") from error
-    if not encoder_of(model):
-        raise CheckpointError(f"encoder.init_from: {path}: a model without an encoder. Choose one that translates")
-    return model
+        raise CheckpointError(f"init.from: {what}. Choose {wanted}") from error
+    try:
+        require(model, path, *kinds)
+    except CheckpointError as error:
+        what, _, _ = str(error).partition(";")
+        raise CheckpointError(f"init.from: {what}, and data.task={task.name} needs {wanted}. Choose one") from error
+    return Initial(path, model, is_resumed=False)
 
 
-def with_initial_sizes(config: TrainConfig, start: ModelFile | None) -> TrainConfig:
-    """`config` with the encoder's sizes as they are in `start`; those that differ are logged."""
+def initial_tokenizers(config: TrainConfig, start: Initial | None) -> Tokenizers | None:
+    """Those that the text is encoded with, in place of new ones; None without a model to begin with."""
+    if start is None:
+        return None
+    taken = start.model.tokenizers
+    if config.data.task is Task.classification:  # which has classes for its target
+        taken = Tokenizers(taken.source, taken.source)
+    return taken
+
+
+def with_initial_sizes(config: TrainConfig, start: Initial | None) -> TrainConfig:
+    """`config` with the sizes of `start`, and with the name that the run has without them.
+
+    Of a new run, those that differ are logged. Raises ConfigError for a part to freeze that the model does not have.
+    """
     if start is None:
         return config
-    sizes = {key: getattr(start.config, key) for key in SIZES}
-    languages = f"{start.source_lang} → {start.target_lang}"
-    LOGGER.info(
-        "encoder.init_from=%s: %s, step %d, with its tokenizer", config.encoder.init_from, languages, start.step
-    )
+    config = replace(config, name=run_name(config))
+    model, init = start.model, config.init
+    is_encoder = config.data.task is Task.classification
+    keys = SIZES if is_encoder else [field.name for field in fields(ModelConfig) if field.name not in OWN]
+    sizes = {key: getattr(model.config, key) for key in keys}
+    if not start.is_resumed:
+        _report(config, start, sizes)
+        for side, n_layers in (("encoder", init.encoder_layers), ("decoder", init.decoder_layers)):
+            if n_layers is not None:
+                sizes[f"n_{side}_layers"] = n_layers
+    data = config.data
+    if not is_encoder:
+        data = replace(data, tokenizer=replace(data.tokenizer, joint=model.tokenizers.joint))
+    config = replace(config, model=replace(config.model, **sizes), data=data)
+    head = ["to_classes.weight", "to_classes.bias"] if is_encoder else []
+    check_patterns([*_taken(config, model), *head], config)  # before text is prepared, which may take an hour
+    return config
+
+
+def _report(config: TrainConfig, start: Initial, sizes: Mapping[str, object]) -> None:
+    """Log what is taken over, and what differs from `config`."""
+    model = start.model
+    languages, ids = f"{model.source_lang} → {model.target_lang}", model.tokenizers
+    with_its = "tokenizer" if ids.joint or config.data.task is Task.classification else "two tokenizers"
+    LOGGER.info("init.from=%s: %s, step %d, with its %s", config.init.from_, languages, model.step, with_its)
     if changed := [
         f"model.{key}={_shown(value)} (not {_shown(getattr(config.model, key))})"
         for key, value in sizes.items()
         if value != getattr(config.model, key)
     ]:
         LOGGER.info("as there: %s", ", ".join(changed))
-    return replace(config, model=replace(config.model, **sizes))
-
-
-def initial_weights(config: TrainConfig) -> dict[str, Tensor]:
-    """Weights of a new run of `config` in place of drawn ones; empty without encoder.init_from."""
-    start = read_initial_model(config)
-    return {} if start is None else encoder_of(start)
-
-
-def tokenizers_of(start: ModelFile | None) -> Tokenizers | None:
-    """Those that the text is encoded with, in place of new ones."""
-    return None if start is None else Tokenizers(start.tokenizers.source, start.tokenizers.source)
-
-
-def encoder_of(model: ModelFile) -> dict[str, Tensor]:
-    return {name: weight for name, weight in model.weights.items() if name.startswith(PREFIXES)}
+    trained, now = (model.source_lang, model.target_lang), (config.data.source_lang, config.data.target_lang)
+    if config.data.task is Task.translation and trained != now:
+        LOGGER.warning(
+            "init.from=%s: was trained from %s to %s, and data=%s is from %s to %s",
+            *(config.init.from_, *trained, config.data.name, *now),
+        )
 
 
 def _shown(value: object) -> object:
     return getattr(value, "name", value)
+
+
+def initial_weights(config: TrainConfig, tokenizers: Tokenizers) -> dict[str, Tensor]:
+    """Weights of a new run of `config` in place of drawn ones; a classifier lacks those of its output layer.
+
+    `config` has the sizes of the model, and `tokenizers` are those of the run.
+    """
+    model = _named_model(config).model
+    for side, old, new in _layers(config, model):
+        if old != new:
+            chosen = ", ".join(map(str, copied_layers(old, new)))
+            LOGGER.info("%s: %d layers, which are those of number %s of %d", side, new, chosen, old)
+    weights = _taken(config, model)
+    if model.tokenizers.labels and model.tokenizers.labels == tokenizers.labels:
+        weights |= {name: weight for name, weight in model.weights.items() if name not in weights}
+    return weights
+
+
+def _taken(config: TrainConfig, model: ModelFile) -> dict[str, Tensor]:
+    """The weights of `model` that a run begins with, in the layers that it has."""
+    is_encoder = config.data.task is Task.classification
+    weights = {name: x for name, x in model.weights.items() if not is_encoder or name.startswith(ENCODER)}
+    for side, old, new in _layers(config, model):
+        if old != new:
+            weights = _with_layers(weights, side, copied_layers(old, new))
+    return weights
+
+
+def _layers(config: TrainConfig, model: ModelFile) -> list[tuple[str, int, int]]:
+    """Each stack, with its layers in `model` and in the run."""
+    before, now = model.config, config.model
+    return [
+        ("encoder", before.n_encoder_layers, now.n_encoder_layers),
+        ("decoder", before.n_decoder_layers, now.n_decoder_layers),
+    ]
+
+
+def _with_layers(weights: Mapping[str, Tensor], side: str, chosen: Sequence[int]) -> dict[str, Tensor]:
+    """`weights` with those of the layers `chosen` as layers 0, 1, … of a side."""
+    found: dict[str, Tensor] = {}
+    for name, weight in weights.items():
+        layer = LAYER.match(name)
+        if layer is None or layer[1] != side:
+            found[name] = weight
+            continue
+        for new, old in enumerate(chosen):
+            if old == int(layer[2]):
+                found[f"{side}.layers.{new}.{name[layer.end() :]}"] = weight
+    return found
+
+
+def copied_layers(n_old: int, n_new: int) -> list[int]:
+    """Which of `n_old` layers each of `n_new` begins as.
+
+    More: each is repeated, as evenly as possible (0 0 1 1 2 2). Fewer: evenly spaced, the first and the last among them
+    (0 2 5), as Shleifer and Rush 2020 begin their students.
+    """
+    if n_new >= n_old or n_new == 1:
+        return [i * n_old // n_new for i in range(n_new)]
+    return [round(i * (n_old - 1) / (n_new - 1)) for i in range(n_new)]

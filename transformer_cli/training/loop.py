@@ -60,6 +60,8 @@ def train(config: TrainConfig, prepared: Prepared, process: Process, *, device: 
         settings, progress = config.train, run.progress
         with process.recording(run):
             process.ranks.request.is_training = True
+            if progress.step == 0 and config.init.from_ is not None:
+                evaluate_start(run, process)
             if progress.evaluation_is_missing(settings):  # the run was stopped between an update and its evaluation
                 evaluate_and_save(run, process)
             with Prefetcher(run.batches, progress.step + 1) as batches:
@@ -89,6 +91,15 @@ def check_divergence(run: TrainingState, process: Process) -> None:
         )
     if in_a_row >= run.config.train.max_nonfinite_steps:
         process.diverge(run, step)
+
+
+def evaluate_start(run: TrainingState, process: Process) -> None:
+    """Score the model that fine-tuning begins with. It is not ranked: no checkpoint is made of it.
+
+    A signal meanwhile ends the run after its first update, which there is something to save of.
+    """
+    run.trainer.gather()
+    process.evaluate(run)
 
 
 def evaluate_and_save(run: TrainingState, process: Process) -> None:

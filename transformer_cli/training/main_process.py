@@ -90,8 +90,9 @@ class MainProcess:
             check_batch_invariance(model, run.trainer.device)  # not at the first evaluation, hours later
         if checkpoint is None:
             LOGGER.info("%s: starting a new run", self.run_dir)
-            if config.encoder.init_from is not None:
-                model.load_state_dict(initial_weights(config), strict=False)
+            if config.init.from_ is not None:
+                initial = initial_weights(config, run.prepared.tokenizers)
+                run.trainer.load_weights(run.trainer.weights() | initial)
             run.load(None)
             return
         is_own = checkpoint.step in self.store.steps()
@@ -178,7 +179,7 @@ class MainProcess:
             self.trace.advance(progress.step)
         # Not before the first update, which creates the optimizer's state.
         if not self.saver.has_memory and not trainer.is_sharded:
-            self.saver.reserve(trainer.model.state_dict(), trainer.optimizer_state())
+            self.saver.reserve(trainer.weights(), trainer.optimizer_state())
         self.recorder.advance(stats.n_tokens)
         if self.recorder.is_silent() and not progress.is_due(settings.log_every, settings):
             means = run.metrics.means()  # waits for the device, which is why it is not read more often
@@ -309,8 +310,9 @@ class MainProcess:
         raise run.divergence(step, f"; {self._newest()}. {kept[0].upper()}{kept[1:]}")
 
     def _keep_divergence_dump(self, run: TrainingState, step: int) -> Path:
-        if run.trainer.is_sharded:
-            raise EnvironmentFault("train.sharding=full")
+        for setting, is_set in (("train.sharding=full", run.trainer.is_sharded), ("lora.rank", run.config.lora.rank)):
+            if is_set:
+                raise EnvironmentFault(setting)
         pairs, tokenizers = run.feed.pairs(step), run.prepared.tokenizers
         with wrap_os_errors(self.run_dir, "keep the incident"):
             return write_divergence_dump(
@@ -328,7 +330,7 @@ class MainProcess:
         rank = best.rank
         outcome: dict[str, Any] = {"best": {"step": best.step, **exported.scores}}
         for candidate in averaged_candidates(run.config, progress, trainer.ema, self.store):
-            trainer.whole_model.load_state_dict(candidate.weights)
+            trainer.load_weights(candidate.weights)
             try:
                 with _evaluation_memory(progress.step), trainer.whole() as model:
                     scores = self.validator.score(model, trainer.autocast, self._refuse_if_signalled)
@@ -358,7 +360,7 @@ class MainProcess:
         return ModelFile(
             config=config.model,
             tokenizers=run.prepared.tokenizers,
-            weights=run.trainer.whole_model.state_dict(),
+            weights=run.trainer.weights(),
             source_lang=config.data.source_lang,
             target_lang=config.data.target_lang,
             step=progress.step,

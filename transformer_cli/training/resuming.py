@@ -96,8 +96,7 @@ def refuse_other_data(came_from: str, checkpoint: Checkpoint, prepared: Prepared
         raise DataError(
             f"{came_from}: the checkpoint of step {checkpoint.step} has another vocabulary than these data: {other}."
             " Restore the data and data.tokenizer that it was trained with, or train a new model with another name= and"
-            " without resume=. To train a model further on other text (fine-tuning) is not supported yet,"
-            " nor does force=true do it"
+            " without resume=. To train a model further on other text, name it with init.from"
         )
     if force:
         LOGGER.warning("%s: going on with other data than before, as force=true says", came_from)
@@ -193,7 +192,8 @@ def require_room(store: CheckpointStore, settings: TrainSettings, trainer: Train
     weights = sum(weight.nbytes for weight in trainer.whole_model.state_dict().values())
     of_optimizer = sum(x.nbytes for name, x in trainer.optimizer_state().items() if not name.startswith(EMA))
     # Before the first update the optimizer has no state yet: most have two moments, as Adam.
-    size = weights + (of_optimizer or 2 * weights) + (weights if settings.ema is not None else 0)
+    trained = sum(weight.nbytes for weight in trainer.whole_model.parameters() if weight.requires_grad)
+    size = weights + (of_optimizer or 2 * trained) + (weights if settings.ema is not None else 0)
     # One more than is kept, since the old one goes last; and the exported model is smaller than a checkpoint.
     n_missing = max(1, settings.keep_last + settings.keep_best + 1 - len(store.steps()))
     with wrap_os_errors(store.folder, "find the free space of"):

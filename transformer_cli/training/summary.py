@@ -10,6 +10,7 @@ from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.feed import epoch_of
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.models.file import MODEL_FILE
+from transformer_cli.training.freezing import describe
 from transformer_cli.training.plan import Chosen
 from transformer_cli.training.trainer import Trainer
 
@@ -25,6 +26,7 @@ def summary_lines(
         ("", _held_out(prepared)),
         ("vocabulary", _vocabulary(prepared)),
         ("model", _model(config, trainer)),
+        *_trained(config, trainer),
         ("device", _device(config, trainer)),
         ("plan", _plan(config, prepared)),
         ("", _schedule(config)),
@@ -79,6 +81,12 @@ def _model(config: TrainConfig, trainer: Trainer) -> str:
     }[config.data.task]
     n_parameters = sum(parameter.numel() for parameter in trainer.whole_model.parameters())
     return f"{model.preset}: {layers} layers, width {model.d_model}, {n_parameters:,} parameters"
+
+
+def _trained(config: TrainConfig, trainer: Trainer) -> Iterator[tuple[str, str]]:
+    what = describe(trainer.whole_model, config)
+    if what is not None:
+        yield "trained", what
 
 
 def _device(config: TrainConfig, trainer: Trainer) -> str:

@@ -35,7 +35,18 @@ from transformer_cli.models.transformer import Transformer
 from transformer_cli.training.ema import PREFIX as EMA
 from transformer_cli.training.ema import Ema
 from transformer_cli.training.forward import predict_batch, ready
+from transformer_cli.training.freezing import choose_trained
 from transformer_cli.training.gradients import GradientReducer
+from transformer_cli.training.lora import (
+    BASE,
+    PREFIX,
+    adapter_tensors,
+    add_adapters,
+    load_model_weights,
+    merged_in_place,
+    model_weights,
+    restore_adapters,
+)
 from transformer_cli.training.loss import smoothed_nll
 from transformer_cli.training.nonfinite import NonFiniteTracker
 from transformer_cli.training.optimizers import (
@@ -43,6 +54,7 @@ from transformer_cli.training.optimizers import (
     build_optimizer,
     load_optimizer_tensors,
     optimizer_tensors,
+    refuse_unlike,
     set_lr,
     take_step,
 )
@@ -116,6 +128,9 @@ class Trainer:
             target_bos_id=tokenizers.target.bos_id,
             options=model_options(config, device, self.ranks),
         )
+        if config.lora.rank:
+            add_adapters(model, config.lora)
+        choose_trained(model, config)
         self.model = self._placed(model)  # after drawing the weights on the CPU: the same ones for every device
         self.model.train()
         self.optimizer_kind = OPTIMIZERS[config.optimizer.name]
@@ -303,8 +318,17 @@ class Trainer:
 
     @contextmanager
     def whole(self) -> Iterator[Model]:
-        """`whole_model`, on the device."""
-        yield self.whole_model
+        """`whole_model`, on the device, as its model file will be."""
+        with merged_in_place(self.whole_model):
+            yield self.whole_model
+
+    def weights(self) -> dict[str, Tensor]:
+        """Those of `whole_model`, as its model file has them."""
+        return model_weights(self.whole_model)
+
+    def load_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Give `whole_model` the weights of a model file. Raises RuntimeError for those of another model."""
+        load_model_weights(self.whole_model, weights)
 
     def is_sound(self) -> bool:
         """Whether all weights are finite, and none so large that no loss would be."""
@@ -326,9 +350,10 @@ class Trainer:
         return (scale < before).squeeze()
 
     def optimizer_state(self) -> dict[str, Tensor]:
-        """The optimizer's tensors and those of the moving average, by parameter name."""
+        """The optimizer's tensors, those of the moving average and those of LoRA, by parameter name."""
         averaged = self.ema.tensors() if self.ema is not None else {}
-        return optimizer_tensors(self.optimizer, self.model.named_parameters(), self.optimizer_kind) | averaged
+        own = optimizer_tensors(self.optimizer, self.model.named_parameters(), self.optimizer_kind)
+        return own | averaged | adapter_tensors(self.model)
 
     def load(
         self, weights: Mapping[str, Tensor] | None, optimizer_state: Mapping[str, Tensor], specs: TensorSpecs | None
@@ -338,7 +363,7 @@ class Trainer:
         A new run has no `specs`, and no `weights`: the first rank's model has them. The other ranks pass no tensors.
         """
         if weights is not None:
-            self.model.load_state_dict(weights)
+            self.load_weights(weights)
         self.ranks.broadcast(list(self.model.state_dict().values()))
         if specs is None:
             return
@@ -348,8 +373,11 @@ class Trainer:
         }
         self.ranks.broadcast(list(tensors.values()))
         averaged = {name: tensor for name, tensor in tensors.items() if name.startswith(EMA)}
-        optimizer = {name: tensor for name, tensor in tensors.items() if name not in averaged}
+        adapters = {name: tensor for name, tensor in tensors.items() if name.startswith((PREFIX, BASE))}
+        optimizer = {name: tensor for name, tensor in tensors.items() if name not in averaged | adapters}
         load_optimizer_tensors(self.optimizer, self.model.named_parameters(), optimizer, self.optimizer_kind)
+        refuse_unlike(adapter_tensors(self.model), adapters)
+        restore_adapters(self.model, adapters)
         if self.ema is not None:
             self.ema.restore(averaged)
 
@@ -379,7 +407,8 @@ def model_options(config: TrainConfig, device: torch.device, ranks: Ranks) -> Mo
     checkpointing = config.train.activation_checkpointing
     return ModelOptions(
         activation_checkpointing=checkpointing,
-        projects_memory_at_once=is_gpu and not checkpointing and ranks.world_size == 1,
+        # LoRA is in the layers' own products.
+        projects_memory_at_once=is_gpu and not checkpointing and ranks.world_size == 1 and not config.lora.rank,
         vocab_multiple_of=VOCAB_MULTIPLE if is_gpu else 1,
     )
 

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from transformer_cli.config.train import OptimizerConfig
+from transformer_cli.errors import ConfigError
 from transformer_cli.logs import LOGGER
 from transformer_cli.training.optimizers.registry import OPTIMIZERS, OptimizerKind, decay_groups
 
@@ -24,7 +25,7 @@ class MuonAndAdamW(Optimizer):
     _step_supports_amp_scaling = True  # by which GradScaler finds those that read `found_inf`
 
     def __init__(self, model: nn.Module, config: OptimizerConfig) -> None:
-        linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
+        linear = [module for module in model.modules() if isinstance(module, nn.Linear) and module.weight.requires_grad]
         outputs = {module.weight for module in linear if getattr(module, "is_output", False)}
         widths = {
             module.weight: getattr(module, "parts", [module.out_features])
@@ -33,6 +34,10 @@ class MuonAndAdamW(Optimizer):
         }
         self.outputs = outputs
         self._parts = {matrix: _views(matrix, widths[matrix]) for matrix in widths}
+        if not widths:
+            raise ConfigError(
+                "optimizer=muon: is for the matrices of the layers, and none of them is trained. Set optimizer=adamw"
+            )
         others = [parameter for parameter in model.parameters() if parameter not in widths]
         parts = [part for parts in self._parts.values() for part in parts]
         self._muon = torch.optim.Muon(parts, weight_decay=config.weight_decay, adjust_lr_fn="match_rms_adamw")

@@ -1,0 +1,214 @@
+"""init.from: a run that begins with a trained model, all of which, or a part, is trained further."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tests import toy_run
+from tests.toy_run import CPU, MODEL, model_file, packed, prepared, tokenizers
+from transformer_cli.config.train import InitConfig, TrainConfig
+from transformer_cli.errors import ConfigError
+from transformer_cli.models.file import ModelFile, read_model
+from transformer_cli.training.checkpoints import CheckpointStore
+from transformer_cli.training.freezing import describe, is_trained
+from transformer_cli.training.initialisation import (
+    copied_layers,
+    initial_tokenizers,
+    initial_weights,
+    read_initial_model,
+    with_initial_sizes,
+)
+from transformer_cli.training.trainer import Trainer
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A model to begin with, of another seed than the runs have."""
+    path = tmp_path / "source.safetensors"
+    path.write_bytes(packed(model_file(seed=5, norm=MODEL.norm)))
+    return path
+
+
+def config(
+    source: Path, *, freeze: tuple[str, ...] = (), init: dict[str, Any] | None = None, **train: Any
+) -> TrainConfig:
+    settings = InitConfig(from_=str(source), freeze=list(freeze), **(init or {}))
+    return replace(toy_run.config(**train), init=settings)
+
+
+def last_weights(run_dir: Path) -> dict[str, torch.Tensor]:
+    store = CheckpointStore(run_dir)
+    return dict(store.load_model(store.steps()[-1]).weights)
+
+
+def first_nll(run_dir: Path) -> float:
+    return float(next(entry["dev_nll"] for entry in toy_run.metrics(run_dir) if entry["kind"] == "dev"))
+
+
+def nll_by_hand(model: ModelFile, lines: list[str]) -> float:
+    """Nats per target token of copying `lines`, one sentence at a time, by the model's padded forward pass."""
+    built, ids = model.build(CPU), model.tokenizers
+    total, n_tokens = 0.0, 0
+    for line in lines:
+        (pieces,) = ids.source.encode([line])
+        target = torch.tensor([*pieces, ids.target.eos_id])
+        source_BS = torch.tensor([[*pieces, ids.source.eos_id]])
+        with torch.no_grad():
+            logits_BTV = built(source_BS, torch.tensor([[ids.target.bos_id, *pieces]]))
+        total += F.cross_entropy(logits_BTV[0].double(), target, reduction="sum").item()
+        n_tokens += len(target)
+    return total / n_tokens
+
+
+def test_training_begins_with_the_model_itself(source: Path, tmp_path: Path) -> None:
+    toy_run.run(tmp_path / "run", config(source, max_steps=1, eval_every=1))
+    found = [entry for entry in toy_run.metrics(tmp_path / "run") if entry["kind"] == "dev"]
+    assert found[0]["step"] == 0
+    assert found[0]["dev_nll"] == pytest.approx(nll_by_hand(read_model(source), prepared().dev.sources), rel=1e-5)
+
+
+FREEZING = {
+    "encoder": ("encoder.",),
+    "embeddings": ("source_embedding.",),
+    "decoder.layers.0": ("decoder.layers.0.",),
+    "*.norm": ("encoder.norm.", "decoder.norm.", *(f"{side}.layers.0.around_" for side in ("encoder", "decoder"))),
+    "decoder.layers.0.cross_attention.to_q.weight": ("decoder.layers.0.cross_attention.to_q.weight",),
+}
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "muon"])
+@pytest.mark.parametrize("pattern", FREEZING)
+def test_what_is_frozen_stays_as_it_was_to_the_last_bit_and_the_rest_is_trained(
+    pattern: str, optimizer: str, source: Path, tmp_path: Path
+) -> None:
+    settings = config(source, freeze=(pattern,), optimizer=optimizer, max_steps=2, clip_norm=1.0)
+    settings = replace(settings, optimizer=replace(settings.optimizer, weight_decay=0.1))
+    toy_run.run(tmp_path / "run", settings)
+    before, after = read_model(source).weights, last_weights(tmp_path / "run")
+    frozen = {name for name in before if name.startswith(FREEZING[pattern])}
+    assert frozen
+    assert {name for name in before if torch.equal(before[name], after[name])} == frozen
+    store = CheckpointStore(tmp_path / "run")
+    names = {name.partition("/")[2] for name in store.load(2).optimizer}
+    assert names == before.keys() - frozen  # nor has the optimizer any state of it
+
+
+@pytest.mark.parametrize(
+    "settings", [{"ema": 0.9}, {"activation_checkpointing": True}], ids=["moving average", "activation checkpointing"]
+)
+def test_freezing_goes_with_the_other_ways_of_training(settings: dict[str, Any], source: Path, tmp_path: Path) -> None:
+    toy_run.run(tmp_path / "run", config(source, freeze=("encoder", "embeddings"), max_steps=4, **settings))
+    before = read_model(source).weights
+    for after in (last_weights(tmp_path / "run"), read_model(tmp_path / "run" / "model.safetensors").weights):
+        same = {name for name in before if torch.equal(before[name], after[name])}
+        assert same == {name for name in before if name.startswith(("encoder.", "source_embedding."))}
+
+
+def test_a_resumed_run_with_frozen_parts_is_the_run_that_was_not_stopped(source: Path, tmp_path: Path) -> None:
+    settings = config(source, freeze=("encoder",), save_every=1)
+    toy_run.run(tmp_path / "whole", settings)
+    toy_run.run_until(6, tmp_path / "stopped", settings)
+    source.unlink()  # what it began with is not needed any more
+    toy_run.run(tmp_path / "stopped", settings)
+    whole, stopped = (CheckpointStore(tmp_path / name).load(12) for name in ("whole", "stopped"))
+    assert all(torch.equal(x, stopped.model.weights[name]) for name, x in whole.model.weights.items())
+    assert all(torch.equal(x, stopped.optimizer[name]) for name, x in whole.optimizer.items())
+
+
+def test_how_much_is_trained_is_said(source: Path) -> None:
+    settings = config(source, freeze=("encoder", "embeddings"))
+    trainer = Trainer(settings, tokenizers(), CPU)
+    n_all = sum(x.numel() for x in trainer.model.parameters())
+    n_decoder = sum(x.numel() for x in trainer.model.decoder.parameters())  # type: ignore[union-attr]
+    assert describe(trainer.model, settings) == f"{n_decoder:,} of {n_all:,} parameters; frozen: encoder, embeddings"
+    assert describe(trainer.model, config(source)) is None
+
+
+@pytest.mark.parametrize(
+    ("patterns", "message"),
+    [
+        (("encodr",), r"init\.freeze: `encodr` is the name of no part of this model; did you mean `encoder`\?"),
+        (("decoder.layers.7",), r"init\.freeze: `decoder\.layers\.7` is .* did you mean `decoder\.layers\.0`\?"),
+        (("xyz",), r"Choose among embeddings, decoder, encoder, source_embedding, or a part of one"),
+        (("*",), r"init\.freeze=\[\*\]: nothing is left to train"),
+    ],
+)
+def test_a_pattern_that_names_nothing_or_all_is_refused(patterns: tuple[str, ...], message: str, source: Path) -> None:
+    with pytest.raises(ConfigError, match=message):
+        with_initial_sizes(config(source, freeze=patterns), read_initial_model(config(source)))
+
+
+def test_an_embedding_has_the_name_of_its_use() -> None:
+    settings = replace(toy_run.config(), init=InitConfig(from_="x", freeze=["output"]))
+    assert not is_trained("own_output.weight", settings)
+    assert not is_trained("output_bias", settings)
+    assert is_trained("own_target_embedding.weight", settings)
+
+
+# Sizes and layers
+
+
+def test_the_sizes_and_tokenizers_are_those_of_the_model(source: Path, caplog: pytest.LogCaptureFixture) -> None:
+    wanted = replace(config(source), model=replace(MODEL, d_model=64, dropout=0.4))
+    with caplog.at_level("INFO", logger="tfm"):
+        start = read_initial_model(wanted)
+        derived = with_initial_sizes(wanted, start)
+    assert (derived.model.d_model, derived.model.dropout) == (MODEL.d_model, 0.4)
+    assert f"init.from={source}: en → fr, step 7, with its tokenizer" in caplog.text
+    assert "as there: model.d_model=16 (not 64)" in caplog.text
+    assert "was trained from en to fr, and data=files is from en to xx" in caplog.text
+    taken = initial_tokenizers(derived, start)
+    assert taken is not None
+    assert taken.source.sha256 == tokenizers().source.sha256
+
+
+def test_two_tokenizers_stay_two(tmp_path: Path) -> None:
+    path = tmp_path / "two.safetensors"
+    model = model_file(joint=False)
+    path.write_bytes(packed(model))
+    start = read_initial_model(config(path))
+    derived = with_initial_sizes(config(path), start)
+    taken = initial_tokenizers(derived, start)
+    assert taken is not None
+    assert (taken.source.sha256, taken.target.sha256) == (
+        model.tokenizers.source.sha256,
+        model.tokenizers.target.sha256,
+    )
+    assert not derived.data.tokenizer.joint
+
+
+@pytest.mark.parametrize(
+    ("n_old", "n_new", "wanted"),
+    [
+        (3, 6, [0, 0, 1, 1, 2, 2]),
+        (2, 3, [0, 0, 1]),
+        (6, 3, [0, 2, 5]),
+        (6, 2, [0, 5]),
+        (6, 1, [0]),
+        (4, 4, [0, 1, 2, 3]),
+        (12, 4, [0, 4, 7, 11]),
+    ],
+)
+def test_layers_are_repeated_or_left_out_evenly(n_old: int, n_new: int, wanted: list[int]) -> None:
+    assert copied_layers(n_old, n_new) == wanted
+
+
+def test_a_deeper_model_begins_with_copies_of_the_layers(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(packed(model_file(n_encoder_layers=2, n_decoder_layers=3)))
+    wanted = config(path, init={"encoder_layers": 3, "decoder_layers": 2})
+    derived = with_initial_sizes(wanted, read_initial_model(wanted))
+    assert (derived.model.n_encoder_layers, derived.model.n_decoder_layers) == (3, 2)
+    old, new = read_model(path).weights, initial_weights(derived, tokenizers())
+    for side, chosen in (("encoder", [0, 0, 1]), ("decoder", [0, 2])):
+        for i, j in enumerate(chosen):
+            prefix, of_old = f"{side}.layers.{i}.", f"{side}.layers.{j}."
+            mine = {name: x for name, x in new.items() if name.startswith(prefix)}
+            assert len(mine) == sum(name.startswith(of_old) for name in old)
+            assert all(torch.equal(x, old[of_old + name.removeprefix(prefix)]) for name, x in mine.items())
+    trainer = Trainer(derived, tokenizers(), CPU)
+    trainer.load_weights(new)  # which has every name, and no other
