@@ -8,13 +8,19 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import torch
 from torch import Tensor
 
-from transformer_cli.config.data import MODEL_OF, Task
+from transformer_cli.config.data import MODEL_OF, DataConfig, Task
 from transformer_cli.config.model import ModelConfig
 from transformer_cli.config.train import TrainConfig
-from transformer_cli.data.tokenizer import Tokenizers
+from transformer_cli.data.clean import clean
+from transformer_cli.data.corpus import load_splits
+from transformer_cli.data.download import fetch
+from transformer_cli.data.extend_vocabulary import extended_tokenizers, have_one_vocabulary, parts_of_new
+from transformer_cli.data.tokenizer import Tokenizers, sampled
 from transformer_cli.errors import CheckpointError
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import KINDS, ModelFile, read_model, require
@@ -26,12 +32,11 @@ from transformer_cli.training.run_directory import run_folder, run_name
 
 # Settings of a model that a run chooses for itself; all others are those of the model that it begins with.
 OWN = ("dropout", "attention_dropout", "activation_dropout", "pooling")
-# The settings of a classifier that are those of the encoder that it begins with.
-SIZES = (
-    *("n_encoder_layers", "d_model", "n_heads", "d_k", "d_v", "d_ff", "norm", "norm_kind", "activation"),
-    *("positions", "max_positions", "scale_embeddings", "bias"),
-)
+# Those that have nothing to do with an encoder, which a classifier begins with.
+NOT_OF_ENCODERS = ("name", "preset", "n_decoder_layers", "tie_embeddings", "output_bias", "decoder_start")
 ENCODER = ("source_embedding.", "encoder.")
+OF_SOURCE = ("source_embedding.weight",)
+OF_TARGET = ("own_target_embedding.weight", "own_output.weight", "output_bias")
 LAYER = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.")
 
 
@@ -94,7 +99,29 @@ def initial_tokenizers(config: TrainConfig, start: Initial | None) -> Tokenizers
     taken = start.model.tokenizers
     if config.data.task is Task.classification:  # which has classes for its target
         taken = Tokenizers(taken.source, taken.source)
+    n_pieces = 0 if start.is_resumed else config.init.extend_vocab
+    if n_pieces:
+        LOGGER.info("training %s more pieces of the vocabulary", f"{n_pieces:,}")
+        taken = extended_tokenizers(taken, n_pieces=n_pieces, sentences=_training_sentences(config.data))
     return taken
+
+
+def _training_sentences(config: DataConfig) -> tuple[list[str], list[str]]:
+    """Both sides of the training text, as it is encoded; of much text a sample."""
+    fetch(config, progress=True)
+    with TemporaryDirectory() as spool:
+        splits = load_splits(config, Path(spool))
+        text, _ = clean(splits.train, drop_duplicates=config.drop_duplicates, held_out=splits.held_out)
+        pairs = list(text.each())
+    chosen = [pairs[i] for i in sampled(len(pairs), config.tokenizer, seed=config.seed)]
+    sources, targets = [source for source, _ in chosen], [target for _, target in chosen]
+    match config.task:
+        case Task.translation:
+            return sources, targets
+        case Task.classification:
+            return sources, []
+        case Task.language_model:
+            return [], targets
 
 
 def with_initial_sizes(config: TrainConfig, start: Initial | None) -> TrainConfig:
@@ -107,8 +134,8 @@ def with_initial_sizes(config: TrainConfig, start: Initial | None) -> TrainConfi
     config = replace(config, name=run_name(config))
     model, init = start.model, config.init
     is_encoder = config.data.task is Task.classification
-    keys = SIZES if is_encoder else [field.name for field in fields(ModelConfig) if field.name not in OWN]
-    sizes = {key: getattr(model.config, key) for key in keys}
+    own = (*OWN, *NOT_OF_ENCODERS) if is_encoder else OWN
+    sizes = {field.name: getattr(model.config, field.name) for field in fields(ModelConfig) if field.name not in own}
     if not start.is_resumed:
         _report(config, start, sizes)
         for side, n_layers in (("encoder", init.encoder_layers), ("decoder", init.decoder_layers)):
@@ -157,7 +184,7 @@ def initial_weights(config: TrainConfig, tokenizers: Tokenizers) -> dict[str, Te
         if old != new:
             chosen = ", ".join(map(str, copied_layers(old, new)))
             LOGGER.info("%s: %d layers, which are those of number %s of %d", side, new, chosen, old)
-    weights = _taken(config, model)
+    weights = _with_new_rows(_taken(config, model), model.tokenizers, tokenizers)
     if model.tokenizers.labels and model.tokenizers.labels == tokenizers.labels:
         weights |= {name: weight for name, weight in model.weights.items() if name not in weights}
     return weights
@@ -193,6 +220,24 @@ def _with_layers(weights: Mapping[str, Tensor], side: str, chosen: Sequence[int]
         for new, old in enumerate(chosen):
             if old == int(layer[2]):
                 found[f"{side}.layers.{new}.{name[layer.end() :]}"] = weight
+    return found
+
+
+def _with_new_rows(weights: dict[str, Tensor], before: Tokenizers, now: Tokenizers) -> dict[str, Tensor]:
+    """`weights` with a row for each entry that `now` has more: the mean of the rows of its parts in `before`."""
+    parts = parts_of_new(before.source, now.source)
+    of_target = parts_of_new(before.target, now.target) if not now.labels else []
+    if have_one_vocabulary(before):
+        parts = of_target = [a or b for a, b in zip(parts, of_target or parts, strict=True)]
+    found = dict(weights)
+    for names, rows in ((OF_SOURCE, parts), (OF_TARGET, of_target)):
+        for name in names:
+            if rows and name in weights:
+                old = weights[name]
+                new = [old[row or [before.target.unk_id]].double().mean(dim=0) for row in rows]
+                found[name] = torch.cat([old, torch.stack(new).to(old.dtype)])
+    if parts or of_target:
+        LOGGER.info("%s new pieces begin as the mean of their parts", f"{max(len(parts), len(of_target)):,}")
     return found
 
 
