@@ -201,9 +201,11 @@ def test_a_deeper_model_begins_with_copies_of_the_layers(tmp_path: Path) -> None
     path = tmp_path / "model.safetensors"
     path.write_bytes(packed(model_file(n_encoder_layers=2, n_decoder_layers=3)))
     wanted = config(path, init={"encoder_layers": 3, "decoder_layers": 2})
-    derived = with_initial_sizes(wanted, read_initial_model(wanted))
+    start = read_initial_model(wanted)
+    assert start is not None
+    derived = with_initial_sizes(wanted, start)
     assert (derived.model.n_encoder_layers, derived.model.n_decoder_layers) == (3, 2)
-    old, new = read_model(path).weights, initial_weights(derived, tokenizers())
+    old, new = read_model(path).weights, initial_weights(derived, start, tokenizers())
     for side, chosen in (("encoder", [0, 0, 1]), ("decoder", [0, 2])):
         for i, j in enumerate(chosen):
             prefix, of_old = f"{side}.layers.{i}.", f"{side}.layers.{j}."

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from itertools import chain, compress, islice
@@ -340,3 +341,12 @@ def _read_text(path: Path) -> ParallelText:
 
 def _write_json(path: Path, content: object) -> None:
     path.write_text(json.dumps(content), encoding="ascii")
+
+
+def dev_of(config: DataConfig, fingerprint: str) -> ParallelText | None:
+    """The dev set of the prepared corpus of this fingerprint, if the cache of `config` has it."""
+    for folder in sorted((folder_named(config.cache) / config.name).glob("prepared-*")):
+        with suppress(OSError, ValueError, KeyError):  # not of ours, or being made
+            if _fingerprint(folder) == fingerprint:
+                return _read_text(folder / "dev.json")
+    return None

@@ -56,7 +56,7 @@ def read_initial_model(config: TrainConfig) -> Initial | None:
     """
     if config.init.from_ is None:
         return None
-    return _own_model(config) or _named_model(config)
+    return _own_model(config) or named_model(config)
 
 
 def _own_model(config: TrainConfig) -> Initial | None:
@@ -73,7 +73,8 @@ def _own_model(config: TrainConfig) -> Initial | None:
     return None
 
 
-def _named_model(config: TrainConfig) -> Initial:
+def named_model(config: TrainConfig) -> Initial:
+    """The model that init.from names. Raises CheckpointError, also for a model of another kind than is trained."""
     name, task = config.init.from_, config.data.task
     assert name is not None
     kinds = [MODEL_OF[task]] if task is not Task.classification else [MODEL_OF[task], MODEL_OF[Task.translation]]
@@ -174,12 +175,12 @@ def _shown(value: object) -> object:
     return getattr(value, "name", value)
 
 
-def initial_weights(config: TrainConfig, tokenizers: Tokenizers) -> dict[str, Tensor]:
-    """Weights of a new run of `config` in place of drawn ones; a classifier lacks those of its output layer.
+def initial_weights(config: TrainConfig, start: Initial, tokenizers: Tokenizers) -> dict[str, Tensor]:
+    """Weights of `start` for a new run of `config`; a classifier lacks those of its output layer.
 
     `config` has the sizes of the model, and `tokenizers` are those of the run.
     """
-    model = _named_model(config).model
+    model = start.model
     for side, old, new in _layers(config, model):
         if old != new:
             chosen = ", ".join(map(str, copied_layers(old, new)))

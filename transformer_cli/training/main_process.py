@@ -3,7 +3,7 @@
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -25,11 +25,12 @@ from transformer_cli.inference.batch_invariance import check_batch_invariance
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import MALFORMED, MODEL_FILE, ModelFile, write_model
 from transformer_cli.models.memory import is_out_of_memory
-from transformer_cli.models.transformer import Transformer
+from transformer_cli.models.transformer import Model, Transformer
 from transformer_cli.training.batch_size import with_batch_size
 from transformer_cli.training.checkpoints import Checkpoint, CheckpointStore
 from transformer_cli.training.divergence_dump import write_divergence_dump
-from transformer_cli.training.initialisation import initial_weights
+from transformer_cli.training.forgetting import OldDev, comparison, find_old_dev, old_scores
+from transformer_cli.training.initialisation import initial_weights, named_model
 from transformer_cli.training.pictures import attention_picture
 from transformer_cli.training.plan import RunPlan, plan_warnings
 from transformer_cli.training.profile import Trace
@@ -70,6 +71,10 @@ class MainProcess:
         self.store = CheckpointStore(run_dir)
         self.result: TrainResult | None = None
         self.scores: DevScores | None = None  # of this step
+        self.old_dev: OldDev | None = None  # of the text that fine-tuning may forget
+        self.old_validator: Validator | None = None
+        self.old_scores: dict[str, Any] = {}  # of this step
+        self.start_scores: dict[str, Any] = {}  # of the model that fine-tuning begins with
         self.ranked_by: dict[str, Any] = {}
 
     def logging(self) -> AbstractContextManager[None]:
@@ -91,11 +96,15 @@ class MainProcess:
         if checkpoint is None:
             LOGGER.info("%s: starting a new run", self.run_dir)
             if config.init.from_ is not None:
-                initial = initial_weights(config, run.prepared.tokenizers)
+                start = named_model(config)
+                initial = initial_weights(config, start, run.prepared.tokenizers)
                 run.trainer.load_weights(run.trainer.weights() | initial)
+                self._score_also(find_old_dev(config, start, run.prepared.dev), run)
             run.load(None)
             return
         is_own = checkpoint.step in self.store.steps()
+        if config.init.from_ is not None:
+            self._score_also(OldDev.read(self.run_dir), run)
         try:
             self._load(run, checkpoint, is_own=is_own)
         except (RuntimeError, *MALFORMED) as error:  # whole, but not what a run of this config writes
@@ -123,9 +132,15 @@ class MainProcess:
             self.ranked_by = self.validator.ranked_by()
         rank_anew_if_other(checkpoint, run.prepared, self.ranked_by, steps=steps)
         warn_of_other_environment(checkpoint.state, self._environment(run))
+        self.start_scores = dict(checkpoint.state.get("start_scores", {}))
         run.load(checkpoint, steps=steps)
         if run.progress.step != checkpoint.step:
             raise ValueError(f"its progress is at step {run.progress.step}")
+
+    def _score_also(self, old_dev: OldDev | None, run: TrainingState) -> None:
+        self.old_dev = old_dev
+        if old_dev is not None:
+            self.old_validator = old_dev.validator(run.config, run.prepared, run.trainer.device)
 
     def begin(self, run: TrainingState, plan: RunPlan) -> bool:
         """Write the config and log the summary; False if the run has ended before, with `result` set."""
@@ -141,6 +156,8 @@ class MainProcess:
         require_room(self.store, config.train, run.trainer)
         # Not before: a start that is refused changes nothing.
         write_config(with_batch_size(plan.stored_config, config.train.max_tokens_per_microbatch), self.run_dir)
+        if self.old_dev is not None:
+            self.old_dev.write(self.run_dir)
         for line in summary_lines(config, run.prepared, run.trainer, self.run_dir, plan.chosen):
             LOGGER.info("%s", line)
         for warning in plan_warnings(config, plan.epoch):
@@ -207,6 +224,7 @@ class MainProcess:
                 raise CheckpointError(UNSOUND)
             with self.recorder.paused(), _evaluation_memory(step), trainer.whole() as model:
                 scores = self.validator.score(model, trainer.autocast, self._refuse_if_any_rank_signalled)
+                old = self._score_old(model, run, self._refuse_if_any_rank_signalled)
                 averaged = self._score_ema(run)
                 pictures = self.validator.attention(model)
         except StopNow:
@@ -214,9 +232,14 @@ class MainProcess:
         except CheckpointError as error:  # the model gives no numbers
             LOGGER.warning("step %d: no dev scores: %s", step, error)
             return Evaluation((math.nan, math.nan), failed)
-        self.scores = scores
-        self.recorder.dev(step, {**scores.as_dict(), **averaged})
+        self.scores, self.old_scores = scores, {} if old is None else old_scores(old)
+        if step == 0:
+            self.start_scores = scores.as_dict() | self.old_scores
+        self.recorder.dev(step, {**scores.as_dict(), **self.old_scores, **averaged})
         LOGGER.info("step %d: dev %s", step, scores.summary)
+        if old is not None:
+            assert self.old_dev is not None
+            LOGGER.info("step %d: dev (old: %s) %s", step, self.old_dev.data.title, old.summary)
         if "ema_nll" in averaged:
             LOGGER.info("step %d: dev nll %.3f of the moving average", step, averaged["ema_nll"])
         for i, sample in enumerate(self.validator.samples(scores)):
@@ -226,6 +249,10 @@ class MainProcess:
         for name, layers_BHTS in pictures.items():
             self.recorder.picture(step, f"attention/{name}", attention_picture(layers_BHTS))
         return Evaluation(scores.rank(run.config.train.best_metric), failed)
+
+    def _score_old(self, model: Model, run: TrainingState, between: Callable[[], None]) -> DevScores | None:
+        """The scores on the text that the model was trained on before, where that is at hand."""
+        return None if self.old_validator is None else self.old_validator.score(model, run.trainer.autocast, between)
 
     def _score_ema(self, run: TrainingState) -> dict[str, float]:
         """The dev NLL of the moving average, if there is one."""
@@ -272,6 +299,7 @@ class MainProcess:
             "environment": self._environment(run),
             "progress": progress.state(),
             "interval": run.metrics.state(),
+            **({"start_scores": self.start_scores} if self.start_scores else {}),
             **trainer.state(),
         }
         checkpoint, now = Checkpoint(step, self._model_file(run), trainer.optimizer_state(), state), replace(progress)
@@ -334,11 +362,13 @@ class MainProcess:
             try:
                 with _evaluation_memory(progress.step), trainer.whole() as model:
                     scores = self.validator.score(model, trainer.autocast, self._refuse_if_signalled)
+                    old = self._score_old(model, run, self._refuse_if_signalled)
             except StopNow:
                 raise Stopped(self.ranks.request.signal, f"{self.run_dir}: {self._newest()}") from None
-            outcome[candidate.name] = {**candidate.details, **scores.as_dict()}
+            found = scores.as_dict() | ({} if old is None else old_scores(old))
+            outcome[candidate.name] = {**candidate.details, **found}
             if scores.rank(metric) >= rank:
-                exported = replace(self._model_file(run), weights=candidate.weights, scores=scores.as_dict())
+                exported = replace(self._model_file(run), weights=candidate.weights, scores=found)
                 rank, what = scores.rank(metric), candidate.description
         path = self.run_dir / MODEL_FILE
         dev_score = exported.scores.get(f"dev_{self.validator.metric_name}")
@@ -349,6 +379,10 @@ class MainProcess:
             write_model(path, exported)
             write_whole(self.run_dir / RESULT_FILE, json.dumps(outcome, indent=1).encode())  # last: it ends the run
         LOGGER.info("%s: %s (%s)", path, what, format_scores(exported.scores))
+        old_name = None if self.old_dev is None else self.old_dev.data.title
+        metric_name, new_name = self.validator.metric_name, run.config.data.title
+        if line := comparison(self.start_scores, exported.scores, metric=metric_name, old=old_name, new=new_name):
+            LOGGER.info("%s", line)
         result = read_result(self.run_dir, progress.step)
         assert result is not None
         self.result = replace(result, to_raise=plan.ended_by(progress.step))
@@ -367,7 +401,7 @@ class MainProcess:
             fingerprint=run.prepared.fingerprint,
             data={key: value for key, value in data.items() if key not in _OF_THIS_MACHINE},
             multi_sentence_share=self.validator.multi_sentence_share,
-            scores=self.scores.as_dict() if self.scores is not None and is_of_this_step else {},
+            scores=self.scores.as_dict() | self.old_scores if self.scores is not None and is_of_this_step else {},
         )
 
     def _environment(self, run: TrainingState) -> dict[str, Any]:

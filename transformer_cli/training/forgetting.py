@@ -1,0 +1,111 @@
+"""What fine-tuning forgets: the dev set of the text that the model was trained on is scored beside the new one.
+
+The text is kept in the run directory, for a run that goes on when the model or its text has gone.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from transformer_cli.config.compose import from_plain, to_plain
+from transformer_cli.config.data import DataConfig, Task
+from transformer_cli.config.train import TrainConfig
+from transformer_cli.data.corpus import ParallelText, load_text
+from transformer_cli.data.prepare import Prepared, dev_of
+from transformer_cli.errors import TfmError
+from transformer_cli.files import wrap_os_errors, write_whole
+from transformer_cli.logs import LOGGER
+from transformer_cli.models.file import MALFORMED
+from transformer_cli.training.initialisation import Initial
+from transformer_cli.training.run_directory import read_config, run_of
+from transformer_cli.training.validation import DevScores, Validator, make_validator
+
+OLD_DEV_FILE = "old_dev.json"
+OLD = "dev_old_"  # begins the names of its scores, as dev_ those of the new text
+
+
+@dataclass(frozen=True)
+class OldDev:
+    """A dev set of the text that a model was trained on, with the config of that text."""
+
+    data: DataConfig
+    text: ParallelText
+
+    def write(self, run_dir: Path) -> None:
+        content = {"data": to_plain(self.data), "sources": self.text.sources, "targets": self.text.targets}
+        with wrap_os_errors(run_dir, "write to the run directory"):
+            write_whole(run_dir / OLD_DEV_FILE, json.dumps(content).encode())
+
+    @classmethod
+    def read(cls, run_dir: Path) -> "OldDev | None":
+        """What `write` has left; None if there is nothing, or nothing that can be used."""
+        try:
+            content = json.loads((run_dir / OLD_DEV_FILE).read_bytes())
+            text = ParallelText(list(map(str, content["sources"])), list(map(str, content["targets"])))
+            return cls(from_plain(DataConfig, content["data"]), text)
+        except (OSError, TfmError, AssertionError, *MALFORMED):
+            return None
+
+    def validator(self, config: TrainConfig, prepared: Prepared, device: torch.device) -> Validator:
+        """It scores with the settings of `config`, and in the languages of the old text."""
+        data = replace(self.data, max_length=config.data.max_length)
+        return make_validator(replace(config, data=data), replace(prepared, dev=self.text), device)
+
+
+def find_old_dev(config: TrainConfig, start: Initial, new: ParallelText) -> OldDev | None:
+    """The dev set that `start` was scored on, unless it is the `new` one; a line in the log where it is not at hand."""
+    if config.data.task is Task.classification:
+        return None  # which a translator is not scored on
+    try:
+        found = OldDev(*_old_dev(config, start))
+    except (TfmError, *MALFORMED) as error:
+        LOGGER.info(
+            "dev (old): the text that init.from=%s was trained with is not at hand, so its score is not shown (%s)",
+            *(config.init.from_, error),
+        )
+        return None
+    is_new = (found.text.sources, found.text.targets) == (new.sources, new.targets)
+    return None if is_new else found
+
+
+def _old_dev(config: TrainConfig, start: Initial) -> tuple[DataConfig, ParallelText]:
+    """Raises ValueError or TfmError, with the reason, where it is not at hand."""
+    model = start.model
+    if not model.data:
+        raise ValueError("the model does not name it")
+    data: DataConfig = from_plain(DataConfig, model.data)
+    run = run_of(start.path)
+    of_run = read_config(run).data if run is not None else None
+    data = replace(data, root=of_run.root if of_run else None, cache=of_run.cache if of_run else config.data.cache)
+    text = dev_of(data, model.fingerprint)
+    if text is None and data.dev is None and data.builtin is None:
+        raise ValueError("it was held out of its training text, which is not prepared here")
+    text = text or load_text(data, "dev")
+    if text is None:
+        raise ValueError(f"data={data.name} has no dev set")
+    return data, text
+
+
+def old_scores(scores: DevScores) -> dict[str, Any]:
+    """The entries of metrics.jsonl."""
+    return {f"{OLD}{name.removeprefix('dev_')}": value for name, value in scores.as_dict().items()}
+
+
+def comparison(before: Mapping[str, Any], after: Mapping[str, Any], *, metric: str, old: str | None, new: str) -> str:
+    """One line: what the score of the old text (its name is `old`) and of the new was before, and is after.
+
+    Empty where there is nothing to compare.
+    """
+    named = [(f"dev (old: {old})", OLD)] if old is not None else []
+    shown = {"bleu": "BLEU", "chrf": "chrF"}.get(metric, metric)
+    parts = []
+    for title, prefix in [*named, (f"dev (new: {new})", "dev_")]:
+        key = prefix + metric
+        if key in before and key in after:
+            digits = 3 if metric == "nll" else 1
+            parts.append(f"{title} {shown} {before[key]:.{digits}f} → {after[key]:.{digits}f}")
+    return " · ".join(parts)
