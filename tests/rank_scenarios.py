@@ -23,8 +23,8 @@ import torch._dynamo  # the first optimizer imports it: better once than in ever
 import torch.distributed as dist
 from torch import Tensor
 
-from tests.toy_run import CPU, MODEL, config, metrics, prepared
-from transformer_cli.config.train import Sharding, TrainConfig
+from tests.toy_run import CPU, MODEL, config, metrics, model_file, packed, prepared
+from transformer_cli.config.train import InitConfig, LoraConfig, Sharding, TrainConfig
 from transformer_cli.data.batching import Batch
 from transformer_cli.errors import TfmError
 from transformer_cli.evaluation.metrics import Score
@@ -331,6 +331,44 @@ def shards(folder: Path) -> dict[str, Any]:
     return outcome
 
 
+def fine_tuning(folder: Path) -> dict[str, Any]:
+    """A part of a model that is trained further, or LoRA: by one rank, by two, and by two whose run was stopped."""
+    gradients.BUCKET_BYTES = 4000
+    outcome: dict[str, Any] = {}
+    for name, changes in _fine_tuning(folder):
+        settings = replace(SETTINGS, **changes)
+        for n_ranks in (1, 2):
+            ended = together(folder / f"{name}{n_ranks}", n_ranks, settings, overlapping=n_ranks == 2)
+            outcome[f"{name}, {n_ranks} ranks"] = ended
+        together(folder / f"{name} stopped", 2, settings, in_trouble(5, 1, send(signal.SIGTERM)))
+        outcome[f"{name}, resumed"] = together(folder / f"{name} stopped", 2, settings)
+    return outcome
+
+
+def fine_tuning_shards(folder: Path) -> dict[str, Any]:
+    importlib.import_module("torch.distributed.fsdp")
+    ((_, changes), _) = _fine_tuning(folder)
+    sharded = replace(config(max_tokens_per_microbatch=8, sharding=Sharding.full), **changes)
+    return {
+        "1 ranks": together(folder / "1", 1, replace(SETTINGS, **changes)),
+        "shards": together(folder / "2", 2, sharded),
+    }
+
+
+def _fine_tuning(folder: Path) -> list[tuple[str, dict[str, Any]]]:
+    source = folder / "source.safetensors"
+    source.write_bytes(packed(model_file(seed=5, norm=MODEL.norm)))
+    frozen = InitConfig(from_=str(source), freeze=["encoder", "embeddings"])
+    lora = {"init": InitConfig(from_=str(source)), "lora": LoraConfig(rank=3, dropout=0.1)}
+    return [("frozen", {"init": frozen}), ("lora", lora)]
+
+
 def main() -> None:
-    groups = {"replicas": replicas, "more_replicas": more_replicas, "shards": shards}
+    groups = {
+        "replicas": replicas,
+        "more_replicas": more_replicas,
+        "shards": shards,
+        "fine_tuning": fine_tuning,
+        "fine_tuning_shards": fine_tuning_shards,
+    }
     print(json.dumps(groups[sys.argv[1]](Path(sys.argv[2]))))

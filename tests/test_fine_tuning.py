@@ -1,5 +1,9 @@
 """init.from: a run that begins with a trained model, all of which, or a part, is trained further."""
 
+import json
+import random
+import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,9 +12,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests import toy_run
+from tests import toy_run, zygote
+from tests.test_compiled import OF_TORCH, assert_same, batches, traced
+from tests.test_ranks import codes, scenarios
 from tests.toy_run import CPU, MODEL, model_file, packed, prepared, tokenizers
-from transformer_cli.config.train import InitConfig, TrainConfig
+from transformer_cli.cli import main
+from transformer_cli.config.train import Compile, InitConfig, LoraConfig, TrainConfig
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.file import ModelFile, read_model
 from transformer_cli.training.checkpoints import CheckpointStore
@@ -214,3 +221,170 @@ def test_a_deeper_model_begins_with_copies_of_the_layers(tmp_path: Path) -> None
             assert all(torch.equal(x, old[of_old + name.removeprefix(prefix)]) for name, x in mine.items())
     trainer = Trainer(derived, tokenizers(), CPU)
     trainer.load_weights(new)  # which has every name, and no other
+
+
+# Several ranks
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("ranks")
+    return folder, scenarios("fine_tuning", folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["frozen", "lora"])
+@pytest.mark.parametrize("other", ["2 ranks", "resumed"])
+def test_several_ranks_learn_what_one_learns(ranks: tuple[Path, dict[str, Any]], name: str, other: str) -> None:
+    _, outcome = ranks
+    assert codes(outcome[f"{name}, {other}"]) == [0, 0]
+    assert outcome[f"{name}, {other}"]["losses"] == pytest.approx(outcome[f"{name}, 1 ranks"]["losses"], rel=1e-5)
+
+
+@pytest.mark.slow
+def test_several_ranks_leave_what_is_frozen_as_it_was(ranks: tuple[Path, dict[str, Any]]) -> None:
+    folder, _ = ranks
+    before, after = read_model(folder / "source.safetensors").weights, last_weights(folder / "frozen2")
+    assert {name for name in before if torch.equal(before[name], after[name])} == {
+        name for name in before if name.startswith(("encoder.", "source_embedding."))
+    }
+
+
+@pytest.mark.slow
+def test_shards_can_be_frozen(tmp_path: Path) -> None:
+    outcome = scenarios("fine_tuning_shards", tmp_path)
+    assert codes(outcome["shards"]) == [0, 0]
+    assert outcome["shards"]["losses"] == pytest.approx(outcome["1 ranks"]["losses"], rel=1e-5)
+    before, after = read_model(tmp_path / "source.safetensors").weights, last_weights(tmp_path / "2")
+    assert {name for name in before if torch.equal(before[name], after[name])} == {
+        name for name in before if name.startswith(("encoder.", "source_embedding."))
+    }
+
+
+@pytest.mark.slow
+@OF_TORCH
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize(
+    "changes", [{"init": {"freeze": ["encoder", "embeddings"]}}, {"lora": {"rank": 3}}], ids=["frozen", "lora"]
+)
+def test_what_is_compiled_has_the_gradients_of_what_is_not(
+    changes: dict[str, Any], checkpointing: bool, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traced(monkeypatch)
+    torch._dynamo.reset()
+
+    def trainer(compile: Compile) -> Trainer:
+        whole = toy_run.config(
+            model=replace(MODEL, dropout=0.0), compile=compile, activation_checkpointing=checkpointing
+        )
+        init = InitConfig(from_=str(source), **changes.get("init", {}))
+        return Trainer(replace(whole, init=init, lora=LoraConfig(**changes.get("lora", {}))), tokenizers(), CPU)
+
+    compiled, plain = trainer(Compile.default), trainer(Compile.none)
+    compiled.expect(batches(), longest=20)
+    assert compiled.compiled_sizes
+    for batch in batches(2):
+        assert_same(compiled, plain, batch)
+    torch._dynamo.reset()
+
+
+# The command
+
+
+def corpus(folder: Path, name: str, letters: str, n: int, seed: int) -> None:
+    """`n` sentences of `letters`, to be copied."""
+    draw = random.Random(seed)
+    lines = "".join(" ".join(draw.sample(letters, k=draw.randint(2, 6))) + "\n" for _ in range(n))
+    for language in ("en", "xx"):
+        (folder / f"{name}.{language}").write_text(lines, encoding="utf-8")
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a trained model, and text that has letters of its own."""
+    monkeypatch.chdir(tmp_path)
+    for name, n, seed in (("old", 60, 1), ("olddev", 6, 2)):
+        corpus(tmp_path, name, "abcdefghij", n, seed)
+    for name, n, seed in (("new", 60, 3), ("newdev", 6, 4)):
+        corpus(tmp_path, name, "abcdefklmn", n, seed)
+    assert main([*command("old"), "name=base", "train.max_steps=2", "data.name=letters"]) == 0
+    return tmp_path
+
+
+def command(text: str) -> list[str]:
+    kept = [word for word in zygote.COMMAND if not word.startswith(("data.train", "data.dev", "data.test", "name="))]
+    return [*kept, f"data.train={text}", f"data.dev={text}dev", "train.max_steps=4", "train.eval_every=2"]
+
+
+def test_the_score_of_the_old_text_stands_beside_that_of_the_new(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert main([*command("new"), "init.from=runs/base", "name=tuned"]) == 0
+    err = capsys.readouterr().err
+    line = r"^dev \(old: letters\) BLEU ([\d.]+) → ([\d.]+) · dev \(new: files\) BLEU [\d.]+ → [\d.]+$"
+    (old,) = re.findall(line, err, re.MULTILINE)
+    evaluated = {entry["step"]: entry for entry in toy_run.metrics(place / "runs/tuned") if entry["kind"] == "dev"}
+    assert set(evaluated) == {0, 2, 4}
+    shipped = read_model(place / "runs/tuned/model.safetensors")
+    assert old == (f"{evaluated[0]['dev_old_bleu']:.1f}", f"{shipped.scores['dev_old_bleu']:.1f}")
+    # What the model was scored with when it was trained, on the same text.
+    of_base = json.loads((place / "runs/base/result.json").read_bytes())
+    assert evaluated[0]["dev_old_nll"] == pytest.approx(of_base["best"]["dev_nll"], rel=1e-6)
+
+
+def test_old_text_that_is_gone_is_a_line_and_no_error(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for file in place.glob("olddev.*"):
+        file.unlink()
+    shutil.rmtree(place / "data")
+    assert main([*command("new"), "init.from=runs/base", "name=tuned", "train.max_steps=1"]) == 0
+    err = capsys.readouterr().err
+    assert "dev (old): the text that init.from=runs/base was trained with is not at hand" in err
+    assert re.search(r"^dev \(new: files\) BLEU [\d.]+ → [\d.]+$", err, re.MULTILINE)
+
+
+def test_text_that_is_no_other_is_scored_once(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command("old"), "init.from=runs/base", "name=tuned", "train.max_steps=1"]) == 0
+    assert "old" not in "".join(map(str, toy_run.metrics(place / "runs/tuned")[0]))
+
+
+@pytest.mark.parametrize("changes", [[], ["init.extend_vocab=6"], ["lora.rank=2", "lora.also=[embeddings]"]])
+def test_a_run_goes_on_when_all_that_it_began_with_is_gone(
+    changes: list[str], place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also a run without a name: the same command finds it."""
+    asked = [*command("new"), "init.from=runs/base", *changes]
+    assert main([*asked, "runs=whole"]) == 0
+    assert main([*asked, "runs=stopped", "train.max_steps=2"]) == 0
+    shutil.rmtree(place / "runs")
+    for file in place.glob("old*"):
+        file.unlink()
+    capsys.readouterr()
+    assert main([*asked, "runs=stopped"]) == 0
+    assert "resuming from step 2" in capsys.readouterr().err
+    (whole,), (stopped,) = (
+        [run for run in (place / name).iterdir() if run.name != "latest"] for name in ("whole", "stopped")
+    )
+    assert whole.name == stopped.name
+    checkpoints = [CheckpointStore(run).load(4) for run in (whole, stopped)]
+    assert all(torch.equal(x, checkpoints[1].model.weights[name]) for name, x in checkpoints[0].model.weights.items())
+    assert all(torch.equal(x, checkpoints[1].optimizer[name]) for name, x in checkpoints[0].optimizer.items())
+    found = [[entry for entry in toy_run.metrics(run) if entry["kind"] == "dev"] for run in (whole, stopped)]
+    assert found[0] == found[1]
+
+
+def test_old_and_new_text_are_mixed_with_the_old_tokenizer(place: Path) -> None:
+    mixed = [word for word in command("new") if not word.startswith("data.train=")]
+    files = "data.train=[old.en,old.xx,new.en,new.xx]"
+    assert main([*mixed, files, "data.weights=[1,4]", "init.from=runs/base", "name=mixed", "train.max_steps=1"]) == 0
+    of_base, of_mixed = (read_model(place / f"runs/{name}/model.safetensors") for name in ("base", "mixed"))
+    assert of_base.tokenizers.source.sha256 == of_mixed.tokenizers.source.sha256
+
+
+def test_another_kind_of_model_is_refused(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = ["train", "data=text", "data.train=new.en", "data.dev=newdev.en", "init.from=runs/base"]
+    assert main(text) == 4
+    assert (
+        "init.from: runs/base/model.safetensors: this is a translator, and data.task=language_model needs a language"
+        " model. Choose one"
+    ) in capsys.readouterr().err
