@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from tests import toy_run, zygote
 from tests.test_compiled import OF_TORCH, assert_same, batches, traced
 from tests.test_ranks import codes, scenarios
+from tests.toy_classifier import OVERRIDES, write_tables
 from tests.toy_run import CPU, MODEL, model_file, packed, prepared, tokenizers
 from transformer_cli.cli import main
 from transformer_cli.config.train import Compile, InitConfig, LoraConfig, TrainConfig
@@ -152,7 +153,7 @@ def test_a_pattern_that_names_nothing_or_all_is_refused(patterns: tuple[str, ...
 def test_an_embedding_has_the_name_of_its_use() -> None:
     settings = replace(toy_run.config(), init=InitConfig(from_="x", freeze=["output"]))
     assert not is_trained("own_output.weight", settings)
-    assert not is_trained("output_bias", settings)
+    assert not is_trained("source_embedding.bias", settings)
     assert is_trained("own_target_embedding.weight", settings)
 
 
@@ -388,3 +389,32 @@ def test_another_kind_of_model_is_refused(place: Path, capsys: pytest.CaptureFix
         "init.from: runs/base/model.safetensors: this is a translator, and data.task=language_model needs a language"
         " model. Choose one"
     ) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("changes", [["init.freeze=[embeddings]"], ["init.extend_vocab=6", "lora.rank=2"]])
+def test_a_language_model_is_trained_further(changes: list[str], place: Path) -> None:
+    kept = [word for word in command("new") if not word.startswith(("data", "decode", "norm"))]
+    both = [*kept, "data=text", "data.tokenizer.vocab_size=25", "model.name=decoder", "data.max_length=20"]
+    assert main([*both, "data.train=old.en", "data.dev=olddev.en", "name=one"]) == 0
+    assert main([*both, "data.train=new.en", "data.dev=newdev.en", "name=two", "init.from=runs/one", *changes]) == 0
+    before, after = (read_model(place / f"runs/{name}/model.safetensors") for name in ("one", "two"))
+    n_old = len(before.tokenizers.target)
+    assert len(after.tokenizers.target) == n_old + 6 * ("lora.rank=2" in changes)
+    assert torch.equal(before.weights["embedding.weight"], after.weights["embedding.weight"][:n_old])
+    first = next(entry for entry in toy_run.metrics(place / "runs/two") if entry["kind"] == "dev")
+    assert first["step"] == 0
+    assert {"dev_nll", "dev_old_nll"} <= first.keys()
+
+
+def test_a_classifier_begins_with_another_of_the_same_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["train", *OVERRIDES, *write_tables(Path(), 100), "train.max_steps=2", "train.samples=0"]
+    assert main([*words, "name=one"]) == 0
+    assert main([*words, "name=two", "init.from=runs/one", "init.freeze=[encoder,embeddings,output]"]) == 2
+    assert main([*words, "name=two", "init.from=runs/one", "init.freeze=[encoder,embeddings]"]) == 0
+    before, after = (read_model(tmp_path / f"runs/{name}/model.safetensors").weights for name in ("one", "two"))
+    assert {name for name in before if not torch.equal(before[name], after[name])} == {
+        "to_classes.weight",
+        "to_classes.bias",
+    }
+    assert (before["to_classes.weight"] - after["to_classes.weight"]).abs().max() < 0.1  # of two updates

@@ -102,7 +102,7 @@ def config(
 def model_file(*, seed: int = 1, joint: bool = True, step: int = 7, **changes: Any) -> ModelFile:
     """A model with drawn weights."""
     ids = tokenizers(joint=joint)
-    config = replace(MODEL, tie_embeddings=Tying.three_way if joint else Tying.decoder, **changes)
+    config = replace(MODEL, **{"tie_embeddings": Tying.three_way if joint else Tying.decoder, **changes})
     torch.manual_seed(seed)
     model = build_model(
         config,

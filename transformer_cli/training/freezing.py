@@ -12,9 +12,9 @@ from transformer_cli.training.lora import is_adapter
 
 # Parts by the names that they have in the field → those of their modules.
 ALSO_CALLED = {
-    "embeddings": ("source_embedding", "own_target_embedding"),
+    "embeddings": ("source_embedding", "own_target_embedding", "embedding"),
     "target_embedding": ("own_target_embedding",),
-    "output": ("own_output", "output_bias", "to_classes"),
+    "output": ("own_output", "*embedding.bias", "to_classes"),  # or shared with the embeddings
 }
 
 

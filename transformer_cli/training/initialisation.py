@@ -34,9 +34,13 @@ from transformer_cli.training.run_directory import run_folder, run_name
 OWN = ("dropout", "attention_dropout", "activation_dropout", "pooling")
 # Those that have nothing to do with an encoder, which a classifier begins with.
 NOT_OF_ENCODERS = ("name", "preset", "n_decoder_layers", "tie_embeddings", "output_bias", "decoder_start")
-ENCODER = ("source_embedding.", "encoder.")
+ENCODER = ("source_embedding.weight", "encoder.")
 OF_SOURCE = ("source_embedding.weight",)
-OF_TARGET = ("own_target_embedding.weight", "own_output.weight", "output_bias")
+OF_TARGET = (
+    *("own_target_embedding.weight", "own_output.weight", "embedding.weight"),  # the last is a language model's
+    # The bias of the output layer is where its matrix is.
+    *("source_embedding.bias", "own_target_embedding.bias", "own_output.bias", "embedding.bias"),
+)
 LAYER = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.")
 
 

@@ -366,6 +366,8 @@ class Trainer:
             self.load_weights(weights)
         self.ranks.broadcast(list(self.model.state_dict().values()))
         if specs is None:
+            if self.ema is not None:
+                self.ema.restore({})  # of the weights that training begins with, which may be a model's
             return
         tensors = {
             name: optimizer_state[name].to(self.device) if name in optimizer_state else empty(spec, self.device)
