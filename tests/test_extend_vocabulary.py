@@ -98,7 +98,7 @@ def test_new_text_is_shorter_and_in_new_pieces(kind: TokenizerKind, in_bytes: bo
     assert not used & after.unknown_ids  # letters that the old one lacks are pieces now
 
 
-def test_a_new_merge_joins_neighbours_of_the_old_segmentation() -> None:
+def test_a_new_merge_joins_pieces_of_the_old_segmentation() -> None:
     """For BPE: each new piece is a concatenation of what the old model cuts its text into."""
     before, after = old(TokenizerKind.bpe, True), new(TokenizerKind.bpe, True)
     for line in NEW_TEXT:

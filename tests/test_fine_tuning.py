@@ -418,3 +418,13 @@ def test_a_classifier_begins_with_another_of_the_same_classes(tmp_path: Path, mo
         "to_classes.bias",
     }
     assert (before["to_classes.weight"] - after["to_classes.weight"]).abs().max() < 0.1  # of two updates
+
+
+def test_a_model_that_has_become_another_is_said(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = [*command("new"), "init.from=runs/base", "name=tuned"]
+    assert main([*asked, "train.max_steps=1"]) == 0
+    assert main([*asked, "train.max_steps=2"]) == 0
+    assert "is another model now" not in capsys.readouterr().err
+    (place / "runs/base/model.safetensors").write_bytes(packed(model_file(seed=9)))
+    assert main([*asked, "train.max_steps=3"]) == 0
+    assert "init.from=runs/base: is another model now than when this run began" in capsys.readouterr().err

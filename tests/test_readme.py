@@ -23,7 +23,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "benchmar
 BLOCK = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`([^`\n]+)`")
 KEY = re.compile(
-    r"((?:train|data|decode|model|schedule|optimizer|encoder)\.[a-z]\w*(?:\.\w+)*)(?<!safetensors)(?:=.*)?"
+    r"((?:train|data|decode|model|schedule|optimizer|init|lora)\.[a-z]\w*(?:\.\w+)*)(?<!safetensors)(?:=.*)?"
 )
 FILE = re.compile(r"(?:tests|scripts|benchmarks|configs|docs)/[\w./-]+")
 

@@ -1,6 +1,6 @@
 """A vocabulary with new pieces at its end: the ids of the old ones stay, and so does the text that has no new ones.
 
-A BPE model of SentencePiece merges, again and again, the neighbours whose piece has the highest score. New pieces are
+A BPE model of SentencePiece merges, again and again, the pair whose piece has the highest score. New pieces are
 found by going on with this on the new text, and have scores below all others: they are merged last. The pieces of a
 unigram model are those of the segmentation with the highest sum of scores: a new piece has a little more than the sum
 of the two that it is made of. Characters that the vocabulary lacks become pieces first. Like SentencePiece's own, a new

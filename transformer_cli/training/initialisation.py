@@ -4,6 +4,7 @@ A classifier takes the encoder of a translator, or all of another classifier of 
 checkpoint, that is where it goes on from: the model that it began with is not read any more, and may be gone.
 """
 
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -21,7 +22,7 @@ from transformer_cli.data.corpus import load_splits
 from transformer_cli.data.download import fetch
 from transformer_cli.data.extend_vocabulary import extended_tokenizers, have_one_vocabulary, parts_of_new
 from transformer_cli.data.tokenizer import Tokenizers, sampled
-from transformer_cli.errors import CheckpointError
+from transformer_cli.errors import CheckpointError, TfmError
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import KINDS, ModelFile, read_model, require
 from transformer_cli.models.locate import locate_model
@@ -95,6 +96,32 @@ def named_model(config: TrainConfig) -> Initial:
         what, _, _ = str(error).partition(";")
         raise CheckpointError(f"init.from: {what}, and data.task={task.name} needs {wanted}. Choose one") from error
     return Initial(path, model, is_resumed=False)
+
+
+def identity(path: Path) -> str:
+    """SHA-256 of a model's file, by which it is known again; empty for what is no file."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return ""
+
+
+def warn_if_changed(config: TrainConfig, run_dir: Path, before: str) -> None:
+    """Warn if init.from now names another model than the one with this identity, with which the run began."""
+    name = config.init.from_
+    try:
+        path = locate_model(name, config.runs).resolve()
+    except TfmError:
+        return  # it may be gone
+    if run_dir.resolve() in path.parents:
+        return  # `latest`, which is this run by now
+    if before and identity(path) not in (before, ""):
+        LOGGER.warning(
+            "init.from=%s: is another model now than when this run began, which goes on from its own checkpoints."
+            " Choose another name= to begin with this one",
+            name,
+        )
 
 
 def initial_tokenizers(config: TrainConfig, start: Initial | None) -> Tokenizers | None:

@@ -30,7 +30,7 @@ from transformer_cli.training.batch_size import with_batch_size
 from transformer_cli.training.checkpoints import Checkpoint, CheckpointStore
 from transformer_cli.training.divergence_dump import write_divergence_dump
 from transformer_cli.training.forgetting import OldDev, comparison, find_old_dev, old_scores
-from transformer_cli.training.initialisation import initial_weights, named_model
+from transformer_cli.training.initialisation import identity, initial_weights, named_model, warn_if_changed
 from transformer_cli.training.pictures import attention_picture
 from transformer_cli.training.plan import RunPlan, plan_warnings
 from transformer_cli.training.profile import Trace
@@ -75,6 +75,7 @@ class MainProcess:
         self.old_validator: Validator | None = None
         self.old_scores: dict[str, Any] = {}  # of this step
         self.start_scores: dict[str, Any] = {}  # of the model that fine-tuning begins with
+        self.init_sha256 = ""  # of that model's file
         self.ranked_by: dict[str, Any] = {}
 
     def logging(self) -> AbstractContextManager[None]:
@@ -99,6 +100,7 @@ class MainProcess:
                 start = named_model(config)
                 initial = initial_weights(config, start, run.prepared.tokenizers)
                 run.trainer.load_weights(run.trainer.weights() | initial)
+                self.init_sha256 = identity(start.path)
                 self._score_also(find_old_dev(config, start, run.prepared.dev), run)
             run.load(None)
             return
@@ -133,6 +135,9 @@ class MainProcess:
         rank_anew_if_other(checkpoint, run.prepared, self.ranked_by, steps=steps)
         warn_of_other_environment(checkpoint.state, self._environment(run))
         self.start_scores = dict(checkpoint.state.get("start_scores", {}))
+        self.init_sha256 = str(checkpoint.state.get("init_sha256", ""))
+        if config.init.from_ is not None and is_own:
+            warn_if_changed(config, self.run_dir, self.init_sha256)
         run.load(checkpoint, steps=steps)
         if run.progress.step != checkpoint.step:
             raise ValueError(f"its progress is at step {run.progress.step}")
@@ -291,6 +296,7 @@ class MainProcess:
         progress.forget(self.saver.failed_steps)
         if counts:
             progress.keep(run.config.train)
+        config = run.config
         state = {
             "data": run.prepared.fingerprint,
             "inputs": run.prepared.inputs,
@@ -299,7 +305,7 @@ class MainProcess:
             "environment": self._environment(run),
             "progress": progress.state(),
             "interval": run.metrics.state(),
-            **({"start_scores": self.start_scores} if self.start_scores else {}),
+            **({"init_sha256": self.init_sha256, "start_scores": self.start_scores} if config.init.from_ else {}),
             **trainer.state(),
         }
         checkpoint, now = Checkpoint(step, self._model_file(run), trainer.optimizer_state(), state), replace(progress)
@@ -379,6 +385,12 @@ class MainProcess:
             write_model(path, exported)
             write_whole(self.run_dir / RESULT_FILE, json.dumps(outcome, indent=1).encode())  # last: it ends the run
         LOGGER.info("%s: %s (%s)", path, what, format_scores(exported.scores))
+        if run.config.lora.rank:
+            n_trained = sum(p.numel() for p in trainer.whole_model.parameters() if p.requires_grad)
+            LOGGER.info(
+                "LoRA is merged: of %.3g MB, %s trained parameters are %.3g MB",
+                *(path.stat().st_size / 1e6, f"{n_trained:,}", 4 * n_trained / 1e6),
+            )
         old_name = None if self.old_dev is None else self.old_dev.data.title
         metric_name, new_name = self.validator.metric_name, run.config.data.title
         if line := comparison(self.start_scores, exported.scores, metric=metric_name, old=old_name, new=new_name):
