@@ -14,11 +14,13 @@ import torch.nn.functional as F
 
 from tests import toy_run, zygote
 from tests.test_compiled import OF_TORCH, assert_same, batches, traced
+from tests.test_extend_vocabulary import packed as foreign
 from tests.test_ranks import codes, scenarios
 from tests.toy_classifier import OVERRIDES, write_tables
 from tests.toy_run import CPU, MODEL, model_file, packed, prepared, tokenizers
 from transformer_cli.cli import main
 from transformer_cli.config.train import Compile, InitConfig, LoraConfig, TrainConfig
+from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.file import ModelFile, read_model
 from transformer_cli.training.checkpoints import CheckpointStore
@@ -428,3 +430,24 @@ def test_a_model_that_has_become_another_is_said(place: Path, capsys: pytest.Cap
     (place / "runs/base/model.safetensors").write_bytes(packed(model_file(seed=9)))
     assert main([*asked, "train.max_steps=3"]) == 0
     assert "init.from=runs/base: is another model now than when this run began" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("changes", [[], ["init.extend_vocab=4"]])
+def test_a_model_of_another_program_is_trained_further(changes: list[str], place: Path) -> None:
+    """One vocabulary that the other program has numbered, with a segmenter for each language, and tied embeddings."""
+    sides = [foreign(one) for one in (tokenizers().source, tokenizers().source)]
+    of_target = replace(sides[1].packed, moses=None, lowercase=True)  # type: ignore[type-var]
+    both = Tokenizers(sides[0], Tokenizer(of_target.to_bytes()))
+    assert not both.joint
+    model = replace(model_file(output_bias=True), tokenizers=both)
+    (place / "foreign.safetensors").write_bytes(packed(model))
+    asked = [*command("new"), "init.from=foreign.safetensors", "name=tuned", *changes]
+    assert main([*asked, "train.max_steps=2"]) == 0
+    assert main(asked) == 0
+    tuned = read_model(place / "runs/tuned/model.safetensors")
+    n_more = len(tuned.tokenizers.source) - len(both.source)
+    assert n_more == len(tuned.tokenizers.target) - len(both.target)
+    assert (n_more >= 4) == bool(changes)
+    assert tuned.tokenizers.target.packed is not None
+    assert tuned.tokenizers.target.packed.lowercase
+    assert len(tuned.weights["source_embedding.bias"]) == len(tuned.tokenizers.target)

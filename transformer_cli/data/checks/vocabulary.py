@@ -24,15 +24,15 @@ _IDS_AT_A_TIME = 1 << 23
 
 def check_tokenizer(config: TrainConfig, prepared: Prepared, section: Section) -> None:
     """Findings and figures on the tokenizers of both sides."""
-    _check_vocabulary(prepared, section)
+    _check_vocabulary(prepared, section, is_given=config.init.from_ is not None)
     _report_lengths(prepared, section)
     for name, text in (("dev", prepared.dev), ("test", prepared.test)):
         if text is not None:
             _check_split(f"data.{name}", text, prepared, config, section)
 
 
-def _check_vocabulary(prepared: Prepared, section: Section) -> None:
-    """How much of the vocabulary the training text uses."""
+def _check_vocabulary(prepared: Prepared, section: Section, *, is_given: bool) -> None:
+    """How much of the vocabulary the training text uses: no fault of one that is given."""
     corpus, tokenizers = prepared.train, prepared.tokenizers
     sides = [("source", tokenizers.source, [corpus.source_ids]), ("target", tokenizers.target, [corpus.target_ids])]
     if tokenizers.joint:
@@ -50,7 +50,7 @@ def _check_vocabulary(prepared: Prepared, section: Section) -> None:
         }
         what = f"{name} vocabulary of {len(tokenizer):,}: {int((pieces == 0).sum()):,} pieces never seen in training"
         what += f", {n_rare:,} fewer than {RARE} times ({percent(n_rare / len(tokenizer))})"
-        if n_rare > MANY_RARE * len(tokenizer):
+        if n_rare > MANY_RARE * len(tokenizer) and not is_given:
             fewer = max(100, round(0.5 * (len(tokenizer) - n_rare), -2))
             todo = f"Try data.tokenizer.vocab_size={fewer:.0f}: the embeddings of rare pieces are hardly trained"
             section.warn("vocabulary", what, todo)
