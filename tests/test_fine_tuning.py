@@ -168,7 +168,7 @@ def test_the_sizes_and_tokenizers_are_those_of_the_model(source: Path, caplog: p
         start = read_initial_model(wanted)
         derived = with_initial_sizes(wanted, start)
     assert (derived.model.d_model, derived.model.dropout) == (MODEL.d_model, 0.4)
-    assert f"init.from={source}: en → fr, step 7, with its tokenizer" in caplog.text
+    assert f"init.from={source}: en → fr, step 7, with its tokenizer in place of data.tokenizer" in caplog.text
     assert "as there: model.d_model=16 (not 64)" in caplog.text
     assert "was trained from en to fr, and data=files is from en to xx" in caplog.text
     taken = initial_tokenizers(derived, start)
@@ -420,6 +420,11 @@ def test_a_classifier_begins_with_another_of_the_same_classes(tmp_path: Path, mo
         "to_classes.bias",
     }
     assert (before["to_classes.weight"] - after["to_classes.weight"]).abs().max() < 0.1  # of two updates
+    assert main([*words, "train.ema=null", "name=three", "init.from=runs/one", "lora.rank=2"]) == 0
+    after = read_model(tmp_path / "runs/three/model.safetensors").weights
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert {"to_classes.weight", "encoder.layers.0.self_attention.to_qkv.weight"} <= changed
+    assert "source_embedding.weight" not in changed
 
 
 def test_a_model_that_has_become_another_is_said(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -168,6 +168,8 @@ def _extended_model(old: Pieces, pieces: Sequence[str], symbols: Sequence[str], 
         scored.append((piece, score, PieceKind.normal))
     for kind, entries in ((PieceKind.user_defined, symbols), (PieceKind.control, tags)):
         scored += [(one, 0.0, kind) for one in dict.fromkeys(entries) if one not in old.names]
+    if not scored:
+        return old.model
     appended = b"".join(_field(1, _piece_message(*one)) for one in scored)
     n_pieces = len(old.entries) + len(scored)
     return old.model + appended + _field(2, b"\x20" + _varint(n_pieces))  # trainer_spec.vocab_size, its field 4

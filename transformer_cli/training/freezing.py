@@ -27,8 +27,11 @@ def choose_trained(model: nn.Module, config: TrainConfig) -> None:
 
 
 def is_trained(name: str, config: TrainConfig) -> bool:
-    """Whether the parameter `name` is. With LoRA, only its adapters and what lora.also names are."""
-    is_chosen = not config.lora.rank or is_adapter(name) or _is_named(name, config.lora.also)
+    """Whether the parameter `name` is.
+
+    With LoRA its adapters are, what lora.also names, and the output layer of a classifier, which is new.
+    """
+    is_chosen = not config.lora.rank or is_adapter(name) or _is_named(name, [*config.lora.also, "to_classes"])
     return is_chosen and not _is_named(name, config.init.freeze)
 
 

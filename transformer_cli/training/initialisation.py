@@ -27,7 +27,7 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import KINDS, ModelFile, read_model, require
 from transformer_cli.models.locate import locate_model
 from transformer_cli.training.checkpoints import CheckpointStore
-from transformer_cli.training.freezing import check_patterns
+from transformer_cli.training.freezing import check_patterns, is_trained
 from transformer_cli.training.resuming import AUTO
 from transformer_cli.training.run_directory import run_folder, run_name
 
@@ -187,13 +187,21 @@ def _report(config: TrainConfig, start: Initial, sizes: Mapping[str, object]) ->
     model = start.model
     languages, ids = f"{model.source_lang} → {model.target_lang}", model.tokenizers
     with_its = "tokenizer" if ids.joint or config.data.task is Task.classification else "two tokenizers"
-    LOGGER.info("init.from=%s: %s, step %d, with its %s", config.init.from_, languages, model.step, with_its)
+    LOGGER.info(
+        "init.from=%s: %s, step %d, with its %s in place of data.tokenizer",
+        *(config.init.from_, languages, model.step, with_its),
+    )
     if changed := [
         f"model.{key}={_shown(value)} (not {_shown(getattr(config.model, key))})"
         for key, value in sizes.items()
         if value != getattr(config.model, key)
     ]:
         LOGGER.info("as there: %s", ", ".join(changed))
+    if config.init.extend_vocab and not all(is_trained(name, config) for name in OF_SOURCE):
+        LOGGER.warning(
+            "init.extend_vocab=%d: embeddings are not trained, so that those of new pieces stay as they begin. %s",
+            *(config.init.extend_vocab, "Add lora.also=[embeddings]" if config.lora.rank else "Do not freeze them"),
+        )
     trained, now = (model.source_lang, model.target_lang), (config.data.source_lang, config.data.target_lang)
     if config.data.task is Task.translation and trained != now:
         LOGGER.warning(
@@ -234,11 +242,13 @@ def _taken(config: TrainConfig, model: ModelFile) -> dict[str, Tensor]:
 
 def _layers(config: TrainConfig, model: ModelFile) -> list[tuple[str, int, int]]:
     """Each stack, with its layers in `model` and in the run."""
-    before, now = model.config, config.model
-    return [
-        ("encoder", before.n_encoder_layers, now.n_encoder_layers),
-        ("decoder", before.n_decoder_layers, now.n_decoder_layers),
-    ]
+    before, now, task = model.config, config.model, config.data.task
+    stacks = []
+    if task is not Task.language_model:
+        stacks.append(("encoder", before.n_encoder_layers, now.n_encoder_layers))
+    if task is not Task.classification:
+        stacks.append(("decoder", before.n_decoder_layers, now.n_decoder_layers))
+    return stacks
 
 
 def _with_layers(weights: Mapping[str, Tensor], side: str, chosen: Sequence[int]) -> dict[str, Tensor]:
