@@ -6,7 +6,7 @@ print(translator.translate(["A cat sat down."])[0].text)
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +15,11 @@ import torch
 from transformer_cli.config.commands import Engine
 from transformer_cli.config.compose import from_plain
 from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.config.tags import tags_in
 from transformer_cli.config.train import Device
 from transformer_cli.decoding.ctranslate2_engine import CAPABILITIES, CTranslate2Engine, check_lengths
 from transformer_cli.decoding.engine import check_supported
+from transformer_cli.decoding.plan import check_given_tags
 from transformer_cli.decoding.results import DEFAULT_OPTIONS, TranslateOptions
 from transformer_cli.decoding.torch_engine import torch_translator
 from transformer_cli.decoding.training_text import training_text
@@ -106,14 +108,17 @@ def load(
     seed: int = 1,
     options: TranslateOptions = DEFAULT_OPTIONS,
     parallel: bool = True,
+    tag: str = "",
     **decode: Any,
 ) -> Translator:
     """Open a run directory, a checkpoint, a model file, several of them as an ensemble, or a folder of `tfm export`.
 
     `engine` is torch, ctranslate2 (converted on demand), or auto: ctranslate2 where it is installed and can do what is
-    asked for. `decode` are keys of the group `decode`, such as `beam_size=5`. Raises TfmError.
+    asked for. `tag` is put before every line that does not begin with one of the model's tags, as `<2de>`. `decode` are
+    keys of the group `decode`, such as `beam_size=5`. Raises TfmError.
     """
     config: DecodeConfig = from_plain(DecodeConfig, decode)
+    options = replace(options, tags=(*options.tags, *tags_in(tag)))
     chosen = None if engine is None else named_engine(engine)
     opened = open_models(model_names(path), runs=runs, engine=chosen, decode=config, options=options)
     return opened.translator(config, choose_device(Device(device)), seed=seed, options=options, parallel=parallel)
@@ -125,11 +130,12 @@ def score(
     *,
     device: str = "auto",
     runs: str = "runs",
+    tag: str = "",
     **decode: Any,
 ) -> "list[ScoredTranslation]":
     """The log-probability of each translation, for (source, translation) pairs, in their order.
 
-    `path` and `decode` are as in `load`; several models are an ensemble. Raises TfmError.
+    `path`, `tag` and `decode` are as in `load`; several models are an ensemble. Raises TfmError.
     """
     from transformer_cli.evaluation.scoring import score_translations
 
@@ -137,7 +143,9 @@ def score(
     place = choose_device(Device(device))
     models = read_models(locate_models(model_names(path), runs))
     model = in_precision(build_all(models, place), config.precision, place)
-    return score_translations(model, models, config, place, pairs)
+    tags = tags_in(tag)
+    check_given_tags(tags, models[0].tokenizers.source.tags)
+    return score_translations(model, models, config, place, pairs, tags=tags)
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]], *, language: str = "") -> "Score":

@@ -49,6 +49,7 @@ _ONE_MODEL = Flag(
 _BEAM = Flag("decode.beam_size", "hypotheses kept by beam search (default: 4)", int)
 _NAME = Flag("name", "name of the run directory (default: made from the config)")
 _TEXT_INPUT = "Give the text on standard input, or a file with --input"
+_TAG = Flag("tag", "tags of lines that do not begin with one of their own, as '<2de>'")
 _DEVICE = Flag("device", "auto, cpu, cuda or mps (Apple)")
 _ENGINE = Flag("engine", "torch, ctranslate2 (faster on CPUs; converted once), or auto")
 
@@ -76,6 +77,7 @@ COMMANDS = {
                 "text; jsonl: an object a line with scores, n-best and flags; or moses: its n-best lists",
             ),
             "--prefix": Flag("prefix", "file: line n begins the translation of line n"),
+            "--tag": _TAG,
             "--terms": Flag("terms", "terminology: source phrase, tab, target phrase on each line"),
             "--alignments": Flag("alignments", "file for word alignments, as `i-j`"),
             "--token-scores": Flag("token_scores", "log-probability of each token, in jsonl", bool),
@@ -135,6 +137,7 @@ COMMANDS = {
             ),
             "--save": Flag("save", "file for the model's translations or labels (default: beside the model)"),
             "--overwrite": Flag("overwrite", "replace --save if it exists", bool),
+            "--tag": _TAG,
             "--tokenize": Flag("tokenize", "sacrebleu's tokenizer for BLEU (default: by the target language)"),
             "--json": Flag("json", "print JSON", bool),
             "--engine": _ENGINE,
@@ -150,6 +153,7 @@ COMMANDS = {
             "--checkpoint": _CHECKPOINT,
             "--source": Flag("source", "file (default: standard input, with source, tab, translation; or with text)"),
             "--translation": Flag("translation", "file whose line n translates line n of --source"),
+            "--tag": _TAG,
             "--json": Flag("json", "print an object a line, with the score of each token", bool),
             "--strict": Flag("strict", "stop at a line that is not UTF-8", bool),
             "--device": _DEVICE,

@@ -6,7 +6,7 @@ Models that do not translate have modules of their own, and so have translations
 import hashlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -21,17 +21,21 @@ from transformer_cli.config.commands import METRICS, Engine, EvaluateConfig
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.config.tags import distinct, language_of, languages_named, languages_of, tags_in
 from transformer_cli.config.yaml_files import choices_of
 from transformer_cli.data.corpus import ParallelText, input_files, load_text
 from transformer_cli.data.download import fetch
 from transformer_cli.data.prepare import prepare
+from transformer_cli.data.tags import split_tags, with_tags
 from transformer_cli.data.unknown import UnknownCounter
+from transformer_cli.decoding.plan import listed_tags
+from transformer_cli.decoding.results import TranslateOptions
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.evaluation.metrics import MetricSettings, Score, Translations, check_line_counts
 from transformer_cli.evaluation.report import Provenance, print_scores
 from transformer_cli.evaluation.search_signature import search_name, search_signature
 from transformer_cli.evaluation.tokenization import tokenization, tokenizer_in
-from transformer_cli.evaluation.translation import evaluate_translations
+from transformer_cli.evaluation.translation import evaluate_parts
 from transformer_cli.files import resolve_link, wrap_os_errors, write_whole
 from transformer_cli.interop.exported import Exported
 from transformer_cli.logs import LOGGER
@@ -69,19 +73,27 @@ def run(config: EvaluateConfig) -> None:
         return
     if config.source is not None and config.reference is None:
         raise ConfigError("--reference: not given, but --source is. A score needs a text and its translation")
-    tokens = tokens_for(config, models[0].target_lang, of_model=tokenizer_in(models[0].data, paths[0]))
     test = own_files(config) if config.source is not None else corpus_test_set(config, models, paths[0])
+    tags = tuple(tags_in(config.tag or ""))
+    of_model = tokenizer_in(models[0].data, paths[0])
+
+    def settings_of(language: str) -> MetricSettings:
+        language = language or language_of_lines(test.sources, models[0], tags)
+        return MetricSettings(tokens_for(config, language, of_model=of_model), models[0].source_lang, language)
+
+    settings_of("")  # refuses a tokenizer that is not there before anything is translated
     decode = opened.decode_config(config.decode, device)
     name = search_name(decode, seed=config.seed, engine=opened.engine)
     report(
         opened,
         test,
-        MetricSettings(tokens, models[0].source_lang, models[0].target_lang),
+        settings_of,
         decode,
         device,
         metrics=config.metrics,
         seed=config.seed,
-        saved_as=place_to_save(config, paths, models, test, name),
+        tags=tags,
+        saved_as=place_to_save(config, paths, models, test, name, tags),
         may_replace=config.save is None or config.overwrite,
         as_json=config.json,
         parallel=True,
@@ -92,19 +104,23 @@ def report_test_set(
     path: Path, test: ParallelText, decode: DecodeConfig, *, name: str, device: torch.device, seed: int
 ) -> list[Score]:
     """What `tfm train` does at its end: the same scores, of the model file that it shipped."""
-    models, test_set = [read_model(path)], TestSet(name, test.sources, [test.targets])
+    models, test_set = [read_model(path)], TestSet(name, test.sources, [test.targets], test.parts)
     opened = Opened([path], models, Engine.torch)
     decode = opened.decode_config(decode, device)
-    tokens = tokenization(models[0].target_lang, tokenizer_in(models[0].data, path))
     saved_as = default_file([path], models, test_set, search_name(decode, seed=seed))
-    settings = MetricSettings(tokens, models[0].source_lang, models[0].target_lang)
-    return report(opened, test_set, settings, decode, device, metrics=METRICS, seed=seed, saved_as=saved_as)
+    of_model = tokenizer_in(models[0].data, path)
+
+    def settings_of(language: str) -> MetricSettings:
+        language = language or language_of_lines(test.sources, models[0])
+        return MetricSettings(tokenization(language, of_model), models[0].source_lang, language)
+
+    return report(opened, test_set, settings_of, decode, device, metrics=METRICS, seed=seed, saved_as=saved_as)
 
 
 def report(
     opened: Opened,
     test: TestSet,
-    settings: MetricSettings,
+    settings_of: Callable[[str], MetricSettings],
     decode: DecodeConfig,
     device: torch.device,
     *,
@@ -114,19 +130,33 @@ def report(
     may_replace: bool = True,
     as_json: bool = False,
     parallel: bool = False,
+    tags: tuple[str, ...] = (),
 ) -> list[Score]:
-    """Translate, save the translations, and print the scores to stdout."""
+    """Translate, save the translations, and print the scores to stdout; return those of the whole test set.
+
+    `settings_of` gives the settings for a target language, by its code, or with "" those for the whole.
+    """
     check_line_counts(test.sources, test.references)
-    hypotheses = translate(opened, test, decode, device, seed=seed, parallel=parallel)
+    hypotheses = translate(opened, test, decode, device, seed=seed, parallel=parallel, tags=tags)
     save(hypotheses, saved_as, "save the translations", may_replace=may_replace)
-    translations = Translations(hypotheses, test.references, test.sources)
-    results = evaluate_translations(translations, settings, metrics, test=test.name)
+    known = opened.models[0].tokenizers.source.tags
+    translations = Translations(hypotheses, test.references, [split_tags(line, known)[1] for line in test.sources])
+    results = evaluate_parts(translations, test.parts, settings_of, metrics, test=test.name)
     names = ", ".join(map(str, opened.paths))
     search = search_signature(decode, seed=seed, engine=opened.engine)
     print_scores(results, Provenance(test.name, len(hypotheses), saved_as, names, search), as_json=as_json)
     if saved_as is not None and not as_json:
         LOGGER.info("translations: %s", saved_as)
-    return results.scores
+    return results[-1].results.scores
+
+
+def language_of_lines(sources: Sequence[str], model: Scored, tags: Sequence[str] = ()) -> str:
+    """The language that a model translates these lines into: by their tags, if it has several."""
+    known = model.tokenizers.source.tags
+    if not known:
+        return model.target_lang
+    named = {language_of(split_tags(line, known)[0] or tags, model.target_lang) for line in sources if line.strip()}
+    return (named.pop() if len(named) == 1 else "") or model.target_lang
 
 
 def translate(
@@ -137,8 +167,9 @@ def translate(
     *,
     seed: int,
     parallel: bool,
+    tags: tuple[str, ...] = (),
 ) -> list[str]:
-    translator = opened.translator(decode, device, seed=seed, parallel=parallel)
+    translator = opened.translator(decode, device, seed=seed, options=TranslateOptions(tags=tags), parallel=parallel)
     with tqdm(
         total=len(test.sources), unit="line", desc="translate", disable=None, leave=False, file=sys.stderr
     ) as bar:
@@ -184,12 +215,17 @@ def check_corpus(config: EvaluateConfig, data: DataConfig) -> DataConfig:
 
 
 def place_to_save(
-    config: EvaluateConfig, paths: Sequence[Path], models: Sequence[Scored], test: TestSet, search: str = ""
+    config: EvaluateConfig,
+    paths: Sequence[Path],
+    models: Sequence[Scored],
+    test: TestSet,
+    search: str = "",
+    tags: Sequence[str] = (),
 ) -> Path | None:
     """--save, or the default file, if that is no input."""
     if config.save is not None:
         return Path(config.save)
-    file = default_file(paths, models, test, search)
+    file = default_file(paths, models, test, search, tags)
     inputs = [config.source, *reference_files(config)]
     if file is not None and file.exists() and any(name is not None and file.samefile(name) for name in inputs):
         LOGGER.warning("%s: is an input, so the translations are not saved there; --save names another place", file)
@@ -208,17 +244,20 @@ def save(lines: Sequence[str], file: Path | None, doing: str, *, may_replace: bo
         write_whole(resolve_link(file), "".join(f"{line}\n" for line in lines).encode(), replace=may_replace)
 
 
-def default_file(paths: Sequence[Path], models: Sequence[Scored], test: TestSet, search: str = "") -> Path | None:
+def default_file(
+    paths: Sequence[Path], models: Sequence[Scored], test: TestSet, search: str = "", tags: Sequence[str] = ()
+) -> Path | None:
     """In the run directory of the (first) model, else beside it; nowhere, with a warning, if that cannot be written.
 
     Its name has the test set, the search and the model, so that only the same combination overwrites it.
     """
     path = paths[0].resolve() if isinstance(models[0], Exported) else paths[0]  # it may be called `.`
     folder = run_of(path) or path.parent
-    parts = ["hypotheses", test.name, search, _maker(path, folder, models), models[0].target_lang]
+    language = language_of_lines(test.sources, models[0], tags)
+    parts = ["hypotheses", test.name, search, _maker(path, folder, models), language]
     name = ".".join(filter(None, parts))
     if len(os.fsencode(name)) > LONGEST_NAME:
-        name = f"hypotheses.{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}.{models[0].target_lang}"
+        name = f"hypotheses.{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}.{language}"
     if os.access(folder, os.W_OK | os.X_OK):
         return folder / name
     LOGGER.warning("%s cannot be written, so the translations are not saved; --save names another place", folder / name)
@@ -242,23 +281,49 @@ def _maker(path: Path, folder: Path, models: Sequence[Scored]) -> str:
 def corpus_test_set(config: EvaluateConfig, models: Sequence[Scored], path: Path) -> TestSet:
     """The test set of `data=`, or of the corpus that the (first) model was trained on."""
     if config.data is not None:
-        return named_test_set(check_corpus(config, config.data), models)
+        return named_test_set(check_corpus(config, config.data), models, is_tagged=bool(config.tag))
     try:
         return named_test_set(check_corpus(config, own_corpus(models[0], path)), models)
     except DataError as error:
         raise DataError(f"{error}, or give --source and --reference (this is the corpus of the model's run)") from error
 
 
-def named_test_set(data: DataConfig, models: Sequence[Scored]) -> TestSet:
+def named_test_set(data: DataConfig, models: Sequence[Scored], *, is_tagged: bool = False) -> TestSet:
+    """The test set of a corpus; unless the user tags its lines, those of one language get the tag for it."""
     model = models[0]
     data = data.in_direction(model.source_lang, model.target_lang)
-    if (data.source_lang, data.target_lang) != (model.source_lang, model.target_lang):
+    sides = ((data.source_lang, model.source_lang), (data.target_lang, model.target_lang))
+    if not all(set(languages_of(ours)) <= set(languages_of(theirs)) for ours, theirs in sides):
         raise ConfigError(
             f"data={data.name}: {data.source_lang} → {data.target_lang}, but the model translates"
             f" {model.source_lang} → {model.target_lang}. Choose another corpus or another --checkpoint"
         )
+    if data.all_tags:
+        check_model_tags(data, model)
     text = load_test(data, models)
-    return TestSet(f"{data.title}.test", text.sources, [text.targets])
+    sources = text.sources
+    if data.target_lang != model.target_lang and not data.all_tags and not is_tagged:
+        sources = tagged_for(sources, data, model)
+    return TestSet(f"{data.title}.test", sources, [text.targets], text.parts)
+
+
+def check_model_tags(data: DataConfig, model: Scored) -> None:
+    """Raise ConfigError for a corpus with tags that the model does not have: it would read them as text."""
+    known = model.tokenizers.source.tags
+    used = data.test_tags if data.test is not None else data.tags
+    if unknown := [tag for tag in distinct([*used, *data.line_tags]) if tag not in known]:
+        has = listed_tags(known) if known else "it has none"
+        raise ConfigError(f"data={data.name}: its lines have the tag {unknown[0]}, but not the model ({has})")
+
+
+def tagged_for(sources: Sequence[str], data: DataConfig, model: Scored) -> list[str]:
+    """The lines of a corpus of one language for a model of several: with its tag for that language."""
+    known = model.tokenizers.source.tags
+    tags = [tag for tag in known if languages_named([tag], [data.target_lang])]
+    if len(tags) != 1:
+        return list(sources)
+    LOGGER.info("data=%s: its lines get the tag %s", data.name, tags[0])
+    return [with_tags(line, tags[0], known) for line in sources]
 
 
 def own_corpus(model: Scored, path: Path) -> DataConfig:

@@ -11,17 +11,18 @@ from pathlib import Path
 
 from transformer_cli.config.commands import EvaluateConfig
 from transformer_cli.config.data import DataConfig, Task
-from transformer_cli.data.corpus import ParallelText, load_text
+from transformer_cli.data.corpus import ParallelText, TextPart, load_text
 from transformer_cli.data.download import fetch
 from transformer_cli.data.labels import real_lines
 from transformer_cli.data.lines import Lines, read_lines, shown
 from transformer_cli.data.prepare import prepare
+from transformer_cli.data.tags import split_tags
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault, quoted
 from transformer_cli.evaluation.classification import class_report
 from transformer_cli.evaluation.metrics import MetricSettings, Translations
 from transformer_cli.evaluation.report import Provenance, print_classes, print_scores
 from transformer_cli.evaluation.tokenization import Tokenization, tokenization
-from transformer_cli.evaluation.translation import check_metrics, evaluate_translations
+from transformer_cli.evaluation.translation import check_metrics, evaluate_parts
 from transformer_cli.logs import LOGGER
 
 
@@ -35,6 +36,7 @@ class TestSet:
     name: str
     sources: Sequence[str]
     references: Sequence[Sequence[str]]
+    parts: Sequence[TextPart] = ()  # which are scored by themselves, too; none of most
 
 
 def run(config: EvaluateConfig) -> None:
@@ -53,7 +55,9 @@ def run(config: EvaluateConfig) -> None:
         case Task.translation:
             text = raw_test_set(config.data)
             check_lines(hypotheses, len(text), f"data={config.data.name}: its test set")
-            score_translations(config, hypotheses, TestSet(f"{config.data.title}.test", text.sources, [text.targets]))
+            sources = [split_tags(line, config.data.all_tags)[1] for line in text.sources]
+            test = TestSet(f"{config.data.title}.test", sources, [text.targets], text.parts)
+            score_translations(config, hypotheses, test)
         case Task.classification:
             score_labels(config, hypotheses, raw_test_set(config.data))
         case Task.language_model:
@@ -79,12 +83,12 @@ def score_translations(config: EvaluateConfig, hypotheses: Lines, test: TestSet)
         source_lang, target_lang = config.data.source_lang, config.data.target_lang
     else:
         source_lang, target_lang = language_of(config.source), language_of(reference_files(config)[0])
-    results = evaluate_translations(
-        Translations(hypotheses.texts, test.references, test.sources),
-        MetricSettings(tokens_for(config, target_lang), source_lang, target_lang),
-        config.metrics,
-        test=test.name,
-    )
+
+    def settings_of(language: str) -> MetricSettings:
+        return MetricSettings(tokens_for(config, language or target_lang), source_lang, language or target_lang)
+
+    translations = Translations(hypotheses.texts, test.references, test.sources)
+    results = evaluate_parts(translations, test.parts, settings_of, config.metrics, test=test.name)
     print_scores(results, Provenance(test.name, len(hypotheses), hypotheses.name), as_json=config.json)
 
 

@@ -14,8 +14,10 @@ from pathlib import Path
 from tqdm import tqdm
 
 from transformer_cli.config.commands import ScoreConfig
+from transformer_cli.config.tags import tags_in
 from transformer_cli.data.lines import ChunkSource, TextInput, read_chunks, shown, split_lines
 from transformer_cli.data.unknown import UnknownCounter
+from transformer_cli.decoding.plan import check_given_tags
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
 from transformer_cli.evaluation.scoring import ScoredTranslation, score_translations
 from transformer_cli.inference.precision import choose_precision, in_precision
@@ -56,7 +58,9 @@ def run(config: ScoreConfig) -> None:
         if config.source is not None and config.translation is None:
             raise ConfigError("--translation: not given, but --source is. Give both files, or neither")
         model = in_precision(build_all(models, device), precision, device)
-    score = partial(score_translations, model, models, config.decode, device)
+    tags = tags_in(config.tag or "")
+    check_given_tags(tags, models[0].tokenizers.source.tags)
+    score = partial(score_translations, model, models, config.decode, device, tags=tags)
     what = "line" if is_text else "pair"
     if config.source is not None:
         score_all(score, from_files(given, config), config, what=what, n_pairs=len(given[0]))

@@ -14,6 +14,7 @@ from transformer_cli.commands.evaluate import OTHER_KINDS, report_test_set
 from transformer_cli.config.commands import TranslateConfig
 from transformer_cli.config.compose import to_plain
 from transformer_cli.config.data import MODEL_OF, Task
+from transformer_cli.config.tags import languages_of
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.errors import ConfigError
@@ -111,7 +112,9 @@ def _next(config: TrainConfig, result: TrainResult) -> Iterator[str]:
     newest = follow(Path(TranslateConfig().runs) / "latest")
     is_newest = newest.exists() and newest.resolve() == result.model_path.parent.resolve()
     which = "" if is_newest else f" --checkpoint {shlex.quote(str(result.model_path.parent))}"
-    source, target = config.data.source_lang, config.data.target_lang
+    source, target = (languages_of(side)[0] for side in (config.data.source_lang, config.data.target_lang))
+    if config.data.tags and config.data.tags[0]:
+        which += f" --tag {shlex.quote(config.data.tags[0])}"
     match config.data.task:
         case Task.translation:
             yield f"next: tfm translate{which} < text.{source} > text.{target}"

@@ -13,6 +13,7 @@ import torch
 
 from transformer_cli.api import Opened, open_models
 from transformer_cli.config.commands import Engine, OnIssue, OutputFormat, TranslateConfig
+from transformer_cli.config.tags import tags_in
 from transformer_cli.data.lines import ChunkSource, read_chunks, read_lines, shown, split_lines
 from transformer_cli.data.unknown import UnknownCounter, shown_characters
 from transformer_cli.decoding.postprocess import written_ids
@@ -83,6 +84,7 @@ def open_translator(
         retry=config.on_issue is OnIssue.retry,
         alignments=config.alignments is not None,
         token_scores=config.token_scores,
+        tags=tuple(tags_in(config.tag or "")),
     )
     engine = Engine.auto if is_typed and config.engine is None else config.engine
     opened = open_models(config.checkpoint, runs=config.runs, engine=engine, decode=config.decode, options=options)

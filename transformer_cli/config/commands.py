@@ -102,6 +102,7 @@ class Engine(Enum):
     auto = "auto"  # ctranslate2 where it is installed and has all that is asked for, else torch
 
 
+TAG = 'Tags of every line that does not begin with one itself, as <2de> or "<2de> <bt>".'
 ENGINE = "torch, ctranslate2, or auto; unset: ctranslate2 for a folder of `tfm export ctranslate2`, else torch."
 
 
@@ -124,6 +125,7 @@ class TranslateConfig:
         "Keep a translation with quality flags, or translate its line again in another way (retry).",
     )
     prefix: str | None = key(None, "File of target prefixes: the translation of line n begins with its line n.")
+    tag: str | None = key(None, TAG)
     terms: str | None = key(None, "Terminology file: source phrase, tab, the phrase that its translation must contain.")
     alignments: str | None = key(None, "Output file for word alignments, as i-j.")
     token_scores: bool = key(False, "Add the log-probability of each token. jsonl only.")
@@ -240,6 +242,7 @@ class EvaluateConfig:
     hypotheses: Any = key(None, "File of existing translations, or labels, to score without a model.")
     save: str | None = key(None, "Output file for the translations, or labels; unset: beside the model.")
     overwrite: bool = key(False, "Replace `save` if it exists.")
+    tag: str | None = key(None, TAG)
     metrics: list[str] = key([*METRICS], "Metrics of translations, in order; a plugin may register others.")
     tokenize: str | None = key(
         None,
@@ -281,7 +284,7 @@ class EvaluateConfig:
     def refuse_given(self, keys: Iterable[str]) -> None:
         """Raise ConfigError for a key of the model or its search, among those given, where there is no model."""
         for name in keys:
-            if self.hypotheses is not None and name.split(".")[0] in ("checkpoint", "engine", "decode", "save"):
+            if self.hypotheses is not None and name.split(".")[0] in ("checkpoint", "engine", "decode", "save", "tag"):
                 raise ConfigError(
                     f"{name}: for a model that translates, but --hypotheses {self.hypotheses} is an input, which is"
                     " scored as it is. Leave one of them out; --save names the file for a model's translations"
@@ -299,6 +302,7 @@ class ScoreConfig:
         "Source file; unset: standard input with source<TAB>translation on each line, or text for a language model.",
     )
     translation: str | None = key(None, "File whose line n translates line n of `source`; not for a language model.")
+    tag: str | None = key(None, TAG)
     json: bool = key(False, "Print a JSON object for each line, with the score of each token.")
     strict: bool = key(False, STRICT)
     device: Device = key(Device.auto, DEVICE)

@@ -6,6 +6,7 @@ from typing import Any
 
 from transformer_cli.config.checks import BLEU_TOKENIZERS, REQUIRED, check_bleu_tokenizer, check_file_name
 from transformer_cli.config.fields import check_ranges, key
+from transformer_cli.config.tags import check_symbol, check_tag, distinct, languages_named, languages_of, tags_in
 from transformer_cli.errors import ConfigError
 
 
@@ -19,8 +20,13 @@ BYTE_FALLBACK_FROM = 1000  # pieces: byte_fallback is on by default in vocabular
 
 @dataclass
 class TokenizerConfig:
-    """The SentencePiece model that is trained on the training text."""
+    """The SentencePiece model that is trained on the training text, or `model`."""
 
+    model: Any = key(
+        None,
+        "Your own SentencePiece model, used as it is instead of one that is trained; or a list of two, of source and"
+        " target.",
+    )
     kind: TokenizerKind = key(TokenizerKind.bpe, "Algorithm of SentencePiece.")
     vocab_size: int = key(8000, "Pieces of the vocabulary, control symbols counted.", low=8, high=1_000_000)
     joint: bool = key(True, "One vocabulary for both languages; false: one for each.")
@@ -33,14 +39,56 @@ class TokenizerConfig:
     )
     fold_case: bool = key(False, "Lowercase the text and normalize ½, ² and full-width forms (nfkc_cf).")
     max_sentences: int = key(2_000_000, "Lines sampled from larger corpora to train the tokenizer on.", low=1)
+    user_symbols: list[str] = key([], "Texts that are one piece each and never cut, wherever they stand, as [<num>].")
+    split_digits: bool = key(False, "Cut every number into its digits.")
+    multiple_of: int = key(1, "Round the size of the vocabulary up to a multiple of this, as 8.", low=1, high=1024)
 
     def __post_init__(self) -> None:
         check_ranges(self, "data.tokenizer")
+        self._check_model()
+        for symbol in self.user_symbols:
+            if not symbol or symbol.split() != [symbol] or "\u2581" in symbol:
+                raise ConfigError(
+                    f"data.tokenizer.user_symbols={self.user_symbols}: {symbol!r} is empty or has white space in it."
+                    " Write one text for each piece"
+                )
+            check_symbol("data.tokenizer.user_symbols", symbol)
+
+    def _check_model(self) -> None:
+        """Raise ConfigError for names that are none, and for keys that only training a vocabulary follows."""
+        if self.model is None:
+            return
+        names = self.model_files
+        setting = f"data.tokenizer.model={self.model}"
+        if not 1 <= len(names) <= 2 or not all(isinstance(name, str) and name for name in names):
+            raise ConfigError(f"{setting}: must be a file, or two as [source.model,target.model]")
+        if self.joint != (len(set(names)) == 1):
+            remedy = "Name two models" if len(set(names)) == 1 else "Add data.tokenizer.joint=false"
+            raise ConfigError(f"{setting} data.tokenizer.joint={str(self.joint).lower()}: do not fit. {remedy}")
+        for option, is_set in (
+            (f"fold_case={str(self.fold_case).lower()}", self.fold_case),
+            (f"split_digits={str(self.split_digits).lower()}", self.split_digits),
+            (f"user_symbols={self.user_symbols}", self.user_symbols),
+        ):
+            if is_set:
+                raise ConfigError(f"data.tokenizer.{option}: {setting} is used as it is. Leave one of them out")
+
+    @property
+    def model_files(self) -> list[str]:
+        """The files of `model`, that of the source first; none if it is not set."""
+        if self.model is None:
+            return []
+        return list(self.model) if isinstance(self.model, list | tuple) else [self.model]
+
+    @property
+    def size(self) -> int:
+        """The pieces of the vocabulary: `vocab_size`, rounded up."""
+        return -(-self.vocab_size // self.multiple_of) * self.multiple_of
 
     @property
     def has_bytes(self) -> bool:
         """Whether the vocabulary has the 256 bytes, which would be too many of its pieces by default if it is small."""
-        return self.vocab_size >= BYTE_FALLBACK_FROM if self.byte_fallback is None else self.byte_fallback
+        return self.size >= BYTE_FALLBACK_FROM if self.byte_fallback is None else self.byte_fallback
 
 
 @dataclass
@@ -109,6 +157,14 @@ class DataConfig:
     train: Any = key(None, "Training text: file, table or prefix, or a list of them; see docs/data.md.")
     dev: Any = key(None, "Development set, in the same form; unset: held out from the training text.")
     test: Any = key(None, "Test set, in the same form; unset: held out from the training text.")
+    tags: list[str] = key(
+        [],
+        "Tags of each corpus of `train`, as [<2de>,<2fr>]: put before its source lines, one token each. Several are"
+        ' "<2de> <bt>", none are "".',
+    )
+    dev_tags: list[str] = key([], "Tags of each corpus of `dev`; needed with `tags`, if `dev` names files.")
+    test_tags: list[str] = key([], "Tags of each corpus of `test`; needed with `tags`, if `test` names files.")
+    line_tags: list[str] = key([], "Further tags, which source lines of the files begin with already.")
     weights: list[float] = key(
         [], "How often an epoch repeats each corpus of `train`; unset: once.", low=0.001, high=1000
     )
@@ -152,6 +208,7 @@ class DataConfig:
             )
         self._check_languages()
         self._check_columns()
+        self._check_tags()
         check_bleu_tokenizer("data.bleu_tokenize", self.bleu_tokenize)
         check_ranges(self, "data")
 
@@ -163,6 +220,10 @@ class DataConfig:
             raise ConfigError(f"data.languages={self.languages}: data.task={self.task.name} has one. Leave it out")
         for language in self.languages:
             check_file_name("data.languages", language)
+        if len(languages_of(self.target_lang)) > 1:
+            raise ConfigError(
+                f"data.target_lang={self.target_lang}: data.languages={self.languages} are two. Leave them out"
+            )
         if len(self.languages) != 2 or len(set(self.languages)) != 2:
             raise ConfigError(f"data.languages={self.languages}: must be two. Name that of each side, as in [en,fr]")
         pair = (self.source_lang, self.target_lang)
@@ -184,6 +245,61 @@ class DataConfig:
         if self.builtin is not None or self.task is Task.language_model:
             what = "built in" if self.builtin is not None else "plain text"
             raise ConfigError(f"data.columns={self.columns}: data={self.name} is {what}, not a table. Leave it out")
+
+    def _check_tags(self) -> None:
+        """Raise ConfigError for what is no tag, for one that training does not have, or where one is needed."""
+        for name in ("tags", "dev_tags", "test_tags", "line_tags"):
+            entries = getattr(self, name)
+            for tag in distinct(entries):
+                check_tag(f"data.{name}", tag)
+            if entries and self.task is not Task.translation:
+                raise ConfigError(f"data.{name}={entries}: data.task={self.task.name} has none. Leave it out")
+        for split in ("dev", "test"):
+            entries = self.tags_of(split)
+            if unseen := [tag for tag in distinct(entries) if tag not in self.all_tags]:
+                raise ConfigError(
+                    f"data.{split}_tags={entries}: no corpus of data.tags has {unseen[0]}. Use tags of data.tags"
+                )
+            if entries and getattr(self, split) is None and self.builtin is None:
+                raise ConfigError(
+                    f"data.{split}_tags={entries}: data.{split} names no files, and what is held out of data.train has"
+                    " its tags. Leave it out"
+                )
+        if both := [symbol for symbol in self.tokenizer.user_symbols if symbol in self.all_tags]:
+            raise ConfigError(
+                f"data.tokenizer.user_symbols={self.tokenizer.user_symbols}: {both[0]} is a tag already. Leave it out"
+            )
+        self._check_target_languages()
+
+    def _check_target_languages(self) -> None:
+        """Raise ConfigError unless the tags of each corpus name one of several target languages."""
+        targets = languages_of(self.target_lang)
+        if self.target_lang == REQUIRED or len(targets) == 1:
+            return
+        key = f"data.target_lang={self.target_lang}"
+        if "" in targets or len(set(targets)) < len(targets):
+            raise ConfigError(f"{key}: must be different languages, joined by +. Name them as de+fr")
+        if not self.all_tags:
+            return  # a model's file says what its languages are without tags; reading a corpus refuses it
+        for name, split in (("tags", "train"), ("dev_tags", "dev"), ("test_tags", "test")):
+            for number, entry in enumerate(self.tags_of(split), 1):
+                named = languages_named(tags_in(entry), targets)
+                if len(named) != 1 and not (self.line_tags and not entry):
+                    raise ConfigError(
+                        f"data.{name}: {entry!r}, of corpus {number}, names {' and '.join(named) or 'none'} of the"
+                        f" languages of {key}. Name the one of the corpus, as <2{targets[0]}>"
+                    )
+        if missing := set(targets).difference(*(languages_named([tag], targets) for tag in self.all_tags)):
+            raise ConfigError(f"{key}: no corpus has a tag for {min(missing)}. Add it to data.tags, or leave it out")
+
+    def tags_of(self, split: str) -> list[str]:
+        """The entries of train, dev or test."""
+        return {"train": self.tags, "dev": self.dev_tags, "test": self.test_tags}[split]
+
+    @property
+    def all_tags(self) -> list[str]:
+        """The tags that training lines may have."""
+        return distinct([*self.tags, *self.line_tags])
 
     @property
     def is_swapped(self) -> bool:

@@ -3,7 +3,7 @@
 import hashlib
 import re
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress
 
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from transformer_cli.data.corpus import Text
+from transformer_cli.data.tags import split_tags
 from transformer_cli.errors import DataError
 
 _HASHES_AT_A_TIME = 1 << 20
@@ -82,9 +83,11 @@ class CleanText:
 
 
 def clean(
-    text: Text, *, drop_duplicates: bool, held_out: frozenset[str] = frozenset()
+    text: Text, *, drop_duplicates: bool, held_out: frozenset[str] = frozenset(), tags: Sequence[str] = ()
 ) -> tuple[CleanText, CleaningReport]:
     """The pairs that have two sides, a source not in `held_out` and, with `drop_duplicates`, did not come before.
+
+    The `tags` that a source begins with are no part of it; but with others, it is another pair.
 
     Takes 12 bytes a pair: duplicates are found by 64-bit hashes. Among 100 million different pairs, the probability of
     any collision is 1 in 4,000.
@@ -93,7 +96,7 @@ def clean(
     kept, hashes = bytearray(), array("Q")
     with_control: list[int] = []
     for index, (source, target) in enumerate(text.each()):
-        stripped, is_kept = source.strip(), False
+        stripped, is_kept = split_tags(source, tags)[1].strip(), False
         if stripped not in held_out:
             report.n_read += 1
             is_kept = bool(stripped and target.strip())
@@ -133,14 +136,17 @@ def keep_mask(
     max_ratio: float,
     *,
     report: CleaningReport | None = None,
+    n_tags: npt.NDArray[np.integer] | int = 0,
 ) -> npt.NDArray[np.bool_]:
     """True for pairs of 1 to `max_length` tokens a side whose longer side is at most `max_ratio` times the shorter.
 
-    Lengths are in tokens without the end-of-sentence token. What is dropped is added to `report`.
+    Lengths are in tokens without the end-of-sentence token; `n_tags` of a source are tags, which no ratio counts. What
+    is dropped is added to `report`.
     """
-    shorter, longer = np.minimum(source_lengths, target_lengths), np.maximum(source_lengths, target_lengths)
+    of_text = source_lengths - n_tags
+    shorter, longer = np.minimum(of_text, target_lengths), np.maximum(of_text, target_lengths)
     blank = shorter < 1
-    long = ~blank & (longer > max_length)
+    long = ~blank & (np.maximum(source_lengths, target_lengths) > max_length)
     out_of_ratio = ~blank & ~long & (longer > max_ratio * shorter)
     if report is not None:
         report.n_blank += int(blank.sum())

@@ -6,23 +6,37 @@ text is held in memory; training text is spooled to a folder, and iterated over 
 
 import hashlib
 import heapq
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import chain
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, chain
 from pathlib import Path
 
 from transformer_cli.config.data import DataConfig, OnBad, Task
+from transformer_cli.config.tags import language_of, languages_of, tags_in
 from transformer_cli.data.corpus_files import read_files
-from transformer_cli.data.lines import Lines
+from transformer_cli.data.lines import Lines, shown
 from transformer_cli.data.readers import Corpus, Split, reader_of
 from transformer_cli.data.readers.base import no_names
+from transformer_cli.data.readers.parallel import file_language
+from transformer_cli.data.tags import split_tags, with_tags
 from transformer_cli.errors import ConfigError
 from transformer_cli.logs import LOGGER
 
+SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 _HELD_OUT: tuple[Split, ...] = ("dev", "test")
 
 MAX_HELD_OUT = 0.05  # of the pairs, in each of dev and test
 MANY_COPIES = 0.3  # share of pairs whose sides are equal, above which one file was probably named twice
+
+
+@dataclass(frozen=True)
+class TextPart:
+    """Pairs of dev or test that stand together and are scored by themselves: those of one corpus with tags."""
+
+    name: str  # its tags, or the name of its file
+    n: int  # pairs
+    target_lang: str  # empty where the lines may be in any of several
 
 
 @dataclass
@@ -32,6 +46,7 @@ class ParallelText:
     sources: list[str] = field(default_factory=list)
     targets: list[str] = field(default_factory=list)
     n_bad: int = 0  # pairs left out because a line of them could not be read
+    parts: list[TextPart] = field(default_factory=list)  # of several corpora with tags, each; else none
 
     def __post_init__(self) -> None:
         assert len(self.sources) == len(self.targets)
@@ -52,6 +67,24 @@ class ParallelText:
         indices = list(indices)
         return ParallelText([self.sources[i] for i in indices], [self.targets[i] for i in indices], self.n_bad)
 
+    def by_part(self) -> dict[str, "ParallelText"]:
+        """The pairs of each part, by its name."""
+        ends = list(accumulate(part.n for part in self.parts))
+        rows = [range(end - part.n, end) for part, end in zip(self.parts, ends, strict=True)]
+        return {part.name: self.pick(of_part) for part, of_part in zip(self.parts, rows, strict=True)}
+
+    def first(self, n: int) -> "ParallelText":
+        """The first `n` pairs; of several parts, as many of each as its share of all is, and at least one."""
+        if n >= len(self):
+            return self
+        if not self.parts:
+            return self.pick(range(n))
+        wanted = [max(1, part.n * n // len(self)) if part.n else 0 for part in self.parts]
+        starts = accumulate((part.n for part in self.parts), initial=0)
+        rows = [range(start, start + n_wanted) for start, n_wanted in zip(starts, wanted, strict=False)]
+        parts = [replace(part, n=n_wanted) for part, n_wanted in zip(self.parts, wanted, strict=True)]
+        return replace(self.pick(chain.from_iterable(rows)), parts=parts)
+
 
 @dataclass(frozen=True)
 class SpooledText:
@@ -59,14 +92,22 @@ class SpooledText:
 
     corpora: list[tuple[Corpus, Sequence[Lines]]]
     sizes: list[int]  # pairs of each corpus
+    tags: Sequence[str] = ()  # those of each corpus, with white space between them; none where no text has any
+    known_tags: tuple[str, ...] = ()
 
     @property
     def n_bad(self) -> int:
         return sum(len(_bad(files)) for _, files in self.corpora)
 
     def each(self) -> Iterator[tuple[str, str]]:
-        """The pairs in their order."""
-        return chain.from_iterable(corpus.pairs(files) for corpus, files in self.corpora)
+        """The pairs in their order, the sources with their tags."""
+        if not self.tags:
+            return chain.from_iterable(corpus.pairs(files) for corpus, files in self.corpora)
+        return (
+            (with_tags(source, tags, self.known_tags), target)
+            for (corpus, files), tags in zip(self.corpora, self.tags, strict=True)
+            for source, target in corpus.pairs(files)
+        )
 
 
 Text = ParallelText | SpooledText
@@ -79,7 +120,10 @@ def load_text(config: DataConfig, split: Split) -> ParallelText | None:
     line that is not UTF-8 or has too few columns are left out, if `data.on_bad` is skip.
     """
     corpora = _corpora(config, split)
-    return None if corpora is None else _in_memory(_read(corpora, config, split, spool=None))
+    if corpora is None:
+        return None
+    text = _read(corpora, config, split, spool=None)
+    return replace(_in_memory(text), parts=_parts(text, config))
 
 
 def stream_text(config: DataConfig, spool: Path) -> SpooledText:
@@ -105,6 +149,58 @@ def check_weights(config: DataConfig) -> None:
         )
 
 
+def check_tags(config: DataConfig) -> None:
+    """Raise ConfigError if a split that names files does not have tags for each of its corpora."""
+    if len(languages_of(config.target_lang)) > 1 and not config.all_tags:
+        raise ConfigError(
+            f"data.target_lang={config.target_lang}: several languages, and no tags that say which a line is translated"
+            " into. Set data.tags, as [<2de>,<2fr>]"
+        )
+    for split in SPLITS:
+        if (corpora := reader_of(config).corpora(split)) is not None:
+            _tags_of(corpora, config, split)
+
+
+def _tags_of(corpora: Sequence[Corpus], config: DataConfig, split: Split) -> list[str]:
+    """The tags of each corpus; an empty list if none of the training text has any. Raises ConfigError."""
+    if not config.all_tags:
+        return []
+    key = "tags" if split == "train" else f"{split}_tags"
+    entries = config.tags_of(split)
+    if not entries and not config.tags:
+        return [""] * len(corpora)  # with tags in the lines
+    if len(entries) != len(corpora):
+        n_corpora = f"{len(corpora)} corpora" if len(corpora) > 1 else "1 corpus"
+        what = f"={entries}: {len(entries)} entries" if entries else ": not set, although data.tags is"
+        raise ConfigError(
+            f'data.{key}{what}, but data.{split} names {n_corpora}. Give the tags of each, or "" for none, in their'
+            " order"
+        )
+    for number, (corpus, entry) in enumerate(zip(corpora, entries, strict=True), 1):
+        language = language_of(tags_in(entry), config.target_lang)
+        ending = file_language(corpus.files[-1].name) if len(corpus.files) == 2 else ""
+        if language != ending and {language, ending} <= set(languages_of(config.target_lang)):
+            raise ConfigError(
+                f"data.{key}={entries}: corpus {number} of data.{split} has {entry}, but its translations are in"
+                f" {shown(corpus.files[-1].name)}. Give the tags in the order of the corpora"
+            )
+    return entries
+
+
+def _parts(text: SpooledText, config: DataConfig) -> list[TextPart]:
+    """The corpora of dev or test, if several have tags; a name is the tags of a corpus, and its file if others do."""
+    if not any(text.tags) or len(text.corpora) == 1:
+        return []
+    names: list[str] = []
+    for (corpus, _), tags in zip(text.corpora, text.tags, strict=True):
+        name = " ".join(tags_in(tags))
+        if not name or text.tags.count(tags) > 1:
+            name = " ".join(filter(None, [name, *(file.name for file in corpus.files[-1:])]))
+        names.append(f"{name} ({names.count(name) + 1})" if name in names else name)
+    languages = [language_of(tags_in(tags), config.target_lang) for tags in text.tags]
+    return [TextPart(*part) for part in zip(names, text.sizes, languages, strict=True)]
+
+
 def _corpora(config: DataConfig, split: Split) -> list[Corpus] | None:
     corpora = reader_of(config).corpora(split)
     if corpora is None and split == "train":
@@ -116,14 +212,29 @@ def _read(corpora: Sequence[Corpus], config: DataConfig, split: Split, spool: Pa
     """Read the files and, once, all pairs. Raises DataError for lines that are no pair, unless they are skipped."""
     files = [file for corpus in corpora for file in corpus.files]
     lines = read_files(files, spool, skip_bad=config.on_bad is OnBad.skip)
-    text = SpooledText([(corpus, [lines[file] for file in corpus.files]) for corpus in corpora], [])
-    n_copies = 0
+    text = SpooledText(
+        [(corpus, [lines[file] for file in corpus.files]) for corpus in corpora],
+        sizes=[],
+        tags=_tags_of(corpora, config, split),
+        known_tags=tuple(config.all_tags),
+    )
+    n_copies = n_tagged = 0
+    first_tagged = ""
     for corpus, of_corpus in text.corpora:
         n_pairs = 0
         for source, target in corpus.pairs(of_corpus):
             n_pairs += 1
             n_copies += source == target != ""
+            if text.tags and not set(split_tags(source, text.known_tags)[0]) <= set(config.line_tags):
+                n_tagged += 1
+                first_tagged = first_tagged or f"pair {n_pairs:,} of {of_corpus[0].name if of_corpus else config.name}"
         text.sizes.append(n_pairs)
+    if n_tagged:
+        LOGGER.warning(
+            "data.%s: %s source lines begin with a tag already, the first is %s; they keep it and get none of"
+            " data.tags. Name it in data.line_tags if that is meant",
+            *(split, f"{n_tagged:,}", first_tagged),
+        )
     for corpus, of_corpus in text.corpora:
         for warning in corpus.warnings(of_corpus):
             LOGGER.warning("%s", warning)
@@ -161,8 +272,9 @@ class HeldOut:
     """Pairs that were held out of the training text, and their source sentences."""
 
     text: ParallelText = field(default_factory=ParallelText)
-    sources: frozenset[str] = frozenset()  # stripped; no training pair may have one of them
+    sources: frozenset[str] = frozenset()  # stripped, without tags; no training pair may have one of them
     n_before: int = 0  # pairs before these were held out
+    sizes: list[int] = field(default_factory=list)  # pairs of each corpus
 
 
 @dataclass
@@ -200,7 +312,10 @@ def load_splits(config: DataConfig, spool: Path) -> Splits:
     splits = Splits(train, dev=ParallelText(), test=None)
     for split, text in named.items():
         if text is None:
-            held = hold_out(train, config.holdout, config.seed, split=split, without=splits.held_out)
+            known = config.all_tags
+            held = hold_out(train, config.holdout, config.seed, split=split, without=splits.held_out, tags=known)
+            of_corpora = zip(_parts(train, config), held.sizes, strict=False)
+            held.text.parts = [replace(part, n=n) for part, n in of_corpora if n]
             splits.held[split] = held
             named[split] = held.text if len(held.text) else None
     dev, splits.test = named["dev"], named["test"]
@@ -215,20 +330,23 @@ def hold_out(
     *,
     split: Split = "dev",
     without: frozenset[str] = frozenset(),
+    tags: Sequence[str] = (),
 ) -> HeldOut:
     """Choose held-out pairs of the training text: `n` of them, at most 5 %, at least one.
 
     A held-out source sentence is in no training pair: its other translations are dropped. Blank pairs are not held
     out, nor those whose source is in `without`. Nothing is held out of fewer than four different sources. Whether a
     source comes before another depends on the two, `seed` and `split` alone, so that little changes when the corpus
-    grows or is filtered.
+    grows or is filtered. With `tags`, a source is what stands behind them, and one pair of it with each is held out.
     """
     n_pairs = 0
     different: set[str] = set()  # no more than needed to compare with `n`
-    found: dict[str, tuple[int, str, str]] = {}  # the n sources of highest rank so far, with the first pair of each
+    # The n sources of highest rank so far, with the first pair of each, or of each of its tags.
+    found: dict[str, dict[tuple[str, ...], tuple[int, str, str]]] = {}
     ranks: list[tuple[int, str]] = []  # a heap of these
-    for source, target in text.each():
-        key = source.strip()
+    for index, (source, target) in enumerate(text.each()):
+        its_tags, rest = split_tags(source, tags)
+        key = rest.strip()
         if key in without:
             continue
         n_pairs += 1
@@ -237,8 +355,10 @@ def hold_out(
         if len(different) < 2 * n + 4:
             different.add(key)
         rank = -int.from_bytes(hashlib.blake2b(f"{seed} {split}\n{key}".encode()).digest())
-        if (len(ranks) < n or rank > ranks[0][0]) and key not in found:
-            found[key] = (n_pairs, source, target)
+        if key in found:
+            found[key].setdefault(tuple(its_tags), (index, source, target))
+        elif len(ranks) < n or rank > ranks[0][0]:
+            found[key] = {tuple(its_tags): (index, source, target)}
             heapq.heappush(ranks, (rank, key))
             if len(ranks) > n:
                 del found[heapq.heappop(ranks)[1]]
@@ -246,9 +366,11 @@ def hold_out(
         return HeldOut(n_before=n_pairs)
     n_held = min(n, max(1, int(MAX_HELD_OUT * n_pairs)), len(different) // 2)
     chosen = [key for _, key in heapq.nlargest(n_held, ranks)]
-    pairs = sorted(found[key] for key in chosen)
+    pairs = sorted(pair for key in chosen for pair in found[key].values())
     held = ParallelText([source for _, source, _ in pairs], [target for _, _, target in pairs])
-    return HeldOut(held, frozenset(chosen), n_pairs)
+    ends = list(accumulate(text.sizes))
+    corpora = [bisect_right(ends, index) for index, _, _ in pairs]
+    return HeldOut(held, frozenset(chosen), n_pairs, [corpora.count(number) for number in range(len(ends))])
 
 
 def text_sha256(text: ParallelText) -> str:

@@ -1,7 +1,7 @@
 """Parallel tokenization: chunks of pairs are encoded by worker processes, and returned in order."""
 
 import signal
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -32,6 +32,13 @@ class Encoded:
         sentences = tokenizer.encode(lines, n_threads=n_threads)
         lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
         return cls(np.fromiter(chain.from_iterable(sentences), np.int32, lengths.sum()), lengths)
+
+    def count(self, wanted: Collection[int]) -> Array:
+        """How many of the tokens `wanted` each sentence has."""
+        if not wanted:
+            return np.zeros_like(self.lengths)
+        rows = np.repeat(np.arange(len(self.lengths)), self.lengths)
+        return np.bincount(rows[np.isin(self.ids, list(wanted))], minlength=len(self.lengths))
 
     def pick(self, keep: Array, end_ids: Sequence[int], *, bos_id: int | None = None) -> "Encoded":
         """The sentences where `keep` is true, each with EOS at its end and, where one is given, BOS at its start."""

@@ -26,6 +26,8 @@ from transformer_cli.data.clean import CleaningReport, CleanText, clean, keep_ma
 from transformer_cli.data.corpus import (
     ParallelText,
     Splits,
+    TextPart,
+    check_tags,
     check_weights,
     input_files,
     load_splits,
@@ -37,8 +39,10 @@ from transformer_cli.data.encoding import Encoded, encoded
 from transformer_cli.data.hashes import Hashes
 from transformer_cli.data.labels import find_labels, without_blank
 from transformer_cli.data.lines import open_text
+from transformer_cli.data.own_vocabulary import check_tags_of, own_tokenizers
 from transformer_cli.data.readers import READERS, Split, reader_of
 from transformer_cli.data.shuffling import Part, times_per_epoch
+from transformer_cli.data.tags import split_tags
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, sampled, train_tokenizer
 from transformer_cli.environment import folder_named
 from transformer_cli.errors import ConfigError
@@ -81,8 +85,17 @@ def prepare(config: DataConfig, *, progress: bool = False, tokenizers: Tokenizer
     cannot be used, ConfigError for options that do not fit it, EnvironmentFault if the cache cannot be written.
     """
     reader = reader_of(config)
+    if tokenizers is not None and config.tokenizer.model is not None:
+        raise ConfigError(
+            f"data.tokenizer.model={config.tokenizer.model}: the vocabulary is that of the model that training begins"
+            " with. Leave it out"
+        )
+    tokenizers = tokenizers or own_tokenizers(config)
+    if tokenizers is not None:
+        check_tags_of(config, tokenizers)
     fetch(config, progress=progress)
     check_weights(config)
+    check_tags(config)
     reader.check()
     if config.is_swapped:
         LOGGER.info("data=%s: from %s to %s, with its sides exchanged", config.name, *config.languages[::-1])
@@ -122,6 +135,14 @@ def _key(config: DataConfig, inputs: dict[Split, list[list[str]]], tokenizers: T
     if not config.tokenizer.fold_case:
         del options["tokenizer"]["fold_case"]
     options["tokenizer"]["byte_fallback"] = config.tokenizer.has_bytes
+    options["tokenizer"]["vocab_size"] = config.tokenizer.size
+    del options["tokenizer"]["multiple_of"], options["tokenizer"]["model"]
+    for name in ("user_symbols", "split_digits"):
+        if not options["tokenizer"][name]:
+            del options["tokenizer"][name]
+    for name in ("tags", "dev_tags", "test_tags", "line_tags"):
+        if not options[name]:
+            del options[name]
     if not config.is_swapped:
         del options["languages"]  # without effect unless the sides are swapped
     if not config.columns:
@@ -151,7 +172,9 @@ def _build(folder: Path, config: DataConfig, *, progress: bool, tokenizers: Toke
         if sum(path.stat().st_size for path in input_files(config, "train")) > _LARGE_BYTES:
             LOGGER.info("reading and cleaning the text of data.train")
         splits = load_splits(config, Path(spool))
-        train, report = clean(splits.train, drop_duplicates=config.drop_duplicates, held_out=splits.held_out)
+        train, report = clean(
+            splits.train, drop_duplicates=config.drop_duplicates, held_out=splits.held_out, tags=config.all_tags
+        )
         n_left = report.n_read - report.n_bad
         report.require_pairs()
         labels = _labels(train, splits) if config.task is Task.classification else []
@@ -159,7 +182,7 @@ def _build(folder: Path, config: DataConfig, *, progress: bool, tokenizers: Toke
         dev, test = _scored(splits.dev, labels, "dev", config), _scored(splits.test, labels, "test", config)
         is_large = len(train) > _LARGE_PAIRS
         if tokenizers is None and is_large:
-            LOGGER.info("training a vocabulary of %s pieces", f"{config.tokenizer.vocab_size:,}")
+            LOGGER.info("training a vocabulary of %s pieces", f"{config.tokenizer.size:,}")
         if tokenizers is None:
             tokenizers = _train_tokenizers(train, config)
         if is_large:
@@ -209,7 +232,9 @@ def _train_tokenizers(text: CleanText, config: DataConfig) -> Tokenizers:
         n = len(text)
         chosen = np.array(sampled(n * len(sides), config.tokenizer, seed=config.seed))
         lines = [_at(text, side, chosen[chosen // n == place] % n) for place, side in enumerate(sides)]
-        return train_tokenizer(chain.from_iterable(lines), config.tokenizer, seed=config.seed)
+        tags = config.all_tags if 0 in sides else []
+        lines = [(split_tags(line, tags)[1] for line in one) for one in lines] if tags else lines
+        return train_tokenizer(chain.from_iterable(lines), config.tokenizer, seed=config.seed, tags=tags)
 
     if config.tokenizer.joint:
         joint = train({Task.translation: (0, 1), Task.classification: (0,), Task.language_model: (1,)}[config.task])
@@ -250,7 +275,8 @@ def _encoded(
                 lengths = (np.maximum(*lengths),) * 2
             n_added = 2 if config.task is Task.classification else 1
             longest = config.max_length - n_added  # EOS, and BOS where it is there, are of the max_length tokens
-            keep = keep_mask(*lengths, longest, config.max_ratio, report=report)
+            n_tags = sources.count(source.tag_ids)
+            keep = keep_mask(*lengths, longest, config.max_ratio, report=report, n_tags=n_tags)
             report.max_length = config.max_length
             kept.append(keep)
             match config.task:
@@ -331,12 +357,14 @@ def _vocab_sizes(tokenizers: Tokenizers) -> dict[str, int]:
 
 
 def _write_text(path: Path, text: ParallelText) -> None:
-    _write_json(path, {"sources": text.sources, "targets": text.targets})
+    parts = {"parts": [asdict(part) for part in text.parts]} if text.parts else {}
+    _write_json(path, {"sources": text.sources, "targets": text.targets, **parts})
 
 
 def _read_text(path: Path) -> ParallelText:
     content = json.loads(path.read_bytes())
-    return ParallelText(content["sources"], content["targets"])
+    parts = [TextPart(**part) for part in content.get("parts", [])]
+    return ParallelText(content["sources"], content["targets"], parts=parts)
 
 
 def _write_json(path: Path, content: object) -> None:

@@ -6,6 +6,7 @@ and for letters typed with separate accents (composed: NFC). SentencePiece's usu
 What only reads text may have it so, and without capitals: `fold_case`. The rule is in the model's bytes.
 """
 
+import copy
 import hashlib
 import io
 import random
@@ -20,6 +21,7 @@ import sentencepiece
 
 from transformer_cli.config.data import TokenizerConfig
 from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter, is_packed
+from transformer_cli.data.tags import split_tags
 from transformer_cli.errors import CheckpointError, ConfigError, DataError
 
 # Everything that some program takes for the end of a line. Byte fallback can produce each of them.
@@ -28,7 +30,8 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 # While training, SentencePiece skips lines with a mark of its own in them or of more than a few kB, and the characters
 # of text that resembles a control token, all without a message.
 _MARKS = dict.fromkeys(map(ord, "\0\u2581\u2585"), " ")
-_CONTROL_TEXT = re.compile("<(pad|unk|s|/s)>")
+_CONTROL_TOKENS = ("<pad>", "<unk>", "<s>", "</s>")
+UNK_SURFACE = "\u2047"
 _LONGEST_PART = 4000  # characters
 _SEEDING = threading.Lock()  # SentencePiece has one seed for all threads
 
@@ -40,7 +43,7 @@ class Tokenizer:
         self.model_bytes = model_bytes
         self.sha256 = hashlib.sha256(model_bytes).hexdigest()
         self.packed = PackedTokenizer.from_bytes(model_bytes) if is_packed(model_bytes) else None
-        self._model: Any = self.packed
+        self._model: Any = None if self.packed is None else replace(self.packed, whole=())  # tags are found here
         try:
             if self._model is None:
                 self._model = sentencepiece.SentencePieceProcessor(model_proto=model_bytes)
@@ -57,6 +60,25 @@ class Tokenizer:
         # What stands for a character that is no piece: <unk>, or the bytes of byte fallback.
         in_bytes = (i for i, piece in enumerate(pieces) if piece.startswith("<0x") and self._model.is_byte(i))
         self.unknown_ids = frozenset([self.unk_id, *in_bytes])
+        self._tags = self._find_tags(pieces)
+        self.tags = tuple(self._tags)  # tokens that are looked up whole at the beginning of a line
+        self.tag_ids = frozenset([*self.prefix_ids, *self._tags.values()])  # what stands before the text of a line
+
+    def _find_tags(self, pieces: Sequence[str]) -> dict[str, int]:
+        """The id of each tag: of SentencePiece a control symbol, which no text is cut into."""
+        if self.packed is not None:
+            return {tag: self.packed.ids[tag] for tag in self.packed.whole}
+        special = (self.pad_id, self.unk_id, self.bos_id, self.eos_id)
+        controls = (i for i in range(len(pieces)) if i not in special and self._model.is_control(i))
+        return {pieces[i]: i for i in controls}
+
+    def without_tags(self) -> "Tokenizer":
+        """The same vocabulary for text in which tags are nothing special, as translations are."""
+        if not self.tags:
+            return self
+        plain = copy.copy(self)
+        plain.tags, plain.tag_ids = (), frozenset(self.prefix_ids)
+        return plain
 
     def __len__(self) -> int:
         return len(self._model)
@@ -64,10 +86,21 @@ class Tokenizer:
     def encode(self, lines: Sequence[str], *, n_threads: int | None = None) -> list[list[int]]:
         """Ids of each line, without BOS and EOS: none for white space alone; a written `</s>` is plain text.
 
-        SentencePiece uses as many threads as there are cores, unless `n_threads` says less.
+        Each tag that a line begins with is one id, whatever the text behind it. SentencePiece uses as many threads as
+        there are cores, unless `n_threads` says less.
         """
-        ids: list[list[int]] = self._model.encode([self._normalized(line) for line in lines], num_threads=n_threads)
-        return ids
+        split = [split_tags(self._normalized(line), self.tags) for line in lines]
+        ids: list[list[int]] = self._model.encode([text for _, text in split], num_threads=n_threads)
+        return [self.behind(tags, one) if tags else one for (tags, _), one in zip(split, ids, strict=True)]
+
+    def behind(self, tags: Sequence[str], ids: Sequence[int]) -> list[int]:
+        """The ids of a text with those of tags before them."""
+        n = len(self.prefix_ids)
+        return [*ids[:n], *(self._tags[tag] for tag in tags), *ids[n:]]
+
+    def n_tags(self, ids: Sequence[int]) -> int:
+        """How many tokens stand before the text of a line."""
+        return next((n for n, i in enumerate(ids) if i not in self.tag_ids), len(ids)) if self.tag_ids else 0
 
     def _normalized(self, line: str) -> str:
         if self.packed is None or self.packed.normalizes:
@@ -80,33 +113,43 @@ class Tokenizer:
         bpe: each merge that comes up is left out with probability `alpha`, which 1 makes single characters of
         (BPE-dropout, Provilkov et al. 2020; SentencePiece does not offer a merge again that it has left out).
         unigram: a segmentation is drawn by its probability to the power of `alpha` (Kudo 2018).
-        A sentence with something unknown in it stays as it is: its text is lost. Raises ConfigError where it is not
-        SentencePiece that segments.
+        A sentence with something unknown in it stays as it is: its text is lost. Tags stay, too. Raises ConfigError
+        where it is not SentencePiece that segments.
         """
         if self.sentencepiece is None:
             raise ConfigError(
                 f"data.subword_dropout={alpha}: the model's tokenizer is not SentencePiece, which samples. Leave it out"
             )
-        texts: list[str] = self._model.decode(list(sentences))
+        n_tags = [self.n_tags(ids) for ids in sentences]
+        texts: list[str] = self._model.decode([list(ids[n:]) for ids, n in zip(sentences, n_tags, strict=True)])
+        n_prefix = len(self.prefix_ids)
         drawn: list[list[int]] = []
         with _SEEDING:
             for text, seed in zip(texts, seeds, strict=True):
                 sentencepiece.set_random_generator_seed(seed)
-                drawn.append(self._model.encode(text, enable_sampling=True, alpha=alpha, nbest_size=-1))
+                drawn.append(self._model.encode(text, enable_sampling=True, alpha=alpha, nbest_size=-1)[n_prefix:])
         # Text that does not survive decoding, as a literal ▁ of SentencePiece's own, keeps its pieces, too.
         resampled: list[str] = self._model.decode(drawn)
         return [
-            new if old_text == new_text and self.unk_id not in old else list(old)
-            for old, new, old_text, new_text in zip(sentences, drawn, texts, resampled, strict=True)
+            [*old[:n], *new] if old_text == new_text and self.unk_id not in old else list(old)
+            for old, n, new, old_text, new_text in zip(sentences, n_tags, drawn, texts, resampled, strict=True)
         ]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """One line of text whatever the ids: padding, BOS and EOS are left out, line ends become spaces."""
+        """One line of text whatever the ids: padding, BOS and EOS are left out, line ends become spaces.
+
+        Tags are shown where they can stand, at the beginning, and only there.
+        """
+        ids, tags = [int(i) for i in ids], []
+        if self._tags:
+            names = {number: tag for tag, number in self._tags.items()}
+            tags = [names[i] for i in ids[: self.n_tags(ids)] if i in names and self.tags]
+            ids = [i for i in ids if i not in names]
         try:
-            text: str = self._model.decode([int(i) for i in ids])
+            text: str = self._model.decode(ids)
         except UnicodeDecodeError as error:  # also a forged model's way to write <unk>, or to undo its normalisation
             raise CheckpointError("tokenizer: writes what is no text. Use one trained by tfm") from error
-        return text.translate(_LINE_ENDS).strip(" ")
+        return " ".join([*tags, text.translate(_LINE_ENDS).strip(" ")]).strip(" ")
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return [self._model.id_to_piece(int(i)) for i in ids]
@@ -133,12 +176,15 @@ class Tokenizer:
 class Tokenizers:
     """The tokenizers of the two languages; the same one twice when the vocabulary is joint.
 
-    A classifier predicts one of `labels` instead of text.
+    A classifier predicts one of `labels` instead of text. Tags are for sources: the target's are nothing special.
     """
 
     source: Tokenizer
     target: Tokenizer
     labels: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "target", self.target.without_tags())
 
     @property
     def n_outputs(self) -> int:
@@ -155,19 +201,22 @@ def normalize(line: str) -> str:
     return " ".join(unicodedata.normalize("NFC", _LONE_SURROGATE.sub("\ufffd", line)).split())
 
 
-def train_tokenizer(sentences: Iterable[str], config: TokenizerConfig, *, seed: int) -> Tokenizer:
+def train_tokenizer(
+    sentences: Iterable[str], config: TokenizerConfig, *, seed: int, tags: Sequence[str] = ()
+) -> Tokenizer:
     """Train on `sentences`, or on a sample drawn with `seed` when there are many; equal input gives equal bytes.
 
-    Raises ConfigError when the text has too few pieces for the vocabulary size, or too many characters.
+    Each of `tags` is a piece. Raises ConfigError when the text has too few pieces for the vocabulary size, or too many
+    characters.
     """
     lines = list(sentences)
     lines = [lines[i] for i in sampled(len(lines), config, seed=seed)]
-    if not any(_training_parts(lines)):
+    if not any(_training_parts(lines, tags)):
         raise DataError("data.train: no text to train a tokenizer on. Check the training files")
     try:
-        return Tokenizer(_train(lines, config, exact_size=True))
+        return Tokenizer(_train(lines, config, tags, exact_size=True))
     except RuntimeError as error:
-        raise _size_error(lines, config, str(error)) from error
+        raise _size_error(lines, config, tags, str(error)) from error
 
 
 def sampled(n_lines: int, config: TokenizerConfig, *, seed: int) -> Sequence[int]:
@@ -177,18 +226,24 @@ def sampled(n_lines: int, config: TokenizerConfig, *, seed: int) -> Sequence[int
     return sorted(random.Random(seed).sample(range(n_lines), config.max_sentences))
 
 
-def _train(lines: Sequence[str], config: TokenizerConfig, *, exact_size: bool) -> bytes:
+def _train(lines: Sequence[str], config: TokenizerConfig, tags: Sequence[str], *, exact_size: bool) -> bytes:
     model = io.BytesIO()
+    asked: dict[str, Any] = {
+        "control_symbols": list(tags),
+        "user_defined_symbols": list(config.user_symbols),
+        "split_digits": config.split_digits,
+    }
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=_training_parts(lines),
+        sentence_iterator=_training_parts(lines, tags),
         model_writer=model,
         model_type=config.kind.name,
-        vocab_size=config.vocab_size,
+        vocab_size=config.size,
         hard_vocab_limit=exact_size,
         character_coverage=config.character_coverage,
         byte_fallback=config.has_bytes,
+        **{option: value for option, value in asked.items() if value},  # no others: they are written into the model
         normalization_rule_name="nfkc_cf" if config.fold_case else "identity",
-        unk_surface="\u2047",  # without its usual spaces: text must come out as it would go in again
+        unk_surface=UNK_SURFACE,  # without its usual spaces: text must come out as it would go in again
         max_sentence_length=4 * _LONGEST_PART + 1,  # in bytes
         pad_id=0,  # the one place where ids are given out; everything else asks the tokenizer
         unk_id=1,
@@ -200,15 +255,16 @@ def _train(lines: Sequence[str], config: TokenizerConfig, *, exact_size: bool) -
     return model.getvalue()
 
 
-def _training_parts(lines: Iterable[str]) -> Iterator[str]:
+def _training_parts(lines: Iterable[str], tags: Sequence[str] = ()) -> Iterator[str]:
     """The lines in a form of which SentencePiece skips nothing."""
+    control_text = re.compile("|".join(map(re.escape, (*_CONTROL_TOKENS, *tags))))
     for line in lines:
-        text = _CONTROL_TEXT.sub(r"< \1>", normalize(line.translate(_MARKS)))
+        text = control_text.sub(lambda found: f"{found[0][0]} {found[0][1:]}", normalize(line.translate(_MARKS)))
         for start in range(0, len(text), _LONGEST_PART):
             yield text[start : start + _LONGEST_PART]
 
 
-def _size_error(lines: Sequence[str], config: TokenizerConfig, message: str) -> ConfigError:
+def _size_error(lines: Sequence[str], config: TokenizerConfig, tags: Sequence[str], message: str) -> ConfigError:
     """What is wrong with the vocabulary size, and which size would do."""
     key = f"data.tokenizer.vocab_size={config.vocab_size}"
     too_small = re.search(r"smaller than required_chars\. \d+ vs (\d+)", message)
@@ -218,9 +274,9 @@ def _size_error(lines: Sequence[str], config: TokenizerConfig, message: str) -> 
             " Raise it, or lower data.tokenizer.character_coverage"
         )
     # SentencePiece names the limit too, in words that may change; a training that may stop short ends at it.
-    largest = len(Tokenizer(_train(lines, config, exact_size=False)))
+    largest = len(Tokenizer(_train(lines, config, tags, exact_size=False)))
     if replace(config, vocab_size=largest).has_bytes != config.has_bytes:  # a vocabulary of that size has none
-        largest = len(Tokenizer(_train(lines, replace(config, byte_fallback=False), exact_size=False)))
+        largest = len(Tokenizer(_train(lines, replace(config, byte_fallback=False), tags, exact_size=False)))
     return ConfigError(
         f"{key}: more pieces than the training text has; the largest possible is {largest}."
         f" Set data.tokenizer.vocab_size={largest} or less"

@@ -5,6 +5,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
+from transformer_cli.data.tags import split_tags
 from transformer_cli.data.tokenizer import Tokenizer, normalize
 from transformer_cli.logs import LOGGER
 
@@ -27,7 +28,7 @@ def unknown_characters(line: str, ids: Sequence[int], tokenizer: Tokenizer) -> t
     """
     if tokenizer.unknown_ids.isdisjoint(ids):
         return ()
-    characters = dict.fromkeys(_CHARACTER.findall(normalize(line)))
+    characters = dict.fromkeys(_CHARACTER.findall(split_tags(normalize(line), tokenizer.tags)[1]))
     return tuple(character for character in characters if _is_unknown(character, tokenizer))
 
 

@@ -1,11 +1,13 @@
 """Lines as the segments that are translated one by one, and their hypotheses joined to lines again."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from transformer_cli.config.checks import AUTO
 from transformer_cli.config.decode import DecodeConfig, LongLines
 from transformer_cli.data.sentences import has_no_spaces, split_sentences
+from transformer_cli.data.tags import split_tags
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.data.unknown import unknown_characters
 from transformer_cli.decoding.quality import copied, repeats_itself
@@ -14,8 +16,11 @@ from transformer_cli.decoding.search import Hypothesis
 from transformer_cli.decoding.segmentation import EncodedText, split_line
 from transformer_cli.decoding.terminology import Term, Terminology
 from transformer_cli.decoding.training_text import TrainingText
+from transformer_cli.errors import ConfigError
 from transformer_cli.logs import LOGGER
+from transformer_cli.registry import did_you_mean
 
+_TAG_LIKE = re.compile(r"<2\w[^<>\s]*>|>>\w[^<>\s]*<<|__\w[^\s_]*__")  # as tags of a language are written
 N_NAMED = 10  # line numbers in a warning; the rest are counted
 TREATMENTS = {
     LongLines.split: "translated in parts",
@@ -33,7 +38,8 @@ class Segment:
     line: int  # index in the lines given
     part: int  # number within its line
     ids: list[int]  # without EOS
-    text: str = ""  # which `ids` encode
+    text: str = ""  # which `ids` encode, without its tags
+    n_tags: int = 0  # tokens before those of the text
     prefix: tuple[int, ...] = ()  # tokens that its translation begins with
     terms: tuple[Term, ...] = ()  # of the terminology, that are in `text`
     required: tuple[tuple[int, ...], ...] = ()  # token sequences that its translation must contain
@@ -47,37 +53,57 @@ class Segment:
 class Line:
     """A line to translate. Most have one segment, blank ones none."""
 
-    text: str
+    text: str  # without its tags
     segments: list[Segment]
     too_long: bool  # or a sentence of it, if its sentences are translated separately
     unknown: tuple[str, ...] = ()  # characters that the vocabulary does not have
+    tags: tuple[str, ...] = ()  # before each of its segments
 
 
 class Planner:
-    """Splits lines into segments, and joins the hypotheses of segments."""
+    """Splits lines into segments, and joins the hypotheses of segments.
+
+    A line that begins with tags keeps these; any other gets `tags`. Raises ConfigError for a tag that the vocabulary
+    does not have.
+    """
 
     def __init__(
-        self, tokenizers: Tokenizers, text: TrainingText, config: DecodeConfig, terminology: Terminology | None = None
+        self,
+        tokenizers: Tokenizers,
+        text: TrainingText,
+        config: DecodeConfig,
+        terminology: Terminology | None = None,
+        tags: Sequence[str] = (),
     ) -> None:
         self.tokenizers, self.text, self.config, self.terminology = tokenizers, text, config, terminology
+        check_given_tags(tags, tokenizers.source.tags)
+        self.tags, self.plain_source = tuple(tags), tokenizers.source.without_tags()
+        self.tag_warnings = TagWarnings(text, tokenizers.source.tags)
         self.max_source_length = text.longest_source(config)
         self.splits_sentences = text.is_in_sentences if config.split_sentences == AUTO else config.split_sentences
         # For a model that may have been trained on single sentences only, a long line is split into these.
         self.packs_sentences = config.split_sentences is False or text.multi_sentence_share is not None
-        self.separator = "" if has_no_spaces(text.target_lang) else " "  # between the translations of segments
 
     def plan(self, lines: Sequence[str], prefixes: Sequence[tuple[int, ...]] | None = None) -> list[Line]:
-        """A prefix is for the first segment of its line, a term for every segment that contains it."""
-        source, work = self.tokenizers.source, []
-        for n, (text, ids) in enumerate(zip(lines, source.encode(lines), strict=True)):
-            parts, too_long = self._split(text, ids)
+        """A prefix is for the first segment of its line, a term for every segment that contains it, a tag for all."""
+        source, plain, work = self.tokenizers.source, self.plain_source, []
+        split = [split_tags(line, source.tags) for line in lines]
+        encoded = plain.encode([text for _, text in split])
+        for n, ((own_tags, text), ids) in enumerate(zip(split, encoded, strict=True)):
+            tags = tuple(own_tags) or self.tags
+            parts, too_long = self._split(text, ids, self.max_source_length - len(tags))
             segments = []
             for i, part in enumerate(parts):
                 prefix = prefixes[n] if prefixes is not None and i == 0 else ()
                 terms = self.terminology.find(part.text) if self.terminology else ()
-                segments.append(Segment(n, i, part.ids, part.text, prefix, tuple(terms)))
-            work.append(Line(text, segments, too_long, unknown_characters(text, ids, source)))
+                tagged = source.behind(tags, part.ids)
+                segments.append(Segment(n, i, tagged, part.text, source.n_tags(tagged), prefix, tuple(terms)))
+            work.append(Line(text, segments, too_long, unknown_characters(text, ids, plain), tags))
         return work
+
+    def separator(self, line: Line) -> str:
+        """What stands between the translations of the segments of a line."""
+        return "" if has_no_spaces(self.text.language_of(line.tags)) else " "
 
     def room(self, lines: Sequence[str]) -> list[int | None]:
         """How many tokens the prefix of each line's translation may have: one less than a translation, for EOS.
@@ -87,21 +113,22 @@ class Planner:
         first = (line.segments[0].ids if line.segments else None for line in self.plan(lines))
         return [None if ids is None else self.text.longest_translation(self.config, len(ids) + 1) - 1 for ids in first]
 
-    def _split(self, text: str, ids: list[int]) -> tuple[list[EncodedText], bool]:
-        """The parts of a line that are translated separately, and whether something of it was too long."""
-        sentences = [EncodedText(text, ids)] if ids else []
+    def _split(self, text: str, ids: list[int], longest: int) -> tuple[list[EncodedText], bool]:
+        """The parts of a line that are translated separately, and whether something of it was over `longest` tokens."""
+        sentences = [EncodedText(text, ids)] if ids and text.strip() else []
         if ids and self.splits_sentences:
             texts = split_sentences(text, self.text.source_lang)
             if len(texts) > 1:
-                encoded = zip(texts, self.tokenizers.source.encode(texts), strict=True)
+                encoded = zip(texts, self.plain_source.encode(texts), strict=True)
                 sentences = [EncodedText(sentence, its_ids) for sentence, its_ids in encoded if its_ids]
-        too_long = any(len(sentence.ids) > self.max_source_length for sentence in sentences)
+        longest = max(1, longest)
+        too_long = any(len(sentence.ids) > longest for sentence in sentences)
         if too_long:
-            sentences = [part for sentence in sentences for part in self._within_limit(sentence)]
+            sentences = [part for sentence in sentences for part in self._within_limit(sentence, longest)]
         return sentences, too_long
 
-    def _within_limit(self, sentence: EncodedText) -> list[EncodedText]:
-        longest, source = self.max_source_length, self.tokenizers.source
+    def _within_limit(self, sentence: EncodedText, longest: int) -> list[EncodedText]:
+        source = self.plain_source
         if len(sentence.ids) <= longest:
             return [sentence]
         if self.config.long_lines is LongLines.split:
@@ -118,6 +145,12 @@ class Planner:
                 TREATMENTS[self.config.long_lines],
             )
 
+    def warn_of_tags(self, lines: Sequence[str], work: Sequence[Line], first_line: int) -> None:
+        """What is wrong with the tags of lines; each warning once."""
+        for number, (given, line) in enumerate(zip(lines, work, strict=True), start=first_line):
+            if line.segments:
+                self.tag_warnings.look(number, given, line.tags)
+
     def join(self, line: Line, found: Mapping[SegmentKey, Sequence[Hypothesis]]) -> Translated:
         """The n-th candidate of a line is made of the n-th of each of its segments."""
         if not line.segments:
@@ -128,7 +161,7 @@ class Planner:
         ranks = [[part[min(n, len(part) - 1)] for part in parts] for n in range(n_best)]
         candidates = [
             Candidate(
-                text=self.separator.join(filter(None, (self.tokenizers.target.decode(h.ids) for h in rank))),
+                text=self.separator(line).join(filter(None, (self.tokenizers.target.decode(h.ids) for h in rank))),
                 score=sum(h.score for h in rank),
                 log_prob=sum(h.log_prob for h in rank),
                 n_tokens=sum(len(h.ids) + h.finished for h in rank),
@@ -147,6 +180,46 @@ class Planner:
             empty=not best,
             unknown=line.unknown,
         )
+
+
+def check_given_tags(tags: Sequence[str], known: Sequence[str]) -> None:
+    """Raise ConfigError for a tag that is not one of `known`, those of a model."""
+    for tag in tags:
+        if not known:
+            raise ConfigError(f"--tag {tag}: the model has no tags. Leave it out")
+        if tag not in known:
+            guess = did_you_mean(tag, known)
+            raise ConfigError(f"--tag {tag}: the model has no such tag{guess} ({listed_tags(known)})")
+
+
+class TagWarnings:
+    """Says once that a line has no tag where it needs one, and that one begins with what only looks like a tag."""
+
+    def __init__(self, text: TrainingText, known: Sequence[str]) -> None:
+        self.text, self.known = text, known
+        self.lacked = self.unlike = False
+
+    def look(self, number: int, line: str, tags: Sequence[str]) -> None:
+        if not self.known:
+            return
+        if not self.unlike and (unknown := _TAG_LIKE.match(split_tags(line, self.known)[1].lstrip())):
+            self.unlike = True
+            LOGGER.warning(
+                "line %d: %s is no tag of the model, and read as text%s (%s)",
+                *(number, unknown[0], did_you_mean(unknown[0], self.known), listed_tags(self.known)),
+            )
+        if not self.lacked and self.text.lacks_tag(tags):
+            self.lacked = True
+            what = "no tag, but every line of training had one"
+            if self.text.is_multilingual:
+                what = f"no tag, or several, for one of the target languages {self.text.target_lang}"
+            LOGGER.warning("line %d: has %s. Give it one, or --tag (%s)", number, what, listed_tags(self.known))
+
+
+def listed_tags(tags: Sequence[str]) -> str:
+    """`tags: <2de>, <2fr>`; of very many, the first."""
+    more = f" and {len(tags) - N_NAMED} more" if len(tags) > N_NAMED else ""
+    return f"tags: {', '.join(tags[:N_NAMED])}{more}"
 
 
 def named(numbers: Sequence[int]) -> str:

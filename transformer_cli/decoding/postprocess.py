@@ -118,10 +118,12 @@ class ConstraintStep:
         self, segment: Segment, plain: Hypothesis, candidates: Sequence[Hypothesis], forced: Sequence[ForcedScores]
     ) -> Choice:
         """The likeliest translation whose terms are all in their place; if there is none, the likeliest."""
+        n = segment.n_tags
         reference, *translations = [
-            Translation(h.ids, scores.attention_TS) for h, scores in zip((plain, *candidates), forced, strict=True)
+            Translation(h.ids, None if scores.attention_TS is None else scores.attention_TS[:, n:])
+            for h, scores in zip((plain, *candidates), forced, strict=True)
         ]
-        placement = Placement(segment.ids, self.tokenizers, reference)
+        placement = Placement(segment.ids[n:], self.tokenizers, reference)
         misplaced = [placement.misplaced(segment.terms, translation) for translation in translations]
         order = sorted(range(len(candidates)), key=lambda i: len(misplaced[i]))  # stable: the likeliest first
         best = order[0]
@@ -260,10 +262,11 @@ def rescore(
         if target.decode(hypothesis.ids):
             assert scores.attention_TS is not None
             first_source, first_target = _first_word(work[segment.line], segment.part), len(alignment)
+            n = segment.n_tags
             links = align_words(
-                scores.attention_TS, word_numbers(segment.ids, source), word_numbers(hypothesis.ids, target)
+                scores.attention_TS[:, n:], word_numbers(segment.ids[n:], source), word_numbers(hypothesis.ids, target)
             )
-            if alignment and not planner.separator:  # its first word continues the last one
+            if alignment and not planner.separator(work[segment.line]):  # its first word continues the last one
                 links = links[1:]
             alignment += [(first_source + i, first_target + j) for j, i in enumerate(links)]
 

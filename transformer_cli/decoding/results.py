@@ -59,6 +59,7 @@ class TranslateOptions:
     retry: bool = False  # translate lines with degenerate outputs again
     alignments: bool = False  # fill in Translated.alignment
     token_scores: bool = False  # fill in Translated.tokens
+    tags: tuple[str, ...] = ()  # of every line that does not begin with tags itself
 
     @property
     def rescores(self) -> bool:

@@ -1,11 +1,12 @@
 """What is known of the text that a model was trained on, which limits what it can translate."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import Positions
+from transformer_cli.config.tags import language_of, languages_of
 from transformer_cli.decoding.search.request import longest_translation
 from transformer_cli.models.file import ModelFile
 
@@ -33,6 +34,20 @@ class TrainingText:
     max_length: int | None = None  # tokens of a side, its end counted
     multi_sentence_share: float | None = None  # of the source lines, those with several sentences
     max_positions: int | None = None  # tokens of a side that the model has positions for; None: any number
+    always_tagged: bool = False  # whether every source line had a tag
+
+    def language_of(self, tags: Sequence[str]) -> str:
+        """The language that a line with these tags is translated into; empty where they name none of several."""
+        return language_of(tags, self.target_lang)
+
+    def lacks_tag(self, tags: Sequence[str]) -> bool:
+        """Whether a line with these tags is unlike every line of training, or does not say its target language."""
+        return not self.language_of(tags) if self.is_multilingual else self.always_tagged and not tags
+
+    @property
+    def is_multilingual(self) -> bool:
+        """Whether it has several target languages."""
+        return len(languages_of(self.target_lang)) > 1
 
     @property
     def is_in_sentences(self) -> bool:
@@ -58,6 +73,12 @@ class TrainingText:
         )
 
 
+def _always_tagged(data: Mapping[str, Any]) -> bool:
+    """`data` is the config in a model file, which may hold anything."""
+    entries = data.get("tags")
+    return isinstance(entries, list) and bool(entries) and all(isinstance(entry, str) and entry for entry in entries)
+
+
 UNKNOWN_TEXT = TrainingText()
 
 
@@ -76,5 +97,6 @@ def training_text(models: Sequence[Described], *, max_positions: int | None = No
         target_lang=models[0].target_lang,
         max_length=min((n for n in lengths if isinstance(n, int) and n >= 2), default=None),
         multi_sentence_share=max(known) if len(known) == len(shares) else None,
+        always_tagged=all(_always_tagged(model.data) for model in models),
         max_positions=min([*tables, *([] if max_positions is None else [max_positions])], default=None),
     )

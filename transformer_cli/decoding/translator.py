@@ -33,7 +33,7 @@ class Translator:
     ) -> None:
         check_supported(engine.capabilities, config, options)
         self.engine, self.config, self.seed, self.options = engine, config, seed, options
-        self.planner = Planner(engine.tokenizers, engine.text, config, options.terminology)
+        self.planner = Planner(engine.tokenizers, engine.text, config, options.terminology, options.tags)
         self.constraints = ConstraintStep(engine, config, options.terminology)
 
     @property
@@ -62,6 +62,7 @@ class Translator:
         request = DecodeRequest(self.config, self.seed, first_line)
         work = self.planner.plan(lines, prefixes)
         self.planner.warn_too_long(work, first_line)
+        self.planner.warn_of_tags(lines, work, first_line)
         found, results = self._search(work, request, on_progress or (lambda n_lines: None))
         unsatisfied, misplaced = self.constraints.apply(work, found, request)
         warn_unsatisfied({first_line + n: unsatisfied[n] for n in sorted(unsatisfied)})

@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from transformer_cli.evaluation.classification import ClassReport
 from transformer_cli.evaluation.metrics import Score
-from transformer_cli.evaluation.translation import MetricResults
+from transformer_cli.evaluation.translation import MetricResults, PartResults
 from transformer_cli.logs import LOGGER
 
 
@@ -38,18 +38,29 @@ class Provenance:
         }
 
 
-def print_scores(results: MetricResults, provenance: Provenance, *, as_json: bool) -> None:
-    """To stdout; what could not be computed, and the search, as log lines."""
+def print_scores(results: Sequence[PartResults], provenance: Provenance, *, as_json: bool) -> None:
+    """To stdout, those of the whole test set last; what could not be computed, and the search, as log lines."""
+    *parts, whole = results
     if as_json:
-        missing = {"missing": results.missing} if results.missing else {}
-        print(json.dumps(as_dict(results.scores, **provenance.facts(), **missing), indent=2))
+        facts = provenance.facts() | _missing(whole.results)
+        if parts:
+            facts["parts"] = [
+                as_dict(part.results.scores, test_set=part.name, lines=part.n_lines, **_missing(part.results))
+                for part in parts
+            ]
+        print(json.dumps(as_dict(whole.results.scores, **facts), indent=2))
         return
-    print(provenance.headline())
-    print("\n".join(text_lines(results.scores)), flush=True)  # before a log line follows it
-    for name, reason in results.missing.items():
-        LOGGER.warning("no %s: %s", name, reason)
+    for one in results:
+        print(replace(provenance, test_set=one.name, n_lines=one.n_lines).headline())
+        print("\n".join(text_lines(one.results.scores)), flush=True)  # before a log line follows it
+        for name, reason in one.results.missing.items():
+            LOGGER.warning("no %s: %s", name, reason)
     if provenance.search is not None:
         LOGGER.info("%s", provenance.search)
+
+
+def _missing(results: MetricResults) -> dict[str, object]:
+    return {"missing": results.missing} if results.missing else {}
 
 
 def print_classes(report: ClassReport, provenance: Provenance, *, as_json: bool) -> None:

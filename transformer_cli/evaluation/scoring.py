@@ -8,8 +8,9 @@ import torch
 
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import Positions
+from transformer_cli.data.tags import split_tags, with_tags
 from transformer_cli.data.unknown import UnknownCounter, unknown_characters
-from transformer_cli.decoding.plan import named
+from transformer_cli.decoding.plan import TagWarnings, named
 from transformer_cli.decoding.search.scores import divisor
 from transformer_cli.decoding.training_text import training_text
 from transformer_cli.errors import DataError
@@ -45,12 +46,17 @@ def score_translations(
     *,
     first_line: int = 1,
     unknown: UnknownCounter | None = None,
+    tags: Sequence[str] = (),
 ) -> list[ScoredTranslation]:
     """Force-decode each (source, translation); messages number them from `first_line`.
+
+    A source that does not begin with a tag gets `tags`, which are the model's.
 
     Raises DataError for one that is longer than the position table of a model.
     """
     tokenizers = files[0].tokenizers
+    entry, known = " ".join(tags), tokenizers.source.tags
+    pairs = [(with_tags(source, entry, known), translation) for source, translation in pairs]
     sources = tokenizers.source.encode([source for source, _ in pairs])
     targets = tokenizers.target.encode([translation for _, translation in pairs])
     if unknown is not None:
@@ -58,6 +64,10 @@ def score_translations(
             of_source = unknown_characters(source, sources[i], tokenizers.source)
             unknown.add(first_line + i, of_source + unknown_characters(translation, targets[i], tokenizers.target))
     text = training_text(files)
+    warnings = TagWarnings(text, known)
+    for number, (source, _) in enumerate(pairs, start=first_line):
+        if source.strip():
+            warnings.look(number, source, split_tags(source, known)[0])
     longest = [max(map(len, ids)) for ids in zip(sources, targets, strict=True)]
     for file in files:
         refuse_beyond_table(file, longest, first_line)

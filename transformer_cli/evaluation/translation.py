@@ -1,9 +1,10 @@
 """The configured metrics of translations, with warnings where their numbers would mislead."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import transformer_cli.evaluation.paper_bleu  # noqa: F401 (registers its metrics)
+from transformer_cli.data.corpus import TextPart
 from transformer_cli.evaluation.metrics import (
     METRICS,
     MetricSettings,
@@ -22,6 +23,15 @@ TOKENISED_LINES = 100  # sacrebleu, too, calls a text tokenised from this many l
 class MetricResults:
     scores: list[Score]
     missing: dict[str, str]  # scores that cannot be computed, and why
+
+
+@dataclass(frozen=True)
+class PartResults:
+    """The scores of a part of a test set, as one of several target languages."""
+
+    name: str
+    n_lines: int
+    results: MetricResults
 
 
 def check_metrics(names: Sequence[str]) -> None:
@@ -50,6 +60,47 @@ def evaluate_translations(
         except MetricUnavailable as unavailable:
             missing[unavailable.name] = unavailable.reason
     return MetricResults(scores, missing)
+
+
+def evaluate_parts(
+    translations: Translations,
+    parts: Sequence[TextPart],
+    settings_of: Callable[[str], MetricSettings],
+    names: Sequence[str],
+    *,
+    test: str,
+) -> list[PartResults]:
+    """The scores of each part, with the settings of its target language, and in the end those of all lines.
+
+    Where BLEU of the languages takes different tokenizers there is none of all lines. Raises what
+    `evaluate_translations` does.
+    """
+    found: list[PartResults] = []
+    start = 0
+    settings = {part.name: settings_of(part.target_lang) for part in parts}
+    for part in parts:
+        rows = slice(start, start + part.n)
+        of_part = Translations(
+            translations.hypotheses[rows],
+            [reference[rows] for reference in translations.references],
+            translations.sources[rows],
+        )
+        name = f"{test} {part.name}"
+        found.append(PartResults(name, part.n, evaluate_translations(of_part, settings[part.name], names, test=name)))
+        start += part.n
+    whole = _common([*settings.values()] or [settings_of("")], settings_of)
+    results = evaluate_translations(translations, whole, names, test=test)
+    return [*found, PartResults(test, len(translations.hypotheses), results)]
+
+
+def _common(of_parts: Sequence[MetricSettings], settings_of: Callable[[str], MetricSettings]) -> MetricSettings:
+    """The settings for all parts together."""
+    tokens = list(dict.fromkeys(settings.tokens for settings in of_parts))
+    if len(tokens) == 1:
+        return replace(settings_of(""), tokens=tokens[0]) if len(of_parts) > 1 else of_parts[0]
+    used = " and ".join(dict.fromkeys(one.bleu for one in tokens))
+    missing = f"its languages take the tokenizers {used}, so there is no BLEU of all of them together"
+    return replace(settings_of(""), tokens=replace(tokens[0], missing=missing))
 
 
 def warn_tokenised(hypotheses: Sequence[str]) -> None:

@@ -66,7 +66,7 @@ def _vocabulary(prepared: Prepared) -> str:
     tokenizers = prepared.tokenizers
     if tokenizers.labels:
         return f"{len(tokenizers.source):,} pieces, {len(tokenizers.labels)} classes"
-    if tokenizers.source is tokenizers.target:
+    if tokenizers.joint:
         return f"{len(tokenizers.source):,} pieces"
     return f"{len(tokenizers.source):,} and {len(tokenizers.target):,} pieces"
 

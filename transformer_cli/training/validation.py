@@ -7,7 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -20,6 +20,7 @@ from transformer_cli.config.compose import to_plain
 from transformer_cli.config.data import DataConfig, Task
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import Positions
+from transformer_cli.config.tags import languages_of
 from transformer_cli.config.train import Metric, TrainConfig, TrainSettings
 from transformer_cli.data.batching import micro_batches
 from transformer_cli.data.cache import EncodedCorpus
@@ -35,9 +36,11 @@ from transformer_cli.evaluation.classification import accuracy, macro_f1
 from transformer_cli.evaluation.metrics import Score, bleu, chrf
 from transformer_cli.evaluation.tokenization import (
     PLAIN,
+    WESTERN,
     Tokenization,
     suited_tokenizer,
     tokenization,
+    tokenizer_of,
     warn_of_script,
 )
 from transformer_cli.inference.encode import ask_each, encode_whole
@@ -93,10 +96,12 @@ KEY_OF = {"BLEU": "bleu", "chrF2": "chrf"}  # sacrebleu's name of a score → ou
 class TranslationScores(DevScores):
     score: Score  # BLEU, or chrF where BLEU cannot be computed
     translations: list[str]
+    parts: Mapping[str, Score] = field(default_factory=dict)  # of each corpus of the dev set with tags, by its name
 
     @property
     def summary(self) -> str:
-        return f"nll {self.nll:.3f}, {self.score.name} {self.score.value:.2f} ({self.score.signature})"
+        of_parts = "".join(f"; {name} {score.value:.2f}" for name, score in self.parts.items())
+        return f"nll {self.nll:.3f}, {self.score.name} {self.score.value:.2f} ({self.score.signature}){of_parts}"
 
     def rank(self, metric: Metric) -> Rank:
         return (self.score.value, -self.nll) if metric is Metric.bleu else (-self.nll, self.score.value)
@@ -105,7 +110,8 @@ class TranslationScores(DevScores):
         return {**super().as_dict(), f"{KEY_OF[self.score.name]}_signature": self.score.signature}
 
     def _of_the_task(self) -> dict[str, float]:
-        return {f"dev_{KEY_OF[self.score.name]}": self.score.value}
+        of_parts = {f"dev_{KEY_OF[score.name]} {name}": score.value for name, score in self.parts.items()}
+        return {f"dev_{KEY_OF[self.score.name]}": self.score.value, **of_parts}
 
 
 @dataclass(frozen=True)
@@ -155,7 +161,7 @@ class Validator(ABC):
         self.config, self.tokenizers, self.device = config, prepared.tokenizers, device
         self.dev = prepared.dev
         self.multi_sentence_share: float | None = None  # of the training text, where that is translated
-        self.text = prepared.dev.pick(range(min(len(prepared.dev), config.train.eval_lines)))
+        self.text = prepared.dev.first(config.train.eval_lines)
         self.corpus = self.encode(prepared.dev)
         indices = np.arange(len(self.corpus))
         self.batches = micro_batches(
@@ -289,7 +295,20 @@ class TranslationValidator(Validator):
         translated = translator.translate(self.text.sources, on_progress=lambda n_lines: between())
         translations, references = [line.text for line in translated], [self.text.targets]
         score = chrf(translations, references) if self.by_chrf else bleu(translations, references, self.tokens)
-        return TranslationScores(nll, score, translations)
+        return TranslationScores(nll, score, translations, self._of_parts(translations))
+
+    def _of_parts(self, translations: Sequence[str]) -> dict[str, Score]:
+        """The score of each part of the dev set, by the tokenizer of its language."""
+        found: dict[str, Score] = {}
+        start = 0
+        for part in self.text.parts:
+            rows = slice(start, start + part.n)
+            lines, references = translations[rows], [self.text.targets[rows]]
+            tokens = dev_tokens(self.config.data, part.target_lang)
+            by_chrf = self.by_chrf or bool(tokens.missing)
+            found[part.name] = chrf(lines, references) if by_chrf else bleu(lines, references, tokens)
+            start += part.n
+        return found
 
     def samples(self, scores: DevScores) -> Sequence[Sample]:
         assert isinstance(scores, TranslationScores)
@@ -354,10 +373,18 @@ VALIDATORS: dict[Task, type[Validator]] = {
 }
 
 
-def dev_tokens(data: DataConfig) -> Tokenization:
-    """The tokenization of dev BLEU. Raises EnvironmentFault if data.bleu_tokenize asks for what is not installed."""
+def dev_tokens(data: DataConfig, language: str = "") -> Tokenization:
+    """The tokenization of dev BLEU, or of that of a part in one language.
+
+    Raises EnvironmentFault if data.bleu_tokenize asks for what is not installed.
+    """
     name = data.bleu_tokenize
-    return tokenization(data.target_lang, name, asked_by=None if name is None else f"data.bleu_tokenize={name}")
+    language = language or data.target_lang
+    usual = dict.fromkeys(map(tokenizer_of, languages_of(language)))
+    if name is None and len(usual) > 1:
+        missing = f"BLEU of {language}: its languages take the tokenizers {' and '.join(usual)}, so there is no"
+        return Tokenization(WESTERN, missing=f"{missing} BLEU of all of them together")
+    return tokenization(language, name, asked_by=None if name is None else f"data.bleu_tokenize={name}")
 
 
 def check_dev_score(config: TrainConfig, prepared: Prepared, section: Section) -> None:

@@ -3,7 +3,7 @@
 Training text that holds dev or test sentences, and sides that are not in the languages that they are declared to be in.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from transformer_cli.config.data import DataConfig, Task
@@ -11,6 +11,7 @@ from transformer_cli.data.checks.languages import reads_like
 from transformer_cli.data.checks.profiles import Profiles, cross_scores
 from transformer_cli.data.clean import CleanText
 from transformer_cli.data.corpus import ParallelText, Splits
+from transformer_cli.data.tags import split_tags
 from transformer_cli.errors import quoted
 
 SAMPLE = 2_000  # pairs of a split by which its languages are judged
@@ -59,9 +60,11 @@ def find_warnings(train: CleanText, splits: Splits, config: DataConfig) -> Corpu
     named = {"dev": splits.dev, "test": splits.test}
     held = {split: text for split, text in named.items() if text is not None and split not in splits.held}
     leaks = {split: Leak(split) for split in held}
-    known = {split: _first_lines(text) for split, text in held.items()}
+    tags = config.all_tags
+    known = {split: _first_lines(text, tags) for split, text in held.items()}
     sample, every = ParallelText(), 1 + len(train) // SAMPLE
     for index, (source, target) in enumerate(train.each()):
+        source = split_tags(source, tags)[1]
         if index % every == 0:
             sample.sources.append(source)
             sample.targets.append(target)
@@ -78,11 +81,11 @@ def find_warnings(train: CleanText, splits: Splits, config: DataConfig) -> Corpu
     return found
 
 
-def _first_lines(text: ParallelText) -> dict[str, tuple[int, set[str]]]:
-    """Of each source sentence the first line, from 1, and its translations."""
+def _first_lines(text: ParallelText, tags: Sequence[str]) -> dict[str, tuple[int, set[str]]]:
+    """Of each source sentence, without its tags, the first line, from 1, and its translations."""
     found: dict[str, tuple[int, set[str]]] = {}
     for number, (source, target) in enumerate(text.each(), 1):
-        if key := source.strip():
+        if key := split_tags(source, tags)[1].strip():
             found.setdefault(key, (number, set()))[1].add(target.strip())
     return found
 

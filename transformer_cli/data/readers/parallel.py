@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from transformer_cli.config.data import DataConfig, Task
+from transformer_cli.config.tags import languages_of
 from transformer_cli.data.corpus_files import CorpusFile, exists, find_file
 from transformer_cli.data.lines import Lines, shown
 from transformer_cli.data.readers.base import READERS, Corpus, Pair, Reader, file_names
@@ -67,12 +68,12 @@ def files_of_prefix(prefix: str, config: DataConfig, *, key: str) -> list[str]:
 
 
 def _refuse_other_direction(files: tuple[CorpusFile, CorpusFile], config: DataConfig, *, key: str) -> None:
-    """Raise ConfigError if the file names end with the two languages in the wrong order."""
-    declared = [config.source_lang.lower(), config.target_lang.lower()]
-    endings = [_ending(file.name) for file in files]
-    if declared[0] == declared[1] or endings[0] == endings[1]:
+    """Raise ConfigError if the file names end with the languages of the other side."""
+    declared = [set(languages_of(side.lower())) for side in (config.source_lang, config.target_lang)]
+    endings = [file_language(file.name) for file in files]
+    if endings[0] == endings[1]:
         return
-    if declared[0] == endings[1] or declared[1] == endings[0]:
+    if endings[1] in declared[0] - declared[1] or endings[0] in declared[1] - declared[0]:
         names = " and ".join(quoted(file.name) for file in files)
         raise ConfigError(
             f"{key}: {names} are named as the other sides of data.source_lang={config.source_lang}"
@@ -81,7 +82,8 @@ def _refuse_other_direction(files: tuple[CorpusFile, CorpusFile], config: DataCo
         )
 
 
-def _ending(name: str) -> str:
+def file_language(name: str) -> str:
+    """The ending of a file's name, as `de` of news.de.gz, which need not be a language."""
     name = name.lower()
     while name.endswith(_NOT_LANGUAGES):
         name = name.rpartition(".")[0]

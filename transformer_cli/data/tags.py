@@ -1,0 +1,29 @@
+"""Tags at the beginning of source lines: found, put there, and taken off."""
+
+from collections.abc import Sequence
+
+from transformer_cli.config.tags import tags_in
+
+
+def split_tags(line: str, known: Sequence[str]) -> tuple[list[str], str]:
+    """The tags of `known` that a line begins with, and the rest of it; of two that fit, the longer one.
+
+    White space behind a tag may be missing, unless the tag ends as a word does.
+    """
+    found: list[str] = []
+    rest = line.lstrip() if known else ""
+    while rest and (tag := max((tag for tag in known if _begins(rest, tag)), key=len, default="")):
+        found.append(tag)
+        rest = rest[len(tag) :].lstrip()
+    return (found, rest) if found else ([], line)
+
+
+def with_tags(line: str, entry: str, known: Sequence[str]) -> str:
+    """The line behind the tags of `entry`; as it is if it is blank, or begins with one of `known` by itself."""
+    if not entry or not line.strip() or split_tags(line, known)[0]:
+        return line
+    return " ".join([*tags_in(entry), line])
+
+
+def _begins(line: str, tag: str) -> bool:
+    return line.startswith(tag) and not (tag[-1].isalnum() and line[len(tag) : len(tag) + 1].strip())
