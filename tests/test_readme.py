@@ -39,6 +39,10 @@ def without_blocks(text: str) -> str:
     return BLOCK.sub("", text)
 
 
+# A command line up to its comment, redirection or pipe; what is in quotes belongs to it.
+WRITTEN = re.compile(r"""(?:'[^']*'|"[^"]*"|(?<!\s)#|[^'"#<>|])*""")
+
+
 def printed_commands(pages: Iterable[Path]) -> list[str]:
     """Every `tfm ...` in a code block or a row of a table, also under torchrun, without comments and redirections."""
     found = []
@@ -49,7 +53,7 @@ def printed_commands(pages: Iterable[Path]) -> list[str]:
             rows = re.findall(r"^\|.*\|$", without_blocks(text), re.MULTILINE)
             lines += [code for row in rows for code in INLINE.findall(row) if "…" not in code]
         for line in lines:
-            words = re.split(r"\s#|[<>|]", re.sub(r"^\$ |^.*--no-python ", "", line))[0].strip()
+            words = WRITTEN.match(re.sub(r"^\$ |^.*--no-python ", "", line))[0].strip()  # type: ignore[index]
             if words.startswith("tfm "):
                 found.append(words)
     return sorted(set(found))

@@ -39,7 +39,7 @@ class TokenizerConfig:
     )
     fold_case: bool = key(False, "Lowercase the text and normalize ½, ² and full-width forms (nfkc_cf).")
     max_sentences: int = key(2_000_000, "Lines sampled from larger corpora to train the tokenizer on.", low=1)
-    user_symbols: list[str] = key([], "Texts that are one piece each and never cut, wherever they stand, as [<num>].")
+    user_symbols: list[str] = key([], 'Texts that are one piece each and never cut, wherever they stand, as ["<num>"].')
     split_digits: bool = key(False, "Cut every number into its digits.")
     multiple_of: int = key(1, "Round the size of the vocabulary up to a multiple of this, as 8.", low=1, high=1024)
 
@@ -159,7 +159,7 @@ class DataConfig:
     test: Any = key(None, "Test set, in the same form; unset: held out from the training text.")
     tags: list[str] = key(
         [],
-        "Tags of each corpus of `train`, as [<2de>,<2fr>]: put before its source lines, one token each. Several are"
+        'Tags of each corpus of `train`, as ["<2de>","<2fr>"]: put before its source lines, one token each. Several are'
         ' "<2de> <bt>", none are "".',
     )
     dev_tags: list[str] = key([], "Tags of each corpus of `dev`; needed with `tags`, if `dev` names files.")

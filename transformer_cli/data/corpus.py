@@ -154,7 +154,7 @@ def check_tags(config: DataConfig) -> None:
     if len(languages_of(config.target_lang)) > 1 and not config.all_tags:
         raise ConfigError(
             f"data.target_lang={config.target_lang}: several languages, and no tags that say which a line is translated"
-            " into. Set data.tags, as [<2de>,<2fr>]"
+            " into. Set data.tags, as ['<2de>','<2fr>']"
         )
     for split in SPLITS:
         if (corpora := reader_of(config).corpora(split)) is not None:

@@ -21,6 +21,7 @@ from transformer_cli.data.clean import clean
 from transformer_cli.data.corpus import load_splits
 from transformer_cli.data.download import fetch
 from transformer_cli.data.extend_vocabulary import extended_tokenizers, have_one_vocabulary, parts_of_new
+from transformer_cli.data.tags import split_tags
 from transformer_cli.data.tokenizer import Tokenizers, sampled
 from transformer_cli.errors import CheckpointError, TfmError
 from transformer_cli.logs import LOGGER
@@ -131,11 +132,17 @@ def initial_tokenizers(config: TrainConfig, start: Initial | None) -> Tokenizers
     taken = start.model.tokenizers
     if config.data.task is Task.classification:  # which has classes for its target
         taken = Tokenizers(taken.source, taken.source)
-    n_pieces = 0 if start.is_resumed else config.init.extend_vocab
+    if start.is_resumed:
+        return taken
+    n_pieces = config.init.extend_vocab
+    sentences: tuple[list[str], list[str]] = ([], [])
     if n_pieces:
         LOGGER.info("training %s more pieces of the vocabulary", f"{n_pieces:,}")
-        taken = extended_tokenizers(taken, n_pieces=n_pieces, sentences=_training_sentences(config.data))
-    return taken
+        sentences = _training_sentences(config.data)
+    tags = [tag for tag in config.data.all_tags if tag not in taken.source.tags]
+    if tags:
+        LOGGER.info("the vocabulary gets the tags %s", ", ".join(tags))
+    return extended_tokenizers(taken, n_pieces=n_pieces, sentences=sentences, tags=tags) if n_pieces or tags else taken
 
 
 def _training_sentences(config: DataConfig) -> tuple[list[str], list[str]]:
@@ -143,8 +150,9 @@ def _training_sentences(config: DataConfig) -> tuple[list[str], list[str]]:
     fetch(config, progress=True)
     with TemporaryDirectory() as spool:
         splits = load_splits(config, Path(spool))
-        text, _ = clean(splits.train, drop_duplicates=config.drop_duplicates, held_out=splits.held_out)
-        pairs = list(text.each())
+        tags = config.all_tags
+        text, _ = clean(splits.train, drop_duplicates=config.drop_duplicates, held_out=splits.held_out, tags=tags)
+        pairs = [(split_tags(source, tags)[1], target) for source, target in text.each()]
     chosen = [pairs[i] for i in sampled(len(pairs), config.tokenizer, seed=config.seed)]
     sources, targets = [source for source, _ in chosen], [target for _, target in chosen]
     match config.task:

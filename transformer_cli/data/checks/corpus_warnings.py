@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from transformer_cli.config.data import DataConfig, Task
+from transformer_cli.config.tags import language_of
 from transformer_cli.data.checks.languages import reads_like
 from transformer_cli.data.checks.profiles import Profiles, cross_scores
 from transformer_cli.data.clean import CleanText
@@ -63,12 +64,11 @@ def find_warnings(train: CleanText, splits: Splits, config: DataConfig) -> Corpu
     tags = config.all_tags
     known = {split: _first_lines(text, tags) for split, text in held.items()}
     sample, every = ParallelText(), 1 + len(train) // SAMPLE
-    for index, (source, target) in enumerate(train.each()):
-        source = split_tags(source, tags)[1]
+    for index, (line, target) in enumerate(train.each()):
         if index % every == 0:
-            sample.sources.append(source)
+            sample.sources.append(line)
             sample.targets.append(target)
-        key = source.strip()
+        key = split_tags(line, tags)[1].strip()
         for split, lines in known.items():
             if key in lines:
                 _count(leaks[split], key, lines[key][0], same=target.strip() in lines[key][1])
@@ -103,6 +103,8 @@ def _direction(train: ParallelText, held: dict[str, ParallelText], config: DataC
         for what, todo in unlike_declared(text, config):
             undoubted.pop(key, None)
             yield f"{key}: {what}. {todo}"
+    train = _without_tags(train, config)
+    undoubted = {key: _without_tags(text, config) for key, text in undoubted.items()}
     if not undoubted or len(train) < MIN_PROFILE:
         return
     source_scores, target_scores = cross_scores(train.sources, train.targets)
@@ -116,13 +118,32 @@ def _direction(train: ParallelText, held: dict[str, ParallelText], config: DataC
 
 
 def unlike_declared(text: ParallelText, config: DataConfig) -> Iterator[tuple[str, str]]:
-    """The fault and its remedy, for each side that is clearly in another language than it is declared to be."""
-    for side, language, lines in (
-        ("source", config.source_lang, text.sources),
-        ("target", config.target_lang, text.targets),
-    ):
+    """The fault and its remedy, for each side that is clearly in another language than it is declared to be.
+
+    Of several target languages, that of a pair is the one that its tags name.
+    """
+    by_language: dict[str, list[str]] = {}
+    for source, target in text.each():
+        by_language.setdefault(language_of(split_tags(source, config.all_tags)[0], config.target_lang), []).append(
+            target
+        )
+    if len(by_language) > 1 or config.target_lang not in by_language:
+        for language, lines in by_language.items():
+            if (found := reads_like(lines, language)) is not None:
+                yield (
+                    f"the target side of {language} (by its tags in data.tags) reads like {found}",
+                    "Give the tags in the order of the corpora",
+                )
+    sides = [("source", config.source_lang, _without_tags(text, config).sources)]
+    if config.target_lang in by_language:
+        sides.append(("target", config.target_lang, text.targets))
+    for side, language, lines in sides:
         if (found := reads_like(lines, language)) is not None:
             yield (
                 f"the {side} side is declared {language} (data.{side}_lang), but reads like {found}",
                 "Name files, or the columns of a table (data.columns), in the order source, target, or correct the key",
             )
+
+
+def _without_tags(text: ParallelText, config: DataConfig) -> ParallelText:
+    return ParallelText([split_tags(line, config.all_tags)[1] for line in text.sources], text.targets)

@@ -7,7 +7,7 @@ the worst of the sound ones, whose figure is given, and the same text broken on 
 import os
 import re
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,6 +24,7 @@ from transformer_cli.data.clean import CleaningReport
 from transformer_cli.data.corpus import ParallelText, Text, input_files, stream_text
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.readers import Split
+from transformer_cli.data.tags import split_tags
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.environment import folder_named
 from transformer_cli.errors import DataError
@@ -100,19 +101,19 @@ def _excerpts(config: DataConfig, prepared: Prepared) -> Iterator[Excerpt]:
     if sum(path.stat().st_size for path in files) <= MAX_READ_BYTES:
         yield _training_excerpt(config)
     else:
-        yield _prepared_excerpt(prepared)
+        yield _prepared_excerpt(prepared, config.all_tags)
     texts: list[tuple[Split, ParallelText | None]] = [("dev", prepared.dev), ("test", prepared.test)]
     for split, text in texts:
         if text is not None:
             is_own = config.builtin is not None or getattr(config, split) is not None
-            yield _excerpt(f"data.{split}", text, "line" if is_own else "held-out pair")
+            yield _excerpt(f"data.{split}", text, "line" if is_own else "held-out pair", config.all_tags)
 
 
 def _training_excerpt(config: DataConfig) -> Excerpt:
     """The training text as it is in its files, which need more room than memory should give."""
     with TemporaryDirectory(prefix=".doctor-", dir=_writable(folder_named(config.cache))) as spool:
         text = stream_text(config, Path(spool))
-        return _excerpt("data.train", text, "line" if text.n_bad == 0 else "readable pair")
+        return _excerpt("data.train", text, "line" if text.n_bad == 0 else "readable pair", config.all_tags)
 
 
 def _writable(folder: Path) -> Path | None:
@@ -120,14 +121,16 @@ def _writable(folder: Path) -> Path | None:
     return folder if os.access(folder, os.W_OK | os.X_OK) else None
 
 
-def _excerpt(key: str, text: Text, unit: str) -> Excerpt:
+def _excerpt(key: str, text: Text, unit: str, tags: Sequence[str]) -> Excerpt:
+    """Pairs from all over a text, without the tags of their sources."""
     n = sum(text.sizes)
     lengths = array("i"), array("i")
     chosen = spread(n)
     is_chosen = np.zeros(n, np.bool_)
     is_chosen[chosen] = True
     sample = ParallelText()
-    for index, (source, target) in enumerate(text.each()):
+    for index, (line, target) in enumerate(text.each()):
+        source = split_tags(line, tags)[1]
         lengths[0].append(len(source))
         lengths[1].append(len(target))
         if is_chosen[index]:
@@ -136,7 +139,7 @@ def _excerpt(key: str, text: Text, unit: str) -> Excerpt:
     return Excerpt(key, sample, chosen + 1, unit, *(np.array(side, np.int32) for side in lengths))
 
 
-def _prepared_excerpt(prepared: Prepared) -> Excerpt:
+def _prepared_excerpt(prepared: Prepared, tags: Sequence[str]) -> Excerpt:
     """The training text as it was prepared: decoded here and there, its lengths in tokens."""
     corpus, tokenizers = prepared.train, prepared.tokenizers
     chosen = spread(len(corpus))
@@ -144,7 +147,8 @@ def _prepared_excerpt(prepared: Prepared) -> Excerpt:
     def decoded(tokenizer: Tokenizer, ids: Array, offsets: Array) -> list[str]:
         return [tokenizer.decode(ids[offsets[i] : offsets[i + 1]].tolist()) for i in chosen]
 
-    sources = decoded(tokenizers.source, corpus.source_ids, corpus.source_offsets)
+    tagged = decoded(tokenizers.source, corpus.source_ids, corpus.source_offsets)
+    sources = [split_tags(line, tags)[1] for line in tagged]
     targets = decoded(tokenizers.target, corpus.target_ids, corpus.target_offsets)
     text, unit = ParallelText(sources, targets), "prepared pair"
     return Excerpt("data.train", text, chosen + 1, unit, corpus.source_lengths, corpus.target_lengths)
@@ -327,13 +331,15 @@ def _check_leaks(excerpt: Excerpt, pairs: Array, sources: Array, section: Sectio
 def leaks(texts: Sequence[ParallelText], prepared: Prepared) -> list[tuple[Array, Array]]:
     """For each text, indices of the pairs that are training pairs, and of those whose source sentence is in one.
 
-    Two sentences are equal if they are the same tokens, so white space does not count. Blank ones are ignored.
+    Two sentences are equal if they are the same tokens, so white space does not count, nor do tags. Blank ones are
+    ignored. The texts have no tags.
     """
     corpus, tokenizers = prepared.train, prepared.tokenizers
+    tags = tokenizers.source.tag_ids - set(tokenizers.source.prefix_ids)
     wanted = [(_keys_of(text.sources, tokenizers.source), _keys_of(text.targets, tokenizers.target)) for text in texts]
     in_pair = [np.zeros(len(text), bool) for text in texts]
     in_source = [np.zeros(len(text), bool) for text in texts]
-    source_keys = _sentence_keys(corpus.source_ids, corpus.source_offsets)
+    source_keys = _sentence_keys(corpus.source_ids, corpus.source_offsets, tags)
     target_keys = _sentence_keys(corpus.target_ids, corpus.target_offsets)
     for sources, targets in zip(source_keys, target_keys, strict=True):
         pairs = _pair_keys(sources, targets)
@@ -363,15 +369,19 @@ def _keys_of(lines: list[str], tokenizer: Tokenizer) -> Array:
     return np.concatenate([np.empty(0, np.uint64), *_sentence_keys(ids, offsets)])
 
 
-def _sentence_keys(ids: Array, offsets: Array) -> Iterator[Array]:
-    """A 64-bit key of each sentence, many sentences at a time: equal sentences, equal keys."""
+def _sentence_keys(ids: Array, offsets: Array, tags: Collection[int] = ()) -> Iterator[Array]:
+    """A 64-bit key of each sentence, many sentences at a time: equal sentences behind their tags, equal keys."""
     for first in range(0, len(offsets) - 1, _SENTENCES_AT_A_TIME):
         bounds = offsets[first : first + _SENTENCES_AT_A_TIME + 1]
         starts, lengths = bounds[:-1] - bounds[0], np.diff(bounds)
         position = np.arange(bounds[-1] - bounds[0]) - np.repeat(starts, lengths)
         # Random odd factors for the positions: a sum of products collides once in 2^63 or so.
         factors = np.random.Philox(key=1).random_raw(int(lengths.max())) | np.uint64(1)
-        values = (ids[bounds[0] : bounds[-1]].astype(np.uint64) + np.uint64(1)) * factors[position]
+        chosen = ids[bounds[0] : bounds[-1]]
+        is_tag = np.isin(chosen, list(tags)) if tags else np.zeros(len(chosen), bool)
+        position = np.where(is_tag, 0, position - np.repeat(np.add.reduceat(is_tag, starts, dtype=np.int64), lengths))
+        values = (chosen.astype(np.uint64) + np.uint64(1)) * factors[position]
+        values[is_tag] = 0
         yield np.add.reduceat(values, starts)
 
 
