@@ -456,3 +456,21 @@ def test_a_model_of_another_program_is_trained_further(changes: list[str], place
     assert tuned.tokenizers.target.packed is not None
     assert tuned.tokenizers.target.packed.lowercase
     assert len(tuned.weights["source_embedding.bias"]) == len(tuned.tokenizers.target)
+
+
+def test_tags_and_symbols_that_the_vocabulary_lacks_are_appended(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tagged = [*command("new"), 'data.tags=["<new>"]', 'data.dev_tags=["<new>"]']
+    asked = [*tagged, "init.from=runs/base", "name=tuned", 'data.tokenizer.user_symbols=["[a]"]']
+    assert main([*asked, "train.max_steps=2"]) == 0
+    assert "appended to the vocabulary: [a], <new>" in capsys.readouterr().err
+    assert main(asked) == 0  # goes on
+    base, tuned = (read_model(place / f"runs/{name}/model.safetensors").tokenizers.source for name in ("base", "tuned"))
+    assert tuned.pieces([len(base), len(base) + 1]) == ["[a]", "<new>"]
+    assert tuned.encode(["<new> a b"])[0][0] == len(base) + 1
+    assert main([*tagged, "init.from=runs/tuned", "name=again"]) == 0
+    again = read_model(place / "runs/again/model.safetensors").tokenizers.source
+    assert again.sha256 == tuned.sha256  # which has the tag
+    assert main([*command("new"), "init.from=runs/tuned", "data.tokenizer.model=x"]) == 2
+    assert "has tokenizers of its own" in capsys.readouterr().err

@@ -334,6 +334,11 @@ class TrainConfig:
         ):
             if is_set and init.from_ is None:
                 raise ConfigError(f"{setting}: there is no model that training begins with. Name one with init.from")
+        if init.from_ is not None and self.data.tokenizer.model_files:
+            raise ConfigError(
+                f"data.tokenizer.model={self.data.tokenizer.model}: init.from={init.from_} has tokenizers of its own."
+                " Leave out one of the two"
+            )
         for side, n_layers, other in (
             ("encoder", init.encoder_layers, Task.language_model),
             ("decoder", init.decoder_layers, Task.classification),

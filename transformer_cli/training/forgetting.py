@@ -5,7 +5,7 @@ The text is kept in the run directory, for a run that goes on when the model or 
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import torch
 from transformer_cli.config.compose import from_plain, to_plain
 from transformer_cli.config.data import DataConfig, Task
 from transformer_cli.config.train import TrainConfig
-from transformer_cli.data.corpus import ParallelText, load_text
+from transformer_cli.data.corpus import ParallelText, TextPart, load_text
 from transformer_cli.data.prepare import Prepared, dev_of
 from transformer_cli.errors import TfmError
 from transformer_cli.files import wrap_os_errors, write_whole
@@ -36,7 +36,9 @@ class OldDev:
     text: ParallelText
 
     def write(self, run_dir: Path) -> None:
-        content = {"data": to_plain(self.data), "sources": self.text.sources, "targets": self.text.targets}
+        parts = [asdict(part) for part in self.text.parts]
+        text = {"sources": self.text.sources, "targets": self.text.targets, "parts": parts}
+        content = {"data": to_plain(self.data), **text}
         with wrap_os_errors(run_dir, "write to the run directory"):
             write_whole(run_dir / OLD_DEV_FILE, json.dumps(content).encode())
 
@@ -45,7 +47,8 @@ class OldDev:
         """What `write` has left; None if there is nothing, or nothing that can be used."""
         try:
             content = json.loads((run_dir / OLD_DEV_FILE).read_bytes())
-            text = ParallelText(list(map(str, content["sources"])), list(map(str, content["targets"])))
+            parts = [TextPart(**part) for part in content["parts"]]
+            text = ParallelText(list(map(str, content["sources"])), list(map(str, content["targets"])), parts=parts)
             return cls(from_plain(DataConfig, content["data"]), text)
         except (OSError, TfmError, AssertionError, *MALFORMED):
             return None

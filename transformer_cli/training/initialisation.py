@@ -132,17 +132,23 @@ def initial_tokenizers(config: TrainConfig, start: Initial | None) -> Tokenizers
     taken = start.model.tokenizers
     if config.data.task is Task.classification:  # which has classes for its target
         taken = Tokenizers(taken.source, taken.source)
-    if start.is_resumed:
-        return taken
-    n_pieces = config.init.extend_vocab
+    return taken if start.is_resumed else _with_new_pieces(config, taken)
+
+
+def _with_new_pieces(config: TrainConfig, tokenizers: Tokenizers) -> Tokenizers:
+    """With the pieces of init.extend_vocab, and with the tags and symbols of the corpus that they lack."""
+    data, n_pieces = config.data, config.init.extend_vocab
+    known = {*tokenizers.source.tags, *tokenizers.source.pieces(range(len(tokenizers.source)))}
+    tags, symbols = (
+        [one for one in entries if one not in known] for entries in (data.all_tags, data.tokenizer.user_symbols)
+    )
+    if tags or symbols:
+        LOGGER.info("appended to the vocabulary: %s", ", ".join([*symbols, *tags]))
     sentences: tuple[list[str], list[str]] = ([], [])
     if n_pieces:
         LOGGER.info("training %s more pieces of the vocabulary", f"{n_pieces:,}")
-        sentences = _training_sentences(config.data)
-    tags = [tag for tag in config.data.all_tags if tag not in taken.source.tags]
-    if tags:
-        LOGGER.info("the vocabulary gets the tags %s", ", ".join(tags))
-    return extended_tokenizers(taken, n_pieces=n_pieces, sentences=sentences, tags=tags) if n_pieces or tags else taken
+        sentences = _training_sentences(data)
+    return extended_tokenizers(tokenizers, n_pieces=n_pieces, sentences=sentences, symbols=symbols, tags=tags)
 
 
 def _training_sentences(config: DataConfig) -> tuple[list[str], list[str]]:
@@ -154,7 +160,8 @@ def _training_sentences(config: DataConfig) -> tuple[list[str], list[str]]:
         text, _ = clean(splits.train, drop_duplicates=config.drop_duplicates, held_out=splits.held_out, tags=tags)
         pairs = [(split_tags(source, tags)[1], target) for source, target in text.each()]
     chosen = [pairs[i] for i in sampled(len(pairs), config.tokenizer, seed=config.seed)]
-    sources, targets = [source for source, _ in chosen], [target for _, target in chosen]
+    sources = [split_tags(source, config.all_tags)[1] for source, _ in chosen]
+    targets = [target for _, target in chosen]
     match config.task:
         case Task.translation:
             return sources, targets
@@ -205,10 +212,11 @@ def _report(config: TrainConfig, start: Initial, sizes: Mapping[str, object]) ->
         if value != getattr(config.model, key)
     ]:
         LOGGER.info("as there: %s", ", ".join(changed))
-    if config.init.extend_vocab and not all(is_trained(name, config) for name in OF_SOURCE):
+    is_extended = config.init.extend_vocab or config.data.all_tags or config.data.tokenizer.user_symbols
+    if is_extended and not all(is_trained(name, config) for name in OF_SOURCE):
         LOGGER.warning(
-            "init.extend_vocab=%d: embeddings are not trained, so that those of new pieces stay as they begin. %s",
-            *(config.init.extend_vocab, "Add lora.also=[embeddings]" if config.lora.rank else "Do not freeze them"),
+            "the embeddings are not trained, so that those of new pieces and tags stay as they begin. %s",
+            "Add lora.also=[embeddings]" if config.lora.rank else "Leave them out of init.freeze",
         )
     trained, now = (model.source_lang, model.target_lang), (config.data.source_lang, config.data.target_lang)
     if config.data.task is Task.translation and trained != now:
