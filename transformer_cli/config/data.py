@@ -220,10 +220,6 @@ class DataConfig:
             raise ConfigError(f"data.languages={self.languages}: data.task={self.task.name} has one. Leave it out")
         for language in self.languages:
             check_file_name("data.languages", language)
-        if len(languages_of(self.target_lang)) > 1:
-            raise ConfigError(
-                f"data.target_lang={self.target_lang}: data.languages={self.languages} are two. Leave them out"
-            )
         if len(self.languages) != 2 or len(set(self.languages)) != 2:
             raise ConfigError(f"data.languages={self.languages}: must be two. Name that of each side, as in [en,fr]")
         pair = (self.source_lang, self.target_lang)
