@@ -174,6 +174,7 @@ class Loaded:
         self.translator = library.Translator(str(directory), intra_threads=1)
         self.source, self.target = tokenizers.source, tokenizers.target
         self.ids = {piece: number for number, piece in enumerate(vocabulary(tokenizers.target))}
+        self.banned = ControlIds.of(self.target).banned
 
     def translate(self, sources: Sequence[Sequence[int]], *, beam_size: int, max_tokens: int) -> list[list[int]]:
         found = self.translator.translate_batch(
@@ -183,7 +184,7 @@ class Loaded:
             min_decoding_length=0,  # EOS counts as the others do
             max_input_length=0,
             length_penalty=0,
-            suppress_sequences=[[piece] for piece in self.target.pieces(ControlIds.of(self.target).banned)],
+            suppress_sequences=[[piece] for piece in self.target.pieces(self.banned)],
         )
         return [[self.ids[piece] for piece in result.hypotheses[0]] for result in found]
 
