@@ -81,6 +81,9 @@ def test_every_printed_command_line_composes(line: str) -> None:
         }
         argument = COMMANDS[command].argument
         if argument and (bare := [word for word in parsed.overrides if "=" not in word]):
+            if (before := COMMANDS[command].before) and len(bare) > 1:
+                flags[before.key] = bare[0]
+                parsed.overrides.remove(bare.pop(0))
             flags[argument.key] = bare[0]
             parsed.overrides.remove(bare[0])
         load_config(command, parsed.overrides, flags=flags)

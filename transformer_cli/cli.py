@@ -218,6 +218,9 @@ def _flags(name: str, command: Command, parsed: argparse.Namespace) -> dict[str,
     flags = {key: value for option, key in options.items() if (value := _value(parsed, option)) is not None}
     bare = _bare_words(parsed.overrides)
     if bare and command.argument:
+        if command.before and len(bare) > 1:
+            flags[command.before.key] = bare[0]
+            parsed.overrides.remove(bare.pop(0))
         if len(bare) > 1:
             raise ConfigError(
                 f"{quoted(bare[1])}: a second {command.argument.key} after {quoted(bare[0])}."
@@ -283,7 +286,8 @@ def _parser(name: str) -> _Parser:
     )
     if command.argument:
         word = command.argument.key.upper()
-        parser.usage = f"tfm {name} {word if command.needs_argument else f'[{word}]'} [flags] [key=value ...]"
+        first = f"[{command.before.key.upper()}] " if command.before else ""
+        parser.usage = f"tfm {name} {first}{word if command.needs_argument else f'[{word}]'} [flags] [key=value ...]"
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="config overrides, as model=big or seed=7")
     for option, flag in command.flags.items():
         if flag.kind is bool:

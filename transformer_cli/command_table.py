@@ -25,6 +25,7 @@ class Command:
     run: str  # module:function, imported only when the command runs
     flags: dict[str, Flag] = field(default_factory=dict)
     argument: Flag | None = None  # a value that needs no --name
+    before: Flag | None = None  # a word that may stand before the argument
     needs_argument: str = ""  # the message where it is missing; empty: it is optional
     input_hint: str = ""  # where input comes from, for the message that refuses a word on its own
     reads: tuple[str, ...] = ()  # the groups of keys that it uses, of those that it accepts; empty: all
@@ -249,6 +250,25 @@ COMMANDS = {
             "--quantization": Flag("quantization", "of CTranslate2: float32 (default), int8, int8_float32, int16, …"),
         },
         argument=Flag("format", "ctranslate2 or huggingface"),
+    ),
+    "import": Command(
+        "read a model of Hugging Face, Marian, fairseq or OpenNMT-py, and verify that it gives the same translations",
+        "tfm import hf opus-mt-en-de --output model.safetensors",
+        "transformer_cli.commands.import_model:run",
+        {
+            "--output": Flag("output", "file for the model, written whole or not at all"),
+            "--overwrite": Flag("overwrite", "replace --output if it exists", bool),
+            "--source-lang": Flag("source_lang", "language that the model translates from (default: as its files say)"),
+            "--target-lang": Flag("target_lang", "language that the model translates into"),
+            "--vocabulary": Flag("vocabulary", "vocabulary file; repeat for that of the target", repeated=True),
+            "--segmenter": Flag(
+                "segmenter", "SentencePiece model or BPE codes; repeat for that of the target", repeated=True
+            ),
+            "--lines": Flag("lines", "file of source lines on which both are compared (default: random pieces)"),
+        },
+        argument=Flag("path", "folder or file of the model"),
+        before=Flag("format", "hf, marian, fairseq or opennmt (default: recognised)"),
+        needs_argument="Name the folder or file of the model",
     ),
     "replay": Command(
         "repeat the update at which a run diverged",

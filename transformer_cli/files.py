@@ -75,8 +75,8 @@ def write_whole(file: Path, *pieces: Chunk, replace: bool = True) -> None:
 class Output:
     """A file that is being written. Errors name the file that it will be."""
 
-    def __init__(self, handle: BinaryIO, file: Path) -> None:
-        self._handle, self._file = handle, file
+    def __init__(self, handle: BinaryIO, file: Path, temporary: Path) -> None:
+        self._handle, self._file, self.temporary = handle, file, temporary
 
     def write(self, content: Chunk) -> int:
         with naming(self._file):
@@ -85,6 +85,14 @@ class Output:
     def writelines(self, pieces: Iterable[Chunk]) -> None:
         for piece in pieces:
             self.write(piece)
+
+    def rewrite_start(self, content: Chunk) -> None:
+        """Replace the first bytes by as many others; the file is complete at `temporary` after that."""
+        with naming(self._file):
+            self._handle.seek(0)
+            self._handle.write(content)
+            self._handle.seek(0, os.SEEK_END)
+            self._handle.flush()
 
     def flush(self) -> None:
         with naming(self._file):
@@ -107,7 +115,7 @@ def writing_whole(file: Path, *, replace: bool = True) -> Iterator[Output]:
             lock(handle)
         taken: list[TakenError] = []
         try:
-            yield Output(handle, file)
+            yield Output(handle, file, temporary)
         except TakenError as error:  # the name of another output of the block, which has done its work
             taken.append(error)
         with naming(file, temporary):

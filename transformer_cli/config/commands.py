@@ -10,6 +10,7 @@ from transformer_cli.config.checks import (
     BLEU_TOKENIZERS,
     REQUIRED,
     check_bleu_tokenizer,
+    check_file_name,
     model_names,
     one_file,
     one_model_name,
@@ -91,6 +92,44 @@ class ExportConfig:
                 f"--quantization {self.quantization.name}: huggingface keeps float32."
                 " Leave it out, or export ctranslate2"
             )
+
+
+class ImportFormat(Enum):
+    """Other programs' models that can be read."""
+
+    hf = "hf"  # a folder of Hugging Face transformers: Marian (OPUS-MT), Pegasus as we export it, M2M-100, NLLB
+    marian = "marian"
+    fairseq = "fairseq"
+    opennmt = "opennmt"
+
+
+@dataclass
+class ImportConfig:
+    """`tfm import`."""
+
+    path: str | None = key(None, "Folder or file of the model to import.")
+    format: ImportFormat | None = key(None, "Format of the model; unset: recognised.")
+    output: str | None = key(None, "File for the model, written whole or not at all.")
+    overwrite: bool = key(False, OVERWRITE)
+    source_lang: str | None = key(None, "Language that the model translates from; unset: what its files say.")
+    target_lang: str | None = key(None, "Language that the model translates into; unset: what its files say.")
+    vocabulary: list[str] = key([], "Vocabulary file, or that of the source and of the target; unset: those beside.")
+    segmenter: list[str] = key(
+        [], "SentencePiece model or BPE codes, or those of the source and of the target; unset: those beside."
+    )
+    lines: str | None = key(None, "File of source lines on which both programs are compared; unset: random pieces.")
+    compare: bool = key(True, "Compare with the original program, and write nothing if it says something else.")
+    plugins: list[str] = key([], PLUGINS)
+
+    def __post_init__(self) -> None:
+        for name, files in (("vocabulary", self.vocabulary), ("segmenter", self.segmenter)):
+            if len(files) > 2:
+                raise ConfigError(f"--{name}: names {len(files)} files. Name one, or that of each language")
+        if self.lines is not None and not self.compare:
+            raise ConfigError(f"--lines {self.lines}: for a comparison, and compare=false. Leave one of them out")
+        for name, language in (("source_lang", self.source_lang), ("target_lang", self.target_lang)):
+            if language is not None:
+                check_file_name(name, language)
 
 
 class Engine(Enum):

@@ -15,6 +15,7 @@ from transformer_cli.config.commands import (
     EvaluateConfig,
     ExportConfig,
     GenerateConfig,
+    ImportConfig,
     ReplayConfig,
     ScoreConfig,
     TranslateConfig,
@@ -38,6 +39,7 @@ SCHEMAS: dict[str, type] = {
     "generate": GenerateConfig,
     "average": AverageConfig,
     "export": ExportConfig,
+    "import": ImportConfig,
     "attention": AttentionConfig,
 }
 

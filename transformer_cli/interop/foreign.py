@@ -1,9 +1,9 @@
 """What reading another program's model gives, and the registry of the formats that are read."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from transformer_cli.config.model import ModelConfig
 from transformer_cli.data.tokenizer import Tokenizers
@@ -39,6 +39,8 @@ class Imported:
     program_name: str  # what was compared with: "transformers 5.2"
     files: Sequence[Path]  # that it was read from
     notes: Sequence[str] = ()  # what a user should know: what was left out, what differs
+    max_positions: int | None = None  # tokens that a sentence may have in the original; None: any number
+    known: Mapping[str, Any] = field(default_factory=dict)  # other fields of the ModelFile: step, data, …
 
 
 class Reader(Protocol):

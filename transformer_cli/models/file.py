@@ -8,6 +8,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -23,7 +24,7 @@ from transformer_cli.config.data import DataConfig
 from transformer_cli.config.model import ModelConfig
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, quoted
-from transformer_cli.files import Chunk, write_whole
+from transformer_cli.files import Chunk, Output, write_whole
 from transformer_cli.models.build import MODELS, Model, build_model
 from transformer_cli.models.classifier import Classifier
 from transformer_cli.models.language_model import LanguageModel
@@ -73,18 +74,24 @@ class ModelFile:
     averaged: list[str] = field(default_factory=list)  # the models whose mean this one is
     multi_sentence_share: float | None = None  # of the training text's source lines; None: not measured
 
-    def build(self, device: torch.device) -> Transformer:
+    def build(self, device: torch.device, *, copies: bool = True) -> Transformer:
         """The model, ready to translate."""
-        return self.build_as(Transformer, device)
+        return self.build_as(Transformer, device, copies=copies)
 
-    def build_as(self, kind: type[ModelT], device: torch.device) -> ModelT:
-        """The model, ready to be asked; `require` says before whether it is of this kind."""
+    def build_as(self, kind: type[ModelT], device: torch.device, *, copies: bool = True) -> ModelT:
+        """The model, ready to be asked; `require` says before whether it is of this kind.
+
+        Without `copies` its parameters are `weights` themselves.
+        """
         model = _empty_model(self.config, self.tokenizers)
         computed = [name for name, buffer in model.named_buffers() if buffer.numel() and name not in self.weights]
         assert not computed, f"{computed} would have no numbers"
         # No time is spent on drawing weights that are replaced at once, nor, as by to_empty, on importing sympy.
-        copies = {name: torch.empty(x.shape, dtype=x.dtype, device=device).copy_(x) for name, x in self.weights.items()}
-        model.load_state_dict(copies, assign=True)
+        weights = {
+            name: torch.empty(x.shape, dtype=x.dtype, device=device).copy_(x) if copies else x
+            for name, x in self.weights.items()
+        }
+        model.load_state_dict(weights, assign=True)
         assert isinstance(model, kind)
         return model.eval()
 
@@ -132,9 +139,46 @@ def read_model(path: Path) -> ModelFile:
 
 def model_pieces(model: ModelFile) -> list[Chunk]:
     """The content of a model file; its pieces are views of the weights."""
+    tensors = {**model.weights, **_tokenizer_tensors(model)}
+    header, *data = serialise(tensors, {_METADATA: _metadata_of(model)})
+    return [bytes(header).replace(_NO_HASH.encode(), sha256([header, *data]).encode()), *data]
+
+
+def write_lazily(output: Output, model: ModelFile, weights: Mapping[str, Callable[[], Tensor]]) -> None:
+    """The bytes of `model_pieces` of a model with these `weights`, each in memory only while it is written.
+
+    `model.weights` is not used. Raises CheckpointError for a weight of another shape than `model.config` asks for.
+    """
+    tensors = _tokenizer_tensors(model)
+    empty = _empty_model(model.config, model.tokenizers).state_dict()
+    assert weights.keys() == empty.keys(), weights.keys() ^ empty.keys()
+    kinds = {name: (tensor.dtype, tensor.shape) for name, tensor in {**empty, **tensors}.items()}
+    header = _header(kinds, {_METADATA: _metadata_of(model)})
+    output.write(header)
+    digest = hashlib.sha256(header)
+    for name in _ordered(kinds):
+        tensor = tensors[name] if name in tensors else weights[name]()
+        if _kind(tensor) != (wanted := _kind(empty.get(name, tensor))):
+            raise CheckpointError(f"{quoted(name)} is {_kind(tensor)}, but the model's config asks for {wanted}")
+        memory = _memory(tensor)
+        output.write(memory)
+        digest.update(memory)
+    output.rewrite_start(header.replace(_NO_HASH.encode(), digest.hexdigest().encode()))
+
+
+def _tokenizer_tensors(model: ModelFile) -> dict[str, Tensor]:
+    return {name: _as_tensor(tokenizer.model_bytes) for name, tokenizer in _stored_tokenizers(model).items()}
+
+
+def _stored_tokenizers(model: ModelFile) -> dict[str, Tokenizer]:
     tokenizers = {_SOURCE: model.tokenizers.source}
     if not model.tokenizers.joint:
         tokenizers[_TARGET] = model.tokenizers.target
+    return tokenizers
+
+
+def _metadata_of(model: ModelFile) -> str:
+    """As JSON, with a place for the hash."""
     metadata = {
         "sha256": _NO_HASH,
         "format": FORMAT,
@@ -144,7 +188,7 @@ def model_pieces(model: ModelFile) -> list[Chunk]:
         "source_lang": model.source_lang,
         "target_lang": model.target_lang,
         "scores": model.scores,
-        "tokenizers": {name: tokenizer.sha256 for name, tokenizer in tokenizers.items()},
+        "tokenizers": {name: tokenizer.sha256 for name, tokenizer in _stored_tokenizers(model).items()},
         "config": to_plain(model.config),
         "fingerprint": model.fingerprint,
         "data": model.data,
@@ -157,9 +201,7 @@ def model_pieces(model: ModelFile) -> list[Chunk]:
         metadata["plugins"] = loaded_plugins()
     if model.multi_sentence_share is not None:
         metadata["multi_sentence_share"] = model.multi_sentence_share
-    tensors = dict(model.weights) | {name: _as_tensor(tokenizer.model_bytes) for name, tokenizer in tokenizers.items()}
-    header, *data = serialise(tensors, {_METADATA: json.dumps(metadata, allow_nan=False)})
-    return [bytes(header).replace(_NO_HASH.encode(), sha256([header, *data]).encode()), *data]
+    return json.dumps(metadata, allow_nan=False)
 
 
 def serialise(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> list[Chunk]:
@@ -168,18 +210,28 @@ def serialise(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None 
     The bytes are those of the safetensors library, whose own writer copies everything twice and does not let other
     threads run meanwhile.
     """
-    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
-    data: list[memoryview] = []
-    end = 0
+    kinds = {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}
+    return [_header(kinds, metadata), *(_memory(tensors[name]) for name in _ordered(kinds))]
+
+
+_Kinds = Mapping[str, tuple[torch.dtype, torch.Size]]
+
+
+def _ordered(kinds: _Kinds) -> list[str]:
     order = list(_SAFETENSORS_TYPES)
-    for name, tensor in sorted(tensors.items(), key=lambda item: (order.index(item[1].dtype), item[0])):
-        data.append(_memory(tensor))
-        start, end = end, end + data[-1].nbytes
-        dtype = _SAFETENSORS_TYPES[tensor.dtype]
-        header[name] = {"dtype": dtype, "shape": list(tensor.shape), "data_offsets": [start, end]}
+    return sorted(kinds, key=lambda name: (order.index(kinds[name][0]), name))
+
+
+def _header(kinds: _Kinds, metadata: Mapping[str, str] | None) -> bytes:
+    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    end = 0
+    for name in _ordered(kinds):
+        dtype, shape = kinds[name]
+        start, end = end, end + dtype.itemsize * shape.numel()
+        header[name] = {"dtype": _SAFETENSORS_TYPES[dtype], "shape": list(shape), "data_offsets": [start, end]}
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
-    return [len(text).to_bytes(8, "little") + text, *data]
+    return len(text).to_bytes(8, "little") + text
 
 
 def sha256(pieces: Iterable[Chunk]) -> str:
@@ -195,11 +247,35 @@ def _memory(tensor: Tensor) -> memoryview:
 
 def unpack_model(content: bytes, path: Path) -> ModelFile:
     """The model file in `content`, which was read from `path`. Raises CheckpointError."""
-    header = _read_header(content, path)
-    metadata = _read_metadata(header, path)
-    _check_hash(content, metadata, path)
+    metadata = _read_metadata(_read_header(content, path), path)
+    header_end = 8 + int.from_bytes(content[:8], "little")
+    _check_hash(content[:header_end], [memoryview(content)[header_end:]], metadata, path)
     try:
         tensors = safetensors.torch.load(content)
+    except (safetensors.SafetensorError, *MALFORMED) as error:
+        _refuse(path, f"damaged or not written by tfm ({quoted(str(error))})")
+    return _unpacked(tensors, metadata, path)
+
+
+def map_model(path: Path) -> ModelFile:
+    """As `read_model`, with weights that the system reads when they are used, and can take from memory again."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(8)
+            header = start + file.read(min(int.from_bytes(start, "little"), _MAX_HEADER))
+            metadata = _read_metadata(_read_header(header, path), path)
+            _check_hash(header, iter(partial(file.read, 1 << 20), b""), metadata, path)
+        with safetensors.safe_open(path, framework="pt") as mapped:
+            tensors = {name: mapped.get_tensor(name) for name in mapped.keys()}  # noqa: SIM118  (no mapping)
+    except OSError as error:
+        raise EnvironmentFault(f"{path}: {error.strerror}. Check the disk and the file's permissions") from error
+    except (safetensors.SafetensorError, *MALFORMED) as error:
+        _refuse(path, f"damaged or not written by tfm ({quoted(str(error))})")
+    return _unpacked(tensors, metadata, path)
+
+
+def _unpacked(tensors: Mapping[str, Tensor], metadata: dict[str, Any], path: Path) -> ModelFile:
+    try:
         config = from_plain(ModelConfig, metadata["config"])
         _check_registered(config.name, texts(metadata.get("plugins", []), "plugins"), path)
         # They become parts of file names; what the config of a corpus would refuse is refused here.
@@ -222,7 +298,7 @@ def unpack_model(content: bytes, path: Path) -> ModelFile:
         _check_shapes(model, path)
     except ConfigError as error:
         raise CheckpointError(f"{path}: its config cannot be used ({error}). Copy or train it again") from error
-    except (safetensors.SafetensorError, *MALFORMED) as error:
+    except MALFORMED as error:
         _refuse(path, f"damaged or not written by tfm ({quoted(str(error))})")
     return model
 
@@ -311,14 +387,14 @@ def read_json(text: bytes, path: Path) -> Any:
         _refuse(path, f"damaged ({quoted(str(error))})")
 
 
-def _check_hash(content: bytes, metadata: dict[str, Any], path: Path) -> None:
+def _check_hash(header: bytes, data: Iterable[Chunk], metadata: dict[str, Any], path: Path) -> None:
     """Refuse a file of which any byte is not the one that was written."""
     expected = metadata.get("sha256")
     if not isinstance(expected, str) or len(expected) != len(_NO_HASH):
         _refuse(path, "its metadata has no SHA-256")
-    header_end = 8 + int.from_bytes(content[:8], "little")
-    found = hashlib.sha256(content[:header_end].replace(expected.encode(), _NO_HASH.encode()))
-    found.update(memoryview(content)[header_end:])
+    found = hashlib.sha256(header.replace(expected.encode(), _NO_HASH.encode()))
+    for chunk in data:
+        found.update(chunk)
     if found.hexdigest() != expected:
         _refuse(path, f"damaged: its SHA-256 is {found.hexdigest()[:12]}…, not {quoted(expected[:12])[1:-1]}…")
 
