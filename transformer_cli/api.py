@@ -29,11 +29,12 @@ from transformer_cli.extras import imported
 from transformer_cli.inference.precision import in_precision, on_device
 from transformer_cli.interop.conversions import converted, is_convertible
 from transformer_cli.interop.exported import Exported, read_export
+from transformer_cli.interop.locate import locate_model, locate_models
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.ensemble import build_all, read_models
 from transformer_cli.models.file import ModelFile
-from transformer_cli.models.locate import EXPORT_FILE, exported_for, locate_model, locate_models
+from transformer_cli.models.locate import EXPORT_FILE, exported_for
 
 if TYPE_CHECKING:
     from transformer_cli.config.train import TrainConfig

@@ -23,10 +23,10 @@ from transformer_cli.decoding.training_text import training_text
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault, quoted
 from transformer_cli.extras import imported
+from transformer_cli.interop.locate import locate_model
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.file import ModelFile, read_model, require
-from transformer_cli.models.locate import locate_model
 from transformer_cli.text_io import check_output, open_output
 from transformer_cli.training.run_directory import run_of
 

@@ -13,11 +13,11 @@ from transformer_cli.commands.encoder_filter import Encoded, EncoderFilter
 from transformer_cli.config.commands import ClassifyConfig, OutputFormat
 from transformer_cli.data.lines import shown
 from transformer_cli.inference.encode import Reader
+from transformer_cli.interop.locate import locate_model
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.classifier import Classifier
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.file import read_model, require
-from transformer_cli.models.locate import locate_model
 from transformer_cli.text_io import STDOUT, check_files, open_input, open_output, read_terminal, write_responses
 
 

@@ -21,11 +21,11 @@ from transformer_cli.data.lines import read_lines, shown
 from transformer_cli.decoding.plan import named
 from transformer_cli.errors import DataError
 from transformer_cli.inference.encode import Reader
+from transformer_cli.interop.locate import locate_model
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.classifier import Classifier, sentence_vectors
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.file import read_model, require
-from transformer_cli.models.locate import locate_model
 from transformer_cli.models.transformer import Transformer
 from transformer_cli.text_io import (
     STDOUT,

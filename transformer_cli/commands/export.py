@@ -11,11 +11,11 @@ from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFaul
 from transformer_cli.extras import imported
 from transformer_cli.interop import ctranslate2, huggingface
 from transformer_cli.interop.exported import facts_of, sha256_of
+from transformer_cli.interop.locate import locate_model
 from transformer_cli.interop.publish import check, publishing
 from transformer_cli.interop.verify import N_LINES, Program, made_up, verify
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import ModelFile, read_model
-from transformer_cli.models.locate import locate_model
 from transformer_cli.training.checkpoints import CHECKPOINTS
 from transformer_cli.training.run_directory import CONFIG_FILE, read_config, run_of
 

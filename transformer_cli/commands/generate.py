@@ -13,11 +13,11 @@ from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.data.unknown import UnknownCounter
 from transformer_cli.decoding.generator import Generator, Prompt, read_prompt
 from transformer_cli.errors import DataError, EnvironmentFault
+from transformer_cli.interop.locate import locate_model
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.file import ModelFile, read_model, require
 from transformer_cli.models.language_model import LanguageModel
-from transformer_cli.models.locate import locate_model
 from transformer_cli.text_io import STDIN, Line, LineFilter, open_input, read_terminal
 
 

@@ -21,11 +21,11 @@ from transformer_cli.decoding.plan import check_given_tags
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
 from transformer_cli.evaluation.scoring import ScoredTranslation, score_translations
 from transformer_cli.inference.precision import choose_precision, in_precision
+from transformer_cli.interop.locate import locate_models
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.ensemble import AnyModel, build_all, read_models
 from transformer_cli.models.language_model import LanguageModel
-from transformer_cli.models.locate import locate_models
 from transformer_cli.text_io import Line, decode_line, open_input, warn_invalid
 
 PAIRS = 4096  # scored together: enough to sort by length, small enough to see progress

@@ -123,10 +123,11 @@ def compare(model: ModelFile, answers: Answers) -> Comparison:
     sources, n = answers.sources, len(answers.sources)
 
     def read(sources: Sequence[Ids], targets: Sequence[Ids]) -> list[list[float]]:
-        return log_probs(transformer, sources, targets, target)
+        return log_probs(transformer, sources, targets, model.tokenizers)
 
     greedy, beam = (
-        in_parts(partial(search, transformer, target=target, beam_size=beam_size), sources) for beam_size in (1, BEAM)
+        in_parts(partial(search, transformer, tokenizers=model.tokenizers, beam_size=beam_size), sources)
+        for beam_size in (1, BEAM)
     )
     ours: list[list[float]] = in_parts(read, sources, answers.beam)
     differences = np.abs(np.concatenate(ours) - np.concatenate([*answers.log_probs]))

@@ -27,7 +27,7 @@ def locate_model(checkpoint: str | None, runs: str) -> Path:
     path = follow(Path(checkpoint)) if checkpoint is not None else newest_run(Path(runs))
     refuse_export(path)
     if path.is_dir():
-        model = _model_in(path)
+        model = model_in(path)
         if model is None:
             raise CheckpointError(f"{path}: holds no model yet. Wait for its first checkpoint, or choose another")
         return model
@@ -43,10 +43,10 @@ def newest_run(runs: Path) -> Path:
     """
     latest = runs / "latest"
     newest = follow(latest)
-    if newest.is_dir() and _model_in(newest) is not None:
+    if newest.is_dir() and model_in(newest) is not None:
         return newest
     folders = [path for path in sorted(runs.glob("[!.]*")) if path != latest and exported_for(path) is None]
-    written = {path: model.stat().st_mtime_ns for path in folders if (model := _model_in(path)) is not None}
+    written = {path: model.stat().st_mtime_ns for path in folders if (model := model_in(path)) is not None}
     if not written:
         raise CheckpointError(f"{latest}: no trained model. Train one with `tfm train`, or name one with --checkpoint")
     newest = max(written, key=lambda path: (written[path], path.name))  # a clock may have stood still
@@ -54,7 +54,7 @@ def newest_run(runs: Path) -> Path:
     return newest
 
 
-def _model_in(folder: Path) -> Path | None:
+def model_in(folder: Path) -> Path | None:
     """The model file of a run directory or a checkpoint, if it has one."""
     newest = sorted(folder.glob("checkpoints/step-*"), key=_step_of, reverse=True)
     models = (place / MODEL_FILE for place in (folder, follow(folder / "best"), *newest))

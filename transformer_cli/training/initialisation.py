@@ -24,9 +24,9 @@ from transformer_cli.data.extend_vocabulary import extended_tokenizers, have_one
 from transformer_cli.data.tags import split_tags
 from transformer_cli.data.tokenizer import Tokenizers, sampled
 from transformer_cli.errors import CheckpointError, TfmError
+from transformer_cli.interop.locate import locate_model
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import KINDS, ModelFile, read_model, require
-from transformer_cli.models.locate import locate_model
 from transformer_cli.training.checkpoints import CheckpointStore
 from transformer_cli.training.freezing import check_patterns, is_trained
 from transformer_cli.training.resuming import AUTO
