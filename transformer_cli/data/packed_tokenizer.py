@@ -36,9 +36,10 @@ class PackedTokenizer:
 
     `bos` is what the decoder starts with: in some models EOS or the padding. `whole` are pieces that are looked up
     whole where a line begins with them, and never cut: language tags. `prefix` are pieces that every sentence begins
-    with, and that its text does not show. Sources of OpenNMT-py have no EOS: `adds_eos`. With `normalizes` text is
-    normalised as for our own tokenizers, else only the segmenter does it. `moses` is a language whose text is tokenized
-    before, and detokenized after, by sacremoses.
+    with, and that its text does not show. With `codes` a line may begin with one `>>xxx<<`, which is one token, known or
+    not, as for MarianTokenizer of Hugging Face. Sources of OpenNMT-py have no EOS: `adds_eos`. With `normalizes` text
+    is normalised as for our own tokenizers, else only the segmenter does it. `moses` is a language whose text is
+    tokenized before, and detokenized after, by sacremoses.
     """
 
     segmenter: Segmenter
@@ -50,6 +51,7 @@ class PackedTokenizer:
     model: bytes = field(default=b"", repr=False)
     whole: Sequence[str] = ()
     prefix: Sequence[str] = ()
+    codes: bool = False
     adds_eos: bool = True
     normalizes: bool = False
     moses: str | None = None
@@ -142,7 +144,7 @@ class PackedTokenizer:
         texts = [text] if isinstance(text, str) else text
         split = [self._split(line) for line in texts]
         found = [
-            [self.ids[piece] for piece in (*self.prefix, *tags)] + [self.ids.get(piece, self.unk) for piece in pieces]
+            [self.ids.get(piece, self.unk) for piece in (*self.prefix, *tags, *pieces)] if tags or pieces else []
             for (tags, _), pieces in zip(
                 split, self._segment([rest for _, rest in split], num_threads, sampling), strict=True
             )
@@ -158,6 +160,9 @@ class PackedTokenizer:
     def _split(self, line: str) -> tuple[list[str], str]:
         """The tokens at the beginning of a line that are looked up whole, and what follows them."""
         tags: list[str] = []
+        if self.codes:
+            end = line.find("<<") + 2 if line.startswith(">>") and "<<" in line else 0
+            return [line[:end]] if end else [], line[end:]
         while self.whole and (first := line.split(" ", 1))[0] in self._whole:
             tags.append(first[0])
             line = first[1] if len(first) == 2 else ""

@@ -40,7 +40,7 @@ class Tensors:
                 for name, tensor in read_tensors(file).items():
                     self._put(name, file, list(tensor.shape), tensor.dtype, partial(_same, tensor))
         except safetensors.SafetensorError as error:
-            refuse(file, f"damaged, or not of safetensors ({quoted(str(error))}). Download it again")
+            refuse(file, f"damaged, or not of safetensors ({quoted(str(error))}). Fetch it again")
         except OSError as error:
             raise EnvironmentFault(f"{file}: {error.strerror}. Check the disk and the file's permissions") from error
         self.files.append(file)
@@ -53,7 +53,7 @@ class Tensors:
 
     def _put(self, name: str, file: Path, shape: list[int], kind: Any, read: Callable[[], Tensor]) -> None:
         if name in self._read:
-            refuse(file, f"{quoted(name)} is in another file, too. Download the folder again")
+            refuse(file, f"{quoted(name)} is in another file, too. Fetch the folder again")
         if kind not in _NUMBERS:
             refuse(file, f"{quoted(name)} holds {str(kind).removeprefix('torch.')}, not floating-point weights")
         self.shapes[name], self.kinds[name], self._read[name] = shape, kind, read
@@ -67,13 +67,13 @@ def open_weights(directory: Path) -> Tensors:
     """The weights of a directory, in the order in which transformers looks for them."""
     found = next((name for name in WEIGHTS if (directory / name).exists()), None)
     if found is None:
-        refuse(directory, f"holds no weights ({', '.join(WEIGHTS)}). Download the whole folder")
+        refuse(directory, f"holds no weights ({', '.join(WEIGHTS)}). Fetch the whole folder")
     tensors = Tensors()
     if found.endswith(".json"):
         parts = json_of(directory / found).get("weight_map")
         names = set(parts.values()) if isinstance(parts, dict) else set()
         if not names or not all(isinstance(name, str) and Path(name).name == name for name in names):
-            refuse(directory / found, "its weight_map names no files of the folder. Download it again")
+            refuse(directory / found, "its weight_map names no files of the folder. Fetch it again")
         for name in sorted(names):
             tensors.add(plain_file(directory / name))
         tensors.files.append(directory / found)
@@ -85,7 +85,12 @@ def open_weights(directory: Path) -> Tensors:
 def plain_file(file: Path) -> Path:
     """`file`, if it can be read. Downloads keep links to files in a cache."""
     if not file.is_file():
-        refuse(file, "not a plain file" if file.exists() or file.is_symlink() else "no such file; the model needs it")
+        refuse(
+            file,
+            "not a plain file. Fetch it again"
+            if file.exists() or file.is_symlink()
+            else "no such file, and the model needs it. Fetch the folder again",
+        )
     return file
 
 
@@ -94,14 +99,14 @@ def json_of(file: Path) -> dict[str, Any]:
     content = bytes_of(file)
     found = read_json(content, file)
     if not isinstance(found, dict):
-        refuse(file, "holds no JSON object. Download it again")
+        refuse(file, "holds no JSON object. Fetch it again")
     return found
 
 
 def bytes_of(file: Path) -> bytes:
     try:
         if plain_file(file).stat().st_size > _MOST_JSON:
-            refuse(file, f"larger than such a file is ({file.stat().st_size:,} bytes). Download it again")
+            refuse(file, f"larger than such a file is ({file.stat().st_size:,} bytes). Fetch it again")
         return file.read_bytes()
     except OSError as error:
         raise EnvironmentFault(f"{file}: {error.strerror}. Check the disk and the file's permissions") from error
@@ -115,14 +120,14 @@ def vocabulary(file: Path, size: int) -> list[str]:
     by_id: dict[int, str] = {}
     for piece, number in json_of(file).items():
         if type(number) is not int or number < 0:
-            refuse(file, f"the id of {quoted(piece)} is {quoted(str(number))}, no whole number. Download it again")
+            refuse(file, f"the id of {quoted(piece)} is {quoted(str(number))}, no whole number. Fetch it again")
         if number in by_id:
-            refuse(file, f"{quoted(piece)} and {quoted(by_id[number])} have the id {number}. Download it again")
+            refuse(file, f"{quoted(piece)} and {quoted(by_id[number])} have the id {number}. Fetch it again")
         if number >= size:
-            refuse(file, f"{quoted(piece)} has the id {number}, but the model has {size:,} rows. Download it again")
+            refuse(file, f"{quoted(piece)} has the id {number}, but the model has {size:,} rows. Fetch it again")
         by_id[number] = piece
     if gap := next((number for number in range(len(by_id)) if number not in by_id), None):
-        refuse(file, f"no piece has the id {gap}, though others have higher ones. Download it again")
+        refuse(file, f"no piece has the id {gap}, though others have higher ones. Fetch it again")
     return [by_id.get(number, f"<no piece {number}>") for number in range(size)]
 
 

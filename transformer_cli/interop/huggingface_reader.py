@@ -88,7 +88,7 @@ FIXED = {
     "position_embedding_type": "absolute",
     "is_encoder_decoder": True,
 }
-_NAME = re.compile(r"opus[-_]mt[\w-]*?[-_]([a-zA-Z]{2,3})[-_]([a-zA-Z]{2,3})")
+_NAME = re.compile(r"opus[-_]mt[-_](?:.*[-_])?([a-zA-Z]{2,3})[-_]([a-zA-Z]{2,3})$")
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class HuggingFaceReader:
         if kind not in ARCHITECTURES:
             refuse(
                 folder,
-                f"model_type={quoted(str(kind))[1:-1]}: not one that tfm can compute. It reads"
+                f"model_type={quoted(str(kind))[1:-1]}: not one that tfm computes. Choose one of"
                 f" {', '.join(sorted(ARCHITECTURES))}",
             )
         try:
@@ -173,7 +173,9 @@ def checked(folder: Path, given: Mapping[str, Any], defaults: Mapping[str, Any])
     file = folder / CONFIG
     for name, value in FIXED.items():
         if given.get(name, value) != value:
-            refuse(file, f"{name}={quoted(str(given[name]))[1:-1]}: not supported; only {value}")
+            refuse(
+                file, f"{name}={quoted(str(given[name]))[1:-1]}: not supported, only {value} is. Choose another model"
+            )
     values = {name: given.get(name, default) for name, default in defaults.items()}
     for name, value in values.items():
         default = defaults[name]
@@ -182,16 +184,19 @@ def checked(folder: Path, given: Mapping[str, Any], defaults: Mapping[str, Any])
         else:
             fits = type(value) is (int if default is None else type(default)) or (value is None and default is None)
         if not fits:
-            refuse(file, f"{name} is {quoted(str(value))}, which it cannot be. Download the folder again")
+            refuse(file, f"{name} is {quoted(str(value))}, which it cannot be. Fetch the folder again")
     for name in ("attention_heads", "ffn_dim"):
         ours, theirs = values[f"encoder_{name}"], values[f"decoder_{name}"]
         if ours != theirs:
-            refuse(file, f"encoder_{name}={ours} and decoder_{name}={theirs}: tfm has one number for both")
+            refuse(
+                file,
+                f"encoder_{name}={ours} and decoder_{name}={theirs}: tfm has one number for both. Choose another model",
+            )
     if values["activation_function"] not in ACTIVATIONS:
         refuse(
             file,
-            f"activation_function={quoted(values['activation_function'])[1:-1]}: not supported; only"
-            f" {', '.join(ACTIVATIONS)}",
+            f"activation_function={quoted(values['activation_function'])[1:-1]}: not supported, only"
+            f" {', '.join(ACTIVATIONS)} are. Choose another model",
         )
     if values.get("decoder_vocab_size", 0) is None:
         values["decoder_vocab_size"] = values["vocab_size"]
@@ -208,7 +213,10 @@ def config_of(
     target = names.embedding("decoder")
     shape = tensors.shapes.get(target, [0])
     if not 0 <= start < shape[0]:
-        refuse(folder / CONFIG, f"decoder_start_token_id={start}: not in the decoder's vocabulary of {shape[0]:,}")
+        refuse(
+            folder / CONFIG,
+            f"decoder_start_token_id={start}: not in the decoder's vocabulary of {shape[0]:,}. Choose another model",
+        )
     bias = tensors[BIAS].float() if BIAS in tensors.shapes else torch.zeros(1)
     return ModelConfig(
         n_encoder_layers=values["encoder_layers"],
@@ -310,7 +318,9 @@ class PartNames:
             found, wanted = self.tensors.shapes.get(name), self.shape(part, config)
             if found != wanted:
                 shown = "missing" if found is None else str(found)
-                refuse(self.folder, f"{quoted(name)} is {shown}, but {CONFIG} asks for {wanted}")
+                refuse(
+                    self.folder, f"{quoted(name)} is {shown}, but {CONFIG} asks for {wanted}. Fetch the folder again"
+                )
         if config.positions is not Positions.learned:
             used |= {name for side in SIDES if (name := self.positions(side)) in self.tensors.shapes}
         for name, first in self.doubles().items():
@@ -319,7 +329,10 @@ class PartNames:
                 used.add(name)
         if unused := sorted(self.tensors.shapes.keys() - used):
             more = f" and {len(unused) - 1} more" if len(unused) > 1 else ""
-            refuse(self.folder, f"holds {quoted(unused[0])}{more}, which no model of its {CONFIG} has")
+            refuse(
+                self.folder,
+                f"holds {quoted(unused[0])}{more}, which no model of its {CONFIG} has. Choose another model",
+            )
 
     def doubles(self) -> dict[str, str | None]:
         """Names of tied matrices, with the name under which each is read; None where it counts for nothing."""
@@ -334,7 +347,10 @@ class PartNames:
             return
         ours, theirs = self.tensors[first], self.tensors[name]
         if ours.shape != theirs.shape or (ours.data_ptr() != theirs.data_ptr() and not torch.equal(ours, theirs)):
-            refuse(self.folder, f"{quoted(name)} and {quoted(first)} differ, though {CONFIG} ties them")
+            refuse(
+                self.folder,
+                f"{quoted(name)} and {quoted(first)} differ, though {CONFIG} ties them. Choose another model",
+            )
 
     def shape(self, part: str, config: ModelConfig) -> list[int]:
         d_model, d_ff = config.d_model, config.d_ff
@@ -387,13 +403,17 @@ def side_tokenizer(
     ids = {piece: number for number, piece in enumerate(pieces)}
     for kind, name in names.items():
         if name not in ids:
-            refuse(file, f"has no {quoted(str(name))}, the {kind}_token. Download it again")
+            refuse(file, f"has no {quoted(str(name))}, the {kind}_token. Fetch it again")
     eos, pad = values["eos_token_id"], values["pad_token_id"]
     for kind, number in (("eos", eos), ("pad", pad)):
         if not 0 <= number < size:
-            refuse(folder / CONFIG, f"{kind}_token_id={number}: not in the vocabulary of {size:,} pieces")
+            refuse(
+                folder / CONFIG,
+                f"{kind}_token_id={number}: not in the vocabulary of {size:,} pieces. Choose another model",
+            )
         if side == "source" and ids[names[kind]] != number:
-            refuse(file, f"{quoted(str(names[kind]))} has the id {ids[names[kind]]}, but {CONFIG} has {number}")
+            found = f"{quoted(str(names[kind]))} has the id {ids[names[kind]]}"
+            refuse(file, f"{found}, but {CONFIG} has {number}. Choose another model")
     spm = folder / f"{side}.spm"
     try:
         packed = PackedTokenizer(
@@ -405,10 +425,11 @@ def side_tokenizer(
             eos=eos,
             model=bytes_of(spm),
             whole=[piece for piece in pieces if is_language_code(piece)],
+            codes=True,
         )
         return Tokenizer(packed.to_bytes())
     except ValueError as error:
-        refuse(folder, f"its {side} tokenizer cannot be used ({quoted(str(error))})")
+        refuse(folder, f"its {side} tokenizer cannot be used ({quoted(str(error))}). Fetch the folder again")
     except CheckpointError as error:
         raise CheckpointError(f"{spm}: {error}") from error
 

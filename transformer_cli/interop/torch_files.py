@@ -38,7 +38,7 @@ def read_tensors(path: Path) -> Mapping[str, torch.Tensor]:
     if not isinstance(found, Mapping) or not all(
         isinstance(name, str) and isinstance(tensor, torch.Tensor) for name, tensor in found.items()
     ):
-        raise CheckpointError(f"{path}: holds something else than named tensors. Download it again")
+        raise CheckpointError(f"{path}: holds something else than named tensors. Fetch it again")
     return dict(found)
 
 
@@ -47,6 +47,4 @@ def _reason(error: Exception) -> str:
     if "Unsupported global" in text or "Unsupported class" in text or "Unsupported operand" in text:
         named = text.partition("GLOBAL ")[2].split(" ")[0] or text.partition("Unsupported ")[2].split("\n")[0]
         return f"holds code ({quoted(named)}), which is not run. Get the weights as safetensors"
-    return (
-        f"damaged, or not of torch ({quoted(f'{type(error).__name__}: {text}'.split(chr(10))[0])}). Download it again"
-    )
+    return f"damaged, or not of torch ({quoted(f'{type(error).__name__}: {text}'.split(chr(10))[0])}). Fetch it again"
