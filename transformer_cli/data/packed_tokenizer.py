@@ -36,7 +36,7 @@ class PackedTokenizer:
 
     `bos` is what the decoder starts with: in some models EOS or the padding. `whole` are pieces that are looked up
     whole where a line begins with them, and never cut: language tags. `prefix` are pieces that every sentence begins
-    with, and that its text does not show. With `codes` a line may begin with one `>>xxx<<`, which is one token, known or
+    with, and that its text does not show. With `codes` a line may begin with one `>>xxx<<`: one token, known or
     not, as for MarianTokenizer of Hugging Face. Sources of OpenNMT-py have no EOS: `adds_eos`. With `normalizes` text
     is normalised as for our own tokenizers, else only the segmenter does it. `moses` is a language whose text is
     tokenized before, and detokenized after, by sacremoses.

@@ -1,5 +1,6 @@
 """The files of a directory of Hugging Face transformers: JSON that is checked, and weights that are read one by one."""
 
+import zipfile
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,10 @@ _NUMBERS = ("F16", "BF16", "F32", "F64", torch.float16, torch.bfloat16, torch.fl
 
 
 class Tensors:
-    """Named tensors in one or several files. Their shapes are known before any is read."""
+    """Named tensors in one or several files. Their shapes are known before any is read.
+
+    A file is mapped again for each tensor that is read, so that it takes no memory after that.
+    """
 
     def __init__(self) -> None:
         self.shapes: dict[str, list[int]] = {}
@@ -37,8 +41,10 @@ class Tensors:
             if file.suffix == ".safetensors":
                 self._add_safetensors(file)
             else:
+                is_mapped = zipfile.is_zipfile(file)  # else of torch before 1.6, and in memory
                 for name, tensor in read_tensors(file).items():
-                    self._put(name, file, list(tensor.shape), tensor.dtype, partial(_same, tensor))
+                    read = partial(_from_torch, file, name) if is_mapped else partial(_same, tensor)
+                    self._put(name, file, list(tensor.shape), tensor.dtype, read)
         except safetensors.SafetensorError as error:
             refuse(file, f"damaged, or not of safetensors ({quoted(str(error))}). Fetch it again")
         except OSError as error:
@@ -49,7 +55,7 @@ class Tensors:
         opened: Any = safetensors.safe_open(file, framework="pt")
         for name in opened.keys():  # noqa: SIM118  (no mapping)
             entry = opened.get_slice(name)
-            self._put(name, file, list(entry.get_shape()), entry.get_dtype(), partial(opened.get_tensor, name))
+            self._put(name, file, list(entry.get_shape()), entry.get_dtype(), partial(_from_safetensors, file, name))
 
     def _put(self, name: str, file: Path, shape: list[int], kind: Any, read: Callable[[], Tensor]) -> None:
         if name in self._read:
@@ -57,6 +63,16 @@ class Tensors:
         if kind not in _NUMBERS:
             refuse(file, f"{quoted(name)} holds {str(kind).removeprefix('torch.')}, not floating-point weights")
         self.shapes[name], self.kinds[name], self._read[name] = shape, kind, read
+
+
+def _from_safetensors(file: Path, name: str) -> Tensor:
+    opened: Any = safetensors.safe_open(file, framework="pt")
+    tensor: Tensor = opened.get_tensor(name)
+    return tensor
+
+
+def _from_torch(file: Path, name: str) -> Tensor:
+    return read_tensors(file)[name]
 
 
 def _same(tensor: Tensor) -> Tensor:
