@@ -61,6 +61,8 @@ class PackedTokenizer:
         special = (self.pad, self.unk, self.bos, self.eos)
         if not all(type(i) is int and 0 <= i < len(self.pieces) for i in special):
             raise ValueError(f"special ids {special} of {len(self.pieces)} pieces")
+        if self.segmenter is Segmenter.sentencepiece and not self.model:
+            raise ValueError("an empty SentencePiece model")
         if self.eos in (self.pad, self.unk):
             raise ValueError("EOS has the id of the padding or of <unk>")
         if not all(isinstance(piece, str) for piece in [*self.pieces, *self.whole, *self.prefix]):

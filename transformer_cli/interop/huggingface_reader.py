@@ -402,7 +402,7 @@ def side_tokenizer(
     pieces = vocabulary(file, size)
     ids = {piece: number for number, piece in enumerate(pieces)}
     for kind, name in names.items():
-        if name not in ids:
+        if not isinstance(name, str) or name not in ids:
             refuse(file, f"has no {quoted(str(name))}, the {kind}_token. Fetch it again")
     eos, pad = values["eos_token_id"], values["pad_token_id"]
     for kind, number in (("eos", eos), ("pad", pad)):
