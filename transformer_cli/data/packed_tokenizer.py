@@ -36,10 +36,10 @@ class PackedTokenizer:
 
     `bos` is what the decoder starts with: in some models EOS or the padding. `whole` are pieces that are looked up
     whole where a line begins with them, and never cut: language tags. `prefix` are pieces that every sentence begins
-    with, and that its text does not show. With `codes` a line may begin with one `>>xxx<<`: one token, known or
-    not, as for MarianTokenizer of Hugging Face. Sources of OpenNMT-py have no EOS: `adds_eos`. With `normalizes` text
-    is normalised as for our own tokenizers, else only the segmenter does it. `moses` is a language whose text is
-    tokenized before, and detokenized after, by sacremoses.
+    with; no text shows these, nor those that are `hidden`. With `codes` a line may begin with one `>>xxx<<`: one token,
+    known or not, as for MarianTokenizer of Hugging Face. Sources of OpenNMT-py have no EOS: `adds_eos`. With
+    `normalizes` text is normalised as for our own tokenizers, else only the segmenter does it. `moses` is a language
+    whose text is tokenized before, and detokenized after, by sacremoses.
     """
 
     segmenter: Segmenter
@@ -51,6 +51,7 @@ class PackedTokenizer:
     model: bytes = field(default=b"", repr=False)
     whole: Sequence[str] = ()
     prefix: Sequence[str] = ()
+    hidden: Sequence[str] = ()
     codes: bool = False
     adds_eos: bool = True
     normalizes: bool = False
@@ -65,9 +66,9 @@ class PackedTokenizer:
             raise ValueError("an empty SentencePiece model")
         if self.eos in (self.pad, self.unk):
             raise ValueError("EOS has the id of the padding or of <unk>")
-        if not all(isinstance(piece, str) for piece in [*self.pieces, *self.whole, *self.prefix]):
+        if not all(isinstance(piece, str) for piece in [*self.pieces, *self.whole, *self.prefix, *self.hidden]):
             raise ValueError("a piece is no text")
-        if missing := sorted({*self.whole, *self.prefix} - self.ids.keys()):
+        if missing := sorted({*self.whole, *self.prefix, *self.hidden} - self.ids.keys()):
             raise ValueError(f"the vocabulary has no {missing[0]!r}")
 
     def to_bytes(self) -> bytes:
@@ -111,7 +112,7 @@ class PackedTokenizer:
     @cached_property
     def _control(self) -> frozenset[int]:
         """What no text shows."""
-        return frozenset([self.pad, self.bos, self.eos, *(self.ids[piece] for piece in self.prefix)])
+        return frozenset([self.pad, self.bos, self.eos, *(self.ids[piece] for piece in (*self.prefix, *self.hidden))])
 
     def __len__(self) -> int:
         if self.segmenter is Segmenter.sentencepiece:

@@ -94,7 +94,7 @@ class Planner:
             parts, too_long = self._split(text, ids, self.max_source_length - len(tags))
             segments = []
             for i, part in enumerate(parts):
-                prefix = prefixes[n] if prefixes is not None and i == 0 else ()
+                prefix = (prefixes[n] if prefixes is not None and i == 0 else ()) or self.tokenizers.target.prefix_ids
                 terms = self.terminology.find(part.text) if self.terminology else ()
                 tagged = source.behind(tags, part.ids)
                 segments.append(Segment(n, i, tagged, part.text, source.n_tags(tagged), prefix, tuple(terms)))

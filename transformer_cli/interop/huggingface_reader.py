@@ -7,12 +7,12 @@ Shapes: D width, V vocabulary, P positions.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -92,22 +92,36 @@ _NAME = re.compile(r"opus[-_]mt[-_](?:.*[-_])?([a-zA-Z]{2,3})[-_]([a-zA-Z]{2,3})
 
 
 @dataclass(frozen=True)
+class Text:
+    """What a folder says of text, and the files that say it."""
+
+    tokenizers: Tokenizers
+    source_lang: str
+    target_lang: str
+    files: Sequence[Path]
+
+
+class ReadText(Protocol):
+    def __call__(
+        self, folder: Path, given: Mapping[str, Any], values: Mapping[str, Any], options: ReadOptions
+    ) -> Text: ...
+
+
+@dataclass(frozen=True)
 class Architecture:
     """A kind of model that transformers calls by `model_type`."""
 
     model: str  # its classes there
     config: str
-    tokenizer: str
     norm: Norm
     defaults: Mapping[str, Any]
+    text: ReadText
+    original: "Callable[[Path, Architecture, Mapping[str, Any], Text], Original]"
+    positions: Positions = Positions.sinusoidal_concat
+    first_position: int = 0
 
 
-ARCHITECTURES = {
-    "marian": Architecture("MarianMTModel", "MarianConfig", "MarianTokenizer", Norm.post, MARIAN_DEFAULTS),
-    "pegasus": Architecture(
-        "PegasusForConditionalGeneration", "PegasusConfig", "MarianTokenizer", Norm.pre, PEGASUS_DEFAULTS
-    ),
-}
+ARCHITECTURES: dict[str, Architecture] = {}
 
 
 @READERS.register("hf")
@@ -144,17 +158,16 @@ def _read(folder: Path, architecture: Architecture, given: Mapping[str, Any], op
     names = PartNames(folder, tensors, values)
     config = config_of(folder, architecture, values, names, tensors)
     names.check(config)
-    tokenizers = marian_tokenizers(folder, values, config)
-    source_lang, target_lang = languages(folder, given, options)
+    text = architecture.text(folder, given, values, options)
     return Imported(
         config=config,
-        tokenizers=tokenizers,
-        source_lang=source_lang,
-        target_lang=target_lang,
+        tokenizers=text.tokenizers,
+        source_lang=text.source_lang,
+        target_lang=text.target_lang,
         weights=weights_from_parts(config, names.fetch),
-        program=partial(Original, folder, architecture, values),
+        program=partial(architecture.original, folder, architecture, values, text),
         program_name=program_name(),
-        files=[folder / CONFIG, *tensors.files, *tokenizer_files(folder)],
+        files=[folder / CONFIG, *tensors.files, *text.files],
         notes=notes_of(folder, values),
         max_positions=values["max_position_embeddings"],
         known=known_of(folder),
@@ -206,7 +219,7 @@ def checked(folder: Path, given: Mapping[str, Any], defaults: Mapping[str, Any])
 def config_of(
     folder: Path, architecture: Architecture, values: Mapping[str, Any], names: "PartNames", tensors: Tensors
 ) -> ModelConfig:
-    positions, max_positions = Positions.sinusoidal_concat, values["max_position_embeddings"]
+    positions, max_positions = architecture.positions, values["max_position_embeddings"]
     if names.learned_positions():
         positions, max_positions = Positions.learned, tensors.shapes[names.positions("encoder")][0]
     start = values["decoder_start_token_id"]
@@ -230,6 +243,7 @@ def config_of(
         norm=architecture.norm,
         activation=ACTIVATIONS[values["activation_function"]],
         positions=positions,
+        first_position=architecture.first_position,
         max_positions=max_positions,
         tie_embeddings=names.tying,
         scale_embeddings=values["scale_embedding"],
@@ -375,12 +389,16 @@ def _is_float32(tensor: Tensor) -> bool:
 # ---- Text
 
 
-def tokenizer_files(folder: Path) -> list[Path]:
+def marian_text(folder: Path, given: Mapping[str, Any], values: Mapping[str, Any], options: ReadOptions) -> Text:
+    return Text(marian_tokenizers(folder, values), *languages(folder, given, options), marian_files(folder))
+
+
+def marian_files(folder: Path) -> list[Path]:
     names = ("source.spm", "target.spm", "vocab.json", "target_vocab.json", TOKENIZER_CONFIG, "special_tokens_map.json")
     return [folder / name for name in names if (folder / name).is_file()]
 
 
-def marian_tokenizers(folder: Path, values: Mapping[str, Any], config: ModelConfig) -> Tokenizers:
+def marian_tokenizers(folder: Path, values: Mapping[str, Any]) -> Tokenizers:
     """Those of MarianTokenizer: ids of vocab.json, pieces of two SentencePiece models, `>>xxx<<` looked up whole."""
     settings = optional_json(folder / TOKENIZER_CONFIG)
     separate = bool(settings.get("separate_vocabs", False))
@@ -492,16 +510,17 @@ class Original:
     Tokens that no translation of ours contains, as <unk>, are suppressed there, too.
     """
 
-    def __init__(self, folder: Path, architecture: Architecture, values: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, architecture: Architecture, values: Mapping[str, Any], text: Text) -> None:
         library: Any = imported("transformers", needs=NEEDS)
         place = {"pretrained_model_name_or_path": str(folder), "local_files_only": True}
+        prefix = text.tokenizers.target.prefix_ids
         # Only the options that were checked: others could name kernels to download, or code.
         config = getattr(library, architecture.config)(**values)
         with quiet():
             self.model = getattr(library, architecture.model).from_pretrained(
                 **place, config=config, dtype=torch.float32, attn_implementation="sdpa", trust_remote_code=False
             )
-            self.tokenizer = getattr(library, architecture.tokenizer).from_pretrained(**place)
+            self.tokenizer = self.open_tokenizer(library, place, text)
         self.model.eval()
         self.start, self.pad, self.eos = (values[f"{name}_token_id"] for name in ("decoder_start", "pad", "eos"))
         self.suppressed = sorted({self.pad, self.start, self.tokenizer.unk_token_id} - {self.eos})
@@ -511,7 +530,11 @@ class Original:
             eos_token_id=self.eos,
             early_stopping=False,
             suppress_tokens=self.suppressed,
+            forced_bos_token_id=prefix[0] if prefix else None,
         )
+
+    def open_tokenizer(self, library: Any, place: Mapping[str, Any], text: Text) -> Any:
+        return library.MarianTokenizer.from_pretrained(**place)
 
     @torch.inference_mode()
     def translate(self, sources: Sequence[Ids], *, beam_size: int, max_tokens: int) -> list[list[int]]:
@@ -546,3 +569,10 @@ class Original:
     def decode(self, sentences: Sequence[Ids]) -> list[str]:
         options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
         return [self.tokenizer.decode(list(ids), **options) for ids in sentences]
+
+
+_marian = partial(Architecture, text=marian_text, original=Original)
+ARCHITECTURES |= {
+    "marian": _marian("MarianMTModel", "MarianConfig", Norm.post, MARIAN_DEFAULTS),
+    "pegasus": _marian("PegasusForConditionalGeneration", "PegasusConfig", Norm.pre, PEGASUS_DEFAULTS),
+}

@@ -3,19 +3,21 @@
 A reader registers in READERS and is imported here. The weights go from file to file one by one.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from transformer_cli.errors import CheckpointError
 from transformer_cli.files import remove_leftovers, resolve_link, wrap_os_errors, writing_whole
-from transformer_cli.interop import huggingface_reader  # noqa: F401  (registers itself)
+from transformer_cli.interop import huggingface_reader, m2m100  # noqa: F401  (they register themselves)
 from transformer_cli.interop.comparison import Comparison, ask, compare
 from transformer_cli.interop.foreign import READERS, Imported, ReadOptions
 from transformer_cli.interop.verify import made_up
 from transformer_cli.models.file import ModelFile, map_model, write_lazily
 
 DEFAULT_OPTIONS = ReadOptions()
+_MARKUP = re.compile(r"__\w+__")
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,11 @@ def read(path: Path, format_name: str | None = None, options: ReadOptions = DEFA
     return READERS[name]().read(path, options)
 
 
+def plain(lines: Sequence[str]) -> list[str]:
+    """The lines without tokens of languages, which some programs take for these wherever they stand."""
+    return [line for line in lines if not _MARKUP.search(line)]
+
+
 def import_model(
     imported: Imported,
     output: Path,
@@ -62,7 +69,7 @@ def import_model(
     """
     answers = None
     if compares:
-        chosen = made_up(imported.tokenizers.source)[:n_made_up] if lines is None else lines
+        chosen = plain(made_up(imported.tokenizers.source))[:n_made_up] if lines is None else lines
         answers = ask(imported.program, imported.tokenizers, chosen, max_positions=imported.max_positions)
     model = ModelFile(
         imported.config,

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import Positions
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, normalize
-from transformer_cli.decoding.search import SEARCHES, ControlIds, Hypothesis, SearchRequest
+from transformer_cli.decoding.search import SEARCHES, Constraints, ControlIds, Hypothesis, SearchRequest
 from transformer_cli.errors import CheckpointError
 from transformer_cli.inference.incremental import TransformerDecoder
 from transformer_cli.models.file import ModelFile
@@ -170,7 +170,9 @@ def search(model: Transformer, sources: Sequence[Ids], *, tokenizers: Tokenizers
     with torch.inference_mode():
         decoder = TransformerDecoder(model)
         cache = decoder.start(source_BS, beam_size=beam_size, max_length=int(max_lengths_B.max()))
-        found = SEARCHES[kind](SearchRequest(decoder.step, cache, ControlIds.of(target), max_lengths_B, config))
+        begun = [Constraints(target.prefix_ids)] * len(sources) if target.prefix_ids else []
+        request = SearchRequest(decoder.step, cache, ControlIds.of(target), max_lengths_B, config, constraints=begun)
+        found = SEARCHES[kind](request)
     return [hypotheses[0] for hypotheses in found]
 
 
