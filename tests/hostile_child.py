@@ -97,7 +97,24 @@ def open_run(run_dir: str) -> int:
     return _reported(opened)
 
 
-JOBS: dict[str, Callable[[Any], int]] = {"command": command, "resume": resume, "read": read, "open_run": open_run}
+def foreign(path: str) -> int:
+    """A model of another program, all but its weights."""
+
+    def opened() -> None:
+        from transformer_cli.interop.importing import read
+
+        read(Path(path), "hf")
+
+    return _reported(opened)
+
+
+JOBS: dict[str, Callable[[Any], int]] = {
+    "command": command,
+    "resume": resume,
+    "read": read,
+    "open_run": open_run,
+    "foreign": foreign,
+}
 
 
 def _train(run_dir: Path) -> None:

@@ -241,8 +241,9 @@ def open_models(
 
 def _is_export(folder: Path, engine: Engine | None) -> bool:
     """Whether `folder` is one of `tfm export`; where CTranslate2 is asked for, also a damaged one, to be refused."""
-    damaged = (folder / EXPORT_FILE).exists() or (folder / "model.bin").exists()
-    return exported_for(folder) == Engine.ctranslate2.name or (engine is Engine.ctranslate2 and damaged)
+    program = exported_for(folder)
+    damaged = (folder / "model.bin").exists() or ((folder / EXPORT_FILE).exists() and program != "huggingface")
+    return program == Engine.ctranslate2.name or (engine is Engine.ctranslate2 and damaged)
 
 
 def _ctranslate2_can(models: Sequence[ModelFile], decode: DecodeConfig, options: TranslateOptions) -> bool:

@@ -65,7 +65,7 @@ def is_convertible(model: ModelFile) -> bool:
         ctranslate2.check(model.config)
     except ConfigError:
         return False
-    return model.config.name == "transformer"
+    return model.config.name == "transformer" and not model.tokenizers.target.prefix_ids
 
 
 def beside_model(path: Path) -> Path:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from transformer_cli.config.model import Activation, DecoderStart, ModelConfig, Norm, NormKind, Positions
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.decoding.search import ControlIds
+from transformer_cli.errors import ConfigError
 from transformer_cli.extras import imported
 from transformer_cli.interop.exported import PACKED
 from transformer_cli.interop.text import normalising
@@ -93,6 +94,11 @@ def specification(model: ModelFile, specs: ModuleType) -> Any:
 
 def put_control(config: Any, model: ModelFile) -> None:
     target = model.tokenizers.target
+    if target.prefix_ids:
+        raise ConfigError(
+            f"tokenizer: every translation begins with {target.pieces(target.prefix_ids)[0]}, which the config of"
+            " CTranslate2 cannot hold. Use engine=torch"
+        )
     config.unk_token, config.bos_token, config.eos_token = target.pieces([target.unk_id, target.bos_id, target.eos_id])
     config.decoder_start_token, config.add_source_eos = config.bos_token, bool(model.tokenizers.source.end_ids)
     config.layer_norm_epsilon = model.config.epsilon
