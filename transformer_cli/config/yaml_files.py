@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 import yaml
 
@@ -43,11 +43,16 @@ def read_yaml(path: Path) -> Any:
     """The content of a small YAML file: plain values, without aliases and repeated keys. Raises ConfigError."""
     if not path.is_file():  # opening a pipe would wait for ever
         raise ConfigError(f"{path}: not a plain file. Remove it, or give it another name")
+    if path.stat().st_size > MAX_YAML_BYTES:
+        raise ConfigError(f"{path}: larger than {MAX_YAML_BYTES:,} bytes. Leave out what is no config")
+    with path.open(encoding="utf-8") as file:
+        return strict_yaml(file, path)
+
+
+def strict_yaml(file: str | TextIO, path: object) -> Any:
+    """The content of YAML that `path` names in messages. Raises ConfigError as `read_yaml` does."""
     try:
-        if path.stat().st_size > MAX_YAML_BYTES:
-            raise ConfigError(f"{path}: larger than {MAX_YAML_BYTES:,} bytes. Leave out what is no config")
-        with path.open(encoding="utf-8") as file:
-            return yaml.load(file, _StrictLoader)
+        return yaml.load(file, _StrictLoader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         what = quoted(" ".join(str(error.problem).split()))[1:-1]
