@@ -1,0 +1,190 @@
+"""Checkpoints of training programs in files of `torch.save`: named weights, and the options of the training.
+
+Nothing in them is executed. Beside tensors and containers they may hold an `argparse.Namespace`, and numbers of NumPy in
+statistics that nobody here reads: stand-ins without any code take the place of these.
+"""
+
+import argparse
+import zipfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from transformer_cli.errors import CheckpointError, quoted
+from transformer_cli.interop.torch_files import read_torch
+
+_PEEK = 1 << 24  # bytes of a pickle, in which the names of all weights are found
+_SEGMENTERS = ("*.model", "*.spm", "*.codes", "*bpecodes*", "*bpe_codes*", "code", "codes", "bpe.*", "code.*", "codes.*")
+
+
+class Ignored:
+    """Stands for an object that is of no use here, whatever it was made of."""
+
+    def __new__(cls, *_: Any) -> "Ignored":
+        return super().__new__(cls)
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def __setstate__(self, _: Any) -> None:
+        pass
+
+
+_NUMPY = [f"numpy.{core}.multiarray.{name}" for core in ("core", "_core") for name in ("scalar", "_reconstruct")]
+_IGNORED = [*_NUMPY, "numpy.dtype", "numpy.ndarray", "numpy.dtypes.Float64DType", "_codecs.encode"]
+ALLOWED: list[Any] = [argparse.Namespace, *((Ignored, name) for name in _IGNORED)]
+
+
+def mentions(path: Path, *names: str) -> bool:
+    """Whether a file is of torch and its pickle holds these names; reads only its beginning, and executes nothing."""
+    try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                pickles = [name for name in archive.namelist() if name.endswith("/data.pkl")]
+                content = archive.open(pickles[0]).read(_PEEK) if pickles else b""
+        else:
+            with path.open("rb") as file:
+                content = file.read(_PEEK)
+    except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError):
+        return False
+    return all(name.encode() in content for name in names)
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """The outermost dictionary. Raises CheckpointError, which names what would have to be executed."""
+    refused = _needing_code(path)
+    if refused:
+        raise CheckpointError(
+            f"{path}: holds code ({', '.join(map(quoted, refused[:5]))}{', …' if len(refused) > 5 else ''}), which is"
+            " not run. Save it without, in the program that wrote it"
+        )
+    found = read_torch(path, allowed=ALLOWED)
+    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
+        raise CheckpointError(f"{path}: not a checkpoint of named entries. Download it again")
+    return found
+
+
+def _needing_code(path: Path) -> list[str]:
+    """What a zip archive of torch names beside what is allowed; a file of another kind is left to the reader."""
+    try:
+        with torch.serialization.safe_globals(ALLOWED):
+            return sorted(torch.serialization.get_unsafe_globals_in_checkpoint(path))
+    except Exception:  # noqa: BLE001  (a damaged file fails in many ways; the reader says how)
+        return []
+
+
+def options_of(*groups: Any) -> dict[str, Any]:
+    """The options in dictionaries and namespaces, without those that are None; those within another get its name first.
+
+    As in fairseq, whose `encoder.layers` and `encoder_layers` are the same.
+    """
+    found: dict[str, Any] = {}
+    for group in groups:
+        entries = vars(group) if isinstance(group, argparse.Namespace) else group
+        if not isinstance(entries, Mapping):
+            continue
+        for name, value in entries.items():
+            if isinstance(value, dict | argparse.Namespace):
+                found |= {f"{name}_{inner}": x for inner, x in options_of(value).items()}
+            elif value is not None and isinstance(name, str):
+                found[name] = value
+    return found
+
+
+@dataclass
+class Weights:
+    """The tensors of a checkpoint by their own names, and which of them have been asked for."""
+
+    path: Path
+    tensors: Mapping[str, Tensor]
+    asked: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, path: Path, tensors: Any) -> "Weights":
+        if (
+            not isinstance(tensors, Mapping)
+            or not tensors
+            or not all(isinstance(name, str) and isinstance(x, Tensor) for name, x in tensors.items())
+        ):
+            raise CheckpointError(f"{path}: its weights are not named tensors. Download it again")
+        for name, tensor in tensors.items():
+            if tensor.layout is not torch.strided or not (tensor.is_floating_point() or tensor.numel() == 1):
+                raise CheckpointError(f"{path}: {quoted(name)} is {tensor.dtype}, not floating-point numbers")
+        return cls(path, dict(tensors))
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.tensors
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self.tensors:
+            self.refuse(f"has no tensor {quoted(name)}")
+        self.asked.add(name)
+        return self.tensors[name]
+
+    def shaped(self, name: str, *shape: int) -> Tensor:
+        """Raises CheckpointError where it is missing or has another shape."""
+        found = self[name]
+        if tuple(found.shape) != shape:
+            self.refuse(f"{quoted(name)} is {list(found.shape)}, not {list(shape)}")
+        return found
+
+    def n_layers(self, prefix: str) -> int:
+        """How many layers there are, whose names begin with `prefix`, a dot and a number."""
+        start = f"{prefix}."
+        numbers = {name.removeprefix(start).split(".")[0] for name in self.tensors if name.startswith(start)}
+        count = len(numbers)
+        if not count or numbers != {str(i) for i in range(count)}:
+            self.refuse(f"{quoted(prefix)} are not layers from 0 on")
+        return count
+
+    def check_all_used(self, *, ignored: Callable[[str], bool]) -> None:
+        """Raises CheckpointError for a tensor of which nothing became a part of the model."""
+        left = sorted(name for name in self.tensors.keys() - self.asked if not ignored(name))
+        if left:
+            more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+            self.refuse(f"has the tensor {quoted(left[0])}{more}, of a variant that is not supported")
+
+    def refuse(self, what: str) -> NoReturn:
+        raise CheckpointError(f"{self.path}: {what}. Nothing was imported")
+
+
+def check_options(path: Path, options: Mapping[str, Any], supported: Mapping[str, Sequence[Any]]) -> None:
+    """Raises CheckpointError for an option that is set to something else than its supported values."""
+    for name, values in supported.items():
+        if name in options and options[name] not in values and not _is_off(options[name], values):
+            raise CheckpointError(
+                f"{path}: {name}={quoted(str(options[name]))} is not supported (only"
+                f" {', '.join(str(value) for value in values)}). Nothing was imported"
+            )
+
+
+def _is_off(value: Any, values: Sequence[Any]) -> bool:
+    """Whether it is an empty list or text where False stands for "not used"."""
+    return False in values and value in ([], "", {}, ())
+
+
+def beside(path: Path, patterns: Iterable[str]) -> list[Path]:
+    """The files in the folder of `path` with such names, each once."""
+    folder = path.parent
+    return sorted({file for pattern in patterns for file in folder.glob(pattern) if file.is_file()} - {path})
+
+
+def segmenters_beside(path: Path, languages: Sequence[str]) -> list[Path]:
+    """The SentencePiece model or the BPE codes, or one for each language. Raises CheckpointError where it is not clear.
+
+    Of each language are files with its name between dots: spm.de.model. Empty where there is none.
+    """
+    found = beside(path, _SEGMENTERS)
+    of_each = [[file for file in found if language in file.name.split(".")] for language in languages]
+    if all(len(files) == 1 for files in of_each):
+        return [files[0] for files in of_each]
+    if len(found) > 1:
+        raise CheckpointError(
+            f"{path}: several files beside it may cut its text ({', '.join(file.name for file in found[:6])})."
+            " Name one, or that of the source and that of the target, with --segmenter"
+        )
+    return found
