@@ -1,7 +1,7 @@
 """Reading Transformers of fairseq: a checkpoint (.pt), its dictionaries and what cuts its text beside it.
 
-Source: fairseq 0.12.2, `models/transformer` and `data/dictionary.py`. The decoder starts with EOS; the first position is
-2, behind those that fairseq keeps for the padding.
+Source: fairseq 0.12.2, `models/transformer` and `data/dictionary.py`. The decoder starts with EOS; the first position
+is 2, behind those that fairseq keeps for the padding.
 
 Shapes: B batch, S source, L new target tokens, D width, F feed-forward, V vocabulary.
 """
@@ -21,14 +21,17 @@ from transformer_cli.errors import CheckpointError, EnvironmentFault, quoted
 from transformer_cli.interop.foreign import READERS, Imported, ReadOptions
 from transformer_cli.interop.parts import SIDES, part_names, weights_from_parts
 from transformer_cli.interop.reference import ACTIVATIONS, Control, Past, Reference, sinusoids
-from transformer_cli.interop.segmenters import pack, read_segmenter
+from transformer_cli.interop.segmenters import SpecialIds, pack, read_segmenter
 from transformer_cli.interop.torch_checkpoint import (
     Weights,
     beside,
     check_options,
+    checked_config,
     mentions,
     options_of,
+    probability,
     read_checkpoint,
+    same_tensor,
     segmenters_beside,
 )
 
@@ -70,7 +73,9 @@ _SUPPORTED: Mapping[str, Sequence[Any]] = {
     "prepend_bos_src": (False,),
     "add_bos": (False,),
 }
-_OTHER_MODELS = re.compile(r"levenshtein|nonautoregressive|insertion|cmlm|_lm|lightconv|pointer|monotonic|xm_|linformer")
+_OTHER_MODELS = re.compile(
+    r"levenshtein|nonautoregressive|insertion|cmlm|_lm|lightconv|pointer|monotonic|xm_|linformer"
+)
 _OTHER_TASKS = re.compile(r"multi|denois|language_model|lev$|from_pretrained|speech|online|masked|semisupervised")
 
 _NORMS = {
@@ -143,7 +148,9 @@ def _options(path: Path, checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     task_name = str(options_of(task).get("_name", options_of(task).get("task", "translation")))
     theirs |= {"arch": kind, "task": task_name}
     if "transformer" not in kind or _OTHER_MODELS.search(kind):
-        raise CheckpointError(f"{path}: the architecture {quoted(kind)} is not supported (only Transformers that translate)")
+        raise CheckpointError(
+            f"{path}: the architecture {quoted(kind)} is not supported (only Transformers that translate)"
+        )
     if _OTHER_TASKS.search(task_name):
         raise CheckpointError(f"{path}: the task {quoted(task_name)} is not supported (only translation of one pair)")
     check_options(path, theirs, _SUPPORTED)
@@ -156,7 +163,9 @@ def _options(path: Path, checkpoint: Mapping[str, Any]) -> dict[str, Any]:
             )
     for name in ("decoder_input_dim", "decoder_output_dim"):
         if theirs.get(name, theirs.get("decoder_embed_dim")) != theirs.get("decoder_embed_dim"):
-            raise CheckpointError(f"{path}: {name}={theirs[name]}, another width than decoder_embed_dim, is not supported")
+            raise CheckpointError(
+                f"{path}: {name}={theirs[name]}, another width than decoder_embed_dim, is not supported"
+            )
     heads = theirs.get("encoder_attention_heads")
     if type(heads) is not int or heads < 1:
         raise CheckpointError(f"{path}: does not say how many attention heads it has. Save it with its options")
@@ -186,7 +195,7 @@ def _tokenizers(
         segmenter = read_segmenter(segmenters[min(number, len(segmenters) - 1)] if segmenters else None)
         table = weights[f"{side}.embed_tokens.weight"]
         pieces = read_dictionary(dictionary, n_rows=len(table) if table.dim() == 2 else 0)
-        made.append(pack(segmenter, pieces, pad=PAD, unk=UNK, bos=EOS, eos=EOS, path=dictionary))
+        made.append(pack(segmenter, pieces, SpecialIds(pad=PAD, unk=UNK, bos=EOS, eos=EOS), path=dictionary))
     return Tokenizers(*made), sorted({*dictionaries, *segmenters})
 
 
@@ -221,7 +230,9 @@ def read_dictionary(path: Path, *, n_rows: int) -> list[str]:
         if overwrites:
             piece, _, count = piece.rpartition(" ")
         if not piece or not count.isdecimal():
-            raise CheckpointError(f"{path}, line {number}: not a piece and its count ({quoted(line)}). Check --vocabulary")
+            raise CheckpointError(
+                f"{path}, line {number}: not a piece and its count ({quoted(line)}). Check --vocabulary"
+            )
         if piece in numbers:
             if not overwrites:
                 raise CheckpointError(f"{path}, line {number}: {quoted(piece)} for the second time. Check --vocabulary")
@@ -232,8 +243,8 @@ def read_dictionary(path: Path, *, n_rows: int) -> list[str]:
         pieces += [f"madeupword{i:04d}" for i in range(n_rows - len(pieces))]
     if len(pieces) != n_rows:
         raise CheckpointError(
-            f"{path}: {len(pieces)} pieces with the special ones, but the embedding has {n_rows} rows. Use the dictionary"
-            " of this model"
+            f"{path}: {len(pieces)} pieces with the special ones, but the embedding has {n_rows} rows. Use the"
+            " dictionary of this model"
         )
     return pieces
 
@@ -254,16 +265,17 @@ class _Checkpoint:
         n_heads, pre_norm = int(theirs["encoder_attention_heads"]), bool(theirs.get("encoder_normalize_before"))
         learned = bool(theirs.get("encoder_learned_pos"))
         rows = [len(self.weights[f"{side}.embed_positions.weight"]) - FIRST for side in SIDES] if learned else []
-        return ModelConfig(
+        return checked_config(
+            self.weights.path,
             preset="fairseq",
             n_encoder_layers=self.weights.n_layers("encoder.layers"),
             n_decoder_layers=self.weights.n_layers("decoder.layers"),
             d_model=self.width,
             n_heads=n_heads,
             d_ff=self.d_ff,
-            dropout=_probability(theirs.get("dropout", 0.1)),
-            attention_dropout=_probability(theirs.get("attention_dropout", 0.0)),
-            activation_dropout=_probability(theirs.get("activation_dropout") or theirs.get("relu_dropout", 0.0)),
+            dropout=probability(theirs.get("dropout", 0.1)),
+            attention_dropout=probability(theirs.get("attention_dropout", 0.0)),
+            activation_dropout=probability(theirs.get("activation_dropout") or theirs.get("relu_dropout", 0.0)),
             norm=Norm.pre if pre_norm else Norm.post,
             activation=Activation[theirs.get("activation_fn", "relu")],
             positions=Positions.learned if learned else Positions.sinusoidal_tensor2tensor,
@@ -297,8 +309,10 @@ class _Checkpoint:
             Tying.none: (),
         }[config.tie_embeddings]
         for name in (*tied, *(["decoder.output_projection.weight"] if tied else [])):
-            if name in weights and not _same(weights[name], weights[tied[0]]):
-                weights.refuse(f"{quoted(name)} differs from {quoted(tied[0])}, though the options say that they are one")
+            if name in weights and not same_tensor(weights[name], weights[tied[0]]):
+                weights.refuse(
+                    f"{quoted(name)} differs from {quoted(tied[0])}, though the options say that they are one"
+                )
         weights.check_all_used(ignored=lambda name: _IGNORED.fullmatch(name) is not None)
 
     def _shape(self, part: str) -> tuple[int, ...]:
@@ -346,14 +360,6 @@ class _Checkpoint:
             shape = (3 * self.width, self.width) if kind == "weight" else (3 * self.width,)
             return weights.shaped(joined, *shape).chunk(3)["qkv".index(matrix)]
         return weights[f"{attention}.{'out' if matrix == 'o' else matrix}_proj.{kind}"]
-
-
-def _same(a: Tensor, b: Tensor) -> bool:
-    return a.data_ptr() == b.data_ptr() or (a.shape == b.shape and bool((a == b).all()))
-
-
-def _probability(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) and 0 <= value < 1 else 0.0
 
 
 def _notes(theirs: Mapping[str, Any], tokenizers: Tokenizers) -> list[str]:

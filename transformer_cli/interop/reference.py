@@ -1,7 +1,7 @@
-"""The models of other programs as they compute them: plain forward passes over the original tensors by their own names.
+"""The models of other programs as these compute them: plain forward passes over the original tensors by their names.
 
-An imported model is compared with these where the other program is not at hand. They share nothing with our modules, and
-each format writes down its own layers; only attention's product and the search are common to them.
+An imported model is compared with these where the other program is not at hand. They share nothing with our modules,
+and each format writes down its own layers; only attention's product and the search are common to them.
 
 Shapes: B batch, S source, L new target tokens, T target, D width, H heads, E head width, V vocabulary, N beam, R = B·N.
 """
@@ -91,14 +91,13 @@ class Reference(ABC):
             top_scores, top_numbers = scores_RV.unflatten(0, (-1, n)).flatten(1).topk(2 * n)
             origins: list[int] = []
             for b, (scores, numbers) in enumerate(zip(top_scores.tolist(), top_numbers.tolist(), strict=True)):
-                candidates = [
-                    (score, divmod(number, log_p_RV.size(1))) for score, number in zip(scores, numbers, strict=True)
-                ]
-                ended = [(score, live[b][row][1]) for score, (row, token) in candidates if token == self.control.eos]
+                picked = [divmod(number, log_p_RV.size(1)) for number in numbers]
+                found = [(score, row, token) for score, (row, token) in zip(scores, picked, strict=True)]
+                ended = [(score, live[b][row][1]) for score, row, token in found[:n] if token == self.control.eos]
                 best[b] = max([best[b], *ended], key=lambda hypothesis: hypothesis[0])
-                going = [candidate for candidate in candidates if candidate[1][1] != self.control.eos][:n]
-                origins += [b * n + row for _, (row, _) in going]
-                live[b] = [(score, [*live[b][row][1], token]) for score, (row, token) in going]
+                going = [candidate for candidate in found if candidate[2] != self.control.eos][:n]
+                origins += [b * n + row for _, row, _ in going]
+                live[b] = [(score, [*live[b][row][1], token]) for score, row, token in going]
             if all(ended[0] >= rows[0][0] for ended, rows in zip(best, live, strict=True)):
                 break
             past = {name: (k_RTD[origins], v_RTD[origins]) for name, (k_RTD, v_RTD) in past.items()}

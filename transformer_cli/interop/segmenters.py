@@ -1,7 +1,7 @@
 """The files that cut text into pieces, of programs whose vocabularies stand in other files."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter
@@ -56,8 +56,18 @@ def _codes(content: bytes) -> bytes | None:
     return content
 
 
+@dataclass(frozen=True)
+class SpecialIds:
+    """`bos` is what the decoder starts with."""
+
+    pad: int
+    unk: int
+    bos: int
+    eos: int
+
+
 def pack(
-    segmenter: SegmenterFile, pieces: Sequence[str], *, pad: int, unk: int, bos: int, eos: int, path: Path
+    segmenter: SegmenterFile, pieces: Sequence[str], special: SpecialIds, *, path: Path, adds_eos: bool = True
 ) -> Tokenizer:
     """The tokenizer of a vocabulary. Raises CheckpointError where its pieces are not those of such a segmenter."""
     marks = {_SPACE: Segmenter.sentencepiece, _GLUE: Segmenter.subword_nmt}
@@ -70,10 +80,10 @@ def pack(
     if segmenter.kind is not expected:
         has = "no file that cuts text" if segmenter.path is None else f"{segmenter.path}, {_NAMES[segmenter.kind]},"
         wanted = f"pieces with {mark!r}, of {_NAMES[expected]}" if expected is not Segmenter.words else "whole words"
-        raise CheckpointError(f"{path}: its vocabulary has {wanted}, but there is {has} beside it. Name it with --segmenter")
-    packed = PackedTokenizer(
-        segmenter.kind, tuple(pieces), pad=pad, unk=unk, bos=bos, eos=eos, model=segmenter.model
-    )
+        raise CheckpointError(
+            f"{path}: its vocabulary has {wanted}, but there is {has} beside it. Name it with --segmenter"
+        )
+    packed = PackedTokenizer(segmenter.kind, tuple(pieces), **asdict(special), model=segmenter.model, adds_eos=adds_eos)
     try:
         return Tokenizer(packed.to_bytes())
     except CheckpointError as error:

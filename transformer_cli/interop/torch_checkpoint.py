@@ -1,7 +1,7 @@
 """Checkpoints of training programs in files of `torch.save`: named weights, and the options of the training.
 
-Nothing in them is executed. Beside tensors and containers they may hold an `argparse.Namespace`, and numbers of NumPy in
-statistics that nobody here reads: stand-ins without any code take the place of these.
+Nothing in them is executed. Beside tensors and containers they may hold an `argparse.Namespace`, and numbers of NumPy
+in statistics that are not read here: stand-ins without any code take the place of these.
 """
 
 import argparse
@@ -14,11 +14,24 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from transformer_cli.errors import CheckpointError, quoted
-from transformer_cli.interop.torch_files import read_torch
+from transformer_cli.config.model import ModelConfig
+from transformer_cli.errors import CheckpointError, ConfigError, quoted
+from transformer_cli.files import wrap_os_errors
+from transformer_cli.interop.torch_files import ZIP, read_torch
 
 _PEEK = 1 << 24  # bytes of a pickle, in which the names of all weights are found
-_SEGMENTERS = ("*.model", "*.spm", "*.codes", "*bpecodes*", "*bpe_codes*", "code", "codes", "bpe.*", "code.*", "codes.*")
+_SEGMENTERS = (
+    "*.model",
+    "*.spm",
+    "*.codes",
+    "*bpecodes*",
+    "*bpe_codes*",
+    "code",
+    "codes",
+    "bpe.*",
+    "code.*",
+    "codes.*",
+)
 
 
 class Ignored:
@@ -56,6 +69,10 @@ def mentions(path: Path, *names: str) -> bool:
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
     """The outermost dictionary. Raises CheckpointError, which names what would have to be executed."""
+    with wrap_os_errors(path, "read the checkpoint"), path.open("rb") as file:
+        is_cut = file.read(len(ZIP)) == ZIP and not zipfile.is_zipfile(path)  # its table of contents is at the end
+    if is_cut:
+        raise CheckpointError(f"{path}: cut short, as it has no end. Copy or download it again")
     refused = _needing_code(path)
     if refused:
         raise CheckpointError(
@@ -73,7 +90,7 @@ def _needing_code(path: Path) -> list[str]:
     try:
         with torch.serialization.safe_globals(ALLOWED):
             return sorted(torch.serialization.get_unsafe_globals_in_checkpoint(path))
-    except Exception:  # noqa: BLE001  (a damaged file fails in many ways; the reader says how)
+    except Exception:  # a damaged file fails in many ways, and the reader says how
         return []
 
 
@@ -165,6 +182,26 @@ def check_options(path: Path, options: Mapping[str, Any], supported: Mapping[str
 def _is_off(value: Any, values: Sequence[Any]) -> bool:
     """Whether it is an empty list or text where False stands for "not used"."""
     return False in values and value in ([], "", {}, ())
+
+
+def checked_config(path: Path, **values: Any) -> ModelConfig:
+    """Raises CheckpointError for what no model can be."""
+    try:
+        return ModelConfig(**values)
+    except (ConfigError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"{path}: its options make no model ({quoted(str(error))}). Nothing was imported"
+        ) from error
+
+
+def probability(value: Any) -> float:
+    """Of dropout, which only training uses; also as a list of those of its stages."""
+    last = value[-1] if isinstance(value, list) and value else value
+    return float(last) if isinstance(last, int | float) and 0 <= last < 1 else 0.0
+
+
+def same_tensor(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and (a.data_ptr() == b.data_ptr() or bool((a == b).all()))
 
 
 def beside(path: Path, patterns: Iterable[str]) -> list[Path]:
