@@ -169,7 +169,7 @@ def test_weights_may_lie_in_safetensors_beside_it(tmp_path: Path) -> None:
     imported = read(path)
     assert verify(built(imported)[0], imported.program(), LINES, is_float32=True).holds
     (tmp_path / "model_step_5.safetensors").unlink()
-    with pytest.raises(CheckpointError, match="there is no model_step_5.safetensors with them beside it"):
+    with pytest.raises(CheckpointError, match=r"there is no model_step_5\.safetensors with them beside it"):
         read(path)
 
 
@@ -215,7 +215,7 @@ def test_a_variant_that_cannot_be_expressed_is_named(tmp_path: Path, options: di
 
 
 def test_languages_are_asked_for(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="does not say what languages it translates. Give --source-lang"):
+    with pytest.raises(CheckpointError, match=r"does not say what languages it translates\. Give --source-lang"):
         OpenNMTReader().read(saved(tmp_path), ReadOptions())
     imported = OpenNMTReader().read(saved(tmp_path, src_lang="en", tgt_lang="de"), ReadOptions())
     assert (imported.source_lang, imported.target_lang) == ("en", "de")
@@ -291,7 +291,8 @@ def trained(folder: Path, data: Path, *, n_updates: int, name: str) -> tuple[Pat
             "import sentencepiece as s; s.SentencePieceTrainer.train(input='raw.train.en,raw.train.de',"
             " model_prefix='spm', vocab_size=2000, minloglevel=2);"
             "p = s.SentencePieceProcessor(model_file='spm.model');"
-            "[open('vocab.' + l, 'w').writelines(p.id_to_piece(i) + '\\n' for i in range(3, len(p))) for l in ('en', 'de')]"
+            "[open('vocab.' + language, 'w').writelines(p.id_to_piece(i) + '\\n' for i in range(3, len(p)))"
+            " for language in ('en', 'de')]"
         )
         call(python, "-c", code, cwd=folder)
         models = {"src_subword_model": "spm.model", "tgt_subword_model": "spm.model"}

@@ -31,6 +31,7 @@ from transformer_cli.interop.torch_checkpoint import (
     options_of,
     probability,
     read_checkpoint,
+    reread,
     same_tensor,
     segmenters_beside,
 )
@@ -110,7 +111,8 @@ class FairseqReader:
             raise CheckpointError(f"{path}: no checkpoint_best.pt, checkpoint_last.pt or model.pt in it. Name the file")
         found = read_checkpoint(checkpoint)
         theirs = _options(checkpoint, found)
-        weights = Weights.of(checkpoint, found.get("model"))
+        weights = Weights(checkpoint, lambda: reread(checkpoint).get("model"))
+        del found  # it holds all tensors of the file
         languages = _languages(checkpoint, theirs, options)
         tokenizers, files = _tokenizers(checkpoint, weights, languages, options)
         model = _Checkpoint(weights, theirs, tokenizers)
@@ -120,7 +122,7 @@ class FairseqReader:
             source_lang=languages[0],
             target_lang=languages[1],
             weights=weights_from_parts(model.config, model.fetch),
-            program=lambda: FairseqProgram(weights.tensors, theirs),
+            program=lambda: FairseqProgram(weights.all(), theirs),
             program_name="the original weights, as fairseq computes them",
             files=[checkpoint, *files],
             notes=_notes(theirs, tokenizers),
@@ -196,7 +198,7 @@ def _tokenizers(
         table = weights[f"{side}.embed_tokens.weight"]
         pieces = read_dictionary(dictionary, n_rows=len(table) if table.dim() == 2 else 0)
         made.append(pack(segmenter, pieces, SpecialIds(pad=PAD, unk=UNK, bos=EOS, eos=EOS), path=dictionary))
-    return Tokenizers(*made), sorted({*dictionaries, *segmenters})
+    return Tokenizers(made[0], made[1]), sorted({*dictionaries, *segmenters})
 
 
 def _dictionary(path: Path, language: str) -> Path:
@@ -314,6 +316,7 @@ class _Checkpoint:
                     f"{quoted(name)} differs from {quoted(tied[0])}, though the options say that they are one"
                 )
         weights.check_all_used(ignored=lambda name: _IGNORED.fullmatch(name) is not None)
+        weights.release()
 
     def _shape(self, part: str) -> tuple[int, ...]:
         d, f = self.width, self.d_ff

@@ -31,6 +31,7 @@ from transformer_cli.interop.torch_checkpoint import (
     options_of,
     probability,
     read_checkpoint,
+    reread,
     same_tensor,
     segmenters_beside,
 )
@@ -94,8 +95,10 @@ class OpenNMTReader:
         theirs = _options(path, found)
         languages = _languages(path, theirs, options)
         weights, files = _weights(path, found)
-        pieces = _vocabularies(path, found["vocab"], options)
-        tokenizers, segmenters = _tokenizers(path, pieces, found["vocab"], theirs, languages, options)
+        vocab = dict(found["vocab"])
+        del found  # it holds all tensors of the file
+        pieces = _vocabularies(path, vocab, options)
+        tokenizers, segmenters = _tokenizers(path, pieces, vocab, theirs, languages, options)
         model = _Checkpoint(weights, theirs, tokenizers)
         target = tokenizers.target
         banned = {target.pad_id, target.bos_id, target.unk_id} - {target.eos_id}
@@ -106,7 +109,7 @@ class OpenNMTReader:
             source_lang=languages[0],
             target_lang=languages[1],
             weights=weights_from_parts(model.config, model.fetch),
-            program=lambda: OpenNMTProgram(weights.tensors, control, theirs),
+            program=lambda: OpenNMTProgram(weights.all(), control, theirs),
             program_name="the original weights, as OpenNMT-py computes them",
             files=[path, *files, *segmenters],
             notes=_notes(theirs, tokenizers),
@@ -164,16 +167,22 @@ def _weights(path: Path, checkpoint: Mapping[str, Any]) -> tuple[Weights, list[P
         file = path.with_suffix(".safetensors")
         if not file.is_file():
             raise CheckpointError(f"{path}: has no weights, and there is no {file.name} with them beside it")
-        try:
-            with safetensors.safe_open(file, framework="pt") as mapped:
-                tensors = {name: mapped.get_tensor(name) for name in mapped.keys()}  # noqa: SIM118  (no mapping)
-        except (safetensors.SafetensorError, OSError, ValueError) as error:
-            raise CheckpointError(f"{file}: damaged ({quoted(str(error))}). Copy it again") from error
-        return Weights.of(file, tensors), [file]
-    model, generator = checkpoint["model"], checkpoint.get("generator")
-    if not isinstance(model, Mapping) or not isinstance(generator, Mapping):
+        return Weights(file, lambda: _safetensors(file)), [file]
+    if not all(isinstance(checkpoint.get(part), Mapping) for part in ("model", "generator")):
         raise CheckpointError(f"{path}: has no weights of the whole model. Merge what LoRA has trained first")
-    return Weights.of(path, {**model, **{f"generator.{name}": x for name, x in generator.items()}}), []
+    return Weights(path, lambda: _joined(reread(path))), []
+
+
+def _joined(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    return {**checkpoint["model"], **{f"generator.{name}": x for name, x in checkpoint["generator"].items()}}
+
+
+def _safetensors(file: Path) -> dict[str, Tensor]:
+    try:
+        with safetensors.safe_open(file, framework="pt") as mapped:
+            return {name: mapped.get_tensor(name) for name in mapped.keys()}  # noqa: SIM118  (no mapping)
+    except (safetensors.SafetensorError, OSError, ValueError) as error:
+        raise CheckpointError(f"{file}: damaged ({quoted(str(error))}). Copy it again") from error
 
 
 def _vocabularies(path: Path, vocab: Mapping[str, Any], options: ReadOptions) -> tuple[list[str], list[str]]:
@@ -209,7 +218,7 @@ def _tokenizers(
         first = start if number else EOS  # sources begin with nothing
         ids = SpecialIds(pad=side.index(PAD), unk=side.index(UNK), bos=side.index(first), eos=side.index(EOS))
         made.append(pack(segmenter, side, ids, path=path, adds_eos=number == 1))
-    return Tokenizers(*made), sorted(set(segmenters))
+    return Tokenizers(made[0], made[1]), sorted(set(segmenters))
 
 
 def _named_segmenters(path: Path, theirs: Mapping[str, Any]) -> list[Path]:
@@ -232,7 +241,7 @@ class _Checkpoint:
         self._check()
 
     def _config(self) -> ModelConfig:
-        theirs, names = self.theirs, self.weights.tensors
+        theirs, names = self.theirs, self.weights.names
         is_rotary = theirs.get("max_relative_positions", 0) == ROTARY
         is_concat = theirs.get("position_encoding_type") == "SinusoidalConcat"
         sinusoidal = Positions.sinusoidal_tensor2tensor if is_concat else Positions.sinusoidal
@@ -282,6 +291,7 @@ class _Checkpoint:
                     f"{quoted(name)} differs from {quoted(tied[0])}, though the options say that they are one"
                 )
         weights.check_all_used(ignored=lambda name: name.endswith(f".{_TABLE}"))
+        weights.release()
 
     def _shape(self, part: str) -> tuple[int, ...]:
         d, f = self.width, self.d_ff
@@ -326,7 +336,7 @@ def _halves(x: Tensor, n_heads: int) -> Tensor:
     """Rows of each head whose pairs (2i, 2i + 1) are rotated, in the order in which the pairs are (i, i + E/2)."""
     if len(x) % (2 * n_heads):
         return x  # of a shape that is refused
-    return x.unflatten(0, (n_heads, -1, 2)).transpose(1, 2).flatten(0, 2)
+    return torch.unflatten(x, 0, (n_heads, -1, 2)).transpose(1, 2).flatten(0, 2)
 
 
 def _notes(theirs: Mapping[str, Any], tokenizers: Tokenizers) -> list[str]:
@@ -406,7 +416,7 @@ class OpenNMTProgram(Reference):
         """Rotary positions, as complex numbers of the pairs of each head."""
         if self.theirs.get("max_relative_positions", 0) != ROTARY:
             return x_BLD
-        x = x_BLD.unflatten(-1, (self.n_heads, -1))
+        x = torch.unflatten(x_BLD, -1, (self.n_heads, -1))
         n_pairs = x.size(-1) // 2
         angles = torch.outer(
             torch.arange(first, first + x.size(1), dtype=torch.float64),
@@ -414,7 +424,7 @@ class OpenNMTProgram(Reference):
         ).float()[:, None]
         turns = torch.polar(torch.ones_like(angles), angles)
         if self.theirs.get("rotary_interleave"):
-            turned = torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous()) * turns
+            turned = torch.view_as_complex(torch.unflatten(x, -1, (-1, 2)).contiguous()) * turns
             return torch.view_as_real(turned).flatten(-3)
         turned = torch.complex(x[..., :n_pairs].contiguous(), x[..., n_pairs:].contiguous()) * turns
         return torch.cat([turned.real, turned.imag], dim=-1).flatten(-2)

@@ -51,10 +51,14 @@ class Reference(ABC):
 
     def attend(self, q_BLD: Tensor, k_BSD: Tensor, v_BSD: Tensor, may_attend: Tensor) -> Tensor:
         """Softmax(q k / √E) v of each head, [B, L, D]; `may_attend` is broadcast to [B, L, S]."""
-        q_BHLE, k_BHSE, v_BHSE = (x.unflatten(-1, (self.n_heads, -1)).transpose(1, 2) for x in (q_BLD, k_BSD, v_BSD))
+        q_BHLE, k_BHSE, v_BHSE = map(self._of_heads, (q_BLD, k_BSD, v_BSD))
         scores_BHLS = q_BHLE @ k_BHSE.transpose(-1, -2) / math.sqrt(q_BHLE.size(-1))
         weights_BHLS = scores_BHLS.masked_fill(~may_attend.unsqueeze(1), -math.inf).softmax(-1)
-        return (weights_BHLS @ v_BHSE).transpose(1, 2).flatten(2)
+        context_BHLE: Tensor = weights_BHLS @ v_BHSE
+        return context_BHLE.transpose(1, 2).flatten(2)
+
+    def _of_heads(self, x_BLD: Tensor) -> Tensor:
+        return torch.unflatten(x_BLD, -1, (self.n_heads, -1)).transpose(1, 2)
 
     @staticmethod
     def extend(past: Past, name: str, k_BLD: Tensor, v_BLD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -88,7 +92,7 @@ class Reference(ABC):
             log_p_RV = self.decode(newest_R1, length, memory_RSD, is_token_RS, past)[:, -1].log_softmax(-1)
             log_p_RV[:, list(self.control.banned)] = -math.inf
             scores_RV = torch.tensor([score for rows in live for score, _ in rows])[:, None] + log_p_RV
-            top_scores, top_numbers = scores_RV.unflatten(0, (-1, n)).flatten(1).topk(2 * n)
+            top_scores, top_numbers = scores_RV.view(-1, n * scores_RV.size(1)).topk(2 * n)
             origins: list[int] = []
             for b, (scores, numbers) in enumerate(zip(top_scores.tolist(), top_numbers.tolist(), strict=True)):
                 picked = [divmod(number, log_p_RV.size(1)) for number in numbers]

@@ -6,8 +6,7 @@ in statistics that are not read here: stand-ins without any code take the place 
 
 import argparse
 import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -85,6 +84,11 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     return found
 
 
+def reread(path: Path) -> Any:
+    """What `read_checkpoint` has read, mapped again."""
+    return read_torch(path, allowed=ALLOWED)
+
+
 def _needing_code(path: Path) -> list[str]:
     """What a zip archive of torch names beside what is allowed; a file of another kind is left to the reader."""
     try:
@@ -112,35 +116,43 @@ def options_of(*groups: Any) -> dict[str, Any]:
     return found
 
 
-@dataclass
 class Weights:
-    """The tensors of a checkpoint by their own names, and which of them have been asked for."""
+    """The tensors of a checkpoint by their own names, and which of them have been asked for.
 
-    path: Path
-    tensors: Mapping[str, Tensor]
-    asked: set[str] = field(default_factory=set)
+    `load` maps the file; it is called again for each tensor after `release`, as what stays mapped counts as memory.
+    """
 
-    @classmethod
-    def of(cls, path: Path, tensors: Any) -> "Weights":
+    def __init__(self, path: Path, load: Callable[[], Any]) -> None:
+        self.path, self.asked = path, set[str]()
+        tensors = load()
         if (
             not isinstance(tensors, Mapping)
             or not tensors
             or not all(isinstance(name, str) and isinstance(x, Tensor) for name, x in tensors.items())
         ):
-            raise CheckpointError(f"{path}: its weights are not named tensors. Download it again")
+            raise CheckpointError(f"{path}: its weights are not named tensors. Copy or download it again")
         for name, tensor in tensors.items():
             if tensor.layout is not torch.strided or not (tensor.is_floating_point() or tensor.numel() == 1):
                 raise CheckpointError(f"{path}: {quoted(name)} is {tensor.dtype}, not floating-point numbers")
-        return cls(path, dict(tensors))
+        self.names: Collection[str] = set(tensors)
+        self._load, self._tensors = load, dict[str, Tensor](tensors)
+
+    def release(self) -> None:
+        """Keep no tensor from now on; but those of a file of before torch 1.6 are in memory, and stay."""
+        if zipfile.is_zipfile(self.path) or self.path.suffix == ".safetensors":
+            self._tensors = {}
+
+    def all(self) -> Mapping[str, Tensor]:
+        return self._tensors or self._load()
 
     def __contains__(self, name: str) -> bool:
-        return name in self.tensors
+        return name in self.names
 
     def __getitem__(self, name: str) -> Tensor:
-        if name not in self.tensors:
+        if name not in self.names:
             self.refuse(f"has no tensor {quoted(name)}")
         self.asked.add(name)
-        return self.tensors[name]
+        return self.all()[name]
 
     def shaped(self, name: str, *shape: int) -> Tensor:
         """Raises CheckpointError where it is missing or has another shape."""
@@ -152,7 +164,7 @@ class Weights:
     def n_layers(self, prefix: str) -> int:
         """How many layers there are, whose names begin with `prefix`, a dot and a number."""
         start = f"{prefix}."
-        numbers = {name.removeprefix(start).split(".")[0] for name in self.tensors if name.startswith(start)}
+        numbers = {name.removeprefix(start).split(".")[0] for name in self.names if name.startswith(start)}
         count = len(numbers)
         if not count or numbers != {str(i) for i in range(count)}:
             self.refuse(f"{quoted(prefix)} are not layers from 0 on")
@@ -160,7 +172,7 @@ class Weights:
 
     def check_all_used(self, *, ignored: Callable[[str], bool]) -> None:
         """Raises CheckpointError for a tensor of which nothing became a part of the model."""
-        left = sorted(name for name in self.tensors.keys() - self.asked if not ignored(name))
+        left = sorted(name for name in set(self.names) - self.asked if not ignored(name))
         if left:
             more = f" and {len(left) - 1} more" if len(left) > 1 else ""
             self.refuse(f"has the tensor {quoted(left[0])}{more}, of a variant that is not supported")
