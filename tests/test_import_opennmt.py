@@ -38,7 +38,7 @@ DEFAULTS: dict[str, Any] = {
     "dropout": [0.3, 0.1],
 }
 LUT = "embeddings.make_embedding.emb_luts.0.weight"
-LINES = [" ".join(SOURCE[4 + (i * 7 + j * j) % 20] for j in range(1 + i % 9)) for i in range(24)]
+LINES = [" ".join(SOURCE[4 + (i * 7 + j * j) % 20] for j in range(1 + i % 9)) for i in range(9)]
 ROTARY = {"position_encoding": False, "max_relative_positions": -1}
 SHARED = {"share_embeddings": True, "share_decoder_embeddings": True, "share_vocab": True}
 

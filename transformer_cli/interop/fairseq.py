@@ -20,13 +20,14 @@ from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.errors import CheckpointError, EnvironmentFault, quoted
 from transformer_cli.interop.foreign import READERS, Imported, ReadOptions
 from transformer_cli.interop.parts import SIDES, part_names, weights_from_parts
-from transformer_cli.interop.reference import ACTIVATIONS, Control, Past, Reference, sinusoids
+from transformer_cli.interop.reference import ACTIVATIONS, Control, Past, Reference, sinusoids, with_texts
 from transformer_cli.interop.segmenters import SpecialIds, pack, read_segmenter
 from transformer_cli.interop.torch_checkpoint import (
     Weights,
     beside,
     check_options,
     checked_config,
+    languages_of,
     mentions,
     options_of,
     probability,
@@ -113,7 +114,7 @@ class FairseqReader:
         theirs = _options(checkpoint, found)
         weights = Weights(checkpoint, lambda: reread(checkpoint).get("model"))
         del found  # it holds all tensors of the file
-        languages = _languages(checkpoint, theirs, options)
+        languages = languages_of(checkpoint, options, theirs.get("source_lang"), theirs.get("target_lang"))
         tokenizers, files = _tokenizers(checkpoint, weights, languages, options)
         model = _Checkpoint(weights, theirs, tokenizers)
         return Imported(
@@ -122,7 +123,7 @@ class FairseqReader:
             source_lang=languages[0],
             target_lang=languages[1],
             weights=weights_from_parts(model.config, model.fetch),
-            program=lambda: FairseqProgram(weights.all(), theirs),
+            program=lambda: with_texts(FairseqProgram(weights.all(), theirs), tokenizers),
             program_name="the original weights, as fairseq computes them",
             files=[checkpoint, *files],
             notes=_notes(theirs, tokenizers),
@@ -172,18 +173,6 @@ def _options(path: Path, checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     if type(heads) is not int or heads < 1:
         raise CheckpointError(f"{path}: does not say how many attention heads it has. Save it with its options")
     return theirs
-
-
-def _languages(path: Path, theirs: Mapping[str, Any], options: ReadOptions) -> tuple[str, str]:
-    """As given, as in the checkpoint, or from the name of the folder's binarised data."""
-    found = [
-        options.source_lang or theirs.get("source_lang"),
-        options.target_lang or theirs.get("target_lang"),
-    ]
-    for language, flag in zip(found, ("--source-lang", "--target-lang"), strict=True):
-        if not isinstance(language, str) or not language:
-            raise CheckpointError(f"{path}: does not say what languages it translates. Give {flag}")
-    return str(found[0]), str(found[1])
 
 
 def _tokenizers(
@@ -380,7 +369,7 @@ class FairseqProgram(Reference):
     def __init__(self, tensors: Mapping[str, Tensor], theirs: Mapping[str, Any]) -> None:
         super().__init__(
             tensors,
-            Control(start=EOS, eos=EOS, banned=(PAD, UNK), end=(EOS,)),
+            Control(start=EOS, eos=EOS, unknown=UNK, banned=(PAD, UNK), end=(EOS,)),
             n_heads=int(theirs["encoder_attention_heads"]),
         )
         self.pre_norm = bool(theirs.get("encoder_normalize_before"))

@@ -21,12 +21,13 @@ from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.errors import CheckpointError, quoted
 from transformer_cli.interop.foreign import READERS, Imported, ReadOptions
 from transformer_cli.interop.parts import part_names, weights_from_parts
-from transformer_cli.interop.reference import ACTIVATIONS, Control, Past, Reference, sinusoids
+from transformer_cli.interop.reference import ACTIVATIONS, Control, Past, Reference, sinusoids, with_texts
 from transformer_cli.interop.segmenters import SpecialIds, pack, read_segmenter
 from transformer_cli.interop.torch_checkpoint import (
     Weights,
     check_options,
     checked_config,
+    languages_of,
     mentions,
     options_of,
     probability,
@@ -93,7 +94,7 @@ class OpenNMTReader:
             )
         found = read_checkpoint(path)
         theirs = _options(path, found)
-        languages = _languages(path, theirs, options)
+        languages = languages_of(path, options, theirs.get("src_lang"), theirs.get("tgt_lang"))
         weights, files = _weights(path, found)
         vocab = dict(found["vocab"])
         del found  # it holds all tensors of the file
@@ -102,14 +103,20 @@ class OpenNMTReader:
         model = _Checkpoint(weights, theirs, tokenizers)
         target = tokenizers.target
         banned = {target.pad_id, target.bos_id, target.unk_id} - {target.eos_id}
-        control = Control(start=target.bos_id, eos=target.eos_id, banned=sorted(banned), end=())
+        control = Control(
+            start=target.bos_id,
+            eos=target.eos_id,
+            unknown=tokenizers.source.unk_id,
+            banned=sorted(banned),
+            end=(),
+        )
         return Imported(
             config=model.config,
             tokenizers=tokenizers,
             source_lang=languages[0],
             target_lang=languages[1],
             weights=weights_from_parts(model.config, model.fetch),
-            program=lambda: OpenNMTProgram(weights.all(), control, theirs),
+            program=lambda: with_texts(OpenNMTProgram(weights.all(), control, theirs), tokenizers),
             program_name="the original weights, as OpenNMT-py computes them",
             files=[path, *files, *segmenters],
             notes=_notes(theirs, tokenizers),
@@ -151,14 +158,6 @@ def _options(path: Path, checkpoint: Mapping[str, Any]) -> dict[str, Any]:
 def _transforms(theirs: Mapping[str, Any]) -> list[str]:
     named = theirs.get("_all_transform") or theirs.get("transforms") or ()
     return sorted(name for name in named if isinstance(name, str))
-
-
-def _languages(path: Path, theirs: Mapping[str, Any], options: ReadOptions) -> tuple[str, str]:
-    found = (options.source_lang or theirs.get("src_lang"), options.target_lang or theirs.get("tgt_lang"))
-    for language, flag in zip(found, ("--source-lang", "--target-lang"), strict=True):
-        if not isinstance(language, str) or not language:
-            raise CheckpointError(f"{path}: does not say what languages it translates. Give {flag}")
-    return str(found[0]), str(found[1])
 
 
 def _weights(path: Path, checkpoint: Mapping[str, Any]) -> tuple[Weights, list[Path]]:

@@ -11,11 +11,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import sentencepiece
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transformer_cli.interop.verify import Ids
+from transformer_cli.data.packed_tokenizer import Segmenter
+from transformer_cli.data.tokenizer import Tokenizers
+from transformer_cli.interop.verify import Ids, Program
 
 Past = dict[str, tuple[Tensor, Tensor]]  # of each self-attention of the decoder: keys and values so far
 ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
@@ -23,10 +26,14 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu":
 
 @dataclass(frozen=True)
 class Control:
-    """`start` is the decoder's first input; `banned` are tokens that no translation has; sources end with `end`."""
+    """`start` is the decoder's first input; `banned` are tokens that no translation has; sources end with `end`.
+
+    `unknown` is what stands in a source for a piece that its vocabulary lacks.
+    """
 
     start: int
     eos: int
+    unknown: int
     banned: Sequence[int]
     end: Sequence[int]
 
@@ -111,6 +118,32 @@ class Reference(ABC):
     def _encoded(self, sources: Sequence[Ids]) -> tuple[Tensor, Tensor]:
         ids_BS, is_token_BS = _padded([[*ids, *self.control.end] for ids in sources])
         return self.encode_source(ids_BS, is_token_BS), is_token_BS
+
+
+class WithTexts:
+    """A reference, and the SentencePiece models and vocabularies of its two sides: a Program that also has texts."""
+
+    def __init__(self, reference: Reference, models: Sequence[bytes], vocabularies: Sequence[Sequence[str]]) -> None:
+        self.translate, self.log_probs = reference.translate, reference.log_probs
+        self._models = [sentencepiece.SentencePieceProcessor(model_proto=model) for model in models]
+        self._vocabularies, self._unknown = vocabularies, reference.control.unknown
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        ids = {piece: number for number, piece in enumerate(self._vocabularies[0])}
+        cut = self._models[0].encode(list(lines), out_type=str)
+        return [[ids.get(piece, self._unknown) for piece in pieces] for pieces in cut]
+
+    def decode(self, sentences: Sequence[Ids]) -> list[str]:
+        return [self._models[1].decode_pieces([self._vocabularies[1][i] for i in ids]) for ids in sentences]
+
+
+def with_texts(reference: Reference, tokenizers: Tokenizers) -> Program:
+    """The reference with its texts, where SentencePiece cuts them; else as it is."""
+    sides = [side.packed for side in (tokenizers.source, tokenizers.target)]
+    packed = [side for side in sides if side is not None and side.segmenter is Segmenter.sentencepiece]
+    if len(packed) < 2:
+        return reference
+    return WithTexts(reference, [side.model for side in packed], [side.pieces for side in packed])
 
 
 def _padded(sentences: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:

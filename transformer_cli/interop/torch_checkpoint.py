@@ -13,9 +13,11 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
+from transformer_cli.config.checks import check_file_name
 from transformer_cli.config.model import ModelConfig
 from transformer_cli.errors import CheckpointError, ConfigError, quoted
 from transformer_cli.files import wrap_os_errors
+from transformer_cli.interop.foreign import ReadOptions
 from transformer_cli.interop.torch_files import ZIP, read_torch
 
 _PEEK = 1 << 24  # bytes of a pickle, in which the names of all weights are found
@@ -214,6 +216,24 @@ def probability(value: Any) -> float:
 
 def same_tensor(a: Tensor, b: Tensor) -> bool:
     return a.shape == b.shape and (a.data_ptr() == b.data_ptr() or bool((a == b).all()))
+
+
+def languages_of(path: Path, options: ReadOptions, source: Any, target: Any) -> tuple[str, str]:
+    """As given, or as the checkpoint says. Raises CheckpointError where it does not, or where they are no names."""
+    found = []
+    for given, told, flag in (
+        (options.source_lang, source, "--source-lang"),
+        (options.target_lang, target, "--target-lang"),
+    ):
+        language = given or told
+        if not isinstance(language, str) or not language:
+            raise CheckpointError(f"{path}: does not say what languages it translates. Give {flag}")
+        try:
+            check_file_name(flag, language)
+        except ConfigError as error:
+            raise CheckpointError(f"{path}: {error}") from error
+        found.append(language)
+    return found[0], found[1]
 
 
 def beside(path: Path, patterns: Iterable[str]) -> list[Path]:
