@@ -214,11 +214,12 @@ def test_a_variant_that_cannot_be_expressed_is_named(tmp_path: Path, options: di
     assert str(tmp_path) in str(caught.value)
 
 
-def test_languages_are_asked_for(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"does not say what languages it translates\. Give --source-lang"):
-        OpenNMTReader().read(saved(tmp_path), ReadOptions())
+def test_languages_are_those_of_the_options_or_unknown(tmp_path: Path) -> None:
     imported = OpenNMTReader().read(saved(tmp_path, src_lang="en", tgt_lang="de"), ReadOptions())
     assert (imported.source_lang, imported.target_lang) == ("en", "de")
+    imported = OpenNMTReader().read(saved(tmp_path), ReadOptions(source_lang="en"))
+    assert (imported.source_lang, imported.target_lang) == ("en", "und")
+    assert "its languages are not known" in imported.notes[0]
 
 
 def test_transforms_that_are_not_applied_are_noted(tmp_path: Path) -> None:

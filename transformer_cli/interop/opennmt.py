@@ -38,6 +38,7 @@ from transformer_cli.interop.torch_checkpoint import (
 )
 
 PAD, UNK, BOS, EOS = "<blank>", "<unk>", "<s>", "</s>"
+UNDETERMINED = "und"  # ISO 639-3, for languages that the checkpoint does not name
 ROTARY = -1  # of max_relative_positions
 
 _SUPPORTED: Mapping[str, Sequence[Any]] = {
@@ -94,7 +95,7 @@ class OpenNMTReader:
             )
         found = read_checkpoint(path)
         theirs = _options(path, found)
-        languages = languages_of(path, options, theirs.get("src_lang"), theirs.get("tgt_lang"))
+        languages = languages_of(path, options, theirs.get("src_lang"), theirs.get("tgt_lang"), default=UNDETERMINED)
         weights, files = _weights(path, found)
         vocab = dict(found["vocab"])
         del found  # it holds all tensors of the file
@@ -119,7 +120,7 @@ class OpenNMTReader:
             program=lambda: with_texts(OpenNMTProgram(weights.all(), control, theirs), tokenizers),
             program_name="the original weights, as OpenNMT-py computes them",
             files=[path, *files, *segmenters],
-            notes=_notes(theirs, tokenizers),
+            notes=_notes(theirs, tokenizers, languages),
         )
 
 
@@ -338,8 +339,10 @@ def _halves(x: Tensor, n_heads: int) -> Tensor:
     return torch.unflatten(x, 0, (n_heads, -1, 2)).transpose(1, 2).flatten(0, 2)
 
 
-def _notes(theirs: Mapping[str, Any], tokenizers: Tokenizers) -> list[str]:
+def _notes(theirs: Mapping[str, Any], tokenizers: Tokenizers, languages: Sequence[str]) -> list[str]:
     notes = []
+    if UNDETERMINED in languages:
+        notes.append("its languages are not known: --source-lang and --target-lang name them")
     left = [name for name in _transforms(theirs) if name not in _FED]
     if left:
         notes.append(

@@ -5,6 +5,7 @@ in statistics that are not read here: stand-ins without any code take the place 
 """
 
 import argparse
+import re
 import zipfile
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -74,16 +75,24 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         is_cut = file.read(len(ZIP)) == ZIP and not zipfile.is_zipfile(path)  # its table of contents is at the end
     if is_cut:
         raise CheckpointError(f"{path}: cut short, as it has no end. Copy or download it again")
-    refused = _needing_code(path)
-    if refused:
-        raise CheckpointError(
-            f"{path}: holds code ({', '.join(map(quoted, refused[:5]))}{', …' if len(refused) > 5 else ''}), which is"
-            " not run. Save it without, in the program that wrote it"
-        )
-    found = read_torch(path, allowed=ALLOWED)
+    _refuse_code(path, _needing_code(path))
+    try:
+        found = read_torch(path, allowed=ALLOWED)
+    except CheckpointError as error:
+        named = re.search(r"(?:un|Un)supported GLOBAL (\S+)", str(error.__cause__))
+        _refuse_code(path, [named[1]] if named else [])
+        raise
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
         raise CheckpointError(f"{path}: not a checkpoint of named entries. Download it again")
     return found
+
+
+def _refuse_code(path: Path, names: Sequence[str]) -> None:
+    if names:
+        raise CheckpointError(
+            f"{path}: holds code ({', '.join(map(quoted, names[:5]))}{', …' if len(names) > 5 else ''}), which is"
+            " not run. Save it without, in the program that wrote it"
+        )
 
 
 def reread(path: Path) -> Any:
@@ -218,14 +227,16 @@ def same_tensor(a: Tensor, b: Tensor) -> bool:
     return a.shape == b.shape and (a.data_ptr() == b.data_ptr() or bool((a == b).all()))
 
 
-def languages_of(path: Path, options: ReadOptions, source: Any, target: Any) -> tuple[str, str]:
-    """As given, or as the checkpoint says. Raises CheckpointError where it does not, or where they are no names."""
+def languages_of(
+    path: Path, options: ReadOptions, source: Any, target: Any, *, default: str | None = None
+) -> tuple[str, str]:
+    """As given, or as the checkpoint says. Raises CheckpointError where neither does, or where they are no names."""
     found = []
     for given, told, flag in (
         (options.source_lang, source, "--source-lang"),
         (options.target_lang, target, "--target-lang"),
     ):
-        language = given or told
+        language = given or told or default
         if not isinstance(language, str) or not language:
             raise CheckpointError(f"{path}: does not say what languages it translates. Give {flag}")
         try:
