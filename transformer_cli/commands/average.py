@@ -102,6 +102,7 @@ def averaged(sources: Mapping[Path, Load]) -> ModelFile:
         fingerprint=first.fingerprint if len({model.fingerprint for model in models}) == 1 else "",
         data=first.data if all(model.data == first.data for model in models) else {},
         multi_sentence_share=training_text(models).multi_sentence_share,
+        provenance=first.provenance if all(model.provenance == first.provenance for model in models) else {},
         scores={},  # of other weights
         averaged=[f"step {model.step} of {_name(path)}" for path, model in zip(sources, models, strict=True)],
     )

@@ -1,6 +1,5 @@
 """`export.json` beside an exported model: what the files of the other program do not contain."""
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +10,12 @@ from transformer_cli.config.compose import to_plain
 from transformer_cli.config.data import DataConfig
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, quoted
-from transformer_cli.models.file import MALFORMED, ModelFile, is_whole, read_json, read_share
+from transformer_cli.interop.export_file import FORMAT, check_files, check_format, sha256_of
+from transformer_cli.models.file import MALFORMED, ModelFile, read_json, read_share
 from transformer_cli.models.locate import EXPORT_FILE
 
-FORMAT = 1
+__all__ = ["PACKED", "Exported", "facts_of", "read_export", "sha256_of"]
+
 PACKED = ".tokenizer"  # ending of a file with a tokenizer that is more than a SentencePiece model
 
 
@@ -51,6 +52,14 @@ def facts_of(model: ModelFile, model_sha256: str, *, program: str, max_positions
         "fingerprint": model.fingerprint,
         "data": model.data,
         "multi_sentence_share": model.multi_sentence_share,
+        "averaged": model.averaged,
+        "provenance": model.provenance,
+        "parameters": sum(weight.numel() for weight in model.weights.values()),
+        "vocabularies": {
+            "source": len(model.tokenizers.source),
+            "target": len(model.tokenizers.target),
+            "joint": model.tokenizers.joint,
+        },
     }
 
 
@@ -62,13 +71,7 @@ def read_export(directory: Path, *, program: str) -> Exported:
         raise CheckpointError(f"{directory}: {what}. Name a folder of `tfm export {program}`")
     try:
         facts = read_json(file.read_bytes(), file)
-        if not is_whole(facts["format"], least=1):
-            raise ValueError(f"format is {facts['format']!r}")
-        if facts["format"] > FORMAT:
-            raise CheckpointError(
-                f"{directory}: written in format {facts['format']} by a newer tfm; this is {__version__}. Upgrade with"
-                " `pip install --upgrade transformer-cli`"
-            )
+        check_format(facts, directory)
         if facts["program"] != program:
             made_for = quoted(str(facts["program"]))[1:-1]
             raise CheckpointError(
@@ -82,21 +85,6 @@ def read_export(directory: Path, *, program: str) -> Exported:
         ) from error
     except (ConfigError, *MALFORMED) as error:
         raise CheckpointError(f"{file}: damaged ({quoted(f'{type(error).__name__}: {error}')}). {again}") from error
-
-
-def check_files(directory: Path, hashes: Mapping[str, str], again: str) -> None:
-    """Raises CheckpointError for a file of the export that is gone, or is not the one that was written."""
-    for name, expected in hashes.items():
-        file = directory / name
-        if Path(name).name != name:
-            raise ValueError(f"{name} is no file of the folder")
-        if not file.is_file():
-            raise CheckpointError(f"{file}: is missing or not a plain file. {again}")
-        if (found := sha256_of(file)) != expected:
-            raise CheckpointError(
-                f"{file}: is not the file that was exported: its SHA-256 is {found[:12]}…, not"
-                f" {str(expected)[:12]}…. {again}"
-            )
 
 
 def unpack(directory: Path, facts: Mapping[str, Any]) -> Exported:
@@ -129,8 +117,3 @@ def read_tokenizer(file: Path, facts: Mapping[str, Any]) -> Tokenizer:
         return Tokenizer(file.read_bytes())
     except CheckpointError as error:
         raise CheckpointError(f"{file}: {error}") from error
-
-
-def sha256_of(file: Path) -> str:
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()

@@ -7,38 +7,41 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from transformer_cli import system
 from transformer_cli.errors import ConfigError, EnvironmentFault, TakenError
 from transformer_cli.files import (
+    Output,
     keep_beside,
     remove_leftovers,
     sibling,
     temporary_path,
     wrap_os_errors,
     write_new,
+    writing_whole,
 )
-from transformer_cli.interop.exported import sha256_of
+from transformer_cli.interop.export_file import below, is_unchanged_archive, listed_files, sha256_of, written_files
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.file import MALFORMED
 from transformer_cli.models.locate import EXPORT_FILE
 from transformer_cli.system import locked_folder, rename, sync_folder
 
 
-def check(directory: Path, *, overwrite: bool) -> None:
-    """Refuse what cannot become an export, before time is spent on one."""
+def check(directory: Path, *, overwrite: bool, is_file: bool = False) -> None:
+    """Refuse what cannot become an export, a folder or one file, before time is spent on one."""
     try:
         str(directory.absolute()).encode()
     except UnicodeEncodeError as error:  # of bytes that the system takes for a name
         raise ConfigError(
             f"{directory}: not UTF-8, which the libraries ask of names. Choose another --output"
         ) from error
-    if directory.exists() or directory.is_symlink():
+    if is_file:
+        _check_file(directory, overwrite=overwrite)
+    elif directory.exists() or directory.is_symlink():
         if not directory.is_dir() or directory.is_symlink():
             what = "a link" if directory.is_symlink() else "not a folder"
             raise ConfigError(f"{directory}: {what}. Choose another --output")
@@ -59,21 +62,40 @@ def check(directory: Path, *, overwrite: bool) -> None:
 
 def not_ours(directory: Path) -> list[str]:
     """What lies in a folder beside the files that its export.json names, as it names them; all of it without one."""
-    file, listed = directory / EXPORT_FILE, {}
-    if file.is_file():  # a pipe would keep us waiting
-        with suppress(*MALFORMED):
-            listed = dict(json.loads(file.read_bytes())["files"]) | {EXPORT_FILE: sha256_of(file)}
-    return [
-        path.name
-        for path in sorted(directory.iterdir())
-        if path.is_symlink() or not path.is_file() or path.name not in listed or sha256_of(path) != listed[path.name]
-    ]
+    listed = written_files(directory)
+    folders = {str(parent) for name in listed for parent in PurePosixPath(name).parents}
+
+    def is_ours(path: Path, name: str) -> bool:
+        if path.is_symlink():
+            return False
+        return name in folders if path.is_dir() else path.is_file() and listed.get(name) == sha256_of(path)
+
+    names = [(path, path.relative_to(directory).as_posix()) for path in below(directory)]
+    return [name for path, name in names if not is_ours(path, name)]
+
+
+def _check_file(file: Path, *, overwrite: bool) -> None:
+    if not os.path.lexists(file):
+        return
+    if file.is_symlink() or not file.is_file():
+        what = "a link" if file.is_symlink() else "not a plain file"
+        raise ConfigError(f"{file}: {what}. Choose another --output")
+    if not is_unchanged_archive(file):
+        raise ConfigError(f"{file}: is there, and no export of ours wrote it like that. Choose another --output")
+    if not overwrite:
+        raise ConfigError(f"{file}: exists already. Add --overwrite, or choose another --output")
+
+
+Pack = Callable[[Path, Output], None]  # a folder, and the file that it is written into
 
 
 @contextmanager
-def publishing(directory: Path, facts: dict[str, Any], *, overwrite: bool = False) -> Iterator[Path]:
+def publishing(
+    directory: Path, facts: dict[str, Any], *, overwrite: bool = False, pack: Pack | None = None
+) -> Iterator[Path]:
     """A folder to write the export into; it becomes `directory`, with `facts` in it, if the block ends well.
 
+    With `pack`, what it makes of the folder becomes the file `directory`.
     Raises EnvironmentFault, and TakenError for what has come there meanwhile: the export is then kept beside it. A
     block that ends otherwise leaves no trace.
     """
@@ -85,11 +107,16 @@ def publishing(directory: Path, facts: dict[str, Any], *, overwrite: bool = Fals
             with suppress(OSError):  # a disk without locks: what a killed process leaves stays
                 held.enter_context(locked_folder(temporary))
             yield temporary
-            listed = {"files": {path.name: sha256_of(path) for path in sorted(temporary.iterdir())}}
+            listed = {"files": listed_files(temporary)}
             content = json.dumps(facts | listed, indent=2, allow_nan=False) + "\n"  # a corpus may have any name
             write_new(temporary / EXPORT_FILE, [content.encode()])
-            for file in temporary.iterdir():
-                sync(file)
+            if pack is not None:
+                check(directory, overwrite=overwrite, is_file=True)
+                with writing_whole(directory, replace=overwrite) as output:
+                    pack(temporary, output)
+                return
+            for path in below(temporary):
+                sync_folder(path) if path.is_dir() else sync(path)
             sync_folder(temporary)
             try:
                 check(directory, overwrite=overwrite)

@@ -6,11 +6,10 @@ model's config, languages, scores, and the SHA-256 of the whole file. What is re
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import safetensors
 import safetensors.torch
@@ -27,20 +26,56 @@ from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFaul
 from transformer_cli.files import Chunk, Output, write_whole
 from transformer_cli.models.build import MODELS, Model, build_model
 from transformer_cli.models.classifier import Classifier
+from transformer_cli.models.header import (
+    FORMAT,
+    MALFORMED,
+    METADATA,
+    MODEL_FILE,
+    NEEDS,
+    NO_HASH,
+    SOURCE,
+    TARGET,
+    check_hash,
+    contents,
+    is_whole,
+    read_header,
+    read_json,
+    read_metadata,
+    refuse,
+    sha256,
+    texts,
+    unhashed,
+    whole,
+)
 from transformer_cli.models.language_model import LanguageModel
 from transformer_cli.models.transformer import Transformer
 from transformer_cli.plugins import loaded_plugins
 from transformer_cli.system import total_memory
 
+__all__ = [
+    "KINDS",
+    "MALFORMED",
+    "MODEL_FILE",
+    "NEEDS",
+    "ModelFile",
+    "is_whole",
+    "map_model",
+    "model_pieces",
+    "read_json",
+    "read_model",
+    "read_share",
+    "require",
+    "serialise",
+    "sha256",
+    "texts",
+    "unpack_model",
+    "whole",
+    "write_lazily",
+    "write_model",
+]
+
 ModelT = TypeVar("ModelT", bound=Model)
 
-MODEL_FILE = "model.safetensors"
-FORMAT = 1
-NEEDS = "0.1.0"  # the first version of tfm that reads this format
-
-_METADATA = "tfm"  # the only metadata key: safetensors writes several in random order
-_NO_HASH = "0" * 64  # stands in for the hash while the file is being hashed
-_MAX_HEADER = 4_000_000  # bytes; 512 + 512 layers take about 2 MB
 _SAFETENSORS_TYPES = {  # in the order of the library: wide ones first, so that all are aligned
     torch.int64: "I64",
     torch.float64: "F64",
@@ -49,10 +84,6 @@ _SAFETENSORS_TYPES = {  # in the order of the library: wide ones first, so that 
     torch.float16: "F16",
     torch.uint8: "U8",
 }
-_SOURCE, _TARGET = "tokenizer.source", "tokenizer.target"
-
-# What Python raises where JSON has another type, number or depth than it should.
-MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -73,6 +104,7 @@ class ModelFile:
     scores: dict[str, Any] = field(default_factory=dict)
     averaged: list[str] = field(default_factory=list)  # the models whose mean this one is
     multi_sentence_share: float | None = None  # of the training text's source lines; None: not measured
+    provenance: dict[str, Any] = field(default_factory=dict)  # for people: see `interop.model_card`; may be empty
 
     def build(self, device: torch.device, *, copies: bool = True) -> Transformer:
         """The model, ready to translate."""
@@ -130,7 +162,7 @@ def read_model(path: Path) -> ModelFile:
         raise CheckpointError(f"{path}: {'not a file' if path.exists() else 'no such file'}. Check --checkpoint")
     try:
         if path.stat().st_size > total_memory():
-            _refuse(path, f"larger than this machine's memory ({path.stat().st_size:,} bytes)")
+            refuse(path, f"larger than this machine's memory ({path.stat().st_size:,} bytes)")
         content = path.read_bytes()
     except OSError as error:
         raise EnvironmentFault(f"{path}: {error.strerror}. Check the disk and the file's permissions") from error
@@ -140,8 +172,8 @@ def read_model(path: Path) -> ModelFile:
 def model_pieces(model: ModelFile) -> list[Chunk]:
     """The content of a model file; its pieces are views of the weights."""
     tensors = {**model.weights, **_tokenizer_tensors(model)}
-    header, *data = serialise(tensors, {_METADATA: _metadata_of(model)})
-    return [bytes(header).replace(_NO_HASH.encode(), sha256([header, *data]).encode()), *data]
+    header, *data = serialise(tensors, {METADATA: _metadata_of(model)})
+    return [bytes(header).replace(NO_HASH.encode(), sha256([header, *data]).encode()), *data]
 
 
 def write_lazily(output: Output, model: ModelFile, weights: Mapping[str, Callable[[], Tensor]]) -> None:
@@ -153,7 +185,7 @@ def write_lazily(output: Output, model: ModelFile, weights: Mapping[str, Callabl
     empty = _empty_model(model.config, model.tokenizers).state_dict()
     assert weights.keys() == empty.keys(), weights.keys() ^ empty.keys()
     kinds = {name: (tensor.dtype, tensor.shape) for name, tensor in {**empty, **tensors}.items()}
-    header = _header(kinds, {_METADATA: _metadata_of(model)})
+    header = _header(kinds, {METADATA: _metadata_of(model)})
     output.write(header)
     digest = hashlib.sha256(header)
     for name in _ordered(kinds):
@@ -163,7 +195,7 @@ def write_lazily(output: Output, model: ModelFile, weights: Mapping[str, Callabl
         memory = _memory(tensor)
         output.write(memory)
         digest.update(memory)
-    output.rewrite_start(header.replace(_NO_HASH.encode(), digest.hexdigest().encode()))
+    output.rewrite_start(header.replace(NO_HASH.encode(), digest.hexdigest().encode()))
 
 
 def _tokenizer_tensors(model: ModelFile) -> dict[str, Tensor]:
@@ -171,16 +203,16 @@ def _tokenizer_tensors(model: ModelFile) -> dict[str, Tensor]:
 
 
 def _stored_tokenizers(model: ModelFile) -> dict[str, Tokenizer]:
-    tokenizers = {_SOURCE: model.tokenizers.source}
+    tokenizers = {SOURCE: model.tokenizers.source}
     if not model.tokenizers.joint:
-        tokenizers[_TARGET] = model.tokenizers.target
+        tokenizers[TARGET] = model.tokenizers.target
     return tokenizers
 
 
 def _metadata_of(model: ModelFile) -> str:
     """As JSON, with a place for the hash."""
     metadata = {
-        "sha256": _NO_HASH,
+        "sha256": NO_HASH,
         "format": FORMAT,
         "needs": NEEDS,
         "tfm": __version__,
@@ -201,6 +233,8 @@ def _metadata_of(model: ModelFile) -> str:
         metadata["plugins"] = loaded_plugins()
     if model.multi_sentence_share is not None:
         metadata["multi_sentence_share"] = model.multi_sentence_share
+    if model.provenance:
+        metadata["provenance"] = model.provenance
     return json.dumps(metadata, allow_nan=False)
 
 
@@ -234,43 +268,33 @@ def _header(kinds: _Kinds, metadata: Mapping[str, str] | None) -> bytes:
     return len(text).to_bytes(8, "little") + text
 
 
-def sha256(pieces: Iterable[Chunk]) -> str:
-    digest = hashlib.sha256()
-    for piece in pieces:
-        digest.update(piece)
-    return digest.hexdigest()
-
-
 def _memory(tensor: Tensor) -> memoryview:
     return tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data
 
 
 def unpack_model(content: bytes, path: Path) -> ModelFile:
     """The model file in `content`, which was read from `path`. Raises CheckpointError."""
-    metadata = _read_metadata(_read_header(content, path), path)
-    header_end = 8 + int.from_bytes(content[:8], "little")
-    _check_hash(content[:header_end], [memoryview(content)[header_end:]], metadata, path)
+    metadata = read_metadata(contents(content, path, n_bytes=len(content)), path)
+    data_at = 8 + int.from_bytes(content[:8], "little")
+    pieces: list[Chunk] = [unhashed(content[:data_at], metadata, path), memoryview(content)[data_at:]]
+    check_hash(sha256(pieces), metadata, path)
     try:
         tensors = safetensors.torch.load(content)
     except (safetensors.SafetensorError, *MALFORMED) as error:
-        _refuse(path, f"damaged or not written by tfm ({quoted(str(error))})")
+        refuse(path, f"damaged or not written by tfm ({quoted(str(error))})")
     return _unpacked(tensors, metadata, path)
 
 
 def map_model(path: Path) -> ModelFile:
     """As `read_model`, with weights that the system reads when they are used, and can take from memory again."""
+    metadata = read_header(path).metadata
     try:
-        with path.open("rb") as file:
-            start = file.read(8)
-            header = start + file.read(min(int.from_bytes(start, "little"), _MAX_HEADER))
-            metadata = _read_metadata(_read_header(header, path), path)
-            _check_hash(header, iter(partial(file.read, 1 << 20), b""), metadata, path)
         with safetensors.safe_open(path, framework="pt") as mapped:
             tensors = {name: mapped.get_tensor(name) for name in mapped.keys()}  # noqa: SIM118  (no mapping)
     except OSError as error:
         raise EnvironmentFault(f"{path}: {error.strerror}. Check the disk and the file's permissions") from error
     except (safetensors.SafetensorError, *MALFORMED) as error:
-        _refuse(path, f"damaged or not written by tfm ({quoted(str(error))})")
+        refuse(path, f"damaged or not written by tfm ({quoted(str(error))})")
     return _unpacked(tensors, metadata, path)
 
 
@@ -285,7 +309,7 @@ def _unpacked(tensors: Mapping[str, Tensor], metadata: dict[str, Any], path: Pat
         model = ModelFile(
             config=config,
             tokenizers=tokenizers,
-            weights={name: tensor for name, tensor in tensors.items() if name not in (_SOURCE, _TARGET)},
+            weights={name: tensor for name, tensor in tensors.items() if name not in (SOURCE, TARGET)},
             source_lang=languages.source_lang,
             target_lang=languages.target_lang,
             step=whole(metadata["step"], "step"),
@@ -294,12 +318,13 @@ def _unpacked(tensors: Mapping[str, Tensor], metadata: dict[str, Any], path: Pat
             scores=dict(metadata["scores"]),
             averaged=texts(metadata.get("averaged", []), "averaged"),
             multi_sentence_share=read_share(metadata.get("multi_sentence_share")),
+            provenance=dict(metadata.get("provenance", {})),
         )
         _check_shapes(model, path)
     except ConfigError as error:
         raise CheckpointError(f"{path}: its config cannot be used ({error}). Copy or train it again") from error
     except MALFORMED as error:
-        _refuse(path, f"damaged or not written by tfm ({quoted(str(error))})")
+        refuse(path, f"damaged or not written by tfm ({quoted(str(error))})")
     return model
 
 
@@ -322,108 +347,31 @@ def read_share(value: object) -> float | None:
     return float(value)
 
 
-def _read_header(content: bytes, path: Path) -> dict[str, Any]:
-    """safetensors' own table of contents, which its library reads without noticing that a key stands twice."""
-    size = int.from_bytes(content[:8], "little")
-    if size > _MAX_HEADER and content.startswith((b"PK", b"\x80")):
-        _refuse(path, "a zip archive or pickle, as torch.save writes, which could run code")
-    if size > min(len(content) - 8, _MAX_HEADER):
-        _refuse(path, f"cut short or not a safetensors file ({len(content):,} bytes)")
-    header = read_json(content[8 : 8 + size], path)
-    if not isinstance(header, dict):
-        _refuse(path, "not a safetensors file")
-    return header
-
-
-def _read_metadata(header: dict[str, Any], path: Path) -> dict[str, Any]:
-    outer = header.get("__metadata__")
-    text = outer.get(_METADATA) if isinstance(outer, dict) else None
-    if not isinstance(text, str):
-        _refuse(path, "a safetensors file, but without what tfm writes into its models")
-    metadata = read_json(text.encode(), path)
-    if not isinstance(metadata, dict) or not is_whole(metadata.get("format"), least=1):
-        _refuse(path, "its metadata has no format number")
-    if metadata["format"] > FORMAT:
-        raise CheckpointError(
-            f"{path}: written in format {metadata['format']}, needs tfm >= {quoted(str(metadata.get('needs')))[1:-1]};"
-            f" this is {__version__}. Upgrade with `pip install --upgrade transformer-cli`"
-        )
-    return metadata
-
-
-def is_whole(value: object, *, least: int = 0) -> bool:
-    """Whether a value of JSON is a whole number: neither true nor 1.0, which Python takes for 1."""
-    return type(value) is int and value >= least
-
-
-def whole(value: object, what: str) -> int:
-    """A count that stands in a file. Raises ValueError."""
-    if type(value) is not int or value < 0:
-        raise ValueError(f"{what} is {value!r}, not a whole number from 0")
-    return value
-
-
-def texts(value: object, what: str) -> list[str]:
-    """A list of texts that stands in a file. Raises ValueError."""
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise ValueError(f"{what} is not a list of texts")
-    return value
-
-
-def read_json(text: bytes, path: Path) -> Any:
-    """Strict JSON: no repeated keys, no NaN, no endless nesting. Raises CheckpointError naming `path`."""
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        if len({key for key, _ in pairs}) < len(pairs):
-            raise ValueError("a key stands twice")
-        return dict(pairs)
-
-    def constant(name: str) -> NoReturn:
-        raise ValueError(f"{name} is not a number")
-
-    try:
-        return json.loads(text, object_pairs_hook=unique, parse_constant=constant)
-    except (ValueError, RecursionError) as error:
-        _refuse(path, f"damaged ({quoted(str(error))})")
-
-
-def _check_hash(header: bytes, data: Iterable[Chunk], metadata: dict[str, Any], path: Path) -> None:
-    """Refuse a file of which any byte is not the one that was written."""
-    expected = metadata.get("sha256")
-    if not isinstance(expected, str) or len(expected) != len(_NO_HASH):
-        _refuse(path, "its metadata has no SHA-256")
-    found = hashlib.sha256(header.replace(expected.encode(), _NO_HASH.encode()))
-    for chunk in data:
-        found.update(chunk)
-    if found.hexdigest() != expected:
-        _refuse(path, f"damaged: its SHA-256 is {found.hexdigest()[:12]}…, not {quoted(expected[:12])[1:-1]}…")
-
-
 def _read_tokenizers(tensors: Mapping[str, Tensor], hashes: dict[str, str], path: Path) -> Tokenizers:
     found: dict[str, Tokenizer] = {}
-    for name in (_SOURCE, _TARGET):
+    for name in (SOURCE, TARGET):
         if name not in hashes:
             continue
         if tensors[name].dtype is not torch.uint8:
-            _refuse(path, f"its {name} is {tensors[name].dtype}, not bytes")
+            refuse(path, f"its {name} is {tensors[name].dtype}, not bytes")
         try:
             found[name] = Tokenizer(bytes(tensors[name].flatten().numpy()))
         except CheckpointError as error:
-            _refuse(path, f"its {error}")
+            refuse(path, f"its {error}")
         if found[name].sha256 != hashes[name]:
-            _refuse(path, f"its {name} has SHA-256 {found[name].sha256[:12]}…, not {hashes[name][:12]}…")
-    return Tokenizers(found[_SOURCE], found.get(_TARGET, found[_SOURCE]))
+            refuse(path, f"its {name} has SHA-256 {found[name].sha256[:12]}…, not {hashes[name][:12]}…")
+    return Tokenizers(found[SOURCE], found.get(TARGET, found[SOURCE]))
 
 
 def _check_shapes(model: ModelFile, path: Path) -> None:
     """Compare with a model that has shapes and no memory, so that a lying config cannot claim any."""
     if model.config.n_encoder_layers + model.config.n_decoder_layers > len(model.weights):
-        _refuse(path, f"has {len(model.weights)} tensors, but its config asks for more layers")  # which take a while
+        refuse(path, f"has {len(model.weights)} tensors, but its config asks for more layers")  # which take a while
     expected, found = _empty_model(model.config, model.tokenizers).state_dict(), model.weights
     for name in sorted(expected.keys() | found.keys()):
         wanted, got = _kind(expected.get(name)), _kind(found.get(name))
         if wanted != got:
-            _refuse(path, f"{quoted(name)} is {got}, but its config asks for {wanted}")
+            refuse(path, f"{quoted(name)} is {got}, but its config asks for {wanted}")
 
 
 def _kind(tensor: Tensor | None) -> str:
@@ -459,7 +407,3 @@ class _Undrawn(TorchFunctionMode):
 
 def _as_tensor(content: bytes) -> Tensor:
     return torch.frombuffer(bytearray(content), dtype=torch.uint8)
-
-
-def _refuse(path: Path, what: str) -> NoReturn:
-    raise CheckpointError(f"{path}: {what}. Copy the model again, or choose another with --checkpoint")

@@ -7,7 +7,7 @@ from pathlib import Path
 from transformer_cli.errors import CheckpointError, quoted
 from transformer_cli.files import follow
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.file import MALFORMED, MODEL_FILE
+from transformer_cli.models.header import MALFORMED, MODEL_FILE
 
 EXPORT_FILE = "export.json"  # of what `tfm export` wrote
 EXPORTED_FILES = ("model.bin", MODEL_FILE)

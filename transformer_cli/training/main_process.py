@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -20,6 +20,7 @@ from transformer_cli.errors import (
     TfmError,
     quoted,
 )
+from transformer_cli.evaluation.search_signature import search_signature
 from transformer_cli.files import wrap_os_errors, write_whole
 from transformer_cli.inference.batch_invariance import check_batch_invariance
 from transformer_cli.logs import LOGGER
@@ -414,7 +415,21 @@ class MainProcess:
             data={key: value for key, value in data.items() if key not in _OF_THIS_MACHINE},
             multi_sentence_share=self.validator.multi_sentence_share,
             scores=self.scores.as_dict() | self.old_scores if self.scores is not None and is_of_this_step else {},
+            provenance=self._provenance(run),
         )
+
+    def _provenance(self, run: TrainingState) -> dict[str, Any]:
+        """What the text was made from and what cleaning left of it, for the model card."""
+        prepared, config = run.prepared, run.config
+        found: dict[str, Any] = {"inputs": prepared.inputs, "cleaning": asdict(prepared.report)}
+        if config.data.task is Task.translation:
+            found["dev_search"] = search_signature(config.decode, seed=config.seed)
+            found["dev_lines"] = len(self.validator.text.sources)
+        if config.init.from_ is not None:
+            found["started_from"] = Path(config.init.from_).name
+            if self.old_dev is not None:
+                found["started_from"] += f", a model of {self.old_dev.data.title}"
+        return found
 
     def _environment(self, run: TrainingState) -> dict[str, Any]:
         """What the last bits depend on beside config and data, as it is now: a compiler may fail during the run."""
