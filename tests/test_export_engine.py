@@ -107,7 +107,7 @@ def test_the_score_of_a_hypothesis_is_that_of_force_decoding(tmp_path: Path, alp
 
 
 def log_probs(model: ModelFile, sources: list[list[int]], targets: list[list[int]]) -> list[list[float]]:
-    return verify.log_probs(model.build(CPU), sources, targets, model.tokenizers.target)
+    return verify.log_probs(model.build(CPU), sources, targets, model.tokenizers)
 
 
 def test_padding_bos_and_the_unknown_token_are_banned(tmp_path: Path) -> None:

@@ -25,6 +25,9 @@ GOOD = verify.Verdict(
     beam_compared=10,
     beam_identical=9,
     beam_ours_likelier=1,
+    text_compared=9,
+    text_identical=9,
+    text_rewritten=0,
     is_float32=True,
 )
 
@@ -41,6 +44,32 @@ class Ours:
 
     def log_probs(self, sources: Sequence[verify.Ids], targets: Sequence[verify.Ids]) -> list[list[float]]:
         return verify.log_probs(self.model, sources, targets, self.tokenizers)
+
+
+class OursWithText(Ours):
+    """And that puts `mark` at the end of each text."""
+
+    mark = ""
+
+    def translate_text(self, lines: Sequence[str], *, max_tokens: int) -> list[str]:
+        sources = self.tokenizers.source.encode(lines)
+        found = self.translate(sources, beam_size=1, max_tokens=max_tokens)
+        return [self.tokenizers.target.decode(ids) + self.mark for ids in found]
+
+    def shown(self, text: str) -> str:
+        return text
+
+
+def test_a_program_that_writes_other_text_is_not_the_same() -> None:
+    model = unending(gain=1)
+    program = OursWithText(model)
+    verdict = verify.verify(model, program, LINES, is_float32=True)
+    assert verdict.text_identical == verdict.text_compared == len(LINES)
+    assert verdict.holds
+    program.translate_text = lambda lines, max_tokens: ["?" for _ in lines]  # type: ignore[method-assign]
+    wrong = verify.verify(model, program, LINES, is_float32=True)
+    assert wrong.text_identical == 0
+    assert not wrong.holds
 
 
 def unending(gain: float) -> ModelFile:
@@ -71,9 +100,17 @@ def test_what_could_not_be_compared_is_reported() -> None:
     assert GOOD.lines_of_text()[1:] == [
         "greedy search: 9 of 9 lines identical, 3 not compared (rounding could choose another token)",
         "beam 4: 9 of 10 lines identical, 2 not compared (no end within the limit); ours is the likelier one in 1 of 1",
+        "text to text, greedy: 9 of 9 lines identical, 3 not compared (rounding could choose another token)",
     ]
     whole = replace(GOOD, lines=9, beam_compared=9, beam_ours_likelier=0)
-    assert whole.lines_of_text()[1:] == ["greedy search: 9 of 9 lines identical", "beam 4: 9 of 9 lines identical"]
+    assert whole.lines_of_text()[1:] == [
+        "greedy search: 9 of 9 lines identical",
+        "beam 4: 9 of 9 lines identical",
+        "text to text, greedy: 9 of 9 lines identical",
+    ]
+    rewritten = replace(whole, text_rewritten=2)
+    assert rewritten.lines_of_text()[3].endswith("9 of 9 lines identical; 2 of them as this program rewrites them")
+    assert "no line compared" in replace(whole, text_compared=0, text_identical=0).lines_of_text()[3]
 
 
 @pytest.mark.parametrize(
@@ -83,6 +120,7 @@ def test_what_could_not_be_compared_is_reported() -> None:
         {"largest_difference": 2e-4},
         {"largest_difference": float("nan")},
         {"greedy_identical": 8},
+        {"text_identical": 8},
         {"is_float32": False, "tolerance": 0.1, "mean_difference": 0.2},
         {"is_float32": False, "tolerance": 0.1, "mean_difference": float("nan")},
         {"is_float32": False, "tokens": 0},

@@ -17,8 +17,7 @@ from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.decoding.search import ControlIds
 from transformer_cli.errors import ConfigError
 from transformer_cli.extras import imported
-from transformer_cli.interop.exported import PACKED
-from transformer_cli.interop.text import normalising
+from transformer_cli.interop.text import folder_tokenizers, write_tokenizers
 from transformer_cli.interop.weights import built, check_heads, projections, stacks
 from transformer_cli.models.embeddings import LearnedPositions, TokenEmbedding
 from transformer_cli.models.file import ModelFile
@@ -35,7 +34,9 @@ ACTIVATIONS = {
 }
 
 
-def convert(model: ModelFile, directory: Path, *, quantization: str | None = None) -> None:
+def convert(
+    model: ModelFile, directory: Path, *, quantization: str | None = None, with_tokenizers: bool = True
+) -> None:
     """Write `model` into `directory`, which is there and empty; unset, the weights stay float32.
 
     Raises ConfigError for an option of the model that the format cannot express.
@@ -46,11 +47,8 @@ def convert(model: ModelFile, directory: Path, *, quantization: str | None = Non
     spec.validate()
     spec.optimize(quantization=quantization or "float32")
     spec.save(str(directory))
-    for side, tokenizer in (("source", model.tokenizers.source), ("target", model.tokenizers.target)):
-        if tokenizer.packed is not None:
-            (directory / f"{side}{PACKED}").write_bytes(tokenizer.model_bytes)
-        if tokenizer.sentencepiece is not None:
-            (directory / f"{side}.spm").write_bytes(normalising(tokenizer))
+    if with_tokenizers:
+        write_tokenizers(model.tokenizers, directory)
 
 
 def check(config: ModelConfig) -> None:
@@ -181,10 +179,18 @@ class Loaded:
         self.source, self.target = tokenizers.source, tokenizers.target
         self.ids = {piece: number for number, piece in enumerate(vocabulary(tokenizers.target))}
         self.banned = ControlIds.of(self.target).banned
+        self.directory = directory
 
     def translate(self, sources: Sequence[Sequence[int]], *, beam_size: int, max_tokens: int) -> list[list[int]]:
+        pieces = [self.source.pieces(ids) for ids in sources]
+        found = self.translate_pieces(pieces, beam_size=beam_size, max_tokens=max_tokens)
+        return [[self.ids[piece] for piece in row] for row in found]
+
+    def translate_pieces(
+        self, sources: Sequence[Sequence[str]], *, beam_size: int = 1, max_tokens: int
+    ) -> list[list[str]]:
         found = self.translator.translate_batch(
-            [self.source.pieces(ids) for ids in sources],
+            sources,
             beam_size=beam_size,
             max_decoding_length=max_tokens,
             min_decoding_length=0,  # EOS counts as the others do
@@ -192,7 +198,15 @@ class Loaded:
             length_penalty=0,
             suppress_sequences=[[piece] for piece in self.target.pieces(self.banned)],
         )
-        return [[self.ids[piece] for piece in result.hypotheses[0]] for result in found]
+        return [result.hypotheses[0] for result in found]
+
+    def translate_text(self, lines: Sequence[str], *, max_tokens: int) -> list[str]:
+        source, target = folder_tokenizers(self.directory)
+        found = self.translate_pieces([source.pieces(line) for line in lines], max_tokens=max_tokens)
+        return [target.decode([self.ids[piece] for piece in pieces]) for pieces in found]
+
+    def shown(self, text: str) -> str:
+        return text
 
     def log_probs(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
         found = self.translator.score_batch(

@@ -285,19 +285,31 @@ class Loaded:
         self.tokenizer = library.AutoTokenizer.from_pretrained(directory)
         self.control = self.model.generation_config
 
-    @torch.inference_mode()
     def translate(self, sources: Sequence[Sequence[int]], *, beam_size: int, max_tokens: int) -> list[list[int]]:
-        source_BS, mask_BS = self.padded(sources)
+        found_BT = self.generate(*self.padded(sources), beam_size=beam_size, max_tokens=max_tokens)
+        ends = (self.control.pad_token_id, self.control.eos_token_id)
+        return [[i for i in row[1:] if i not in ends] for row in found_BT.tolist()]
+
+    def translate_text(self, lines: Sequence[str], *, max_tokens: int) -> list[str]:
+        given = self.tokenizer(list(lines), return_tensors="pt", padding=True)
+        found_BT = self.generate(given.input_ids, given.attention_mask, beam_size=1, max_tokens=max_tokens)
+        return list(self.tokenizer.batch_decode(found_BT, skip_special_tokens=True))
+
+    def shown(self, text: str) -> str:
+        return text
+
+    @torch.inference_mode()
+    def generate(self, source_BS: Tensor, mask_BS: Tensor, *, beam_size: int, max_tokens: int) -> Tensor:
+        """Ids with the start, EOS and padding, [B, T]."""
         with quiet():
-            found_BT = self.model.generate(
+            found_BT: Tensor = self.model.generate(
                 input_ids=source_BS,
                 attention_mask=mask_BS,
                 num_beams=beam_size,
                 max_length=max_tokens + 1,
                 length_penalty=0.0,
             )
-        ends = (self.control.pad_token_id, self.control.eos_token_id)
-        return [[i for i in row[1:] if i not in ends] for row in found_BT.tolist()]
+        return found_BT
 
     @torch.inference_mode()
     def log_probs(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:

@@ -2,17 +2,21 @@
 
 import importlib
 import unicodedata
+from collections.abc import Sequence
 from functools import cache
 from itertools import accumulate
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import sentencepiece
 
-from transformer_cli.data.tokenizer import Tokenizer, normalize
+from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, normalize
 from transformer_cli.errors import ConfigError
+from transformer_cli.interop.exported import PACKED
 
 N_CODE_POINTS = 0x110000
 SPACE = " "
+SIDES = ("source", "target")
 
 
 def normalising(tokenizer: Tokenizer) -> bytes:
@@ -33,6 +37,69 @@ def normalising(tokenizer: Tokenizer) -> bytes:
     model.normalizer_spec.name = "user_defined"
     written: bytes = model.SerializeToString()
     return written
+
+
+def write_tokenizers(tokenizers: Tokenizers, directory: Path) -> None:
+    """The SentencePiece models for any program, and the packed tokenizers that are more than that, for tfm alone."""
+    for side, tokenizer in zip(SIDES, (tokenizers.source, tokenizers.target), strict=True):
+        if tokenizer.packed is not None:
+            (directory / f"{side}{PACKED}").write_bytes(tokenizer.model_bytes)
+        if tokenizer.sentencepiece is not None:
+            (directory / f"{side}.spm").write_bytes(normalising(tokenizer))
+
+
+class FolderTokenizer(Protocol):
+    """What a folder of `write_tokenizers` makes of text."""
+
+    def ids(self, line: str) -> list[int]: ...
+
+    def pieces(self, line: str) -> list[str]: ...
+
+    def decode(self, ids: Sequence[int]) -> str: ...
+
+
+def folder_tokenizers(directory: Path) -> list[FolderTokenizer]:
+    """Of the source and the target: as SentencePiece alone has them, where that is all that they are."""
+    return [
+        PackedText(packed)
+        if (packed := directory / f"{side}{PACKED}").exists()
+        else PlainText(directory / f"{side}.spm")
+        for side in SIDES
+    ]
+
+
+class PlainText:
+    """A SentencePiece model as any program has it, without a line of ours."""
+
+    def __init__(self, file: Path) -> None:
+        self.model = sentencepiece.SentencePieceProcessor(model_file=str(file))
+
+    def ids(self, line: str) -> list[int]:
+        found: list[int] = self.model.encode(line)
+        return found
+
+    def pieces(self, line: str) -> list[str]:
+        found: list[str] = self.model.encode(line, out_type=str)
+        return found
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return str(self.model.decode(list(ids)))
+
+
+class PackedText:
+    """A packed tokenizer, which is ours."""
+
+    def __init__(self, file: Path) -> None:
+        self.tokenizer = Tokenizer(file.read_bytes())
+
+    def ids(self, line: str) -> list[int]:
+        return self.tokenizer.encode([line])[0]
+
+    def pieces(self, line: str) -> list[str]:
+        return self.tokenizer.pieces(self.ids(line))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self.tokenizer.decode(ids)
 
 
 def messages() -> Any:

@@ -1,8 +1,9 @@
 """Verification: does an exported model predict what ours predicts?
 
-Three comparisons on the same sentences: the log-probability of each token of a given translation (forced decoding),
-which any wrong weight changes; the text of greedy search, whose rule is the same everywhere; and that of a beam of 4,
-whose end is decided by other rules. The first two have to agree, except where rounding may decide.
+Four comparisons on the same sentences: the log-probability of each token of a given translation (forced decoding),
+which any wrong weight changes; the tokens of greedy search, whose rule is the same everywhere; those of a beam of 4,
+whose end is decided by other rules; and greedy search from raw text to text, through the tokenizer files of the export.
+All but the beam have to agree, except where rounding may decide.
 
 Shapes: B batch, S source, T target, V vocabulary.
 """
@@ -11,7 +12,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -49,6 +50,17 @@ class Program(Protocol):
         """Of each token of each target, its EOS included: natural logarithms."""
 
 
+@runtime_checkable
+class TextProgram(Program, Protocol):
+    """One that has the tokenizer files, too."""
+
+    def translate_text(self, lines: Sequence[str], *, max_tokens: int) -> list[str]:
+        """The translation by greedy search of raw text, through the tokenizer files that were exported."""
+
+    def shown(self, text: str) -> str:
+        """What the program makes of a translation before it shows it: most leave it as it is."""
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What was compared; differences are of log-probabilities, in nats, for each token."""
@@ -63,6 +75,9 @@ class Verdict:
     beam_compared: int  # lines that end before they are cut
     beam_identical: int
     beam_ours_likelier: int  # of those that differ, by our own model
+    text_compared: int  # the lines of greedy search that can be compared; 0 also where the program has no text
+    text_identical: int
+    text_rewritten: int  # of those that are identical, lines in which the program shows something else than we write
     is_float32: bool
 
     @property
@@ -74,7 +89,8 @@ class Verdict:
         if not self.is_float32:
             return self.tokens > 0 and self.mean_difference <= self.tolerance
         is_near = self.tokens > 0 and self.largest_difference <= self.tolerance
-        return is_near and self.greedy_identical == self.greedy_compared
+        has_our_ids = self.greedy_identical == self.greedy_compared
+        return is_near and has_our_ids and self.text_identical == self.text_compared
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -91,6 +107,9 @@ class Verdict:
             f"beam {BEAM}: "
             + self._counted(self.beam_identical, self.beam_compared, "no end within the limit")
             + likelier,
+            "text to text, greedy: "
+            + self._counted(self.text_identical, self.text_compared, "rounding could choose another token")
+            + (f"; {self.text_rewritten} of them as this program rewrites them" if self.text_rewritten else ""),
         ]
 
     def _counted(self, identical: int, compared: int, why: str) -> str:
@@ -105,7 +124,9 @@ def verify(model: ModelFile, program: Program, lines: Sequence[str], *, is_float
     """Compare on `lines`. What to do about a verdict that does not hold is left to the caller."""
     transformer, source = model.build(CPU).float(), model.tokenizers.source
     room = model.config.max_positions if model.config.positions is Positions.learned else LONGEST + EXTRA + 1
-    sources = [ids for ids in source.encode(lines) if 0 < len(ids) <= min(LONGEST, room - EXTRA - 1)]
+    longest = min(LONGEST, room - EXTRA - 1)
+    chosen = [(line, ids) for line, ids in zip(lines, source.encode(lines), strict=True) if 0 < len(ids) <= longest]
+    texts, sources = [line for line, _ in chosen], [ids for _, ids in chosen]
     if not sources:
         raise CheckpointError(
             f"model.max_positions={room}: leaves no room for a sentence and a translation to compare, so nothing is"
@@ -125,6 +146,10 @@ def verify(model: ModelFile, program: Program, lines: Sequence[str], *, is_float
         for beam_size in (1, BEAM)
     )
     clear = [i for i, h in enumerate(greedy) if not h.is_near_tie]
+    text = TextComparison()
+    if isinstance(program, TextProgram):
+        chosen_texts = [model.tokenizers.target.decode(greedy[i].ids) for i in clear]
+        text = compare_texts(program, [texts[i] for i in clear], chosen_texts, [greedy[i] for i in clear], max_tokens)
     whole = [i for i, h in enumerate(beam) if h.finished]
     differing = [i for i in whole if beam[i].ids != their_beam[i]]
     targets = [h.ids for h in beam]
@@ -145,6 +170,9 @@ def verify(model: ModelFile, program: Program, lines: Sequence[str], *, is_float
         beam_ours_likelier=sum(
             beam[i].log_prob >= sum(theirs) for i, theirs in zip(differing, their_log_probs, strict=True)
         ),
+        text_compared=text.compared,
+        text_identical=text.identical,
+        text_rewritten=text.rewritten,
         is_float32=is_float32,
     )
 
@@ -152,6 +180,30 @@ def verify(model: ModelFile, program: Program, lines: Sequence[str], *, is_float
 def is_same(ours: Hypothesis, theirs: Ids) -> bool:
     """Whether they are the same; of what we cut at our limit, its beginning is."""
     return ours.ids == theirs[: None if ours.finished else len(ours.ids)]
+
+
+@dataclass(frozen=True)
+class TextComparison:
+    compared: int = 0
+    identical: int = 0
+    rewritten: int = 0
+
+
+def compare_texts(
+    program: TextProgram, lines: Sequence[str], ours: Sequence[str], found: Sequence[Hypothesis], max_tokens: int
+) -> TextComparison:
+    """Of raw `lines`, the text that the program gives, and `ours`, which is that of the hypotheses `found`."""
+    theirs = in_parts(partial(program.translate_text, max_tokens=max_tokens), lines)
+    shown = [program.shown(text) for text in ours]
+    same = [is_same_text(*each) for each in zip(found, shown, theirs, strict=True)]
+    rewritten = [is_same and a != b for is_same, a, b in zip(same, shown, ours, strict=True)]
+    return TextComparison(len(lines), sum(same), sum(rewritten))
+
+
+def is_same_text(ours: Hypothesis, shown: str, theirs: str) -> bool:
+    """As `is_same`, of texts; a cut may go through the bytes of a character."""
+    theirs = theirs.strip(" ")
+    return shown == theirs if ours.finished else theirs.startswith(shown.rstrip("\ufffd"))
 
 
 def in_parts(ask: Callable[..., list[Answer]], *columns: Sequence[Any]) -> list[Answer]:
@@ -162,16 +214,41 @@ def in_parts(ask: Callable[..., list[Answer]], *columns: Sequence[Any]) -> list[
 
 def search(model: Transformer, sources: Sequence[Ids], *, tokenizers: Tokenizers, beam_size: int) -> list[Hypothesis]:
     """The best translation of each, as Program.translate has it. All are as wide as the longest: there are few."""
+    source, target = tokenizers.source, tokenizers.target
+    return searched(
+        TransformerDecoder(model),
+        rows([[*ids, *source.end_ids] for ids in sources], source.pad_id),
+        ControlIds.of(target),
+        max_lengths_B=torch.tensor([len(ids) + 1 + EXTRA for ids in sources]),
+        beam_size=beam_size,
+        prefix=target.prefix_ids,
+    )
+
+
+class Decoder(Protocol):
+    """A model that is run token by token on a cache, by us or by another program."""
+
+    def start(self, source_BS: Tensor, *, beam_size: int, max_length: int) -> Any: ...
+
+    def step(self, ids_R: Tensor, cache: Any) -> Tensor: ...
+
+
+def searched(
+    decoder: Decoder,
+    source_BS: Tensor,
+    control: ControlIds,
+    *,
+    max_lengths_B: Tensor,
+    beam_size: int,
+    prefix: tuple[int, ...] = (),
+) -> list[Hypothesis]:
+    """The best hypothesis of each sentence by our own search; nothing is gained by length. All begin with `prefix`."""
     kind = "beam" if beam_size > 1 else "greedy"
     config = DecodeConfig(search=kind, beam_size=beam_size, length_penalty=0)
-    source, target = tokenizers.source, tokenizers.target
-    source_BS = rows([[*ids, *source.end_ids] for ids in sources], source.pad_id)
-    max_lengths_B = torch.tensor([len(ids) + 1 + EXTRA for ids in sources])
     with torch.inference_mode():
-        decoder = TransformerDecoder(model)
         cache = decoder.start(source_BS, beam_size=beam_size, max_length=int(max_lengths_B.max()))
-        begun = [Constraints(target.prefix_ids)] * len(sources) if target.prefix_ids else []
-        request = SearchRequest(decoder.step, cache, ControlIds.of(target), max_lengths_B, config, constraints=begun)
+        begun = [Constraints(prefix)] * len(source_BS) if prefix else []
+        request = SearchRequest(decoder.step, cache, control, max_lengths_B, config, constraints=begun)
         found = SEARCHES[kind](request)
     return [hypotheses[0] for hypotheses in found]
 
@@ -184,10 +261,15 @@ def log_probs(
     source_BS = rows([[*ids, *source.end_ids] for ids in sources], source.pad_id)
     target_in_BT = rows([[target.bos_id, *ids] for ids in targets], target.pad_id)
     with torch.inference_mode():
-        log_p_BTV = model(source_BS, target_in_BT).log_softmax(-1)
+        logits_BTV = model(source_BS, target_in_BT)
+    return of_targets(logits_BTV, targets, target.eos_id)
+
+
+def of_targets(logits_BTV: Tensor, targets: Sequence[Ids], eos_id: int) -> list[list[float]]:
+    """The log-probability of each token of the targets and of their EOS, as Program.log_probs has it."""
     return [
-        log_p_TV[range(len(ids) + 1), [*ids, target.eos_id]].tolist()
-        for log_p_TV, ids in zip(log_p_BTV, targets, strict=True)
+        log_p_TV[range(len(ids) + 1), [*ids, eos_id]].tolist()
+        for log_p_TV, ids in zip(logits_BTV.log_softmax(-1), targets, strict=True)
     ]
 
 
