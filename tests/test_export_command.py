@@ -22,7 +22,12 @@ from transformer_cli.interop import verify as verifying
 from transformer_cli.interop.exported import read_export, sha256_of
 from transformer_cli.models.file import read_model, write_model
 
-PACKAGES = {"ctranslate2": "ctranslate2", "huggingface": "transformers"}
+PACKAGES = {
+    "ctranslate2": "ctranslate2",
+    "huggingface": "transformers",
+    "onnx": "onnxruntime",
+    "argos": "ctranslate2",
+}
 EXPORT = ["export", "ctranslate2", "--checkpoint", "model.safetensors", "--output", "out"]
 FORMATS = pytest.mark.parametrize("form", PACKAGES)
 
@@ -53,7 +58,8 @@ def exported(folder: Path, exported_once: Path) -> Path:
 
 
 def export(form: str, *more: str) -> list[str]:
-    return ["export", form, *EXPORT[2:], *more]
+    named = ["--to-name", "Xish"] if form == "argos" else []  # `xx` is no code of a language
+    return ["export", form, *named, *EXPORT[2:], *more]
 
 
 @FORMATS
@@ -68,12 +74,15 @@ def test_an_export_tells_what_it_was_made_from_and_how_it_was_verified(folder: P
     assert verdict["tokens"] > 200
     assert verdict["largest_difference"] <= verdict["tolerance"] == 1e-4
     assert 0 < verdict["greedy_compared"] == verdict["greedy_identical"]
-    assert sorted(os.listdir(folder / "out")) == sorted([*facts["files"], "export.json"])
+    assert 0 < verdict["text_compared"] == verdict["text_identical"]
+    there = [path.relative_to(folder / "out").as_posix() for path in (folder / "out").rglob("*") if path.is_file()]
+    assert sorted(there) == sorted([*facts["files"], "export.json"])
+    assert "README.md" in there
     assert sorted(os.listdir(folder)) == ["model.safetensors", "out", "text"]
     text = ran.out.decode()
     assert text.startswith("out: model.safetensors, for ")
     assert "nats (tolerance 0.0001, for the largest)" in text
-    assert text.count("\n") == 5
+    assert text.count("\n") == 6
 
 
 @pytest.mark.parametrize("quantization", ["int8", "int16", "bfloat16"])
@@ -101,7 +110,7 @@ def test_overwriting_replaces_an_export_and_nothing_else(exported: Path) -> None
     ("arguments", "code", "says"),
     [
         (EXPORT[:2], 2, ["--output: not given. Name the folder for the model"]),
-        (["export"], 2, ["tfm export: no format given. Name one: ctranslate2 or huggingface"]),
+        (["export"], 2, ["tfm export: no format given. Name one: ctranslate2, huggingface, onnx or argos"]),
         (["export", *EXPORT[2:]], 2, ["tfm export: no format given"]),
         (["export", "ctranslate", *EXPORT[2:]], 2, ["format: "]),
         ([*EXPORT, "--checkpoint", "model.safetensors"], 2, ["--checkpoint: names several", "tfm average"]),
@@ -109,6 +118,12 @@ def test_overwriting_replaces_an_export_and_nothing_else(exported: Path) -> None
         (["export", "ctranslate2", "--output", "out", "checkpoint={a: b}"], 2, ["no name of a model. Give a path"]),
         ([*EXPORT, "--quantization", "int4"], 2, ["quantization: "]),
         (export("huggingface", "--quantization", "int8"), 2, ["--quantization int8: huggingface keeps float32"]),
+        (export("onnx", "--quantization", "int8"), 2, ["--quantization int8: onnx keeps float32"]),
+        (export("onnx", "--to-name", "X"), 2, ["--to-name X: for the format argos only"]),
+        (export("argos", "--package-version", "../1"), 2, ["--package-version ../1: no version"]),
+        (["export", "argos", *EXPORT[2:]], 2, ["--to-name: not given, and `xx` is no code that tfm knows"]),
+        (export("ctranslate2", "--scores", "text"), 2, ["--scores text: not what `tfm evaluate --json` prints"]),
+        (export("ctranslate2", "--scores", "none"), 5, ["--scores none: No such file"]),
         ([*EXPORT[:-1], "text"], 2, ["text: not a folder"]),
         ([*EXPORT[:-1], "."], 2, [".: is there, and holds model.safetensors"]),
         ([*EXPORT[:-1], "no/out"], 5, ["no: no such folder"]),

@@ -240,16 +240,36 @@ COMMANDS = {
         needs_argument="Name one: machine, train, loss, attention, data, start, decode or layers",
     ),
     "export": Command(
-        "write a model for CTranslate2 or Hugging Face transformers, and verify that it gives the same translations",
+        "write a model for CTranslate2, Hugging Face transformers, ONNX or Argos Translate, and verify that it gives"
+        " the same translations",
         "tfm export ctranslate2 --output model.ct2 --quantization int8",
         "transformer_cli.commands.export:run",
         {
             "--checkpoint": _ONE_MODEL,
-            "--output": Flag("output", "folder for the model, written whole or not at all"),
+            "--output": Flag("output", "folder for the model, or FILE.argosmodel; written whole or not at all"),
             "--overwrite": Flag("overwrite", "replace an earlier export", bool),
-            "--quantization": Flag("quantization", "of CTranslate2: float32 (default), int8, int8_float32, int16, …"),
+            "--quantization": Flag(
+                "quantization", "of ctranslate2 and argos: float32 (default), int8, int8_float32, int16, …"
+            ),
+            "--license": Flag("license", "licence of the model, for its card (default: not stated)"),
+            "--scores": Flag("scores", "output of `tfm evaluate --json`, for the card"),
+            "--package-version": Flag("package_version", "of argos: version of the package (default: 1.0)"),
+            "--from-name": Flag("from_name", "of argos: name of the source language (default: by its code)"),
+            "--to-name": Flag("to_name", "of argos: name of the target language (default: by its code)"),
         },
-        argument=Flag("format", "ctranslate2 or huggingface"),
+        argument=Flag("format", "ctranslate2, huggingface, onnx or argos"),
+    ),
+    "inspect": Command(
+        "print what a model file, run, checkpoint or export says of itself",
+        "tfm inspect model.safetensors",
+        "transformer_cli.commands.inspect:run",
+        {
+            "--json": Flag("json", "print JSON", bool),
+            "--card": Flag("card", "print the model card, as Markdown", bool),
+            "--license": Flag("license", "licence of the model, for its card (default: not stated)"),
+            "--scores": Flag("scores", "output of `tfm evaluate --json`, for the card"),
+        },
+        argument=Flag("checkpoint", "model file, checkpoint, run directory or export (default: the newest run)"),
     ),
     "import": Command(
         "read a model of Hugging Face, Marian, fairseq or OpenNMT-py, and verify that it gives the same translations",

@@ -8,6 +8,8 @@ from transformer_cli.errors import EnvironmentFault
 EXTRAS = {
     "ctranslate2": "export",
     "transformers": "export",
+    "onnx": "export",
+    "onnxruntime": "export",
     "matplotlib": "plots",
     "MeCab": "ja",
     "ipadic": "ja",

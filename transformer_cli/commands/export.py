@@ -1,25 +1,77 @@
-"""`tfm export`: a trained model for CTranslate2 or for Hugging Face transformers, verified before it is published."""
+"""`tfm export`: a trained model for another program, verified before it is published."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 from transformer_cli.config.commands import ExportConfig, ExportFormat, Quantization
+from transformer_cli.config.model import ModelConfig
 from transformer_cli.data.corpus import load_text
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, TfmError
 from transformer_cli.extras import imported
-from transformer_cli.interop import ctranslate2, huggingface
+from transformer_cli.interop import argos, ctranslate2, huggingface, onnx
+from transformer_cli.interop.export_file import listed_files
 from transformer_cli.interop.exported import facts_of, sha256_of
 from transformer_cli.interop.locate import locate_model
-from transformer_cli.interop.publish import check, publishing
+from transformer_cli.interop.model_card import CARD, card, read_scores
+from transformer_cli.interop.publish import Pack, check, publishing
 from transformer_cli.interop.verify import N_LINES, Program, made_up, verify
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.file import ModelFile, read_model
+from transformer_cli.models.file import ModelFile, read_model, require
 from transformer_cli.training.checkpoints import CHECKPOINTS
 from transformer_cli.training.run_directory import CONFIG_FILE, read_config, run_of
 
-PACKAGES = {ExportFormat.ctranslate2: "ctranslate2", ExportFormat.huggingface: "transformers"}
+
+@dataclass(frozen=True)
+class Format:
+    """What an export is written by, and loaded by to be verified."""
+
+    packages: tuple[str, ...]  # that are needed; the first one runs the model
+    max_positions: Callable[[ModelConfig], int | None]  # tokens that a sentence may have; None: any number
+    write: Callable[
+        [ModelFile, Path, ExportConfig], Program
+    ]  # into an empty folder; as a user would load it from there
+    suffix: str | None = None  # of a file that the folder may be packed into
+    pack: Pack | None = None
+
+
+def write_ctranslate2(model: ModelFile, folder: Path, config: ExportConfig) -> Program:
+    ctranslate2.convert(model, folder, quantization=config.quantization.name)
+    return ctranslate2.Loaded(folder, model.tokenizers)
+
+
+def write_huggingface(model: ModelFile, folder: Path, config: ExportConfig) -> Program:
+    huggingface.write(model, folder)
+    return huggingface.Loaded(folder)
+
+
+def write_onnx(model: ModelFile, folder: Path, config: ExportConfig) -> Program:
+    onnx.write(model, folder)
+    return onnx.Loaded(folder)
+
+
+def write_argos(model: ModelFile, folder: Path, config: ExportConfig) -> Program:
+    argos.write(
+        model,
+        folder,
+        quantization=config.quantization.name,
+        package_version=config.package_version,
+        from_name=config.from_name,
+        to_name=config.to_name,
+    )
+    return argos.Loaded(folder, model)
+
+
+FORMATS = {
+    ExportFormat.ctranslate2: Format(("ctranslate2",), ctranslate2.max_positions, write_ctranslate2),
+    ExportFormat.huggingface: Format(("transformers",), huggingface.max_positions, write_huggingface),
+    ExportFormat.onnx: Format(("onnxruntime", "onnx"), onnx.max_positions, write_onnx),
+    ExportFormat.argos: Format(
+        ("ctranslate2",), ctranslate2.max_positions, write_argos, suffix=argos.SUFFIX, pack=argos.pack
+    ),
+}
 
 
 def run(config: ExportConfig) -> None:
@@ -27,32 +79,40 @@ def run(config: ExportConfig) -> None:
     if sys.stdout is None:
         raise EnvironmentFault("standard output: closed. Open it, for what was compared to be printed")
     if config.format is None:
-        raise ConfigError(f"tfm export: no format given. Name one: {' or '.join(form.name for form in ExportFormat)}")
+        names = [form.name for form in ExportFormat]
+        raise ConfigError(f"tfm export: no format given. Name one: {', '.join(names[:-1])} or {names[-1]}")
     if config.output is None:
         raise ConfigError("--output: not given. Name the folder for the model")
     if isinstance(config.checkpoint, list):
         raise ConfigError(
             "--checkpoint: names several, and an export holds one model. Name one; `tfm average` makes one of several"
         )
-    output, package = Path(config.output), PACKAGES[config.format]
+    output, form = Path(config.output), FORMATS[config.format]
+    pack = form.pack if form.suffix is not None and output.name.endswith(form.suffix) else None
     refuse_checkpoints(output)
-    check(output, overwrite=config.overwrite)
-    imported(package, needs=f"tfm export {config.format.name}")
+    check(output, overwrite=config.overwrite, is_file=pack is not None)
+    test = read_scores(Path(config.scores)) if config.scores is not None else None
+    for package in form.packages:
+        imported(package, needs=f"tfm export {config.format.name}")
     path = locate_model(config.checkpoint, config.runs)
     model = read_model(path)
+    require(model, path, "transformer")
     lines, whose = text_for(model, path)
-    is_float32 = config.quantization is Quantization.float32
-    facts = facts_of(model, sha256_of(path), program=config.format.name, max_positions=max_positions(model, config))
-    facts |= {"library": f"{package} {version(package)}", "quantization": config.quantization.name}
-    with publishing(output, facts, overwrite=config.overwrite) as folder:
-        verdict = verify(model, write(model, folder, config), lines, is_float32=is_float32)
+    facts = facts_of(model, sha256_of(path), program=config.format.name, max_positions=form.max_positions(model.config))
+    library = f"{form.packages[0]} {version(form.packages[0])}"
+    facts |= {"library": library, "quantization": config.quantization.name, "license": config.license, "test": test}
+    with publishing(output, facts, overwrite=config.overwrite, pack=pack) as folder:
+        program = form.write(model, folder, config)
+        verdict = verify(model, program, lines, is_float32=config.quantization is Quantization.float32)
         facts["verified"] = {"text": whose, **verdict.as_dict()}
         if not verdict.holds:
             raise CheckpointError(
-                f"{path}: does not say the same in {package} {version(package)}, so nothing was written"
+                f"{path}: does not say the same in {library}, so nothing was written"
                 f" ({'; '.join(verdict.lines_of_text())}). Please report it, with the model's config"
             )
-    print(f"{output}: {path}, for {package} {version(package)}, {config.quantization.name}")
+        text = card(facts, files=listed_files(folder), verified=verdict.lines_of_text())
+        (folder / CARD).write_bytes(text.encode(errors="backslashreplace"))  # a corpus may have any name
+    print(f"{output}: {path}, for {library}, {config.quantization.name}")
     print(f"compared on {verdict.lines} lines of {whose}")
     print("\n".join(verdict.lines_of_text()), flush=True)
 
@@ -64,21 +124,6 @@ def refuse_checkpoints(output: Path) -> None:
         folder.name == CHECKPOINTS and (folder.parent / CONFIG_FILE).is_file() for folder in [parent, *parent.parents]
     ):
         raise ConfigError(f"{output}: is among the checkpoints of a run, which come and go. Choose another --output")
-
-
-def write(model: ModelFile, folder: Path, config: ExportConfig) -> Program:
-    """Into `folder`; returns what a user of that library would load from there."""
-    if config.format is ExportFormat.huggingface:
-        huggingface.write(model, folder)
-        return huggingface.Loaded(folder)
-    ctranslate2.convert(model, folder, quantization=config.quantization.name)
-    return ctranslate2.Loaded(folder, model.tokenizers)
-
-
-def max_positions(model: ModelFile, config: ExportConfig) -> int | None:
-    if config.format is ExportFormat.huggingface:
-        return huggingface.max_positions(model.config)
-    return ctranslate2.max_positions(model.config)
 
 
 def text_for(model: ModelFile, path: Path) -> tuple[Sequence[str], str]:

@@ -1,5 +1,6 @@
 """Keys of the commands that do not train."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -58,6 +59,8 @@ class OnIssue(Enum):
 class ExportFormat(Enum):
     ctranslate2 = "ctranslate2"
     huggingface = "huggingface"
+    onnx = "onnx"
+    argos = "argos"  # a CTranslate2 model in a package of Argos Translate
 
 
 class Quantization(Enum):
@@ -73,6 +76,10 @@ class Quantization(Enum):
     bfloat16 = "bfloat16"
 
 
+SCORES = "Output of `tfm evaluate --json`, for the model card."
+LICENSE = "Licence of the model, for the model card; unset: it says that none is stated."
+
+
 @dataclass
 class ExportConfig:
     """`tfm export`."""
@@ -80,18 +87,50 @@ class ExportConfig:
     format: ExportFormat | None = key(None, "Program that the model is written for.")
     checkpoint: Any = key(None, CHECKPOINT)
     runs: str = key("runs", RUNS)
-    output: str | None = key(None, "Folder for the exported model, written whole or not at all.")
+    output: str | None = key(
+        None, "Folder for the exported model, or for argos FILE.argosmodel; written whole or not at all."
+    )
     overwrite: bool = key(False, "Replace an earlier export.")
-    quantization: Quantization = key(Quantization.float32, "Number format of the weights. ctranslate2 only.")
+    quantization: Quantization = key(Quantization.float32, "Number format of the weights. ctranslate2 and argos only.")
+    license: str | None = key(None, LICENSE)
+    scores: str | None = key(None, SCORES)
+    package_version: str = key("1.0", "Version of the package. argos only.")
+    from_name: str | None = key(None, "Name of the source language; unset: by its code. argos only.")
+    to_name: str | None = key(None, "Name of the target language; unset: by its code. argos only.")
     plugins: list[str] = key([], PLUGINS)
 
     def __post_init__(self) -> None:
         self.checkpoint = model_names(self.checkpoint)
-        if self.format is ExportFormat.huggingface and self.quantization is not Quantization.float32:
+        has_ctranslate2 = self.format in (None, ExportFormat.ctranslate2, ExportFormat.argos)
+        if not has_ctranslate2 and self.quantization is not Quantization.float32:
+            assert self.format is not None
             raise ConfigError(
-                f"--quantization {self.quantization.name}: huggingface keeps float32."
+                f"--quantization {self.quantization.name}: {self.format.name} keeps float32."
                 " Leave it out, or export ctranslate2"
             )
+        for name, value in (("from-name", self.from_name), ("to-name", self.to_name)):
+            if value is not None and self.format is not ExportFormat.argos:
+                raise ConfigError(f"--{name} {value}: for the format argos only. Leave it out")
+        if not re.fullmatch(r"[0-9A-Za-z]+([.+-][0-9A-Za-z]+)*", self.package_version):
+            raise ConfigError(f"--package-version {self.package_version}: no version. Write one as 1.0")
+
+
+@dataclass
+class InspectConfig:
+    """`tfm inspect`."""
+
+    checkpoint: Any = key(None, "Model file, checkpoint, run directory, or what `tfm export` wrote.")
+    runs: str = key("runs", RUNS)
+    json: bool = key(False, "Print JSON.")
+    card: bool = key(False, "Print the model card, as Markdown.")
+    license: str | None = key(None, LICENSE)
+    scores: str | None = key(None, SCORES)
+    plugins: list[str] = key([], PLUGINS)
+
+    def __post_init__(self) -> None:
+        self.checkpoint = one_model_name(self.checkpoint)
+        if self.json and self.card:
+            raise ConfigError("--json: and --card are two forms of the same. Leave one of them out")
 
 
 class ImportFormat(Enum):

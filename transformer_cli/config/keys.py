@@ -16,6 +16,7 @@ from transformer_cli.config.commands import (
     ExportConfig,
     GenerateConfig,
     ImportConfig,
+    InspectConfig,
     ReplayConfig,
     ScoreConfig,
     TranslateConfig,
@@ -40,6 +41,7 @@ SCHEMAS: dict[str, type] = {
     "average": AverageConfig,
     "export": ExportConfig,
     "import": ImportConfig,
+    "inspect": InspectConfig,
     "attention": AttentionConfig,
 }
 
