@@ -110,7 +110,7 @@ def test_overwriting_replaces_an_export_and_nothing_else(exported: Path) -> None
     ("arguments", "code", "says"),
     [
         (EXPORT[:2], 2, ["--output: not given. Name the folder for the model"]),
-        (["export"], 2, ["tfm export: no format given. Name one: ctranslate2, huggingface, onnx or argos"]),
+        (["export"], 2, ["tfm export: no format given. Name one: ctranslate2, huggingface, onnx, argos or marian"]),
         (["export", *EXPORT[2:]], 2, ["tfm export: no format given"]),
         (["export", "ctranslate", *EXPORT[2:]], 2, ["format: "]),
         ([*EXPORT, "--checkpoint", "model.safetensors"], 2, ["--checkpoint: names several", "tfm average"]),

@@ -240,8 +240,8 @@ COMMANDS = {
         needs_argument="Name one: machine, train, loss, attention, data, start, decode or layers",
     ),
     "export": Command(
-        "write a model for CTranslate2, Hugging Face transformers, ONNX or Argos Translate, and verify that it gives"
-        " the same translations",
+        "write a model for CTranslate2, Hugging Face transformers, ONNX, Argos Translate or Marian, and verify that it"
+        " gives the same translations",
         "tfm export ctranslate2 --output model.ct2 --quantization int8",
         "transformer_cli.commands.export:run",
         {
@@ -257,7 +257,7 @@ COMMANDS = {
             "--from-name": Flag("from_name", "of argos: name of the source language (default: by its code)"),
             "--to-name": Flag("to_name", "of argos: name of the target language (default: by its code)"),
         },
-        argument=Flag("format", "ctranslate2, huggingface, onnx or argos"),
+        argument=Flag("format", "ctranslate2, huggingface, onnx, argos or marian"),
     ),
     "inspect": Command(
         "print what a model file, run, checkpoint or export says of itself",

@@ -11,7 +11,7 @@ from transformer_cli.config.model import ModelConfig
 from transformer_cli.data.corpus import load_text
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, TfmError
 from transformer_cli.extras import imported
-from transformer_cli.interop import argos, ctranslate2, huggingface, onnx
+from transformer_cli.interop import argos, ctranslate2, huggingface, marian, onnx
 from transformer_cli.interop.export_file import listed_files
 from transformer_cli.interop.exported import facts_of, sha256_of
 from transformer_cli.interop.locate import locate_model
@@ -64,6 +64,11 @@ def write_argos(model: ModelFile, folder: Path, config: ExportConfig) -> Program
     return argos.Loaded(folder, model)
 
 
+def write_marian(model: ModelFile, folder: Path, config: ExportConfig) -> Program:
+    marian.write(model, folder)
+    return marian.Loaded(folder, model)
+
+
 FORMATS = {
     ExportFormat.ctranslate2: Format(("ctranslate2",), ctranslate2.max_positions, write_ctranslate2),
     ExportFormat.huggingface: Format(("transformers",), huggingface.max_positions, write_huggingface),
@@ -71,6 +76,7 @@ FORMATS = {
     ExportFormat.argos: Format(
         ("ctranslate2",), ctranslate2.max_positions, write_argos, suffix=argos.SUFFIX, pack=argos.pack
     ),
+    ExportFormat.marian: Format(("ctranslate2",), marian.max_positions, write_marian),
 }
 
 

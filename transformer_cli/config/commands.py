@@ -61,6 +61,7 @@ class ExportFormat(Enum):
     huggingface = "huggingface"
     onnx = "onnx"
     argos = "argos"  # a CTranslate2 model in a package of Argos Translate
+    marian = "marian"  # .npz, for Marian and what is made from its models
 
 
 class Quantization(Enum):
