@@ -272,7 +272,7 @@ COMMANDS = {
         argument=Flag("checkpoint", "model file, checkpoint, run directory or export (default: the newest run)"),
     ),
     "import": Command(
-        "read a model of Hugging Face, Marian, fairseq or OpenNMT-py, and verify that it gives the same translations",
+        "read a model of Hugging Face, Marian, fairseq, OpenNMT-py or CTranslate2, and verify that it gives the same translations",
         "tfm import hf opus-mt-en-de --output model.safetensors",
         "transformer_cli.commands.import_model:run",
         {
@@ -287,7 +287,7 @@ COMMANDS = {
             "--lines": Flag("lines", "file of source lines on which both are compared (default: random pieces)"),
         },
         argument=Flag("path", "folder or file of the model"),
-        before=Flag("format", "hf, marian, fairseq or opennmt (default: recognised)"),
+        before=Flag("format", "hf, marian, fairseq, opennmt or ctranslate2 (default: recognised)"),
         needs_argument="Name the folder or file of the model",
     ),
     "replay": Command(

@@ -137,10 +137,11 @@ class InspectConfig:
 class ImportFormat(Enum):
     """Other programs' models that can be read."""
 
-    hf = "hf"  # a folder of Hugging Face transformers: Marian (OPUS-MT), Pegasus as we export it, M2M-100, NLLB
-    marian = "marian"
+    hf = "hf"  # a folder of Hugging Face transformers: Marian (OPUS-MT), Pegasus as we export it, M2M-100
+    marian = "marian"  # .npz, or a folder of OPUS-MT
     fairseq = "fairseq"
     opennmt = "opennmt"
+    ctranslate2 = "ctranslate2"  # and an unpacked package of Argos Translate
 
 
 @dataclass

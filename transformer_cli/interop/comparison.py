@@ -70,7 +70,7 @@ class Comparison:
         return self.verdict.holds and alike
 
     def lines_of_text(self) -> list[str]:
-        n, lines = self.verdict.lines, self.verdict.lines_of_text()
+        n, lines = self.verdict.lines, self.verdict.lines_of_ids()
         if self.encoded_identical is None:
             return [*lines, "text: not compared, as the original has no tokenizer of its own"]
         return [
@@ -145,6 +145,9 @@ def compare(model: ModelFile, answers: Answers) -> Comparison:
         beam_compared=len(whole),
         beam_identical=len(whole) - len(differing),
         beam_ours_likelier=sum(beam[i].log_prob >= sum(ours[i]) for i in differing),
+        text_compared=0,  # `Comparison` has what is compared of texts here
+        text_identical=0,
+        text_rewritten=0,
         is_float32=True,
     )
     if answers.encoded is None or answers.texts is None:

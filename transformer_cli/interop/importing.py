@@ -10,7 +10,14 @@ from pathlib import Path
 
 from transformer_cli.errors import CheckpointError
 from transformer_cli.files import remove_leftovers, resolve_link, wrap_os_errors, writing_whole
-from transformer_cli.interop import huggingface_reader, m2m100  # noqa: F401  (they register themselves)
+from transformer_cli.interop import (  # noqa: F401  (they register themselves)
+    ctranslate2_reader,
+    fairseq,
+    huggingface_reader,
+    m2m100,
+    marian_reader,
+    opennmt,
+)
 from transformer_cli.interop.comparison import Comparison, ask, compare
 from transformer_cli.interop.foreign import READERS, Imported, ReadOptions
 from transformer_cli.interop.verify import made_up

@@ -96,6 +96,15 @@ class Verdict:
         return asdict(self)
 
     def lines_of_text(self) -> list[str]:
+        return [
+            *self.lines_of_ids(),
+            "text to text, greedy: "
+            + self._counted(self.text_identical, self.text_compared, "rounding could choose another token")
+            + (f"; {self.text_rewritten} of them as this program rewrites them" if self.text_rewritten else ""),
+        ]
+
+    def lines_of_ids(self) -> list[str]:
+        """Without what was compared of texts."""
         differing = self.beam_compared - self.beam_identical
         likelier = f"; ours is the likelier one in {self.beam_ours_likelier} of {differing}" if differing else ""
         which = "largest" if self.is_float32 else "mean"
@@ -107,9 +116,6 @@ class Verdict:
             f"beam {BEAM}: "
             + self._counted(self.beam_identical, self.beam_compared, "no end within the limit")
             + likelier,
-            "text to text, greedy: "
-            + self._counted(self.text_identical, self.text_compared, "rounding could choose another token")
-            + (f"; {self.text_rewritten} of them as this program rewrites them" if self.text_rewritten else ""),
         ]
 
     def _counted(self, identical: int, compared: int, why: str) -> str:
