@@ -272,7 +272,7 @@ COMMANDS = {
         argument=Flag("checkpoint", "model file, checkpoint, run directory or export (default: the newest run)"),
     ),
     "import": Command(
-        "read a model of Hugging Face, Marian, fairseq, OpenNMT-py or CTranslate2, and verify that it gives the same translations",
+        "read a model of Hugging Face, Marian, fairseq, OpenNMT-py or CTranslate2, and verify that it is the same",
         "tfm import hf opus-mt-en-de --output model.safetensors",
         "transformer_cli.commands.import_model:run",
         {
