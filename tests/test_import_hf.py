@@ -43,7 +43,15 @@ def imported_to(folder: Path, output: Path, **options: Any) -> tuple[Imported, M
     return imported, read_model(output)
 
 
-@pytest.mark.parametrize("changes", KINDS.values(), ids=KINDS)
+def first_fast(kinds: dict[str, dict[str, Any]], *fast: str) -> list[Any]:
+    """Each of `kinds` as a parameter; those that are not named are slow tests."""
+    return [
+        pytest.param(changes, id=name, marks=() if name in fast else pytest.mark.slow)
+        for name, changes in kinds.items()
+    ]
+
+
+@pytest.mark.parametrize("changes", first_fast(KINDS, "as OPUS-MT", "separate vocabularies", "16 bits"))
 def test_a_marian_folder_gives_the_logits_that_transformers_gives(changes: dict[str, Any], tmp_path: Path) -> None:
     theirs = opus(tmp_path / "opus", **changes)
     _, ours = imported_to(tmp_path / "opus", tmp_path / "m.safetensors")
@@ -96,10 +104,10 @@ def test_a_language_code_is_one_token_and_never_cut(tmp_path: Path) -> None:
     assert CODES[1] not in source.pieces(source.encode([f"the {CODES[1]}"])[0])
 
 
-@pytest.mark.parametrize("name", BOTH)
-def test_what_we_export_is_read_back_with_the_same_logits(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("changes", first_fast(BOTH, "paper", "pre learned", "decoder tied"))
+def test_what_we_export_is_read_back_with_the_same_logits(changes: dict[str, Any], tmp_path: Path) -> None:
     pytest.importorskip("transformers")
-    model = model_file(**BOTH[name])
+    model = model_file(**changes)
     (tmp_path / "out").mkdir()
     huggingface.write(model, tmp_path / "out")
     imported = read(tmp_path / "out")
