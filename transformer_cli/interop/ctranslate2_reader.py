@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
 import numpy as np
+import sentencepiece
 import torch
 from torch import Tensor
 
@@ -36,9 +37,10 @@ from transformer_cli.config.model import (
 from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.errors import CheckpointError, quoted
-from transformer_cli.interop.ctranslate2 import Loaded
+from transformer_cli.interop.ctranslate2 import Loaded, vocabulary
 from transformer_cli.interop.foreign import READERS, Imported, ReadOptions
 from transformer_cli.interop.parts import part_names, weights_from_parts
+from transformer_cli.interop.verify import Ids
 from transformer_cli.models.embeddings import SinusoidalPositions
 from transformer_cli.models.file import MALFORMED, read_json
 
@@ -359,7 +361,12 @@ class CTranslate2Reader:
             target_lang=target_lang,
             weights=weights_from_parts(config, fetch),
             program=partial(
-                Original, path, tokenizers, n_rows=vocabularies[1].n_rows, adds_eos=sources_end(path, settings)[1]
+                Original,
+                path,
+                tokenizers,
+                files,
+                n_rows=vocabularies[1].n_rows,
+                adds_eos=sources_end(path, settings)[1],
             ),
             program_name="ctranslate2",
             files=[variables.path, path / CONFIG, *files],
@@ -367,19 +374,34 @@ class CTranslate2Reader:
         )
 
 
-class Original(Loaded):
+class Original:
     """The directory as its users run it: those of `adds_eos` end their sources with EOS themselves."""
 
-    def __init__(self, directory: Path, tokenizers: Tokenizers, *, n_rows: int, adds_eos: bool) -> None:
-        super().__init__(directory, tokenizers)
-        self.banned = [i for i in self.banned if i < n_rows]  # the padding may be ours
+    def __init__(
+        self, path: Path, tokenizers: Tokenizers, segmenters: Sequence[Path], *, n_rows: int, adds_eos: bool
+    ) -> None:
+        self.loaded, self.target = Loaded(path, tokenizers), tokenizers.target
+        self.loaded.banned = [i for i in self.loaded.banned if i < n_rows]  # the padding may be ours
         self.end = [tokenizers.source.eos_id] if adds_eos else []
+        self.ids = {piece: number for number, piece in enumerate(vocabulary(tokenizers.source))}
+        self.unk_id = tokenizers.source.unk_id
+        self.segmenters = [sentencepiece.SentencePieceProcessor(model_file=str(file)) for file in segmenters]
 
-    def translate(self, sources: Sequence[Sequence[int]], *, beam_size: int, max_tokens: int) -> list[list[int]]:
-        return super().translate([[*ids, *self.end] for ids in sources], beam_size=beam_size, max_tokens=max_tokens)
+    def translate(self, sources: Sequence[Ids], *, beam_size: int, max_tokens: int) -> list[list[int]]:
+        ended = [[*ids, *self.end] for ids in sources]
+        return self.loaded.translate(ended, beam_size=beam_size, max_tokens=max_tokens)
 
-    def log_probs(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
-        return super().log_probs([[*ids, *self.end] for ids in sources], targets)
+    def log_probs(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> list[list[float]]:
+        return self.loaded.log_probs([[*ids, *self.end] for ids in sources], targets)
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        """By the SentencePiece model, as a caller does it."""
+        cut: list[list[str]] = self.segmenters[0].encode(list(lines), out_type=str)
+        return [[self.ids.get(piece, self.unk_id) for piece in pieces] for pieces in cut]
+
+    def decode(self, sentences: Sequence[Ids]) -> list[str]:
+        found: list[str] = [self.segmenters[-1].decode_pieces(self.target.pieces(ids)) for ids in sentences]
+        return found
 
 
 def sources_end(path: Path, settings: Mapping[str, Any]) -> tuple[bool, bool]:
