@@ -108,6 +108,18 @@ def foreign(path: str) -> int:
     return _reported(opened)
 
 
+def import_readers() -> None:
+    """What reads the files that a checkpoint may be, and what torch imports when it reads its first."""
+    import torch
+
+    from transformer_cli.interop import importing  # noqa: F401
+
+    file = io.BytesIO()
+    torch.save({"weight": torch.zeros(1)}, file)
+    file.seek(0)
+    torch.load(file, weights_only=True)
+
+
 JOBS: dict[str, Callable[[Any], int]] = {
     "command": command,
     "resume": resume,
@@ -162,6 +174,7 @@ def main(jobs_file: str, results_file: str) -> None:
     for kind, argument in jobs[:start]:
         result = run(kind, argument)
         assert result["status"] == 0, f"the warm-up failed: {result}"
+    import_readers()
     for name in ("cp437", "utf_8_sig", "utf_16", "utf_16_le", "utf_16_be", "utf_32", "utf_32_le", "utf_32_be"):
         codecs.lookup(name)  # zipfile has the first, and json guesses among the others
     pages = int(Path("/proc/self/statm").read_text().split()[0])

@@ -40,6 +40,13 @@ class Vocabulary:
     def __len__(self) -> int:
         return self.size
 
+    @property
+    def end_ids(self) -> list[int]:
+        return [self.eos_id]
+
+    def without_tags(self) -> "Vocabulary":
+        return self
+
 
 def load_workload(config: BenchConfig) -> Prepared:
     """The corpus of `config`, or random sentences with a vocabulary without text."""
