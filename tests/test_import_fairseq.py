@@ -138,6 +138,19 @@ def test_sentences_begin_and_end_as_in_fairseq(tmp_path: Path) -> None:
     assert tokenizer.encode(["w0 w27 w99"]) == [[4, 31, 3]]
 
 
+def test_white_space_within_a_piece_divides_it_as_in_fairseq(tmp_path: Path) -> None:
+    """By hand: apply-bpe cuts "1\\xa0b" into "1@@ \\xa0@@ b", in which Python's split, and so fairseq, finds "@@"."""
+    pieces = ["@@", "1@@", "b", *(f"x{i}@@" for i in range(ROWS - 7))]
+    path = saved(tmp_path)
+    for language in ("en", "de"):
+        (tmp_path / f"dict.{language}.txt").write_text("".join(f"{piece} 1\n" for piece in pieces))
+    (tmp_path / "bpe.codes").write_text("#version: 0.2\nx 1\n")
+    tokenizer = read(path).tokenizers.source
+    (ids,) = tokenizer.encode(["1\u00a0b"])
+    assert tokenizer.pieces(ids) == ["1@@", "@@", "b"]
+    assert tokenizer.decode([*ids, 0]) == "1b"  # "<s>", of the row 0, is never shown
+
+
 def test_a_folder_and_a_file_are_recognised_and_others_are_not(tmp_path: Path) -> None:
     reader, path = FairseqReader(), saved(tmp_path)
     assert reader.recognises(path)

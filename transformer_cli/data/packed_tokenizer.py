@@ -38,8 +38,9 @@ class PackedTokenizer:
     whole where a line begins with them, and never cut: language tags. `prefix` are pieces that every sentence begins
     with; no text shows these, nor those that are `hidden`. With `codes` a line may begin with one `>>xxx<<`: one token,
     known or not, as for MarianTokenizer of Hugging Face. Sources of OpenNMT-py have no EOS: `adds_eos`. With
-    `normalizes` text is normalised as for our own tokenizers, else only the segmenter does it. `moses` is a language
-    whose text is tokenized before, and detokenized after, by sacremoses.
+    `normalizes` text is normalised as for our own tokenizers, else only the segmenter does it. With `respaced`
+    pieces are divided again at white space of any kind, as in fairseq. `moses` is a language whose text is tokenized
+    before, and detokenized after, by sacremoses.
     """
 
     segmenter: Segmenter
@@ -55,6 +56,7 @@ class PackedTokenizer:
     codes: bool = False
     adds_eos: bool = True
     normalizes: bool = False
+    respaced: bool = False
     moses: str | None = None
     lowercase: bool = False
 
@@ -180,6 +182,10 @@ class PackedTokenizer:
             texts = [text.lower() for text in texts]
         if self._moses_text is not None:
             texts = [self._moses_text.tokenized(text) for text in texts]
+        found = self._cut(texts, num_threads, sampling)
+        return [" ".join(pieces).split() for pieces in found] if self.respaced else found
+
+    def _cut(self, texts: list[str], num_threads: int | None, sampling: dict[str, Any]) -> list[list[str]]:
         if self.segmenter is Segmenter.sentencepiece:
             found: list[list[str]] = self._sentencepiece.encode(
                 texts, out_type=str, num_threads=num_threads, **sampling

@@ -186,7 +186,8 @@ def _tokenizers(
         segmenter = read_segmenter(segmenters[min(number, len(segmenters) - 1)] if segmenters else None)
         table = weights[f"{side}.embed_tokens.weight"]
         pieces = read_dictionary(dictionary, n_rows=len(table) if table.dim() == 2 else 0)
-        made.append(pack(segmenter, pieces, SpecialIds(pad=PAD, unk=UNK, bos=EOS, eos=EOS), path=dictionary))
+        special = SpecialIds(pad=PAD, unk=UNK, bos=EOS, eos=EOS)
+        made.append(pack(segmenter, pieces, special, path=dictionary, hidden=pieces[:1], respaced=True))
     return Tokenizers(made[0], made[1]), sorted({*dictionaries, *segmenters})
 
 

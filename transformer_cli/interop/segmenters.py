@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter
 from transformer_cli.data.tokenizer import Tokenizer
@@ -67,9 +68,12 @@ class SpecialIds:
 
 
 def pack(
-    segmenter: SegmenterFile, pieces: Sequence[str], special: SpecialIds, *, path: Path, adds_eos: bool = True
+    segmenter: SegmenterFile, pieces: Sequence[str], special: SpecialIds, *, path: Path, **options: Any
 ) -> Tokenizer:
-    """The tokenizer of a vocabulary. Raises CheckpointError where its pieces are not those of such a segmenter."""
+    """The tokenizer of a vocabulary; `options` are those of PackedTokenizer.
+
+    Raises CheckpointError where its pieces are not those of such a segmenter.
+    """
     marks = {_SPACE: Segmenter.sentencepiece, _GLUE: Segmenter.subword_nmt}
     counts = {
         _SPACE: sum(piece.startswith(_SPACE) for piece in pieces),
@@ -83,7 +87,7 @@ def pack(
         raise CheckpointError(
             f"{path}: its vocabulary has {wanted}, but there is {has} beside it. Name it with --segmenter"
         )
-    packed = PackedTokenizer(segmenter.kind, tuple(pieces), **asdict(special), model=segmenter.model, adds_eos=adds_eos)
+    packed = PackedTokenizer(segmenter.kind, tuple(pieces), **asdict(special), model=segmenter.model, **options)
     try:
         return Tokenizer(packed.to_bytes())
     except CheckpointError as error:
