@@ -60,6 +60,7 @@ class Tokenizer:
         # What stands for a character that is no piece: <unk>, or the bytes of byte fallback.
         in_bytes = (i for i, piece in enumerate(pieces) if piece.startswith("<0x") and self._model.is_byte(i))
         self.unknown_ids = frozenset([self.unk_id, *in_bytes])
+        self._has_codes = self.packed is not None and self.packed.codes  # which it finds and shows by itself
         self._tags = self._find_tags(pieces)
         self.tags = tuple(self._tags)  # tokens that are looked up whole at the beginning of a line
         self.tag_ids = frozenset([*self.prefix_ids, *self._tags.values()])  # what stands before the text of a line
@@ -86,10 +87,11 @@ class Tokenizer:
     def encode(self, lines: Sequence[str], *, n_threads: int | None = None) -> list[list[int]]:
         """Ids of each line, without BOS and EOS: none for white space alone; a written `</s>` is plain text.
 
-        Each tag that a line begins with is one id, whatever the text behind it. SentencePiece uses as many threads as
-        there are cores, unless `n_threads` says less.
+        Each tag that a line begins with is one id, whatever the text behind it; of those of OPUS-MT, the first.
+        SentencePiece uses as many threads as there are cores, unless `n_threads` says less.
         """
-        split = [split_tags(self._normalized(line), self.tags) for line in lines]
+        known = () if self._has_codes else self.tags
+        split = [split_tags(self._normalized(line), known) for line in lines]
         ids: list[list[int]] = self._model.encode([text for _, text in split], num_threads=n_threads)
         return [self.behind(tags, one) if tags else one for (tags, _), one in zip(split, ids, strict=True)]
 
@@ -138,10 +140,10 @@ class Tokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         """One line of text whatever the ids: padding, BOS and EOS are left out, line ends become spaces.
 
-        Tags are shown where they can stand, at the beginning, and only there.
+        Tags are shown where they can stand, at the beginning, and only there; those of OPUS-MT wherever they are.
         """
         ids, tags = [int(i) for i in ids], []
-        if self._tags:
+        if self._tags and not self._has_codes:
             names = {number: tag for tag, number in self._tags.items()}
             tags = [names[i] for i in ids[: self.n_tags(ids)] if i in names and self.tags]
             ids = [i for i in ids if i not in names]
