@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.conftest import ROOT
+from tests.judges import judge
 from tests.test_marian import LANGUAGES, exported, imported
 from transformer_cli.interop.marian_names import OPTIONS
 from transformer_cli.interop.marian_reader import Marian
@@ -49,12 +49,9 @@ class Trained:
 
 
 def call(folder: Path, *arguments: object) -> str:
-    judge = Path(os.environ.get("TFM_JUDGES", ROOT / ".judges")) / "marian"
-    if not list(judge.glob("installed-*")):
-        pytest.skip("no marian here: run scripts/judges marian")
     words = [str(word) for word in (*arguments, "--cpu-threads", 1, "--workspace", 500, "--quiet")]
     ran = subprocess.run(
-        [judge / "bin" / "python", "-c", MAIN, *words],
+        [judge("marian"), "-c", MAIN, *words],
         cwd=folder,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
