@@ -28,7 +28,7 @@ def run(config: InspectConfig) -> None:
     else:
         text = card(facts, files=facts.get("files")).removesuffix("\n") if config.card else f"{place}\n{as_text(facts)}"
         for line in text.split("\n"):
-            print(printable(line))  # a file from a stranger may hold what a terminal would obey
+            print(printable(line))  # a file from elsewhere may hold what a terminal would obey
     sys.stdout.flush()
 
 
