@@ -12,7 +12,7 @@ import sentencepiece
 import torch
 from torch import Tensor, nn
 
-from tests.toy_translator import SIZES, sentences, toy_tokenizer
+from tests.toy_translator import MARKS, SIZES, sentences, toy_tokenizer
 from transformer_cli.config.data import TokenizerConfig
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import Activation, DecoderStart, ModelConfig, Norm, NormKind, Positions, Tying
@@ -21,7 +21,9 @@ from transformer_cli.decoding.torch_engine import torch_translator
 from transformer_cli.errors import ConfigError
 from transformer_cli.interop import ctranslate2 as to_ctranslate2
 from transformer_cli.interop import huggingface as to_huggingface
-from transformer_cli.interop.text import normalising
+from transformer_cli.interop.foreign import ReadOptions
+from transformer_cli.interop.huggingface_reader import HuggingFaceReader
+from transformer_cli.interop.text import folder_tokenizers, normalising, write_tokenizers
 from transformer_cli.models.build import build_model
 from transformer_cli.models.file import ModelFile
 
@@ -55,10 +57,17 @@ ONLY_CTRANSLATE2 = {
 }
 
 
-def model_file(target: Tokenizer | None = None, *, seed: int = 1, gain: float = 2, **changes: Any) -> ModelFile:
+def model_file(
+    target: Tokenizer | None = None,
+    *,
+    source: Tokenizer | None = None,
+    seed: int = 1,
+    gain: float = 2,
+    **changes: Any,
+) -> ModelFile:
     """Random weights; no bias or norm is at its start value, where a mistake might hide."""
     config = ModelConfig(**SIZES | changes)
-    tokenizers = Tokenizers(toy_tokenizer(), target or toy_tokenizer())
+    tokenizers = Tokenizers(source or toy_tokenizer(), target or toy_tokenizer())
     torch.manual_seed(seed)
     model = build_model(
         config,
@@ -221,6 +230,51 @@ def test_transformers_translates_raw_text_as_we_do(norm: Norm, tmp_path: Path) -
         with to_huggingface.quiet():
             ids_1T = theirs.generate(**given, num_beams=1, max_new_tokens=given.input_ids.size(1) + 4)
         assert tokenizer.decode(ids_1T[0], skip_special_tokens=True) == wanted.text
+
+
+TAGGED = ["<2de> the cat sat down .", "<2fr> <bt> a woman .", "  <bt> in her chair", "the cat </s> .", ">>de<< a woman"]
+
+
+def tagged_model(**changes: Any) -> ModelFile:
+    tokenizer = train_tokenizer(
+        [*sentences(200, seed=0), MARKS],
+        TokenizerConfig(vocab_size=90),
+        seed=1,
+        tags=["<2fr>", "<2de>", "<bt>", ">>de<<"],
+    )
+    return model_file(tokenizer, source=tokenizer, **changes)
+
+
+def test_transformers_finds_the_tags_of_a_text(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    model = tagged_model()
+    to_huggingface.write(model, tmp_path)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    source = model.tokenizers.source
+    assert tokenizer(TAGGED).input_ids == [[*ids, source.eos_id] for ids in source.encode(TAGGED)]
+
+
+@pytest.mark.parametrize("target", [None, "another"])
+def test_tags_are_tags_again_when_the_folder_is_imported(target: str | None, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    tagged = tagged_model()
+    if target is None:
+        model = tagged
+    else:
+        model = model_file(other_tokenizer(), source=tagged.tokenizers.source, tie_embeddings=Tying.none)
+    to_huggingface.write(model, tmp_path)
+    back = HuggingFaceReader().read(tmp_path, ReadOptions()).tokenizers
+    assert set(back.source.tags) == set(model.tokenizers.source.tags)
+    assert back.source.encode(TAGGED) == model.tokenizers.source.encode(TAGGED)
+    assert back.joint == model.tokenizers.joint
+
+
+@pytest.mark.parametrize("finds_tags", [False, True])
+def test_the_files_of_an_export_have_the_tags_of_a_text(finds_tags: bool, tmp_path: Path) -> None:
+    tokenizers = tagged_model().tokenizers
+    write_tokenizers(tokenizers, tmp_path, finds_tags=finds_tags)
+    source, _ = folder_tokenizers(tmp_path)
+    assert [source.ids(line) for line in TAGGED] == tokenizers.source.encode(TAGGED)
 
 
 def test_the_translation_pipeline_loads_the_folder(tmp_path: Path) -> None:

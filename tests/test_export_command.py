@@ -6,6 +6,7 @@ import resource
 import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from tests.contract import bound_by_permissions, error_line, refused, run, tree, untouched
 from tests.golden.make import FOLDER
-from tests.test_export import model_file
+from tests.test_export import model_file, tagged_model
 from tests.toy_run import sentences
 from transformer_cli.config.model import Positions
 from transformer_cli.errors import CheckpointError
@@ -233,6 +234,15 @@ def test_an_option_that_the_format_cannot_express_is_named(tmp_path: Path) -> No
     pytest.importorskip("transformers")
     write_model(tmp_path / "model.safetensors", model_file(positions=Positions.rotary))
     refused(export("huggingface"), tmp_path, code=2, says=["model.positions=rotary: ", "tfm export ctranslate2"])
+
+
+@pytest.mark.parametrize("form", ["argos", "marian"])
+def test_a_model_that_has_to_have_tags_is_not_for_programs_without_them(tmp_path: Path, form: str) -> None:
+    model = replace(tagged_model(), target_lang="de+fr", data={"tags": ["<2de>", "<2fr>"]})
+    write_model(tmp_path / "model.safetensors", model)
+    pytest.importorskip("ctranslate2")
+    says = [f"tfm export {form}: the model was trained with tags before its lines, as <2fr>"]
+    refused(export(form), tmp_path, code=2, says=says)
 
 
 @FORMATS

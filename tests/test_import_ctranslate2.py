@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.test_export import BOTH, ONLY_CTRANSLATE2, model_file
+from tests.test_export import BOTH, ONLY_CTRANSLATE2, TAGGED, model_file, tagged_model
 from tests.toy_translator import sentences
 from transformer_cli.config.model import Norm, Positions
 from transformer_cli.errors import CheckpointError
@@ -52,6 +52,13 @@ def test_what_was_written_is_read_back_bit_for_bit(changes: dict[str, Any], tmp_
     assert found.config.positions in (model.config.positions, Positions.sinusoidal)
     sentence = sentences(3, seed=2)
     assert found.tokenizers.source.encode(sentence) == model.tokenizers.source.encode(sentence)
+
+
+def test_tags_are_tags_again(tmp_path: Path) -> None:
+    model = tagged_model()
+    found = as_file(CTranslate2Reader().read(directory(tmp_path / "model", model), OPTIONS))
+    assert found.tokenizers.source.tags == model.tokenizers.source.tags
+    assert found.tokenizers.source.encode(TAGGED) == model.tokenizers.source.encode(TAGGED)
 
 
 @pytest.mark.parametrize("quantization", ["int8", "float16", "int16", "bfloat16"])

@@ -9,6 +9,8 @@ from pathlib import Path
 from transformer_cli.config.commands import ExportConfig, ExportFormat, Quantization
 from transformer_cli.config.model import ModelConfig
 from transformer_cli.data.corpus import load_text
+from transformer_cli.data.tags import split_tags, with_tags
+from transformer_cli.decoding.training_text import training_text
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, TfmError
 from transformer_cli.extras import imported
 from transformer_cli.interop import argos, ctranslate2, huggingface, marian, onnx
@@ -35,6 +37,7 @@ class Format:
     ]  # into an empty folder; as a user would load it from there
     suffix: str | None = None  # of a file that the folder may be packed into
     pack: Pack | None = None
+    takes_tags: bool = True  # whether a text can have tags there
 
 
 def write_ctranslate2(model: ModelFile, folder: Path, config: ExportConfig) -> Program:
@@ -74,9 +77,9 @@ FORMATS = {
     ExportFormat.huggingface: Format(("transformers",), huggingface.max_positions, write_huggingface),
     ExportFormat.onnx: Format(("onnxruntime", "onnx"), onnx.max_positions, write_onnx),
     ExportFormat.argos: Format(
-        ("ctranslate2",), ctranslate2.max_positions, write_argos, suffix=argos.SUFFIX, pack=argos.pack
+        ("ctranslate2",), ctranslate2.max_positions, write_argos, suffix=argos.SUFFIX, pack=argos.pack, takes_tags=False
     ),
-    ExportFormat.marian: Format(("ctranslate2",), marian.max_positions, write_marian),
+    ExportFormat.marian: Format(("ctranslate2",), marian.max_positions, write_marian, takes_tags=False),
 }
 
 
@@ -104,6 +107,12 @@ def run(config: ExportConfig) -> None:
     model = read_model(path)
     require(model, path, "transformer")
     lines, whose = text_for(model, path)
+    known = model.tokenizers.source.tags
+    if form.takes_tags:
+        lines = [with_tags(line, known[i % len(known)], known) for i, line in enumerate(lines)] if known else lines
+    else:
+        refuse_tags(model, config.format)
+        lines = [split_tags(line, known)[1] for line in lines]
     facts = facts_of(model, sha256_of(path), program=config.format.name, max_positions=form.max_positions(model.config))
     library = f"{form.packages[0]} {version(form.packages[0])}"
     facts |= {"library": library, "quantization": config.quantization.name, "license": config.license, "test": test}
@@ -121,6 +130,16 @@ def run(config: ExportConfig) -> None:
     print(f"{output}: {path}, for {library}, {config.quantization.name}")
     print(f"compared on {verdict.lines} lines of {whose}")
     print("\n".join(verdict.lines_of_text()), flush=True)
+
+
+def refuse_tags(model: ModelFile, form: ExportFormat) -> None:
+    """Raise ConfigError for a model that has to be given tags, for a program whose text cannot have them."""
+    tags, text = model.tokenizers.source.tags, training_text([model])
+    if tags and (text.is_multilingual or text.always_tagged) and model.tokenizers.source.packed is None:
+        raise ConfigError(
+            f"tfm export {form.name}: the model was trained with tags before its lines, as {tags[0]}, and this format"
+            " would cut them into pieces like any text. Use `tfm export huggingface` or `tfm export ctranslate2`"
+        )
 
 
 def refuse_checkpoints(output: Path) -> None:

@@ -36,6 +36,14 @@ def check_tag(key: str, tag: str) -> None:
     check_symbol(key, tag)
 
 
+def is_tag(piece: str) -> bool:
+    try:
+        check_tag("", piece)
+    except ConfigError:
+        return False
+    return True
+
+
 def check_symbol(key: str, symbol: str) -> None:
     """Refuse what vocabularies have for a purpose of their own."""
     if _CONTROL.fullmatch(symbol):

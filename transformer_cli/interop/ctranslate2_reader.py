@@ -34,11 +34,13 @@ from transformer_cli.config.model import (
     Positions,
     Tying,
 )
+from transformer_cli.config.tags import is_tag
 from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.errors import CheckpointError, quoted
 from transformer_cli.interop.ctranslate2 import Loaded, vocabulary
 from transformer_cli.interop.foreign import READERS, Imported, ReadOptions
+from transformer_cli.interop.huggingface_files import is_language_code
 from transformer_cli.interop.parts import part_names, weights_from_parts
 from transformer_cli.interop.verify import Ids
 from transformer_cli.models.embeddings import SinusoidalPositions
@@ -504,6 +506,7 @@ def read_tokenizers(
     start = special.get("decoder_start_token", special["bos_token"])
 
     def read(vocabulary: Vocabulary, file: Path, *, adds_eos: bool) -> Tokenizer:
+        tags = control_tags(file)
         pieces = [*vocabulary.pieces, *(["<pad>"] if vocabulary.pad == vocabulary.n_rows else [])]
         ids = {piece: number for number, piece in reversed(list(enumerate(pieces)))}
         missing = [name for name in ("unk_token", "eos_token") if special[name] not in ids]
@@ -523,7 +526,7 @@ def read_tokenizers(
             bos=bos,
             eos=ids[special["eos_token"]],
             model=file.read_bytes(),
-            whole=[piece for piece in pieces if piece.startswith(">>") and piece.endswith("<<")],
+            whole=[piece for piece in pieces if is_language_code(piece) or piece in tags],
             adds_eos=adds_eos,
         )
         try:
@@ -540,6 +543,16 @@ def read_tokenizers(
     except ValueError as error:
         refuse(path, f"its vocabulary cannot be used ({error})")
     return tokenizers, files
+
+
+def control_tags(file: Path) -> set[str]:
+    """Symbols of a SentencePiece model that it cuts no text into, as those of our tags."""
+    try:
+        model: Any = sentencepiece.SentencePieceProcessor(model_file=str(file))
+        controls = [model.id_to_piece(i) for i in range(len(model)) if model.is_control(i)]
+    except (RuntimeError, OSError, UnicodeDecodeError):
+        return set()  # it is refused when it is used
+    return {piece for piece in controls if is_tag(piece)}
 
 
 def segmenters(path: Path, options: ReadOptions) -> list[Path]:

@@ -54,6 +54,7 @@ def facts_of(model: ModelFile, model_sha256: str, *, program: str, max_positions
         "multi_sentence_share": model.multi_sentence_share,
         "averaged": model.averaged,
         "provenance": model.provenance,
+        "tags": list(model.tokenizers.source.tags),
         "parameters": sum(weight.numel() for weight in model.weights.values()),
         "vocabularies": {
             "source": len(model.tokenizers.source),

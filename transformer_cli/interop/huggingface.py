@@ -24,7 +24,8 @@ from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.decoding.search import ControlIds
 from transformer_cli.errors import ConfigError
 from transformer_cli.extras import imported
-from transformer_cli.interop.text import normalising
+from transformer_cli.interop.huggingface_files import SOURCE_TAGS, is_language_code
+from transformer_cli.interop.text import finding_tags, marked, normalising
 from transformer_cli.interop.verify import rows
 from transformer_cli.interop.weights import built, check_heads, projections, refuse, stacks
 from transformer_cli.models.embeddings import LearnedPositions
@@ -87,7 +88,10 @@ def quiet() -> Iterator[None]:
 
 
 def tokenizer_files(model: ModelFile) -> dict[str, bytes]:
-    """What MarianTokenizer reads. Pieces have the ids that they have here."""
+    """What MarianTokenizer reads. Pieces have the ids that they have here.
+
+    It takes a code like `>>de<<` off a text by itself. Any other tag is a symbol of the source's SentencePiece model.
+    """
     source, target = model.tokenizers.source, model.tokenizers.target
     unk, eos, pad = target.pieces([target.unk_id, target.eos_id, target.pad_id])
     config = {
@@ -102,17 +106,21 @@ def tokenizer_files(model: ModelFile) -> dict[str, bytes]:
         "split_special_tokens": True,  # a written </s> is plain text
         "clean_up_tokenization_spaces": False,
     }
+    tags = [tag for tag in source.tags if not is_language_code(tag)]
+    if tags:
+        config[SOURCE_TAGS] = tags  # for `tfm import`, which takes them for tags again
     files = {
-        "source.spm": normalising(source),
-        "target.spm": normalising(target),
-        "vocab.json": as_json(vocabulary(source)),
+        "source.spm": finding_tags(normalising(source), tags),
+        "target.spm": finding_tags(normalising(target), tags if model.tokenizers.joint else []),
+        "vocab.json": as_json(vocabulary(source, tags)),
         "tokenizer_config.json": as_json(config),
     }
     return files if model.tokenizers.joint else files | {"target_vocab.json": as_json(vocabulary(target))}
 
 
-def vocabulary(tokenizer: Tokenizer) -> dict[str, int]:
-    return {piece: number for number, piece in enumerate(tokenizer.pieces(range(len(tokenizer))))}
+def vocabulary(tokenizer: Tokenizer, tags: Sequence[str] = ()) -> dict[str, int]:
+    pieces = enumerate(tokenizer.pieces(range(len(tokenizer))))
+    return {marked(piece) if piece in tags else piece: number for number, piece in pieces}
 
 
 def as_json(value: object) -> bytes:

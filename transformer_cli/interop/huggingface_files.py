@@ -16,6 +16,7 @@ from transformer_cli.models.file import MALFORMED, read_json
 
 CONFIG, TOKENIZER_CONFIG, GENERATION = "config.json", "tokenizer_config.json", "generation_config.json"
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+SOURCE_TAGS = "source_tags"  # in the tokenizer's config: tags that `tfm export` has made symbols of SentencePiece
 _MOST_JSON = 64 << 20  # bytes: vocabularies of 250,000 pieces take 6 MB
 _NUMBERS = ("F16", "BF16", "F32", "F64", torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -145,6 +146,11 @@ def vocabulary(file: Path, size: int) -> list[str]:
     if gap := next((number for number in range(len(by_id)) if number not in by_id), None):
         refuse(file, f"no piece has the id {gap}, though others have higher ones. Fetch it again")
     return [by_id.get(number, f"<no piece {number}>") for number in range(size)]
+
+
+def is_language_code(piece: str) -> bool:
+    """Whether MarianTokenizer takes it off the beginning of a text by itself."""
+    return piece.startswith(">>") and piece.endswith("<<") and " " not in piece
 
 
 def text_of_token(value: Any) -> Any:

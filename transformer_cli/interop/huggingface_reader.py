@@ -28,11 +28,13 @@ from transformer_cli.interop.huggingface import quiet
 from transformer_cli.interop.huggingface_files import (
     CONFIG,
     GENERATION,
+    SOURCE_TAGS,
     TOKENIZER_CONFIG,
     WEIGHTS,
     Tensors,
     bytes_of,
     is_json_with,
+    is_language_code,
     json_of,
     open_weights,
     refuse,
@@ -40,6 +42,7 @@ from transformer_cli.interop.huggingface_files import (
     vocabulary,
 )
 from transformer_cli.interop.parts import SIDES, part_names, weights_from_parts
+from transformer_cli.interop.text import marked
 from transformer_cli.interop.verify import Ids, rows
 from transformer_cli.models.embeddings import sinusoid_table
 from transformer_cli.models.file import MALFORMED, read_share
@@ -410,14 +413,28 @@ def marian_tokenizers(folder: Path, values: Mapping[str, Any]) -> Tokenizers:
     sizes = {"source": values["vocab_size"], "target": values["vocab_size"]}
     if not values.get("share_encoder_decoder_embeddings", True):
         sizes["target"] = values["decoder_vocab_size"]
-    found = {side: side_tokenizer(folder, side, files[side], sizes[side], names, values) for side in files}
+    tags = settings.get(SOURCE_TAGS, [])
+    if not isinstance(tags, list) or not all(isinstance(tag, str) and tag for tag in tags):
+        refuse(folder / TOKENIZER_CONFIG, f"{SOURCE_TAGS}: no list of texts. Fetch it again")
+    has_tags = {"source": tags, "target": [] if separate else tags}
+    found = {
+        side: side_tokenizer(folder, side, files[side], sizes[side], names, values, has_tags[side]) for side in files
+    }
     return Tokenizers(found["source"], found["target"])
 
 
 def side_tokenizer(
-    folder: Path, side: str, file: Path, size: int, names: Mapping[str, Any], values: Mapping[str, Any]
+    folder: Path,
+    side: str,
+    file: Path,
+    size: int,
+    names: Mapping[str, Any],
+    values: Mapping[str, Any],
+    tags: Sequence[str] = (),
 ) -> Tokenizer:
-    pieces = vocabulary(file, size)
+    """`tags` are symbols of the SentencePiece model, with its sign for a space before them; here they are tags."""
+    by_symbol = {marked(tag): tag for tag in tags}
+    pieces = [by_symbol.get(piece, piece) for piece in vocabulary(file, size)]
     ids = {piece: number for number, piece in enumerate(pieces)}
     for kind, name in names.items():
         if not isinstance(name, str) or name not in ids:
@@ -442,7 +459,7 @@ def side_tokenizer(
             bos=values["decoder_start_token_id"],
             eos=eos,
             model=bytes_of(spm),
-            whole=[piece for piece in pieces if is_language_code(piece)],
+            whole=[piece for piece in pieces if is_language_code(piece) or piece in tags],
             codes=True,
         )
         return Tokenizer(packed.to_bytes())
@@ -450,10 +467,6 @@ def side_tokenizer(
         refuse(folder, f"its {side} tokenizer cannot be used ({quoted(str(error))}). Fetch the folder again")
     except CheckpointError as error:
         raise CheckpointError(f"{spm}: {error}") from error
-
-
-def is_language_code(piece: str) -> bool:
-    return piece.startswith(">>") and piece.endswith("<<") and " " not in piece
 
 
 def optional_json(file: Path) -> dict[str, Any]:

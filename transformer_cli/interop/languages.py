@@ -2,6 +2,8 @@
 
 import re
 
+from transformer_cli.config.tags import languages_of
+
 NAMES = {
     "af": "Afrikaans",
     "am": "Amharic",
@@ -116,6 +118,6 @@ def base_code(code: str) -> str:
 
 
 def described(code: str) -> str:
-    """`German (de)`; the code alone where its name is not known."""
-    name = language_name(code)
-    return code if name is None else f"{name} ({code})"
+    """`German (de)`, of several languages `German (de) and French (fr)`; a code alone where its name is not known."""
+    names = [(one, language_name(one)) for one in languages_of(code)]
+    return " and ".join(one if name is None else f"{name} ({one})" for one, name in names)

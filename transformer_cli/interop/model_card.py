@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from transformer_cli.config.tags import languages_of
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, quoted
 from transformer_cli.interop.languages import base_code, described, language_name
 from transformer_cli.models.header import MALFORMED, Header, is_whole, read_header, read_json
@@ -17,6 +18,7 @@ from transformer_cli.models.header import MALFORMED, Header, is_whole, read_head
 CARD = "README.md"
 UNKNOWN, UNKNOWN_SEARCH = "unknown", "search:unknown"
 NO_LICENSE = "not stated"
+N_TAGS = 10  # that are listed
 # The commonest of the names that the Hugging Face Hub knows; any other is written there as a licence of its own.
 HUB_LICENSES = {
     *("apache-2.0", "mit", "openrail", "bsd-2-clause", "bsd-3-clause", "cc0-1.0", "cc-by-2.0", "cc-by-3.0"),
@@ -253,6 +255,9 @@ def card(facts: Mapping[str, Any], *, files: Mapping[str, str] | None = None, ve
         where = "FILE.argosmodel the package" if program == "argos" else "FOLDER the folder of this file"
         is_packed = any(name.endswith(".tokenizer") for name in files or {})
         usage = USAGE[program](facts, is_packed)
+        if tags := facts.get("tags"):
+            named = ", ".join(map(code, tags[:N_TAGS])) + (f" and {len(tags) - N_TAGS} more" * (len(tags) > N_TAGS))
+            usage = f"A line begins with its tags, as in training: {named}.\n\n{usage}"
         parts += ["## How to use it", f"TEXT stands for what is translated, {where}.", usage]
     if verified:
         parts += [
@@ -302,7 +307,8 @@ def code(text: str) -> str:
 
 def front_matter(facts: Mapping[str, Any]) -> str:
     """What the Hugging Face Hub reads. JSON texts are YAML texts, whatever is in them."""
-    codes = list(dict.fromkeys(base_code(facts[f"{side}_lang"]) for side in ("source", "target")))
+    sides = (language for side in ("source", "target") for language in languages_of(facts[f"{side}_lang"]))
+    codes = list(dict.fromkeys(map(base_code, sides)))
     lines = ["---", "library_name: transformers", "pipeline_tag: translation", "tags:", "- translation", "- tfm"]
     known = [it for it in codes if re.fullmatch("[a-z]{2,3}", it)]
     if known:
@@ -370,11 +376,15 @@ def _use_ctranslate2(facts: Mapping[str, Any], is_packed: bool) -> str:
     """With a vocabulary of another program's order, text goes through our reader of it."""
     if is_packed:
         return "`tfm translate --checkpoint FOLDER < TEXT`"
-    return f"""```python
+    pieces, note = 'source.encode("TEXT", out_type=str)', ""
+    if tags := facts.get("tags"):
+        pieces = f"[{json.dumps(tags[0], ensure_ascii=False)}, *{pieces}]"
+        note = "A tag is a piece of its own here, and no part of TEXT.\n\n"
+    return f"""{note}```python
 import ctranslate2
 {PLAIN_TOKENIZERS}
 translator = ctranslate2.Translator("FOLDER")
-(result,) = translator.translate_batch([source.encode("TEXT", out_type=str)], beam_size=4, disable_unk=True)
+(result,) = translator.translate_batch([{pieces}], beam_size=4, disable_unk=True)
 print(target.decode(result.hypotheses[0]))
 ```
 

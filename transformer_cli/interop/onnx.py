@@ -62,7 +62,7 @@ def write(model: ModelFile, directory: Path) -> None:
     for name in (ENCODER, DECODER):
         onnx.checker.check_model(str(directory / name))
     (directory / CONFIG).write_text(json.dumps(settings(model), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    write_tokenizers(model.tokenizers, directory)
+    write_tokenizers(model.tokenizers, directory, finds_tags=True)
     for side, tokenizer in zip(SIDES, (model.tokenizers.source, model.tokenizers.target), strict=True):
         if tokenizer.packed is not None:  # whose ids are not those of its SentencePiece model
             pieces = json.dumps(tokenizer.pieces(range(len(tokenizer))), indent=0, ensure_ascii=False)

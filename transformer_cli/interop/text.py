@@ -10,12 +10,14 @@ from typing import Any, Protocol
 
 import sentencepiece
 
+from transformer_cli.data.tags import split_tags
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, normalize
 from transformer_cli.errors import ConfigError
 from transformer_cli.interop.exported import PACKED
 
 N_CODE_POINTS = 0x110000
 SPACE = " "
+MARK = "\u2581"  # SentencePiece's sign for a space
 SIDES = ("source", "target")
 
 
@@ -39,13 +41,36 @@ def normalising(tokenizer: Tokenizer) -> bytes:
     return written
 
 
-def write_tokenizers(tokenizers: Tokenizers, directory: Path) -> None:
-    """The SentencePiece models for any program, and the packed tokenizers that are more than that, for tfm alone."""
+def marked(tag: str) -> str:
+    """The piece of a tag in a text that begins with it, where SentencePiece puts its sign for a space."""
+    return f"{MARK}{tag}"
+
+
+def finding_tags(model: bytes, tags: Sequence[str]) -> bytes:
+    """The SentencePiece model with `tags` as symbols, which it finds in a text by itself wherever a space is before."""
+    if not tags:
+        return model
+    changed = messages().ModelProto.FromString(model)
+    places = {piece.piece: piece for piece in changed.pieces}
+    for tag in tags:
+        piece = places.get(tag) or changed.pieces.add(score=0.0)
+        piece.piece, piece.type = marked(tag), piece.USER_DEFINED
+    written: bytes = changed.SerializeToString()
+    return written
+
+
+def write_tokenizers(tokenizers: Tokenizers, directory: Path, *, finds_tags: bool = False) -> None:
+    """The SentencePiece models for any program, and the packed tokenizers that are more than that, for tfm alone.
+
+    With `finds_tags` the source's model finds tags in a text. Else who uses it puts their pieces before those of the
+    text.
+    """
     for side, tokenizer in zip(SIDES, (tokenizers.source, tokenizers.target), strict=True):
         if tokenizer.packed is not None:
             (directory / f"{side}{PACKED}").write_bytes(tokenizer.model_bytes)
         if tokenizer.sentencepiece is not None:
-            (directory / f"{side}.spm").write_bytes(normalising(tokenizer))
+            tags = tokenizer.tags if finds_tags and side == "source" and tokenizer.packed is None else ()
+            (directory / f"{side}.spm").write_bytes(finding_tags(normalising(tokenizer), tags))
 
 
 class FolderTokenizer(Protocol):
@@ -69,18 +94,19 @@ def folder_tokenizers(directory: Path) -> list[FolderTokenizer]:
 
 
 class PlainText:
-    """A SentencePiece model as any program has it, without a line of ours."""
+    """A SentencePiece model as any program has it; the caller puts the tokens of tags before those of the text."""
 
     def __init__(self, file: Path) -> None:
         self.model = sentencepiece.SentencePieceProcessor(model_file=str(file))
+        self.tags = Tokenizer(file.read_bytes()).tags
 
     def ids(self, line: str) -> list[int]:
-        found: list[int] = self.model.encode(line)
-        return found
+        tags, text = split_tags(line, self.tags)
+        return [*(self.model.piece_to_id(tag) for tag in tags), *self.model.encode(text)]
 
     def pieces(self, line: str) -> list[str]:
-        found: list[str] = self.model.encode(line, out_type=str)
-        return found
+        tags, text = split_tags(line, self.tags)
+        return [*tags, *self.model.encode(text, out_type=str)]
 
     def decode(self, ids: Sequence[int]) -> str:
         return str(self.model.decode(list(ids)))
