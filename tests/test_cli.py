@@ -212,3 +212,12 @@ def test_B4_a_full_disk_behind_stdout_outlives_the_interpreter() -> None:
     assert result.returncode == 5
     assert result.stderr.startswith(b"tfm: error: ")
     assert result.stderr.count(b"\n") == 1
+
+
+def test_the_help_of_a_command_says_what_its_words_are() -> None:
+    for command, words in {
+        "export": ["FORMAT: ctranslate2, huggingface, onnx"],
+        "import": ["FORMAT: hf", "PATH: "],
+    }.items():
+        shown = " ".join(tfm(command, "--help").stdout.decode().split())
+        assert all(word in shown for word in words), shown

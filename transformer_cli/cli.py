@@ -277,9 +277,10 @@ def _print(text: str) -> None:
 
 def _parser(name: str) -> _Parser:
     command = COMMANDS[name]
+    words = [f" {word.key.upper()}: {word.help}." for word in (command.before, command.argument) if word]
     parser = _Parser(
         prog=f"tfm {name}",
-        description=command.help[0].upper() + command.help[1:] + ".",
+        description=f"{command.help[0].upper()}{command.help[1:]}.{''.join(words)}",
         epilog=f"example: {command.example}",
         allow_abbrev=False,
         add_help=False,
