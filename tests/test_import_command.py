@@ -107,6 +107,21 @@ def test_a_checkpoint_may_be_a_foreign_folder_which_is_imported_once(folder: Pat
     assert read_model(kept).target_lang == "nds"
 
 
+def test_what_an_earlier_reader_has_read_is_read_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = locate.locate_model(str(folder / "opus"), "runs")
+    assert locate.locate_model(str(folder / "opus"), "runs") == before
+    monkeypatch.setattr(locate, "READING", locate.READING + 1)
+    assert locate.locate_model(str(folder / "opus"), "runs") != before
+
+
+def test_translations_of_a_foreign_folder_are_saved_beside_it(folder: Path) -> None:
+    ran = run(["evaluate", "--checkpoint", "opus", "--source", "text", "--reference", "text"], folder)
+    assert ran.code == 0, ran.err
+    (saved,) = folder.glob("hypotheses.*")
+    assert ".opus." in saved.name
+    assert len(saved.read_text(encoding="utf-8").splitlines()) == len((folder / "text").read_text().splitlines())
+
+
 def test_an_export_for_huggingface_is_a_checkpoint_and_stays_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

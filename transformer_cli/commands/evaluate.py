@@ -38,6 +38,7 @@ from transformer_cli.evaluation.tokenization import tokenization, tokenizer_in
 from transformer_cli.evaluation.translation import evaluate_parts
 from transformer_cli.files import resolve_link, wrap_os_errors, write_whole
 from transformer_cli.interop.exported import Exported
+from transformer_cli.interop.locate import named
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.file import MODEL_FILE, ModelFile, read_model
@@ -225,7 +226,7 @@ def place_to_save(
     """--save, or the default file, if that is no input."""
     if config.save is not None:
         return Path(config.save)
-    file = default_file(paths, models, test, search, tags)
+    file = default_file([named(config.checkpoint, paths[0]), *paths[1:]], models, test, search, tags)
     inputs = [config.source, *reference_files(config)]
     if file is not None and file.exists() and any(name is not None and file.samefile(name) for name in inputs):
         LOGGER.warning("%s: is an input, so the translations are not saved there; --save names another place", file)

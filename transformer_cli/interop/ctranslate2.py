@@ -171,11 +171,14 @@ def array(tensor: Tensor) -> Any:
 
 
 class Loaded:
-    """A directory as a user of CTranslate2 loads it, with one thread: a Program of `verify`."""
+    """A directory as a user of CTranslate2 loads it, with one thread: a Program of `verify`.
 
-    def __init__(self, directory: Path, tokenizers: Tokenizers) -> None:
+    It computes in the type of the weights, or in `compute_type`.
+    """
+
+    def __init__(self, directory: Path, tokenizers: Tokenizers, *, compute_type: str = "default") -> None:
         library = imported("ctranslate2", needs="tfm export ctranslate2")
-        self.translator = library.Translator(str(directory), intra_threads=1)
+        self.translator = library.Translator(str(directory), compute_type=compute_type, intra_threads=1)
         self.source, self.target = tokenizers.source, tokenizers.target
         self.ids = {piece: number for number, piece in enumerate(vocabulary(tokenizers.target))}
         self.banned = ControlIds.of(self.target).banned

@@ -382,7 +382,8 @@ class Original:
     def __init__(
         self, path: Path, tokenizers: Tokenizers, segmenters: Sequence[Path], *, n_rows: int, adds_eos: bool
     ) -> None:
-        self.loaded, self.target = Loaded(path, tokenizers), tokenizers.target
+        # Rounded weights as they are: products in fewer bits would round the sentence, too, which the import does not.
+        self.loaded, self.target = Loaded(path, tokenizers, compute_type="float32"), tokenizers.target
         self.loaded.banned = [i for i in self.loaded.banned if i < n_rows]  # the padding may be ours
         self.end = [tokenizers.source.eos_id] if adds_eos else []
         self.ids = {piece: number for number, piece in enumerate(vocabulary(tokenizers.source))}

@@ -54,9 +54,12 @@ def read(path: Path, format_name: str | None = None, options: ReadOptions = DEFA
     return READERS[name]().read(path, options)
 
 
-def plain(lines: Sequence[str]) -> list[str]:
-    """The lines without tokens of languages, which some programs take for these wherever they stand."""
-    return [line for line in lines if not _MARKUP.search(line)]
+def plain(lines: Sequence[str], tags: Sequence[str] = ()) -> list[str]:
+    """The lines without tags and tokens of languages.
+
+    Some programs take them for these wherever they stand, some only once, and some leave them to the caller.
+    """
+    return [line for line in lines if not _MARKUP.search(line) and not any(tag in line for tag in tags)]
 
 
 def import_model(
@@ -76,7 +79,8 @@ def import_model(
     """
     answers = None
     if compares:
-        chosen = plain(made_up(imported.tokenizers.source))[:n_made_up] if lines is None else lines
+        source = imported.tokenizers.source
+        chosen = plain(made_up(source), source.tags)[:n_made_up] if lines is None else lines
         answers = ask(imported.program, imported.tokenizers, chosen, max_positions=imported.max_positions)
     model = ModelFile(
         imported.config,

@@ -1,18 +1,20 @@
 """Which model file a `--checkpoint` means, where it may name another program's model: imported once, and kept.
 
 The file of an imported model lies beside the original, in `.tfm`; of an export of ours, and in a folder that cannot be
-written, in the user's cache. Its name has the SHA-256 of all that it was read from.
+written, in the user's cache. Its name has the SHA-256 of all that it was read from, and of the version that read it.
 """
 
 import hashlib
 import os
 from pathlib import Path
 
+from transformer_cli import __version__
 from transformer_cli.files import follow, locked, make_folder, wrap_os_errors
 from transformer_cli.logs import LOGGER
 from transformer_cli.models import locate
 
 FOLDER, CACHE = ".tfm", "imported"
+READING = 2  # raised when a reader reads otherwise, so that what an earlier one has read is read again
 N_LINES = 16  # that a model is compared on
 _OURS = b'{"__metadata__":{"tfm":'  # after eight bytes with a length
 
@@ -38,6 +40,15 @@ def locate_model(checkpoint: str | None, runs: str) -> Path:
     return locate.locate_model(checkpoint, runs)
 
 
+def named(checkpoint: str | list[str] | None, path: Path) -> Path:
+    """What the user has named where the (first) model file, `path`, is an import that is kept; else the file."""
+    first = checkpoint[0] if isinstance(checkpoint, list) else checkpoint
+    if first is None or path.parent.name not in (FOLDER, CACHE):
+        return path
+    origin = follow(Path(first)).resolve()
+    return path if is_ours(origin) else origin
+
+
 def is_ours(path: Path) -> bool:
     """Whether a file begins as our model files do, or a folder holds one."""
     file = locate.model_in(path) if path.is_dir() else path
@@ -58,7 +69,9 @@ def imported_file(path: Path, format_name: str) -> Path:
 
     path = path.resolve()
     imported = read(path, format_name)
-    digest = hashlib.sha256(b"".join(f"{file.name}\0{sha256_of(file)}\n".encode() for file in imported.files))
+    digest = hashlib.sha256(f"{__version__} {READING}\n".encode())
+    for file in imported.files:
+        digest.update(f"{file.name}\0{sha256_of(file)}\n".encode())
     stem = path.name
     name = f"{stem}-{digest.hexdigest()[:16]}.safetensors"
     home = path if path.is_dir() else path.parent
