@@ -351,7 +351,14 @@ def test_text_that_is_no_other_is_scored_once(place: Path, capsys: pytest.Captur
     assert "old" not in "".join(map(str, toy_run.metrics(place / "runs/tuned")[0]))
 
 
-@pytest.mark.parametrize("changes", [[], ["init.extend_vocab=6"], ["lora.rank=2", "lora.also=[embeddings]"]])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param([], marks=pytest.mark.slow),
+        pytest.param(["init.extend_vocab=6"], marks=pytest.mark.slow),
+        ["lora.rank=2", "lora.also=[embeddings]"],
+    ],
+)
 def test_a_run_goes_on_when_all_that_it_began_with_is_gone(
     changes: list[str], place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
