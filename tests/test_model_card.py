@@ -180,3 +180,15 @@ def test_names_of_languages() -> None:
     assert languages.described("pt_BR") == "Portuguese (pt_BR)"
     assert languages.described("xx") == "xx"
     assert all(len(code) == 2 and name[0].isupper() for code, name in languages.NAMES.items())
+
+
+@pytest.mark.parametrize("tags", [None, 7, {}, [3]])
+def test_tags_that_are_none_do_no_harm(tags: Any) -> None:
+    text = card(facts(described(), "ctranslate2", tags=tags))
+    assert ("begins with its tags" in text) == (tags == [3])
+
+
+def test_a_card_says_how_a_tag_is_given() -> None:
+    assert '[["<2de>", *source.encode("TEXT", out_type=str)]]' in card(
+        facts(described(), "ctranslate2", tags=["<2de>"])
+    )

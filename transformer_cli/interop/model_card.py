@@ -231,6 +231,12 @@ def hash_lines(facts: Mapping[str, Any]) -> list[Row]:
     return rows
 
 
+def tags_in(facts: Mapping[str, Any]) -> list[str]:
+    """None of an older export, or of what is no list."""
+    tags = facts.get("tags")
+    return [str(tag) for tag in tags] if isinstance(tags, list) else []
+
+
 def license_of(facts: Mapping[str, Any]) -> str:
     return str(facts.get("license") or NO_LICENSE)
 
@@ -255,7 +261,7 @@ def card(facts: Mapping[str, Any], *, files: Mapping[str, str] | None = None, ve
         where = "FILE.argosmodel the package" if program == "argos" else "FOLDER the folder of this file"
         is_packed = any(name.endswith(".tokenizer") for name in files or {})
         usage = USAGE[program](facts, is_packed)
-        if tags := facts.get("tags"):
+        if tags := tags_in(facts):
             named = ", ".join(map(code, tags[:N_TAGS])) + (f" and {len(tags) - N_TAGS} more" * (len(tags) > N_TAGS))
             usage = f"A line begins with its tags, as in training: {named}.\n\n{usage}"
         parts += ["## How to use it", f"TEXT stands for what is translated, {where}.", usage]
@@ -377,7 +383,7 @@ def _use_ctranslate2(facts: Mapping[str, Any], is_packed: bool) -> str:
     if is_packed:
         return "`tfm translate --checkpoint FOLDER < TEXT`"
     pieces, note = 'source.encode("TEXT", out_type=str)', ""
-    if tags := facts.get("tags"):
+    if tags := tags_in(facts):
         pieces = f"[{json.dumps(tags[0], ensure_ascii=False)}, *{pieces}]"
         note = "A tag is a piece of its own here, and no part of TEXT.\n\n"
     return f"""{note}```python
