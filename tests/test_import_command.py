@@ -114,6 +114,15 @@ def test_what_an_earlier_reader_has_read_is_read_again(folder: Path, monkeypatch
     assert locate.locate_model(str(folder / "opus"), "runs") != before
 
 
+def test_a_kept_import_that_is_damaged_is_made_again(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    kept = locate.locate_model(str(folder / "opus"), "runs")
+    whole = kept.read_bytes()
+    kept.write_bytes(whole[:-100])
+    assert locate.locate_model(str(folder / "opus"), "runs") == kept
+    assert kept.read_bytes() == whole
+    assert "it is made again" in caplog.text
+
+
 def test_translations_of_a_foreign_folder_are_saved_beside_it(folder: Path) -> None:
     ran = run(["evaluate", "--checkpoint", "opus", "--source", "text", "--reference", "text"], folder)
     assert ran.code == 0, ran.err

@@ -91,10 +91,8 @@ def test_text_is_cut_and_joined_as_by_marian_tokenizer(separate: bool, tmp_path:
     assert [[*ids, 0] for ids in ours.source.encode(lines)] == theirs(lines).input_ids
     expected = theirs(text_target=lines).input_ids
     assert [[*ids, 0] for ids in ours.target.encode(lines)] == expected
-    codes = {piece: i for i, piece in enumerate(ours.target.pieces(range(len(ours.target))))}
     for ids in expected:
-        hidden = {ours.target.unk_id, *(codes.get(code) for code in CODES)}  # no translation of ours shows a code
-        known = [i for i in ids if i not in hidden]
+        known = [i for i in ids if i != ours.target.unk_id]
         assert ours.target.decode(known) == theirs.decode(known, skip_special_tokens=True)
 
 

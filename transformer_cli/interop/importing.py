@@ -101,6 +101,7 @@ def import_model(
                 if not comparison.holds:
                     raise CheckpointError(
                         f"{origin}: does not say the same in {imported.program_name}, so nothing was written"
-                        f" ({'; '.join(comparison.lines_of_text())}). Please report it, with the model's config"
+                        f" ({'; '.join(comparison.lines_of_text())}). Check --vocabulary and --segmenter where given,"
+                        " else please report it, with the model's config"
                     )
     return Outcome(imported, comparison, text)

@@ -9,9 +9,11 @@ import os
 from pathlib import Path
 
 from transformer_cli import __version__
+from transformer_cli.errors import CheckpointError
 from transformer_cli.files import follow, locked, make_folder, wrap_os_errors
 from transformer_cli.logs import LOGGER
 from transformer_cli.models import locate
+from transformer_cli.models.header import read_header
 
 FOLDER, CACHE = ".tfm", "imported"
 READING = 2  # raised when a reader reads otherwise, so that what an earlier one has read is read again
@@ -49,6 +51,18 @@ def named(checkpoint: str | list[str] | None, path: Path) -> Path:
     return path if is_ours(origin) else origin
 
 
+def is_whole(kept: Path) -> bool:
+    """Whether an import that was kept is there and undamaged; a damaged one is made again."""
+    if not kept.is_file():
+        return False
+    try:
+        read_header(kept)
+    except CheckpointError as error:
+        LOGGER.warning("%s; it is made again", str(error).partition(". ")[0])
+        return False
+    return True
+
+
 def is_ours(path: Path) -> bool:
     """Whether a file begins as our model files do, or a folder holds one."""
     file = locate.model_in(path) if path.is_dir() else path
@@ -76,7 +90,7 @@ def imported_file(path: Path, format_name: str) -> Path:
     name = f"{stem}-{digest.hexdigest()[:16]}.safetensors"
     home = path if path.is_dir() else path.parent
     beside = home / FOLDER
-    if (beside / name).is_file():
+    if is_whole(beside / name):
         return beside / name
     is_writable = os.access(beside if beside.is_dir() else home, os.W_OK | os.X_OK)
     # The files of an export are listed in it, and others are in the way of the next one.
@@ -85,9 +99,9 @@ def imported_file(path: Path, format_name: str) -> Path:
     with wrap_os_errors(folder, "keep the imported model"):
         make_folder(folder)
         with locked(folder / "lock"):
-            if output.is_file():  # as nearly always in the user's cache, or made by another process meanwhile
+            if is_whole(output):  # as nearly always in the user's cache, or made by another process meanwhile
                 return output
-            import_model(imported, output, origin=path, n_made_up=N_LINES)
+            import_model(imported, output, origin=path, n_made_up=N_LINES, replace=True)
             LOGGER.info(
                 "%s: imported once, into %s; says the same in %s on %d lines",
                 *(path, output, imported.program_name, N_LINES),
