@@ -206,5 +206,10 @@ class PackedTokenizer:
         return text if self._moses_text is None else self._moses_text.detokenized(text)
 
 
+def is_code(piece: str) -> bool:
+    """Whether it is written as the language codes of OPUS-MT, which MarianTokenizer takes off a text by itself."""
+    return piece.startswith(">>") and piece.endswith("<<") and " " not in piece
+
+
 def is_packed(content: bytes) -> bool:
     return content.startswith(MAGIC)

@@ -20,7 +20,7 @@ from typing import Any
 import sentencepiece
 
 from transformer_cli.config.data import TokenizerConfig
-from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter, is_packed
+from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter, is_code, is_packed
 from transformer_cli.data.tags import split_tags
 from transformer_cli.errors import CheckpointError, ConfigError, DataError
 
@@ -60,8 +60,9 @@ class Tokenizer:
         # What stands for a character that is no piece: <unk>, or the bytes of byte fallback.
         in_bytes = (i for i, piece in enumerate(pieces) if piece.startswith("<0x") and self._model.is_byte(i))
         self.unknown_ids = frozenset([self.unk_id, *in_bytes])
-        self._has_codes = self.packed is not None and self.packed.codes  # which it finds and shows by itself
         self._tags = self._find_tags(pieces)
+        has_codes = self.packed is not None and self.packed.codes  # which it finds and shows by itself
+        self._split_off = {tag: i for tag, i in self._tags.items() if not (has_codes and is_code(tag))}
         self.tags = tuple(self._tags)  # tokens that are looked up whole at the beginning of a line
         self.tag_ids = frozenset([*self.prefix_ids, *self._tags.values()])  # what stands before the text of a line
 
@@ -90,7 +91,7 @@ class Tokenizer:
         Each tag that a line begins with is one id, whatever the text behind it; of those of OPUS-MT, the first.
         SentencePiece uses as many threads as there are cores, unless `n_threads` says less.
         """
-        known = () if self._has_codes else self.tags
+        known = tuple(self._split_off) if self.tags else ()
         split = [split_tags(self._normalized(line), known) for line in lines]
         ids: list[list[int]] = self._model.encode([text for _, text in split], num_threads=n_threads)
         return [self.behind(tags, one) if tags else one for (tags, _), one in zip(split, ids, strict=True)]
@@ -143,8 +144,8 @@ class Tokenizer:
         Tags are shown where they can stand, at the beginning, and only there; those of OPUS-MT wherever they are.
         """
         ids, tags = [int(i) for i in ids], []
-        if self._tags and not self._has_codes:
-            names = {number: tag for tag, number in self._tags.items()}
+        if self._split_off:
+            names = {number: tag for tag, number in self._split_off.items()}
             tags = [names[i] for i in ids[: self.n_tags(ids)] if i in names and self.tags]
             ids = [i for i in ids if i not in names]
         try:

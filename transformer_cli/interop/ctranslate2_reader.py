@@ -35,12 +35,11 @@ from transformer_cli.config.model import (
     Tying,
 )
 from transformer_cli.config.tags import is_tag
-from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter
+from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter, is_code
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.errors import CheckpointError, quoted
 from transformer_cli.interop.ctranslate2 import Loaded, vocabulary
 from transformer_cli.interop.foreign import READERS, Imported, ReadOptions
-from transformer_cli.interop.huggingface_files import is_language_code
 from transformer_cli.interop.parts import part_names, weights_from_parts
 from transformer_cli.interop.verify import Ids
 from transformer_cli.models.embeddings import SinusoidalPositions
@@ -527,7 +526,7 @@ def read_tokenizers(
             bos=bos,
             eos=ids[special["eos_token"]],
             model=file.read_bytes(),
-            whole=[piece for piece in pieces if is_language_code(piece) or piece in tags],
+            whole=[piece for piece in pieces if is_code(piece) or piece in tags],
             adds_eos=adds_eos,
         )
         try:

@@ -20,11 +20,12 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from transformer_cli.config.model import Activation, DecoderStart, ModelConfig, Norm, NormKind, Positions, Tying
+from transformer_cli.data.packed_tokenizer import is_code
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.decoding.search import ControlIds
 from transformer_cli.errors import ConfigError
 from transformer_cli.extras import imported
-from transformer_cli.interop.huggingface_files import SOURCE_TAGS, is_language_code
+from transformer_cli.interop.huggingface_files import SOURCE_TAGS
 from transformer_cli.interop.text import finding_tags, marked, normalising
 from transformer_cli.interop.verify import rows
 from transformer_cli.interop.weights import built, check_heads, projections, refuse, stacks
@@ -106,7 +107,7 @@ def tokenizer_files(model: ModelFile) -> dict[str, bytes]:
         "split_special_tokens": True,  # a written </s> is plain text
         "clean_up_tokenization_spaces": False,
     }
-    tags = [tag for tag in source.tags if not is_language_code(tag)]
+    tags = [tag for tag in source.tags if not is_code(tag)]
     if tags:
         config[SOURCE_TAGS] = tags  # for `tfm import`, which takes them for tags again
     files = {

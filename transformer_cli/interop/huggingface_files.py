@@ -148,11 +148,6 @@ def vocabulary(file: Path, size: int) -> list[str]:
     return [by_id.get(number, f"<no piece {number}>") for number in range(size)]
 
 
-def is_language_code(piece: str) -> bool:
-    """Whether MarianTokenizer takes it off the beginning of a text by itself."""
-    return piece.startswith(">>") and piece.endswith("<<") and " " not in piece
-
-
 def text_of_token(value: Any) -> Any:
     """A special token, which may be an object with its text in it."""
     return value.get("content") if isinstance(value, Mapping) else value

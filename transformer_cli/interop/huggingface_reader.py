@@ -19,7 +19,7 @@ from torch import Tensor
 
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.model import Activation, DecoderStart, ModelConfig, Norm, Positions, Tying
-from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter
+from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter, is_code
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.errors import CheckpointError, ConfigError, quoted
 from transformer_cli.extras import imported
@@ -34,7 +34,6 @@ from transformer_cli.interop.huggingface_files import (
     Tensors,
     bytes_of,
     is_json_with,
-    is_language_code,
     json_of,
     open_weights,
     refuse,
@@ -459,7 +458,7 @@ def side_tokenizer(
             bos=values["decoder_start_token_id"],
             eos=eos,
             model=bytes_of(spm),
-            whole=[piece for piece in pieces if is_language_code(piece) or piece in tags],
+            whole=[piece for piece in pieces if is_code(piece) or piece in tags],
             codes=True,
         )
         return Tokenizer(packed.to_bytes())
