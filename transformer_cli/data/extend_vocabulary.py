@@ -24,6 +24,7 @@ from typing import Any
 import sentencepiece
 
 from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter, is_packed
+from transformer_cli.data.subword_nmt import merged
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, normalize
 from transformer_cli.errors import ConfigError
 
@@ -341,23 +342,10 @@ def _merges(words: Counter[Word], model: Pieces, n_merges: int) -> list[str]:
         found["".join(pair)] = None
         for number in places.pop(pair):
             count(number, -1)
-            texts[number] = _with_merge(texts[number], pair)
+            texts[number] = merged(texts[number], pair)
             count(number, 1)
         del pairs[pair]
     return list(found)
-
-
-def _with_merge(word: list[str], pair: Pair) -> list[str]:
-    merged: list[str] = []
-    at = 0
-    while at < len(word):
-        if at + 1 < len(word) and (word[at], word[at + 1]) == pair:
-            merged.append(word[at] + word[at + 1])
-            at += 2
-        else:
-            merged.append(word[at])
-            at += 1
-    return merged
 
 
 @cache

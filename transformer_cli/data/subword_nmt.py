@@ -1,5 +1,6 @@
 """Byte pair encoding with the codes of subword-nmt (Sennrich et al. 2016), as in fairseq and OPUS-MT."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 
@@ -43,7 +44,7 @@ class SubwordNmt:
             first = min(pairwise(parts), key=lambda pair: self.ranks.get(pair, len(self.ranks)))
             if first not in self.ranks:
                 break
-            parts = _merged(parts, first)
+            parts = merged(parts, first)
         if parts[-1] == _END:
             parts = parts[:-1]
         elif parts[-1].endswith(_END):
@@ -56,14 +57,15 @@ class SubwordNmt:
         return (text + " ").replace(f"{_GLUE} ", "").rstrip(" ")
 
 
-def _merged(parts: list[str], pair: tuple[str, ...]) -> list[str]:
-    merged: list[str] = []
+def merged(parts: Sequence[str], pair: tuple[str, ...]) -> list[str]:
+    """The parts of a word with `pair` as one, wherever it stands."""
+    found: list[str] = []
     i = 0
     while i < len(parts):
         if tuple(parts[i : i + 2]) == pair:
-            merged.append(parts[i] + parts[i + 1])
+            found.append(parts[i] + parts[i + 1])
             i += 2
         else:
-            merged.append(parts[i])
+            found.append(parts[i])
             i += 1
-    return merged
+    return found

@@ -232,11 +232,11 @@ def languages_of(
 ) -> tuple[str, str]:
     """As given, or as the checkpoint says. Raises CheckpointError where neither does, or where they are no names."""
     found = []
-    for given, told, flag in (
+    for given, stated, flag in (
         (options.source_lang, source, "--source-lang"),
         (options.target_lang, target, "--target-lang"),
     ):
-        language = given or told or default
+        language = given or stated or default
         if not isinstance(language, str) or not language:
             raise CheckpointError(f"{path}: does not say what languages it translates. Give {flag}")
         try:
