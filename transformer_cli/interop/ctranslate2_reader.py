@@ -14,7 +14,7 @@ import math
 import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
@@ -471,7 +471,7 @@ def with_padding(
     added = {"source_embedding": vocabularies[0].pad == vocabularies[0].n_rows}
     added |= dict.fromkeys(("target_embedding", "output", "output_bias"), vocabularies[1].pad == vocabularies[1].n_rows)
     if added["output"]:
-        config = ModelConfig(**{**vars(config), "output_bias": True})
+        config = replace(config, output_bias=True)
     names = their_names(config)
 
     def fetch(part: str) -> Tensor | None:
