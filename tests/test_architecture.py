@@ -15,6 +15,7 @@ ORDER = [
     {"benchmarks", "serving"},
     {"api"},
     {"training"},
+    {"comparison"},
     {"interop", "evaluation"},
     {"decoding", "attention_maps"},
     {"inference"},

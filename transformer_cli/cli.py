@@ -221,6 +221,10 @@ def _flags(name: str, command: Command, parsed: argparse.Namespace) -> dict[str,
         if command.before and len(bare) > 1:
             flags[command.before.key] = bare[0]
             parsed.overrides.remove(bare.pop(0))
+        if command.argument.repeated:
+            flags[command.argument.key] = bare
+            parsed.overrides = [word for word in parsed.overrides if word not in bare]
+            return flags
         if len(bare) > 1:
             raise ConfigError(
                 f"{quoted(bare[1])}: a second {command.argument.key} after {quoted(bare[0])}."
@@ -286,7 +290,7 @@ def _parser(name: str) -> _Parser:
         add_help=False,
     )
     if command.argument:
-        word = command.argument.key.upper()
+        word = command.argument.key.upper() + (" ..." if command.argument.repeated else "")
         first = f"[{command.before.key.upper()}] " if command.before else ""
         parser.usage = f"tfm {name} {first}{word if command.needs_argument else f'[{word}]'} [flags] [key=value ...]"
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="config overrides, as model=big or seed=7")
