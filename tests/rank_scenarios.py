@@ -59,7 +59,7 @@ def ever_worse(stopping_at: int | None = None) -> Trouble:
     now = 0
 
     def score(self: Validator, *args: Any) -> TranslationScores:
-        return TranslationScores(1.0, Score("BLEU", 100.0 - now, "scripted"), [""] * len(self.text))
+        return TranslationScores(1.0, {"bleu": Score("BLEU", 100.0 - now, "scripted")}, [""] * len(self.text))
 
     def happen(step: int, rank: int) -> None:
         nonlocal now

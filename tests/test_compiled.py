@@ -20,7 +20,7 @@ from tests.conftest import slow
 from tests.toy_run import CPU, MODEL, config, prepared, tokenizers
 from transformer_cli.config.data import Task
 from transformer_cli.config.model import Positions
-from transformer_cli.config.train import Compile, Metric, Precision, Sharding
+from transformer_cli.config.train import Compile, Precision, Sharding
 from transformer_cli.data.batching import Batch, micro_batches
 from transformer_cli.data.cache import EncodedCorpus
 from transformer_cli.data.feed import Feed
@@ -165,7 +165,7 @@ def test_each_kind_of_layer_is_compiled_once_for_each_size(
 def test_an_epoch_is_compiled_for_as_many_sizes_as_there_are(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     traced(monkeypatch)
     sizes = {"tokens_per_update": 200, "max_tokens_per_microbatch": 100}
-    settings = config(compile=Compile.default, best_metric=Metric.nll, **sizes)
+    settings = config(compile=Compile.default, best_metric="nll", **sizes)
     task = Task.language_model if name == "decoder" else Task.translation
     settings = replace(settings, model=replace(MODEL, name=name), data=replace(settings.data, task=task))
     corpus = prepared(400)

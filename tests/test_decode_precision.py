@@ -96,8 +96,11 @@ def test_a_reduced_precision_is_named_beside_scores_and_in_names_of_files() -> N
     signatures = {
         precision: search_signature(DecodeConfig(precision=precision), seed=1) for precision in (AUTO, FP32, BF16, FP16)
     }
-    assert signatures[FP32] == signatures[AUTO] == "search:beam|beam_size:4|length_penalty:0.6"
-    assert signatures[BF16] == f"{signatures[AUTO]}|precision:bf16"
+    assert signatures == {
+        precision: "search:beam|beam_size:4|length_penalty:0.6|engine:torch|precision:"
+        f"{precision.name}|batch_invariant:no"
+        for precision in (AUTO, FP32, BF16, FP16)
+    }
     names = {search_name(DecodeConfig(precision=precision), seed=1) for precision in (FP32, BF16, FP16)}
     assert names == {"beam4", "beam4-precision=bf16", "beam4-precision=fp16"}
     assert on_device(DecodeConfig(), META).precision is BF16  # what the commands name is what was computed

@@ -13,7 +13,7 @@ from tests.conftest import slow
 from tests.test_diverging import break_loss, states
 from tests.test_training import score_as
 from tests.toy_run import config, metrics, run, run_until, sha256
-from transformer_cli.config.train import Metric, TrainSettings
+from transformer_cli.config.train import TrainSettings
 from transformer_cli.errors import CheckpointError, ConfigError
 from transformer_cli.models.file import read_model
 from transformer_cli.training.checkpoints import CheckpointStore
@@ -145,7 +145,7 @@ def test_the_best_of_all_is_shipped(
 
 def test_an_average_that_is_no_number_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Ema, "is_sound", lambda self: False)
-    run(tmp_path, config(ema=0.9, best_metric=Metric.nll))
+    run(tmp_path, config(ema=0.9, best_metric="nll"))
     assert "ema" not in json.loads((tmp_path / "result.json").read_bytes())
     assert not any("ema_nll" in entry for entry in metrics(tmp_path))
 

@@ -1,6 +1,7 @@
 """`tfm evaluate`: what it scores, what it writes, and what it leaves alone. The models copy letters, badly."""
 
 import gzip
+import hashlib
 import json
 import os
 import subprocess
@@ -67,7 +68,12 @@ def test_a_metric_from_another_module_gets_the_sources_and_is_reported_with_its_
     assert lines[2].split() == ["copied", "words", f"{100 * 4 / 13:.2f}", "case:mixed|langs:fr|version:1"]
     found = json.loads(run([*OTHER, "--source", "t.en", "metrics=[copied_words]", "--json"], folder).out)
     assert found["scores"] == [
-        {"name": "copied words", "score": 100 * 4 / 13, "signature": "case:mixed|langs:fr|version:1"}
+        {
+            "name": "copied words",
+            "score": 100 * 4 / 13,
+            "signature": "case:mixed|langs:fr|version:1",
+            "higher_is_better": True,
+        }
     ]
 
 
@@ -79,20 +85,24 @@ def test_a_metric_that_cannot_be_computed_says_why(folder: Path) -> None:
 
 
 def test_an_unknown_metric_is_refused_before_anything_is_read(folder: Path) -> None:
-    says = ["no metric called `blue`; did you mean `bleu`? (choices: bleu, chrf, paper_bleu, ter, tokenised_bleu)"]
+    says = ["no metric called `blue`; did you mean `bleu`? (choices: bleu, chrf, chrf++, "]
     refused(["evaluate", "--reference", "t.fr", "--hypotheses", "nowhere", "metrics=[blue]"], folder, code=2, says=says)
 
 
 def test_the_search_of_a_model_stands_beside_its_scores(folder: Path) -> None:
     found = json.loads(run([*MODEL, "--json", "--beam", "2"], folder).out)
-    assert found["search"] == "search:beam|beam_size:2|length_penalty:0.6"
-    assert b"search:greedy\n" in run([*MODEL, "decode=greedy"], folder).err
+    (sha256,) = found["model_sha256"]
+    assert found["search"] == (
+        "search:beam|beam_size:2|length_penalty:0.6|engine:torch|precision:fp32|batch_invariant:no|model:" + sha256[:12]
+    )
+    assert sha256 == hashlib.sha256((folder / MODEL[2]).read_bytes()).hexdigest()
+    assert run([*MODEL, "decode=greedy"], folder).out.splitlines()[-1].startswith(b"search:greedy|engine:torch|")
 
 
 def test_an_engine_other_than_torch_is_named_in_the_signature_and_in_the_file(folder: Path) -> None:
     pytest.importorskip("ctranslate2")
     found = json.loads(run([*MODEL, "--json", "decode=greedy", "--engine", "ctranslate2"], folder).out)
-    assert found["search"] == "search:greedy|engine:ctranslate2"
+    assert found["search"].startswith("search:greedy|engine:ctranslate2|precision:fp32|batch_invariant:no|model:")
     assert ".greedy-engine=ctranslate2." in found["hypotheses"]
 
 
@@ -107,7 +117,44 @@ def test_an_engine_other_than_torch_is_named_in_the_signature_and_in_the_file(fo
     ],
 )
 def test_the_signature_of_a_search_names_what_changes_its_translations(decode: DecodeConfig, expected: str) -> None:
-    assert search_signature(decode, seed=7) == expected
+    assert search_signature(decode, seed=7) == f"{expected}|engine:torch|precision:auto|batch_invariant:no"
+
+
+# ---- Scores of each line
+
+
+@pytest.mark.parametrize("metric", ["bleu", "chrf", "ter"])
+def test_scores_of_each_line_are_those_of_sacrebleus_own_command(metric: str, folder: Path) -> None:
+    command = [sys.executable, "-m", "sacrebleu", folder / "t.fr", "-i", folder / "other.fr", "-sl", "-m", metric]
+    printed = subprocess.run([*command, "-b", "-w", "12"], check=True, capture_output=True, text=True).stdout.split()
+    ran = run([*OTHER, "--sentence-scores", "lines.jsonl", f"metrics=[{metric}]"], folder)
+    assert ran.code == 0, ran.err
+    rows = [json.loads(line) for line in (folder / "lines.jsonl").read_bytes().splitlines()]
+    assert [f"{row['scores'][metric]:.12f}" for row in rows] == [f"{float(one):.12f}" for one in printed]
+    assert [row["line"] for row in rows] == [1, 2, 3, 4]
+    assert [(row["hypothesis"], row["references"]) for row in rows] == [
+        (mine, [theirs]) for mine, theirs in zip(TRANSLATIONS, REFERENCES, strict=True)
+    ]
+
+
+def test_scores_of_each_line_of_a_model_have_its_sources_and_replace_no_file(folder: Path) -> None:
+    command = [*MODEL, "--sentence-scores", "lines.jsonl", "metrics=[chrf++,paper_bleu]", "--json"]
+    found = json.loads(run(command, folder).out)
+    assert "|nc:6|nw:2|" in found["sentence_scores"]["signatures"]["chrf++"]
+    rows = [json.loads(line) for line in (folder / "lines.jsonl").read_bytes().splitlines()]
+    assert [row["source"] for row in rows] == sentences(6, seed=5)
+    assert all(row["scores"].keys() == {"chrf++"} for row in rows)
+    refused(command, folder, code=2, says=["lines.jsonl: exists already", "--overwrite"])
+    assert run([*command, "--overwrite"], folder).code == 0
+
+
+def test_a_file_for_scores_of_each_line_that_would_fail_or_destroy_another_is_refused(folder: Path) -> None:
+    for arguments, says in (
+        (["--sentence-scores", "t.fr", "--overwrite"], "t.fr: both --reference t.fr and --sentence-scores"),
+        (["--sentence-scores", "no/folder.jsonl"], "no: no such folder"),
+        (["--sentence-scores", "x", "metrics=[paper_bleu]"], "none of metrics=paper_bleu has any"),
+    ):
+        refused([*OTHER, *arguments], folder, code=5 if "no/" in arguments[1] else 2, says=[says])
 
 
 # ---- A file of translations

@@ -13,7 +13,7 @@ import pytest
 
 from tests.conftest import slow
 from transformer_cli.errors import DataError
-from transformer_cli.evaluation.metrics import MetricSettings, Score, Translations, bleu, chrf
+from transformer_cli.evaluation.metrics import METRICS, MetricSettings, Score, Translations, bleu
 from transformer_cli.evaluation.report import as_dict, text_lines
 from transformer_cli.evaluation.tokenization import PLAIN as PLAIN_TOKENS
 from transformer_cli.evaluation.tokenization import Tokenization
@@ -88,6 +88,16 @@ def test_scores_equal_sacrebleus_own_command_to_the_last_digit(
     assert_equal_to_command([bleu(hypotheses, references)], printed[:1])
 
 
+@pytest.mark.parametrize("corpus", [PLAIN, AWKWARD, TWO_REFERENCES])
+def test_chrf_with_words_equals_sacrebleus_own_command(
+    corpus: tuple[list[str], list[list[str]]], tmp_path: Path
+) -> None:
+    hypotheses, references = corpus
+    printed = sacrebleu_command(tmp_path, hypotheses, references, "-m", "chrf", "--chrf-word-order", "2")
+    translations = Translations(hypotheses, references)
+    assert_equal_to_command(METRICS["chrf++"](translations, MetricSettings()), printed)
+
+
 @pytest.mark.parametrize("language", ["de", slow("fr")])
 def test_scores_of_a_real_test_set_equal_sacrebleus_own_command(
     language: str, shared_data: Path, tmp_path: Path
@@ -119,7 +129,7 @@ def test_case_counts() -> None:
     assert bleu(["DAS IST EIN TEST"], [["das ist ein Test"]]).value < 1
 
 
-@pytest.mark.parametrize("measure", [score, bleu, chrf])
+@pytest.mark.parametrize("measure", [score, bleu])
 def test_unequal_line_counts_are_refused_with_both_counts(measure: Any) -> None:
     with pytest.raises(DataError) as caught:
         measure(["a", "b", "c"], [["a", "b", "c"], ["a", "b"]])
@@ -171,7 +181,10 @@ def test_the_json_report_keeps_every_digit_and_the_facts_it_was_given() -> None:
     scores = score(*PLAIN)
     report = json.loads(json.dumps(as_dict(scores, test="multi30k", lines=3)))
     assert (report["test"], report["lines"]) == ("multi30k", 3)
-    assert [Score(entry["name"], entry["score"], entry["signature"]) for entry in report["scores"]] == scores
+    assert [
+        Score(entry["name"], entry["score"], entry["signature"], entry["higher_is_better"])
+        for entry in report["scores"]
+    ] == scores
 
 
 def test_following_a_training_run_never_loads_the_moses_tables() -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.test_training import score_as
 from tests.toy_run import CPU, config, metrics, prepared, run, sentences, tokenizer, tokenizers, train, tree
 from transformer_cli.config.decode import DecodeConfig
-from transformer_cli.config.train import Metric, TrainConfig
+from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizers
@@ -151,7 +151,7 @@ def test_scores_by_another_metric_do_not_compete(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     score_as(monkeypatch, 1.0)
-    train(settings(max_steps=6, best_metric=Metric.nll), prepared(), folder, device=CPU)
+    train(settings(max_steps=6, best_metric="nll"), prepared(), folder, device=CPU)
     assert "step 4: train.best_metric (bleu, now nll) changed, so earlier" in caplog.text
     assert best_step(folder) == 4  # the first that was scored so; what is as good later is no better
 

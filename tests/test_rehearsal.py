@@ -27,7 +27,7 @@ from tests.toy_translator import (
 )
 from transformer_cli.config.data import DataConfig, Task
 from transformer_cli.config.model import Activation, ModelConfig, Norm, NormKind, Pooling, Positions, Tying
-from transformer_cli.config.train import Metric, OptimizerConfig, Precision, TrainConfig
+from transformer_cli.config.train import OptimizerConfig, Precision, TrainConfig
 from transformer_cli.data.cache import EncodedCorpus
 from transformer_cli.data.clean import CleaningReport
 from transformer_cli.data.corpus import ParallelText
@@ -99,9 +99,7 @@ def config_of(task: Task = Task.translation, *, optimizer: str = "adam", **chang
     """Updates of several micro-batches; `changes` are of `train` and of `model`."""
     model = {key: value for key, value in changes.items() if hasattr(ModelConfig, key)}
     train = {key: value for key, value in changes.items() if key not in model}
-    base = toy_run.config(
-        **{"max_tokens_per_microbatch": 30, "tokens_per_update": 90, "best_metric": Metric.nll, **train}
-    )
+    base = toy_run.config(**{"max_tokens_per_microbatch": 30, "tokens_per_update": 90, "best_metric": "nll", **train})
     return replace(
         base,
         model=ModelConfig(**{**SIZES, "name": MODEL_NAME[task], **model}),

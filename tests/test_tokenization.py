@@ -8,6 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import sentencepiece
+from sacrebleu.tokenizers import tokenizer_spm
+from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
 
 from tests import toy_run
 from tests.contract import refused, run, signed
@@ -18,11 +21,13 @@ from transformer_cli.benchmarks.decoding_report import summary
 from transformer_cli.benchmarks.decoding_rounds import Text
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.data import DataConfig
-from transformer_cli.config.train import Metric, TrainConfig
+from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.checks.findings import Level, Report
 from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.prepare import _key
-from transformer_cli.evaluation.metrics import bleu
+from transformer_cli.errors import EnvironmentFault
+from transformer_cli.evaluation import tokenization as tokenization_module
+from transformer_cli.evaluation.metrics import METRICS, MetricSettings, MetricUnavailable, Translations, bleu
 from transformer_cli.evaluation.tokenization import PLAIN, Tokenization, tokenization, tokenizer_of, warn_of_script
 from transformer_cli.logs import LOGGER
 from transformer_cli.training import validation
@@ -172,7 +177,7 @@ def test_a_name_that_is_no_tokenizer_is_refused_with_the_choices(tmp_path: Path)
     for given, says in (
         (["--tokenize", "ja"], "tokenize=ja: no tokenizer for BLEU"),
         (["data=demo_en_fr", "data.bleu_tokenize=13"], "data.bleu_tokenize=13: no tokenizer"),
-        (["data=demo_en_fr", "data.bleu_tokenize=flores200"], "data.bleu_tokenize=flores200: no tokenizer"),
+        (["data=demo_en_fr", "data.bleu_tokenize=flores"], "data.bleu_tokenize=flores: no tokenizer"),
     ):
         command = ["evaluate", "--hypotheses", "h", *([] if "data=demo_en_fr" in given else ["--reference", "r"])]
         refused([*command, *given], tmp_path, code=2, says=[says, "Choose 13a, intl, zh, char, ja-mecab, ko-mecab"])
@@ -290,7 +295,7 @@ def test_where_nll_decides_a_missing_library_says_no_more_than_it_changes(
     tmp_path: Path, without_mecab: None, heard: pytest.LogCaptureFixture
 ) -> None:
     settings = toy("ko")
-    settings = replace(settings, train=replace(settings.train, best_metric=Metric.nll))
+    settings = replace(settings, train=replace(settings.train, best_metric="nll"))
     result = toy_run.run(tmp_path, settings)
     assert result.dev_score == json.loads((tmp_path / "result.json").read_bytes())["dev_score"] > 0
     assert [m for m in map(logging.LogRecord.getMessage, heard.records) if m.endswith("Dev scores are chrF until then")]
@@ -334,3 +339,48 @@ def test_a_benchmark_has_no_bleu_without_the_library(without_mecab: None) -> Non
     config = load_config("bench", ["subject=decode"])
     notes = summary(config, Text(["a"], [[4]], TEXT["ja"][1][:1]), model, []).notes
     assert notes[-1].startswith("No BLEU: BLEU of ja: the package MeCab cannot be imported")
+
+
+# ---- The tokenizers that sacrebleu downloads
+
+
+@pytest.fixture
+def flores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of sacrebleu's cache, with a SentencePiece model in the place of that of FLORES-200."""
+    folder = tmp_path / "cache" / "models"
+    folder.mkdir(parents=True)
+    lines = [line for pair in TEXT.values() for side in pair for line in side]
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines * 5), model_prefix=str(folder / "m"), vocab_size=150, hard_vocab_limit=False, minloglevel=2
+    )
+    (folder / "m.model").rename(folder / SPM_MODELS["flores200"]["url"].rpartition("/")[2])
+    for module in (tokenizer_spm, tokenization_module):
+        monkeypatch.setattr(module, "SACREBLEU_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("SACREBLEU", str(tmp_path / "cache"))
+    return folder
+
+
+def test_bleu_with_the_tokenizer_of_flores_equals_sacrebleus_own_command(flores: Path, tmp_path: Path) -> None:
+    hypotheses, references = TEXT["fr"]
+    printed = sacrebleu_command(tmp_path, hypotheses, [references], "-m", "bleu", "--tokenize", "flores200")
+    translations = Translations(hypotheses, [references])
+    (score,) = METRICS["spbleu"](translations, MetricSettings())
+    assert score.name == "spBLEU"
+    assert_equal_to_command([replace(score, name="BLEU")], printed)
+    tokens = tokenization("fr", "flores200", asked_by="--tokenize flores200")
+    assert_equal_to_command(METRICS["bleu"](translations, MetricSettings(tokens)), printed)
+
+
+def test_a_tokenizer_that_cannot_be_downloaded_or_is_damaged_is_said_in_one_line(
+    flores: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (file,) = flores.glob("flores*")
+    file.write_bytes(file.read_bytes()[:1000])
+    with pytest.raises(EnvironmentFault, match=r"flores200sacrebleuspm is not the .* Delete it"):
+        tokenization("fr", "flores200", asked_by="--tokenize flores200")
+    file.unlink()
+    monkeypatch.setitem(SPM_MODELS["flores200"], "url", "http://127.0.0.1:9/flores200sacrebleuspm")
+    with pytest.raises(EnvironmentFault, match=r"could not download http.*Put the file at .*flores200sacrebleuspm"):
+        tokenization("fr", "flores200", asked_by="--tokenize flores200")
+    with pytest.raises(MetricUnavailable, match="spBLEU: BLEU with flores200: sacrebleu could not download"):
+        METRICS["spbleu"](Translations(["a"], [["a"]]), MetricSettings())

@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tests.conftest import slow
 from tests.toy_run import CPU, MODEL, Died, config, metrics, prepared, run, run_until, sha256, tokenizers, train
 from transformer_cli.config.model import Tying
-from transformer_cli.config.train import Metric, OptimizerConfig, Precision, ScheduleConfig
+from transformer_cli.config.train import OptimizerConfig, Precision, ScheduleConfig
 from transformer_cli.data.batching import Batch, BatchPlan, micro_batches
 from transformer_cli.decoding.torch_engine import torch_translator
 from transformer_cli.errors import CheckpointError, ConfigError, DataError, EnvironmentFault
@@ -40,7 +40,7 @@ def score_as(monkeypatch: pytest.MonkeyPatch, *ranks: float) -> None:
 
     def scripted(self: Validator, *args: Any) -> TranslationScores:
         value = left.pop(0) if len(left) > 1 else left[0]
-        return TranslationScores(1.0, Score("BLEU", value, "scripted"), [""] * len(self.text))
+        return TranslationScores(1.0, {"bleu": Score("BLEU", value, "scripted")}, [""] * len(self.text))
 
     monkeypatch.setattr(Validator, "score", scripted)
 
@@ -342,11 +342,30 @@ def test_a_score_that_is_no_number_is_never_best_and_uses_up_patience(
 
 
 def test_nll_can_be_the_metric(tmp_path: Path) -> None:
-    result = run(tmp_path, config(best_metric=Metric.nll, eval_every=3))
+    result = run(tmp_path, config(best_metric="nll", eval_every=3))
     evaluations = {e["step"]: e["dev_nll"] for e in metrics(tmp_path) if e["kind"] == "dev"}
     best = min(evaluations, key=lambda step: evaluations[step])
     assert (tmp_path / "best").readlink() == Path(f"checkpoints/step-{best:08d}")
     assert result.dev_score <= evaluations[best]
+
+
+@pytest.mark.parametrize(("metric", "best"), [("chrf++", max), ("ter", min)])
+def test_any_metric_of_translations_can_choose_the_best_checkpoint(
+    tmp_path: Path, metric: str, best: Callable[..., int]
+) -> None:
+    result = run(tmp_path, config(metrics=["bleu", "chrf"], best_metric=metric, eval_every=3, average_last=1))
+    dev = [entry for entry in metrics(tmp_path) if entry["kind"] == "dev"]
+    assert all({"dev_bleu", "dev_chrf", f"dev_{metric}", f"{metric}_signature"} <= entry.keys() for entry in dev)
+    values = {entry["step"]: entry[f"dev_{metric}"] for entry in dev}
+    chosen = int((tmp_path / "best").readlink().name.removeprefix("step-"))
+    assert values[chosen] == best(values.values()) == result.dev_score
+    assert result.metric == metric
+
+
+def test_a_dev_metric_that_says_nothing_of_the_languages_is_refused_before_training(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"train.metrics=paper_bleu: says nothing about en → xx. Leave it out"):
+        run(tmp_path, config(metrics=["paper_bleu"]))
+    assert not (tmp_path / "config.yaml").exists()
 
 
 # Averaging and shipping
@@ -365,7 +384,7 @@ def test_a_worse_average_is_not_shipped(tmp_path: Path, monkeypatch: pytest.Monk
         return {name: torch.randn_like(weight) for name, weight in next(iter(checkpoints)).items()}
 
     monkeypatch.setattr(results, "average", noise)
-    run(tmp_path, config(best_metric=Metric.nll))
+    run(tmp_path, config(best_metric="nll"))
     outcome = json.loads((tmp_path / "result.json").read_bytes())
     assert outcome["average"]["dev_nll"] > outcome["best"]["dev_nll"]
     assert outcome["shipped"] == f"the checkpoint of step {outcome['best']['step']}"

@@ -11,7 +11,7 @@ from tests.toy_run import train
 from tests.toy_translator import sentences
 from transformer_cli.config.data import DataConfig, Task, TokenizerConfig
 from transformer_cli.config.model import ModelConfig, Norm, Tying
-from transformer_cli.config.train import Metric, OptimizerConfig, ScheduleConfig, TrainConfig, TrainSettings
+from transformer_cli.config.train import OptimizerConfig, ScheduleConfig, TrainConfig, TrainSettings
 from transformer_cli.data.cache import EncodedCorpus
 from transformer_cli.data.clean import CleaningReport
 from transformer_cli.data.corpus import ParallelText
@@ -86,7 +86,7 @@ def config(**train: Any) -> TrainConfig:
         "save_every": 2,
         "keep_last": 3,
         "average_last": 2,
-        "best_metric": Metric.nll,
+        "best_metric": "nll",
         "label_smoothing": 0.0,
     }
     return TrainConfig(

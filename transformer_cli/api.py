@@ -17,6 +17,7 @@ from transformer_cli.config.compose import from_plain
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.tags import tags_in
 from transformer_cli.config.train import Device
+from transformer_cli.data.hashes import file_sha256
 from transformer_cli.decoding.ctranslate2_engine import CAPABILITIES, CTranslate2Engine, check_lengths
 from transformer_cli.decoding.engine import check_supported
 from transformer_cli.decoding.plan import check_given_tags
@@ -52,6 +53,13 @@ class Opened:
     paths: Sequence[Path]
     models: Sequence[ModelFile | Exported]
     engine: Engine  # torch or ctranslate2
+
+    def sha256(self) -> list[str]:
+        """The hash of each model's file; of an export, that of its weights."""
+        return [
+            file_sha256(path / "model.bin" if isinstance(model, Exported) else path)
+            for path, model in zip(self.paths, self.models, strict=True)
+        ]
 
     def decode_config(self, config: DecodeConfig, device: torch.device) -> DecodeConfig:
         """`config` with the precision that auto means on `device`; auto stays for an export, which has its own.

@@ -16,8 +16,14 @@ import torch
 from tqdm import tqdm
 
 from transformer_cli.api import Opened, open_models
-from transformer_cli.commands.evaluate_file import TestSet, own_files, reference_files, tokens_for
-from transformer_cli.config.commands import METRICS, Engine, EvaluateConfig
+from transformer_cli.commands.evaluate_file import (
+    TestSet,
+    own_files,
+    reference_files,
+    save_sentence_scores,
+    tokens_for,
+)
+from transformer_cli.config.commands import Engine, EvaluateConfig
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.decode import DecodeConfig
@@ -91,13 +97,10 @@ def run(config: EvaluateConfig) -> None:
         settings_of,
         decode,
         device,
-        metrics=config.metrics,
-        seed=config.seed,
-        tags=tags,
+        config=config,
         saved_as=place_to_save(config, paths, models, test, name, tags),
-        may_replace=config.save is None or config.overwrite,
-        as_json=config.json,
         parallel=True,
+        tags=tags,
     )
 
 
@@ -115,7 +118,8 @@ def report_test_set(
         language = language or language_of_lines(test.sources, models[0])
         return MetricSettings(tokenization(language, of_model), models[0].source_lang, language)
 
-    return report(opened, test_set, settings_of, decode, device, metrics=METRICS, seed=seed, saved_as=saved_as)
+    config = EvaluateConfig(seed=seed)
+    return report(opened, test_set, settings_of, decode, device, config=config, saved_as=saved_as)
 
 
 def report(
@@ -125,11 +129,8 @@ def report(
     decode: DecodeConfig,
     device: torch.device,
     *,
-    metrics: Sequence[str],
-    seed: int,
+    config: EvaluateConfig,
     saved_as: Path | None,
-    may_replace: bool = True,
-    as_json: bool = False,
     parallel: bool = False,
     tags: tuple[str, ...] = (),
 ) -> list[Score]:
@@ -138,15 +139,18 @@ def report(
     `settings_of` gives the settings for a target language, by its code, or with "" those for the whole.
     """
     check_line_counts(test.sources, test.references)
-    hypotheses = translate(opened, test, decode, device, seed=seed, parallel=parallel, tags=tags)
+    hypotheses = translate(opened, test, decode, device, seed=config.seed, parallel=parallel, tags=tags)
+    may_replace = config.save is None or config.overwrite
     save(hypotheses, saved_as, "save the translations", may_replace=may_replace)
     known = opened.models[0].tokenizers.source.tags
     translations = Translations(hypotheses, test.references, [split_tags(line, known)[1] for line in test.sources])
-    results = evaluate_parts(translations, test.parts, settings_of, metrics, test=test.name)
-    names = ", ".join(map(str, opened.paths))
-    search = search_signature(decode, seed=seed, engine=opened.engine)
-    print_scores(results, Provenance(test.name, len(hypotheses), saved_as, names, search), as_json=as_json)
-    if saved_as is not None and not as_json:
+    results = evaluate_parts(translations, test.parts, settings_of, config.metrics, test=test.name)
+    sentences = save_sentence_scores(config, translations, test, settings_of)
+    names, hashes = ", ".join(map(str, opened.paths)), opened.sha256()
+    search = search_signature(decode, seed=config.seed, engine=opened.engine, models=hashes)
+    provenance = Provenance(test.name, len(hypotheses), saved_as, names, search, hashes, sentences)
+    print_scores(results, provenance, as_json=config.json)
+    if saved_as is not None and not config.json:
         LOGGER.info("translations: %s", saved_as)
     return results[-1].results.scores
 

@@ -4,7 +4,7 @@ Without such a file the scores are those of a model (evaluate.py).
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -19,11 +19,13 @@ from transformer_cli.data.prepare import prepare
 from transformer_cli.data.tags import split_tags
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault, quoted
 from transformer_cli.evaluation.classification import class_report
-from transformer_cli.evaluation.metrics import MetricSettings, Translations
-from transformer_cli.evaluation.report import Provenance, print_classes, print_scores
+from transformer_cli.evaluation.metrics import SENTENCE_METRICS, MetricSettings, Translations
+from transformer_cli.evaluation.report import Provenance, print_classes, print_scores, sentence_lines
 from transformer_cli.evaluation.tokenization import Tokenization, tokenization
-from transformer_cli.evaluation.translation import check_metrics, evaluate_parts
+from transformer_cli.evaluation.translation import check_metrics, evaluate_parts, evaluate_sentences
+from transformer_cli.files import resolve_link, wrap_os_errors, write_whole
 from transformer_cli.logs import LOGGER
+from transformer_cli.text_io import check_output, same_file
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ def run(config: EvaluateConfig) -> None:
     if sys.stdout is None:
         raise EnvironmentFault("standard output: closed. Open it, for the scores to be printed")
     check_metrics(config.metrics)
+    check_sentence_scores(config)
     if config.hypotheses is None:
         import_module("transformer_cli.commands.evaluate").run(config)
         return
@@ -89,7 +92,41 @@ def score_translations(config: EvaluateConfig, hypotheses: Lines, test: TestSet)
 
     translations = Translations(hypotheses.texts, test.references, test.sources)
     results = evaluate_parts(translations, test.parts, settings_of, config.metrics, test=test.name)
-    print_scores(results, Provenance(test.name, len(hypotheses), hypotheses.name), as_json=config.json)
+    sentences = save_sentence_scores(config, translations, test, settings_of)
+    provenance = Provenance(test.name, len(hypotheses), hypotheses.name, sentences=sentences)
+    print_scores(results, provenance, as_json=config.json)
+
+
+def check_sentence_scores(config: EvaluateConfig) -> None:
+    """Refuse a --sentence-scores that would fail, or destroy a file, before anything is scored."""
+    if config.sentence_scores is None:
+        return
+    if not set(config.metrics) & set(SENTENCE_METRICS.names()):
+        choices = ", ".join(SENTENCE_METRICS.names())
+        raise ConfigError(f"--sentence-scores: none of metrics={','.join(config.metrics)} has any. Choose of {choices}")
+    inputs: dict[str, str | None] = {"--source": config.source, "--hypotheses": config.hypotheses}
+    inputs |= {f"--reference {name}": name for name in reference_files(config)}
+    there = {flag: name for flag, name in inputs.items() if name is not None and Path(name).exists()}
+    check_output(Path(config.sentence_scores), "--sentence-scores", there, overwrite=config.overwrite)
+    if config.save is not None and same_file(config.save, config.sentence_scores):
+        raise ConfigError(f"{config.save}: both --save and --sentence-scores. Choose two files")
+
+
+def save_sentence_scores(
+    config: EvaluateConfig, translations: Translations, test: TestSet, settings_of: Callable[[str], MetricSettings]
+) -> dict[str, object]:
+    """Write the file that --sentence-scores names, if it does; what is in it, for the report."""
+    if config.sentence_scores is None:
+        return {}
+    scores = evaluate_sentences(translations, test.parts, settings_of, config.metrics)
+    file = Path(config.sentence_scores)
+    with wrap_os_errors(file, "save the scores of each line"):
+        text = "".join(f"{line}\n" for line in sentence_lines(translations, scores))
+        write_whole(resolve_link(file), text.encode(), replace=config.overwrite)
+    if not config.json:
+        for one in scores.values():
+            LOGGER.info("%s: %s of each line, %s", shown(file), one.name, one.signature)
+    return {"file": str(file), "signatures": {name: one.signature for name, one in scores.items()}}
 
 
 def tokens_for(config: EvaluateConfig, language: str, *, of_model: str | None = None) -> Tokenization:

@@ -94,7 +94,7 @@ def train_and_report(config: TrainConfig) -> Trained | None:
             run_dir,
             result.dev_score,
             result.step,
-            {f"dev {_shown(result.metric or config.train.best_metric.name)}": dev_score, **test_scores},
+            {f"dev {_shown(result.metric or config.train.best_metric)}": dev_score, **test_scores},
             result.is_new,
         )
 

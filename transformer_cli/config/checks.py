@@ -36,8 +36,8 @@ def check_file_name(key: str, value: str, also: str = "") -> None:
         raise ConfigError(f"{key}={value!r}: becomes part of a file name. Use letters, digits and {marks} only")
 
 
-# The tokenizers of sacrebleu that download nothing; those with mecab need a library (pip extras ja and ko).
-BLEU_TOKENIZERS = ("13a", "intl", "zh", "char", "ja-mecab", "ko-mecab", "none")
+# Tokenizers of sacrebleu. Those with mecab need a library (pip extras ja and ko); the last three are downloaded.
+BLEU_TOKENIZERS = ("13a", "intl", "zh", "char", "ja-mecab", "ko-mecab", "none", "flores200", "flores101", "spBLEU-1K")
 
 
 def check_bleu_tokenizer(key: str, value: str | None) -> None:

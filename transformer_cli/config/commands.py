@@ -321,9 +321,14 @@ class EvaluateConfig:
     reference: Any = key(None, "Own test set: reference translation, or a list of several.")
     hypotheses: Any = key(None, "File of existing translations, or labels, to score without a model.")
     save: str | None = key(None, "Output file for the translations, or labels; unset: beside the model.")
-    overwrite: bool = key(False, "Replace `save` if it exists.")
+    overwrite: bool = key(False, "Replace `save` and `sentence_scores` if they exist.")
     tag: str | None = key(None, TAG)
-    metrics: list[str] = key([*METRICS], "Metrics of translations, in order; a plugin may register others.")
+    metrics: list[str] = key(
+        [*METRICS], "Metrics of translations, in order, also spbleu and chrf++; a plugin may register others."
+    )
+    sentence_scores: str | None = key(
+        None, "Output file for the scores of each line by those of `metrics` that have them, as JSONL."
+    )
     tokenize: str | None = key(
         None,
         "sacrebleu's tokenizer for BLEU; unset: data.bleu_tokenize, or by the target language.",
@@ -360,6 +365,8 @@ class EvaluateConfig:
         """Raise ConfigError if metrics of translations are chosen, for a model that does not translate."""
         if tuple(self.metrics) != METRICS:
             raise ConfigError(f"metrics={','.join(self.metrics)}: for translations; {why}. Leave it out")
+        if self.sentence_scores is not None:
+            raise ConfigError(f"--sentence-scores {self.sentence_scores}: for translations; {why}. Leave it out")
 
     def refuse_given(self, keys: Iterable[str]) -> None:
         """Raise ConfigError for a key of the model or its search, among those given, where there is no model."""

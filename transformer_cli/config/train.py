@@ -79,10 +79,9 @@ class OptimizerConfig:
         check_ranges(self, "optimizer")
 
 
-class Metric(Enum):
-    bleu = "bleu"  # of the dev set, by the Translator that `tfm translate` uses; chrF where BLEU cannot be computed
-    accuracy = "accuracy"  # of the dev set, in percent: classification only
-    nll = "nll"  # nats per target token of the dev set
+NLL = "nll"  # nats per target token of the dev set, for every task
+ACCURACY = "accuracy"  # of the dev set, in percent: classification only
+BLEU = "bleu"  # of dev translations; chrF where BLEU cannot be computed
 
 
 class Precision(Enum):
@@ -165,7 +164,16 @@ class TrainSettings:
         high=1,
         below=True,
     )
-    best_metric: Metric = key(Metric.bleu, "Dev score by which the best checkpoint is chosen.")
+    metrics: list[str] = key(
+        [BLEU],
+        "Metrics of dev translations, by the Translator that `tfm translate` uses, as [bleu,chrf,ter]: spbleu, chrf++,"
+        " those of a plugin.",
+    )
+    best_metric: str = key(
+        BLEU,
+        "Dev score by which the best checkpoint is chosen: nll, accuracy (of a classifier), or a metric of translations"
+        " as in `metrics`.",
+    )
     patience: int | None = key(None, "Evaluations without a new best score before training stops.", low=1)
     samples: int = key(3, "Dev translations shown in the log and in TensorBoard.", low=0, high=100)
     precision: Precision = key(
@@ -305,11 +313,17 @@ class TrainConfig:
                 f"model.name={self.model.name}: is not for data.task={task.name} (data={self.data.name})."
                 f" Set model.name={MODEL_OF[task]}, or choose other data"
             )
-        own = {Task.translation: Metric.bleu, Task.classification: Metric.accuracy}.get(task, Metric.nll)
-        if self.train.best_metric not in (own, Metric.nll):
+        own = {Task.translation: BLEU, Task.classification: ACCURACY}.get(task, NLL)
+        is_of_task = self.train.best_metric != ACCURACY if task is Task.translation else self.train.best_metric == own
+        if not is_of_task and self.train.best_metric != NLL:
             raise ConfigError(
-                f"train.best_metric={self.train.best_metric.name}: data.task={task.name} has none."
-                f" Set train.best_metric={own.name}"
+                f"train.best_metric={self.train.best_metric}: data.task={task.name} has none."
+                f" Set train.best_metric={own}"
+            )
+        if task is not Task.translation and self.train.metrics != [BLEU]:
+            raise ConfigError(
+                f"train.metrics=[{','.join(self.train.metrics)}]: data.task={task.name} has no translations."
+                " Leave it out"
             )
         if task is Task.language_model and self.data.subword_dropout:
             raise ConfigError(

@@ -1,19 +1,20 @@
 """Metrics of translations: functions in a registry, each of which returns scores with the signatures that made them.
 
 A metric is given sources, hypotheses and references, and settings such as the languages. BLEU, chrF and TER are those
-of sacrebleu's own command. A module that is imported with `--plugin` adds its own with `METRICS.register`.
+of sacrebleu's own command. Some also score each sentence by itself. A module that is imported with `--plugin` adds its
+own with `METRICS.register`, and its sentence-level scores, if there are any, with `SENTENCE_METRICS.register`.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sacrebleu.metrics.base import Metric as SacreBLEUMetric
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
-from transformer_cli.errors import DataError
-from transformer_cli.evaluation.tokenization import PLAIN, Tokenization
+from transformer_cli.errors import ConfigError, DataError
+from transformer_cli.evaluation.tokenization import FLORES200, PLAIN, Tokenization, tokenization
 from transformer_cli.registry import Registry
 
 
@@ -24,6 +25,17 @@ class Score:
     name: str
     value: float
     signature: str
+    higher_is_better: bool = True
+
+
+@dataclass(frozen=True)
+class SentenceScores:
+    """The score of each line by itself, and how it was made."""
+
+    name: str
+    values: Sequence[float]
+    signature: str
+    higher_is_better: bool = True
 
 
 @dataclass(frozen=True)
@@ -56,44 +68,111 @@ class MetricUnavailable(Exception):
 # A metric that means nothing for the languages returns no scores. It may raise MetricUnavailable.
 Metric = Callable[[Translations, MetricSettings], list[Score]]
 METRICS: Registry[Metric] = Registry("metric")
+SentenceMetric = Callable[[Translations, MetricSettings], SentenceScores]
+SENTENCE_METRICS: Registry[SentenceMetric] = Registry("sentence-level metric")
 
 
-@METRICS.register("bleu")
-def bleu_metric(translations: Translations, settings: MetricSettings) -> list[Score]:
-    """BLEU, cased."""
+# ---- sacrebleu's own metrics, by the names that they have here
+
+
+def _bleu(settings: MetricSettings, *, sentences: bool = False) -> BLEU:
     if settings.tokens.missing:
         raise MetricUnavailable("BLEU", settings.tokens.missing)
-    return [_score(_bleu(settings.tokens), translations.hypotheses, translations.references)]
+    # `force` only silences sacrebleu's advice on tokenised text, which names its own options; ours: translation.py.
+    # Of a sentence, as of sacrebleu's --sentence-level, orders that it is too short for do not count.
+    return BLEU(tokenize=settings.tokens.bleu, force=True, effective_order=sentences)
 
 
-@METRICS.register("chrf")
-def chrf_metric(translations: Translations, settings: MetricSettings) -> list[Score]:
-    """chrF2, which needs no tokens."""
-    return [_score(CHRF(), translations.hypotheses, translations.references)]
+def _spbleu(settings: MetricSettings, *, sentences: bool = False) -> BLEU:
+    tokens = tokenization(settings.target_lang, FLORES200)
+    if tokens.missing:
+        raise MetricUnavailable("spBLEU", tokens.missing)
+    return _bleu(replace(settings, tokens=tokens), sentences=sentences)
 
 
-@METRICS.register("ter")
-def ter_metric(translations: Translations, settings: MetricSettings) -> list[Score]:
-    """TER, where the target language separates words."""
+def _chrf(settings: MetricSettings, *, sentences: bool = False) -> CHRF:
+    return CHRF()
+
+
+def _chrf_pp(settings: MetricSettings, *, sentences: bool = False) -> CHRF:
+    return CHRF(word_order=2)
+
+
+def _ter(settings: MetricSettings, *, sentences: bool = False) -> TER:
     if not settings.tokens.ter:
         language = settings.target_lang
         raise MetricUnavailable("TER", f"counts words, and {language} is written without blanks between them")
     # sacrebleu's support of Han characters works on normalised text only.
     is_asian = settings.tokens.ter == "asian"
-    metric = TER(normalized=is_asian, asian_support=is_asian)
-    return [_score(metric, translations.hypotheses, translations.references)]
+    return TER(normalized=is_asian, asian_support=is_asian)
+
+
+SACREBLEU: dict[str, Callable[..., SacreBLEUMetric]] = {
+    "bleu": _bleu,
+    "spbleu": _spbleu,
+    "chrf": _chrf,
+    "chrf++": _chrf_pp,
+    "ter": _ter,
+}
+LOWER_IS_BETTER = ("ter",)
+
+
+def sacrebleu_metric(name: str, settings: MetricSettings) -> SacreBLEUMetric:
+    """The corpus-level metric of `SACREBLEU` with this name, for sacrebleu's significance tests.
+
+    Raises MetricUnavailable where it cannot be computed for the language, or here.
+    """
+    return SACREBLEU[name](settings)
+
+
+def _corpus_metric(name: str) -> Metric:
+    def metric(translations: Translations, settings: MetricSettings) -> list[Score]:
+        made = sacrebleu_metric(name, settings)
+        score = _score(made, translations.hypotheses, translations.references)
+        # sacrebleu calls it BLEU, too; its tokenizer is in the signature
+        label = "spBLEU" if name == "spbleu" else score.name
+        return [replace(score, name=label, higher_is_better=name not in LOWER_IS_BETTER)]
+
+    return metric
+
+
+def _sentence_metric(name: str) -> SentenceMetric:
+    def metric(translations: Translations, settings: MetricSettings) -> SentenceScores:
+        made = SACREBLEU[name](settings, sentences=True)
+        references = zip(*translations.references, strict=True)
+        results = [
+            made.sentence_score(hypothesis, of_line)
+            for hypothesis, of_line in zip(translations.hypotheses, references, strict=True)
+        ]
+        label = "spBLEU" if name == "spbleu" else results[0].name
+        values = [float(result.score) for result in results]
+        return SentenceScores(label, values, made.get_signature().format(), name not in LOWER_IS_BETTER)
+
+    return metric
+
+
+for _name in SACREBLEU:
+    METRICS.register(_name)(_corpus_metric(_name))
+    SENTENCE_METRICS.register(_name)(_sentence_metric(_name))
+
+
+def sentence_scores(name: str, translations: Translations, settings: MetricSettings) -> SentenceScores:
+    """The scores of each line by the named metric.
+
+    Raises ConfigError for a metric without such scores, DataError for other numbers of lines, MetricUnavailable.
+    """
+    METRICS.check(name)
+    if name not in SENTENCE_METRICS.names():
+        choices = ", ".join(SENTENCE_METRICS.names())
+        raise ConfigError(f"metrics={name}: has no sentence-level scores. Choose among {choices}")
+    check_line_counts(translations.hypotheses, translations.references)
+    return SENTENCE_METRICS[name](translations, settings)
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]], tokens: Tokenization = PLAIN) -> Score:
-    """BLEU alone (cased): fast enough to be computed during training."""
+    """BLEU alone (cased). Raises DataError for other numbers of lines."""
     check_line_counts(hypotheses, references)
-    return _score(_bleu(tokens), hypotheses, references)
-
-
-def chrf(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
-    """chrF2 alone, which needs no tokens."""
-    check_line_counts(hypotheses, references)
-    return _score(CHRF(), hypotheses, references)
+    return _score(_bleu(MetricSettings(tokens)), hypotheses, references)
 
 
 def check_line_counts(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
@@ -109,11 +188,6 @@ def check_line_counts(hypotheses: Sequence[str], references: Sequence[Sequence[s
                 f"reference {number}: {len(reference)} lines for {len(hypotheses)} translations, so nothing is scored."
                 " Make line n of one belong to line n of the other"
             )
-
-
-def _bleu(tokens: Tokenization) -> BLEU:
-    # `force` only silences sacrebleu's advice on tokenised text, which names its own options; ours: translation.py.
-    return BLEU(tokenize=tokens.bleu, force=True)
 
 
 def _score(metric: SacreBLEUMetric, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import fields
 from enum import Enum
 from typing import Any
@@ -12,23 +13,30 @@ from transformer_cli.decoding.search import SEARCHES
 
 LONGEST_OPTIONS = 100  # characters: names of files have at most 255 bytes
 SIZES = ("beam_size", "n_samples")  # each of one search only
+ALWAYS = ("precision", "batch_invariant")  # named after the others, default or not
+HASH_LENGTH = 12  # hexadecimal digits of a model's SHA-256: enough to tell models apart
 
 
-def search_signature(decode: DecodeConfig, *, seed: int, engine: Engine = Engine.torch) -> str:
-    """`search:beam|beam_size:4|length_penalty:0.6`: the kind, its sizes, each option that is not the default.
+def search_signature(
+    decode: DecodeConfig, *, seed: int, engine: Engine = Engine.torch, models: Sequence[str] = ()
+) -> str:
+    """`search:beam|beam_size:4|length_penalty:0.6|engine:torch|precision:fp32|batch_invariant:no|model:1f2e3d4c5b6a`.
 
-    `decode` has the precision of the device, not auto. An engine other than torch is named last: it rounds otherwise,
-    so some translations differ.
+    After the kind of search come its sizes and each option that is not the default. Engine, precision and batch
+    invariance decide how numbers are rounded, so that a few translations may differ. `decode` has the precision of the
+    device (auto for an export, which has its own); `models` are the SHA-256 of the model's files.
     """
     method = SEARCHES[decode.search]
     options = {name: getattr(decode, name) for name in SIZES if name in method.options}
     if "beam_size" in options and decode.length_normalization is LengthNormalization.gnmt:
         options["length_penalty"] = decode.length_penalty
-    options |= changed_options(decode)
+    options |= {name: value for name, value in changed_options(decode).items() if name not in ALWAYS}
     if method.draws:
         options["seed"] = seed
-    if engine is not Engine.torch:
-        options["engine"] = engine
+    is_invariant = "yes" if decode.batch_invariant else "no"
+    options |= {"engine": engine, "precision": decode.precision, "batch_invariant": is_invariant}
+    if models:
+        options["model"] = "+".join(model[:HASH_LENGTH] for model in models)
     return "|".join([f"search:{method.name}", *(f"{name}:{shown(value)}" for name, value in options.items())])
 
 

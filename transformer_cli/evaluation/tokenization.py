@@ -2,16 +2,22 @@
 
 BLEU counts n-grams of tokens. Its usual tokenizer, 13a, cuts at blanks and punctuation, so that a Japanese or Thai
 sentence is one token. sacrebleu has tokenizers for Chinese, Japanese and Korean; the last two need a library. For other
-languages that are written without blanks between words we take its `char`, every character a token.
+languages that are written without blanks between words we take its `char`, every character a token. Those of the
+FLORES benchmarks, SentencePiece models for all languages, are downloaded by sacrebleu into its own cache on first use.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
 from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
+from sacrebleu.utils import SACREBLEU_DIR
 
 from transformer_cli.config.checks import BLEU_TOKENIZERS
 from transformer_cli.errors import CheckpointError, EnvironmentFault, quoted
@@ -19,6 +25,7 @@ from transformer_cli.extras import imported
 from transformer_cli.logs import LOGGER
 
 WESTERN, CHINESE, JAPANESE, KOREAN, CHARACTERS = "13a", "zh", "ja-mecab", "ko-mecab", "char"
+FLORES200 = "flores200"
 
 # The languages of each, by the codes of ISO 639 that people use.
 _LANGUAGES = {
@@ -38,6 +45,7 @@ _SCRIPTS = {
     KOREAN: re.compile(r"[\u1100-\u11ff\u3131-\u318e\uac00-\ud7a3]"),
     CHARACTERS: re.compile(r"[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\uaa60-\uaa7f]"),
 }
+DOWNLOAD_SECONDS = 30.0
 _LINES = 1000  # enough to identify the script of a text
 
 
@@ -125,9 +133,30 @@ def _load(name: str, *, needs: str) -> None:
     for library in _LIBRARIES.get(name, ()):
         imported(library, needs=needs)
     try:
-        BLEU(tokenize=name, force=True)
-    except (RuntimeError, AssertionError, OSError) as error:  # a library or dictionary that is not the one it wants
-        what = " ".join(str(error).split())
-        raise EnvironmentFault(
-            f"{needs}: does not work here ({what}). Choose another tokenizer, or repair it"
-        ) from error
+        with _timeout(DOWNLOAD_SECONDS):
+            BLEU(tokenize=name, force=True)
+    except (RuntimeError, AssertionError, OSError, HTTPException, SystemExit) as error:
+        raise EnvironmentFault(f"{needs}: {_reason(name, error)}") from error
+
+
+def _reason(name: str, error: BaseException) -> str:
+    """Why a tokenizer does not work: a library, a dictionary or a download that is not the one it wants."""
+    what = " ".join(str(error).split())
+    if name not in SPM_MODELS:
+        return f"does not work here ({what}). Choose another tokenizer, or repair it"
+    url = SPM_MODELS[name]["url"]
+    file = Path(SACREBLEU_DIR) / "models" / url.rpartition("/")[2]
+    if file.exists() and file.stat().st_size:
+        return f"{file} is not the SentencePiece model that it should be. Delete it, and it is downloaded again"
+    return f"sacrebleu could not download {url} ({what}). Put the file at {file}, or choose another tokenizer"
+
+
+@contextmanager
+def _timeout(seconds: float) -> Iterator[None]:
+    """End connections that say nothing for so long: sacrebleu sets no limit."""
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(seconds)
+    try:
+        yield
+    finally:
+        socket.setdefaulttimeout(before)

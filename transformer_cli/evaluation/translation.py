@@ -1,17 +1,20 @@
 """The configured metrics of translations, with warnings where their numbers would mislead."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import transformer_cli.evaluation.paper_bleu  # noqa: F401 (registers its metrics)
 from transformer_cli.data.corpus import TextPart
 from transformer_cli.evaluation.metrics import (
     METRICS,
+    SENTENCE_METRICS,
     MetricSettings,
     MetricUnavailable,
     Score,
+    SentenceScores,
     Translations,
     check_line_counts,
+    sentence_scores,
 )
 from transformer_cli.evaluation.tokenization import warn_of_script
 from transformer_cli.logs import LOGGER
@@ -76,21 +79,49 @@ def evaluate_parts(
     `evaluate_translations` does.
     """
     found: list[PartResults] = []
-    start = 0
     settings = {part.name: settings_of(part.target_lang) for part in parts}
-    for part in parts:
-        rows = slice(start, start + part.n)
-        of_part = Translations(
-            translations.hypotheses[rows],
-            [reference[rows] for reference in translations.references],
-            translations.sources[rows],
-        )
+    for part, of_part in _split(translations, parts):
         name = f"{test} {part.name}"
         found.append(PartResults(name, part.n, evaluate_translations(of_part, settings[part.name], names, test=name)))
-        start += part.n
     whole = _common([*settings.values()] or [settings_of("")], settings_of)
     results = evaluate_translations(translations, whole, names, test=test)
     return [*found, PartResults(test, len(translations.hypotheses), results)]
+
+
+def evaluate_sentences(
+    translations: Translations,
+    parts: Sequence[TextPart],
+    settings_of: Callable[[str], MetricSettings],
+    names: Sequence[str],
+) -> dict[str, SentenceScores]:
+    """The scores of each line, by the name of the metric, with the settings of the part that the line is in.
+
+    A metric without such scores, or that cannot be computed, is left out. Raises what `sentence_scores` does.
+    """
+    found: dict[str, SentenceScores] = {}
+    for name in names:
+        if name not in SENTENCE_METRICS.names():
+            continue
+        try:
+            of_parts = [
+                sentence_scores(name, of_part, settings_of(part.target_lang))
+                for part, of_part in _split(translations, parts)
+            ] or [sentence_scores(name, translations, settings_of(""))]
+        except MetricUnavailable:  # as the scores of the whole say
+            continue
+        signature = " and ".join(dict.fromkeys(one.signature for one in of_parts))
+        values = [value for one in of_parts for value in one.values]
+        found[name] = replace(of_parts[0], values=values, signature=signature)
+    return found
+
+
+def _split(translations: Translations, parts: Sequence[TextPart]) -> Iterator[tuple[TextPart, Translations]]:
+    start = 0
+    for part in parts:
+        rows = slice(start, start + part.n)
+        references = [reference[rows] for reference in translations.references]
+        yield part, Translations(translations.hypotheses[rows], references, translations.sources[rows])
+        start += part.n
 
 
 def _common(of_parts: Sequence[MetricSettings], settings_of: Callable[[str], MetricSettings]) -> MetricSettings:

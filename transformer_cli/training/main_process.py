@@ -131,7 +131,7 @@ class MainProcess:
             checkpoint.state["progress"]["n_without_best"] = 0
         came_from = str(self.run_dir) if is_own else f"resume={config.resume}"
         refuse_other_data(came_from, checkpoint, run.prepared, force=config.force)
-        if is_own and self.validator.keep_metric(checkpoint.state.get("ranked_by", {})):
+        if is_own and self.validator.keep_metric(checkpoint.state):
             self.ranked_by = self.validator.ranked_by()
         rank_anew_if_other(checkpoint, run.prepared, self.ranked_by, steps=steps)
         warn_of_other_environment(checkpoint.state, self._environment(run))
@@ -254,7 +254,7 @@ class MainProcess:
             self.recorder.text(step, f"sample/{i + 1}", "{}\n\n{}\n\n**{}**".format(*texts))
         for name, layers_BHTS in pictures.items():
             self.recorder.picture(step, f"attention/{name}", attention_picture(layers_BHTS))
-        return Evaluation(scores.rank(run.config.train.best_metric), failed)
+        return Evaluation(scores.rank(self.validator.metric_name), failed)
 
     def _score_old(self, model: Model, run: TrainingState, between: Callable[[], None]) -> DevScores | None:
         """The scores on the text that the model was trained on before, where that is at hand."""
@@ -359,7 +359,7 @@ class MainProcess:
     def export_best(self, run: TrainingState, plan: RunPlan) -> None:
         """Write `model.safetensors`: the best checkpoint, or the best of those averages that score no worse."""
         self.saver.wait()
-        progress, trainer, metric = run.progress, run.trainer, run.config.train.best_metric
+        progress, trainer, metric = run.progress, run.trainer, self.validator.metric_name
         best = progress.best[0] if progress.best else Ranked((-math.inf, -math.inf), progress.step)
         exported, what = self.store.load_model(best.step), f"the checkpoint of step {best.step}"
         rank = best.rank

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from transformer_cli.config.renamed import renamed_config
-from transformer_cli.config.train import Metric, TrainSettings
+from transformer_cli.config.train import BLEU, TrainSettings
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import CheckpointError, DataError, EnvironmentFault, quoted
@@ -147,7 +147,7 @@ def rank_anew_if_other(
 def _ranked_by_formerly(state: Mapping[str, Any], prepared: Prepared, now: Mapping[str, Any]) -> dict[str, Any]:
     """What ranks depend on in a checkpoint without `ranked_by`, as far as it can be inferred."""
     config = renamed_config(state["config"])
-    metric = config["train"].get("best_metric", Metric.bleu.name)
+    metric = config["train"].get("best_metric", BLEU)
     before = ranked_by(config, metric=metric, dev_sha256=now[DEV_TEXT], n_dev=len(prepared.dev))
     inputs = state.get("inputs", {})
     files = [{k: v for k, v in names.items() if k.startswith(DEV_TEXT + ":")} for names in (inputs, prepared.inputs)]

@@ -13,6 +13,7 @@ from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.search import check_search
 from transformer_cli.errors import ConfigError, DivergedError, EnvironmentFault
+from transformer_cli.evaluation.translation import check_metrics
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.build import MODELS
 from transformer_cli.models.memory import is_out_of_memory
@@ -24,7 +25,7 @@ from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.resuming import load_checkpoint
 from transformer_cli.training.schedules import build_schedule, check_schedule
 from transformer_cli.training.trainer import Trainer, UpdateStats
-from transformer_cli.training.validation import dev_tokens
+from transformer_cli.training.validation import dev_metrics, dev_tokens
 
 
 class TrainingState:
@@ -113,6 +114,7 @@ def check_components(config: TrainConfig, device: torch.device) -> None:
     check_search(config.decode)
     choose_dtype(config.train.precision, device)
     if config.data.task is Task.translation:
+        check_metrics(dev_metrics(config.train))
         dev_tokens(config.data)
 
 

@@ -21,7 +21,7 @@ from transformer_cli.config.data import DataConfig, Task
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import Positions
 from transformer_cli.config.tags import languages_of
-from transformer_cli.config.train import Metric, TrainConfig, TrainSettings
+from transformer_cli.config.train import ACCURACY, BLEU, NLL, TrainConfig, TrainSettings
 from transformer_cli.data.batching import micro_batches
 from transformer_cli.data.cache import EncodedCorpus
 from transformer_cli.data.checks.findings import Section
@@ -31,9 +31,9 @@ from transformer_cli.data.sentences import share_of_several
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.decoding.torch_engine import torch_translator
 from transformer_cli.decoding.training_text import TrainingText
-from transformer_cli.errors import DataError
+from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.evaluation.classification import accuracy, macro_f1
-from transformer_cli.evaluation.metrics import Score, bleu, chrf
+from transformer_cli.evaluation.metrics import METRICS, MetricSettings, MetricUnavailable, Score, Translations
 from transformer_cli.evaluation.tokenization import (
     PLAIN,
     WESTERN,
@@ -76,7 +76,8 @@ class DevScores:
         """One line for the log."""
         return f"nll {self.nll:.3f}, perplexity {perplexity(self.nll):.4g}"
 
-    def rank(self, metric: Metric) -> Rank:
+    def rank(self, metric: str) -> Rank:
+        """By the metric with this name; the NLL decides between equals."""
         return -self.nll, 0.0
 
     def as_dict(self) -> dict[str, Any]:
@@ -88,30 +89,42 @@ class DevScores:
         return {}
 
 
-CHRF_RANK = "chrf"  # the metric of ranks where BLEU cannot be computed
-KEY_OF = {"BLEU": "bleu", "chrF2": "chrf"}  # sacrebleu's name of a score → ours in files
+CHRF = "chrf"  # the metric in place of BLEU where that cannot be computed
 
 
 @dataclass(frozen=True)
 class TranslationScores(DevScores):
-    score: Score  # BLEU, or chrF where BLEU cannot be computed
+    scores: Mapping[str, Score]  # by the name of the metric: `train.metrics`, with chrF in place of a missing BLEU
     translations: list[str]
-    parts: Mapping[str, Score] = field(default_factory=dict)  # of each corpus of the dev set with tags, by its name
+    parts: Mapping[str, Mapping[str, Score]] = field(default_factory=dict)  # of each corpus of the dev set, by its name
 
     @property
     def summary(self) -> str:
-        of_parts = "".join(f"; {name} {score.value:.2f}" for name, score in self.parts.items())
-        return f"nll {self.nll:.3f}, {self.score.name} {self.score.value:.2f} ({self.score.signature}){of_parts}"
+        shown = [f"{score.name} {score.value:.2f} ({score.signature})" for score in self.scores.values()]
+        of_parts = "".join(
+            f"; {part} {', '.join(f'{score.value:.2f}' for score in scores.values())}"
+            for part, scores in self.parts.items()
+        )
+        return f"{', '.join([f'nll {self.nll:.3f}', *shown])}{of_parts}"
 
-    def rank(self, metric: Metric) -> Rank:
-        return (self.score.value, -self.nll) if metric is Metric.bleu else (-self.nll, self.score.value)
+    def rank(self, metric: str) -> Rank:
+        if metric in self.scores:
+            return _signed(self.scores[metric]), -self.nll
+        return -self.nll, _signed(next(iter(self.scores.values()))) if self.scores else 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        return {**super().as_dict(), f"{KEY_OF[self.score.name]}_signature": self.score.signature}
+        return {**super().as_dict(), **{f"{name}_signature": score.signature for name, score in self.scores.items()}}
 
     def _of_the_task(self) -> dict[str, float]:
-        of_parts = {f"dev_{KEY_OF[score.name]} {name}": score.value for name, score in self.parts.items()}
-        return {f"dev_{KEY_OF[self.score.name]}": self.score.value, **of_parts}
+        of_parts = {
+            f"dev_{name} {part}": score.value for part, scores in self.parts.items() for name, score in scores.items()
+        }
+        return {**{f"dev_{name}": score.value for name, score in self.scores.items()}, **of_parts}
+
+
+def _signed(score: Score) -> float:
+    """The higher, the better."""
+    return score.value if score.higher_is_better else -score.value
 
 
 @dataclass(frozen=True)
@@ -126,8 +139,8 @@ class ClassScores(DevScores):
     def summary(self) -> str:
         return f"nll {self.nll:.3f}, accuracy {self.accuracy:.2f}, macro-F1 {self.macro_f1:.2f}"
 
-    def rank(self, metric: Metric) -> Rank:
-        return (self.accuracy, -self.nll) if metric is Metric.accuracy else (-self.nll, self.accuracy)
+    def rank(self, metric: str) -> Rank:
+        return (self.accuracy, -self.nll) if metric == ACCURACY else (-self.nll, self.accuracy)
 
     def _of_the_task(self) -> dict[str, float]:
         return {"dev_accuracy": self.accuracy, "dev_macro_f1": self.macro_f1}
@@ -147,7 +160,7 @@ def ranked_by(config: Mapping[str, Any], *, metric: str, dev_sha256: str, n_dev:
     train = {**to_plain(TrainSettings()), **config["train"]}
     data = {**to_plain(DataConfig()), **config["data"]}
     found = {METRIC: metric, DEV_TEXT: dev_sha256, "data.max_length": data["max_length"]}
-    if train["best_metric"] == Metric.nll.name:
+    if train["best_metric"] == NLL:
         return found
     default = to_plain(DecodeConfig())
     search = {k: v for k, v in config["decode"].items() if k not in _NOT_OF_THE_SCORE and v != default.get(k)}
@@ -180,14 +193,14 @@ class Validator(ABC):
     @property
     def metric_name(self) -> str:
         """The metric of a rank: train.best_metric, if it can be computed."""
-        return self.config.train.best_metric.name
+        return self.config.train.best_metric
 
     def metric_signature(self) -> str:
         """The metric of a rank with its tokenization."""
         return self.metric_name
 
-    def keep_metric(self, before: Mapping[str, Any]) -> bool:
-        """Rank by the metric of a run's earlier ranks, which `before` describes; whether that is another one."""
+    def keep_metric(self, state: Mapping[str, Any]) -> bool:
+        """Rank by the metric of a run's earlier ranks, as its checkpoint says; whether that is another one."""
         return False
 
     def score(self, model: Model, autocast: Autocast, between: Callable[[], None] = lambda: None) -> DevScores:
@@ -244,29 +257,40 @@ class Validator(ABC):
 
 
 class TranslationValidator(Validator):
-    """Beside the NLL, BLEU by the Translator that `tfm translate` uses; chrF where BLEU cannot be computed."""
+    """Beside the NLL, metrics of translations by the Translator that `tfm translate` uses.
+
+    Where BLEU cannot be computed, chrF takes its place.
+    """
 
     def __init__(self, config: TrainConfig, prepared: Prepared, device: torch.device) -> None:
         super().__init__(config, prepared, device)
         self.tokens = dev_tokens(config.data)
-        self.by_chrf = bool(self.tokens.missing)
+        self.by_chrf = bool(self.tokens.missing) and BLEU in dev_metrics(config.train)
         if self.by_chrf:
             LOGGER.warning("%s. %s", self.tokens.missing, _chrf_decides(config))
         else:
             warn_of_script([self.text.targets], self.tokens, where="data.dev", key="data.bleu_tokenize=")
+        self._check_metrics()
         language = config.data.source_lang
         self.multi_sentence_share = share_of_several(prepared.train, prepared.tokenizers.source, language)
 
     @property
     def metric_name(self) -> str:
-        return CHRF_RANK if self.by_chrf and self.config.train.best_metric is Metric.bleu else super().metric_name
+        return CHRF if self.by_chrf and self.config.train.best_metric == BLEU else super().metric_name
+
+    @property
+    def metrics(self) -> list[str]:
+        """Those that are computed: with chrF in place of a missing BLEU."""
+        names = dev_metrics(self.config.train)
+        return list(dict.fromkeys(CHRF if self.by_chrf and name == BLEU else name for name in names))
 
     def metric_signature(self) -> str:
-        is_plain = self.metric_name != Metric.bleu.name or self.tokens.bleu == PLAIN.bleu
+        is_plain = self.metric_name != BLEU or self.tokens.bleu == PLAIN.bleu
         return self.metric_name if is_plain else f"{self.metric_name} in tokens of {self.tokens.bleu}"
 
-    def keep_metric(self, before: Mapping[str, Any]) -> bool:
-        is_other = before.get(METRIC) == CHRF_RANK and self.metric_name == Metric.bleu.name
+    def keep_metric(self, state: Mapping[str, Any]) -> bool:
+        ranked_by, before = state.get("ranked_by", {}), state["config"]["train"].get("best_metric", BLEU)
+        is_other = ranked_by.get(METRIC) == CHRF and before == self.metric_name == BLEU
         if is_other and self.config.data.bleu_tokenize is None:
             self.by_chrf = True
             LOGGER.warning(
@@ -275,6 +299,24 @@ class TranslationValidator(Validator):
                 *(self.tokens.bleu, self.tokens.bleu),
             )
         return is_other and self.by_chrf
+
+    def _check_metrics(self) -> None:
+        """Raise ConfigError for a metric without a score here, before hours of training."""
+        first = self.text.first(1)
+        for name in self.metrics:
+            try:
+                if not METRICS[name](Translations(first.targets, [first.targets], first.sources), self._settings()):
+                    data = self.config.data
+                    raise MetricUnavailable(name, f"says nothing about {data.source_lang} → {data.target_lang}")
+            except MetricUnavailable as unavailable:
+                raise ConfigError(
+                    f"train.metrics={name}: {unavailable.reason}. Leave it out of train.metrics and train.best_metric"
+                ) from unavailable
+
+    def _settings(self, language: str = "") -> MetricSettings:
+        data = self.config.data
+        tokens = dev_tokens(data, language) if language else self.tokens
+        return MetricSettings(tokens, data.source_lang, language or data.target_lang)
 
     def encode(self, text: ParallelText) -> EncodedCorpus:
         return encode_pairs(text, self.tokenizers, max_length=self.config.data.max_length)
@@ -293,20 +335,25 @@ class TranslationValidator(Validator):
             model, self.tokenizers, self.config.decode, device=self.device, seed=self.config.seed, text=text
         )
         translated = translator.translate(self.text.sources, on_progress=lambda n_lines: between())
-        translations, references = [line.text for line in translated], [self.text.targets]
-        score = chrf(translations, references) if self.by_chrf else bleu(translations, references, self.tokens)
-        return TranslationScores(nll, score, translations, self._of_parts(translations))
+        translations = [line.text for line in translated]
+        scores = self._scores(translations, self.text, self._settings())
+        return TranslationScores(nll, scores, translations, self._of_parts(translations))
 
-    def _of_parts(self, translations: Sequence[str]) -> dict[str, Score]:
-        """The score of each part of the dev set, by the tokenizer of its language."""
-        found: dict[str, Score] = {}
+    def _scores(self, translations: Sequence[str], text: ParallelText, settings: MetricSettings) -> dict[str, Score]:
+        given = Translations(translations, [text.targets], text.sources)
+        names = self.metrics
+        if settings.tokens.missing:
+            names = list(dict.fromkeys(CHRF if name == BLEU else name for name in names))
+        return {name: METRICS[name](given, settings)[0] for name in names}
+
+    def _of_parts(self, translations: Sequence[str]) -> dict[str, dict[str, Score]]:
+        """The scores of each part of the dev set, by the tokenizer of its language."""
+        found: dict[str, dict[str, Score]] = {}
         start = 0
         for part in self.text.parts:
             rows = slice(start, start + part.n)
-            lines, references = translations[rows], [self.text.targets[rows]]
-            tokens = dev_tokens(self.config.data, part.target_lang)
-            by_chrf = self.by_chrf or bool(tokens.missing)
-            found[part.name] = chrf(lines, references) if by_chrf else bleu(lines, references, tokens)
+            text = ParallelText(self.text.sources[rows], self.text.targets[rows])
+            found[part.name] = self._scores(translations[rows], text, self._settings(part.target_lang))
             start += part.n
         return found
 
@@ -373,6 +420,12 @@ VALIDATORS: dict[Task, type[Validator]] = {
 }
 
 
+def dev_metrics(settings: TrainSettings) -> list[str]:
+    """The metrics of dev translations by name: `train.metrics`, and that of `train.best_metric`."""
+    also = [] if settings.best_metric in (NLL, ACCURACY) else [settings.best_metric]
+    return list(dict.fromkeys([*settings.metrics, *also]))
+
+
 def dev_tokens(data: DataConfig, language: str = "") -> Tokenization:
     """The tokenization of dev BLEU, or of that of a part in one language.
 
@@ -390,7 +443,7 @@ def dev_tokens(data: DataConfig, language: str = "") -> Tokenization:
 def check_dev_score(config: TrainConfig, prepared: Prepared, section: Section) -> None:
     """Findings on the metric of the dev set."""
     tokens = dev_tokens(config.data)
-    if tokens.missing:
+    if tokens.missing and BLEU in dev_metrics(config.train):
         section.warn("dev scores", tokens.missing, _chrf_decides(config))
     elif (suited := suited_tokenizer([prepared.dev.targets], tokens)) is not None:
         what = f"data.dev is in a script that BLEU's tokenizer {tokens.bleu} does not cut into words"
@@ -398,7 +451,7 @@ def check_dev_score(config: TrainConfig, prepared: Prepared, section: Section) -
 
 
 def _chrf_decides(config: TrainConfig) -> str:
-    ranked = config.train.best_metric is Metric.bleu
+    ranked = config.train.best_metric == BLEU
     more = ", which also decides on the best checkpoint, patience and the average" if ranked else ""
     return f"Dev scores are chrF until then{more}"
 
