@@ -30,6 +30,7 @@ from transformer_cli.training.run_directory import chosen_before, open_run, with
 from transformer_cli.training.schedules import ends_at_max_steps
 from transformer_cli.training.signals import stop_signals
 from transformer_cli.training.state import check_components
+from transformer_cli.training.validation import LABELS
 from transformer_cli.training.worker import Worker
 
 
@@ -89,12 +90,13 @@ def train_and_report(config: TrainConfig) -> Trained | None:
         test_scores = _report(config, prepared, result, device)
         for line in _next(config, result):
             LOGGER.info("%s", line)
+        metric = result.metric or config.train.best_metric
         dev_score = result.dev_score if math.isfinite(result.dev_score) else None
         return Trained(
             run_dir,
             result.dev_score,
             result.step,
-            {f"dev {_shown(result.metric or config.train.best_metric)}": dev_score, **test_scores},
+            {f"dev {LABELS.get(metric, metric)}": dev_score, **test_scores},
             result.is_new,
         )
 
@@ -125,10 +127,6 @@ def _next(config: TrainConfig, result: TrainResult) -> Iterator[str]:
             yield f'next: tfm generate{which} "The beginning"'
     if not ends_at_max_steps(config.schedule.name):
         yield f"      the same tfm train with a larger {result.to_raise} goes on"
-
-
-def _shown(metric: str) -> str:
-    return {"bleu": "BLEU", "chrf": "chrF"}.get(metric, metric)
 
 
 def _report(

@@ -22,7 +22,7 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import MALFORMED
 from transformer_cli.training.initialisation import Initial
 from transformer_cli.training.run_directory import read_config, run_of
-from transformer_cli.training.validation import DevScores, Validator, make_validator
+from transformer_cli.training.validation import LABELS, DevScores, Validator, make_validator
 
 OLD_DEV_FILE = "old_dev.json"
 OLD = "dev_old_"  # begins the names of its scores, as dev_ those of the new text
@@ -104,11 +104,10 @@ def comparison(before: Mapping[str, Any], after: Mapping[str, Any], *, metric: s
     Empty where there is nothing to compare.
     """
     named = [(f"dev (old: {old})", OLD)] if old is not None else []
-    shown = {"bleu": "BLEU", "chrf": "chrF"}.get(metric, metric)
     parts = []
     for title, prefix in [*named, (f"dev (new: {new})", "dev_")]:
         key = prefix + metric
         if key in before and key in after:
             digits = 3 if metric == "nll" else 1
-            parts.append(f"{title} {shown} {before[key]:.{digits}f} → {after[key]:.{digits}f}")
+            parts.append(f"{title} {LABELS.get(metric, metric)} {before[key]:.{digits}f} → {after[key]:.{digits}f}")
     return " · ".join(parts)

@@ -23,6 +23,7 @@ from transformer_cli.errors import (
 from transformer_cli.evaluation.search_signature import search_signature
 from transformer_cli.files import wrap_os_errors, write_whole
 from transformer_cli.inference.batch_invariance import check_batch_invariance
+from transformer_cli.inference.precision import on_device
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import MALFORMED, MODEL_FILE, ModelFile, write_model
 from transformer_cli.models.memory import is_out_of_memory
@@ -423,7 +424,7 @@ class MainProcess:
         prepared, config = run.prepared, run.config
         found: dict[str, Any] = {"inputs": prepared.inputs, "cleaning": asdict(prepared.report)}
         if config.data.task is Task.translation:
-            found["dev_search"] = search_signature(config.decode, seed=config.seed)
+            found["dev_search"] = search_signature(on_device(config.decode, run.trainer.device), seed=config.seed)
             found["dev_lines"] = len(self.validator.text.sources)
         if config.init.from_ is not None:
             found["started_from"] = Path(config.init.from_).name

@@ -89,6 +89,7 @@ class DevScores:
         return {}
 
 
+LABELS = {"bleu": "BLEU", "spbleu": "spBLEU", "chrf": "chrF", "chrf++": "chrF++", "ter": "TER"}  # where people read
 CHRF = "chrf"  # the metric in place of BLEU where that cannot be computed
 
 
