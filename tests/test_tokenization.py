@@ -351,7 +351,11 @@ def flores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir(parents=True)
     lines = [line for pair in TEXT.values() for side in pair for line in side]
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines * 5), model_prefix=str(folder / "m"), vocab_size=150, hard_vocab_limit=False, minloglevel=2
+        sentence_iterator=iter(lines * 5),
+        model_prefix=str(folder / "m"),
+        vocab_size=150,
+        hard_vocab_limit=False,
+        minloglevel=2,
     )
     (folder / "m.model").rename(folder / SPM_MODELS["flores200"]["url"].rpartition("/")[2])
     for module in (tokenizer_spm, tokenization_module):
