@@ -61,7 +61,7 @@ def page() -> str:
     shared = {one.key for one in keys["train"]}
     for command in SCHEMAS:
         own = [one for one in keys[command] if not _group(one)]
-        if command in ("doctor", "bench", "prepare"):
+        if command in ("doctor", "bench", "prepare", "reproduce"):
             own = [one for one in own if one.key not in shared]
             intro = "The keys of `tfm train`" + (", and:" if own else ".")
         else:

@@ -16,7 +16,7 @@ from transformer_cli.config.keys import SCHEMAS, all_keys
 from transformer_cli.config.overrides import check_overrides
 from transformer_cli.config.renamed import RENAMED_KEYS, report_renamed
 from transformer_cli.config.train import TrainConfig
-from transformer_cli.config.yaml_files import choices_of, config_dir
+from transformer_cli.config.yaml_files import choices_of, config_dir, groups_of
 from transformer_cli.environment import concealed, folder_named
 from transformer_cli.errors import ConfigError
 
@@ -41,7 +41,7 @@ def user_yaml(folder: Path, text: str) -> Path:
     [
         (group.name, choice)
         for group in sorted(config_dir().iterdir())
-        if group.is_dir()
+        if group.is_dir() and group.name in groups_of("train")
         for choice in choices_of(group.name)
     ],
 )

@@ -25,6 +25,7 @@ class Command:
     run: str  # module:function, imported only when the command runs
     flags: dict[str, Flag] = field(default_factory=dict)
     argument: Flag | None = None  # a value that needs no --name
+    argument_choices: str = ""  # the folder of configs/ whose files are the values of the argument, for completion
     before: Flag | None = None  # a word that may stand before the argument
     needs_argument: str = ""  # the message where it is missing; empty: it is optional
     input_hint: str = ""  # where input comes from, for the message that refuses a word on its own
@@ -61,6 +62,14 @@ COMMANDS = {
         "transformer_cli.commands.train:run",
         {"--name": _NAME, "--device": _DEVICE},
         multirun=True,
+    ),
+    "reproduce": Command(
+        "train a published or measured recipe beside the curve of our own run, and compare the scores at the end",
+        "tfm reproduce demo_en_fr",
+        "transformer_cli.commands.reproduce:run",
+        {"--name": _NAME, "--device": _DEVICE},
+        argument=Flag("reproduction", "name of the recipe, as multi30k (default: all are listed)"),
+        argument_choices="reproductions",
     ),
     "translate": Command(
         "translate lines from standard input, or --input, in order",

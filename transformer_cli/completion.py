@@ -64,4 +64,7 @@ def _overrides(command: str, word: str) -> list[str]:
     if equals:
         choices = choices_of(group) if group in groups else []
         return [f"{group}={choice}" for choice in choices if choice.startswith(typed)]
-    return [f"{key}=" for key in (*groups, *all_keys(SCHEMAS[command])) if key.startswith(word)]
+    folder = COMMANDS[command].argument_choices
+    names = choices_of(folder) if folder else []
+    keys = [f"{key}=" for key in (*groups, *all_keys(SCHEMAS[command]))]
+    return [one for one in (*names, *keys) if one.startswith(word)]

@@ -4,7 +4,7 @@ import json
 import math
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from transformer_cli.logs import LOGGER, is_first_rank
 from transformer_cli.models.device import choose_device, keep_freed_memory
 from transformer_cli.training.initialisation import initial_tokenizers, read_initial_model, with_initial_sizes
 from transformer_cli.training.loop import train
-from transformer_cli.training.main_process import MainProcess
+from transformer_cli.training.main_process import MainProcess, Observer
 from transformer_cli.training.ranks import Ranks, join_ranks
 from transformer_cli.training.result import TrainResult
 from transformer_cli.training.run_directory import chosen_before, open_run, with_values
@@ -36,13 +36,14 @@ from transformer_cli.training.worker import Worker
 
 @dataclass(frozen=True)
 class Trained:
-    """The result of a run. `scores` has the dev score and those of the test set, by their names."""
+    """The result of a run. `scores` has those that a table of runs shows, `test_scores` the whole report, by name."""
 
     run_dir: Path
     dev_score: float
     step: int
     scores: dict[str, float | None]  # None: not a number
     is_new: bool  # False: an earlier command had finished it
+    test_scores: dict[str, float | None] = field(default_factory=dict)
 
 
 def run(config: TrainConfig) -> float | None:
@@ -54,8 +55,11 @@ def run(config: TrainConfig) -> float | None:
     return None if trained is None else trained.dev_score
 
 
-def train_and_report(config: TrainConfig) -> Trained | None:
-    """Train, and print the scores of the test set; None on every rank but the first."""
+def train_and_report(config: TrainConfig, observe: Observer | None = None) -> Trained | None:
+    """Train, and print the scores of the test set; None on every rank but the first.
+
+    `observe` is called with the step and the dev scores of each evaluation.
+    """
     # Before the data: a missing GPU or a misspelt name should not cost an hour of preparation.
     device = choose_device(config.device)
     start = read_initial_model(config)
@@ -84,7 +88,7 @@ def train_and_report(config: TrainConfig) -> Trained | None:
             for warning in prepared.warnings:
                 LOGGER.warning("%s", warning)
             _require_same("prepared data", prepared.fingerprint, ranks)
-            result = train(config, prepared, MainProcess(run_dir, ranks), device=device)
+            result = train(config, prepared, MainProcess(run_dir, ranks, observe), device=device)
             assert result is not None
         request.note_end()
         test_scores = _report(config, prepared, result, device)
@@ -96,8 +100,9 @@ def train_and_report(config: TrainConfig) -> Trained | None:
             run_dir,
             result.dev_score,
             result.step,
-            {f"dev {LABELS.get(metric, metric)}": dev_score, **test_scores},
+            {f"dev {LABELS.get(metric, metric)}": dev_score, **_in_tables(test_scores)},
             result.is_new,
+            test_scores,
         )
 
 
@@ -129,10 +134,18 @@ def _next(config: TrainConfig, result: TrainResult) -> Iterator[str]:
         yield f"      the same tfm train with a larger {result.to_raise} goes on"
 
 
+def _in_tables(test_scores: dict[str, float | None]) -> dict[str, float | None]:
+    """Of translations, the scores of the whole report that are comparable between languages."""
+    if "test chrF2" not in test_scores:
+        return test_scores
+    names = {"test BLEU": "test BLEU", "test chrF2": "test chrF"}
+    return {shown: test_scores[name] for name, shown in names.items() if name in test_scores}
+
+
 def _report(
     config: TrainConfig, prepared: Prepared, result: TrainResult, device: torch.device
 ) -> dict[str, float | None]:
-    """Print the scores of the test set, as `tfm evaluate` does; return those that a table of runs shows."""
+    """Print the scores of the test set, as `tfm evaluate` does, and return them."""
     kind = MODEL_OF[config.data.task]
     if kind in OTHER_KINDS:
         scores: dict[str, float | None] = import_module(OTHER_KINDS[kind]).report_training(
@@ -144,5 +157,4 @@ def _report(
         return {}
     name = f"{config.data.title}.test"
     found = report_test_set(result.model_path, prepared.test, config.decode, name=name, device=device, seed=config.seed)
-    by_name = {score.name: score.value for score in found}
-    return {f"test {name}": by_name[full] for name, full in (("BLEU", "BLEU"), ("chrF", "chrF2")) if full in by_name}
+    return {f"test {score.name}": score.value for score in found}

@@ -25,6 +25,7 @@ from transformer_cli.config.keys import SCHEMAS, Options, check_key, fields_of, 
 from transformer_cli.config.overrides import check_overrides, parse_override, quoted_for_hydra
 from transformer_cli.config.recipes import chosen_files, read_files, recipe_by_task
 from transformer_cli.config.renamed import register_user_files, renamed_config, renamed_override
+from transformer_cli.config.reproduce import with_experiment
 from transformer_cli.config.yaml_files import config_dir
 from transformer_cli.errors import ConfigError, quoted
 
@@ -47,6 +48,8 @@ def load_config(
             raise ConfigError(f"{quoted(text)}: Hydra's own keys need --multirun. Add -m, or leave it out")
         if parse_override(text).is_sweep_override():
             raise ConfigError(f"{quoted(text)}: several values make several runs. Add -m, or write a list as [a,b]")
+    if command == "reproduce":
+        overrides = with_experiment(overrides, flags or {})
     arguments = hydra_arguments(command, overrides, user_dir)
     try:
         with initialize_config_dir(str(config_dir()), version_base="1.3"):

@@ -22,12 +22,13 @@ from transformer_cli.config.commands import (
     TranslateConfig,
 )
 from transformer_cli.config.fields import written_name
-from transformer_cli.config.train import DoctorConfig, PrepareConfig, TrainConfig
+from transformer_cli.config.train import DoctorConfig, PrepareConfig, ReproduceConfig, TrainConfig
 from transformer_cli.errors import ConfigError
 from transformer_cli.registry import did_you_mean
 
 SCHEMAS: dict[str, type] = {
     "train": TrainConfig,
+    "reproduce": ReproduceConfig,
     "translate": TranslateConfig,
     "classify": ClassifyConfig,
     "embed": EmbedConfig,

@@ -388,6 +388,13 @@ class DoctorConfig(TrainConfig):
 
 
 @dataclass
+class ReproduceConfig(TrainConfig):
+    """`tfm reproduce`: the config of the run, that of the experiment of the same name and what is changed in it."""
+
+    reproduction: str | None = key(None, "Name of the reproduction; unset: all are listed.")
+
+
+@dataclass
 class PrepareConfig(TrainConfig):
     """`tfm prepare`: accepts the keys of `tfm train`, so that the same command line serves both, and uses `data`."""
 

@@ -3,7 +3,7 @@
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -57,6 +57,7 @@ from transformer_cli.training.validation import DevScores, Validator, format_sco
 from transformer_cli.training.writers import Recorder, log_file
 
 UNSOUND = "the loss or a weight is not a finite number"
+Observer = Callable[[int, Mapping[str, Any]], object]  # is called with a step and its dev scores, by name
 _OF_THIS_MACHINE = ("root", "cache")  # keys of the data config that do not belong into a shared model file
 
 
@@ -68,8 +69,8 @@ class MainProcess:
     saver: Saver
     trace: Trace
 
-    def __init__(self, run_dir: Path, ranks: Ranks) -> None:
-        self.run_dir, self.ranks = run_dir, ranks
+    def __init__(self, run_dir: Path, ranks: Ranks, observe: Observer | None = None) -> None:
+        self.run_dir, self.ranks, self.observe = run_dir, ranks, observe
         self.store = CheckpointStore(run_dir)
         self.result: TrainResult | None = None
         self.scores: DevScores | None = None  # of this step
@@ -244,6 +245,8 @@ class MainProcess:
             self.start_scores = scores.as_dict() | self.old_scores
         self.recorder.dev(step, {**scores.as_dict(), **self.old_scores, **averaged})
         LOGGER.info("step %d: dev %s", step, scores.summary)
+        if self.observe is not None:
+            self.observe(step, scores.as_dict())
         if old is not None:
             assert self.old_dev is not None
             LOGGER.info("step %d: dev (old: %s) %s", step, self.old_dev.data.title, old.summary)

@@ -87,7 +87,7 @@ def run_name(config: TrainConfig) -> str:
     if config.name is not None:
         return config.name
     # Only what is not by default: a later tfm has more keys, and must find the runs of this one.
-    defaults = _flat(to_plain(TrainConfig()))
+    defaults = flat(to_plain(TrainConfig()))
     # Under their first names, for the same reason.
     first = {new: old for old, new in RENAMED_KEYS.items()}
     chosen = {first.get(key, key): value for key, value in _fixed(config).items() if value != defaults.get(key)}
@@ -153,13 +153,13 @@ def chosen_before(config: TrainConfig, folder: Path) -> dict[str, Any]:
     before = _goes_on_from(config, folder)
     if before is None or not (before / CONFIG_FILE).exists():
         return {}
-    chosen = _flat(to_plain(read_config(before)))
+    chosen = flat(to_plain(read_config(before)))
     return {key: chosen[key] for key in _left_open(config) if chosen[key] not in OPEN}
 
 
 def _left_open(config: TrainConfig) -> list[str]:
     """The keys that are; train.max_steps is not where train.max_epochs says how long the run is."""
-    settings = _flat(to_plain(config))
+    settings = flat(to_plain(config))
     left_open = [key for key in LEFT_OPEN if settings[key] in OPEN]
     return [key for key in left_open if key != "train.max_steps" or config.train.max_epochs is None]
 
@@ -254,11 +254,12 @@ def _fixed(config: TrainConfig) -> dict[str, Any]:
     free = [key for key in CHANGEABLE if key not in LENGTH or not ends_at_max_steps(config.schedule.name)]
     if not config.data.is_swapped:
         free.append("data.languages")  # of what is read as it stands, the other two say enough
-    return {key: value for key, value in _flat(to_plain(config)).items() if key not in free}
+    return {key: value for key, value in flat(to_plain(config)).items() if key not in free}
 
 
-def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted key → value of a nested config."""
+    found: dict[str, Any] = {}
     for key, value in tree.items():
-        flat.update(_flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value})
-    return flat
+        found.update(flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value})
+    return found
