@@ -31,6 +31,7 @@ ORDER = [
 PART_OF = {
     "command_table": "cli",
     "completion": "cli",
+    "config_command": "cli",
     "multirun": "cli",
     "sweeps": "cli",
     "logs": "errors",

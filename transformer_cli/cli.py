@@ -213,11 +213,28 @@ def _run_command(name: str, arguments: list[str]) -> int:
     return 0
 
 
+def parse(name: str, arguments: Sequence[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
+    """The words behind a command, and key → value of its flags, of a command line that is only looked at.
+
+    Raises ConfigError.
+    """
+    from transformer_cli.config.overrides import values_of
+    from transformer_cli.config.renamed import renamed_override
+
+    parsed = _parser(name).parse_intermixed_args(arguments)
+    flags = _flags(name, COMMANDS[name], parsed)
+    parsed.overrides = [renamed_override(text) for text in parsed.overrides]
+    _refuse_contradictions(COMMANDS[name], flags, values_of(parsed.overrides))
+    return parsed, flags
+
+
 def _flags(name: str, command: Command, parsed: argparse.Namespace) -> dict[str, Any]:
     """Key → value of the flags that are given, and of the word on its own, which leaves `parsed.overrides`."""
     options = {option: flag.key for option, flag in command.flags.items()} | {"--plugin": "plugins"}
+    if command.takes_command_lines:
+        options["--config-dir"] = "config_dir"
     flags = {key: value for option, key in options.items() if (value := _value(parsed, option)) is not None}
-    bare = _bare_words(parsed.overrides)
+    bare = list(parsed.overrides) if command.takes_command_lines else _bare_words(parsed.overrides)
     if bare and command.argument:
         if command.before and len(bare) > 1:
             flags[command.before.key] = bare[0]

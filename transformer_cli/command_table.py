@@ -28,6 +28,7 @@ class Command:
     argument_choices: str = ""  # the folder of configs/ whose files are the values of the argument, for completion
     before: Flag | None = None  # a word that may stand before the argument
     needs_argument: str = ""  # the message where it is missing; empty: it is optional
+    takes_command_lines: bool = False  # its words are those of other commands, also where they hold a = sign
     input_hint: str = ""  # where input comes from, for the message that refuses a word on its own
     reads: tuple[str, ...] = ()  # the groups of keys that it uses, of those that it accepts; empty: all
     multirun: bool = False
@@ -299,6 +300,24 @@ COMMANDS = {
         argument=Flag("path", "folder or file of the model"),
         before=Flag("format", "hf, marian, fairseq, opennmt or ctranslate2 (default: recognised)"),
         needs_argument="Name the folder or file of the model",
+    ),
+    "config": Command(
+        "say which file, group, flag or default sets a key, or in which keys two configs differ",
+        "tfm config why model.d_model experiment=multi30k model=big",
+        "transformer_cli.config_command:run",
+        {
+            "--command": Flag("command", "command that command lines without one, and YAML files, are for (train)"),
+            "--json": Flag("json", "print JSON", bool),
+        },
+        before=Flag("action", "why or diff"),
+        argument=Flag(
+            "words",
+            "after why: a key, then a command line, or a run; after diff: two runs, model files, YAML files, or command"
+            ' lines in quotes, as "model=big norm=pre"',
+            repeated=True,
+        ),
+        needs_argument="Write `why KEY`, or `diff A B`",
+        takes_command_lines=True,
     ),
     "replay": Command(
         "repeat the update at which a run diverged",

@@ -52,7 +52,17 @@ def complete(words: Sequence[str]) -> list[str]:
         common = [names[-1] for names in COMMON_OPTIONS if "--multirun" not in names or COMMANDS[command].multirun]
         flags = [*COMMANDS[command].flags, *common, "--help"]
         return [flag for flag in flags if flag.startswith(word)]
+    if command == "config":
+        return _of_config(before[1:], word)
     return _overrides(command, word)
+
+
+def _of_config(before: Sequence[str], word: str) -> list[str]:
+    """Why or diff; after why the keys of `tfm train`, and behind a key the words of its command line."""
+    if not before:
+        return [action for action in ("why", "diff") if action.startswith(word)]
+    found = _overrides("train", word)
+    return [key.removesuffix("=") for key in found] if before == ["why"] else found
 
 
 def _overrides(command: str, word: str) -> list[str]:

@@ -56,6 +56,29 @@ class OnIssue(Enum):
     retry = "retry"  # translate lines with quality flags again, in another way
 
 
+class ConfigAction(Enum):
+    why = "why"  # where the value of a key is from
+    diff = "diff"  # in which keys two configs differ
+
+
+@dataclass
+class ConfigConfig:
+    """`tfm config`."""
+
+    action: ConfigAction | None = key(
+        None, "why: where the value of a key is from, and what it would be otherwise; diff: the keys that differ."
+    )
+    words: list[str] = key(
+        [],
+        "why: a key, then the words of a command line, or a run; diff: two runs, model files, YAML files, or command"
+        " lines in quotes.",
+    )
+    command: str = key("train", "Command that command lines without one, and YAML files, are for.")
+    json: bool = key(False, "Print JSON.")
+    config_dir: str | None = key(None, "Folder with your own YAML files, for the command lines.")
+    plugins: list[str] = key([], PLUGINS)
+
+
 class ExportFormat(Enum):
     ctranslate2 = "ctranslate2"
     huggingface = "huggingface"

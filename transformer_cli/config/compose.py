@@ -43,6 +43,15 @@ def load_config(
     `user_dir` is a folder whose YAML files are choices beside ours. Raises ConfigError.
     """
     overrides = [renamed_override(text) for text in overrides]
+    config = composed(command, overrides, user_dir)
+    checked = to_schema(config, SCHEMAS[command], flags=flags)
+    if isinstance(checked, EvaluateConfig):
+        checked.refuse_given([*(flags or {}), *(parse_override(text).key_or_group for text in overrides)])
+    return checked
+
+
+def composed(command: str, overrides: Sequence[str], user_dir: Path | None = None) -> DictConfig:
+    """The config of `command` as Hydra composes it, in which nothing is checked but the names. Raises ConfigError."""
     for text in overrides:
         if text.lstrip("+~").startswith("hydra"):
             raise ConfigError(f"{quoted(text)}: Hydra's own keys need --multirun. Add -m, or leave it out")
@@ -53,13 +62,9 @@ def load_config(
     arguments = hydra_arguments(command, overrides, user_dir)
     try:
         with initialize_config_dir(str(config_dir()), version_base="1.3"):
-            config = compose(command, arguments)
+            return compose(command, arguments)
     except (HydraException, OmegaConfBaseException) as error:
         raise as_config_error(error, SCHEMAS[command]) from error
-    checked = to_schema(config, SCHEMAS[command], flags=flags)
-    if isinstance(checked, EvaluateConfig):
-        checked.refuse_given([*(flags or {}), *(parse_override(text).key_or_group for text in overrides)])
-    return checked
 
 
 def hydra_arguments(command: str, overrides: Sequence[str], user_dir: Path | None) -> list[str]:

@@ -26,6 +26,7 @@ class KeyHelp:
     default: str
     values: str
     help: str
+    default_value: Any = None  # as JSON has it
 
     def lines(self) -> str:
         facts = [self.type, self.values, "required" if not self.default else f"default {self.default}"]
@@ -66,13 +67,19 @@ def _walk(schema: type, prefix: str, group: Any) -> Iterator[KeyHelp]:
             continue
         info = info_of(field) or KeyInfo("")
         kind, values = _kind(hints[field.name], info)
-        yield KeyHelp(prefix + written_name(field.name), kind, _shown(default), values, info.help)
+        yield KeyHelp(prefix + written_name(field.name), kind, shown(default), values, info.help, _value(default))
 
 
 def _default(field: "dataclasses.Field[Any]") -> Any:
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
     return field.default
+
+
+def _value(default: Any) -> Any:
+    if isinstance(default, list | tuple):
+        return [_value(one) for one in default]
+    return default.name if isinstance(default, Enum) else default
 
 
 def _kind(hint: Any, info: KeyInfo) -> tuple[str, str]:
@@ -106,12 +113,14 @@ def _range(info: KeyInfo) -> str:
     return f"{info.low:,} to {'below ' if info.below else ''}{info.high:,}"
 
 
-def _shown(default: Any) -> str:
-    """A default as it is written on the command line; empty where there is none."""
+def shown(default: Any) -> str:
+    """A default, or another value, as it is written on the command line; empty where there is none."""
     if default == REQUIRED:
         return ""
     if isinstance(default, list | tuple):
-        return f"[{','.join(map(_shown, default))}]"
+        return f"[{','.join(map(shown, default))}]"
+    if isinstance(default, dict) and default:
+        return f"{{{','.join(f'{name}:{shown(value)}' for name, value in default.items())}}}"
     if isinstance(default, Enum):
         return default.name
     if default is None or isinstance(default, bool):

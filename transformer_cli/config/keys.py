@@ -11,6 +11,7 @@ from transformer_cli.config.commands import (
     AttentionConfig,
     AverageConfig,
     ClassifyConfig,
+    ConfigConfig,
     EmbedConfig,
     EvaluateConfig,
     ExportConfig,
@@ -44,6 +45,7 @@ SCHEMAS: dict[str, type] = {
     "import": ImportConfig,
     "inspect": InspectConfig,
     "attention": AttentionConfig,
+    "config": ConfigConfig,
 }
 
 

@@ -64,6 +64,24 @@ def strict_yaml(file: str | TextIO, path: object) -> Any:
         raise ConfigError(f"{path}: not valid YAML text: {what}. Write UTF-8, and quote what is no number") from error
 
 
+def lines_of(path: Path) -> dict[str, int]:
+    """Dotted key → its line, from 1, of a YAML file that was read; the entries of a list are keys, too."""
+    found: dict[str, int] = {}
+    waiting: list[tuple[str, Any]] = [("", yaml.compose(path.read_text(encoding="utf-8"), yaml.SafeLoader))]
+    while waiting:
+        prefix, node = waiting.pop()
+        if isinstance(node, yaml.MappingNode):
+            for key_node, value_node in node.value:
+                key = f"{prefix}{key_node.value}"
+                found[key] = key_node.start_mark.line + 1
+                waiting.append((f"{key}.", value_node))
+        elif isinstance(node, yaml.SequenceNode):
+            waiting += [(prefix, entry) for entry in node.value]
+        elif isinstance(node, yaml.ScalarNode):
+            found.setdefault(f"{prefix}{node.value}", node.start_mark.line + 1)
+    return found
+
+
 class _StrictLoader(yaml.SafeLoader):
     """YAML without what makes it dangerous or ambiguous: aliases and repeated keys."""
 
