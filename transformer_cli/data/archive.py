@@ -47,6 +47,18 @@ def open_members(path: Path, names: Collection[str]) -> Iterator[tuple[str, Byte
             raise DataError(f"{shown(path)}: has no member {quoted(name)}. {_nearest(name, seen)}")
 
 
+def member_sizes(path: Path) -> dict[str, int]:
+    """The plain files in the archive, with their bytes. Raises DataError for a damaged one."""
+    try:
+        if path.name.endswith(".zip"):
+            with zipfile.ZipFile(path) as archive:
+                return {info.filename: info.file_size for info in archive.infolist() if not info.is_dir()}
+        with tarfile.open(path) as tar:
+            return {member.name.removeprefix("./"): member.size for member in tar if member.isreg()}
+    except _DAMAGE as error:
+        raise _damaged(path, error) from None
+
+
 def _nearest(name: str, seen: list[str]) -> str:
     """Advice with the members whose names are similar."""
     base = name.rsplit("/", 1)[-1]

@@ -238,7 +238,9 @@ class Transfer:
             if validator:
                 headers["If-Range"] = validator
         try:
-            with _opener().open(urllib.request.Request(self.url, headers=headers), timeout=TIMEOUT_SECONDS) as response:
+            with http_opener().open(
+                urllib.request.Request(self.url, headers=headers), timeout=TIMEOUT_SECONDS
+            ) as response:
                 self._receive(response, n_bytes)
         except urllib.error.HTTPError as error:
             with error:
@@ -283,7 +285,11 @@ class Transfer:
         first = response.read(CHUNK_BYTES)
         if n_bytes == 0:
             self.resumed = False
-            _refuse_html(first, response, self.url)
+            if is_web_page(first, response):
+                raise EnvironmentFault(
+                    f"{self.url}: a web page came instead of the file, perhaps the login page of this network."
+                    " Open the address in a browser, or put the file into a folder and set data.root to that"
+                )
             etag = response.headers.get("ETag") or ""
             validator = etag if etag and not etag.startswith("W/") else response.headers.get("Last-Modified")
             self._records.put(self.part.name, url=self.url, validator=validator)
@@ -327,14 +333,10 @@ class Transfer:
         return bar
 
 
-def _refuse_html(first: bytes, response: http.client.HTTPResponse, url: str) -> None:
-    """Raise if a web page came in place of the file: the login page of a network, or an error page."""
+def is_web_page(first: bytes, response: http.client.HTTPResponse) -> bool:
+    """Whether a web page came in place of the file: the login page of a network, or an error page."""
     is_page = re.match(rb"\s*<(!doctype\s+html|html)\b", first, flags=re.IGNORECASE)
-    if is_page or response.headers.get_content_type() == "text/html":
-        raise EnvironmentFault(
-            f"{url}: a web page came instead of the file, perhaps the login page of this network."
-            " Open the address in a browser, or put the file into a folder and set data.root to that"
-        )
+    return bool(is_page) or response.headers.get_content_type() == "text/html"
 
 
 class _HttpOnly(urllib.request.HTTPRedirectHandler):
@@ -354,7 +356,7 @@ class _HttpOnly(urllib.request.HTTPRedirectHandler):
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-def _opener() -> urllib.request.OpenerDirector:
+def http_opener() -> urllib.request.OpenerDirector:
     """An opener for http and https only; urllib's own also reads file:, ftp: and data: addresses."""
     opener = urllib.request.OpenerDirector()
     for handler in (
