@@ -27,14 +27,15 @@ SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 _HELD_OUT: tuple[Split, ...] = ("dev", "test")
 
 MAX_HELD_OUT = 0.05  # of the pairs, in each of dev and test
+_FORMAT_ENDINGS = ("txt", "tsv", "sgm", "xml")  # of files, after the language or instead of it
 MANY_COPIES = 0.3  # share of pairs whose sides are equal, above which one file was probably named twice
 
 
 @dataclass(frozen=True)
 class TextPart:
-    """Pairs of dev or test that stand together and are scored by themselves: those of one corpus with tags."""
+    """Pairs of dev or test that stand together and are scored by themselves: those of one corpus of several."""
 
-    name: str  # its tags, or the name of its file
+    name: str  # its tags, or of its file
     n: int  # pairs
     target_lang: str  # empty where the lines may be in any of several
 
@@ -46,7 +47,7 @@ class ParallelText:
     sources: list[str] = field(default_factory=list)
     targets: list[str] = field(default_factory=list)
     n_bad: int = 0  # pairs left out because a line of them could not be read
-    parts: list[TextPart] = field(default_factory=list)  # of several corpora with tags, each; else none
+    parts: list[TextPart] = field(default_factory=list)  # each of several corpora; else none
 
     def __post_init__(self) -> None:
         assert len(self.sources) == len(self.targets)
@@ -123,7 +124,7 @@ def load_text(config: DataConfig, split: Split) -> ParallelText | None:
     if corpora is None:
         return None
     text = _read(corpora, config, split, spool=None)
-    return replace(_in_memory(text), parts=_parts(text, config))
+    return replace(_in_memory(text), parts=[] if split == "train" else _parts(text, config))
 
 
 def stream_text(config: DataConfig, spool: Path) -> SpooledText:
@@ -188,17 +189,41 @@ def _tags_of(corpora: Sequence[Corpus], config: DataConfig, split: Split) -> lis
 
 
 def _parts(text: SpooledText, config: DataConfig) -> list[TextPart]:
-    """The corpora of dev or test, if several have tags; a name is the tags of a corpus, and its file if others do."""
-    if not any(text.tags) or len(text.corpora) == 1:
+    """The corpora of dev or test, if there are several.
+
+    The name of one is its tags, and its file where others have the same; without any tags it is that of the file.
+    """
+    if config.task is not Task.translation or len(text.corpora) == 1:
         return []
+    all_tags = text.tags if any(text.tags) else [""] * len(text.corpora)
     names: list[str] = []
-    for (corpus, _), tags in zip(text.corpora, text.tags, strict=True):
+    for (corpus, _), tags in zip(text.corpora, all_tags, strict=True):
         name = " ".join(tags_in(tags))
-        if not name or text.tags.count(tags) > 1:
-            name = " ".join(filter(None, [name, *(file.name for file in corpus.files[-1:])]))
-        names.append(f"{name} ({names.count(name) + 1})" if name in names else name)
-    languages = [language_of(tags_in(tags), config.target_lang) for tags in text.tags]
+        if not any(all_tags):
+            name = corpus.name or _stem(corpus, config)
+        elif not name or text.tags.count(tags) > 1:
+            name = " ".join(filter(None, [name, corpus.name or "".join(file.name for file in corpus.files[-1:])]))
+        names.append(_distinct(name, names))
+    languages = [language_of(tags_in(tags), config.target_lang) for tags in all_tags]
     return [TextPart(*part) for part in zip(names, text.sizes, languages, strict=True)]
+
+
+def _stem(corpus: Corpus, config: DataConfig) -> str:
+    """The name of its file, or of that of its translations, without a language and a format: `news` of news.de.gz."""
+    name = corpus.files[-1].name if corpus.files else config.name
+    endings = {*languages_of(config.source_lang), *languages_of(config.target_lang), *_FORMAT_ENDINGS}
+    while (ending := name.rpartition(".")[2]) in endings and ending != name:
+        name = name.removesuffix(f".{ending}")
+    return name
+
+
+def _distinct(name: str, others: Sequence[str]) -> str:
+    """`name`, or with a number if one of the others is called so."""
+    number, found = 1, name
+    while found in others:
+        number += 1
+        found = f"{name} ({number})"
+    return found
 
 
 def _corpora(config: DataConfig, split: Split) -> list[Corpus] | None:
@@ -314,8 +339,8 @@ def load_splits(config: DataConfig, spool: Path) -> Splits:
         if text is None:
             known = config.all_tags
             held = hold_out(train, config.holdout, config.seed, split=split, without=splits.held_out, tags=known)
-            of_corpora = zip(_parts(train, config), held.sizes, strict=False)
-            held.text.parts = [replace(part, n=n) for part, n in of_corpora if n]
+            parts = _parts(train, config) if any(train.tags) else []
+            held.text.parts = [replace(part, n=n) for part, n in zip(parts, held.sizes, strict=False) if n]
             splits.held[split] = held
             named[split] = held.text if len(held.text) else None
     dev, splits.test = named["dev"], named["test"]

@@ -138,7 +138,7 @@ class _NotMade(Exception):
 
 
 class _Place:
-    """One language pair of a set, in its folder of the cache: text files, and `raw/` with downloads and their members."""
+    """One language pair of a set, in its folder of the cache: text files, and in `raw/` what was downloaded."""
 
     def __init__(self, dataset: Any, languages: str, folder: Path) -> None:
         self._dataset, self._languages, self._folder, self._raw = dataset, languages, folder, folder / "raw"
@@ -152,8 +152,9 @@ class _Place:
         view = self._view(self._folder)
         view.process_to_text = not_made
         try:
-            names = [view.get_source_file(self._languages), *view.get_reference_files(self._languages)]
-        except (OSError, SyntaxError, ValueError, AssertionError, _NotMade):  # of XML, its fields are in the download
+            # Of a set in XML, sacrebleu has its references in another order each time.
+            names = [view.get_source_file(self._languages), *sorted(view.get_reference_files(self._languages))]
+        except (OSError, SyntaxError, ValueError, AssertionError, _NotMade):  # the fields of XML are in its download
             return None
         paths = [Path(name) for name in names]
         if len(paths) < 2:

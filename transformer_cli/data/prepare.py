@@ -53,7 +53,8 @@ _FORMAT = 2  # to be raised when the same key would give other files
 _PAIRS_PER_PROCESS = 50_000  # at least, to be worth its start
 _SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 _LARGE_PAIRS, _LARGE_BYTES = 10_000, 20_000_000  # from this size the steps are logged, because they take seconds
-_PARTS, _LABELS, _WARNINGS = "parts.json", "labels.json", "warnings.json"
+_PARTS, _LABELS, _WARNINGS, _SETS = "parts.json", "labels.json", "warnings.json", "sets.json"
+_APART = (_WARNINGS, _SETS)  # of what is prepared, these are no part of its fingerprint: older versions had none
 _WHILE_TRAINING = ("weights", "temperature", "subword_dropout")  # options of how training samples the prepared corpus
 _OF_SCORES = ("bleu_tokenize",)  # options of how translations are scored
 _ELSEWHERE = ("name", "root", "cache", "downloads", "verify")  # options of where files are
@@ -105,6 +106,9 @@ def prepare(config: DataConfig, *, progress: bool = False, tokenizers: Tokenizer
     folder = place / f"prepared-{_key(config, inputs, tokenizers)[:12]}"
     ensure_folder(folder, lambda empty: _build(empty, config, progress=progress, tokenizers=tokenizers), hashes)
     prepared = _open(folder, config.task)
+    if not (folder / _SETS).exists():
+        dev, test = _with_parts(prepared.dev, "dev", config), _with_parts(prepared.test, "test", config)
+        prepared = replace(prepared, dev=dev or prepared.dev, test=test)
     if _is_mixed(config):
         prepared = replace(prepared, parts=_parts(folder, prepared.train, config))
     sides = {"source": prepared.tokenizers.source, "target": prepared.tokenizers.target}
@@ -201,9 +205,12 @@ def _build(folder: Path, config: DataConfig, *, progress: bool, tokenizers: Toke
     if labels:
         _write_json(folder / _LABELS, labels)
     assert dev is not None
-    _write_text(folder / "dev.json", dev)
-    if test is not None:
-        _write_text(folder / "test.json", test)
+    texts = {"dev": dev} if test is None else {"dev": dev, "test": test}
+    if not config.all_tags and any(text.parts for text in texts.values()):
+        _write_json(folder / _SETS, {split: [asdict(part) for part in text.parts] for split, text in texts.items()})
+        texts = {split: replace(text, parts=[]) for split, text in texts.items()}
+    for split, text in texts.items():
+        _write_text(folder / f"{split}.json", text)
     # Only logged now: for text that cannot be prepared, the error is the only message.
     if "dev" in splits.held and not splits.held["dev"].sources:
         LOGGER.warning("data.train: too few pairs to hold any out; dev is the training text itself")
@@ -325,13 +332,13 @@ def _open(folder: Path, task: Task) -> Prepared:
     source = Tokenizer((folder / "source.model").read_bytes())
     target_bytes = (folder / "target.model").read_bytes()
     target = source if target_bytes == source.model_bytes else Tokenizer(target_bytes)
-    labels, test = folder / _LABELS, folder / "test.json"
+    labels = folder / _LABELS
     tokenizers = Tokenizers(source, target, tuple(json.loads(labels.read_bytes())) if labels.exists() else ())
     return Prepared(
         tokenizers=tokenizers,
         train=EncodedCorpus.open(folder, **_vocab_sizes(tokenizers)),
-        dev=_read_text(folder / "dev.json"),
-        test=_read_text(test) if test.exists() else None,
+        dev=_read_text(folder, "dev"),
+        test=_read_text(folder, "test") if (folder / "test.json").exists() else None,
         fingerprint=_fingerprint(folder),
         report=CleaningReport(**json.loads((folder / "report.json").read_bytes())),
         warnings=_read_warnings(folder).sentences(task),
@@ -339,9 +346,9 @@ def _open(folder: Path, task: Task) -> Prepared:
 
 
 def _fingerprint(folder: Path) -> str:
-    """SHA-256 of the manifest, which holds that of every file, without the warnings."""
+    """SHA-256 of the manifest, which holds that of every file, without those apart."""
     files = json.loads((folder / MANIFEST).read_bytes())["files"]
-    return hashlib.sha256(manifest({name: files[name] for name in files if name != _WARNINGS})).hexdigest()
+    return hashlib.sha256(manifest({name: files[name] for name in files if name not in _APART})).hexdigest()
 
 
 def _read_warnings(folder: Path) -> CorpusWarnings:
@@ -361,10 +368,21 @@ def _write_text(path: Path, text: ParallelText) -> None:
     _write_json(path, {"sources": text.sources, "targets": text.targets, **parts})
 
 
-def _read_text(path: Path) -> ParallelText:
-    content = json.loads(path.read_bytes())
-    parts = [TextPart(**part) for part in content.get("parts", [])]
+def _read_text(folder: Path, split: Split) -> ParallelText:
+    content = json.loads((folder / f"{split}.json").read_bytes())
+    apart = json.loads((folder / _SETS).read_bytes()) if (folder / _SETS).exists() else {}
+    parts = [TextPart(**part) for part in apart.get(split) or content.get("parts", [])]
     return ParallelText(content["sources"], content["targets"], parts=parts)
+
+
+def _with_parts(text: ParallelText | None, split: Split, config: DataConfig) -> ParallelText | None:
+    """The parts of a text without tags, which an older version has prepared without them."""
+    if text is None or config.all_tags or config.task is not Task.translation:
+        return text
+    if len(reader_of(config).corpora(split) or ()) < 2:
+        return text
+    read = load_text(config, split)
+    return replace(text, parts=read.parts) if read is not None and len(read) == len(text) else text
 
 
 def _write_json(path: Path, content: object) -> None:
@@ -376,5 +394,5 @@ def dev_of(config: DataConfig, fingerprint: str) -> ParallelText | None:
     for folder in sorted((folder_named(config.cache) / config.name).glob("prepared-*")):
         with suppress(OSError, ValueError, KeyError):  # not of ours, or being made
             if _fingerprint(folder) == fingerprint:
-                return _read_text(folder / "dev.json")
+                return _read_text(folder, "dev")
     return None

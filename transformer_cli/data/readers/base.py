@@ -34,6 +34,7 @@ class Corpus:
     files: tuple[CorpusFile, ...]
     pairs: Callable[[Sequence[Lines]], Iterator[Pair]]
     warnings: Callable[[Sequence[Lines]], Iterable[str]] = _no_warnings  # logged once, after the pairs were read
+    name: str = ""  # for scores of its own; empty: by its files
 
 
 class Reader:

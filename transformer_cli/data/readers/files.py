@@ -1,17 +1,26 @@
 """The default: the format follows from the task, and for translation from what the named files are."""
 
+from collections.abc import Iterator, Sequence
+
 from transformer_cli.config.data import DataConfig, Task
-from transformer_cli.data.corpus_files import find_file
+from transformer_cli.data.corpus_files import CorpusFile, find_file
+from transformer_cli.data.lines import Lines
+from transformer_cli.data.named_sets import set_files
 from transformer_cli.data.readers.base import READERS, Corpus, Reader, file_names
 from transformer_cli.data.readers.columns import Columns, is_table, is_tsv
 from transformer_cli.data.readers.parallel import Parallel, files_of_prefix
 from transformer_cli.data.readers.plain import Plain
 from transformer_cli.errors import ConfigError
 
+NAMED = "sacrebleu:"  # begins the name of a test set that sacrebleu has
+
 
 @READERS.register("files")
 class Files(Reader):
-    """Translation: pairs of files, a prefix, tables (called .tsv, or alone and with tabs), or several in one list."""
+    """Translation: pairs of files, a prefix, tables (called .tsv, or alone and with tabs), or several in one list.
+
+    `sacrebleu:NAME` is a test set of sacrebleu, in the direction of the corpus; `sacrebleu:NAME:en-de` in another.
+    """
 
     def __init__(self, config: DataConfig) -> None:
         super().__init__(config)
@@ -33,7 +42,7 @@ class Files(Reader):
             return Plain(config).group(names, key=key)
         if config.task is Task.classification:
             return Columns(config).group(names, key=key)
-        if isinstance(names, str) and not is_table(names, config):
+        if isinstance(names, str) and not names.startswith(NAMED) and not is_table(names, config):
             names = files_of_prefix(names, config, key=key)
         found = file_names(names, key=key, task=config.task)
         is_alone = len(found) == 1
@@ -41,9 +50,35 @@ class Files(Reader):
         corpora: list[Corpus] = []
         rest = iter(found)
         for name in rest:
-            if is_tsv(name) or (is_alone and is_table(name, config)):
+            if name.startswith(NAMED):
+                corpora.append(_named_corpus(name, parallel, key=key))
+            elif is_tsv(name) or (is_alone and is_table(name, config)):
                 corpora.append(Corpus((find_file(name, config, key=key),), tables.pairs))
             else:
                 other = next(rest, None)
-                corpora.append(parallel.corpus(name, None if other is None or is_tsv(other) else other, key=key))
+                corpora.append(parallel.corpus(name, None if _is_corpus(other) else other, key=key))
         return corpora
+
+
+def _is_corpus(name: str | None) -> bool:
+    """Whether there is no such file of one side: it is a corpus by itself, or there is none."""
+    return name is None or is_tsv(name) or name.startswith(NAMED)
+
+
+def _named_corpus(name: str, parallel: Parallel, *, key: str) -> Corpus:
+    """A set that sacrebleu has. A pair has one translation, so of several references it is the first."""
+    set_name, _, languages = name.removeprefix(NAMED).partition(":")
+    config = parallel.config
+    languages = languages or f"{config.source_lang}-{config.target_lang}"
+    named = set_files(set_name, languages, asked_by=f"{key}={name}", instead=f"name files in {key}")
+
+    def warnings(files: Sequence[Lines]) -> Iterator[str]:
+        yield from parallel.warnings(files)
+        if (n := len(named.references)) > 1:
+            yield (
+                f"{key}={name}: has {n} references, of which the first is used. `tfm evaluate --test-set {set_name}`"
+                " uses all"
+            )
+
+    files = (CorpusFile(named.source), CorpusFile(named.references[0]))
+    return Corpus(files, parallel.pairs, warnings, set_name)
