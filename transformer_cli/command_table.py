@@ -141,6 +141,10 @@ COMMANDS = {
             "--beam": _BEAM,
             "--source": Flag("source", "own test set: file to translate, a table of label<TAB>text, or text"),
             "--reference": Flag("reference", "own test set: its translation; repeat for several", repeated=True),
+            "--test-set": Flag(
+                "test_set", "test sets of sacrebleu by name, as wmt14,wmt15; `list` prints the names", repeated=True
+            ),
+            "--languages": Flag("languages", "direction of --test-set, as en-de (default: that of the model)"),
             "--hypotheses": Flag(
                 "hypotheses",
                 "score this file of translations or labels, made by anything, without a model",
@@ -155,7 +159,7 @@ COMMANDS = {
             "--engine": _ENGINE,
             "--device": _DEVICE,
         },
-        input_hint="Name files with --source and --reference",
+        input_hint="Name files with --source and --reference, or a test set with --test-set",
     ),
     "score": Command(
         "print the log-probability that a model gives to existing translations, or to lines of text",

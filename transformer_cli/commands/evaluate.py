@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from tqdm import tqdm
 from transformer_cli.api import Opened, open_models
 from transformer_cli.commands.evaluate_file import (
     TestSet,
+    named_test_sets,
     own_files,
     reference_files,
     save_sentence_scores,
@@ -29,8 +31,10 @@ from transformer_cli.config.data import DataConfig
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.tags import distinct, language_of, languages_named, languages_of, tags_in
 from transformer_cli.config.yaml_files import choices_of
+from transformer_cli.data.checks.languages import iso_639_1
 from transformer_cli.data.corpus import ParallelText, input_files, load_text
 from transformer_cli.data.download import fetch
+from transformer_cli.data.named_sets import check_languages
 from transformer_cli.data.prepare import prepare
 from transformer_cli.data.tags import split_tags, with_tags
 from transformer_cli.data.unknown import UnknownCounter
@@ -38,7 +42,7 @@ from transformer_cli.decoding.plan import listed_tags
 from transformer_cli.decoding.results import TranslateOptions
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.evaluation.metrics import MetricSettings, Score, Translations, check_line_counts
-from transformer_cli.evaluation.report import Provenance, print_scores
+from transformer_cli.evaluation.report import Provenance, Report, print_reports
 from transformer_cli.evaluation.search_signature import search_name, search_signature
 from transformer_cli.evaluation.tokenization import tokenization, tokenizer_in
 from transformer_cli.evaluation.translation import evaluate_parts
@@ -80,28 +84,36 @@ def run(config: EvaluateConfig) -> None:
         return
     if config.source is not None and config.reference is None:
         raise ConfigError("--reference: not given, but --source is. A score needs a text and its translation")
-    test = own_files(config) if config.source is not None else corpus_test_set(config, models, paths[0])
     tags = tuple(tags_in(config.tag or ""))
+    tests = test_sets(config, models, paths[0], tags)
     of_model = tokenizer_in(models[0].data, paths[0])
 
-    def settings_of(language: str) -> MetricSettings:
-        language = language or language_of_lines(test.sources, models[0], tags)
-        return MetricSettings(tokens_for(config, language, of_model=of_model), models[0].source_lang, language)
+    def settings_for(test: TestSet) -> Callable[[str], MetricSettings]:
+        own = test.languages or (models[0].source_lang, language_of_lines(test.sources, models[0], tags))
+        return lambda language: MetricSettings(
+            tokens_for(config, language or own[1], of_model=of_model), own[0], language or own[1]
+        )
 
-    settings_of("")  # refuses a tokenizer that is not there before anything is translated
+    for test in tests:
+        settings_for(test)("")  # refuses a tokenizer that is not there before anything is translated
     decode = opened.decode_config(config.decode, device)
     name = search_name(decode, seed=config.seed, engine=opened.engine)
-    report(
-        opened,
-        test,
-        settings_of,
-        decode,
-        device,
-        config=config,
-        saved_as=place_to_save(config, paths, models, test, name, tags),
-        parallel=True,
-        tags=tags,
-    )
+    reports = [
+        evaluate_set(
+            opened,
+            test,
+            settings_for(test),
+            decode,
+            device,
+            config=config,
+            saved_as=place_to_save(config, paths, models, test, name, tags),
+            parallel=True,
+            tags=tags,
+        )
+        for test in tests
+    ]
+    print_reports(reports, as_json=config.json)
+    log_saved(reports, as_json=config.json)
 
 
 def report_test_set(
@@ -119,10 +131,13 @@ def report_test_set(
         return MetricSettings(tokenization(language, of_model), models[0].source_lang, language)
 
     config = EvaluateConfig(seed=seed)
-    return report(opened, test_set, settings_of, decode, device, config=config, saved_as=saved_as)
+    report = evaluate_set(opened, test_set, settings_of, decode, device, config=config, saved_as=saved_as)
+    print_reports([report], as_json=False)
+    log_saved([report], as_json=False)
+    return report.results[-1].results.scores
 
 
-def report(
+def evaluate_set(
     opened: Opened,
     test: TestSet,
     settings_of: Callable[[str], MetricSettings],
@@ -133,8 +148,8 @@ def report(
     saved_as: Path | None,
     parallel: bool = False,
     tags: tuple[str, ...] = (),
-) -> list[Score]:
-    """Translate, save the translations, and print the scores to stdout; return those of the whole test set.
+) -> Report:
+    """Translate a test set, save the translations, and score them.
 
     `settings_of` gives the settings for a target language, by its code, or with "" those for the whole.
     """
@@ -149,10 +164,13 @@ def report(
     names, hashes = ", ".join(map(str, opened.paths)), opened.sha256()
     search = search_signature(decode, seed=config.seed, engine=opened.engine, models=hashes)
     provenance = Provenance(test.name, len(hypotheses), saved_as, names, search, hashes, sentences)
-    print_scores(results, provenance, as_json=config.json)
-    if saved_as is not None and not config.json:
-        LOGGER.info("translations: %s", saved_as)
-    return results[-1].results.scores
+    return Report(results, provenance)
+
+
+def log_saved(reports: Sequence[Report], *, as_json: bool) -> None:
+    for report in reports:
+        if report.provenance.hypotheses is not None and not as_json:
+            LOGGER.info("translations: %s", report.provenance.hypotheses)
 
 
 def language_of_lines(sources: Sequence[str], model: Scored, tags: Sequence[str] = ()) -> str:
@@ -259,7 +277,7 @@ def default_file(
     path = paths[0].resolve() if isinstance(models[0], Exported) else paths[0]  # it may be called `.`
     folder = run_of(path) or path.parent
     language = language_of_lines(test.sources, models[0], tags)
-    parts = ["hypotheses", test.name, search, _maker(path, folder, models), language]
+    parts = ["hypotheses", test.name.replace("/", "_"), search, _maker(path, folder, models), language]
     name = ".".join(filter(None, parts))
     if len(os.fsencode(name)) > LONGEST_NAME:
         name = f"hypotheses.{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}.{language}"
@@ -281,6 +299,43 @@ def _maker(path: Path, folder: Path, models: Sequence[Scored]) -> str:
 
 
 # ---- Test sets
+
+
+def test_sets(config: EvaluateConfig, models: Sequence[Scored], path: Path, tags: Sequence[str]) -> list[TestSet]:
+    """Those that are named, the files that are given, or the test set of a corpus."""
+    if config.test_set:
+        return sets_for(config, models[0], tags)
+    return [own_files(config) if config.source is not None else corpus_test_set(config, models, path)]
+
+
+def sets_for(config: EvaluateConfig, model: Scored, tags: Sequence[str]) -> list[TestSet]:
+    """The sets of --test-set; for a model of several target languages, their lines with its tag for theirs.
+
+    Raises ConfigError for a direction that the model does not have.
+    """
+    flag = f"--test-set {','.join(config.test_set)}"
+    sides = [languages_of(model.source_lang), languages_of(model.target_lang)]
+    if config.languages is None and max(map(len, sides)) > 1:
+        example = f"{iso_639_1(sides[0][0])}-{iso_639_1(sides[1][0])}"
+        raise ConfigError(
+            f"--languages: not given, and the model translates {model.source_lang} → {model.target_lang}. Say the"
+            f" direction of {flag}, as {example}"
+        )
+    languages = config.languages or "-".join(iso_639_1(side[0]) for side in sides)
+    asked = check_languages(languages)
+    own = [[code for code in side if iso_639_1(code) == iso_639_1(one)] for side, one in zip(sides, asked, strict=True)]
+    if not all(own):
+        raise ConfigError(
+            f"--languages {languages}: the model translates {model.source_lang} → {model.target_lang}. Choose another"
+            " direction or another --checkpoint"
+        )
+    [target_lang, *_] = own[1]
+    if language_of(tags, model.target_lang) not in ("", target_lang):
+        raise ConfigError(f"--tag {config.tag}: not of {languages}, the direction of {flag}. Leave one of them out")
+    tests = named_test_sets(config.test_set, languages)
+    if len(sides[1]) == 1 or tags:
+        return tests
+    return [replace(test, sources=tagged_for(test.sources, target_lang, model, test.name)) for test in tests]
 
 
 def corpus_test_set(config: EvaluateConfig, models: Sequence[Scored], path: Path) -> TestSet:
@@ -308,7 +363,7 @@ def named_test_set(data: DataConfig, models: Sequence[Scored], *, is_tagged: boo
     text = load_test(data, models)
     sources = text.sources
     if data.target_lang != model.target_lang and not data.all_tags and not is_tagged:
-        sources = tagged_for(sources, data, model)
+        sources = tagged_for(sources, data.target_lang, model, f"data={data.name}")
     return TestSet(f"{data.title}.test", sources, [text.targets], text.parts)
 
 
@@ -321,13 +376,13 @@ def check_model_tags(data: DataConfig, model: Scored) -> None:
         raise ConfigError(f"data={data.name}: its lines have the tag {unknown[0]}, but not the model ({has})")
 
 
-def tagged_for(sources: Sequence[str], data: DataConfig, model: Scored) -> list[str]:
+def tagged_for(sources: Sequence[str], target_lang: str, model: Scored, where: str) -> list[str]:
     """The lines of a corpus of one language for a model of several: with its tag for that language."""
     known = model.tokenizers.source.tags
-    tags = [tag for tag in known if languages_named([tag], [data.target_lang])]
+    tags = [tag for tag in known if languages_named([tag], [target_lang])]
     if len(tags) != 1:
         return list(sources)
-    LOGGER.info("data=%s: its lines get the tag %s", data.name, tags[0])
+    LOGGER.info("%s: its lines get the tag %s", where, tags[0])
     return [with_tags(line, tags[0], known) for line in sources]
 
 

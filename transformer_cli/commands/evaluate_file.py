@@ -15,12 +15,21 @@ from transformer_cli.data.corpus import ParallelText, TextPart, load_text
 from transformer_cli.data.download import fetch
 from transformer_cli.data.labels import real_lines
 from transformer_cli.data.lines import Lines, read_lines, shown
+from transformer_cli.data.named_sets import LISTED, check_languages, check_set, set_files, set_names
 from transformer_cli.data.prepare import prepare
 from transformer_cli.data.tags import split_tags
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault, quoted
 from transformer_cli.evaluation.classification import class_report
 from transformer_cli.evaluation.metrics import SENTENCE_METRICS, MetricSettings, Translations
-from transformer_cli.evaluation.report import Provenance, print_classes, print_scores, sentence_lines
+from transformer_cli.evaluation.report import (
+    Provenance,
+    Report,
+    print_classes,
+    print_report,
+    print_reports,
+    print_sets,
+    sentence_lines,
+)
 from transformer_cli.evaluation.tokenization import Tokenization, tokenization
 from transformer_cli.evaluation.translation import check_metrics, evaluate_parts, evaluate_sentences
 from transformer_cli.files import resolve_link, wrap_os_errors, write_whole
@@ -39,20 +48,27 @@ class TestSet:
     sources: Sequence[str]
     references: Sequence[Sequence[str]]
     parts: Sequence[TextPart] = ()  # which are scored by themselves, too; none of most
+    languages: tuple[str, str] | None = None  # of the sources and the references, where the set itself says so
 
 
 def run(config: EvaluateConfig) -> None:
     """Print the scores of the file --hypotheses; without one, those of a model."""
     if sys.stdout is None:
         raise EnvironmentFault("standard output: closed. Open it, for the scores to be printed")
+    if config.test_set == [LISTED]:
+        print_sets(listed_sets(config.languages), as_json=config.json)
+        return
     check_metrics(config.metrics)
     check_sentence_scores(config)
-    if config.hypotheses is None:
+    if not config.hypothesis_files:
         import_module("transformer_cli.commands.evaluate").run(config)
         return
-    hypotheses = read_hypotheses(Path(config.hypotheses))
+    hypotheses, *others = [read_hypotheses(Path(file)) for file in config.hypothesis_files]
+    if config.test_set:
+        score_named_sets(config, [hypotheses, *others])
+        return
     if config.data is None:
-        score_translations(config, hypotheses, own_references(config, hypotheses))
+        print_report(score_translations(config, hypotheses, own_references(config, hypotheses)), as_json=config.json)
         return
     match config.data.task:
         case Task.translation:
@@ -60,7 +76,7 @@ def run(config: EvaluateConfig) -> None:
             check_lines(hypotheses, len(text), f"data={config.data.name}: its test set")
             sources = [split_tags(line, config.data.all_tags)[1] for line in text.sources]
             test = TestSet(f"{config.data.title}.test", sources, [text.targets], text.parts)
-            score_translations(config, hypotheses, test)
+            print_report(score_translations(config, hypotheses, test), as_json=config.json)
         case Task.classification:
             score_labels(config, hypotheses, raw_test_set(config.data))
         case Task.language_model:
@@ -81,8 +97,20 @@ def read_hypotheses(file: Path) -> Lines:
     return hypotheses
 
 
-def score_translations(config: EvaluateConfig, hypotheses: Lines, test: TestSet) -> None:
-    if config.data is not None:
+def score_named_sets(config: EvaluateConfig, hypotheses: Sequence[Lines]) -> None:
+    """The file of each set, in their order."""
+    assert config.languages is not None
+    tests = named_test_sets(config.test_set, config.languages)
+    for lines, test in zip(hypotheses, tests, strict=True):
+        check_lines(lines, len(test.sources), test.name)
+    reports = [score_translations(config, *pair) for pair in zip(hypotheses, tests, strict=True)]
+    print_reports(reports, as_json=config.json)
+
+
+def score_translations(config: EvaluateConfig, hypotheses: Lines, test: TestSet) -> Report:
+    if test.languages is not None:
+        source_lang, target_lang = test.languages
+    elif config.data is not None:
         source_lang, target_lang = config.data.source_lang, config.data.target_lang
     else:
         source_lang, target_lang = language_of(config.source), language_of(reference_files(config)[0])
@@ -94,7 +122,7 @@ def score_translations(config: EvaluateConfig, hypotheses: Lines, test: TestSet)
     results = evaluate_parts(translations, test.parts, settings_of, config.metrics, test=test.name)
     sentences = save_sentence_scores(config, translations, test, settings_of)
     provenance = Provenance(test.name, len(hypotheses), hypotheses.name, sentences=sentences)
-    print_scores(results, provenance, as_json=config.json)
+    return Report(results, provenance)
 
 
 def check_sentence_scores(config: EvaluateConfig) -> None:
@@ -104,7 +132,10 @@ def check_sentence_scores(config: EvaluateConfig) -> None:
     if not set(config.metrics) & set(SENTENCE_METRICS.names()):
         choices = ", ".join(SENTENCE_METRICS.names())
         raise ConfigError(f"--sentence-scores: none of metrics={','.join(config.metrics)} has any. Choose of {choices}")
-    inputs: dict[str, str | None] = {"--source": config.source, "--hypotheses": config.hypotheses}
+    inputs: dict[str, str | None] = {
+        "--source": config.source,
+        "--hypotheses": next(iter(config.hypothesis_files), None),
+    }
     inputs |= {f"--reference {name}": name for name in reference_files(config)}
     there = {flag: name for flag, name in inputs.items() if name is not None and Path(name).exists()}
     check_output(Path(config.sentence_scores), "--sentence-scores", there, overwrite=config.overwrite)
@@ -179,11 +210,36 @@ def check_lines(hypotheses: Lines, n_lines: int, where: str) -> None:
 # ---- Test sets
 
 
+def listed_sets(languages: str | None) -> dict[str, list[str]]:
+    """The sets that there are, with their language pairs. Raises ConfigError if none has the pair `languages`."""
+    if languages is not None:
+        check_languages(languages)
+    found = set_names(languages)
+    if not found:
+        raise ConfigError(f"--languages {languages}: no test set of sacrebleu has it. Leave it out to print all")
+    return found
+
+
+def named_test_sets(names: Sequence[str], languages: str) -> list[TestSet]:
+    """Test sets that sacrebleu has, by their names, in the direction `languages`, as en-de; downloaded if need be.
+
+    Raises ConfigError for a name or a direction that there is not, EnvironmentFault for a set that cannot be had.
+    """
+    pair = check_languages(languages)
+    for name in names:  # before any is downloaded
+        check_set(name, languages, asked_by=f"--test-set {name}")
+    found: list[TestSet] = []
+    for name in names:
+        files = set_files(name, languages, asked_by=f"--test-set {name}")
+        found.append(TestSet(files.title, *files.read(), languages=pair))
+    return found
+
+
 def own_references(config: EvaluateConfig, hypotheses: Lines) -> TestSet:
     """--reference, and --source for its number of lines and for metrics of sources."""
     files = reference_files(config)
     for file in files:
-        if Path(file).exists() and Path(str(config.hypotheses)).samefile(file):
+        if Path(file).exists() and Path(config.hypothesis_files[0]).samefile(file):
             LOGGER.warning("%s: is both --hypotheses and --reference, which says nothing of a translation", shown(file))
     references = [read_lines(Path(file)) for file in files]
     sources = [read_lines(Path(config.source))] if config.source is not None else []

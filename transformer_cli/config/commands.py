@@ -342,7 +342,14 @@ class EvaluateConfig:
     runs: str = key("runs", RUNS)
     source: str | None = key(None, "Own test set: file to translate; for a classifier, a table of label<TAB>text.")
     reference: Any = key(None, "Own test set: reference translation, or a list of several.")
-    hypotheses: Any = key(None, "File of existing translations, or labels, to score without a model.")
+    test_set: Any = key(
+        None,
+        "Test sets that sacrebleu has, by name, as wmt14 or [wmt14,wmt15]; downloaded once. list: print the names.",
+    )
+    languages: str | None = key(None, "Direction of `test_set`, as en-de; unset: that of the model.")
+    hypotheses: Any = key(
+        None, "File of existing translations, or labels, to score without a model; of several `test_set`, one of each."
+    )
     save: str | None = key(None, "Output file for the translations, or labels; unset: beside the model.")
     overwrite: bool = key(False, "Replace `save` and `sentence_scores` if they exist.")
     tag: str | None = key(None, TAG)
@@ -367,16 +374,19 @@ class EvaluateConfig:
 
     def __post_init__(self) -> None:
         self.checkpoint = model_names(self.checkpoint)
-        self.hypotheses = one_file("hypotheses", self.hypotheses)
+        self.test_set = self._test_sets()
+        if len(self.test_set) < 2:
+            self.hypotheses = one_file("hypotheses", self.hypotheses)
         check_ranges(self)
         check_bleu_tokenizer("tokenize", self.tokenize)
+        self._check_test_set()
         for name, value in (("source", self.source), ("reference", self.reference)):
             if value is not None and self.data is not None:
                 shown = ",".join(map(str, value)) if isinstance(value, list) else value
                 raise ConfigError(
                     f"{name}={shown}: and data={self.data.name} name two test sets. Leave one of them out"
                 )
-        if self.hypotheses is not None and self.reference is None and self.data is None:
+        if self.hypotheses is not None and self.reference is None and self.data is None and not self.test_set:
             raise ConfigError(
                 "--reference: not given, but --hypotheses is. A score needs both; or add data=NAME, whose test set has"
                 " references"
@@ -384,19 +394,63 @@ class EvaluateConfig:
         if self.hypotheses is None and self.source is None and self.reference is not None:
             raise ConfigError("--source: not given, but --reference is. A score needs a text and its translation")
 
+    @property
+    def hypothesis_files(self) -> list[str]:
+        """One for each of `test_set`, or one in all; none of a model."""
+        named = self.hypotheses if isinstance(self.hypotheses, list) else [self.hypotheses]
+        return [str(name) for name in named if name is not None]
+
+    def _test_sets(self) -> list[str]:
+        """The names in `test_set`: a list, or with commas between them. Raises ConfigError."""
+        given = [] if self.test_set is None else self.test_set
+        names = [
+            name.strip() for entry in ([given] if isinstance(given, str) else given) for name in str(entry).split(",")
+        ]
+        if not all(names):
+            raise ConfigError(
+                f"--test-set {self.test_set}: names nothing. Name a set, as wmt14; --test-set list prints all"
+            )
+        return names
+
+    def _check_test_set(self) -> None:
+        """Raise ConfigError for what does not go together with sets by name."""
+        if not self.test_set:
+            if self.languages is not None:
+                raise ConfigError(f"--languages {self.languages}: says what --test-set is read in. Leave it out")
+            return
+        flag = f"--test-set {','.join(self.test_set)}"
+        corpus = None if self.data is None else f"data={self.data.name}"
+        for other in (corpus, self.source and f"--source {self.source}", self.reference and "--reference"):
+            if other:
+                raise ConfigError(f"{flag}: and {other} name two test sets. Leave one of them out")
+        n_sets, n_files = len(self.test_set), len(self.hypothesis_files)
+        if n_files not in (0, n_sets):
+            raise ConfigError(
+                f"{flag}: {n_sets} sets, but {n_files} files --hypotheses. Give one of each, in their order"
+            )
+        if n_files and self.languages is None:
+            raise ConfigError(f"--languages: not given, but --hypotheses is. Say the direction of {flag}, as en-de")
+        for name, file in (("save", self.save), ("sentence-scores", self.sentence_scores)):
+            if file is not None and n_sets > 1:
+                raise ConfigError(
+                    f"--{name} {file}: one file, but {flag} is {n_sets} sets. Name one set, or leave it out"
+                )
+
     def refuse_metrics(self, why: str) -> None:
         """Raise ConfigError if metrics of translations are chosen, for a model that does not translate."""
         if tuple(self.metrics) != METRICS:
             raise ConfigError(f"metrics={','.join(self.metrics)}: for translations; {why}. Leave it out")
         if self.sentence_scores is not None:
             raise ConfigError(f"--sentence-scores {self.sentence_scores}: for translations; {why}. Leave it out")
+        if self.test_set:
+            raise ConfigError(f"--test-set {','.join(self.test_set)}: for translations; {why}. Leave it out")
 
     def refuse_given(self, keys: Iterable[str]) -> None:
         """Raise ConfigError for a key of the model or its search, among those given, where there is no model."""
         for name in keys:
             if self.hypotheses is not None and name.split(".")[0] in ("checkpoint", "engine", "decode", "save", "tag"):
                 raise ConfigError(
-                    f"{name}: for a model that translates, but --hypotheses {self.hypotheses} is an input, which is"
+                    f"{name}: for a model that translates, but --hypotheses {self.hypothesis_files[0]} is an input, which is"
                     " scored as it is. Leave one of them out; --save names the file for a model's translations"
                 )
 

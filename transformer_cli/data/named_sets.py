@@ -61,11 +61,6 @@ class SetFiles:
         return sources.texts, [reference.texts for reference in references]
 
 
-def language_pairs(name: str, *, asked_by: str) -> list[str]:
-    """Those of a set, as en-de. Raises ConfigError for a set that sacrebleu does not know."""
-    return sorted(_dataset(name, asked_by).langpairs)
-
-
 def set_names(languages: str | None = None) -> dict[str, list[str]]:
     """The sets that sacrebleu knows, with their language pairs; with `languages`, as en-de, those that have it."""
     return {
@@ -83,19 +78,29 @@ def check_languages(languages: str) -> tuple[str, str]:
     return source, target
 
 
+def check_set(name: str, languages: str, *, asked_by: str) -> None:
+    """Raise ConfigError for a set that sacrebleu does not know, or a direction that it does not have."""
+    datasets = _datasets()
+    if name not in datasets:
+        raise ConfigError(
+            f"{asked_by}: sacrebleu has no such test set{did_you_mean(name, datasets)} (`tfm evaluate --test-set"
+            f" {LISTED}` names all)"
+        )
+    pairs = datasets[name].langpairs
+    if languages not in pairs:
+        raise ConfigError(
+            f"{asked_by}: has no {languages}{did_you_mean(languages, pairs)} (choices: {', '.join(sorted(pairs))})"
+        )
+
+
 def set_files(name: str, languages: str, *, asked_by: str, instead: str = OWN_FILES) -> SetFiles:
     """The files of a set in the direction `languages`, as en-de, in sacrebleu's cache, which is filled if need be.
 
     `asked_by` is the flag or key that names the set, `instead` what to do where it cannot be downloaded. Raises
     ConfigError for a set or a direction that there is not, EnvironmentFault if it cannot be fetched or kept.
     """
-    dataset = _dataset(name, asked_by)
-    if languages not in dataset.langpairs:
-        raise ConfigError(
-            f"{asked_by}: has no {languages}{did_you_mean(languages, dataset.langpairs)} (choices:"
-            f" {', '.join(sorted(dataset.langpairs))})"
-        )
-    place = _Place(dataset, languages, _cache() / name)
+    check_set(name, languages, asked_by=asked_by)
+    place = _Place(_datasets()[name], languages, _cache() / name)
     try:
         paths = place.text_files()
         if paths is None:
@@ -112,16 +117,6 @@ def _datasets() -> dict[str, Any]:
     from sacrebleu.dataset import DATASETS
 
     return dict(DATASETS)
-
-
-def _dataset(name: str, asked_by: str) -> Any:
-    datasets = _datasets()
-    if name not in datasets:
-        raise ConfigError(
-            f"{asked_by}: sacrebleu has no such test set{did_you_mean(name, datasets)} (`tfm evaluate --test-set"
-            f" {LISTED}` names all)"
-        )
-    return datasets[name]
 
 
 def _cache() -> Path:

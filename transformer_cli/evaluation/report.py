@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from transformer_cli.evaluation.classification import ClassReport
@@ -41,25 +41,101 @@ class Provenance:
         }
 
 
-def print_scores(results: Sequence[PartResults], provenance: Provenance, *, as_json: bool) -> None:
-    """To stdout, those of the whole test set last, and the search; what could not be computed, as log lines."""
-    *parts, whole = results
-    if as_json:
-        facts = provenance.facts() | _missing(whole.results)
+@dataclass(frozen=True)
+class Report:
+    """The scores of one test set: those of its parts, and in the end those of all its lines."""
+
+    results: Sequence[PartResults]
+    provenance: Provenance
+
+    def as_dict(self) -> dict[str, object]:
+        """For `json.dumps`."""
+        *parts, whole = self.results
+        facts = self.provenance.facts() | _missing(whole.results)
         if parts:
             facts["parts"] = [
                 as_dict(part.results.scores, test_set=part.name, lines=part.n_lines, **_missing(part.results))
                 for part in parts
             ]
-        print(json.dumps(as_dict(whole.results.scores, **facts), indent=2))
+        return as_dict(whole.results.scores, **facts)
+
+
+def print_report(report: Report, *, as_json: bool) -> None:
+    """Scores and search to stdout, those of several parts as a table; what could not be computed, as log lines."""
+    if as_json:
+        print(json.dumps(report.as_dict(), indent=2))
         return
+    print(report.provenance.headline())
+    if len(report.results) > 1:
+        lines = table_lines([(part.name, part) for part in report.results])
+    else:
+        lines = text_lines(report.results[-1].results.scores)
+    _print_text(lines, report.results, report.provenance.search)
+
+
+def print_reports(reports: Sequence[Report], *, as_json: bool) -> None:
+    """Those of several test sets, made by one model or each in a file of its own: a table, or a list in JSON."""
+    if len(reports) == 1:
+        print_report(reports[0], as_json=as_json)
+        return
+    if as_json:
+        print(json.dumps([report.as_dict() for report in reports], indent=2))
+        return
+    model = reports[0].provenance.model
+    if model is not None:
+        print(model)
+    rows = [
+        (one.name if model is not None else f"{one.name}, {report.provenance.hypotheses}", one)
+        for report in reports
+        for one in report.results
+    ]
+    _print_text(table_lines(rows), [one for _, one in rows], reports[0].provenance.search)
+
+
+def _print_text(lines: Sequence[str], results: Sequence[PartResults], search: str | None) -> None:
+    print("\n".join(lines), flush=True)  # before a log line follows it
+    reasons: dict[tuple[str, str], list[str]] = {}
     for one in results:
-        print(replace(provenance, test_set=one.name, n_lines=one.n_lines).headline())
-        print("\n".join(text_lines(one.results.scores)), flush=True)  # before a log line follows it
-        for name, reason in one.results.missing.items():
-            LOGGER.warning("no %s: %s", name, reason)
-    if provenance.search is not None:
-        print(provenance.search, flush=True)
+        for metric, reason in one.results.missing.items():
+            reasons.setdefault((metric, reason), []).append(one.name)
+    for (metric, reason), names in reasons.items():
+        where = f"{', '.join(names)}: " if len(names) < len(results) else ""
+        LOGGER.warning("%sno %s: %s", where, metric, reason)
+    if search is not None:
+        print(search, flush=True)
+
+
+def table_lines(rows: Sequence[tuple[str, PartResults]]) -> list[str]:
+    """A row of each, a column of each metric; below it each signature, with the rows that it is of if not of all."""
+    metrics = list(dict.fromkeys(score.name for _, row in rows for score in row.results.scores))
+    table = [["test set", "lines", *metrics]]
+    signatures: dict[tuple[str, str], list[str]] = {}
+    for label, row in rows:
+        scores = {score.name: score for score in row.results.scores}
+        values = [f"{scores[metric].value:.2f}" if metric in scores else "-" for metric in metrics]
+        table.append([label, f"{row.n_lines:,}", *values])
+        for score in row.results.scores:
+            signatures.setdefault((score.name, score.signature), []).append(label)
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = [
+        "  ".join([cells[0].ljust(widths[0]), *(cell.rjust(n) for cell, n in zip(cells[1:], widths[1:], strict=True))])
+        for cells in table
+    ]
+    width = max(map(len, metrics), default=0)
+    for (metric, signature), labels in sorted(signatures.items(), key=lambda item: metrics.index(item[0][0])):
+        n_scored = sum(len(those) for (name, _), those in signatures.items() if name == metric)
+        of = f"  ({', '.join(labels)})" if len(labels) < n_scored else ""
+        lines.append(f"{metric:<{width}}  {signature}{of}")
+    return lines
+
+
+def print_sets(sets: Mapping[str, Sequence[str]], *, as_json: bool) -> None:
+    """The names of test sets, with their language pairs."""
+    if as_json:
+        print(json.dumps(sets, indent=2))
+        return
+    width = max(map(len, sets), default=0)
+    print("\n".join(f"{name:<{width}}  {' '.join(pairs)}" for name, pairs in sets.items()), flush=True)
 
 
 def _missing(results: MetricResults) -> dict[str, object]:

@@ -53,19 +53,30 @@ _WRITTEN_IN = {
     **{language: {"Arabic"} for language in ("ar", "fa", "ur")},
     **{"zh": {"Chinese"}, "ja": {"Japanese", "Chinese"}, "ko": {"Korean", "Chinese"}},
 }
-_OTHER_CODES = {
-    **{"no": "da", "nb": "da", "nn": "da"},  # whose common words are almost the same
+_ISO_639_1 = {
     **{"eng": "en", "deu": "de", "ger": "de", "fra": "fr", "fre": "fr", "spa": "es", "ita": "it", "por": "pt"},
     **{"nld": "nl", "dut": "nl", "swe": "sv", "dan": "da", "fin": "fi", "pol": "pl", "ces": "cs", "cze": "cs"},
     **{"ron": "ro", "rum": "ro", "hun": "hu", "tur": "tr", "rus": "ru", "ukr": "uk", "bul": "bg", "ell": "el"},
     **{"heb": "he", "tha": "th", "hin": "hi", "ara": "ar", "fas": "fa", "zho": "zh", "chi": "zh", "jpn": "ja"},
-    **{"kor": "ko", "cn": "zh", "jp": "ja", "kr": "ko"},
+    **{"kor": "ko", "cn": "zh", "jp": "ja", "kr": "ko", "cmn": "zh", "est": "et", "lit": "lt", "lav": "lv"},
+    **{"hrv": "hr", "isl": "is", "khm": "km", "kaz": "kk", "ben": "bn", "tam": "ta", "guj": "gu", "pus": "ps"},
 }
+_OTHER_CODES = {**_ISO_639_1, "no": "da", "nb": "da", "nn": "da"}  # whose common words are almost the same
+
+
+def iso_639_1(code: str) -> str:
+    """The code of two letters of a language, by another as deu, deu_Latn or de-AT; one that is not known as it is."""
+    code = _first(code)
+    return _ISO_639_1.get(code, code)
+
+
+def _first(code: str) -> str:
+    return re.split("[-_.]", code.lower())[0]
 
 
 def reads_like(lines: Iterable[str], declared: str) -> str | None:
     """The language or script of the lines if that is clearly not the language of the code `declared`, else None."""
-    code = re.split("[-_.]", declared.lower())[0]
+    code = _first(declared)
     language = _OTHER_CODES.get(code, code)
     if language not in _WRITTEN_IN:
         return None
