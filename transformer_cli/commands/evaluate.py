@@ -332,9 +332,11 @@ def sets_for(config: EvaluateConfig, model: Scored, tags: Sequence[str]) -> list
     [target_lang, *_] = own[1]
     if language_of(tags, model.target_lang) not in ("", target_lang):
         raise ConfigError(f"--tag {config.tag}: not of {languages}, the direction of {flag}. Leave one of them out")
-    tests = named_test_sets(config.test_set, languages)
     if len(sides[1]) == 1 or tags:
-        return tests
+        return named_test_sets(config.test_set, languages)
+    if len([tag for tag in model.tokenizers.source.tags if languages_named([tag], [target_lang])]) != 1:
+        raise ConfigError(f"{flag}: the model has several tags for {target_lang}, or none. Say which with --tag")
+    tests = named_test_sets(config.test_set, languages)
     return [replace(test, sources=tagged_for(test.sources, target_lang, model, test.name)) for test in tests]
 
 

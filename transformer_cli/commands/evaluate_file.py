@@ -132,10 +132,8 @@ def check_sentence_scores(config: EvaluateConfig) -> None:
     if not set(config.metrics) & set(SENTENCE_METRICS.names()):
         choices = ", ".join(SENTENCE_METRICS.names())
         raise ConfigError(f"--sentence-scores: none of metrics={','.join(config.metrics)} has any. Choose of {choices}")
-    inputs: dict[str, str | None] = {
-        "--source": config.source,
-        "--hypotheses": next(iter(config.hypothesis_files), None),
-    }
+    inputs: dict[str, str | None] = {"--source": config.source}
+    inputs |= {f"--hypotheses {name}": name for name in config.hypothesis_files}
     inputs |= {f"--reference {name}": name for name in reference_files(config)}
     there = {flag: name for flag, name in inputs.items() if name is not None and Path(name).exists()}
     check_output(Path(config.sentence_scores), "--sentence-scores", there, overwrite=config.overwrite)

@@ -344,7 +344,7 @@ class EvaluateConfig:
     reference: Any = key(None, "Own test set: reference translation, or a list of several.")
     test_set: Any = key(
         None,
-        "Test sets that sacrebleu has, by name, as wmt14 or [wmt14,wmt15]; downloaded once. list: print the names.",
+        "Test sets of sacrebleu by name, as wmt14 or [wmt14,wmt15]; downloaded once. `list` prints the names.",
     )
     languages: str | None = key(None, "Direction of `test_set`, as en-de; unset: that of the model.")
     hypotheses: Any = key(
@@ -403,13 +403,10 @@ class EvaluateConfig:
     def _test_sets(self) -> list[str]:
         """The names in `test_set`: a list, or with commas between them. Raises ConfigError."""
         given = [] if self.test_set is None else self.test_set
-        names = [
-            name.strip() for entry in ([given] if isinstance(given, str) else given) for name in str(entry).split(",")
-        ]
+        entries = [given] if isinstance(given, str) else given
+        names = [name.strip() for entry in entries for name in str(entry).split(",")]
         if not all(names):
-            raise ConfigError(
-                f"--test-set {self.test_set}: names nothing. Name a set, as wmt14; --test-set list prints all"
-            )
+            raise ConfigError(f"--test-set {self.test_set}: names nothing. Name a set, as wmt14; `list` prints all")
         return names
 
     def _check_test_set(self) -> None:
@@ -425,16 +422,12 @@ class EvaluateConfig:
                 raise ConfigError(f"{flag}: and {other} name two test sets. Leave one of them out")
         n_sets, n_files = len(self.test_set), len(self.hypothesis_files)
         if n_files not in (0, n_sets):
-            raise ConfigError(
-                f"{flag}: {n_sets} sets, but {n_files} files --hypotheses. Give one of each, in their order"
-            )
+            raise ConfigError(f"{flag}: {n_sets} sets, but --hypotheses is {n_files} files. Give one of each, in order")
         if n_files and self.languages is None:
             raise ConfigError(f"--languages: not given, but --hypotheses is. Say the direction of {flag}, as en-de")
         for name, file in (("save", self.save), ("sentence-scores", self.sentence_scores)):
             if file is not None and n_sets > 1:
-                raise ConfigError(
-                    f"--{name} {file}: one file, but {flag} is {n_sets} sets. Name one set, or leave it out"
-                )
+                raise ConfigError(f"--{name} {file}: one file, but {flag} is {n_sets} sets. Leave it out, or name one")
 
     def refuse_metrics(self, why: str) -> None:
         """Raise ConfigError if metrics of translations are chosen, for a model that does not translate."""
@@ -450,8 +443,8 @@ class EvaluateConfig:
         for name in keys:
             if self.hypotheses is not None and name.split(".")[0] in ("checkpoint", "engine", "decode", "save", "tag"):
                 raise ConfigError(
-                    f"{name}: for a model that translates, but --hypotheses {self.hypothesis_files[0]} is an input, which is"
-                    " scored as it is. Leave one of them out; --save names the file for a model's translations"
+                    f"{name}: for a model that translates, but --hypotheses {self.hypothesis_files[0]} is an input, which"
+                    " is scored as it is. Leave one of them out; --save names the file for a model's translations"
                 )
 
 
