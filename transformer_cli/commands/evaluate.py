@@ -32,15 +32,16 @@ from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.tags import distinct, language_of, languages_named, languages_of, tags_in
 from transformer_cli.config.yaml_files import choices_of
 from transformer_cli.data.checks.languages import iso_639_1
+from transformer_cli.data.checks.overlap import warn_of_overlap
 from transformer_cli.data.corpus import ParallelText, input_files, load_text
 from transformer_cli.data.download import fetch
 from transformer_cli.data.named_sets import check_languages
-from transformer_cli.data.prepare import prepare
+from transformer_cli.data.prepare import prepare, prepared_of
 from transformer_cli.data.tags import split_tags, with_tags
 from transformer_cli.data.unknown import UnknownCounter
 from transformer_cli.decoding.plan import listed_tags
 from transformer_cli.decoding.results import TranslateOptions
-from transformer_cli.errors import ConfigError, DataError
+from transformer_cli.errors import ConfigError, DataError, TfmError
 from transformer_cli.evaluation.metrics import MetricSettings, Score, Translations, check_line_counts
 from transformer_cli.evaluation.report import Provenance, Report, print_reports
 from transformer_cli.evaluation.search_signature import search_name, search_signature
@@ -96,6 +97,7 @@ def run(config: EvaluateConfig) -> None:
 
     for test in tests:
         settings_for(test)("")  # refuses a tokenizer that is not there before anything is translated
+    warn_of_training_text(tests, models, paths)
     decode = opened.decode_config(config.decode, device)
     name = search_name(decode, seed=config.seed, engine=opened.engine)
     reports = [
@@ -338,6 +340,21 @@ def sets_for(config: EvaluateConfig, model: Scored, tags: Sequence[str]) -> list
         raise ConfigError(f"{flag}: the model has several tags for {target_lang}, or none. Say which with --tag")
     tests = named_test_sets(config.test_set, languages)
     return [replace(test, sources=tagged_for(test.sources, target_lang, model, test.name)) for test in tests]
+
+
+def warn_of_training_text(tests: Sequence[TestSet], models: Sequence[Scored], paths: Sequence[Path]) -> None:
+    """Say how much of each test set the models were trained on, as far as their prepared text is in the cache."""
+    for fingerprint, (model, path) in {m.fingerprint: (m, path) for m, path in zip(models, paths, strict=True)}.items():
+        prepared = None
+        if (run_dir := run_of(path)) is not None:
+            with suppress(TfmError):  # a config of another version
+                prepared = prepared_of(read_config(run_dir).data, fingerprint)
+        if prepared is None:
+            continue
+        known = model.tokenizers.source.tags
+        for test in tests:
+            sources = [split_tags(line, known)[1] for line in test.sources]
+            warn_of_overlap(test.name, sources, test.references, prepared)
 
 
 def corpus_test_set(config: EvaluateConfig, models: Sequence[Scored], path: Path) -> TestSet:

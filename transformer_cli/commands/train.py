@@ -16,7 +16,9 @@ from transformer_cli.config.compose import to_plain
 from transformer_cli.config.data import MODEL_OF, Task
 from transformer_cli.config.tags import languages_of
 from transformer_cli.config.train import TrainConfig
+from transformer_cli.data.checks.overlap import warn_of_overlap
 from transformer_cli.data.prepare import Prepared, prepare
+from transformer_cli.data.tags import split_tags
 from transformer_cli.errors import ConfigError
 from transformer_cli.files import follow
 from transformer_cli.logs import LOGGER, is_first_rank
@@ -156,5 +158,8 @@ def _report(
         LOGGER.info("no test set, so no scores: name one with data.test, or give tfm evaluate --source and --reference")
         return {}
     name = f"{config.data.title}.test"
+    if config.data.test is not None:  # what is held out is in no training pair
+        sources = [split_tags(line, config.data.all_tags)[1] for line in prepared.test.sources]
+        warn_of_overlap(name, sources, [prepared.test.targets], prepared)
     found = report_test_set(result.model_path, prepared.test, config.decode, name=name, device=device, seed=config.seed)
     return {f"test {score.name}": score.value for score in found}

@@ -443,8 +443,8 @@ class EvaluateConfig:
         for name in keys:
             if self.hypotheses is not None and name.split(".")[0] in ("checkpoint", "engine", "decode", "save", "tag"):
                 raise ConfigError(
-                    f"{name}: for a model that translates, but --hypotheses {self.hypothesis_files[0]} is an input, which"
-                    " is scored as it is. Leave one of them out; --save names the file for a model's translations"
+                    f"{name}: for a model that translates, but --hypotheses {self.hypothesis_files[0]} is an input,"
+                    " which is scored as it is. Leave one of them out; --save names the file for a model's translations"
                 )
 
 

@@ -391,8 +391,14 @@ def _write_json(path: Path, content: object) -> None:
 
 def dev_of(config: DataConfig, fingerprint: str) -> ParallelText | None:
     """The dev set of the prepared corpus of this fingerprint, if the cache of `config` has it."""
+    prepared = prepared_of(config, fingerprint)
+    return None if prepared is None else prepared.dev
+
+
+def prepared_of(config: DataConfig, fingerprint: str) -> Prepared | None:
+    """The prepared corpus of this fingerprint, if the cache of `config` has it; nothing is made or read anew."""
     for folder in sorted((folder_named(config.cache) / config.name).glob("prepared-*")):
         with suppress(OSError, ValueError, KeyError):  # not of ours, or being made
             if _fingerprint(folder) == fingerprint:
-                return _read_text(folder, "dev")
+                return _open(folder, config.task)
     return None

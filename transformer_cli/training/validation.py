@@ -149,7 +149,7 @@ class ClassScores(DevScores):
 
 Autocast = Callable[[], AbstractContextManager[Any]]
 
-DEV_TEXT, METRIC = "data.dev", "train.best_metric"
+DEV_TEXT, METRIC, EVAL_LINES = "data.dev", "train.best_metric", "train.eval_lines"
 _NOT_OF_THE_SCORE = ("batch_tokens", "batch_invariant")  # options of the search that move its last bits at most
 
 
@@ -165,7 +165,7 @@ def ranked_by(config: Mapping[str, Any], *, metric: str, dev_sha256: str, n_dev:
         return found
     default = to_plain(DecodeConfig())
     search = {k: v for k, v in config["decode"].items() if k not in _NOT_OF_THE_SCORE and v != default.get(k)}
-    return {**found, "train.eval_lines": min(train["eval_lines"], n_dev), "decode": search}
+    return {**found, EVAL_LINES: min(train["eval_lines"], n_dev), "decode": search}
 
 
 class Validator(ABC):
@@ -189,7 +189,10 @@ class Validator(ABC):
     def ranked_by(self) -> dict[str, Any]:
         """All that a rank depends on beside the model: ranks compare where this is the same."""
         config, dev_sha256 = to_plain(self.config), text_sha256(self.dev)
-        return ranked_by(config, metric=self.metric_signature(), dev_sha256=dev_sha256, n_dev=len(self.dev))
+        found = ranked_by(config, metric=self.metric_signature(), dev_sha256=dev_sha256, n_dev=len(self.dev))
+        if EVAL_LINES in found and self.text.parts and not self.config.data.all_tags and len(self.text) < len(self.dev):
+            found[EVAL_LINES] = [part.n for part in self.text.parts]  # earlier versions took the first of all
+        return found
 
     @property
     def metric_name(self) -> str:
