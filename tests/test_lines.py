@@ -117,6 +117,23 @@ def test_C5_a_byte_that_is_not_utf8_is_named_with_line_and_column(tmp_path: Path
     assert caught.value.exit_code == 3
 
 
+@pytest.mark.parametrize(
+    ("text", "encoding", "says"),
+    [
+        ("Le café est prêt, et l'été est fini.", "latin-1", "Latin-1 or Windows-1252. Convert the file with `iconv"),
+        ("Кошка выпила молоко сегодня.", "cp1251", "another script's encoding, such as WINDOWS-1251"),
+        ("猫喝了牛奶今天早上。她走了。", "gb18030", "another script's encoding, such as WINDOWS-1251, GB18030"),
+        ("猫が牛乳を飲んだ。彼女は去った。", "shift_jis", "another script's encoding"),
+        ("Le café", "utf-16", "is UTF-16LE, not UTF-8. Convert it with `iconv -f UTF-16LE"),
+    ],
+)
+def test_text_in_another_encoding_is_told_by_what_it_is(tmp_path: Path, text: str, encoding: str, says: str) -> None:
+    path = written(tmp_path, f"one\n{text}\n".encode(encoding))
+    with pytest.raises(DataError) as caught:
+        read_lines(path)
+    assert says in str(caught.value)
+
+
 def test_C5_only_who_can_leave_out_bad_lines_is_told_how(tmp_path: Path) -> None:
     path = written(tmp_path, b"one\n\xff\n")
     with pytest.raises(DataError, match=r"Convert the file with `iconv -f WINDOWS-1252 -t UTF-8`$"):

@@ -10,6 +10,7 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -49,6 +50,8 @@ _WIDE = {  # UTF-32 first: its little-endian mark begins with that of UTF-16
     b"\xff\xfe": "UTF-16LE",
     b"\xfe\xff": "UTF-16BE",
 }
+_HIGH, _LETTERS = re.compile(rb"[\x80-\xff]"), re.compile(rb"[A-Za-z]")
+_MANY_LINES = 20  # that are no UTF-8, or bytes of them: enough to tell accents from another script
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 
 
@@ -300,7 +303,21 @@ def _likely(block: bytes, skip_hint: str) -> str:
     head = block[:_HEAD_BYTES]
     if len(_CONTROL.findall(head)) * 20 > len(head):
         return "it looks like binary data. Name a text file"
+    bad = b"".join(islice((line for line in block.split(b"\n") if not _is_utf8(line)), _MANY_LINES))
+    if len(bad) >= _MANY_LINES and len(_HIGH.findall(bad)) > len(_LETTERS.findall(bad)):  # no accents, but all letters
+        return (
+            "it looks like another script's encoding, such as WINDOWS-1251, GB18030 or SHIFT_JIS. Convert the file with"
+            f" `iconv -f ENCODING -t UTF-8`{skip_hint}"
+        )
     return f"it looks like Latin-1 or Windows-1252. Convert the file with `iconv -f WINDOWS-1252 -t UTF-8`{skip_hint}"
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _refuse_other_formats(head: bytes, name: str) -> None:
