@@ -284,7 +284,11 @@ def test_one_set_is_reported_as_any_test_set(cache: Path, tmp_path: Path) -> Non
         (["--languages", "en-de"], 2, "--languages en-de: says what --test-set is read in"),
         (["--test-set", "wmt14", "--hypotheses", "a"], 2, "--languages: not given"),
         (["--test-set", "wmt14,", "--hypotheses", "a"], 2, "names nothing"),
-        (["--test-set", "wmt14,wmt15", "--hypotheses", "a"], 2, "2 sets, but --hypotheses is 1 file"),
+        (
+            ["--test-set", "wmt14,wmt15", "--hypotheses", "a"],
+            2,
+            "2 sets, but files of --hypotheses: 1. Give one of each",
+        ),
         (["--test-set", "wmt14,wmt15", "--save", "a"], 2, "--save a: one file, but --test-set wmt14,wmt15 is 2 sets"),
         (["--test-set", "wmt4", "--languages", "en-de", "--hypotheses", "a"], 2, "did you mean `wmt"),
         (["--test-set", "wmt14", "--languages", "en-xx", "--hypotheses", "a"], 2, "has no en-xx"),

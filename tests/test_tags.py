@@ -498,6 +498,7 @@ def folder(tmp_path: Path, tokenizer: Tokenizer) -> Path:
 
 
 MODEL = ["--checkpoint", "m.safetensors", "--device", "cpu"]
+MODEL_FILES = ["evaluate", *MODEL, "metrics=[chrf]", "--source", "t.en", "--reference", "t.en"]
 
 
 def test_translate_and_score_with_a_tag_are_those_of_tagged_lines(folder: Path) -> None:
@@ -588,6 +589,28 @@ def test_a_corpus_of_one_language_gets_its_tag(folder: Path) -> None:
     two = run(["evaluate", *MODEL, *data_of(folder), "--save", "both", "metrics=[chrf]"], folder)
     assert two.code == 0, two.err
     assert (folder / "both").read_text().split("\n")[4:] == (folder / "one").read_text().split("\n")
+
+
+def test_a_named_set_gets_the_tag_of_its_language(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SACREBLEU", str(folder / "cache"))
+    (folder / "cache/wmt14").mkdir(parents=True)
+    for field in ("src", "ref", "docid", "genre", "origlang"):
+        write(folder / "cache/wmt14", f"wmt14.en-de.{field}", LINES)
+    command = ["evaluate", *MODEL, "metrics=[chrf]", "--test-set", "wmt14"]
+    ran = run([*command, "--languages", "en-de", "--save", "named"], folder)
+    assert b"wmt14.en-de: its lines get the tag <2de>\n" in ran.err
+    own = run([*MODEL_FILES, "--tag", "<2de>", "--save", "own"], folder)
+    assert (ran.code, own.code) == (0, 0)
+    assert (folder / "named").read_bytes() == (folder / "own").read_bytes()
+    for given, says in (
+        ([], b"--languages: not given, and the model translates en \xe2\x86\x92 fr+de. Say the direction of"),
+        (["--languages", "en-cs"], b"--languages en-cs: the model translates en \xe2\x86\x92 fr+de. Choose another"),
+        (["--languages", "en-de", "--tag", "<2fr>"], b"--tag <2fr>: not of en-de, the direction of --test-set wmt14"),
+    ):
+        refused = run([*command, *given], folder)
+        assert refused.code == 2
+        assert refused.err.count(b"\n") == 1
+        assert says in refused.err
 
 
 def test_a_corpus_with_tags_that_the_model_lacks_is_refused(folder: Path) -> None:

@@ -422,7 +422,9 @@ class EvaluateConfig:
                 raise ConfigError(f"{flag}: and {other} name two test sets. Leave one of them out")
         n_sets, n_files = len(self.test_set), len(self.hypothesis_files)
         if n_files not in (0, n_sets):
-            raise ConfigError(f"{flag}: {n_sets} sets, but --hypotheses is {n_files} files. Give one of each, in order")
+            raise ConfigError(
+                f"{flag}: {n_sets} sets, but files of --hypotheses: {n_files}. Give one of each, in order"
+            )
         if n_files and self.languages is None:
             raise ConfigError(f"--languages: not given, but --hypotheses is. Say the direction of {flag}, as en-de")
         for name, file in (("save", self.save), ("sentence-scores", self.sentence_scores)):
