@@ -184,9 +184,9 @@ def _degenerate(texts: Sequence[str], sources: Sequence[str]) -> tuple[int, int,
 
 
 def _length(texts: Sequence[str], expected: Sequence[str]) -> float | None:
-    """Characters of `texts` for each of `expected`."""
-    n_expected = sum(map(len, expected))
-    return sum(map(len, texts)) / n_expected if n_expected else None
+    """Characters but blanks of `texts` for each of `expected`."""
+    n_ours, n_expected = (len("".join("".join(lines).split())) for lines in (texts, expected))
+    return n_ours / n_expected if n_expected else None
 
 
 def _is_same_word(text: str, source: str) -> bool:

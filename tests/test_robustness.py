@@ -1,0 +1,235 @@
+"""The robustness suite: what each perturbation does to a line, and what its row of the table counts."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.test_metrics import sacrebleu_command
+from transformer_cli.evaluation.perturbations import (
+    EMOJI,
+    PERTURBATIONS,
+    PLACEHOLDERS,
+    TYPO_SHARE,
+    URLS,
+    perturbed,
+    with_typos,
+)
+from transformer_cli.evaluation.robustness import VERSION, RobustnessReport, Row, make_suite, robustness_report
+
+BY_NAME = {it.name: it for it in PERTURBATIONS}
+SOURCES = ["the cat drank the milk.", "A pretty woman sat down in her chair!", "", "it was", "don't (really) go?", "no"]
+
+
+def line_of(name: str, line: str, seed: int = 1) -> str | None:
+    found = perturbed(BY_NAME[name], line, seed=seed)
+    return None if found is None else found.line
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "expected"),
+    [
+        ("upper case", "don't stop, Straße 5.", "DON'T STOP, STRASSE 5."),
+        ("upper case", "NASA 5", None),
+        ("upper case", "他在读书。", None),
+        ("title case", "don't (really) go, «he» said.", "Don't (Really) Go, «He» Said."),
+        ("title case", "Don't Go 5", None),
+        ("no final stop", "He came.", "He came"),
+        ("no final stop", "Really?!", "Really"),
+        ("no final stop", "Vraiment ?", "Vraiment"),
+        ("no final stop", 'He said: "I came."', 'He said: "I came"'),
+        ("no final stop", "他在读书。", "他在读书"),
+        ("no final stop", "彼は「はい。」", "彼は「はい」"),
+        ("no final stop", "ماذا؟", "ماذا"),
+        ("no final stop", "वह आया।", "वह आया"),
+        ("no final stop", "J. Smith came", None),
+        ("no final stop", "...", None),  # nothing would be left
+        ("doubled", "He came.", "He came. He came."),
+        ("doubled", "他在读书。", "他在读书。他在读书。"),
+        ("single words", "no", None),
+        ("single words", "他在读书。", None),  # whose words are not known
+        ("single words", "5 + a = b.", None),
+        ("single words", "a cat 5.", "cat"),
+        ("typos", "he is in it", None),
+    ],
+)
+def test_a_line_is_perturbed(name: str, line: str, expected: str | None) -> None:
+    assert line_of(name, line) == expected
+
+
+@pytest.mark.parametrize("line", ["the pretty woman", "Donaudampfschiff", "a tttt b", "abab"])
+def test_a_typo_is_two_letters_swapped_or_one_left_out_or_doubled(line: str) -> None:
+    for seed in range(100):
+        found = with_typos(line, Random(seed)).line
+        (was, now) = next(((a, b) for a, b in zip(line.split(), found.split(), strict=True) if a != b), ("", ""))
+        assert found == line or (now[0] == was[0] and len(was) > 3)
+        if len(now) == len(was):
+            assert sorted(now) == sorted(was)  # two swapped
+        else:
+            longer, shorter = sorted((was, now), key=len, reverse=True)
+            assert shorter in {longer[:i] + longer[i + 1 :] for i in range(1, len(longer))}
+
+
+def test_a_tenth_of_the_words_get_typos() -> None:
+    words = " ".join(f"{a}{b}cdefgh" for a in "abcdefghij" for b in "qrstu")
+    found = with_typos(words, Random(1)).line.split()
+    assert sum(a != b for a, b in zip(words.split(), found, strict=True)) == TYPO_SHARE * 50
+
+
+@pytest.mark.parametrize(
+    ("name", "things"), [("emoji", EMOJI), ("URL", URLS), ("placeholder", PLACEHOLDERS), ("number", None)]
+)
+def test_a_thing_is_put_between_two_words_or_at_the_end(name: str, things: tuple[str, ...] | None) -> None:
+    seen = set()
+    for seed in range(50):
+        found = perturbed(BY_NAME[name], "he came home.", seed=seed)
+        assert found is not None
+        words = found.line.split()
+        seen.add(words.index(found.inserted))
+        words.remove(found.inserted)
+        assert words == ["he", "came", "home."]
+        assert found.inserted in things if things else re.fullmatch("[1-9][0-9]{1,5}", found.inserted)
+    assert seen == {1, 2, 3}
+    removed = BY_NAME[name].removed
+    assert removed is not None
+    assert removed(f"a {found.inserted} b", found.inserted).split() == ["a", "b"]
+    assert removed("a b", found.inserted) == "a b"
+
+
+def test_a_suite_is_the_same_for_a_seed_and_a_line_in_any_selection() -> None:
+    sources = [f"line {i} of many words that go on" for i in range(50)]
+    one, again, other = (make_suite(sources, n_lines=20, seed=seed) for seed in (1, 1, 2))
+    assert one == again
+    assert [*one.plain] != [*other.plain]
+    assert [*one.plain] == sorted(one.plain)
+    assert len(one.plain) == 20
+    whole = make_suite(sources, n_lines=500, seed=1)
+    assert len(whole.plain) == 50
+    for small, large in zip(one.rows, whole.rows, strict=True):
+        of_line = dict(zip(large.numbers, large.lines, strict=True))
+        assert all(of_line.get(i, line) == line for i, line in zip(small.numbers, small.lines, strict=True))
+
+
+def test_tags_stay_before_a_line_and_are_not_perturbed() -> None:
+    suite = make_suite(["<2de> he came.", "he <2de> came."], n_lines=9, seed=1, tags=["<2de>"])
+    assert suite.plain == {0: "he came.", 1: "he <2de> came."}
+    upper, *_ = suite.rows
+    assert upper.sources == ["<2de> HE CAME.", "HE <2DE> CAME."]
+    assert [line.line for line in upper.lines] == ["HE CAME.", "HE <2DE> CAME."]
+    doubled = suite.rows[4]
+    assert doubled.sources[0] == "<2de> he came. he came."
+
+
+def test_blank_lines_are_left_out_and_a_word_is_translated_once() -> None:
+    suite = make_suite(["a cat", "", " ", "a cat", "7 cat"], n_lines=9, seed=1)
+    assert [*suite.plain] == [0, 3, 4]
+    (words,) = [row for row in suite.rows if row.perturbation.name == "single words"]
+    assert [line.line for line in words.lines] == ["cat"]
+
+
+def report_of(translate: Callable[[str], str], sources: list[str] = SOURCES) -> dict[str, Row]:
+    suite = make_suite(sources, n_lines=500, seed=1)
+    outputs = list(map(translate, suite.sources))
+    report = robustness_report(suite, list(map(translate, sources)), outputs, [list(map(translate, sources))])
+    assert [row.name for row in report.rows] == ["plain", *BY_NAME]
+    return {row.name: row for row in report.rows}
+
+
+def reversed_words(text: str) -> str:
+    """Not a copy, and no letter is lost."""
+    return " ".join(reversed(text.split()))
+
+
+def test_a_translator_that_minds_nothing_scores_100_and_loses_nothing() -> None:
+    def backwards(word: str) -> str:
+        return word if "/" in word else re.sub("^[A-Za-z]+", lambda found: found[0][::-1], word)
+
+    rows = report_of(lambda line: " ".join(map(backwards, line.split())))
+    for name in ("upper case", "title case", "no final stop", "doubled", *("emoji", "URL", "number", "placeholder")):
+        assert rows[name].chrf_plain == pytest.approx(100), name
+        assert rows[name].chrf_reference == pytest.approx(100), name
+        assert rows[name].length == pytest.approx(1), name
+    typos = rows["typos"].chrf_plain
+    assert typos is not None
+    assert 50 < typos < 100
+    assert {row.n_lost for row in rows.values()} == {0, None}
+    assert {row.n_loops + row.n_copies + row.n_empty for row in rows.values()} == {0}
+    assert (rows["plain"].n_lines, rows["plain"].chrf_plain, rows["plain"].chrf_reference) == (5, None, 100)
+
+
+def test_degenerate_translations_are_counted() -> None:
+    n_long = sum(len(line.split()) > 3 for line in SOURCES)
+    copies = report_of(lambda line: line)
+    assert copies["plain"].n_copies == n_long
+    assert copies["upper case"].n_copies == n_long
+    assert copies["single words"].n_copies == copies["single words"].n_lines > 0  # shorter than copies elsewhere
+    loops = report_of(lambda line: "salad salad salad salad" if line.isupper() else reversed_words(line))
+    assert loops["upper case"].n_loops == 5
+    assert loops["plain"].n_loops == loops["title case"].n_loops == 0
+    empty = report_of(lambda line: "" if "{" in line else reversed_words(line))
+    assert empty["placeholder"].n_empty == empty["placeholder"].n_lost == 5
+    assert empty["placeholder"].chrf_plain == 0
+    lost = report_of(lambda line: re.sub(r"\d+|[^\x00-\x7f]+", "", reversed_words(line)))
+    assert (lost["number"].n_lost, lost["emoji"].n_lost, lost["URL"].n_lost) == (
+        5,
+        5,
+        sum("7" in url or "3" in url for url in url_of_lines()),
+    )
+
+
+def url_of_lines() -> list[str]:
+    suite = make_suite(SOURCES, n_lines=500, seed=1)
+    return [line.inserted for row in suite.rows if row.perturbation.name == "URL" for line in row.lines]
+
+
+def test_a_number_and_an_emoji_are_kept_in_another_form() -> None:
+    rows = report_of(lambda line: re.sub(r"(\d)(\d{3})\b", r"\1.\2", line).replace("❤️", "❤"))
+    assert (rows["number"].n_lost, rows["emoji"].n_lost) == (0, 0)
+    assert rows["number"].chrf_plain == pytest.approx(100)
+
+
+def test_chrf_is_sacrebleus_of_the_two_translations(tmp_path: Path) -> None:
+    suite = make_suite(SOURCES, n_lines=500, seed=1)
+    plain = list(map(reversed_words, SOURCES))
+    outputs = [source[: len(source) * 3 // 4] for source in suite.sources]
+    report = robustness_report(suite, plain, outputs, [plain, SOURCES])
+    start = sum(len(row.lines) for row in suite.rows[:3])
+    row = suite.rows[3]
+    ours = {found.name: found for found in report.rows}[row.perturbation.name]
+    hypotheses, wanted = (
+        outputs[start : start + len(row.lines)],
+        [[it[i] for i in row.numbers] for it in (plain, SOURCES)],
+    )
+    for found, references in ((ours.chrf_plain, wanted[:1]), (ours.chrf_reference, wanted)):
+        (printed,) = sacrebleu_command(tmp_path, hypotheses, references, "-m", "chrf")
+        assert found == pytest.approx(printed["score"], abs=1e-9)
+    assert report.signature == printed["signature"]
+
+
+def test_the_table_and_the_short_form_say_the_same_as_the_json() -> None:
+    rows = [
+        Row("plain", 200, None, 50.0, 1.0, 0, 0, 0, None),
+        Row("upper case", 200, 12.34, 11.0, 0.5, 30, 1, 0, None),
+        Row("single words", 100, None, None, 6.0, 0, 0, 2, None),
+        Row("emoji", 0, None, None, None, 0, 0, 0, 0),
+    ]
+    report = RobustnessReport(1, 200, 1000, rows, "nrefs:1")
+    first, head, *table, last = report.lines()
+    assert first == f"robustness suite {VERSION}, seed 1, 200 lines of 1,000"
+    assert head.split() == ["lines", "chrF/plain", "chrF/reference", "length", "loops", "copies", "empty", "lost"]
+    assert len({len(line) for line in [head, *table]}) == 1
+    assert table[1].split() == ["upper", "case", "200", "12.3", "11.0", "0.50", "15.0", "0.5", "0.0"]
+    assert table[3].split() == ["emoji", "0"]
+    assert last.startswith("chrF: nrefs:1")
+    assert report.short_lines() == [
+        f"{first}: chrF against the plain translations: upper case 12.3",
+        "loops: upper case 15 %; copies: upper case < 1 %; empty: single words 2 %; lost: none",
+    ]
+    found = json.loads(json.dumps(report.as_dict()))
+    assert found["rows"][1] == {
+        **{"name": "upper case", "lines": 200, "chrf_plain": 12.34, "chrf_reference": 11.0, "length": 0.5},
+        **{"loops": 30, "copies": 1, "empty": 0, "lost": None},
+    }
