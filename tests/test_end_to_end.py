@@ -1,5 +1,6 @@
 """The three commands, one after another, on a model that is hardly trained."""
 
+import hashlib
 import json
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ SMALL = [
     *("model.d_model=32", "model.d_ff=32", "model.n_heads=2", "model.n_encoder_layers=1", "model.n_decoder_layers=1"),
     *("train.max_steps=12", "train.eval_every=6", "train.save_every=6", "train.log_every=4", "train.eval_lines=20"),
     *("train.average_last=2", "decode.beam_size=2", "decode.max_extra_length=5", "device=cpu"),
+    "train.robustness_lines=5",
 ]
 
 
@@ -63,6 +65,10 @@ def test_training_leaves_a_run_directory_and_prints_scores_only(trained: Path) -
     assert lines[0].startswith("demo_en_fr.test, 500 lines, ")
     assert [line.split()[0] for line in lines[1:4]] == ["BLEU", "chrF2", "TER"]
     assert all("version:" in line for line in lines[1:4])
+    assert lines[5].startswith("length ratio ")
+    robustness = json.loads((run / "robustness.json").read_bytes())
+    assert (robustness["lines"], robustness["test_lines"], robustness["rows"][0]["lines"]) == (5, 500, 5)
+    assert robustness["model_sha256"] == [hashlib.sha256((run / "model.safetensors").read_bytes()).hexdigest()]
 
 
 def test_the_same_command_again_reports_and_does_not_train(trained: Path) -> None:

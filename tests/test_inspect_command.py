@@ -95,7 +95,11 @@ def test_forged_facts_are_shown_or_refused_in_one_line(folder: Path) -> None:
     assert run(["export", "ctranslate2", "--checkpoint", "m", "--output", "out"], folder).code == 0
     file = folder / "out" / "export.json"
     facts, codes = json.loads(file.read_bytes()), set()
+    row = {"name": "a", "lines": 1, "chrf_plain": 1.5, "chrf_reference": None, "length": 1.0}
+    row |= {"loops": 0, "copies": 0, "empty": 0, "lost": None}
+    suite = {"test_set": "t", "search": "s", "suite": 1, "seed": 1, "lines": 1, "test_lines": 2, "chrf": "c"}
     facts |= {"provenance": PROVENANCE, "test": SCORES, "labels": ["a"], "averaged": ["b"]}
+    facts |= {"robustness": {**suite, "rows": [row]}}
     for seed in range(150):
         file.write_text(json.dumps(forged(facts, random.Random(seed))))
         ran = run(["inspect", "out", *([], ["--card"], ["--json"])[seed % 3]], folder)

@@ -5,10 +5,19 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
+from tests.contract import refused, run
+from tests.golden.make import FOLDER
 from tests.test_metrics import sacrebleu_command
+from tests.toy_classifier import random_model as classifier_file
+from tests.toy_classifier import written
+from tests.toy_run import sentences
+from tests.toy_text import content as language_model_content
+from transformer_cli.decoding.results import Translated
+from transformer_cli.decoding.translator import Translator
 from transformer_cli.evaluation.perturbations import (
     EMOJI,
     PERTURBATIONS,
@@ -217,13 +226,15 @@ def test_the_table_and_the_short_form_say_the_same_as_the_json() -> None:
         Row("emoji", 0, None, None, None, 0, 0, 0, 0),
     ]
     report = RobustnessReport(1, 200, 1000, rows, "nrefs:1")
-    first, head, *table, last = report.lines()
+    first, head, *table, signature, _ = report.lines()
     assert first == f"robustness suite {VERSION}, seed 1, 200 lines of 1,000"
     assert head.split() == ["lines", "chrF/plain", "chrF/reference", "length", "loops", "copies", "empty", "lost"]
-    assert len({len(line) for line in [head, *table]}) == 1
+    assert {line.index(cell) + len(cell) for line, cell in zip(table, ("50.0", "11.0"), strict=False)} == {
+        head.index("e  l") + 1
+    }
     assert table[1].split() == ["upper", "case", "200", "12.3", "11.0", "0.50", "15.0", "0.5", "0.0"]
     assert table[3].split() == ["emoji", "0"]
-    assert last.startswith("chrF: nrefs:1")
+    assert signature == "chrF: nrefs:1"
     assert report.short_lines() == [
         f"{first}: chrF against the plain translations: upper case 12.3",
         "loops: upper case 15 %; copies: upper case < 1 %; empty: single words 2 %; lost: none",
@@ -233,3 +244,119 @@ def test_the_table_and_the_short_form_say_the_same_as_the_json() -> None:
         **{"name": "upper case", "lines": 200, "chrf_plain": 12.34, "chrf_reference": 11.0, "length": 0.5},
         **{"loops": 30, "copies": 1, "empty": 0, "lost": None},
     }
+
+
+# ---- The command, with a model that copies letters, badly
+
+MODEL = ["--checkpoint", "model.safetensors", "--device", "cpu"]
+COMMAND = ["evaluate", *MODEL, "--source", "t.en", "--reference", "t.de"]
+GREEDY = ["decode=greedy", "decode.max_extra_length=2"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "model.safetensors").write_bytes((FOLDER / "joint-pre.safetensors").read_bytes())
+    for name, seed in (("t.en", 5), ("t.de", 6)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in ["", *sentences(6, seed=seed)]))
+    return tmp_path
+
+
+def test_the_table_is_printed_behind_the_scores_and_is_in_the_json(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[list[str]] = []
+    translate = Translator.translate
+
+    def counted(self: Translator, lines: list[str], **options: Any) -> list[Translated]:
+        calls.append(lines)
+        return translate(self, lines, **options)
+
+    monkeypatch.setattr(Translator, "translate", counted)
+    alone = run([*COMMAND, *GREEDY], folder)
+    assert (alone.code, len(calls)) == (0, 1), alone.err
+    ran = run([*COMMAND, *GREEDY, "--robustness"], folder)
+    assert ran.code == 0, ran.err
+    assert ran.out.startswith(alone.out)
+    assert f"t.en: translating {len(calls[2]):,} perturbed lines\n".encode() in ran.err
+    assert [len(lines) for lines in calls[:2]] == [7, 7], "the test set is translated once, and perturbations together"
+    title, _, *table = ran.out.removeprefix(alone.out).decode().split("\n")
+    assert title == f"robustness suite {VERSION}, seed 1, 6 lines of 7"
+    assert [line.split("  ")[0] for line in table[:-3]] == ["plain", *BY_NAME]
+    as_json = [*COMMAND, *GREEDY, "--robustness", "--json"]
+    printed = run(as_json, folder).out
+    assert printed == run(as_json, folder).out
+    found = json.loads(printed)["robustness"]
+    assert (found["suite"], found["seed"], found["lines"]) == (VERSION, 1, 6)
+    upper = found["rows"][1]
+    assert table[1].split()[2:5] == ["6", f"{upper['chrf_plain']:.1f}", f"{upper['chrf_reference']:.1f}"]
+    suite = make_suite((folder / "t.en").read_text().split("\n")[:-1], n_lines=500, seed=1)
+    assert calls[2] == suite.sources
+    fewer = run([*COMMAND, *GREEDY, "--robustness", "robustness_lines=2", "seed=3"], folder).out.decode()
+    assert f"robustness suite {VERSION}, seed 3, 2 lines of 7\n" in fewer
+
+
+def test_robustness_is_refused_where_nothing_is_translated(folder: Path) -> None:
+    given = ["evaluate", "--reference", "t.de", "--hypotheses", "t.en"]
+    for more in (["--robustness"], ["robustness_lines=3", "--robustness"]):
+        refused([*given, *more], folder, code=2, says=["--hypotheses t.en is an input"])
+    refused([*COMMAND, "robustness_lines=3"], folder, code=2, says=["robustness_lines=3: ", "Add --robustness"])
+    written(folder, classifier_file(), "classifier")
+    (folder / "text").write_bytes(language_model_content())
+    for model, what in (("classifier", "a classifier"), ("text", "a language model")):
+        command = ["evaluate", "--checkpoint", model, "--source", "t.en", "--robustness", "--device", "cpu"]
+        refused(command, folder, code=2, says=["--robustness: for translations; ", what])
+
+
+def test_lines_without_text_have_no_robustness(folder: Path) -> None:
+    for name in ("t.en", "t.de"):
+        (folder / name).write_text("\n \n")
+    ran = run([*COMMAND, "--robustness", "--json"], folder)
+    assert ran.code == 0
+    assert b"t.en: no line that could be perturbed" in ran.err
+    assert "robustness" not in json.loads(ran.out)
+
+
+# ---- The model card
+
+
+def test_the_card_of_a_model_has_the_table_of_its_run_or_of_scores(folder: Path) -> None:
+    model = folder / "model.safetensors"
+    bare = run(["inspect", str(model), "--card"], folder).out.decode()
+    assert "## Robustness" not in bare
+    scores = run([*COMMAND, *GREEDY, "--robustness", "--json"], folder).out
+    (folder / "scores").write_bytes(scores)
+    card = run(["inspect", str(model), "--card", "--scores", "scores"], folder).out.decode()
+    of_suite = card.split("## Robustness\n\n")[1].split("\n\n## Hashes")[0]
+    assert of_suite.startswith("The source lines of t.en, perturbed (robustness suite 1, seed 1, 6 lines of 7; search:")
+    rows = [line.split(" | ")[0].removeprefix("| ") for line in of_suite.split("\n") if line.startswith("| ")]
+    assert rows == ["source lines", "---", "plain", *BY_NAME]
+
+    found = json.loads(scores)
+    in_run = {**found["robustness"], **{key: found[key] for key in ("test_set", "search", "model_sha256")}}
+    (folder / "robustness.json").write_text(json.dumps(in_run))
+    assert of_suite in run(["inspect", str(model), "--card"], folder).out.decode()
+    in_run["rows"][1]["chrf_plain"] = 12.5
+    for spoilt, says in (
+        (json.dumps({**in_run, "model_sha256": ["0" * 64]}), b"is of another model than"),
+        (json.dumps({**in_run, "rows": [{"name": "plain"}]}), b"cannot be read, or was not written by tfm"),
+        (json.dumps({**in_run, "lines": -1}), b"cannot be read, or was not written by tfm"),
+        ("[]", b"cannot be read, or was not written by tfm"),
+        ("", b"cannot be read, or was not written by tfm"),
+    ):
+        (folder / "robustness.json").write_text(spoilt)
+        ran = run(["inspect", str(model), "--card"], folder)
+        assert (ran.code, ran.out.decode()) == (0, bare)
+        assert says in ran.err
+    (folder / "robustness.json").unlink()
+    (folder / "scores").write_text(json.dumps({**found, "robustness": {"rows": []}}))
+    refused(["inspect", str(model), "--scores", "scores"], folder, code=2, says=["--scores scores: not what"])
+
+
+def test_an_export_keeps_the_table_of_the_run(folder: Path) -> None:
+    pytest.importorskip("ctranslate2")
+    found = json.loads(run([*COMMAND, *GREEDY, "--robustness", "--json"], folder).out)
+    in_run = {**found["robustness"], **{key: found[key] for key in ("test_set", "search", "model_sha256")}}
+    (folder / "robustness.json").write_text(json.dumps(in_run))
+    assert run(["export", "ctranslate2", "--checkpoint", "model.safetensors", "--output", "out"], folder).code == 0
+    assert "## Robustness\n\nThe source lines of t.en" in (folder / "out" / "README.md").read_text()
+    assert "## Robustness\n\nThe source lines of t.en" in run(["inspect", "out", "--card"], folder).out.decode()

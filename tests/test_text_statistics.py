@@ -1,12 +1,14 @@
 """What `tfm evaluate` counts beside the scores. Expected values are counted by hand, or are sacrebleu's."""
 
 import gzip
+import json
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from sacrebleu.metrics.bleu import BLEU
 
+from tests.contract import run
 from transformer_cli.evaluation.metrics import Translations
 from transformer_cli.evaluation.text_statistics import Losses, TextStatistics, is_copy, text_statistics
 from transformer_cli.evaluation.verbatim import links, numbers, without_number
@@ -182,3 +184,15 @@ def test_the_length_ratio_is_that_of_bleu_where_its_tokens_are_words(shared_data
     expected = BLEU(tokenize="none").corpus_score(hypotheses, references)
     found = text_statistics(Translations(hypotheses, references))
     assert found.length_ratio == pytest.approx(expected.sys_len / expected.ref_len, rel=1e-12)
+
+
+def test_evaluate_prints_them_under_the_scores_and_in_the_json(tmp_path: Path) -> None:
+    for name, lines in (("s.en", SOURCES), ("r.de", REFERENCES), ("h.de", HYPOTHESES)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    command = ["evaluate", "--hypotheses", "h.de", "--reference", "r.de", "metrics=[chrf]"]
+    for more, sources in (([], []), (["--source", "s.en"], SOURCES)):
+        expected = text_statistics(Translations(HYPOTHESES, [REFERENCES], sources))
+        _, score, *printed = run([*command, *more], tmp_path).out.decode().removesuffix("\n").split("\n")
+        assert score.startswith("chrF2")
+        assert printed == expected.lines()
+        assert json.loads(run([*command, *more, "--json"], tmp_path).out)["statistics"] == expected.as_dict()

@@ -155,6 +155,7 @@ COMMANDS = {
             "--sentence-scores": Flag("sentence_scores", "file for the scores of each line, as JSONL"),
             "--tag": _TAG,
             "--tokenize": Flag("tokenize", "sacrebleu's tokenizer for BLEU (default: by the target language)"),
+            "--robustness": Flag("robustness", "also translate perturbed lines: capitals, typos, emoji, …", bool),
             "--json": Flag("json", "print JSON", bool),
             "--engine": _ENGINE,
             "--device": _DEVICE,

@@ -8,7 +8,8 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from transformer_cli.commands.evaluate_file import (
     save_sentence_scores,
     tokens_for,
 )
+from transformer_cli.commands.evaluate_robustness import log_robustness, measure_robustness
 from transformer_cli.config.commands import Engine, EvaluateConfig
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.data import DataConfig
@@ -41,9 +43,11 @@ from transformer_cli.data.tags import split_tags, with_tags
 from transformer_cli.data.unknown import UnknownCounter
 from transformer_cli.decoding.plan import listed_tags
 from transformer_cli.decoding.results import TranslateOptions
+from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError, DataError, TfmError
 from transformer_cli.evaluation.metrics import MetricSettings, Score, Translations, check_line_counts
 from transformer_cli.evaluation.report import Provenance, Report, print_reports
+from transformer_cli.evaluation.robustness import RobustnessReport
 from transformer_cli.evaluation.search_signature import search_name, search_signature
 from transformer_cli.evaluation.tokenization import tokenization, tokenizer_in
 from transformer_cli.evaluation.translation import evaluate_parts
@@ -100,7 +104,7 @@ def run(config: EvaluateConfig) -> None:
     warn_of_training_text(tests, models, paths)
     decode = opened.decode_config(config.decode, device)
     name = search_name(decode, seed=config.seed, engine=opened.engine)
-    reports = [
+    evaluated = [
         evaluate_set(
             opened,
             test,
@@ -114,14 +118,23 @@ def run(config: EvaluateConfig) -> None:
         )
         for test in tests
     ]
-    print_reports(reports, as_json=config.json)
-    log_saved(reports, as_json=config.json)
+    show(evaluated, config)
 
 
 def report_test_set(
-    path: Path, test: ParallelText, decode: DecodeConfig, *, name: str, device: torch.device, seed: int
+    path: Path,
+    test: ParallelText,
+    decode: DecodeConfig,
+    *,
+    name: str,
+    device: torch.device,
+    seed: int,
+    robustness_lines: int,
 ) -> list[Score]:
-    """What `tfm train` does at its end: the same scores, of the model file that it shipped."""
+    """What `tfm train` does at its end: the same scores, of the model file that it shipped.
+
+    The robustness of the model is logged in a few lines, and its table is written to robustness.json beside it.
+    """
     models, test_set = [read_model(path)], TestSet(name, test.sources, [test.targets], test.parts)
     opened = Opened([path], models, Engine.torch)
     decode = opened.decode_config(decode, device)
@@ -133,10 +146,19 @@ def report_test_set(
         return MetricSettings(tokenization(language, of_model), models[0].source_lang, language)
 
     config = EvaluateConfig(seed=seed)
-    report = evaluate_set(opened, test_set, settings_of, decode, device, config=config, saved_as=saved_as)
-    print_reports([report], as_json=False)
-    log_saved([report], as_json=False)
-    return report.results[-1].results.scores
+    if robustness_lines:
+        config = replace(config, robustness=True, robustness_lines=robustness_lines)
+    evaluated = evaluate_set(opened, test_set, settings_of, decode, device, config=config, saved_as=saved_as)
+    show([evaluated], config, trained_in=path.parent)
+    return evaluated.report.results[-1].results.scores
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """The scores of a test set, and what measures the robustness on it, which takes long."""
+
+    report: Report
+    measure_robustness: Callable[[], RobustnessReport | None]
 
 
 def evaluate_set(
@@ -150,13 +172,15 @@ def evaluate_set(
     saved_as: Path | None,
     parallel: bool = False,
     tags: tuple[str, ...] = (),
-) -> Report:
+) -> Evaluated:
     """Translate a test set, save the translations, and score them.
 
     `settings_of` gives the settings for a target language, by its code, or with "" those for the whole.
     """
     check_line_counts(test.sources, test.references)
-    hypotheses = translate(opened, test, decode, device, seed=config.seed, parallel=parallel, tags=tags)
+    options = TranslateOptions(tags=tags)
+    translator = opened.translator(decode, device, seed=config.seed, options=options, parallel=parallel)
+    hypotheses = translate(translator, test)
     may_replace = config.save is None or config.overwrite
     save(hypotheses, saved_as, "save the translations", may_replace=may_replace)
     known = opened.models[0].tokenizers.source.tags
@@ -166,13 +190,33 @@ def evaluate_set(
     names, hashes = ", ".join(map(str, opened.paths)), opened.sha256()
     search = search_signature(decode, seed=config.seed, engine=opened.engine, models=hashes)
     provenance = Provenance(test.name, len(hypotheses), saved_as, names, search, hashes, sentences)
-    return Report(results, provenance)
+    measure = partial(
+        measure_robustness, translator, test, hypotheses, n_lines=config.robustness_lines, seed=config.seed
+    )
+    return Evaluated(Report(results, provenance), measure)
 
 
-def log_saved(reports: Sequence[Report], *, as_json: bool) -> None:
+def show(evaluated: Sequence[Evaluated], config: EvaluateConfig, *, trained_in: Path | None = None) -> None:
+    """Print scores, and the table of the robustness suite; of a run that was just trained the table is saved in it."""
+    reports = [one.report for one in evaluated]
+    if config.robustness and config.json:
+        reports = [
+            replace(one.report, provenance=replace(one.report.provenance, robustness=one.measure_robustness()))
+            for one in evaluated
+        ]
+    print_reports(reports, as_json=config.json)
+    if config.json:
+        return
     for report in reports:
-        if report.provenance.hypotheses is not None and not as_json:
+        if report.provenance.hypotheses is not None:
             LOGGER.info("translations: %s", report.provenance.hypotheses)
+    for one in evaluated if config.robustness else ():  # after the scores
+        robustness = one.measure_robustness()
+        if robustness is not None and trained_in is not None:
+            log_robustness(robustness, one.report.provenance, trained_in)
+        elif robustness is not None:
+            where = [f"{one.report.provenance.test_set}:"] if len(evaluated) > 1 else []
+            print("\n".join([*where, *robustness.lines()]), flush=True)
 
 
 def language_of_lines(sources: Sequence[str], model: Scored, tags: Sequence[str] = ()) -> str:
@@ -184,17 +228,7 @@ def language_of_lines(sources: Sequence[str], model: Scored, tags: Sequence[str]
     return (named.pop() if len(named) == 1 else "") or model.target_lang
 
 
-def translate(
-    opened: Opened,
-    test: TestSet,
-    decode: DecodeConfig,
-    device: torch.device,
-    *,
-    seed: int,
-    parallel: bool,
-    tags: tuple[str, ...] = (),
-) -> list[str]:
-    translator = opened.translator(decode, device, seed=seed, options=TranslateOptions(tags=tags), parallel=parallel)
+def translate(translator: Translator, test: TestSet) -> list[str]:
     with tqdm(
         total=len(test.sources), unit="line", desc="translate", disable=None, leave=False, file=sys.stderr
     ) as bar:

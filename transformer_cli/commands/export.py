@@ -19,6 +19,7 @@ from transformer_cli.interop.exported import facts_of, sha256_of
 from transformer_cli.interop.locate import locate_model
 from transformer_cli.interop.model_card import CARD, card, read_scores
 from transformer_cli.interop.publish import Pack, check, publishing
+from transformer_cli.interop.robustness_card import robustness_beside
 from transformer_cli.interop.verify import N_LINES, Program, made_up, verify
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import ModelFile, read_model, require
@@ -116,6 +117,7 @@ def run(config: ExportConfig) -> None:
     facts = facts_of(model, sha256_of(path), program=config.format.name, max_positions=form.max_positions(model.config))
     library = f"{form.packages[0]} {version(form.packages[0])}"
     facts |= {"library": library, "quantization": config.quantization.name, "license": config.license, "test": test}
+    facts["robustness"] = robustness_beside(path, facts["model_sha256"])
     with publishing(output, facts, overwrite=config.overwrite, pack=pack) as folder:
         program = form.write(model, folder, config)
         verdict = verify(model, program, lines, is_float32=config.quantization is Quantization.float32)

@@ -161,5 +161,13 @@ def _report(
     if config.data.test is not None:  # what is held out is in no training pair
         sources = [split_tags(line, config.data.all_tags)[1] for line in prepared.test.sources]
         warn_of_overlap(name, sources, [prepared.test.targets], prepared)
-    found = report_test_set(result.model_path, prepared.test, config.decode, name=name, device=device, seed=config.seed)
+    found = report_test_set(
+        result.model_path,
+        prepared.test,
+        config.decode,
+        name=name,
+        device=device,
+        seed=config.seed,
+        robustness_lines=config.train.robustness_lines,
+    )
     return {f"test {score.name}": score.value for score in found}

@@ -334,6 +334,11 @@ class EmbedConfig:
 METRICS = ("bleu", "chrf", "ter", "tokenised_bleu", "paper_bleu")
 
 
+# Keys of `tfm evaluate` without a meaning for translations that are given.
+OF_A_MODEL = ("checkpoint", "engine", "decode", "save", "tag", "robustness", "robustness_lines")
+ROBUSTNESS_LINES = 500
+
+
 @dataclass
 class EvaluateConfig:
     """`tfm evaluate`."""
@@ -364,6 +369,8 @@ class EvaluateConfig:
         "sacrebleu's tokenizer for BLEU; unset: data.bleu_tokenize, or by the target language.",
         choices=BLEU_TOKENIZERS,
     )
+    robustness: bool = key(False, "Also translate perturbed source lines: capitals, typos, emoji, placeholders, ….")
+    robustness_lines: int = key(ROBUSTNESS_LINES, "Source lines that are perturbed, drawn by the seed.", low=1)
     json: bool = key(False, "Print JSON.")
     engine: Engine | None = key(None, ENGINE)
     seed: int = key(1, SEED, low=0, high=2**31 - 1)
@@ -393,6 +400,8 @@ class EvaluateConfig:
             )
         if self.hypotheses is None and self.source is None and self.reference is not None:
             raise ConfigError("--source: not given, but --reference is. A score needs a text and its translation")
+        if self.robustness_lines != ROBUSTNESS_LINES and not self.robustness:
+            raise ConfigError(f"robustness_lines={self.robustness_lines}: nothing is perturbed. Add --robustness")
 
     @property
     def hypothesis_files(self) -> list[str]:
@@ -439,11 +448,13 @@ class EvaluateConfig:
             raise ConfigError(f"--sentence-scores {self.sentence_scores}: for translations; {why}. Leave it out")
         if self.test_set:
             raise ConfigError(f"--test-set {','.join(self.test_set)}: for translations; {why}. Leave it out")
+        if self.robustness:
+            raise ConfigError(f"--robustness: for translations; {why}. Leave it out")
 
     def refuse_given(self, keys: Iterable[str]) -> None:
         """Raise ConfigError for a key of the model or its search, among those given, where there is no model."""
         for name in keys:
-            if self.hypotheses is not None and name.split(".")[0] in ("checkpoint", "engine", "decode", "save", "tag"):
+            if self.hypotheses is not None and name.split(".")[0] in OF_A_MODEL:
                 raise ConfigError(
                     f"{name}: for a model that translates, but --hypotheses {self.hypothesis_files[0]} is an input,"
                     " which is scored as it is. Leave one of them out; --save names the file for a model's translations"

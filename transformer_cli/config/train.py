@@ -174,6 +174,12 @@ class TrainSettings:
         "Dev score by which the best checkpoint is chosen: nll, accuracy (of a classifier), or a metric of translations"
         " as in `metrics`.",
     )
+    robustness_lines: int = key(
+        100,
+        "Lines of the test set that are translated perturbed at the end, for robustness.json; 0: none. Translation"
+        " only.",
+        low=0,
+    )
     patience: int | None = key(None, "Evaluations without a new best score before training stops.", low=1)
     samples: int = key(3, "Dev translations shown in the log and in TensorBoard.", low=0, high=100)
     precision: Precision = key(

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from transformer_cli.evaluation.classification import ClassReport
 from transformer_cli.evaluation.metrics import Score, SentenceScores, Translations
-from transformer_cli.evaluation.translation import MetricResults, PartResults
+from transformer_cli.evaluation.robustness import RobustnessReport
+from transformer_cli.evaluation.translation import PartResults
 from transformer_cli.logs import LOGGER
 
 
@@ -22,6 +23,7 @@ class Provenance:
     search: str | None = None  # signature of the search that made the translations, with its engine and model
     model_sha256: Sequence[str] = ()  # of the model's files
     sentences: Mapping[str, object] = field(default_factory=dict)  # the file with the scores of each line, signatures
+    robustness: RobustnessReport | None = None
 
     def headline(self) -> str:
         what = f"hypotheses {self.hypotheses}" if self.model is None else self.model
@@ -38,6 +40,7 @@ class Provenance:
             "hypotheses": file,
             **search,
             **({"sentence_scores": self.sentences} if self.sentences else {}),
+            **({"robustness": self.robustness.as_dict()} if self.robustness else {}),
         }
 
 
@@ -51,11 +54,10 @@ class Report:
     def as_dict(self) -> dict[str, object]:
         """For `json.dumps`."""
         *parts, whole = self.results
-        facts = self.provenance.facts() | _missing(whole.results)
+        facts = self.provenance.facts() | _more(whole)
         if parts:
             facts["parts"] = [
-                as_dict(part.results.scores, test_set=part.name, lines=part.n_lines, **_missing(part.results))
-                for part in parts
+                as_dict(part.results.scores, test_set=part.name, lines=part.n_lines, **_more(part)) for part in parts
             ]
         return as_dict(whole.results.scores, **facts)
 
@@ -69,7 +71,7 @@ def print_report(report: Report, *, as_json: bool) -> None:
     if len(report.results) > 1:
         lines = table_lines([(part.name, part) for part in report.results])
     else:
-        lines = text_lines(report.results[-1].results.scores)
+        lines = [*text_lines(report.results[-1].results.scores), *report.results[-1].statistics.lines()]
     _print_text(lines, report.results, report.provenance.search)
 
 
@@ -106,7 +108,7 @@ def _print_text(lines: Sequence[str], results: Sequence[PartResults], search: st
 
 
 def table_lines(rows: Sequence[tuple[str, PartResults]]) -> list[str]:
-    """A row of each, a column of each metric; below it each signature, with the rows that it is of if not of all."""
+    """A row of each, a column of each metric; below it signatures, with the rows that each is of, and statistics."""
     metrics = list(dict.fromkeys(score.name for _, row in rows for score in row.results.scores))
     table = [["test set", "lines", *metrics]]
     signatures: dict[tuple[str, str], list[str]] = {}
@@ -126,7 +128,7 @@ def table_lines(rows: Sequence[tuple[str, PartResults]]) -> list[str]:
         n_scored = sum(len(those) for (name, _), those in signatures.items() if name == metric)
         of = f"  ({', '.join(labels)})" if len(labels) < n_scored else ""
         lines.append(f"{metric:<{width}}  {signature}{of}")
-    return lines
+    return lines + [f"{label}: {line}" for label, row in rows for line in row.statistics.lines()]
 
 
 def print_sets(sets: Mapping[str, Sequence[str]], *, as_json: bool) -> None:
@@ -138,8 +140,9 @@ def print_sets(sets: Mapping[str, Sequence[str]], *, as_json: bool) -> None:
     print("\n".join(f"{name:<{width}}  {' '.join(pairs)}" for name, pairs in sets.items()), flush=True)
 
 
-def _missing(results: MetricResults) -> dict[str, object]:
-    return {"missing": results.missing} if results.missing else {}
+def _more(part: PartResults) -> dict[str, object]:
+    missing = {"missing": part.results.missing} if part.results.missing else {}
+    return {**missing, "statistics": part.statistics.as_dict()}
 
 
 def print_classes(report: ClassReport, provenance: Provenance, *, as_json: bool) -> None:

@@ -10,7 +10,7 @@ from random import Random
 
 from transformer_cli.data.tags import split_tags
 from transformer_cli.decoding.quality import repeats_itself
-from transformer_cli.evaluation.metrics import chrf
+from transformer_cli.evaluation.metrics import METRICS, MetricSettings, Score, Translations
 from transformer_cli.evaluation.perturbations import PERTURBATIONS, Perturbation, Perturbed, perturbed
 from transformer_cli.evaluation.text_statistics import is_copy
 
@@ -94,7 +94,8 @@ class RobustnessReport:
             )
             for first, *rest in cells
         ]
-        return [self.title, *aligned, f"chrF: {self.signature}; loops, copies, empty and lost: % of the lines"]
+        legend = "length: against that of the plain translations; loops, copies, empty and lost: % of the lines"
+        return [self.title, *map(str.rstrip, aligned), f"chrF: {self.signature}", legend]
 
     def short_lines(self) -> list[str]:
         """The same in a few lines, for the log."""
@@ -139,7 +140,7 @@ def robustness_report(
     `hypotheses` are the translations of the test set's lines, and `references[k][i]` is the k-th reference of line i.
     """
     plain, wanted = [hypotheses[i] for i in suite.plain], [[lines[i] for i in suite.plain] for lines in references]
-    score = chrf(plain, wanted)
+    score = _chrf(plain, wanted)
     length = _length(plain, wanted[0])
     rows = [Row(PLAIN, len(plain), None, score.value, length, *_degenerate(plain, [*suite.plain.values()]), None)]
     start = 0
@@ -167,14 +168,19 @@ def _row(row: SuiteRow, texts: Sequence[str], hypotheses: Sequence[str], referen
     return Row(
         how.name,
         len(texts),
-        chrf_plain=chrf(compared, [plain]).value if texts else None,
-        chrf_reference=chrf(compared, wanted).value if texts else None,
+        chrf_plain=_chrf(compared, [plain]).value if texts else None,
+        chrf_reference=_chrf(compared, wanted).value if texts else None,
         length=_length(compared, plain),
         n_loops=n_loops,
         n_copies=n_copies,
         n_empty=n_empty,
         n_lost=n_lost,
     )
+
+
+def _chrf(texts: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
+    (score,) = METRICS["chrf"](Translations(texts, references), MetricSettings())
+    return score
 
 
 def _degenerate(texts: Sequence[str], sources: Sequence[str]) -> tuple[int, int, int]:

@@ -16,6 +16,7 @@ from transformer_cli.evaluation.metrics import (
     check_line_counts,
     sentence_scores,
 )
+from transformer_cli.evaluation.text_statistics import TextStatistics, text_statistics
 from transformer_cli.evaluation.tokenization import warn_of_script
 from transformer_cli.logs import LOGGER
 
@@ -30,11 +31,12 @@ class MetricResults:
 
 @dataclass(frozen=True)
 class PartResults:
-    """The scores of a part of a test set, as one of several target languages."""
+    """The scores of a part of a test set, as one of several target languages, and what they do not show."""
 
     name: str
     n_lines: int
     results: MetricResults
+    statistics: TextStatistics
 
 
 def check_metrics(names: Sequence[str]) -> None:
@@ -73,7 +75,7 @@ def evaluate_parts(
     *,
     test: str,
 ) -> list[PartResults]:
-    """The scores of each part, with the settings of its target language, and in the end those of all lines.
+    """The scores and statistics of each part, with the settings of its target language, and last those of all lines.
 
     Where BLEU of the languages takes different tokenizers there is none of all lines. Raises what
     `evaluate_translations` does.
@@ -82,10 +84,11 @@ def evaluate_parts(
     settings = {part.name: settings_of(part.target_lang) for part in parts}
     for part, of_part in _split(translations, parts):
         name = f"{test} {part.name}"
-        found.append(PartResults(name, part.n, evaluate_translations(of_part, settings[part.name], names, test=name)))
+        results = evaluate_translations(of_part, settings[part.name], names, test=name)
+        found.append(PartResults(name, part.n, results, text_statistics(of_part)))
     whole = _common([*settings.values()] or [settings_of("")], settings_of)
     results = evaluate_translations(translations, whole, names, test=test)
-    return [*found, PartResults(test, len(translations.hypotheses), results)]
+    return [*found, PartResults(test, len(translations.hypotheses), results, text_statistics(translations))]
 
 
 def evaluate_sentences(

@@ -12,6 +12,7 @@ from typing import Any
 
 from transformer_cli.config.tags import languages_of
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, quoted
+from transformer_cli.interop import robustness_card
 from transformer_cli.interop.languages import base_code, described, language_name
 from transformer_cli.models.header import MALFORMED, Header, is_whole, read_header, read_json
 
@@ -69,6 +70,8 @@ def model_facts(path: Path) -> dict[str, Any]:
         }
     except MALFORMED as error:
         raise unreadable(path, error) from error
+    if robustness := robustness_card.robustness_beside(path, header.sha256):
+        facts["robustness"] = robustness
     return checked(facts, path)
 
 
@@ -114,6 +117,9 @@ def read_scores(file: Path) -> dict[str, Any]:
         ]
         if not is_whole(wanted["lines"]):
             raise ValueError("lines is no number")
+        if found.get("robustness") is not None:
+            of_test = {"test_set": wanted["test_set"], "search": wanted["search"]}
+            wanted["robustness"] = robustness_card.checked({**found["robustness"], **of_test})
     except OSError as error:
         raise EnvironmentFault(f"--scores {file}: {error.strerror}. Check the name") from error
     except (CheckpointError, *MALFORMED) as error:
@@ -224,6 +230,12 @@ def score_rows(facts: Mapping[str, Any]) -> list[tuple[str, str, str, str, str]]
     return found
 
 
+def robustness_of(facts: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The table of --scores, else that of the run."""
+    found: Mapping[str, Any] | None = (facts.get("test") or {}).get("robustness") or facts.get("robustness")
+    return found
+
+
 def hash_lines(facts: Mapping[str, Any]) -> list[Row]:
     rows = [("model file", facts["model_sha256"])]
     if facts.get("fingerprint"):
@@ -257,6 +269,9 @@ def card(facts: Mapping[str, Any], *, files: Mapping[str, str] | None = None, ve
     if inputs := input_lines(facts):
         parts.append(table(["made from", "SHA-256"], [(name, code(sha256)) for name, sha256 in inputs]))
     parts += ["## Scores", scores_text(facts)]
+    if robustness := robustness_of(facts):
+        of_suite = table(robustness_card.HEAD, robustness_card.rows(robustness))
+        parts += ["## Robustness", robustness_card.introduction(robustness), of_suite]
     if program in USAGE:
         where = "FILE.argosmodel the package" if program == "argos" else "FOLDER the folder of this file"
         is_packed = any(name.endswith(".tokenizer") for name in files or {})

@@ -10,6 +10,7 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.models.header import MALFORMED, MODEL_FILE
 
 EXPORT_FILE = "export.json"  # of what `tfm export` wrote
+ROBUSTNESS_FILE = "robustness.json"  # beside the model of a run: the table of `evaluation.robustness`
 EXPORTED_FILES = ("model.bin", MODEL_FILE)
 
 

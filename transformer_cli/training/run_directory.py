@@ -50,6 +50,7 @@ CHANGEABLE = (
     "train.average_last",
     "train.ema",
     "train.patience",
+    "train.robustness_lines",
     "train.samples",
     "train.max_nonfinite_steps",
     "train.rank_timeout",
