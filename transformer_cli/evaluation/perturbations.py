@@ -11,8 +11,8 @@ from random import Random
 
 from transformer_cli.evaluation.verbatim import without_number
 
-# Full stops, question and exclamation marks of the scripts that we know of, before closing quotes or brackets.
-_FINAL = re.compile(r"\s*[.!?…。｡．！？؟۔।॥։።၊။៕]+(?=[\"'”’»›)\]」』）]*\s*$)")
+_STOPS = ".!?…。｡．！？؟۔।॥։።၊။៕"  # full stops, question and exclamation marks of the scripts that we know of
+_CLOSING = "\"'”’»›)]」』） "  # may stand behind them
 _WORD = re.compile(r"[^\W\d_]+")
 _TYPO_LENGTH = 4  # letters of the words that get typos
 TYPO_SHARE = 0.1  # of these words, and one at least
@@ -48,11 +48,13 @@ def upper_case(line: str, random: Random) -> Perturbed:
 
 def title_case(line: str, random: Random) -> Perturbed:
     """Every word with a capital; `don't` does not become `Don'T`, as with `str.title`."""
-    return Perturbed(re.sub(r"(?<!\S)(\W*)(\w)", lambda found: found[1] + found[2].upper(), line))
+    return Perturbed(re.sub(r"(?<!\S)([^\w\s]*)(\w)", lambda found: found[1] + found[2].upper(), line))
 
 
 def without_final(line: str, random: Random | None = None) -> Perturbed:
-    return Perturbed(_FINAL.sub("", line))
+    """Also before closing quotes or brackets, which stay."""
+    body = line.rstrip(_CLOSING)
+    return Perturbed(body.rstrip(_STOPS + " ") + line[len(body) :] if body and body[-1] in _STOPS else line)
 
 
 def with_typos(line: str, random: Random) -> Perturbed:

@@ -11,7 +11,8 @@ _GROUPED = re.compile(
 )
 # ASCII alone, so that both end where Chinese text goes on without a blank.
 _LINK = re.compile(
-    r"(?:(?:https?|ftp)://|www\.)[!#-;=?-~]+|[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+", re.IGNORECASE
+    r"(?:(?:https?|ftp)://|www\.)[!#-;=?-~]+|(?<![A-Za-z0-9._%+-])[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+",
+    re.IGNORECASE,
 )
 _AFTER_LINK = ".,;:!?'*()[]{}"  # may belong to the sentence; left out on both sides
 
