@@ -43,6 +43,8 @@ def load_config(
     `user_dir` is a folder whose YAML files are choices beside ours. Raises ConfigError.
     """
     overrides = [renamed_override(text) for text in overrides]
+    if command == "reproduce":
+        overrides = with_experiment(overrides, flags or {})
     config = composed(command, overrides, user_dir)
     checked = to_schema(config, SCHEMAS[command], flags=flags)
     if isinstance(checked, EvaluateConfig):
@@ -57,8 +59,6 @@ def composed(command: str, overrides: Sequence[str], user_dir: Path | None = Non
             raise ConfigError(f"{quoted(text)}: Hydra's own keys need --multirun. Add -m, or leave it out")
         if parse_override(text).is_sweep_override():
             raise ConfigError(f"{quoted(text)}: several values make several runs. Add -m, or write a list as [a,b]")
-    if command == "reproduce":
-        overrides = with_experiment(overrides, flags or {})
     arguments = hydra_arguments(command, overrides, user_dir)
     try:
         with initialize_config_dir(str(config_dir()), version_base="1.3"):
