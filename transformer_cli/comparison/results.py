@@ -35,11 +35,14 @@ class PairedResult:
 
     difference: float  # score of the system minus that of the baseline
     p_bootstrap: float | None  # paired bootstrap resampling (Koehn 2004); None where it was not asked for
-    p_randomization: float | None  # approximate randomization (Riezler and Maxwell 2005)
+    p_randomization: float | None  # approximate randomization (Riezler and Maxwell 2005), as sacrebleu counts it
+    # As Riezler and Maxwell count it: with the trials whose difference is just the observed one. sacrebleu leaves them
+    # out, so that a difference in one line, which every trial keeps or turns round, has a p-value near 0 there.
+    p_with_ties: float | None = None
 
     def is_significant(self, level: float = 0.05) -> bool:
         """Whether every test that was made has a p-value below `level`."""
-        values = [p for p in (self.p_bootstrap, self.p_randomization) if p is not None]
+        values = [p for p in (self.p_bootstrap, self.p_randomization, self.p_with_ties) if p is not None]
         return bool(values) and max(values) < level
 
 
