@@ -22,6 +22,7 @@ from transformer_cli.config.commands import (
     ScoreConfig,
     TranslateConfig,
 )
+from transformer_cli.config.compare import CompareConfig
 from transformer_cli.config.fields import written_name
 from transformer_cli.config.train import DoctorConfig, PrepareConfig, ReproduceConfig, TrainConfig
 from transformer_cli.errors import ConfigError
@@ -34,6 +35,7 @@ SCHEMAS: dict[str, type] = {
     "classify": ClassifyConfig,
     "embed": EmbedConfig,
     "evaluate": EvaluateConfig,
+    "compare": CompareConfig,
     "prepare": PrepareConfig,
     "doctor": DoctorConfig,
     "bench": BenchConfig,

@@ -37,7 +37,8 @@ def check_overrides(command: str, overrides: Sequence[str], user_dir: Path | Non
             continue
         check_key(key, schema, groups=groups_of(command))
         group = key.split(".")[0]
-        if group == "data" and command == "evaluate" and not any(other.startswith("data=") for other in overrides):
+        is_unset = group == "data" and "data" in optional_groups(command)
+        if is_unset and not any(other.startswith("data=") for other in overrides):
             raise ConfigError(f"{key}: no corpus is chosen. Add data=NAME (choices: {', '.join(choices_of('data'))})")
 
 

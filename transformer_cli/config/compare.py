@@ -1,0 +1,71 @@
+"""Keys of `tfm compare`."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from transformer_cli.config.checks import BLEU_TOKENIZERS, check_bleu_tokenizer
+from transformer_cli.config.commands import ENGINE, TAG, Engine
+from transformer_cli.config.data import DataConfig
+from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.config.fields import DEVICE, OVERWRITE, PLUGINS, check_ranges, key
+from transformer_cli.config.train import Device
+from transformer_cli.errors import ConfigError
+
+COMPARED = ("bleu", "chrf")
+
+
+@dataclass
+class CompareConfig:
+    """`tfm compare`."""
+
+    systems: list[str] = key(
+        [],
+        "Two or more: run directories, checkpoints, models, exports, or text files of translations. All are compared"
+        " with the first.",
+    )
+    source: str | None = key(None, "Own test set: file to translate; for files of translations, not needed.")
+    reference: Any = key(None, "Own test set: reference translation, or a list of several.")
+    tag: str | None = key(None, TAG)
+    metrics: list[str] = key(
+        [*COMPARED], "Metrics to compare by: bleu, chrf, chrf++, ter, spbleu, or others with sentence-level scores."
+    )
+    sentence_metric: str = key("chrf", "Metric by whose sentence-level scores the lines that differ most are found.")
+    sentences: int = key(20, "Lines that are shown for each system, of gains and of losses.", low=0)
+    tokenize: str | None = key(
+        None,
+        "sacrebleu's tokenizer for BLEU; unset: data.bleu_tokenize, or by the target language.",
+        choices=BLEU_TOKENIZERS,
+    )
+    seed: int | None = key(
+        None, "Seed of the significance tests; unset: $SACREBLEU_SEED, or 12345.", low=1, high=2**31 - 1
+    )
+    samples: int = key(1000, "Resamples of the paired bootstrap test.", low=1)
+    trials: int = key(10_000, "Trials of the approximate randomization test.", low=1)
+    output: str | None = key(None, "File for the page; unset: compare.html, but none with json=true.")
+    overwrite: bool = key(False, OVERWRITE)
+    json: bool = key(False, "Print JSON.")
+    engine: Engine | None = key(None, ENGINE)
+    search_seed: int = key(1, "Seed of a search that draws at random.", low=0, high=2**31 - 1)
+    device: Device = key(Device.auto, DEVICE)
+    plugins: list[str] = key([], PLUGINS)
+    data: DataConfig | None = None  # None: the corpus that the runs were trained on
+    decode: DecodeConfig = field(default_factory=DecodeConfig)
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        check_bleu_tokenizer("tokenize", self.tokenize)
+        if len(self.systems) < 2:
+            given = f"only {self.systems[0]} is given" if self.systems else "none is given"
+            raise ConfigError(f"systems: {given}. Name two or more, of which the first is the baseline")
+        names = [name.strip() for entry in self.metrics for name in entry.split(",")]  # as --metrics bleu,ter
+        self.metrics = [name for name in dict.fromkeys(names) if name]
+        if not self.metrics:
+            raise ConfigError("metrics=[]: nothing to compare by. Choose one or more")
+        for name, value in (("source", self.source), ("reference", self.reference)):
+            if value is not None and self.data is not None:
+                shown = ",".join(map(str, value)) if isinstance(value, list) else value
+                raise ConfigError(
+                    f"{name}={shown}: and data={self.data.name} name two test sets. Leave one of them out"
+                )
+        if self.source is not None and self.reference is None:
+            raise ConfigError("--reference: not given, but --source is. A score needs a text and its translation")
