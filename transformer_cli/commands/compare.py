@@ -6,7 +6,6 @@ Files of translations need no model, and no torch; models are opened and asked i
 import json
 import os
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -42,7 +41,10 @@ def run(config: CompareConfig) -> None:
     names = short_names(config.systems)
     if len(files) == len(set(config.systems)):
         test, settings = test_of_files(config, files)
-        systems = [System(name, path, "translations", files[path].texts) for name, path in zip(names, config.systems, strict=True)]
+        systems = [
+            System(name, path, "translations", files[path].texts)
+            for name, path in zip(names, config.systems, strict=True)
+        ]
         background = Background()
     else:
         models = import_module("transformer_cli.commands.compare_models")

@@ -1,11 +1,8 @@
 """The models of `tfm compare`: opened, checked to be comparable, and asked for their translations."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-
-import numpy as np
 
 from transformer_cli.api import Opened, open_models
 from transformer_cli.commands.compare import check_line_counts, settings_for, test_set_of
@@ -23,7 +20,7 @@ from transformer_cli.comparison.runs import flat, read_curves
 from transformer_cli.config.compare import CompareConfig
 from transformer_cli.config.compose import to_plain
 from transformer_cli.config.tags import tags_in
-from transformer_cli.data.lines import Lines, shown
+from transformer_cli.data.lines import Lines
 from transformer_cli.data.prepare import Prepared, prepared_of
 from transformer_cli.data.tags import split_tags
 from transformer_cli.errors import CheckpointError, ConfigError, DataError
@@ -153,7 +150,8 @@ def check_same(ours: TestText, model: Model, theirs: TestText, other: Model) -> 
     if (ours.sources, ours.references) != (theirs.sources, theirs.references):
         raise ConfigError(
             f"{model.name} and {other.name} have other test sets: {ours.name} with {len(ours.sources):,} lines, and"
-            f" {theirs.name} with {len(theirs.sources):,}. Name one for both with --source and --reference, or data=NAME"
+            f" {theirs.name} with {len(theirs.sources):,}. Name one for both with --source and --reference, or"
+            " data=NAME"
         )
 
 
@@ -175,11 +173,11 @@ def check_directions(config: CompareConfig, models: Mapping[str, Model], tests: 
 
 def _differ(one: str, other: str) -> bool:
     """Of codes of languages. Those of other lengths, as en and eng, may be of the same one."""
-    codes = [re_split(code) for code in (one, other)]
+    codes = [_base(code) for code in (one, other)]
     return "und" not in codes and len(codes[0]) == len(codes[1]) and codes[0] != codes[1]
 
 
-def re_split(code: str) -> str:
+def _base(code: str) -> str:
     return code.replace("_", "-").partition("-")[0].lower()
 
 
@@ -195,13 +193,14 @@ def background_of(models: Sequence[Model | None]) -> Background:
         if model is not None and model.run_dir is not None
         for curve in read_curves(model.run_dir, system)
     ]
-    for model in models:
-        prepared = None if model is None else training_text(model)
-        if model is not None and prepared is not None:
-            n_lines, every = len(prepared.train), -(-len(prepared.train) // MOST_LINES)
-            part = f"{-(-n_lines // every):,} lines of " if every > 1 else ""
-            return Background(configs, curves, lambda: target_lines(prepared, every), f"{part}the training text of {model.name}")
-    return Background(configs, curves)
+    found = next(((model, text) for model in models if model and (text := training_text(model)) is not None), None)
+    if found is None:
+        return Background(configs, curves)
+    model, prepared = found
+    every = -(-len(prepared.train) // MOST_LINES)
+    part = f"{-(-len(prepared.train) // every):,} lines of " if every > 1 else ""
+    name = f"{part}the training text of {model.name}"
+    return Background(configs, curves, lambda: target_lines(prepared, every), name)
 
 
 def _config_of(model: Model) -> Mapping[str, str] | None:

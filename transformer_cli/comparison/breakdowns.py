@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from transformer_cli.comparison.results import Breakdown, Bucket
 from transformer_cli.comparison.significance import Statistics
-from transformer_cli.evaluation.metrics import Translations
 
 LENGTHS = (1, 11, 21, 31, 41, 51)  # first of each bucket, in words
 FREQUENCIES = (0, 1, 2, 3, 4, 5, 10, 100, 1000)
@@ -44,7 +43,9 @@ def by_length(statistics: Statistics, lengths: Sequence[int]) -> Breakdown:
     return Breakdown(f"{statistics.name} by length of the reference", "lines", "words of the reference", buckets)
 
 
-def by_frequency(systems: Sequence[Sequence[Counter[str]]], references: Sequence[Counter[str]], of: Frequencies) -> Breakdown:
+def by_frequency(
+    systems: Sequence[Sequence[Counter[str]]], references: Sequence[Counter[str]], of: Frequencies
+) -> Breakdown:
     """F1 in percent of the words of each frequency. All hold the words of each line, with their counts.
 
     A word of a translation is right as often as it stands in the reference of the same line, too.

@@ -1,7 +1,6 @@
 """Runs of one config with other seeds: their mean and spread, and whether two such groups differ."""
 
 import math
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -43,9 +42,8 @@ def find_groups(names: Sequence[str], configs: Sequence[Flat | None]) -> Groupin
             assert config is not None
             first = by_seed.setdefault(config.get("seed", ""), system)
             if first != system:
-                notes.append(
-                    f"{names[system]} has the config and the seed of {names[first]}, so it does not count as another run"
-                )
+                copied = f"has the config and the seed of {names[first]}, so it is not counted as another run"
+                notes.append(f"{names[system]} {copied}")
         if len(by_seed) < 2:
             continue
         runs = list(by_seed.values())
@@ -59,7 +57,9 @@ def find_groups(names: Sequence[str], configs: Sequence[Flat | None]) -> Groupin
 
 def _common_name(names: Sequence[str], *, taken: Sequence[str]) -> str:
     """What the names begin with, without a dangling `-seed=`."""
-    common = re.sub(r"([\W_]+(seed|s)[\W_]*\d*|[\W_]+)$", "", os.path.commonprefix(list(names)))
+    first, last = min(names), max(names)
+    n = next((i for i, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
+    common = re.sub(r"([\W_]+(seed|s)[\W_]*\d*|[\W_]+)$", "", first[:n])
     if common and common not in taken:
         return common
     return next(name for number in range(1, len(taken) + 2) if (name := f"group {number}") not in taken)

@@ -66,7 +66,9 @@ def compare(
         except MetricUnavailable as unavailable:
             notes.append(f"No {unavailable.name}: {unavailable.reason}")
     if not known:
-        raise ConfigError(f"metrics={','.join(measures.metrics)}: none can be computed ({'; '.join(notes)}). Choose others")
+        raise ConfigError(
+            f"metrics={','.join(measures.metrics)}: none can be computed ({'; '.join(notes)}). Choose others"
+        )
     draws = Draws(len(systems[0].translations), measures.resampling)
     metrics = [compare_systems(statistics, draws) for statistics in known.values()]
 
@@ -75,16 +77,13 @@ def compare(
     group_scores, group_comparisons = compare_groups(names, grouping, metrics)
 
     label, scores, higher_is_better = _sentence_scores(measures.sentence_metric, known, translations, settings)
-    better, worse = differing_sentences(
-        translations, scores, higher_is_better=higher_is_better, n=measures.n_sentences
-    )
+    better, worse = differing_sentences(translations, scores, higher_is_better=higher_is_better, n=measures.n_sentences)
     return Comparison(
         test_set=test.name,
         n_lines=len(systems[0].translations),
         n_references=len(test.references),
         systems=[
-            System(**{**vars(system), "group": group})
-            for system, group in zip(systems, grouping.group_of, strict=True)
+            System(**{**vars(system), "group": group}) for system, group in zip(systems, grouping.group_of, strict=True)
         ],
         metrics=metrics,
         sentence_metric=label,
@@ -118,7 +117,7 @@ def _sentence_scores(
     if name in SACREBLEU:  # from what was counted in each line
         statistics = known.get(name) or statistics_of(name, translations, settings)
         metric = SACREBLEU[name](settings, sentences=True)
-        scores = [[float(metric._compute_score_from_stats(row).score) for row in rows] for rows in statistics.rows]
+        scores = [[float(metric._compute_score_from_stats([*row]).score) for row in rows] for rows in statistics.rows]
         return statistics.name, scores, statistics.higher_is_better
     if name in known:
         statistics = known[name]

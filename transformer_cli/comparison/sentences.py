@@ -32,8 +32,8 @@ def differing_sentences(
 
     for system in range(1, len(systems)):
         gains = [sign * (ours - base) for ours, base in zip(scores[system], scores[0], strict=True)]
-        order = sorted(range(len(gains)), key=lambda line: -gains[line])  # noqa: B023 (used at once)
+        order = sorted(range(len(gains)), key=lambda line: -gains[line])
         better[system] = [sentence(line) for line in order[:n] if gains[line] > 0]
-        order = sorted(range(len(gains)), key=lambda line: gains[line])  # noqa: B023
+        order = sorted(range(len(gains)), key=lambda line: gains[line])
         worse[system] = [sentence(line) for line in order[:n] if gains[line] < 0]
     return better, worse

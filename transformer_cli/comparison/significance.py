@@ -48,7 +48,7 @@ class Statistics:
     name: str  # as in a table
     signature: Callable[[dict[str, int | str]], str]  # with these entries added
     higher_is_better: bool
-    score_of: Callable[[Row], float]  # from the sums
+    score_of: Callable[[Any], float]  # from the sums, a list or an array
     rows: Sequence[Sequence[Row]]  # by system and line
     dtype: str = "float32"
 
@@ -75,7 +75,7 @@ def statistics_of(name: str, systems: Sequence[Translations], settings: MetricSe
                 made.update(*entry)
             return str(made.format())
 
-        def score_of(sums: Row) -> float:
+        def score_of(sums: Any) -> float:
             return float(metric._compute_score_from_stats(sums).score)
 
         label = "spBLEU" if name == "spbleu" else metric._aggregate_and_compute(rows[0]).name
@@ -169,7 +169,8 @@ def _shuffled_differences(statistics: Statistics, system: int, draws: Draws) -> 
         first = draws.stays @ ours + ~draws.stays @ theirs
         second = ~draws.stays @ ours + draws.stays @ theirs
     one, other = ([statistics.score_of(sums) for sums in table.tolist()] for table in (first, second))
-    return np.abs(np.array(one) - np.array(other))
+    differences: Array = np.abs(np.array(one) - np.array(other))
+    return differences
 
 
 def _p_value(is_larger: Array) -> float:

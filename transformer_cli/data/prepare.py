@@ -15,6 +15,7 @@ from enum import Enum
 from itertools import chain, compress, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TypeVar
 
 import numpy as np
 from tqdm import tqdm
@@ -49,6 +50,7 @@ from transformer_cli.errors import ConfigError
 from transformer_cli.logs import LOGGER
 from transformer_cli.system import n_processors
 
+T = TypeVar("T")
 _FORMAT = 2  # to be raised when the same key would give other files
 _PAIRS_PER_PROCESS = 50_000  # at least, to be worth its start
 _SPLITS: tuple[Split, ...] = ("train", "dev", "test")
