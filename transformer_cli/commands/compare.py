@@ -173,7 +173,6 @@ def check_line_counts(lines: Lines, n_lines: int, where: str) -> None:
 
 
 def write_page(comparison: Comparison, name: str, *, replace: bool) -> None:
-    from transformer_cli.comparison.page import render
-
+    render = import_module("transformer_cli.comparison.page").render  # which only a page needs
     with open_output(name, replace=replace) as sink:
         sink.write(render(comparison).encode())

@@ -69,11 +69,10 @@ def translated(
 
     `files` are those of translations, by their paths; all other systems are models. Raises TfmError.
     """
-    models = {
-        path: open_model(config, name, path)
-        for name, path in zip(names, config.systems, strict=True)
-        if path not in files
-    }
+    models: dict[str, Model] = {}
+    for name, path in zip(names, config.systems, strict=True):
+        if path not in files and path not in models:
+            models[path] = open_model(config, name, path)
     tests = {path: test_set_for(config, model) for path, model in models.items()}
     first, *others = models.values()
     language = check_directions(config, models, tests)
@@ -130,7 +129,9 @@ def test_set_for(config: CompareConfig, model: Model) -> TestSet:
     test = test_set_of(config)
     if test is not None:
         if not test.sources:
-            raise ConfigError(f"--source: not given, but {model.name} is a model, which needs a text to translate")
+            raise ConfigError(
+                f"--source: not given, but {model.name} is a model, which needs a text. Name the file to translate"
+            )
         return test
     if config.data is not None:
         return named_test_set(config.data, [model.first], is_tagged=bool(config.tag))

@@ -48,7 +48,7 @@ class Statistics:
     name: str  # as in a table
     signature: Callable[[dict[str, int | str]], str]  # with these entries added
     higher_is_better: bool
-    score_of: Callable[[Any], float]  # from the sums, a list or an array
+    score_of: Callable[[Any], Any]  # from the sums, a list or an array
     rows: Sequence[Sequence[Row]]  # by system and line
     dtype: str = "float32"
 
@@ -75,8 +75,8 @@ def statistics_of(name: str, systems: Sequence[Translations], settings: MetricSe
                 made.update(*entry)
             return str(made.format())
 
-        def score_of(sums: Any) -> float:
-            return float(metric._compute_score_from_stats(sums).score)
+        def score_of(sums: Any) -> Any:
+            return metric._compute_score_from_stats(sums).score  # of the type that it makes of the sums
 
         label = "spBLEU" if name == "spbleu" else metric._aggregate_and_compute(rows[0]).name
         return Statistics(label, signature, name not in LOWER_IS_BETTER, score_of, rows)
@@ -125,7 +125,7 @@ def compare_systems(statistics: Statistics, draws: Draws) -> MetricComparison:
         results.append(
             PairedResult(
                 difference,
-                _p_value(spread - spread.mean() > observed),
+                _p_value(spread - spread.mean() > observed),  # in float32, where the scores are
                 _p_value(shuffled > observed),
                 _p_value(shuffled >= observed - _TIE),
             )

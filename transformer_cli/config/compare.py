@@ -68,4 +68,4 @@ class CompareConfig:
                     f"{name}={shown}: and data={self.data.name} name two test sets. Leave one of them out"
                 )
         if self.source is not None and self.reference is None:
-            raise ConfigError("--reference: not given, but --source is. A score needs a text and its translation")
+            raise ConfigError("--reference: not given, but --source is. Name its translation, too")
