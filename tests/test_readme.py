@@ -84,8 +84,9 @@ def test_every_printed_command_line_composes(line: str) -> None:
             if (before := COMMANDS[command].before) and len(bare) > 1:
                 flags[before.key] = bare[0]
                 parsed.overrides.remove(bare.pop(0))
-            flags[argument.key] = bare[0]
-            parsed.overrides.remove(bare[0])
+            words = bare if argument.repeated else bare[:1]
+            flags[argument.key] = words if argument.repeated else bare[0]
+            parsed.overrides = [word for word in parsed.overrides if word not in words]
         load_config(command, parsed.overrides, flags=flags)
 
 

@@ -35,6 +35,9 @@ def run(config: CompareConfig) -> None:
     """Print a table, or JSON, and write the page. Raises TfmError."""
     if sys.stdout is None:
         raise EnvironmentFault("standard output: closed. Open it, for the comparison to be printed")
+    if len(config.systems) < 2:
+        given = f"only {shown(config.systems[0])} is given" if config.systems else "none is given"
+        raise ConfigError(f"systems: {given}. Name two or more, of which the first is the baseline")
     measures = measures_of(config)
     page = page_file(config)
     files = {name: read_translations(Path(name)) for name in config.systems if not is_model(Path(name))}

@@ -61,6 +61,9 @@ def _conclusion(comparison: Comparison, number: int) -> str:
     if worse:
         parts.append(f"is worse than {baseline} by {_listed(worse)}")
     more = f"; no difference is shown by {_listed(open_)}" if open_ else ""
+    group = comparison.systems[number].group
+    if group is not None and group == comparison.systems[0].group:
+        more += "; both are runs of one config, so this is what a seed does"
     return f"{name} {' but '.join(parts)}{more}."
 
 

@@ -54,9 +54,6 @@ class CompareConfig:
     def __post_init__(self) -> None:
         check_ranges(self)
         check_bleu_tokenizer("tokenize", self.tokenize)
-        if len(self.systems) < 2:
-            given = f"only {self.systems[0]} is given" if self.systems else "none is given"
-            raise ConfigError(f"systems: {given}. Name two or more, of which the first is the baseline")
         names = [name.strip() for entry in self.metrics for name in entry.split(",")]  # as --metrics bleu,ter
         self.metrics = [name for name in dict.fromkeys(names) if name]
         if not self.metrics:
