@@ -63,7 +63,14 @@ def test_cfg_prints_the_config_and_stops(command: str, capsys: pytest.CaptureFix
     assert main([command, "--cfg", *([value] if argument else [])]) == 0
     captured = capsys.readouterr()
     seed = "runs: runs\n" if command in ("score", "average", "classify", "embed") else "seed: 1\n"  # those draw nothing
-    assert (seed if argument is None else f"{argument.key}: {value}\n") in captured.out
+    given = (
+        ""
+        if argument is None
+        else f"{argument.key}:\n- {value}\n"
+        if argument.repeated
+        else f"{argument.key}: {value}\n"
+    )
+    assert (given or seed) in captured.out
     assert captured.err == ""
 
 
