@@ -54,13 +54,12 @@ def run(config: CompareConfig) -> None:
         systems, test, settings, background = models.translated(config, names, files)
     warn_of_script(test.references, settings.tokens, where=test.name, key="--tokenize ")
     comparison = compare(systems, test, settings, measures, background)
-    if page is not None:
-        write_page(comparison, page, replace=config.overwrite)
     if config.json:
-        print(json.dumps(as_dict(comparison), indent=2, ensure_ascii=False))
+        print(json.dumps(as_dict(comparison), indent=2, ensure_ascii=False), flush=True)
     else:
         print("\n".join(text_lines(comparison)), flush=True)
-    if page is not None:
+    if page is not None:  # last: a disk that is full costs the page alone
+        write_page(comparison, page, replace=config.overwrite)
         LOGGER.info("page: %s", shown(page))
 
 
