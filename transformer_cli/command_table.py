@@ -169,6 +169,8 @@ COMMANDS = {
         {
             "--source": Flag("source", "own test set: file to translate (not needed for files of translations)"),
             "--reference": Flag("reference", "own test set: its translation; repeat for several", repeated=True),
+            "--test-set": Flag("test_set", "a test set of sacrebleu, as wmt14"),
+            "--languages": Flag("languages", "its direction, as en-de (default: that of the first model)"),
             "--metrics": Flag("metrics", "metrics to compare by, as bleu,chrf,ter (default: bleu,chrf)", repeated=True),
             "--output": Flag("output", "file for the page (default: compare.html)"),
             "--overwrite": Flag("overwrite", "replace --output if it exists", bool),

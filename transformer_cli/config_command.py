@@ -124,7 +124,8 @@ def _yaml(file: Path, command: str) -> StoredConfig:
     except ConfigError as error:
         message = str(error).removeprefix(f"{file}: ")
         raise ConfigError(
-            f"{file}: {message}. It should be as `tfm {command} --cfg` prints it; of another command, name that with --command"
+            f"{file}: {message}. It should be as `tfm {command} --cfg` prints it; of another command, name that with"
+            " --command"
         ) from error
 
 

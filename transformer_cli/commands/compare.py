@@ -10,7 +10,7 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
-from transformer_cli.commands.evaluate_file import TestSet, language_of, raw_test_set
+from transformer_cli.commands.evaluate_file import TestSet, language_of, named_test_sets, raw_test_set
 from transformer_cli.comparison.measure import Background, Measures, TestText, compare
 from transformer_cli.comparison.report import as_dict, text_lines
 from transformer_cli.comparison.results import Comparison, System
@@ -108,7 +108,11 @@ def page_file(config: CompareConfig) -> str | None:
 
 
 def test_set_of(config: CompareConfig) -> TestSet | None:
-    """The test set that is named on the command line, by files; None where it is a corpus."""
+    """The test set that is named on the command line, by files or as one of sacrebleu; None where it is a corpus."""
+    if config.test_set is not None:
+        if config.languages is None:
+            raise ConfigError(f"--languages: not given. Say the direction of --test-set {config.test_set}, as en-de")
+        return named_test_sets([config.test_set], config.languages)[0]
     if config.reference is None:
         return None
     sources = [] if config.source is None else [read_lines(Path(config.source))]
@@ -128,7 +132,7 @@ def test_of_files(config: CompareConfig, files: dict[str, Lines]) -> tuple[TestT
     """The test set for translations that are all in files, and the settings of its languages."""
     test = test_set_of(config)
     if test is not None:
-        languages = language_of(config.source), language_of(reference_files(config)[0])
+        languages = test.languages or (language_of(config.source), language_of((reference_files(config) or [""])[0]))
     elif config.data is not None:
         if config.data.task is not Task.translation:
             raise ConfigError(f"data={config.data.name}: has no translations. Choose parallel text")

@@ -11,6 +11,7 @@ from transformer_cli.commands.evaluate import (
     language_of_lines,
     named_test_set,
     own_corpus,
+    sets_for,
     translate,
 )
 from transformer_cli.commands.evaluate_file import TestSet
@@ -23,6 +24,7 @@ from transformer_cli.config.tags import tags_in
 from transformer_cli.data.lines import Lines
 from transformer_cli.data.prepare import Prepared, prepared_of
 from transformer_cli.data.tags import split_tags
+from transformer_cli.decoding.results import TranslateOptions
 from transformer_cli.errors import CheckpointError, ConfigError, DataError
 from transformer_cli.evaluation.metrics import MetricSettings
 from transformer_cli.evaluation.search_signature import search_signature
@@ -107,7 +109,9 @@ def ask(config: CompareConfig, model: Model, name: str, test: TestSet) -> System
     opened, decode = model.opened, model.opened.decode_config(config.decode, device)
     LOGGER.info("%s: translating %s lines", model.name, f"{len(test.sources):,}")
     tags = tags_for(config, model)
-    lines = translate(opened, test, decode, device, seed=config.search_seed, parallel=True, tags=tags)
+    options = TranslateOptions(tags=tags)
+    translator = opened.translator(decode, device, seed=config.search_seed, options=options, parallel=True)
+    lines = translate(translator, test)
     hashes = opened.sha256()
     search = search_signature(decode, seed=config.search_seed, engine=opened.engine, models=hashes)
     return System(name, model.path, model.kind, lines, search=search, model_hash=hashes[0])
@@ -126,6 +130,8 @@ def test_set_for(config: CompareConfig, model: Model) -> TestSet:
 
     Raises ConfigError where there is nothing to translate.
     """
+    if config.test_set is not None:
+        return sets_for([config.test_set], config.languages, model.first, tags_for(config, model))[0]
     test = test_set_of(config)
     if test is not None:
         if not test.sources:

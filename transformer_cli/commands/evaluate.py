@@ -340,24 +340,24 @@ def _maker(path: Path, folder: Path, models: Sequence[Scored]) -> str:
 def test_sets(config: EvaluateConfig, models: Sequence[Scored], path: Path, tags: Sequence[str]) -> list[TestSet]:
     """Those that are named, the files that are given, or the test set of a corpus."""
     if config.test_set:
-        return sets_for(config, models[0], tags)
+        return sets_for(config.test_set, config.languages, models[0], tags)
     return [own_files(config) if config.source is not None else corpus_test_set(config, models, path)]
 
 
-def sets_for(config: EvaluateConfig, model: Scored, tags: Sequence[str]) -> list[TestSet]:
+def sets_for(names: Sequence[str], languages: str | None, model: Scored, tags: Sequence[str]) -> list[TestSet]:
     """The sets of --test-set; for a model of several target languages, their lines with its tag for theirs.
 
     Raises ConfigError for a direction that the model does not have.
     """
-    flag = f"--test-set {','.join(config.test_set)}"
+    flag = f"--test-set {','.join(names)}"
     sides = [languages_of(model.source_lang), languages_of(model.target_lang)]
-    if config.languages is None and max(map(len, sides)) > 1:
+    if languages is None and max(map(len, sides)) > 1:
         example = f"{iso_639_1(sides[0][0])}-{iso_639_1(sides[1][0])}"
         raise ConfigError(
             f"--languages: not given, and the model translates {model.source_lang} → {model.target_lang}. Say the"
             f" direction of {flag}, as {example}"
         )
-    languages = config.languages or "-".join(iso_639_1(side[0]) for side in sides)
+    languages = languages or "-".join(iso_639_1(side[0]) for side in sides)
     asked = check_languages(languages)
     own = [[code for code in side if iso_639_1(code) == iso_639_1(one)] for side, one in zip(sides, asked, strict=True)]
     if not all(own):
@@ -367,12 +367,12 @@ def sets_for(config: EvaluateConfig, model: Scored, tags: Sequence[str]) -> list
         )
     [target_lang, *_] = own[1]
     if language_of(tags, model.target_lang) not in ("", target_lang):
-        raise ConfigError(f"--tag {config.tag}: not of {languages}, the direction of {flag}. Leave one of them out")
+        raise ConfigError(f"--tag {' '.join(tags)}: not of {languages}, the direction of {flag}. Leave one of them out")
     if len(sides[1]) == 1 or tags:
-        return named_test_sets(config.test_set, languages)
+        return named_test_sets(names, languages)
     if len([tag for tag in model.tokenizers.source.tags if languages_named([tag], [target_lang])]) != 1:
         raise ConfigError(f"{flag}: the model has several tags for {target_lang}, or none. Say which with --tag")
-    tests = named_test_sets(config.test_set, languages)
+    tests = named_test_sets(names, languages)
     return [replace(test, sources=tagged_for(test.sources, target_lang, model, test.name)) for test in tests]
 
 

@@ -18,6 +18,7 @@ from transformer_cli.evaluation.metrics import (
     Translations,
     sentence_scores,
 )
+from transformer_cli.evaluation.text_statistics import TextStatistics, text_statistics
 
 
 @dataclass(frozen=True)
@@ -94,8 +95,23 @@ def compare(
         breakdowns=_breakdowns(list(known.values()), translations, settings, background),
         curves=background.curves,
         config_differences=config_differences(background.configs),
+        statistics=[_counts(text_statistics(one)) for one in translations],
         notes=[*notes, *grouping.notes, *_cautions(len(systems), grouping.group_of, measures)],
     )
+
+
+def _counts(of: TextStatistics) -> dict[str, float | int | None]:
+    """Numbers alone, by the names that they have in `tfm evaluate --json`."""
+    losses = {"numbers": of.numbers, "urls": of.links}
+    return {
+        "length_ratio": of.length_ratio,
+        "loops": of.n_loops,
+        "copies": of.n_copies,
+        "empty_but_reference_is_not": of.n_empty_wrongly,
+        "unknown_signs": of.n_unknown,
+        **{f"lines_with_{name}": it.n_lines for name, it in losses.items()},
+        **{f"lines_that_lose_{name}": it.n_lost for name, it in losses.items()},
+    }
 
 
 def _cautions(n_systems: int, group_of: Sequence[str | None], measures: Measures) -> list[str]:

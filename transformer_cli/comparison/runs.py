@@ -8,6 +8,7 @@ from typing import Any
 
 from transformer_cli.comparison.groups import Flat
 from transformer_cli.comparison.results import Curve
+from transformer_cli.config.difference import flattened
 
 METRICS_FILE = "metrics.jsonl"
 _DERIVED = ("dev_ppl",)  # the exponential of dev_nll
@@ -36,12 +37,9 @@ def read_curves(run_dir: Path, system: int) -> list[Curve]:
     return [Curve(system, name, sorted(by_step.items())) for name, by_step in points.items()]
 
 
-def flat(config: Mapping[str, Any], prefix: str = "") -> Flat:
+def flat(config: Mapping[str, Any]) -> Flat:
     """Dotted key → value, as it is written in a config."""
-    found: dict[str, str] = {}
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{key}.")
-        else:
-            found[f"{prefix}{key}"] = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return found
+    return {
+        key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        for key, value in flattened(config).items()
+    }

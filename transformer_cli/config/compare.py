@@ -25,6 +25,8 @@ class CompareConfig:
     )
     source: str | None = key(None, "Own test set: file to translate; for files of translations, not needed.")
     reference: Any = key(None, "Own test set: reference translation, or a list of several.")
+    test_set: str | None = key(None, "Test set of sacrebleu, by its name, as wmt14.")
+    languages: str | None = key(None, "Direction of `test_set`, as en-de; unset: that of the first model.")
     tag: str | None = key(None, TAG)
     metrics: list[str] = key(
         [*COMPARED], "Metrics to compare by: bleu, chrf, chrf++, ter, spbleu, or others with sentence-level scores."
@@ -66,3 +68,8 @@ class CompareConfig:
                 )
         if self.source is not None and self.reference is None:
             raise ConfigError("--reference: not given, but --source is. Name its translation, too")
+        others = {"--reference": self.reference, "data": self.data}
+        if self.test_set is not None and (given := [name for name, it in others.items() if it is not None]):
+            raise ConfigError(f"--test-set {self.test_set}: and {given[0]} name two test sets. Leave one of them out")
+        if self.languages is not None and self.test_set is None:
+            raise ConfigError(f"--languages {self.languages}: says what --test-set is read in. Leave it out")

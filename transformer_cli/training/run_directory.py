@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from transformer_cli.config.compose import from_plain, to_plain, to_yaml
+from transformer_cli.config.difference import flattened
 from transformer_cli.config.renamed import RENAMED_KEYS
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.config.yaml_files import read_yaml
@@ -258,9 +259,6 @@ def _fixed(config: TrainConfig) -> dict[str, Any]:
     return {key: value for key, value in flat(to_plain(config)).items() if key not in free}
 
 
-def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Dotted key → value of a nested config."""
-    found: dict[str, Any] = {}
-    for key, value in tree.items():
-        found.update(flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value})
-    return found
+def flat(tree: dict[str, Any]) -> dict[str, Any]:
+    """Dotted key → value of a nested config; empty groups, as options of no plugin, are left out."""
+    return {key: value for key, value in flattened(tree).items() if value != {}}
