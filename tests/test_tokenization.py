@@ -129,7 +129,7 @@ def test_chinese_is_scored_in_its_own_tokens_by_the_ending_of_the_reference(tmp_
         ran = run(pair(tmp_path, "zh", ending), tmp_path)
         assert (ran.code, ran.err) == (0, b"")
         lines = ran.out.decode().split("\n")[1:-1]
-        assert [line.split()[0] for line in lines] == ["BLEU", "chrF2", "TER"], "nothing of Moses"
+        assert [line.split()[0] for line in lines] == ["BLEU", "chrF2", "TER", "length"], "nothing of Moses"
         assert "|tok:zh|" in lines[0]
         assert "|norm:yes|punct:yes|asian:yes|" in lines[2]
 
@@ -138,7 +138,7 @@ def test_without_a_library_there_is_chrf_and_a_line_says_why(tmp_path: Path, wit
     for language, library in (("ja", "MeCab"), ("ko", "mecab_ko")):
         ran = run(pair(tmp_path, language), tmp_path)
         assert ran.code == 0
-        assert [line.split()[0] for line in ran.out.decode().split("\n")[1:-1]] == ["chrF2", "TER"]
+        assert [line.split()[0] for line in ran.out.decode().split("\n")[1:-1]] == ["chrF2", "TER", "length"]
         (message,) = ran.err.decode().strip().split("\n")
         assert message.startswith(
             f"tfm: warning: no BLEU: BLEU of {language}: the package {library} cannot be imported"
@@ -192,7 +192,7 @@ def test_text_that_13a_does_not_cut_is_told_with_what_suits_it(language: str, tm
         "tfm: warning: r.de: is in a script that BLEU's tokenizer 13a does not cut into words, so BLEU says little."
         f" --tokenize {suits} suits it\n"
     )
-    assert [line.split()[0] for line in ran.out.decode().split("\n")[1:-1]] == ["BLEU", "chrF2", "TER"]
+    assert [line.split()[0] for line in ran.out.decode().split("\n")[1:-1]] == ["BLEU", "chrF2", "TER", "length"]
 
 
 def test_other_text_and_other_tokens_are_not_warned_about(heard: pytest.LogCaptureFixture) -> None:
