@@ -20,6 +20,7 @@ ORDER = [
     {"decoding", "attention_maps"},
     {"inference"},
     {"models"},
+    {"pages"},
     {"text_io"},
     {"data"},
     {"config"},

@@ -1,0 +1,1 @@
+"""HTML pages of one file: what they share."""
