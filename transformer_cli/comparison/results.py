@@ -118,6 +118,7 @@ class Curve:
     system: int  # index into `systems`
     metric: str  # as in metrics.jsonl: dev_bleu, dev_nll
     points: Sequence[tuple[int, float]]  # update, score
+    higher_is_better: bool | None = None  # None: nothing is said of it
 
 
 @dataclass(frozen=True)
@@ -147,3 +148,5 @@ class Comparison:
     config_differences: Sequence[ConfigDifference] = ()
     statistics: Sequence[Mapping[str, float | int | None]] = ()  # by system: length ratio, copies, loops, … by name
     notes: Sequence[str] = ()  # what a reader must know, a sentence each
+    source_language: str | None = None  # codes as de, pt-BR, zho_Hans; None where nothing names the language
+    target_language: str | None = None
