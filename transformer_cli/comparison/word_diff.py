@@ -69,7 +69,7 @@ def split_words(text: str) -> list[str]:
     last = _Kind.alone
     for character in text:
         kind = _kind(character)
-        is_joined = kind is _Kind.joins or tokens and tokens[-1].endswith(_ZERO_WIDTH_JOINER)
+        is_joined = kind is _Kind.joins or (tokens and tokens[-1].endswith(_ZERO_WIDTH_JOINER))
         if is_joined and tokens and last is not _Kind.blank:
             tokens[-1] += character
             continue
