@@ -96,6 +96,8 @@ def compare(
         curves=background.curves,
         config_differences=config_differences(background.configs),
         statistics=[_counts(text_statistics(one)) for one in translations],
+        source_language=settings.source_lang or None,
+        target_language=settings.target_lang or None,
         notes=[*notes, *grouping.notes, *_cautions(len(systems), grouping.group_of, measures)],
     )
 

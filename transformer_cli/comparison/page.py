@@ -25,7 +25,7 @@ from transformer_cli.comparison.verdicts import (
     p_text,
     system_verdict,
 )
-from transformer_cli.comparison.word_diff import Mark, mark_differences
+from transformer_cli.comparison.word_diff import Mark, Stretch, mark_differences
 from transformer_cli.pages.document import document, escaped
 
 NOTHING = "–"  # in a cell without a value
@@ -107,6 +107,8 @@ def _count(verdicts: Sequence[Verdict], baseline: str, what: str) -> str:
     )
     if k_untested == n:
         return f"{n} {what} beside {baseline}, without a significance test"
+    if all(verdict.finding is Finding.same for verdict in verdicts):
+        return f"{baseline} and the {n} other {what} gave the same translations"
     if n in (k_better, k_worse):
         return (
             f"{'Both' if n == 2 else f'All {n}'} other {what} are {'better' if k_better else 'worse'} than {baseline}"
@@ -165,7 +167,7 @@ def _table(
 ) -> str:
     """A table of HTML cells, whose first column names the rows. Columns in `numbers` are set to the right.
 
-    On a narrow screen every row becomes a block, with the names of the columns before its cells.
+    On a narrow screen every row of a table that "stacks" becomes a block, with the names of the columns over its cells.
     """
 
     def place(i: int, cell: str = "") -> str:
@@ -179,7 +181,7 @@ def _table(
         + "</tr>\n"
         for row in rows
     )
-    return f'<table class="{kind or "stacks"}">\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>\n'
+    return f'<table class="{kind}">\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>\n'
 
 
 def _name(comparison: Comparison, system: int) -> str:
@@ -319,7 +321,7 @@ def _configs(comparison: Comparison) -> str:
         for one in comparison.config_differences
     ]
     hint = f"Keys whose value is not the same in all runs. {NOTHING} is not set, or no run."
-    return f'<p class="hint">{hint}</p>\n' + _table(["Key", *_names(comparison)], rows)
+    return f'<p class="hint">{hint}</p>\n' + _table(["Key", *_names(comparison)], rows, kind="stacks named")
 
 
 def _statistics(comparison: Comparison) -> str:
@@ -330,7 +332,7 @@ def _statistics(comparison: Comparison) -> str:
     rows = [
         [escaped(name.replace("_", " ")), *(_plain(one.get(name)) for one in comparison.statistics)] for name in names
     ]
-    return _table(["", *_names(comparison)], rows, numbers=range(1, len(comparison.systems) + 1))
+    return _table(["", *_names(comparison)], rows, numbers=range(1, len(comparison.systems) + 1), kind="stacks named")
 
 
 def _names(comparison: Comparison) -> list[str]:
@@ -394,13 +396,8 @@ def _sentence(comparison: Comparison, system: int, sentence: Sentence) -> str:
         rows.append(("Source", "", _text(sentence.source, _language(comparison.source_language))))
     for k, reference in enumerate(sentence.references, 1):
         rows.append((f"Reference {k}" if len(sentence.references) > 1 else "Reference", "", _text(reference, target)))
-    for i, other in ((0, system), (system, 0)):
-        rows.append(_translation(comparison, sentence, i, other, n))
-    others = [
-        _translation(comparison, sentence, i, 0, n)
-        for i in range(1, len(comparison.systems))
-        if i != system and len(sentence.translations) > i
-    ]
+    rows += _translations(comparison, sentence, system, n)
+    others = [_translations(comparison, sentence, i, n)[1] for i in range(1, len(comparison.systems)) if i != system]
     more = f"<details><summary>Other systems</summary>\n{_pairs(others)}</details>\n" if others else ""
     difference, metric = _signed(sentence.scores[system] - sentence.scores[0], n), escaped(comparison.sentence_metric)
     return (
@@ -409,17 +406,25 @@ def _sentence(comparison: Comparison, system: int, sentence: Sentence) -> str:
     )
 
 
-def _translation(comparison: Comparison, sentence: Sentence, system: int, other: int, n: int) -> tuple[str, str, str]:
-    stretches = mark_differences(sentence.translations[system], sentence.translations[other], sentence.references)
+def _translations(comparison: Comparison, sentence: Sentence, system: int, n: int) -> list[tuple[str, str, str]]:
+    """The baseline's translation and that of `system`, with the words marked in which they differ."""
+    both = mark_differences(sentence.translations[0], sentence.translations[system], sentence.references)
+    return [
+        (
+            _name(comparison, i),
+            f' <span class="score">{sentence.scores[i]:.{n}f}</span>',
+            f'<dd dir="auto"{_language(comparison.target_language)}>{_marked(stretches)}</dd>',
+        )
+        for i, stretches in zip((0, system), both, strict=True)
+    ]
+
+
+def _marked(stretches: Sequence[Stretch]) -> str:
     marked = "".join(
         f"{_MARK_TAGS[one.mark]}{escaped(one.text)}</mark>" if one.mark in _MARK_TAGS else escaped(one.text)
         for one in stretches
     )
-    if not marked.strip():
-        marked = '<span class="empty">empty</span>'
-    attributes = f' dir="auto"{_language(comparison.target_language)}'
-    score = f' <span class="score">{sentence.scores[system]:.{n}f}</span>'
-    return _name(comparison, system), score, f"<dd{attributes}>{marked}</dd>"
+    return marked if marked.strip() else '<span class="empty">empty</span>'
 
 
 def _text(text: str, language: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from transformer_cli.comparison.groups import Flat
 from transformer_cli.comparison.results import Curve
 from transformer_cli.config.difference import flattened
+from transformer_cli.evaluation.metrics import LOWER_IS_BETTER
 
 METRICS_FILE = "metrics.jsonl"
 _DERIVED = ("dev_ppl",)  # the exponential of dev_nll
@@ -34,7 +35,15 @@ def read_curves(run_dir: Path, system: int) -> list[Curve]:
             is_score = name.startswith("dev_") and name not in _DERIVED and type(value) in (int, float)
             if is_score and math.isfinite(value):
                 points.setdefault(name, {})[step] = value
-    return [Curve(system, name, sorted(by_step.items())) for name, by_step in points.items()]
+    return [Curve(system, name, sorted(by_step.items()), _higher_is_better(name)) for name, by_step in points.items()]
+
+
+def _higher_is_better(name: str) -> bool | None:
+    """Of a dev score, also of a part of the dev set (`dev_bleu <2de>`); None of one that a plugin has added."""
+    metric = name.removeprefix("dev_").split(" ")[0]
+    if metric in ("nll", *LOWER_IS_BETTER):
+        return False
+    return True if metric in ("bleu", "chrf", "chrf++", "comet", "accuracy", "macro_f1") else None
 
 
 def flat(config: Mapping[str, Any]) -> Flat:

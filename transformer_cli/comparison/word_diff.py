@@ -39,19 +39,24 @@ class Stretch:
     mark: Mark
 
 
-def mark_differences(translation: str, other: str, references: Sequence[str]) -> list[Stretch]:
-    """`translation` in stretches, whose texts together are the translation.
+def mark_differences(first: str, second: str, references: Sequence[str]) -> tuple[list[Stretch], list[Stretch]]:
+    """Both translations of a line in stretches, whose texts together are the translation.
 
     As few words as possible are marked as different: all but a longest common subsequence of both.
 
     A word is in a reference as often as in BLEU's clipped counts: those that both translations have are counted first.
     """
-    tokens = split_words(translation)
-    words = [token for token in tokens if not token.isspace()]
-    is_common = _common(words, [token for token in split_words(other) if not token.isspace()])
+    tokens = [split_words(text) for text in (first, second)]
+    words = [[token for token in one if not token.isspace()] for one in tokens]
+    is_common = _common(*words)
     expected: Counter[str] = Counter()
     for reference in references:
         expected |= Counter(split_words(reference))
+    marks = [_marks(*one, expected.copy()) for one in zip(words, is_common, strict=True)]
+    return _joined(tokens[0], marks[0]), _joined(tokens[1], marks[1])
+
+
+def _marks(words: Sequence[str], is_common: Sequence[bool], expected: Counter[str]) -> list[Mark]:
     expected.subtract(word for word, common in zip(words, is_common, strict=True) if common)
     marks = []
     for word, common in zip(words, is_common, strict=True):
@@ -60,7 +65,7 @@ def mark_differences(translation: str, other: str, references: Sequence[str]) ->
             continue
         marks.append(Mark.in_reference if expected[word] > 0 else Mark.not_in_reference)
         expected[word] -= 1
-    return _joined(tokens, marks)
+    return marks
 
 
 def split_words(text: str) -> list[str]:
@@ -93,8 +98,8 @@ def _kind(character: str) -> _Kind:
     return _Kind.letter if is_letter else _Kind.alone
 
 
-def _common(words: Sequence[str], others: Sequence[str]) -> list[bool]:
-    """Whether each of `words` belongs to the longest common subsequence with `others` that ends last in both.
+def _common(words: Sequence[str], others: Sequence[str]) -> tuple[list[bool], list[bool]]:
+    """Whether each of `words`, and of `others`, belongs to the longest common subsequence that ends last in both.
 
     A table of its length for all beginnings of both, a bit per cell, is filled a row at a time (Hyyrö 2004): bit i of
     row j is 0 where words[:i + 1] has one more word in common with others[:j] than words[:i].
@@ -108,17 +113,17 @@ def _common(words: Sequence[str], others: Sequence[str]) -> list[bool]:
         row = rows[-1]
         matches = row & places.get(other, 0)
         rows.append((row + matches | row - matches) & everything)
-    is_common = [False] * len(words)
+    found = [False] * len(words), [False] * len(others)
     i, j = len(words), len(others)
     while i and j:
         if words[i - 1] == others[j - 1]:
             i, j = i - 1, j - 1
-            is_common[i] = True
+            found[0][i] = found[1][j] = True
         elif rows[j] >> (i - 1) & 1:
             i -= 1
         else:
             j -= 1
-    return is_common
+    return found
 
 
 def _joined(tokens: Sequence[str], marks: Sequence[Mark]) -> list[Stretch]:
