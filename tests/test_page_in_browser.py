@@ -7,33 +7,23 @@ $TFM_ARTEFACTS if that is set.
 import base64
 import os
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from selenium.webdriver import ActionChains, Chrome, ChromeOptions, Keys
-from selenium.webdriver.chrome.service import Service
+from selenium.webdriver import ActionChains, Chrome, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
+from tests.browser import NEEDS_CHROMIUM, chromium
 from tests.toy_attention_maps import HOSTILE, toy_maps, words
 from transformer_cli.attention_maps.maps import AttentionMaps, merge_subwords
 from transformer_cli.attention_maps.page import render
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-CHROMEDRIVER = shutil.which("chromedriver")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not (CHROMIUM and CHROMEDRIVER), reason="needs chromium and chromedriver"),
-]
+pytestmark = NEEDS_CHROMIUM
 
-ARGUMENTS = [
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
-    *("--disable-background-networking", "--disable-component-update"),
-]
 OPENINGS = 5  # the fastest counts, because other processes may slow the rest
 VIEWS = ["head", "matrix", "token"]
 
@@ -145,18 +135,8 @@ class Reader:
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     folder = tmp_path_factory.mktemp("browser")
-    options = ChromeOptions()
-    options.binary_location = str(CHROMIUM)
-    for argument in [*ARGUMENTS, f"--user-data-dir={folder / 'profile'}"]:
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = Chrome(options=options, service=Service(executable_path=CHROMEDRIVER))
-    try:
-        # Or elements of a new page, which is not focused yet, get no focus events.
-        driver.execute_cdp_cmd("Emulation.setFocusEmulationEnabled", {"enabled": True})
+    with chromium(folder) as driver:
         yield Reader(driver, folder)
-    finally:
-        driver.quit()
 
 
 def weights_drawn(weights_HQK: np.ndarray) -> set[tuple[int, int, int]]:
