@@ -28,8 +28,10 @@ SHOWN = "return [...document.querySelectorAll('.card')].filter(card => card.chec
 
 # Text that reaches over the edge of the page, or lies over other text.
 GEOMETRY = """
-const seen = [...document.querySelectorAll("h1, h2, h3, p, dt, dd, th, td, bdi, code, .figure, .chart text, label > span")]
-    .filter((node) => node.checkVisibility() && node.getBoundingClientRect().width > 1);
+const texts = "h1, h2, h3, p, dt, dd, th, td, .system, .figure, .chart text, label > span";
+const isClipped = (node) => node.closest("thead") && getComputedStyle(node.closest("thead")).position === "absolute";
+const seen = [...document.querySelectorAll(texts)]
+    .filter((node) => node.checkVisibility() && node.getBoundingClientRect().width > 1 && !isClipped(node));
 const boxes = seen.map((node) => node.getBoundingClientRect());
 const faults = [], edge = document.documentElement.clientWidth;
 const describe = (node) => `${node.tagName} "${node.textContent.slice(0, 40)}"`;
@@ -101,7 +103,7 @@ def test_no_text_leaves_the_page_or_lies_over_other_text(reader: Reader, text: s
     reader.open(toy_comparison(text=text, **names), width=width)
     reader.run("for (const details of document.querySelectorAll('details')) details.open = true")
     found = reader.run(GEOMETRY)
-    assert found["faults"] == []
+    assert found["faults"][:5] == []
     assert found["count"] > 200
     assert reader.run("return window.broken ?? 0") == 0
     assert reader.driver.get_log("browser") == []

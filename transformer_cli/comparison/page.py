@@ -163,7 +163,7 @@ def _facts(comparison: Comparison) -> str:
 
 
 def _table(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Sequence[int] = (), kind: str = ""
+    columns: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Sequence[int] = (), kind: str = "stacks"
 ) -> str:
     """A table of HTML cells, whose first column names the rows. Columns in `numbers` are set to the right.
 
