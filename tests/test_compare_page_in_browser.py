@@ -225,7 +225,7 @@ def test_dark_screens_and_paper(reader: Reader) -> None:
         reader.screenshot("dark")
         pdf = base64.b64decode(reader.driver.execute_cdp_cmd("Page.printToPDF", {})["data"])
         assert pdf.startswith(b"%PDF")
-        assert reader.run("return [...document.querySelectorAll('details')].every(e => e.open)")
+        assert reader.run("return [...document.querySelectorAll('.card details, .reading')].every(e => e.open)")
         reader.media(media="print", **DARK)
         assert reader.run(style) == ["rgb(255, 255, 255)", "rgb(0, 0, 0)"]
         assert not [one for one in reader.all("#choose, .copy, #more, nav") if one.is_displayed()]

@@ -11,7 +11,8 @@ for (const button of document.querySelectorAll(".copy")) {
   button.addEventListener("click", () => copy(button));
 }
 addEventListener("beforeprint", () => {
-  for (const details of document.querySelectorAll("details")) details.open = true;
+  // But not the tables of dev scores, which the charts show and which may be long.
+  for (const details of document.querySelectorAll("details:not(:has(.wide))")) details.open = true;
 });
 
 function chooseSentences() {
