@@ -101,7 +101,7 @@ def _kind(character: str) -> _Kind:
 def _common(words: Sequence[str], others: Sequence[str]) -> tuple[list[bool], list[bool]]:
     """Whether each of `words`, and of `others`, belongs to the longest common subsequence that ends last in both.
 
-    A table of its length for all beginnings of both, a bit per cell, is filled a row at a time (Hyyrö 2004): bit i of
+    A table of its length for all prefixes of both, a bit per cell, is filled a row at a time (Hyyrö 2004): bit i of
     row j is 0 where words[:i + 1] has one more word in common with others[:j] than words[:i].
     """
     places: dict[str, int] = {}
