@@ -191,6 +191,8 @@ def with_result(result: PairedResult, *, higher_is_better: bool = True) -> Compa
         (PairedResult(-1.2, 0.0001, None), "deep/1 is worse than base/1 by 1.20 BLEU", "fewer than 1 of 1,000 "),
         (PairedResult(0.3, 0.003, 0.25), "No difference is shown between deep/1 and base/1", "about 25 of 100 "),
         (PairedResult(0.3, 0.003, 0.003, 0.5), "No difference is shown between deep/1 and base/1", "about 50 of 100 "),
+        (PairedResult(0.3, 1.0, 1.0), "No difference is shown between deep/1 and base/1", "nearly all comparisons"),
+        (PairedResult(9, 1 / 10001, None), "deep/1 is better than base/1 by 9.00 BLEU", "(p\xa0=\xa00.0001)"),
         (PairedResult(0.3, 0.05, None), "No difference is shown between deep/1 and base/1", "about 5 of 100 "),
         (PairedResult(0.3, None, None), "deep/1 has 0.30 BLEU more than base/1", "No significance test was made"),
     ],

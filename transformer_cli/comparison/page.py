@@ -155,7 +155,7 @@ def _facts(comparison: Comparison) -> str:
     if len(comparison.systems) == 2:
         first, second = (system.translations for system in comparison.systems)
         n_different = sum(a != b for a, b in zip(first, second, strict=True))
-        facts["Translated differently"] = f"{n_different:,} lines"
+        facts["Translated differently"] = f"{n_different:,} line{'s' * (n_different != 1)}"
     return "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>\n" for name, value in facts.items())
 
 
@@ -352,6 +352,9 @@ def _sentences(comparison: Comparison) -> str:
         lists.append(_sentence_list(comparison, i, "better", comparison.better.get(i, ())))
         lists.append(_sentence_list(comparison, i, "worse", comparison.worse.get(i, ())))
     choice = "".join(_option("system", str(i), _name(comparison, i), checked=i == systems[0]) for i in systems)
+    is_better = bool(comparison.better.get(systems[0]))  # where the first one has any
+    directions = _option("direction", "better", "Better", checked=is_better)
+    directions += _option("direction", "worse", "Worse", checked=not is_better)
     return (
         f'<p class="hint">The lines whose scores by {escaped(comparison.sentence_metric)} differ most from those of the'
         " baseline.</p>\n"
@@ -359,8 +362,7 @@ def _sentences(comparison: Comparison) -> str:
         f'<fieldset{" hidden" if len(systems) == 1 else ""}><legend>System</legend><div class="segments">{choice}</div>'
         "</fieldset>\n"
         '<fieldset><legend>Show where it is</legend><div class="segments">'
-        f"{_option('direction', 'better', 'Better', checked=True)}{_option('direction', 'worse', 'Worse')}"
-        "</div></fieldset>\n"
+        f"{directions}</div></fieldset>\n"
         '<fieldset><legend><label for="find">Find text</label></legend>'
         '<input type="search" id="find" autocomplete="off" spellcheck="false"></fieldset>\n'
         "</form>\n"

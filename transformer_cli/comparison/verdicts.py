@@ -73,7 +73,7 @@ def _verdict(
     if p_value is None:
         way = "more" if difference > 0 else "less"
         return Verdict(Finding.not_tested, f"{name} has {amount} {way} than {baseline}{on_average}", untested)
-    p = f"p = {p_text(p_value)}" if p_value >= P_SHOWN else f"p {p_text(p_value)}"
+    p = f"p = {p_text(p_value)}" if round(p_value, 4) else f"p {p_text(p_value)}"
     p = p.replace(" ", "\N{NO-BREAK SPACE}")
     chance = f"would arise by chance in {_frequency(p_value)} comparisons ({p})"
     if is_significant:
@@ -94,15 +94,13 @@ def decimals(scores: Sequence[float | None]) -> int:
     return 4 if all(score is None or abs(score) <= 1 for score in scores) else 2
 
 
-P_SHOWN = 0.0001  # a smaller p-value is shown as one that is below it
-
-
 def p_text(p_value: float) -> str:
-    return f"{p_value:.4f}" if p_value >= P_SHOWN else f"< {P_SHOWN}"
+    """With four decimals, as sacrebleu prints it, but never as 0."""
+    return f"{p_value:.4f}" if round(p_value, 4) else "< 0.0001"
 
 
 def _frequency(p_value: float) -> str:
     for limit, text in ((0.001, "1 of 1,000"), (0.01, "1 of 100"), (0.05, "1 of 20")):
         if round(p_value, 4) < limit:
             return f"fewer than {text}"
-    return f"about {100 * p_value:.0f} of 100"
+    return f"about {100 * p_value:.0f} of 100" if p_value < 0.995 else "nearly all"
