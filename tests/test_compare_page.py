@@ -114,7 +114,7 @@ def test_every_number_and_text_of_a_comparison_is_there() -> None:
     wanted += [f"{update:,}" for curve in comparison.curves for update, _ in curve.points]
     wanted += [one.key for one in comparison.config_differences]
     wanted += [value for one in comparison.config_differences for value in one.values if value]
-    wanted += ["length ratio", "0.980", "2,000", "unknown signs"]
+    wanted += ["Length: words", "0.980", "2,000", "Lines with unknown signs"]
     assert [one for one in wanted if one not in text] == []
 
 

@@ -111,7 +111,12 @@ def toy_comparison(
             ConfigDifference(f"data.{text or 'name'}", [None, *(text or "multi30k" for i in systems if i)]),
         ],
         statistics=[
-            {"length_ratio": 0.98 + i / 97, "empty lines": 1000 * i, "unknown signs": None, text or "copies": 0.0123}
+            {
+                "length_ratio": 0.98 + i / 97,
+                "empty_but_reference_is_not": 1000 * i,
+                "unknown_signs": None,
+                text or "copies": 0.0123,
+            }
             for i in systems
         ],
         notes=[text or "Two lines of the test set are also in the training text."],

@@ -30,6 +30,18 @@ from transformer_cli.pages.document import document, escaped
 
 NOTHING = "–"  # in a cell without a value
 _KINDS = {"translations": "file of translations"}
+# The names of `tfm evaluate --json`, for readers; any other is shown as it is.
+_STATISTICS = {
+    "length_ratio": "Length: words (or characters) for each one of the reference",
+    "loops": "Lines that repeat themselves",
+    "copies": "Lines copied from the source",
+    "empty_but_reference_is_not": "Empty lines",
+    "unknown_signs": "Lines with unknown signs",
+    "lines_with_numbers": "Lines with numbers to keep",
+    "lines_that_lose_numbers": "… of which a number is lost",
+    "lines_with_urls": "Lines with URLs or e-mail addresses to keep",
+    "lines_that_lose_urls": "… of which one is lost",
+}
 _MARK_TAGS = {Mark.in_reference: '<mark class="hit">', Mark.not_in_reference: '<mark class="miss">'}
 
 
@@ -325,14 +337,20 @@ def _configs(comparison: Comparison) -> str:
 
 
 def _statistics(comparison: Comparison) -> str:
-    """A row for each name, in the order in which they first occur."""
+    """A row for each name: those that are known, and then the others."""
     names = list(dict.fromkeys(name for one in comparison.statistics for name in one))
-    if not names:
+    order = [*(name for name in _STATISTICS if name in names), *(name for name in names if name not in _STATISTICS)]
+    if not order:
         return ""
     rows = [
-        [escaped(name.replace("_", " ")), *(_plain(one.get(name)) for one in comparison.statistics)] for name in names
+        [
+            escaped(_STATISTICS.get(name, name.replace("_", " "))),
+            *(_plain(one.get(name)) for one in comparison.statistics),
+        ]
+        for name in order
     ]
-    return _table(["", *_names(comparison)], rows, numbers=range(1, len(comparison.systems) + 1), kind="stacks named")
+    columns = ["In all lines", *_names(comparison)]
+    return _table(columns, rows, numbers=range(1, len(columns)), kind="stacks named")
 
 
 def _names(comparison: Comparison) -> list[str]:
