@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import ROOT, slow
-from transformer_cli.cli import COMMANDS, _parser
+from transformer_cli.cli import COMMANDS, _flags, _parser
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.keys import all_keys
 from transformer_cli.config.overrides import check_overrides
@@ -74,19 +74,7 @@ def test_every_printed_command_line_composes(line: str) -> None:
     if getattr(parsed, "multirun", False):
         check_overrides(command, parsed.overrides)
     else:
-        flags = {
-            flag.key: value
-            for option, flag in COMMANDS[command].flags.items()
-            if (value := getattr(parsed, option.strip("-").replace("-", "_"))) is not None
-        }
-        argument = COMMANDS[command].argument
-        if argument and (bare := [word for word in parsed.overrides if "=" not in word]):
-            if (before := COMMANDS[command].before) and len(bare) > 1:
-                flags[before.key] = bare[0]
-                parsed.overrides.remove(bare.pop(0))
-            words = bare if argument.repeated else bare[:1]
-            flags[argument.key] = words if argument.repeated else bare[0]
-            parsed.overrides = [word for word in parsed.overrides if word not in words]
+        flags = _flags(command, COMMANDS[command], parsed)
         load_config(command, parsed.overrides, flags=flags)
 
 

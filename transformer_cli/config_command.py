@@ -124,8 +124,7 @@ def _yaml(file: Path, command: str) -> StoredConfig:
     except ConfigError as error:
         message = str(error).removeprefix(f"{file}: ")
         raise ConfigError(
-            f"{file}: {message}. It should be as `tfm {command} --cfg` prints it; of another command, name that with"
-            " --command"
+            f"{file}: {message}. It should be what `tfm {command} --cfg` prints; --command names another command"
         ) from error
 
 
