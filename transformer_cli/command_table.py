@@ -56,6 +56,12 @@ _TAG = Flag("tag", "tags of lines that do not begin with one of their own, as '<
 _DEVICE = Flag("device", "auto, cpu, cuda or mps (Apple)")
 _ENGINE = Flag("engine", "torch, ctranslate2 (faster on CPUs; converted once), or auto")
 
+_COMET = {
+    "--comet-model": Flag("comet.model", "COMET model: checkpoint, or a name to download (Unbabel/wmt22-comet-da)"),
+    "--comet-python": Flag("comet.python", "Python that has unbabel-comet (default: that of tfm)"),
+    "--trust-comet-model": Flag("comet.trust", "load a checkpoint that can run code while it is read", bool),
+}
+
 COMMANDS = {
     "train": Command(
         "prepare the data, train, report BLEU; the same command resumes",
@@ -155,6 +161,7 @@ COMMANDS = {
             "--sentence-scores": Flag("sentence_scores", "file for the scores of each line, as JSONL"),
             "--tag": _TAG,
             "--tokenize": Flag("tokenize", "sacrebleu's tokenizer for BLEU (default: by the target language)"),
+            **_COMET,
             "--robustness": Flag("robustness", "also translate perturbed lines: capitals, typos, emoji, …", bool),
             "--json": Flag("json", "print JSON", bool),
             "--engine": _ENGINE,
@@ -178,6 +185,7 @@ COMMANDS = {
             "--seed": Flag("seed", "of the significance tests (default: 12345, as sacrebleu's)", int),
             "--samples": Flag("samples", "resamples of the bootstrap test (default: 1000)", int),
             "--tokenize": Flag("tokenize", "sacrebleu's tokenizer for BLEU (default: by the target language)"),
+            **_COMET,
             "--beam": _BEAM,
             "--tag": _TAG,
             "--engine": _ENGINE,

@@ -21,7 +21,7 @@ from transformer_cli.config.data import Task
 from transformer_cli.data.lines import Lines, read_lines, shown
 from transformer_cli.data.tags import split_tags
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
-from transformer_cli.evaluation.metrics import SENTENCE_METRICS, MetricSettings
+from transformer_cli.evaluation.metrics import SENTENCE_METRICS, CometSettings, MetricSettings
 from transformer_cli.evaluation.tokenization import Tokenization, tokenization, warn_of_script
 from transformer_cli.evaluation.translation import check_metrics
 from transformer_cli.logs import LOGGER
@@ -158,7 +158,7 @@ def settings_for(
         listed = " and ".join(dict.fromkeys(one.bleu for one in tokens))
         missing = f"its languages take the tokenizers {listed}, so there is no BLEU of all of them together"
         used = replace(used, missing=missing)
-    return MetricSettings(used, *languages)
+    return MetricSettings(used, *languages, CometSettings.of(config.comet, config.device))
 
 
 def tokens_for(config: CompareConfig, language: str, of_model: str | None) -> Tokenization:

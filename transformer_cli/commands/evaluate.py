@@ -45,12 +45,12 @@ from transformer_cli.decoding.plan import listed_tags
 from transformer_cli.decoding.results import TranslateOptions
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError, DataError, TfmError
-from transformer_cli.evaluation.metrics import MetricSettings, Score, Translations, check_line_counts
+from transformer_cli.evaluation.metrics import CometSettings, MetricSettings, Score, Translations, check_line_counts
 from transformer_cli.evaluation.report import Provenance, Report, print_reports
 from transformer_cli.evaluation.robustness import RobustnessReport
 from transformer_cli.evaluation.search_signature import search_name, search_signature
 from transformer_cli.evaluation.tokenization import tokenization, tokenizer_in
-from transformer_cli.evaluation.translation import evaluate_parts
+from transformer_cli.evaluation.translation import evaluate_parts, prepare_metrics
 from transformer_cli.files import resolve_link, wrap_os_errors, write_whole
 from transformer_cli.interop.exported import Exported
 from transformer_cli.interop.locate import named
@@ -96,11 +96,14 @@ def run(config: EvaluateConfig) -> None:
     def settings_for(test: TestSet) -> Callable[[str], MetricSettings]:
         own = test.languages or (models[0].source_lang, language_of_lines(test.sources, models[0], tags))
         return lambda language: MetricSettings(
-            tokens_for(config, language or own[1], of_model=of_model), own[0], language or own[1]
+            tokens_for(config, language or own[1], of_model=of_model),
+            own[0],
+            language or own[1],
+            CometSettings.of(config.comet, config.device),
         )
 
     for test in tests:
-        settings_for(test)("")  # refuses a tokenizer that is not there before anything is translated
+        prepare_metrics(config.metrics, settings_for(test)(""))  # refuses before anything is translated
     warn_of_training_text(tests, models, paths)
     decode = opened.decode_config(config.decode, device)
     name = search_name(decode, seed=config.seed, engine=opened.engine)

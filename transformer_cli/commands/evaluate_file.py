@@ -20,7 +20,7 @@ from transformer_cli.data.prepare import prepare
 from transformer_cli.data.tags import split_tags
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault, quoted
 from transformer_cli.evaluation.classification import class_report
-from transformer_cli.evaluation.metrics import SENTENCE_METRICS, MetricSettings, Translations
+from transformer_cli.evaluation.metrics import SENTENCE_METRICS, CometSettings, MetricSettings, Translations
 from transformer_cli.evaluation.report import (
     Provenance,
     Report,
@@ -116,7 +116,8 @@ def score_translations(config: EvaluateConfig, hypotheses: Lines, test: TestSet)
         source_lang, target_lang = language_of(config.source), language_of(reference_files(config)[0])
 
     def settings_of(language: str) -> MetricSettings:
-        return MetricSettings(tokens_for(config, language or target_lang), source_lang, language or target_lang)
+        comet = CometSettings.of(config.comet, config.device)
+        return MetricSettings(tokens_for(config, language or target_lang), source_lang, language or target_lang, comet)
 
     translations = Translations(hypotheses.texts, test.references, test.sources)
     results = evaluate_parts(translations, test.parts, settings_of, config.metrics, test=test.name)

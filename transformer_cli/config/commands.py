@@ -16,6 +16,7 @@ from transformer_cli.config.checks import (
     one_file,
     one_model_name,
 )
+from transformer_cli.config.comet import CometConfig
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.decode import DecodeConfig, Quantize
 from transformer_cli.config.fields import (
@@ -359,7 +360,7 @@ class EvaluateConfig:
     overwrite: bool = key(False, "Replace `save` and `sentence_scores` if they exist.")
     tag: str | None = key(None, TAG)
     metrics: list[str] = key(
-        [*METRICS], "Metrics of translations, in order, also spbleu and chrf++; a plugin may register others."
+        [*METRICS], "Metrics of translations, in order, also spbleu, chrf++ and comet; a plugin may register others."
     )
     sentence_scores: str | None = key(
         None, "Output file for the scores of each line by those of `metrics` that have them, as JSONL."
@@ -377,6 +378,7 @@ class EvaluateConfig:
     device: Device = key(Device.auto, DEVICE)
     plugins: list[str] = key([], PLUGINS)
     data: DataConfig | None = None  # None: the corpus that the model was trained on
+    comet: CometConfig = field(default_factory=CometConfig)
     decode: DecodeConfig = field(default_factory=DecodeConfig)
 
     def __post_init__(self) -> None:

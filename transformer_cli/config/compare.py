@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from transformer_cli.config.checks import BLEU_TOKENIZERS, check_bleu_tokenizer
+from transformer_cli.config.comet import CometConfig
 from transformer_cli.config.commands import ENGINE, TAG, Engine
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.decode import DecodeConfig
@@ -51,6 +52,7 @@ class CompareConfig:
     device: Device = key(Device.auto, DEVICE)
     plugins: list[str] = key([], PLUGINS)
     data: DataConfig | None = None  # None: the corpus that the runs were trained on
+    comet: CometConfig = field(default_factory=CometConfig)
     decode: DecodeConfig = field(default_factory=DecodeConfig)
 
     def __post_init__(self) -> None:

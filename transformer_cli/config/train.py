@@ -5,6 +5,7 @@ from enum import Enum
 from typing import Any
 
 from transformer_cli.config.checks import AUTO, check_file_name
+from transformer_cli.config.comet import CometConfig
 from transformer_cli.config.data import MODEL_OF, DataConfig, Task
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.fields import DEVICE, PLUGINS, RUNS, SEED, check_ranges, key
@@ -279,6 +280,7 @@ class TrainConfig:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     train: TrainSettings = field(default_factory=TrainSettings)
     decode: DecodeConfig = field(default_factory=DecodeConfig)
+    comet: CometConfig = field(default_factory=CometConfig)
 
     def __post_init__(self) -> None:
         check_ranges(self)

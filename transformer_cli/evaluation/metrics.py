@@ -13,6 +13,8 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
+from transformer_cli.config.comet import CometConfig
+from transformer_cli.config.train import Device
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.evaluation.tokenization import FLORES200, PLAIN, Tokenization, tokenization
 from transformer_cli.registry import Registry
@@ -26,6 +28,7 @@ class Score:
     value: float
     signature: str
     higher_is_better: bool = True
+    digits: int = 2  # decimals, as they are printed
 
 
 @dataclass(frozen=True)
@@ -51,10 +54,25 @@ class Translations:
 
 
 @dataclass(frozen=True)
+class CometSettings:
+    """As the keys of the group `comet`."""
+
+    model: str = CometConfig.model
+    python: str | None = None
+    trust: bool = False
+    device: Device = Device.auto  # auto: a GPU of CUDA, where COMET's Python sees one
+
+    @classmethod
+    def of(cls, config: CometConfig, device: Device) -> "CometSettings":
+        return cls(config.model, config.python, config.trust, device)
+
+
+@dataclass(frozen=True)
 class MetricSettings:
     tokens: Tokenization = PLAIN
     source_lang: str = ""
     target_lang: str = ""
+    comet: CometSettings = CometSettings()
 
 
 class MetricUnavailable(Exception):

@@ -114,7 +114,9 @@ def table_lines(rows: Sequence[tuple[str, PartResults]]) -> list[str]:
     signatures: dict[tuple[str, str], list[str]] = {}
     for label, row in rows:
         scores = {score.name: score for score in row.results.scores}
-        values = [f"{scores[metric].value:.2f}" if metric in scores else "-" for metric in metrics]
+        values = [
+            f"{scores[metric].value:.{scores[metric].digits}f}" if metric in scores else "-" for metric in metrics
+        ]
         table.append([label, f"{row.n_lines:,}", *values])
         for score in row.results.scores:
             signatures.setdefault((score.name, score.signature), []).append(label)
@@ -166,9 +168,9 @@ def sentence_lines(translations: Translations, scores: Mapping[str, SentenceScor
 
 
 def text_lines(scores: Sequence[Score]) -> list[str]:
-    """One line a score, in columns: name, value with two decimals, signature."""
+    """One line a score, in columns: name, value, signature."""
     name_width = max((len(score.name) for score in scores), default=0)
-    values = [f"{score.value:.2f}" for score in scores]
+    values = [f"{score.value:.{score.digits}f}" for score in scores]
     value_width = max((len(value) for value in values), default=0)
     return [
         f"{score.name:<{name_width}}  {value:>{value_width}}  {score.signature}"

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import transformer_cli.evaluation.paper_bleu  # noqa: F401 (registers its metrics)
 from transformer_cli.data.corpus import TextPart
+from transformer_cli.evaluation.comet import model_of  # (which registers its metric)
 from transformer_cli.evaluation.metrics import (
     METRICS,
     SENTENCE_METRICS,
@@ -43,6 +44,13 @@ def check_metrics(names: Sequence[str]) -> None:
     """Raise ConfigError for a name that is not registered."""
     for name in names:
         METRICS.check(name)
+
+
+def prepare_metrics(names: Sequence[str], settings: MetricSettings) -> None:
+    """Refuse, before hours of work, what cannot be had: raises what the metrics would raise without any line."""
+    check_metrics(names)
+    if "comet" in names:
+        model_of(settings.comet)
 
 
 def evaluate_translations(

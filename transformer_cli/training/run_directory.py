@@ -35,6 +35,8 @@ CHANGEABLE = (
     "force",
     "device",
     "plugins",
+    "comet.python",
+    "comet.trust",
     "data.root",
     "data.cache",
     "data.verify",

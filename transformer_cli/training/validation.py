@@ -33,7 +33,14 @@ from transformer_cli.decoding.torch_engine import torch_translator
 from transformer_cli.decoding.training_text import TrainingText
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.evaluation.classification import accuracy, macro_f1
-from transformer_cli.evaluation.metrics import METRICS, MetricSettings, MetricUnavailable, Score, Translations
+from transformer_cli.evaluation.metrics import (
+    METRICS,
+    CometSettings,
+    MetricSettings,
+    MetricUnavailable,
+    Score,
+    Translations,
+)
 from transformer_cli.evaluation.tokenization import (
     PLAIN,
     WESTERN,
@@ -320,7 +327,8 @@ class TranslationValidator(Validator):
     def _settings(self, language: str = "") -> MetricSettings:
         data = self.config.data
         tokens = dev_tokens(data, language) if language else self.tokens
-        return MetricSettings(tokens, data.source_lang, language or data.target_lang)
+        comet = CometSettings.of(self.config.comet, self.config.device)
+        return MetricSettings(tokens, data.source_lang, language or data.target_lang, comet)
 
     def encode(self, text: ParallelText) -> EncodedCorpus:
         return encode_pairs(text, self.tokenizers, max_length=self.config.data.max_length)

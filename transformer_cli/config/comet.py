@@ -1,0 +1,19 @@
+"""Keys of the group `comet`: the metric COMET, a program of its own."""
+
+from dataclasses import dataclass
+
+from transformer_cli.config.fields import key
+
+
+@dataclass
+class CometConfig:
+    """Which COMET model scores, and which Python runs it."""
+
+    model: str = key(
+        "Unbabel/wmt22-comet-da",
+        "COMET model: path of a checkpoint, as NAME/checkpoints/model.ckpt, of its folder, or a name to download.",
+    )
+    python: str | None = key(
+        None, "Python that has the package unbabel-comet; unset: the one that runs tfm, with the extra `comet`."
+    )
+    trust: bool = key(False, "Load a checkpoint that can run code while it is read.")
