@@ -27,7 +27,14 @@ HUB_LICENSES = {
     *("cc-by-nc-sa-3.0", "cc-by-nc-sa-4.0", "cc-by-nd-4.0", "gpl-2.0", "gpl-3.0", "agpl-3.0", "lgpl-2.1", "lgpl-3.0"),
     *("mpl-2.0", "unlicense", "odbl", "wtfpl"),
 }
-METRICS = {"bleu": "BLEU", "chrf": "chrF2"}  # with a signature
+METRICS = {  # of dev translations, with a signature
+    "bleu": "BLEU",
+    "spbleu": "spBLEU",
+    "chrf": "chrF2",
+    "chrf++": "chrF2++",
+    "ter": "TER",
+    "comet": "COMET",
+}
 OTHER_SCORES = {  # of every task
     "nll": "NLL, nats per target token",
     "ppl": "perplexity per token",
