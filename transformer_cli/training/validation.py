@@ -108,9 +108,9 @@ class TranslationScores(DevScores):
 
     @property
     def summary(self) -> str:
-        shown = [f"{score.name} {score.value:.2f} ({score.signature})" for score in self.scores.values()]
+        shown = [f"{score.name} {score.value:.{score.digits}f} ({score.signature})" for score in self.scores.values()]
         of_parts = "".join(
-            f"; {part} {', '.join(f'{score.value:.2f}' for score in scores.values())}"
+            f"; {part} {', '.join(f'{score.value:.{score.digits}f}' for score in scores.values())}"
             for part, scores in self.parts.items()
         )
         return f"{', '.join([f'nll {self.nll:.3f}', *shown])}{of_parts}"
