@@ -23,7 +23,7 @@ from transformer_cli.data.tags import split_tags
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
 from transformer_cli.evaluation.metrics import SENTENCE_METRICS, CometSettings, MetricSettings
 from transformer_cli.evaluation.tokenization import Tokenization, tokenization, warn_of_script
-from transformer_cli.evaluation.translation import check_metrics
+from transformer_cli.evaluation.translation import check_metrics, prepare_metrics
 from transformer_cli.logs import LOGGER
 from transformer_cli.text_io import check_output, open_output
 
@@ -39,6 +39,8 @@ def run(config: CompareConfig) -> None:
         given = f"only {shown(config.systems[0])} is given" if config.systems else "none is given"
         raise ConfigError(f"systems: {given}. Name two or more, of which the first is the baseline")
     measures = measures_of(config)
+    comet = MetricSettings(comet=CometSettings.of(config.comet, config.device))
+    prepare_metrics([*config.metrics, config.sentence_metric], comet)  # refuses before anything is translated
     page = page_file(config)
     files = {name: read_translations(Path(name)) for name in config.systems if not is_model(Path(name))}
     names = short_names(config.systems)
