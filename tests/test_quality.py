@@ -1,7 +1,9 @@
 """What is suspicious in a translation: loops and copies, and nothing of what people wrote."""
 
 import gzip
+import random
 from collections.abc import Callable, Iterator
+from difflib import SequenceMatcher
 from pathlib import Path
 
 import pytest
@@ -47,6 +49,51 @@ def test_what_its_source_repeats_a_translation_may_repeat() -> None:
 )
 def test_a_copy_has_four_words_in_five_of_its_source(source: str, text: str, expected: bool) -> None:
     assert copied(text, source) is expected
+
+
+def any_loop(words: list[str]) -> bool:
+    """Whether a run of any length occurs three times in a row, or a word four times: every place is looked at."""
+    spans = [(begin, n) for n in range(1, len(words) // 3 + 1) for begin in range(len(words))]
+    return any(
+        words[begin : begin + n] * times == words[begin : begin + times * n]
+        for begin, n in spans
+        for times in (4 if n == 1 else 3,)
+    )
+
+
+def test_bounds_leave_lines_of_normal_length_as_they_were() -> None:
+    generator = random.Random(1)
+    seen = set()
+    for _ in range(300):
+        words = [generator.choice("abcdefgh") for _ in range(generator.randrange(60))]
+        loop = generator.choices("abcdefgh", k=generator.randrange(1, 20))
+        words += loop * generator.randrange(1, 5)
+        text = " ".join(words)
+        assert repeats_itself(text, "") is any_loop(words)
+
+        kept = [word if generator.random() < 0.8 else "x" for word in words]
+        whole = SequenceMatcher(None, words, kept, autojunk=False).ratio()
+        is_copy = copied(" ".join(kept), text)
+        assert is_copy is (len(words) >= 4 and whole >= 0.8)
+        seen.add((any_loop(words), is_copy))
+    assert len(seen) == 4  # each answer was asked for
+
+    longest = [f"{a}{b}" for a in "abcdefghijklmnopqrst" for b in "abcdefghij"]  # 200 words, the longest loop
+    assert repeats_itself(" ".join(longest * 3), "")
+    assert not repeats_itself(" ".join(longest * 2), "")
+
+
+def test_a_line_of_very_many_words_ends() -> None:
+    """Within about a second; when every pair of words was compared, within hours."""
+    generator = random.Random(1)
+    words = [generator.choice("abcdefghij") + generator.choice("klmnopqrst") for _ in range(50_000)]
+    text = " ".join(words)
+    shuffled = " ".join(sorted(words, key=lambda _: generator.random()))
+    assert copied(text, text)
+    assert not copied(shuffled, text)
+    assert not copied(text[: len(text) // 50], text)  # the beginning alone is no copy
+    assert not repeats_itself(text, "")
+    assert repeats_itself(f"{text} no way out no way out no way out", "")  # at the end too
 
 
 def written_by_people(shared_data: Path) -> Iterator[tuple[str, str, str]]:

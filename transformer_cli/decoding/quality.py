@@ -11,12 +11,16 @@ _MANY = 3  # times in a row: a loop, where several words do it; a single one may
 COPIED_WORDS = 4  # what is shorter may be a name, or the same in both languages
 COPIED_SHARE = 0.8
 
+# Both searches take a time quadratic in the words. A line of many thousand must end within seconds too.
+LONGEST_LOOP = 200  # words that a loop may have: a line of up to three times as many is searched for every loop
+COMPARED_WORDS = 1000  # at the beginning of text and source; of what follows only the number of shared words counts
+
 
 def repeats_itself(text: str, source: str) -> bool:
     """Whether `text` repeats itself in a loop, and its source does not.
 
     A loop is a run of words that occurs three times in a row, or four times if it is a single word, or, within a
-    word, two letters or more four times in a row (Schlittenlittenlittenlitten).
+    word, two letters or more four times in a row (Schlittenlittenlittenlitten). A run has at most `LONGEST_LOOP` words.
     """
     return _loops(text) and not _loops(source)
 
@@ -27,7 +31,7 @@ def _loops(text: str) -> bool:
         return True
     if len(words) - len(set(words)) < _MANY:  # no word four times, no two of them three times each
         return False
-    for period in range(1, len(words) // _MANY + 1):
+    for period in range(1, min(len(words) // _MANY, LONGEST_LOOP) + 1):
         wanted = period * (_MANY - 1 if period > 1 else _MANY)  # consecutive words that equal the word at this distance
         equal = 0
         for one, other in zip(words, words[period:], strict=False):
@@ -38,7 +42,10 @@ def _loops(text: str) -> bool:
 
 
 def copied(text: str, source: str) -> bool:
-    """Whether `text` is its source, but for upper case and one word in five; both have four words or more."""
+    """Whether `text` is its source, but for upper case and one word in five; both have four words or more.
+
+    The order of the words is compared in the first `COMPARED_WORDS` of each.
+    """
     words, source_words = text.lower().split(), source.lower().split()
     if min(len(words), len(source_words)) < COPIED_WORDS:
         return False
@@ -46,4 +53,5 @@ def copied(text: str, source: str) -> bool:
     most = sum(word in in_source for word in words)  # that can be matched; few, in nearly every translation
     if 2 * most < COPIED_SHARE * (len(words) + len(source_words)):
         return False
-    return SequenceMatcher(None, source_words, words, autojunk=False).ratio() >= COPIED_SHARE
+    matcher = SequenceMatcher(None, source_words[:COMPARED_WORDS], words[:COMPARED_WORDS], autojunk=False)
+    return matcher.ratio() >= COPIED_SHARE
