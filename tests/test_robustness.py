@@ -132,6 +132,11 @@ def test_tags_stay_before_a_line_and_are_not_perturbed() -> None:
     assert doubled.sources[0] == "<2de> he came. he came."
 
 
+def test_a_document_in_one_line_is_not_perturbed() -> None:
+    """Or one line of 100,000 characters would be translated eleven times, for minutes."""
+    assert set(make_suite(["a cat " * 20_000, "a cat", "a" * 5000], n_lines=9, seed=1).plain) == {1, 2}
+
+
 def test_blank_lines_are_left_out_and_a_word_is_translated_once() -> None:
     suite = make_suite(["a cat", "", " ", "a cat", "7 cat"], n_lines=9, seed=1)
     assert [*suite.plain] == [0, 3, 4]

@@ -123,8 +123,9 @@ def _yaml(file: Path, command: str) -> StoredConfig:
         )
     except ConfigError as error:
         message = str(error).removeprefix(f"{file}: ")
+        end = "" if message.endswith("?") else "."
         raise ConfigError(
-            f"{file}: {message}. It should be what `tfm {command} --cfg` prints; --command names another command"
+            f"{file}: {message}{end} It should be what `tfm {command} --cfg` prints; --command names another command"
         ) from error
 
 

@@ -16,6 +16,7 @@ from transformer_cli.evaluation.text_statistics import is_copy
 
 VERSION = 1  # of the perturbations and of how they are compared: another one gives other numbers
 PLAIN = "plain"
+LONGEST_LINE = 5000  # characters. A longer one is a document or damage, and each line is translated eleven times
 
 
 @dataclass(frozen=True)
@@ -112,10 +113,12 @@ class RobustnessReport:
 def make_suite(sources: Sequence[str], *, n_lines: int, seed: int, tags: Sequence[str] = ()) -> Suite:
     """At most `n_lines` of the lines that are not blank, drawn by `seed`, in their order, and perturbed.
 
+    None is longer than `LONGEST_LINE` characters.
+
     `tags` are those of the model: a line keeps the ones that it begins with.
     """
     texts = {i: split_tags(line, tags)[1] for i, line in enumerate(sources)}
-    numbers = [i for i, text in texts.items() if text.strip()]
+    numbers = [i for i, text in texts.items() if text.strip() and len(text) <= LONGEST_LINE]
     if len(numbers) > n_lines:
         numbers = sorted(Random(seed).sample(numbers, n_lines))
     rows = []
