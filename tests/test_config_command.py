@@ -170,6 +170,14 @@ def test_what_is_no_key_file_or_command_line_is_refused_in_a_line(
         assert says in refusal(capsys, *words), words
 
 
+def test_a_misspelt_key_of_a_file_is_refused_in_whole_sentences(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "t.yaml"
+    file.write_text("modle: {d_model: 3}\n", encoding="utf-8")
+    assert "did you mean `model`? It should be" in refusal(capsys, "diff", str(file), "model=big")
+
+
 def test_diff_prints_the_keys_that_differ(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "diff", "model=big norm=pre", "model=big"]) == 0
     assert capsys.readouterr().out == (

@@ -133,7 +133,7 @@ def _next(config: TrainConfig, result: TrainResult) -> Iterator[str]:
         case Task.language_model:
             yield f'next: tfm generate{which} "The beginning"'
     if not ends_at_max_steps(config.schedule.name):
-        yield f"      the same tfm train with a larger {result.to_raise} goes on"
+        yield f"      the same command with a larger {result.to_raise} goes on"
 
 
 def _in_tables(test_scores: dict[str, float | None]) -> dict[str, float | None]:
