@@ -91,6 +91,11 @@ def test_an_unknown_metric_is_refused_before_anything_is_read(folder: Path) -> N
     refused(["evaluate", "--reference", "t.fr", "--hypotheses", "nowhere", "metrics=[blue]"], folder, code=2, says=says)
 
 
+def test_a_metric_is_computed_once_and_none_is_refused(folder: Path) -> None:
+    assert run([*OTHER, "metrics=[chrf,chrf]"], folder).out.count(b"chrF2") == 1
+    refused([*OTHER, "metrics=[]"], folder, code=2, says=["metrics=[]: nothing to score by"])
+
+
 def test_the_search_of_a_model_stands_beside_its_scores(folder: Path) -> None:
     found = json.loads(run([*MODEL, "--json", "--beam", "2"], folder).out)
     (sha256,) = found["model_sha256"]

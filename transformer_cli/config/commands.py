@@ -387,6 +387,9 @@ class EvaluateConfig:
         if len(self.test_set) < 2:
             self.hypotheses = one_file("hypotheses", self.hypotheses)
         check_ranges(self)
+        self.metrics = list(dict.fromkeys(self.metrics))
+        if not self.metrics:
+            raise ConfigError("metrics=[]: nothing to score by. Choose one or more")
         check_bleu_tokenizer("tokenize", self.tokenize)
         self._check_test_set()
         for name, value in (("source", self.source), ("reference", self.reference)):

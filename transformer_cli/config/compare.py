@@ -42,8 +42,9 @@ class CompareConfig:
     seed: int | None = key(
         None, "Seed of the significance tests; unset: $SACREBLEU_SEED, or 12345.", low=1, high=2**31 - 1
     )
-    samples: int = key(1000, "Resamples of the paired bootstrap test.", low=1)
-    trials: int = key(10_000, "Trials of the approximate randomization test.", low=1)
+    # Of fewer no p-value can be below 0.05: the smallest is 1 / (n + 1).
+    samples: int = key(1000, "Resamples of the paired bootstrap test.", low=20)
+    trials: int = key(10_000, "Trials of the approximate randomization test.", low=20)
     output: str | None = key(None, "File for the page; unset: compare.html, but none with json=true.")
     overwrite: bool = key(False, OVERWRITE)
     json: bool = key(False, "Print JSON.")
