@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,9 @@ from tests.forked import environment
 from tests.golden.make import FOLDER
 from tests.test_metrics import noised
 from tests.toy_run import sentences
+from transformer_cli.commands import evaluate_file
+from transformer_cli.commands.compare_models import notes_on_tags
+from transformer_cli.config.compare import CompareConfig
 
 WORDS = [
     "the",
@@ -231,3 +235,19 @@ def test_what_cannot_be_compared_is_refused_in_one_line(
     (folder / "wide.en").write_bytes("one\ntwo\n".encode("utf-16"))
     (folder / "folder").mkdir()
     refused(["compare", *arguments], folder, code=code, says=[says])
+
+
+@pytest.mark.parametrize(
+    ("target_lang", "tag", "n_notes"), [("de+fr", None, 1), ("de+fr", "<2de>", 0), ("de", None, 0)]
+)
+def test_lines_without_the_tag_that_a_model_needs_are_named_in_the_report(
+    target_lang: str, tag: str | None, n_notes: int
+) -> None:
+    tokenizers = SimpleNamespace(source=SimpleNamespace(tags=("<2de>", "<2fr>")))
+    model: Any = SimpleNamespace(name="joint", first=SimpleNamespace(target_lang=target_lang, tokenizers=tokenizers))
+    notes = notes_on_tags(
+        CompareConfig(tag=tag), model, evaluate_file.TestSet("t", ["<2de> a", "b", ""], [["x", "y", ""]])
+    )
+    assert [note.startswith("joint translates into several languages, and 1 of 3 lines") for note in notes] == (
+        [True] * n_notes
+    )

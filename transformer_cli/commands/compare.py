@@ -10,7 +10,7 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
-from transformer_cli.commands.evaluate_file import TestSet, language_of, named_test_sets, raw_test_set
+from transformer_cli.commands.evaluate_file import TestSet, language_of, named_test_sets, raw_test_set, tokens_for
 from transformer_cli.comparison.measure import Background, Measures, TestText, compare
 from transformer_cli.comparison.report import as_dict, text_lines
 from transformer_cli.comparison.results import Comparison, System
@@ -22,7 +22,7 @@ from transformer_cli.data.lines import Lines, read_lines, shown
 from transformer_cli.data.tags import split_tags
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
 from transformer_cli.evaluation.metrics import SENTENCE_METRICS, CometSettings, MetricSettings
-from transformer_cli.evaluation.tokenization import Tokenization, tokenization, warn_of_script
+from transformer_cli.evaluation.tokenization import warn_of_script
 from transformer_cli.evaluation.translation import check_metrics, prepare_metrics
 from transformer_cli.logs import LOGGER
 from transformer_cli.text_io import check_output, open_output
@@ -154,21 +154,13 @@ def settings_for(
 ) -> MetricSettings:
     """`languages` are those of source and target; `of_model` is the tokenizer that the corpus of a model was given."""
     targets = [part.target_lang for part in test.parts] or [languages[1]]
-    tokens = list(dict.fromkeys(tokens_for(config, target, of_model) for target in targets))
+    tokens = list(dict.fromkeys(tokens_for(config, target, of_model=of_model) for target in targets))
     used = tokens[0]
     if len(tokens) > 1:
         listed = " and ".join(dict.fromkeys(one.bleu for one in tokens))
         missing = f"its languages take the tokenizers {listed}, so there is no BLEU of all of them together"
         used = replace(used, missing=missing)
     return MetricSettings(used, *languages, CometSettings.of(config.comet, config.device))
-
-
-def tokens_for(config: CompareConfig, language: str, of_model: str | None) -> Tokenization:
-    if config.tokenize is not None:
-        return tokenization(language, config.tokenize, asked_by=f"--tokenize {config.tokenize}")
-    if config.data is not None and (name := config.data.bleu_tokenize) is not None:
-        return tokenization(language, name, asked_by=f"data.bleu_tokenize={name}")
-    return tokenization(language, of_model)
 
 
 def check_line_counts(lines: Lines, n_lines: int, where: str) -> None:

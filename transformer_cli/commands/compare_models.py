@@ -1,7 +1,7 @@
 """The models of `tfm compare`: opened, checked to be comparable, and asked for their translations."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from transformer_cli.api import Opened, open_models
@@ -20,7 +20,7 @@ from transformer_cli.comparison.results import System
 from transformer_cli.comparison.runs import flat, read_curves
 from transformer_cli.config.compare import CompareConfig
 from transformer_cli.config.compose import to_plain
-from transformer_cli.config.tags import tags_in
+from transformer_cli.config.tags import languages_of, tags_in
 from transformer_cli.data.lines import Lines
 from transformer_cli.data.prepare import Prepared, prepared_of
 from transformer_cli.data.tags import split_tags
@@ -95,7 +95,9 @@ def translated(
         systems[name] = (
             System(**{**vars(same[0]), "name": name}) if same else ask(config, models[path], name, tests[path])
         )
-    return list(systems.values()), text, settings, background_of([models.get(path) for path in config.systems])
+    background = background_of([models.get(path) for path in config.systems])
+    notes = [note for path, model in models.items() for note in notes_on_tags(config, model, tests[path])]
+    return list(systems.values()), text, settings, replace(background, notes=notes)
 
 
 def open_model(config: CompareConfig, name: str, path: str) -> Model:
@@ -120,6 +122,20 @@ def ask(config: CompareConfig, model: Model, name: str, test: TestSet) -> System
 def tags_for(config: CompareConfig, model: Model) -> tuple[str, ...]:
     """Those of --tag, for a model that has tags: another one would read them as text."""
     return tuple(tags_in(config.tag or "")) if model.first.tokenizers.source.tags else ()
+
+
+def notes_on_tags(config: CompareConfig, model: Model, test: TestSet) -> list[str]:
+    """What a comparison is to say of a model of several languages that was given lines without a tag for one."""
+    if len(languages_of(model.first.target_lang)) == 1:
+        return []  # its tags, as of back-translations, are not needed
+    known = model.first.tokenizers.source.tags
+    bare = [line for line in test.sources if line.strip() and not split_tags(line, known)[0]]
+    if not known or tags_for(config, model) or not bare:
+        return []
+    return [
+        f"{model.name} translates into several languages, and {len(bare):,} of {len(test.sources):,} lines have no tag,"
+        f" so its score may be lower than it should be: add --tag, as --tag '{known[0]}'"
+    ]
 
 
 # ---- Test sets

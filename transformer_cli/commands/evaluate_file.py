@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 
 from transformer_cli.config.commands import EvaluateConfig
+from transformer_cli.config.compare import CompareConfig
 from transformer_cli.config.data import DataConfig, Task
 from transformer_cli.data.corpus import ParallelText, TextPart, load_text
 from transformer_cli.data.download import fetch
@@ -159,7 +160,7 @@ def save_sentence_scores(
     return {"file": str(file), "signatures": {name: one.signature for name, one in scores.items()}}
 
 
-def tokens_for(config: EvaluateConfig, language: str, *, of_model: str | None = None) -> Tokenization:
+def tokens_for(config: EvaluateConfig | CompareConfig, language: str, *, of_model: str | None = None) -> Tokenization:
     """The tokens of BLEU and TER: by --tokenize, the corpus that is named, the model's corpus or the language.
 
     Raises EnvironmentFault if what --tokenize or the corpus names is not installed.

@@ -1,4 +1,4 @@
-"""What `tfm compare` is given: files of translations, told from models by their content, and short names for all."""
+"""What `tfm compare` is given: models, files of translations (recognised by content), and short names."""
 
 from collections.abc import Sequence
 from pathlib import Path
