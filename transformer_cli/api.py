@@ -18,11 +18,13 @@ from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.tags import tags_in
 from transformer_cli.config.train import Device
 from transformer_cli.data.hashes import file_sha256
-from transformer_cli.decoding.ctranslate2_engine import CAPABILITIES, CTranslate2Engine, check_lengths
+from transformer_cli.decoding.ctranslate2_engine import CAPABILITIES, WITH_TORCH, CTranslate2Engine, check_lengths
 from transformer_cli.decoding.engine import check_supported
 from transformer_cli.decoding.plan import check_given_tags
 from transformer_cli.decoding.results import DEFAULT_OPTIONS, TranslateOptions
-from transformer_cli.decoding.torch_engine import torch_translator
+from transformer_cli.decoding.shared_engine import SharedEngine
+from transformer_cli.decoding.shared_translator import SharedTranslator
+from transformer_cli.decoding.torch_engine import TorchEngine, torch_translator
 from transformer_cli.decoding.training_text import training_text
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError, EnvironmentFault
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from transformer_cli.evaluation.scoring import ScoredTranslation
     from transformer_cli.training.result import TrainResult
 
+BATCHES_AT_ONCE = 16
 Checkpoint = str | Sequence[str] | None
 
 
@@ -81,8 +84,9 @@ class Opened:
         """`parallel` takes every CPU core, or captures CUDA graphs. Raises ConfigError, CheckpointError, DataError."""
         config = self.decode_config(config, device)
         if self.engine is Engine.ctranslate2:
-            check_supported(CAPABILITIES, config, options)  # before a conversion
             (model,) = self.models
+            capabilities = CAPABILITIES if isinstance(model, Exported) else WITH_TORCH
+            check_supported(capabilities, config, options)  # before a conversion
             exported = model if isinstance(model, Exported) else converted(self.paths[0], quantize=config.quantize)
             check_lengths(config, exported.directory, exported.max_positions)
             text = training_text([exported], max_positions=exported.max_positions)
@@ -93,6 +97,7 @@ class Opened:
                 device=device,
                 quantize=config.quantize,
                 precision=config.precision,
+                with_torch=None if isinstance(model, Exported) else lambda: self._torch_engine(config, device),
             )
             return Translator(engine, config, seed=seed, options=options)
         files = [model for model in self.models if isinstance(model, ModelFile)]
@@ -107,6 +112,17 @@ class Opened:
             parallel=parallel,
         )
 
+    def _torch_engine(self, config: DecodeConfig, device: torch.device) -> TorchEngine:
+        """For what CTranslate2 does not have."""
+        files = [model for model in self.models if isinstance(model, ModelFile)]
+        return TorchEngine(
+            build_all(files, device),
+            files[0].tokenizers,
+            device=device,
+            text=training_text(files),
+            precision=config.precision,
+        )
+
 
 def load(
     path: str | Path | Sequence[str | Path] | None = None,
@@ -119,9 +135,11 @@ def load(
     parallel: bool = True,
     tag: str = "",
     **decode: Any,
-) -> Translator:
+) -> SharedTranslator:
     """Open a run directory, a checkpoint, a model file, several of them as an ensemble, or a folder of `tfm export`.
 
+    Any number of threads may call its `translate` at once, and coroutines its `translate_async`: what they ask for is
+    batched together.
     `engine` is torch, ctranslate2 (converted on demand), or auto: ctranslate2 where it is installed and can do what is
     asked for. `tag` is put before every line that does not begin with one of the model's tags, as `<2de>`. `decode` are
     keys of the group `decode`, such as `beam_size=5`. Raises TfmError.
@@ -130,7 +148,10 @@ def load(
     options = replace(options, tags=(*options.tags, *tags_in(tag)))
     chosen = None if engine is None else named_engine(engine)
     opened = open_models(model_names(path), runs=runs, engine=chosen, decode=config, options=options)
-    return opened.translator(config, choose_device(Device(device)), seed=seed, options=options, parallel=parallel)
+    translator = opened.translator(config, choose_device(Device(device)), seed=seed, options=options, parallel=parallel)
+    # Many batches at once: an engine with processes of its own keeps them all busy.
+    shared = SharedEngine(translator.engine, n_cached=0, batches_at_once=BATCHES_AT_ONCE if parallel else 1)
+    return SharedTranslator(shared, translator.config, seed=seed, options=options)
 
 
 def score(
@@ -236,7 +257,7 @@ def open_models(
     if engine is Engine.ctranslate2:
         if len(names) > 1:
             raise ConfigError("--checkpoint: names several, and engine=ctranslate2 joins none. Name one")
-        check_supported(CAPABILITIES, decode, options)
+        check_supported(WITH_TORCH, decode, options)
         imported("ctranslate2", needs="engine=ctranslate2")
         path = locate_model(only, runs)
         return Opened([path], read_models([path]), Engine.ctranslate2)
@@ -257,7 +278,7 @@ def _is_export(folder: Path, engine: Engine | None) -> bool:
 def _ctranslate2_can(models: Sequence[ModelFile], decode: DecodeConfig, options: TranslateOptions) -> bool:
     try:
         imported("ctranslate2", needs="engine=ctranslate2")
-        check_supported(CAPABILITIES, decode, options)
+        check_supported(WITH_TORCH, decode, options)
     except (ConfigError, EnvironmentFault):
         return False
     return len(models) == 1 and is_convertible(models[0])

@@ -6,9 +6,11 @@ mean the same.
 """
 
 import os
+import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ import torch
 from transformer_cli.config.checks import AUTO
 from transformer_cli.config.decode import DecodeConfig, DecodePrecision, Quantize
 from transformer_cli.data.tokenizer import Tokenizers
-from transformer_cli.decoding.engine import Batch, Capabilities, DecodeRequest
+from transformer_cli.decoding.engine import Batch, Capabilities, DecodeRequest, Engine
 from transformer_cli.decoding.plan import Segment
 from transformer_cli.decoding.search import ControlIds, Hypothesis, rows_per_sentence
 from transformer_cli.decoding.search.scores import divisor
@@ -49,6 +51,7 @@ CAPABILITIES = Capabilities(
     quantizations=frozenset({"none", "int8"}),
     remedies={"decode.search=sample": DRAWS_BY_ITSELF, "decode.search=mbr": DRAWS_BY_ITSELF},
 )
+WITH_TORCH = replace(CAPABILITIES, attention=True)  # where torch has the same model, to force-decode with it
 DAMAGED = (ValueError, LookupError)  # what the library raises for contents that do not fit together
 COMPUTE_TYPES = {  # auto: that of the folder
     DecodePrecision.auto: "default",
@@ -64,10 +67,8 @@ class CTranslate2Engine:
     """A folder in CTranslate2's format. Raises CheckpointError for a damaged one.
 
     `max_positions` is the most tokens that a sentence may have there; None: any number. `remedy` ends messages about a
-    damaged folder.
+    damaged folder. `with_torch` opens the same model with torch, which force-decodes where attention is asked for.
     """
-
-    capabilities = CAPABILITIES
 
     def __init__(
         self,
@@ -79,7 +80,11 @@ class CTranslate2Engine:
         quantize: Quantize = Quantize.none,
         precision: DecodePrecision = DecodePrecision.auto,
         remedy: str = "Write it again with `tfm export ctranslate2 --overwrite`",
+        with_torch: Callable[[], Engine] | None = None,
     ) -> None:
+        self.capabilities = CAPABILITIES if with_torch is None else WITH_TORCH
+        self.with_torch, self.one_at_a_time = with_torch, threading.Lock()
+        self.torch_engine: Engine | None = None
         self.directory, self.tokenizers, self.text, self.remedy = directory, tokenizers, text, remedy
         self.device, self.n_threads = device, torch.get_num_threads()
         self.control = ControlIds.of(tokenizers.target)
@@ -120,11 +125,18 @@ class CTranslate2Engine:
         target = tokenizers.target
         self.ids = {piece: number for number, piece in enumerate(target.pieces(range(len(target))))}
 
+    @property
+    def n_searches(self) -> int:
+        return self.n_threads
+
+    def tokens_per_batch(self, config: DecodeConfig) -> int:
+        rows = forward_tokens(config.batch_tokens, self.device) // rows_per_sentence(config)
+        return min(rows, self.max_batch_tokens)
+
     def search(self, segments: Sequence[Segment], request: DecodeRequest) -> Iterator[Batch]:
         """The longest first; the library's threads search the next batches while the caller uses the one it got."""
         config = request.config
-        rows = forward_tokens(config.batch_tokens, self.device) // rows_per_sentence(config)
-        max_tokens = min(rows, self.max_batch_tokens)
+        max_tokens = self.tokens_per_batch(config)
         ahead: deque[tuple[list[Segment], list[Any]]] = deque()
         for batch in batches(segments, most=lambda n_source: max_tokens // n_source):
             ahead.append((batch, self._submit(batch, config)))
@@ -137,7 +149,9 @@ class CTranslate2Engine:
         self, pairs: Sequence[Pair], *, batch_tokens: BatchTokens, with_attention: bool = False
     ) -> list[ForcedScores]:
         """Log-probabilities of all tokens, EOS last; the library has no attention of given translations."""
-        assert not with_attention, "see `capabilities`"
+        if with_attention:
+            with self.one_at_a_time:
+                return self._torch().score(pairs, batch_tokens=batch_tokens, with_attention=True)
         target = self.tokenizers.target
         with self._errors():
             found = self.library.score_batch(
@@ -148,6 +162,13 @@ class CTranslate2Engine:
                 max_input_length=0,
             )
         return [ForcedScores(list(one.log_probs)) for one in found]
+
+    def _torch(self) -> Engine:
+        """Opened when it is first needed."""
+        assert self.with_torch is not None, "see `capabilities`"
+        if self.torch_engine is None:
+            self.torch_engine = self.with_torch()
+        return self.torch_engine
 
     def _finished(self, batch: Sequence[Segment], pending: Sequence[Any], config: DecodeConfig) -> Batch:
         """A submitted batch, when it is done."""

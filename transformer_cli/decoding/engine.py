@@ -50,11 +50,21 @@ Batch = tuple[Sequence[Segment], list[list[Hypothesis]]]  # segments, and the hy
 class Engine(Protocol):
     """One opened model, or an ensemble. `text` describes what it was trained on."""
 
-    tokenizers: Tokenizers
-    text: TrainingText
+    @property
+    def tokenizers(self) -> Tokenizers: ...
+
+    @property
+    def text(self) -> TrainingText: ...
 
     @property
     def capabilities(self) -> Capabilities: ...
+
+    @property
+    def n_searches(self) -> int:
+        """How many threads may search at once; more than one only where that is faster."""
+
+    def tokens_per_batch(self, config: DecodeConfig) -> int:
+        """Padded source tokens that one batch may have, EOS counted."""
 
     def search(self, segments: Sequence[Segment], request: DecodeRequest) -> Iterator[Batch]:
         """Yield batches as they are finished; together they hold each segment once."""

@@ -6,6 +6,7 @@ Each step needs something of the engine, which `engine.check_supported` refuses 
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from itertools import accumulate, islice
 
@@ -61,6 +62,11 @@ class ConstraintStep:
         self.engine, self.config = engine, config
         self.tokenizers = engine.tokenizers
         self.term_ids = {} if terminology is None else ids_of_terms(terminology, engine.tokenizers.target)
+
+    def using(self, engine: Engine) -> "ConstraintStep":
+        other = copy(self)
+        other.engine = engine
+        return other
 
     def apply(
         self, work: Sequence[Line], found: Hypotheses, request: DecodeRequest

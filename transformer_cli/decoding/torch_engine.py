@@ -39,7 +39,7 @@ from transformer_cli.inference.batch_invariance import (
     fixed_shape,
     one_thread,
 )
-from transformer_cli.inference.batch_size import BatchTokens, sentences_per_batch
+from transformer_cli.inference.batch_size import BatchTokens, forward_tokens, sentences_per_batch
 from transformer_cli.inference.cuda_graphs import CudaGraphDecoder, can_capture, cuda_graph_capture
 from transformer_cli.inference.force_decode import ForcedScores, Pair, force_decode
 from transformer_cli.inference.incremental import incremental_decoder
@@ -101,6 +101,13 @@ class TorchEngine:
     @property
     def capabilities(self) -> Capabilities:
         return Capabilities("torch", batch_invariant=self.batch_invariant, remedies={"decode.quantize": INT8_REMEDY})
+
+    @property
+    def n_searches(self) -> int:
+        return 1  # its products are shared by all cores
+
+    def tokens_per_batch(self, config: DecodeConfig) -> int:
+        return max(1, forward_tokens(config.batch_tokens, self.device) // rows_per_sentence(config))
 
     def search(self, segments: Sequence[Segment], request: DecodeRequest) -> Iterator[Batch]:
         """Raises CheckpointError if logits are not finite, and EnvironmentFault if memory does not suffice for one."""

@@ -1,6 +1,7 @@
 """Lines of text to lines of text: plan, search, post-process."""
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import replace
 
 from transformer_cli.config.decode import DecodeConfig
@@ -35,6 +36,12 @@ class Translator:
         self.engine, self.config, self.seed, self.options = engine, config, seed, options
         self.planner = Planner(engine.tokenizers, engine.text, config, options.terminology, options.tags)
         self.constraints = ConstraintStep(engine, config, options.terminology)
+
+    def using(self, engine: Engine) -> "Translator":
+        """The same with another engine of the same model, as one call's view of a shared one."""
+        other = copy(self)
+        other.engine, other.constraints = engine, self.constraints.using(engine)
+        return other
 
     @property
     def tokenizers(self) -> Tokenizers:

@@ -1,0 +1,373 @@
+"""One engine for any number of threads: what is waiting is searched together as soon as the engine is free.
+
+No time is spent waiting for more: while the engine is busy, what arrives collects by itself. A batch has the oldest
+sentence, so that none waits for ever, and those of similar length; equal sentences are searched once, and kept.
+"""
+
+import queue
+import threading
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any
+
+from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.data.tokenizer import Tokenizers
+from transformer_cli.decoding.engine import Batch, Capabilities, DecodeRequest, Engine
+from transformer_cli.decoding.plan import Segment
+from transformer_cli.decoding.search import SEARCHES, Hypothesis
+from transformer_cli.decoding.training_text import TrainingText
+from transformer_cli.inference.batch_size import BatchTokens
+from transformer_cli.inference.force_decode import ForcedScores, Pair
+
+WINDOW = 2048  # sentences, the oldest, among which a batch is put together
+CACHED = 20_000  # sentences whose hypotheses are kept: some 20 MB
+
+
+class GoneError(Exception):
+    """Nobody waits for the result any more: the call's deadline has passed, or it was cancelled."""
+
+
+@dataclass(eq=False)
+class Call:
+    """One caller's claim on the engine, which may end before its results are there."""
+
+    deadline: float | None = None  # of time.monotonic
+    is_cancelled: bool = False
+    n_cached: int = 0  # sentences that were known
+
+    @property
+    def is_over(self) -> bool:
+        return self.is_cancelled or (self.deadline is not None and time.monotonic() >= self.deadline)
+
+    @property
+    def remaining(self) -> float | None:
+        """Seconds; None: any number."""
+        return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
+
+
+@dataclass(frozen=True)
+class BatchReport:
+    """A batch that the engine has finished, for those who measure."""
+
+    n_sentences: int
+    n_tokens: int  # of the sources, EOS counted
+    n_padded: int
+    most: int  # padded tokens that it could have had
+    seconds: float
+    waited: float  # seconds that its oldest sentence had waited
+
+
+_Arrived = queue.SimpleQueue["tuple[int, Any]"]
+
+
+@dataclass(eq=False)
+class _Work:
+    """A sentence to search, or a pair to force-decode, and who wants the result."""
+
+    kind: "_Kind"
+    key: Hashable
+    what: Any
+    n_tokens: int  # of its longer side that is padded, EOS counted
+    since: float
+    wanted: list[tuple[Call, _Arrived, int]] = field(default_factory=list)
+
+    @property
+    def is_wanted(self) -> bool:
+        return not all(call.is_over for call, _, _ in self.wanted)
+
+    def answer(self, result: Any) -> None:
+        for _, arrived, n in self.wanted:
+            arrived.put((n, result))
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What can be in one batch: searches of one request, or force-decoding alike."""
+
+    request: DecodeRequest | None = field(compare=False)
+    key: Hashable
+    most: int = field(compare=False)  # padded tokens of a batch
+    with_attention: bool = False
+    batch_tokens: BatchTokens = field(default=0, compare=False)
+
+
+class SharedEngine:
+    """`engine`, which up to `n_threads` threads of its own call, for any number of callers.
+
+    Hypotheses are those of the engine alone: an engine's translation does not depend on its batch. `observe` gets each
+    batch that is finished. The threads end with this object, or with `close`.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        n_cached: int = CACHED,
+        batches_at_once: int = 1,
+        observe: Callable[[BatchReport], object] | None = None,
+    ) -> None:
+        self.engine, self.batches_at_once = engine, batches_at_once
+        self._queue = _Queue(engine, n_cached, observe)
+        self._end = weakref.finalize(self, self._queue.close)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self.engine.capabilities
+
+    @property
+    def tokenizers(self) -> Tokenizers:
+        return self.engine.tokenizers
+
+    @property
+    def text(self) -> TrainingText:
+        return self.engine.text
+
+    @property
+    def n_searches(self) -> int:
+        return self.engine.n_searches
+
+    def tokens_per_batch(self, config: DecodeConfig) -> int:
+        return self.engine.tokens_per_batch(config)
+
+    @property
+    def n_waiting(self) -> int:
+        """Sentences that are waiting for the engine."""
+        return len(self._queue.waiting)
+
+    def close(self) -> None:
+        """End the threads when they have done what is waiting."""
+        self._end()
+
+    def search(self, segments: Sequence[Segment], request: DecodeRequest, call: Call | None = None) -> Iterator[Batch]:
+        """As the engine's; raises GoneError when `call` is over before all is found."""
+        is_random = SEARCHES[request.config.search].draws
+        key = ("search", repr(request.config), request.seed if is_random else None)
+        alike = replace(request, first_line=0)
+        kind = _Kind(alike, key, self.engine.tokens_per_batch(request.config) * self.batches_at_once)
+        items = []
+        for segment in segments:
+            # The line decides random choices; without these, equal sentences are one.
+            line = (request.first_line + segment.line, segment.part) if is_random else None
+            own = (key, tuple(segment.ids), segment.prefix, segment.required, line)
+            what = replace(segment, line=request.first_line + segment.line if is_random else 0)
+            items.append((own, what, len(segment.ids) + 1))
+        for n, found in self._queue.results(kind, items, call or Call(), keeps=not is_random):
+            yield [segments[n]], [found]
+
+    def score(
+        self,
+        pairs: Sequence[Pair],
+        *,
+        batch_tokens: BatchTokens,
+        with_attention: bool = False,
+        call: Call | None = None,
+    ) -> list[ForcedScores]:
+        key = ("score", with_attention, batch_tokens)
+        most = self.engine.tokens_per_batch(DecodeConfig(search="greedy", beam_size=1)) * self.batches_at_once
+        kind = _Kind(None, key, most, with_attention, batch_tokens)
+        items = [((key, tuple(pair[0]), tuple(pair[1])), pair, max(map(len, pair)) + 1) for pair in pairs]
+        found = dict(self._queue.results(kind, items, call or Call(), keeps=False))
+        return [found[n] for n in range(len(pairs))]
+
+    def for_call(self, call: Call) -> "CallEngine":
+        return CallEngine(self, call)
+
+
+@dataclass(frozen=True)
+class CallEngine:
+    """A shared engine as one call sees it."""
+
+    shared: SharedEngine
+    call: Call
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self.shared.capabilities
+
+    @property
+    def tokenizers(self) -> Tokenizers:
+        return self.shared.tokenizers
+
+    @property
+    def text(self) -> TrainingText:
+        return self.shared.text
+
+    @property
+    def n_searches(self) -> int:
+        return self.shared.n_searches
+
+    def tokens_per_batch(self, config: DecodeConfig) -> int:
+        return self.shared.tokens_per_batch(config)
+
+    def search(self, segments: Sequence[Segment], request: DecodeRequest) -> Iterator[Batch]:
+        return self.shared.search(segments, request, self.call)
+
+    def score(
+        self, pairs: Sequence[Pair], *, batch_tokens: BatchTokens, with_attention: bool = False
+    ) -> list[ForcedScores]:
+        return self.shared.score(pairs, batch_tokens=batch_tokens, with_attention=with_attention, call=self.call)
+
+
+class _Failed:
+    """What the engine raised for one sentence."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+class _Queue:
+    """What is waiting, in its order, and the threads that search it. They know this, and not the SharedEngine."""
+
+    def __init__(self, engine: Engine, n_cached: int, observe: Callable[[BatchReport], object] | None) -> None:
+        self.engine, self.n_cached, self.observe = engine, n_cached, observe
+        self.changed = threading.Condition()
+        self.waiting: dict[Hashable, _Work] = {}
+        self.running: dict[Hashable, _Work] = {}
+        self.cache: OrderedDict[Hashable, Any] = OrderedDict()
+        self.threads: list[threading.Thread] = []
+        self.n_idle = 0
+        self.is_closed = False
+
+    def close(self) -> None:
+        with self.changed:
+            self.is_closed = True
+            self.changed.notify_all()
+
+    def results(
+        self, kind: _Kind, items: Sequence[tuple[Hashable, Any, int]], call: Call, *, keeps: bool
+    ) -> Iterator[tuple[int, Any]]:
+        """The index and the result of each item, as they are found."""
+        arrived: _Arrived = queue.SimpleQueue()
+        with self.changed:
+            assert not self.is_closed, "the engine is closed"
+            self._start_threads()
+            now, n_new = time.monotonic(), 0
+            for n, (key, what, n_tokens) in enumerate(items):
+                if keeps and key in self.cache:
+                    self.cache.move_to_end(key)
+                    call.n_cached += 1
+                    arrived.put((n, self.cache[key]))
+                    continue
+                work = self.waiting.get(key) or self.running.get(key)
+                if work is None:
+                    work = self.waiting[key] = _Work(kind, key, what, n_tokens, now)
+                    n_new += 1
+                work.wanted.append((call, arrived, n))
+            if n_new:
+                self.changed.notify(min(n_new, len(self.threads)))
+        try:
+            for _ in items:
+                try:
+                    n, found = arrived.get(timeout=call.remaining)
+                except queue.Empty:
+                    raise GoneError from None
+                if call.is_cancelled:
+                    raise GoneError
+                if isinstance(found, _Failed):
+                    raise found.error
+                yield n, found
+        except BaseException:
+            call.is_cancelled = True  # what is still waiting need not be searched
+            raise
+
+    def _start_threads(self) -> None:
+        """Those that are lacking: at first all, and in a forked process, which has none of its parent's."""
+        alive = [thread for thread in self.threads if thread.is_alive()]
+        if len(alive) == len(self.threads) and alive:
+            return
+        self.n_idle = 0
+        self.threads = [
+            threading.Thread(target=self._work, name=f"engine-{n}", daemon=True) for n in range(self.engine.n_searches)
+        ]
+        for thread in self.threads:
+            thread.start()
+
+    def _work(self) -> None:
+        while (batch := self._take()) is not None:
+            began = time.monotonic()
+            self._finish(batch, self._run(batch), began)
+
+    def _take(self) -> list[_Work] | None:
+        """The next batch; None when there will be none. What nobody wants any more is dropped on the way."""
+        with self.changed:
+            while True:
+                batch = self._batch()
+                if batch:
+                    for work in batch:
+                        self.running[work.key] = self.waiting.pop(work.key)
+                    return batch
+                if self.is_closed:
+                    return None
+                self.n_idle += 1
+                try:
+                    self.changed.wait()
+                finally:
+                    self.n_idle -= 1
+
+    def _batch(self) -> list[_Work]:
+        """The oldest, and of the others that can be searched with it those of the nearest length."""
+        window = list(islice(self.waiting.values(), WINDOW))
+        for work in [work for work in window if not work.is_wanted]:
+            del self.waiting[work.key]
+            window.remove(work)
+            work.answer(_Failed(GoneError()))
+        if not window:
+            return []
+        oldest = window[0]
+        alike = [work for work in window if work.kind == oldest.kind]
+        # A thread that is idle beside this one gets its share.
+        share = -(-sum(work.n_tokens for work in alike) // (1 + self.n_idle))
+        most, longest = min(oldest.kind.most, share), oldest.n_tokens
+        batch: list[_Work] = []
+        for work in [oldest, *sorted(alike[1:], key=lambda work: abs(work.n_tokens - oldest.n_tokens))]:
+            longest = max(longest, work.n_tokens)
+            if batch and (len(batch) + 1) * longest > most:
+                break
+            batch.append(work)
+        return batch
+
+    def _run(self, batch: Sequence[_Work]) -> list[Any]:
+        """The result of each, or why there is none: a sentence that fails does so alone."""
+        try:
+            return self._results(batch)
+        except Exception as error:
+            if len(batch) == 1:
+                return [_Failed(error)]
+            return [self._run([work])[0] for work in batch]
+
+    def _results(self, batch: Sequence[_Work]) -> list[Any]:
+        kind = batch[0].kind
+        if kind.request is None:
+            pairs = [work.what for work in batch]
+            return list(self.engine.score(pairs, batch_tokens=kind.batch_tokens, with_attention=kind.with_attention))
+        found: dict[int, list[Hypothesis]] = {}
+        for segments, hypotheses in self.engine.search([work.what for work in batch], kind.request):
+            found.update((id(segment), of_it) for segment, of_it in zip(segments, hypotheses, strict=True))
+        return [found[id(work.what)] for work in batch]
+
+    def _finish(self, batch: Sequence[_Work], results: Sequence[Any], began: float) -> None:
+        with self.changed:
+            for work, result in zip(batch, results, strict=True):
+                del self.running[work.key]
+                if work.kind.request is not None and not isinstance(result, _Failed):
+                    self.cache[work.key] = result
+            while len(self.cache) > self.n_cached:
+                self.cache.popitem(last=False)
+        for work, result in zip(batch, results, strict=True):
+            work.answer(result)
+        if self.observe is not None:
+            longest = max(work.n_tokens for work in batch)
+            self.observe(
+                BatchReport(
+                    n_sentences=len(batch),
+                    n_tokens=sum(work.n_tokens for work in batch),
+                    n_padded=len(batch) * longest,
+                    most=batch[0].kind.most,
+                    seconds=time.monotonic() - began,
+                    waited=began - min(work.since for work in batch),
+                )
+            )
