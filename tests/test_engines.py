@@ -181,7 +181,7 @@ def test_a_model_that_ctranslate2_cannot_express_is_refused_before_anything_is_w
     with pytest.raises(ConfigError, match="CTranslate2"):
         api.load(path, engine="ctranslate2")
     assert [one.name for one in tmp_path.iterdir()] == ["model.safetensors"]
-    assert isinstance(api.load(path, engine="auto", device="cpu").engine, TorchEngine)
+    assert isinstance(api.load(path, engine="auto", device="cpu").shared.engine, TorchEngine)
 
 
 # ---- The Python API
@@ -192,20 +192,22 @@ def test_both_engines_translate_alike(model_path: Path, engine: str) -> None:
     settings: dict[str, Any] = {"search": "greedy", "beam_size": 1, "max_extra_length": 6}
     torch_one = api.load(model_path, device="cpu", engine="torch", parallel=False, **settings)
     other = api.load(model_path, device="cpu", engine=engine, **settings)
-    assert isinstance(torch_one.engine, TorchEngine)
-    assert isinstance(other.engine, CTranslate2Engine)
+    assert isinstance(torch_one.shared.engine, TorchEngine)
+    assert isinstance(other.shared.engine, CTranslate2Engine)
     assert [r.text for r in other.translate(LINES)] == [r.text for r in torch_one.translate(LINES)]
 
 
 def test_auto_takes_torch_for_what_only_torch_has(model_path: Path) -> None:
-    assert isinstance(api.load(model_path, device="cpu", engine="auto", coverage_penalty=0.1).engine, TorchEngine)
-    assert isinstance(api.load([model_path, model_path], device="cpu", engine="auto").engine, TorchEngine)
+    assert isinstance(
+        api.load(model_path, device="cpu", engine="auto", coverage_penalty=0.1).shared.engine, TorchEngine
+    )
+    assert isinstance(api.load([model_path, model_path], device="cpu", engine="auto").shared.engine, TorchEngine)
 
 
 def test_unset_the_engine_is_torch_but_for_an_export(model_path: Path) -> None:
     directory = conversions.converted(model_path).directory
-    assert isinstance(api.load(model_path, device="cpu").engine, TorchEngine)
-    assert isinstance(api.load(directory, device="cpu").engine, CTranslate2Engine)
+    assert isinstance(api.load(model_path, device="cpu").shared.engine, TorchEngine)
+    assert isinstance(api.load(directory, device="cpu").shared.engine, CTranslate2Engine)
 
 
 def test_what_cannot_be_opened_is_refused(model_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,7 +224,7 @@ def test_what_cannot_be_opened_is_refused(model_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(api, "imported", missing)
     with pytest.raises(EnvironmentFault, match="engine=ctranslate2: the package ctranslate2"):
         api.load(model_path, engine="ctranslate2")
-    assert isinstance(api.load(model_path, engine="auto", device="cpu").engine, TorchEngine)
+    assert isinstance(api.load(model_path, engine="auto", device="cpu").shared.engine, TorchEngine)
 
 
 def test_tfm_is_the_earlier_name_of_torch() -> None:

@@ -105,6 +105,28 @@ COMMANDS = {
         },
         argument=Flag("text", "the text to translate (default: standard input)"),
     ),
+    "serve": Command(
+        "answer HTTP requests: the APIs of LibreTranslate, DeepL and OpenNMT, our own, and a web page",
+        "tfm serve --checkpoint model.safetensors",
+        "transformer_cli.commands.serve:run",
+        {
+            "--checkpoint": Flag(
+                "checkpoint",
+                "model file, checkpoint, run or export (default: the newest run); repeat for other language pairs",
+                repeated=True,
+            ),
+            "--host": Flag("host", "address to listen at (default: 127.0.0.1, this machine alone)"),
+            "--port": Flag("port", "port to listen at (default: 8080)", int),
+            "--pivot": Flag("pivot", "language through which two models make a pair, as en"),
+            "--beam": _BEAM,
+            "--engine": _ENGINE,
+            "--device": _DEVICE,
+            "--api-keys": Flag("api_keys", "file with the API keys that requests need, one a line"),
+            "--cors": Flag("cors", "origin whose pages may call the server; repeatable", repeated=True),
+            "--log-format": Flag("log_format", "access log: text (default) or json"),
+            "--check": Flag("check", "load the models, translate a sentence with each, and stop", bool),
+        },
+    ),
     "classify": Command(
         "classify each line of standard input, or --input, in order",
         "tfm classify --probabilities < questions.txt",

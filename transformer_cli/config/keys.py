@@ -24,6 +24,7 @@ from transformer_cli.config.commands import (
 )
 from transformer_cli.config.compare import CompareConfig
 from transformer_cli.config.fields import written_name
+from transformer_cli.config.serve import ServeConfig
 from transformer_cli.config.train import DoctorConfig, PrepareConfig, ReproduceConfig, TrainConfig
 from transformer_cli.errors import ConfigError
 from transformer_cli.registry import did_you_mean
@@ -36,6 +37,7 @@ SCHEMAS: dict[str, type] = {
     "embed": EmbedConfig,
     "evaluate": EvaluateConfig,
     "compare": CompareConfig,
+    "serve": ServeConfig,
     "prepare": PrepareConfig,
     "doctor": DoctorConfig,
     "bench": BenchConfig,

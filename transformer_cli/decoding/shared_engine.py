@@ -28,7 +28,7 @@ CACHED = 20_000  # sentences whose hypotheses are kept: some 20 MB
 
 
 class GoneError(Exception):
-    """Nobody waits for the result any more: the call's deadline has passed, or it was cancelled."""
+    """No one waits for the result any more: the call's deadline has passed, or it was cancelled."""
 
 
 @dataclass(eq=False)
@@ -292,7 +292,7 @@ class _Queue:
             self._finish(batch, self._run(batch), began)
 
     def _take(self) -> list[_Work] | None:
-        """The next batch; None when there will be none. What nobody wants any more is dropped on the way."""
+        """The next batch; None when there will be none. What no one wants any more is dropped on the way."""
         with self.changed:
             while True:
                 batch = self._batch()

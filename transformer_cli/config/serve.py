@@ -1,0 +1,78 @@
+"""Keys of `tfm serve`."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from transformer_cli.config.checks import model_names
+from transformer_cli.config.commands import Engine
+from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.config.fields import DEVICE, PLUGINS, RUNS, SEED, check_ranges, key
+from transformer_cli.config.train import Device
+from transformer_cli.errors import ConfigError
+
+
+class LogFormat(Enum):
+    text = "text"
+    json = "json"  # an object a line
+
+
+@dataclass
+class LimitsConfig:
+    """What one request may ask for, and how much may wait."""
+
+    characters: int = key(20_000, "Characters of one text; more are answered with 413.", low=1)
+    texts: int = key(500, "Texts of one request; more are answered with 413.", low=1)
+    body_bytes: int = key(2_000_000, "Bytes of a request's body; more are answered with 413.", low=100)
+    queue: int = key(
+        2000, "Lines that may wait or be translated at once; a request beyond is answered with 503.", low=1
+    )
+    requests: int = key(256, "Requests that may be worked on at once; more are answered with 503.", low=1, high=10_000)
+    seconds: float = key(60.0, "Deadline of a request; what is not done by then is answered with 503.", low=0.01)
+    beam_size: int = key(16, "Largest beam, and most alternatives, that a request may ask for.", low=1, high=1000)
+    per_minute: int | None = key(
+        None, "Requests a minute of one API key, or address where there are no keys; more: 429.", low=1
+    )
+
+
+@dataclass
+class ServeConfig:
+    """`tfm serve`."""
+
+    checkpoint: Any = key(
+        None,
+        "Model, or a list of models of other language pairs: files, checkpoints, runs, exports; unset: the newest.",
+    )
+    runs: str = key("runs", RUNS)
+    host: str = key("127.0.0.1", "Address to listen at; 0.0.0.0: of every network of this machine.")
+    port: int = key(8080, "Port to listen at; 0: any that is free.", low=0, high=65_535)
+    pivot: str | None = key(
+        None, "Language through which pairs without a model of their own are translated, by two models."
+    )
+    engine: Engine = key(
+        Engine.auto,
+        "torch, ctranslate2, or auto: ctranslate2 where it is installed, and torch for what a request asks for that it"
+        " lacks.",
+    )
+    cache: int = key(20_000, "Sentences whose translations are kept in memory, of each model; 0: none.", low=0)
+    reload: float = key(
+        5.0, "Seconds between looks at the models' files, which are read again if replaced; 0: never.", low=0
+    )
+    api_keys: str | None = key(None, "File with the API keys that requests need one of, a key a line; unset: none.")
+    cors: list[str] = key([], "Origins whose pages may call the server, as https://example.org; `*`: all.")
+    page: bool = key(True, "Serve the web page.")
+    log_format: LogFormat = key(LogFormat.text, "Access log: a line of text for each request, or a JSON object.")
+    access_log: bool = key(True, "Write the access log, to standard error.")
+    check: bool = key(False, "Load the models, translate a sentence with each, say what was found, and stop.")
+    seed: int = key(1, SEED, low=0, high=2**31 - 1)
+    device: Device = key(Device.auto, DEVICE)
+    plugins: list[str] = key([], PLUGINS)
+    limits: LimitsConfig = field(default_factory=LimitsConfig)
+    decode: DecodeConfig = field(default_factory=DecodeConfig)
+
+    def __post_init__(self) -> None:
+        self.checkpoint = model_names(self.checkpoint)
+        check_ranges(self)
+        check_ranges(self.limits, "limits")
+        if not self.host:
+            raise ConfigError("host=: empty. Give an address, as 127.0.0.1")

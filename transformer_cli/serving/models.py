@@ -1,0 +1,238 @@
+"""The models that are served, by language pair: opened once, and again when a file is replaced.
+
+Weights are read into memory of this process and not mapped: a file that is overwritten in place would change under the
+engine, or end the process.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+from transformer_cli.api import Opened, open_models
+from transformer_cli.config.commands import Engine
+from transformer_cli.config.decode import DecodeConfig, DecodePrecision, Quantize
+from transformer_cli.config.serve import ServeConfig
+from transformer_cli.config.tags import language_of, languages_of
+from transformer_cli.decoding.engine import check_supported
+from transformer_cli.decoding.results import TranslateOptions
+from transformer_cli.decoding.shared_engine import BatchReport, SharedEngine
+from transformer_cli.decoding.shared_translator import SharedTranslator
+from transformer_cli.decoding.torch_engine import TorchEngine
+from transformer_cli.errors import CheckpointError, ConfigError, TfmError
+from transformer_cli.interop.exported import Exported
+from transformer_cli.logs import LOGGER
+from transformer_cli.models.device import choose_device
+from transformer_cli.serving.errors import RequestError
+
+KEPT_TRANSLATORS = 32  # for as many combinations of options
+# Of the engine, and not of a request.
+OF_THE_ENGINE = ("precision", "quantize", "batch_invariant", "batch_tokens")
+Observe = Callable[["ServedModel", BatchReport], object]
+
+
+@dataclass(frozen=True)
+class FileState:
+    """By which a replaced file is known."""
+
+    path: Path
+    inode: int
+    size: int
+    changed: int  # nanoseconds
+
+    @classmethod
+    def of(cls, path: Path) -> "FileState":
+        state = os.stat(path)
+        return cls(path, state.st_ino, state.st_size, state.st_mtime_ns)
+
+
+class ServedModel:
+    """A model in memory, with an engine that all requests share, and torch for what that engine lacks."""
+
+    def __init__(self, name: str | None, config: ServeConfig, observe: Observe | None = None) -> None:
+        self.config, self.observe = config, observe
+        opened = open_models(name, runs=config.runs, engine=config.engine, decode=config.decode)
+        (self.path,), (model,) = opened.paths, opened.models
+        self.file = self.path / "model.bin" if isinstance(model, Exported) else self.path
+        self.state, (self.sha256,) = FileState.of(self.file), opened.sha256()
+        self.name = self.path.parent.name if self.path.name == "model.safetensors" else self.path.stem
+        self.source_lang, self.target_lang, self.engine = model.source_lang, model.target_lang, opened.engine
+        self.tags = model.tokenizers.source.tags
+        self.is_export = isinstance(model, Exported)
+        self.device = choose_device(config.device)
+        self.shared = self._share(opened)
+        self.torch: SharedEngine | None = None  # opened when a request first needs it
+        self.lock = threading.Lock()
+        self.translators: dict[str, SharedTranslator] = {}
+
+    def _share(self, opened: Opened) -> SharedEngine:
+        engine = opened.translator(self.config.decode, self.device, seed=self.config.seed).engine
+        return SharedEngine(engine, n_cached=self.config.cache, observe=self._observe)
+
+    def _observe(self, report: BatchReport) -> None:
+        if self.observe is not None:
+            self.observe(self, report)
+
+    @property
+    def target_langs(self) -> list[str]:
+        return languages_of(self.target_lang)
+
+    @property
+    def source_langs(self) -> list[str]:
+        return languages_of(self.source_lang)
+
+    @property
+    def n_waiting(self) -> int:
+        return self.shared.n_waiting + (0 if self.torch is None else self.torch.n_waiting)
+
+    def tags_for(self, target: str) -> tuple[str, ...]:
+        """The tag that asks for `target`; none where the model has one target language."""
+        if len(self.target_langs) == 1:
+            return ()
+        return next(((tag,) for tag in self.tags if language_of([tag], self.target_lang) == target), ())
+
+    def translator(self, decode: DecodeConfig, options: TranslateOptions) -> SharedTranslator:
+        """With the engine if it can do what is asked for, else with torch. Raises ConfigError where neither can."""
+        key = f"{decode} {replace(options, terminology=None)}" if options.terminology is None else ""
+        with self.lock:
+            if key and key in self.translators:
+                return self.translators[key]
+        engine = self.shared
+        try:
+            check_supported(engine.capabilities, decode, options)
+        except ConfigError:
+            if self.engine is Engine.torch or self.is_export:
+                raise
+            decode = replace(decode, quantize=Quantize.none, precision=DecodePrecision.auto)
+            engine = self._torch_engine()
+        translator = SharedTranslator(engine, decode, seed=self.config.seed, options=options)
+        if key:
+            with self.lock:
+                while len(self.translators) >= KEPT_TRANSLATORS:
+                    del self.translators[next(iter(self.translators))]
+                self.translators[key] = translator
+        return translator
+
+    def _torch_engine(self) -> SharedEngine:
+        with self.lock:
+            if self.torch is None:
+                opened = open_models(str(self.path), engine=Engine.torch, decode=DecodeConfig())
+                if opened.sha256() != [self.sha256]:
+                    raise RequestError(503, f"{self.name}: its file is being replaced. Try again", retry_after=5)
+                engine = opened.translator(DecodeConfig(), self.device).engine
+                assert isinstance(engine, TorchEngine)
+                self.torch = SharedEngine(engine, n_cached=self.config.cache, observe=self._observe)
+            return self.torch
+
+    def warm_up(self) -> str:
+        """Translate something, so that the first request is not the slow one."""
+        pieces = self.shared.tokenizers.source.pieces(range(len(self.shared.tokenizers.source)))
+        words = [piece[1:] for piece in pieces if piece.startswith("\u2581") and piece[1:].isalpha()][:8]
+        translator = self.translator(self.config.decode, TranslateOptions(tags=self.tags_for(self.target_langs[0])))
+        return translator.translate([" ".join(words)])[0].text
+
+    def is_replaced(self) -> bool:
+        try:
+            return FileState.of(self.file) != self.state
+        except OSError:
+            return False  # between two files, or removed: what is in memory goes on
+
+
+@dataclass(frozen=True)
+class Step:
+    """A model, and the language that it translates into on the way."""
+
+    model: ServedModel
+    target: str
+
+
+class ModelTable:
+    """Routes from language to language. A replaced file is read again; if it cannot be used, the old model stays."""
+
+    def __init__(self, config: ServeConfig, observe: Observe | None = None) -> None:
+        self.config, self.observe = config, observe
+        names: Sequence[str | None] = config.checkpoint if isinstance(config.checkpoint, list) else [config.checkpoint]
+        self.models = [ServedModel(name, config, observe) for name in names]
+        self.failed: dict[Path, FileState] = {}  # replaced by something that cannot be used
+        self._check_pairs()
+
+    def _check_pairs(self) -> None:
+        owner: dict[tuple[str, str], ServedModel] = {}
+        for model in self.models:
+            for pair in pairs_of(model):
+                if pair in owner:
+                    raise ConfigError(
+                        f"--checkpoint {model.path}: translates {' → '.join(pair)}, as {owner[pair].path} does."
+                        " Leave one of them out"
+                    )
+                owner[pair] = model
+        if self.config.pivot is not None and not any(pivot for _, _, pivot in self.pairs()):
+            raise ConfigError(
+                f"--pivot {self.config.pivot}: joins no two of these models"
+                f" ({', '.join(f'{s} → {t}' for s, t, _ in self.pairs())}). Leave it out, or choose another language"
+            )
+
+    def pairs(self) -> list[tuple[str, str, str | None]]:
+        """Source, target, and the language between; each pair once, those of a model first."""
+        direct = [pair for model in self.models for pair in pairs_of(model)]
+        through = [
+            (source, target)
+            for source, middle in direct
+            for other, target in direct
+            if middle == other == self.config.pivot and source != target and (source, target) not in direct
+        ]
+        return [*((s, t, None) for s, t in direct), *((s, t, self.config.pivot) for s, t in dict.fromkeys(through))]
+
+    def route(self, source: str | None, target: str | None) -> list[Step]:
+        """The models from `source` to `target`; None is any, if there is one only. Raises RequestError 400."""
+        found = [(s, t, pivot) for s, t, pivot in self.pairs() if source in (None, s) and target in (None, t)]
+        if len(found) > 1:  # a model of its own is better than two
+            found = [one for one in found if one[2] is None] or found
+        if len(found) != 1:
+            asked = f"{source or 'any language'} → {target or 'any language'}"
+            known = ", ".join(f"{s} → {t}" for s, t, _ in self.pairs())
+            what = "several models" if found else "no model"
+            raise RequestError(400, f"{asked}: {what}. Choose one of {known}")
+        source, target, pivot = found[0]
+        legs = [(source, target)] if pivot is None else [(source, pivot), (pivot, target)]
+        return [Step(self._model_of(*leg), leg[1]) for leg in legs]
+
+    def _model_of(self, source: str, target: str) -> ServedModel:
+        return next(model for model in self.models if (source, target) in pairs_of(model))
+
+    def reload_replaced(self) -> list[ServedModel]:
+        """Open what was replaced; what cannot be used is named once, and the model in memory goes on."""
+        reloaded = []
+        for n, model in enumerate(self.models):
+            try:
+                if not model.is_replaced() or (state := FileState.of(model.file)) == self.failed.get(model.file):
+                    continue
+            except OSError:
+                continue
+            try:
+                new = ServedModel(str(model.path), self.config, self.observe)
+                if (new.source_lang, new.target_lang) != (model.source_lang, model.target_lang):
+                    raise CheckpointError(
+                        f"{model.path}: translates {new.source_lang} → {new.target_lang} now, and"
+                        f" {model.source_lang} → {model.target_lang} before. Start the server anew"
+                    )
+                new.warm_up()
+            except (TfmError, OSError) as error:
+                self.failed[model.file] = state
+                LOGGER.error("%s. The model that was read before is served on", error)
+                continue
+            self.failed.pop(model.file, None)
+            self.models = [*self.models[:n], new, *self.models[n + 1 :]]
+            LOGGER.info("%s: replaced, and read again (%s)", model.path, new.sha256[:12])
+            reloaded.append(new)
+        return reloaded
+
+
+def pairs_of(model: ServedModel) -> list[tuple[str, str]]:
+    return [(s, t) for s in model.source_langs for t in model.target_langs if s != t]
+
+
+def decode_keys() -> Iterator[str]:
+    """Those of the group `decode` that a request may set."""
+    return (field.name for field in fields(DecodeConfig) if field.name not in OF_THE_ENGINE)

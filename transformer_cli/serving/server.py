@@ -1,0 +1,111 @@
+"""What the handlers of all APIs share: the service, the threads that requests wait in, and how bodies are read."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from starlette.requests import ClientDisconnect, Request
+
+from transformer_cli.config.serve import ServeConfig
+from transformer_cli.decoding.shared_engine import Call, GoneError
+from transformer_cli.errors import quoted
+from transformer_cli.serving.errors import RequestError
+from transformer_cli.serving.service import Service
+
+T = TypeVar("T")
+PATIENCE = 0.25  # seconds before a request is watched for its client's going: most are answered by then
+
+
+class Server:
+    """A service behind HTTP. `draining` says that no new request is to be sent here."""
+
+    def __init__(self, config: ServeConfig, service: Service) -> None:
+        self.config, self.service = config, service
+        self.threads = ThreadPoolExecutor(config.limits.requests, thread_name_prefix="request")
+        self.is_ready = False
+        self.is_draining = False
+
+    async def run(self, request: Request, work: Callable[[Call], T]) -> T:
+        """`work` in a thread of its own, with a claim that ends when the client goes. Its body has been read."""
+        call = self.service.call()
+        future = asyncio.get_running_loop().run_in_executor(self.threads, work, call)
+        done, _ = await asyncio.wait([future], timeout=PATIENCE)
+        if not done:
+            watch = asyncio.ensure_future(_disconnected(request))
+            both: list[asyncio.Future[Any]] = [future, watch]
+            try:
+                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                watch.cancel()
+            if not future.done():
+                call.is_cancelled = True
+        try:
+            return await future
+        except GoneError:
+            raise ClientDisconnect from None
+
+    async def body(self, request: Request) -> bytes:
+        """Raises RequestError 413 for a body that is too large, without reading all of it."""
+        limit = self.config.limits.body_bytes
+        too_large = RequestError(413, f"a body of more than {limit:,} bytes. Send it in parts")
+        length = request.headers.get("content-length", "")
+        if length.isdecimal() and int(length) > limit:
+            raise too_large
+        parts, size = [], 0
+        async for part in request.stream():
+            size += len(part)
+            if size > limit:
+                raise too_large
+            parts.append(part)
+        return b"".join(parts)
+
+    async def json(self, request: Request) -> dict[str, Any]:
+        """The JSON object of the body. Raises RequestError 400 for anything else."""
+        value = parse_json(await self.body(request))
+        if not isinstance(value, dict):
+            raise RequestError(400, 'the body is no JSON object. Send one, as {"text": "…"}')
+        return value
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def parse_json(body: bytes) -> Any:
+    """Raises RequestError 400 for what is no JSON in UTF-8, and for numbers that JSON does not have."""
+    try:
+        return json.loads(body.decode("utf-8"), parse_constant=_no_constant)
+    except UnicodeDecodeError as error:
+        raise RequestError(400, f"the body is not UTF-8, at byte {error.start + 1}. Send UTF-8") from None
+    except RecursionError:
+        raise RequestError(400, "the body's JSON is nested too deep. Send less") from None
+    except ValueError as error:
+        raise RequestError(400, f"the body is no JSON ({error}). Send an object") from None
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number")
+
+
+def text_of(value: Any, name: str) -> str:
+    """A string that UTF-8 can hold. Raises RequestError 400 otherwise."""
+    if not isinstance(value, str):
+        raise RequestError(400, f"{name}: {quoted(repr(value), 40)} is no text")
+    return value.encode("utf-8", "replace").decode() if not value.isascii() else value
+
+
+def texts_of(value: Any, name: str) -> tuple[list[str], bool]:
+    """A text or a list of texts, and whether it is a list. Raises RequestError 400 otherwise."""
+    if value is None:
+        raise RequestError(400, f"{name}: is missing. Give a text, or a list of texts")
+    if isinstance(value, list):
+        return [text_of(one, f"{name}[{n}]") for n, one in enumerate(value)], True
+    return [text_of(value, name)], False
+
+
+def language_of(value: Any, name: str) -> str | None:
+    """A language code; None where none is given."""
+    return text_of(value, name) if value not in (None, "", "auto") else None

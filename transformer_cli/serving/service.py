@@ -1,0 +1,277 @@
+"""What every API asks for: texts in, translations out, within the limits.
+
+A text is translated line by line, as `tfm translate` does it, and put together again with its line ends, indentation
+and blank lines.
+"""
+
+import re
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from transformer_cli.config.compose import from_plain, to_plain
+from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.config.serve import ServeConfig
+from transformer_cli.data.tokenizer import normalize
+from transformer_cli.decoding.postprocess import written_ids
+from transformer_cli.decoding.records import flags_of
+from transformer_cli.decoding.results import Candidate, Translated, TranslateOptions
+from transformer_cli.decoding.shared_engine import Call, GoneError
+from transformer_cli.decoding.terminology import Term, Terminology, words_of
+from transformer_cli.errors import CheckpointError, ConfigError, DataError, EnvironmentFault, quoted
+from transformer_cli.serving.errors import RequestError
+from transformer_cli.serving.models import ModelTable, Step, decode_keys
+
+_LINE = re.compile(r"(?P<before>[^\S\r\n]*)(?P<text>[^\r\n]*?)(?P<after>[^\S\r\n]*)(?P<end>\r\n|\r|\n|\Z)")
+
+
+@dataclass(frozen=True)
+class Wish:
+    """How texts shall be translated; what is not said is as `tfm serve` was told."""
+
+    decode: Mapping[str, Any] = field(default_factory=dict)  # keys of the group
+    terms: tuple[tuple[str, ...], ...] = ()  # source phrase, and the phrases that its translation may have
+    prefix: str = ""  # that the translation begins with
+    tags: tuple[str, ...] = ()
+    alignments: bool = False
+    token_scores: bool = False
+    retry: bool = False
+
+
+@dataclass(frozen=True)
+class TextResult:
+    """The translation of one text; of several lines, the numbers are sums and the flags those of any."""
+
+    text: str
+    alternatives: list[Candidate]  # other than the best, best first
+    score: float
+    flags: list[str]
+    n_sentences: int
+    lines: list[Translated]  # of those that are not blank
+    alignment: list[tuple[int, int]] | None = None  # words of the whole source and of the whole translation, from 0
+    tokens: list[tuple[str, float]] | None = None
+
+
+@dataclass(frozen=True)
+class Translation:
+    """What a request is answered with."""
+
+    results: list[TextResult]
+    route: list[Step]
+
+
+class Service:
+    """Translates for any number of threads at once."""
+
+    def __init__(self, config: ServeConfig, table: ModelTable) -> None:
+        self.config, self.table = config, table
+        self.lock = threading.Lock()
+        self.n_lines = 0  # that requests are waiting for
+
+    def call(self) -> Call:
+        """A claim that ends with the deadline of a request that arrives now."""
+        return Call(deadline=time.monotonic() + self.config.limits.seconds)
+
+    def translate(
+        self, texts: Sequence[str], source: str | None, target: str | None, wish: Wish, call: Call
+    ) -> Translation:
+        """Raises RequestError: 400 for what cannot be done, 413 for too much, 503 when it is not the time."""
+        self.check_size(texts)
+        route = self.table.route(source, target)
+        split = [list(_lines(text)) for text in texts]
+        lines = [line.text for one in split for line in one if line.text]
+        with self.admitted(len(lines)):
+            found = iter(self.translate_lines(lines, route, wish, call))
+        results = [_joined(one, [next(found) for line in one if line.text], wish) for one in split]
+        return Translation(results, route)
+
+    def translate_lines(self, lines: Sequence[str], route: Sequence[Step], wish: Wish, call: Call) -> list[Translated]:
+        """One result for each line; through a pivot, the flags and scores are those of the last model."""
+        if len(route) > 1 and (wish.prefix or wish.terms):
+            raise RequestError(400, "a prefix or terms: not where two models translate one after the other")
+        links: list[list[tuple[int, int]] | None] = [None] * len(lines)
+        results: list[Translated] = []
+        try:
+            for n, step in enumerate(route):
+                results = self._one_step(lines, step, wish, call, is_last=n == len(route) - 1)
+                links = [_composed(before, one.alignment) for before, one in zip(links, results, strict=True)]
+                lines = [result.text for result in results]
+        except GoneError:
+            if call.is_cancelled and not self._is_late(call):
+                raise
+            raise RequestError(
+                503,
+                f"not done within limits.seconds={self.config.limits.seconds:g}. Try again later, with less text",
+                retry_after=self.retry_after(),
+            ) from None
+        except (ConfigError, DataError) as error:
+            raise RequestError(400, str(error)) from error
+        except (CheckpointError, EnvironmentFault) as error:
+            raise RequestError(500, str(error)) from error
+        return [replace(result, alignment=link) for result, link in zip(results, links, strict=True)]
+
+    def _is_late(self, call: Call) -> bool:
+        return call.deadline is not None and time.monotonic() >= call.deadline
+
+    def _one_step(self, lines: Sequence[str], step: Step, wish: Wish, call: Call, *, is_last: bool) -> list[Translated]:
+        decode = self.decode_config(wish.decode if is_last else {})
+        options = TranslateOptions(
+            terminology=_terminology(wish.terms),
+            prefixes=bool(wish.prefix),
+            retry=wish.retry,
+            alignments=wish.alignments,
+            token_scores=wish.token_scores and is_last,
+            tags=step.model.tags_for(step.target) or (wish.tags if is_last else ()),
+        )
+        translator = step.model.translator(decode, options).for_call(call)
+        prefixes = None
+        if wish.prefix:
+            ids = written_ids(wish.prefix, translator.tokenizers.target)
+            rooms = [room for room in translator.room(lines) if room is not None]
+            if ids is None:
+                raise RequestError(400, f"prefix: {quoted(wish.prefix)} cannot be written with the model's pieces")
+            if len(ids) > min(rooms, default=len(ids)):
+                raise RequestError(400, f"prefix: {len(ids)} tokens, and the translation may have {min(rooms)}")
+            prefixes = [ids] * len(lines)
+        return translator.translate(lines, prefixes=prefixes)
+
+    def decode_config(self, asked: Mapping[str, Any]) -> DecodeConfig:
+        """`decode` of the server with the keys of a request. Raises RequestError 400 for what it may not have."""
+        if not asked:
+            return self.config.decode
+        known = list(decode_keys())
+        for name in asked:
+            if name not in known:
+                raise RequestError(
+                    400, f"{quoted(str(name))}: no key that a request may have. Choose from {', '.join(known)}"
+                )
+        values = {**to_plain(self.config.decode), **asked}
+        if asked.get("search") == "greedy" and "beam_size" not in asked:
+            values["beam_size"] = 1
+        elif asked.get("n_best") and "beam_size" not in asked and values["search"] == "beam":
+            values["beam_size"] = max(values["beam_size"], asked["n_best"]) if isinstance(asked["n_best"], int) else 1
+        try:
+            config: DecodeConfig = from_plain(DecodeConfig, values)
+        except ConfigError as error:
+            raise RequestError(400, str(error)) from error
+        most = self.config.limits.beam_size
+        for name in ("beam_size", "n_best", "n_samples"):
+            if getattr(config, name) > max(most, getattr(self.config.decode, name)):
+                raise RequestError(400, f"{name}={getattr(config, name)}: more than the {most} that this server allows")
+        return config
+
+    # ---- Limits
+
+    def check_size(self, texts: Sequence[str]) -> None:
+        limits = self.config.limits
+        if len(texts) > limits.texts:
+            raise RequestError(413, f"{len(texts)} texts, and a request may have {limits.texts}. Send several requests")
+        for text in texts:
+            if len(text) > limits.characters:
+                raise RequestError(
+                    413, f"a text of {len(text):,} characters, and it may have {limits.characters:,}. Send it in parts"
+                )
+
+    @contextmanager
+    def admitted(self, n_lines: int) -> Iterator[None]:
+        """Raises RequestError 503 where too much is waiting; a single request may have more than the limit."""
+        limit = self.config.limits.queue
+        with self.lock:
+            if self.n_lines and self.n_lines + n_lines > limit:
+                raise RequestError(503, "too much is waiting. Try again later", retry_after=self.retry_after())
+            self.n_lines += n_lines
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.n_lines -= n_lines
+
+    def retry_after(self) -> float:
+        """Seconds after which the queue is likely to have room."""
+        return 1.0
+
+
+# ---- Texts and their lines
+
+
+@dataclass(frozen=True)
+class _Line:
+    before: str  # white space, which the translation gets as well
+    text: str
+    after: str  # with the line's end
+
+
+def _lines(text: str) -> Iterator[_Line]:
+    """Together they are the whole text. A line without a letter or digit to translate is kept as it is."""
+    for match in _LINE.finditer(text):
+        if match[0]:
+            yield _Line(match["before"], match["text"], match["after"] + match["end"])
+
+
+def _joined(lines: Sequence[_Line], found: Sequence[Translated], wish: Wish) -> TextResult:
+    n_candidates = max((len(one.candidates) for one in found), default=1)
+    texts = [_text(lines, [_candidate(one, n).text for one in found]) for n in range(n_candidates)]
+    sums = [
+        (sum(_candidate(one, n).score for one in found), sum(_candidate(one, n).log_prob for one in found))
+        for n in range(n_candidates)
+    ]
+    flags = dict.fromkeys(flag for one in found for flag, is_set in flags_of(one).items() if is_set)
+    return TextResult(
+        text=texts[0],
+        alternatives=[Candidate(text, *sums[n]) for n, text in enumerate(texts) if n > 0],
+        score=sums[0][0],
+        flags=list(flags),
+        n_sentences=sum(one.n_parts for one in found),
+        lines=list(found),
+        alignment=_alignment(lines, found) if wish.alignments else None,
+        tokens=[token for one in found for token in one.tokens or []] if wish.token_scores else None,
+    )
+
+
+def _candidate(result: Translated, n: int) -> Candidate:
+    return result.candidates[min(n, len(result.candidates) - 1)]
+
+
+def _text(lines: Sequence[_Line], translations: Sequence[str]) -> str:
+    rest = iter(translations)
+    return "".join(f"{line.before}{next(rest) if line.text else ''}{line.after}" for line in lines)
+
+
+def _alignment(lines: Sequence[_Line], found: Sequence[Translated]) -> list[tuple[int, int]]:
+    """Of the whole text: the words of a line are counted from those before it."""
+    links: list[tuple[int, int]] = []
+    n_source = n_target = 0
+    for line, result in zip([line for line in lines if line.text], found, strict=True):
+        links += [(n_source + i, n_target + j) for i, j in result.alignment or []]
+        n_source += len(normalize(line.text).split())
+        n_target += len(result.text.split())
+    return links
+
+
+def _composed(
+    first: list[tuple[int, int]] | None, second: list[tuple[int, int]] | None
+) -> list[tuple[int, int]] | None:
+    """Links through a pivot: source to pivot, and pivot to target."""
+    if first is None or second is None:
+        return second
+    sources: dict[int, list[int]] = {}
+    for source, middle in first:
+        sources.setdefault(middle, []).append(source)
+    return [(source, target) for middle, target in second for source in sources.get(middle, [])]
+
+
+def _terminology(terms: Sequence[Sequence[str]]) -> Terminology | None:
+    """Raises RequestError 400 for what is no term."""
+    if not terms:
+        return None
+    found: dict[tuple[str, ...], Term] = {}
+    for n, phrases in enumerate(terms, start=1):
+        source, *targets = (normalize(phrase) for phrase in phrases)
+        if not source or not targets or not all(targets):
+            raise RequestError(400, f"terms: number {n} has no source or no target phrase. Give both")
+        term = found.setdefault(words_of(source), Term(source, (), n))
+        found[words_of(source)] = replace(term, targets=tuple(dict.fromkeys((*term.targets, *targets))))
+    return Terminology(found.values(), name="terms")
