@@ -1,7 +1,9 @@
 """The Python API gives what the commands print."""
 
+import asyncio
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 import transformer_cli as tfm
 from tests.contract import run
 from tests.toy_run import model_file, packed, sentences
+from transformer_cli.decoding.shared_translator import SharedTranslator
 from transformer_cli.errors import ConfigError, TfmError
 
 MODEL = ["--checkpoint", "m", "--device", "cpu"]
@@ -36,6 +39,34 @@ def test_a_loaded_model_translates_as_the_command_does(folder: Path) -> None:
     printed = run(["translate", *MODEL, "--beam", "3"], folder, stdin="".join(f"{line}\n" for line in lines).encode())
     results = tfm.load("m", device="cpu", beam_size=3).translate(lines)
     assert [result.text for result in results] == printed.out.decode().split("\n")[:-1]
+
+
+def test_threads_and_coroutines_get_what_a_call_of_their_own_would_get(folder: Path) -> None:
+    lines = sentences(24, seed=5)
+
+    async def ask(translator: SharedTranslator) -> list[str]:
+        results = await asyncio.gather(*(translator.translate_async([line]) for line in lines))
+        return [result.text for (result,) in results]
+
+    with tfm.load("m", device="cpu", beam_size=2) as translator:
+        alone = [result.text for result in translator.translate(lines)]
+        assert asyncio.run(ask(translator)) == alone
+        with ThreadPoolExecutor(8) as threads:
+            assert list(threads.map(lambda line: translator.translate([line])[0].text, lines)) == alone
+
+
+def test_a_cancelled_coroutine_leaves_the_translator_usable(folder: Path) -> None:
+    async def ask(translator: SharedTranslator) -> str:
+        task = asyncio.create_task(translator.translate_async(sentences(400, seed=6)))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        ((result,),) = await asyncio.gather(translator.translate_async(["a b c"]))
+        return result.text
+
+    with tfm.load("m", device="cpu", parallel=False) as translator:
+        assert asyncio.run(ask(translator)) == translator.translate(["a b c"])[0].text
 
 
 def test_scores_are_those_that_the_command_prints(folder: Path) -> None:

@@ -241,3 +241,19 @@ def test_scores_of_the_engine_are_those_of_torch(model_path: Path) -> None:
         ours.engine.score(pairs, batch_tokens=99), theirs.engine.score(pairs, batch_tokens=99), strict=True
     ):
         torch.testing.assert_close(torch.tensor(one.log_probs), torch.tensor(other.log_probs), rtol=0, atol=1e-3)
+
+
+def test_ctranslate2_has_alignments_and_token_scores_where_torch_has_the_model(model_path: Path) -> None:
+    options = TranslateOptions(alignments=True, token_scores=True)
+    fast, torch_one = (
+        api.load(model_path, engine=name, device="cpu", options=options, beam_size=2)
+        for name in ("ctranslate2", "torch")
+    )
+    with fast, torch_one:
+        for ours, theirs in zip(fast.translate(LINES), torch_one.translate(LINES), strict=True):
+            assert (ours.text, ours.alignment) == (theirs.text, theirs.alignment)
+            if theirs.tokens is not None:
+                assert ours.tokens is not None
+                assert [piece for piece, _ in ours.tokens] == [piece for piece, _ in theirs.tokens]
+    with pytest.raises(ConfigError, match="--alignments: engine=ctranslate2 does not have it"):
+        api.load(conversions.converted(model_path).directory, device="cpu", options=options)

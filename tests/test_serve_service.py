@@ -1,0 +1,285 @@
+"""The service behind all APIs: routes, texts and their white space, what a request may ask for, and reloading."""
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.test_export import model_file
+from tests.toy_translator import sentences
+from transformer_cli import api
+from transformer_cli.config.commands import Engine
+from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.config.serve import LimitsConfig, ServeConfig
+from transformer_cli.config.train import Device
+from transformer_cli.decoding.shared_engine import Call, GoneError
+from transformer_cli.errors import CheckpointError, ConfigError
+from transformer_cli.models.file import write_model
+from transformer_cli.serving.errors import RequestError
+from transformer_cli.serving.models import ModelTable
+from transformer_cli.serving.service import Service, Wish, _composed, _lines
+
+PLAIN = Wish()
+TEXT = "the cat sat .\r\n\r\n   a woman drank milk .  \n\tin her chair .\n\n"
+
+
+def write(folder: Path, source: str, target: str, seed: int = 1) -> str:
+    path = folder / f"{source}-{target}.safetensors"
+    write_model(path, replace(model_file(seed=seed), source_lang=source, target_lang=target))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("models")
+    pairs = [("de", "en"), ("en", "fr"), ("fr", "en")]
+    return {f"{s}-{t}": write(folder, s, t, seed=n) for n, (s, t) in enumerate(pairs, start=1)}
+
+
+def serving(*checkpoints: str, **changes: Any) -> Service:
+    settings = {"engine": Engine.torch, "device": Device.cpu, "decode": DecodeConfig(beam_size=2), **changes}
+    config = ServeConfig(checkpoint=list(checkpoints), **settings)
+    return Service(config, ModelTable(config))
+
+
+@pytest.fixture(scope="module")
+def service(models: dict[str, str]) -> Service:
+    return serving(*models.values(), pivot="en")
+
+
+def translated(service: Service, *texts: str, source: str = "de", target: str = "en", wish: Wish = PLAIN) -> list[str]:
+    return [one.text for one in service.translate(texts, source, target, wish, service.call()).results]
+
+
+def refusal(action: Callable[[], object]) -> RequestError:
+    with pytest.raises(RequestError) as raised:
+        action()
+    return raised.value
+
+
+# ---- Texts
+
+
+@pytest.mark.parametrize(
+    "text", ["", "\n", "a", " a\tb \n", "a\r\nb\rc\n\nd", "\n\n a", "a\u2028b\u0085c", "\u00a0a \u3000\n", TEXT]
+)
+def test_the_lines_of_a_text_together_are_the_text(text: str) -> None:
+    assert "".join(line.before + line.text + line.after for line in _lines(text)) == text
+    assert all(line.text == line.text.strip() and "\n" not in line.text for line in _lines(text))
+
+
+def test_a_text_keeps_its_line_ends_indentation_and_blank_lines(service: Service, models: dict[str, str]) -> None:
+    lines = ["the cat sat .", "a woman drank milk .", "in her chair ."]
+    one, two, three = (r.text for r in api.load(models["de-en"], device="cpu", beam_size=2).translate(lines))
+    assert translated(service, TEXT) == [f"{one}\r\n\r\n   {two}  \n\t{three}\n\n"]
+
+
+def test_texts_without_words_are_answered_as_they_are(service: Service) -> None:
+    assert translated(service, "", "\n \n", " ") == ["", "\n \n", " "]
+    assert translated(service) == []
+
+
+def test_answers_are_those_of_tfm_translate_whatever_else_is_asked_at_once(
+    service: Service, models: dict[str, str]
+) -> None:
+    lines = sentences(60, seed=3)
+    expected = [r.text for r in api.load(models["de-en"], device="cpu", beam_size=2).translate(lines)]
+    found: dict[int, list[str]] = {}
+
+    def ask(n: int) -> None:
+        found[n] = translated(service, *lines[n::6])
+
+    threads = [threading.Thread(target=ask, args=(n,)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {n: expected[n::6] for n in range(6)}
+
+
+def test_the_alignment_of_a_text_counts_the_words_of_all_its_lines(service: Service) -> None:
+    wish = replace(PLAIN, alignments=True)
+    (whole,) = service.translate(["the cat .\n\na woman sat ."], "de", "en", wish, service.call()).results
+    first, second = service.translate(["the cat .", "a woman sat ."], "de", "en", wish, service.call()).results
+    assert first.alignment is not None
+    assert second.alignment is not None
+    n_target = len(first.text.split())
+    assert whole.alignment == [*first.alignment, *((3 + i, n_target + j) for i, j in second.alignment)]
+
+
+def test_alternatives_flags_and_scores_are_of_the_whole_text(service: Service) -> None:
+    wish = replace(PLAIN, decode={"n_best": 2, "max_length": 3}, token_scores=True)
+    (whole,) = service.translate(["the cat .\n a"], "de", "en", wish, service.call()).results
+    one, two = service.translate(["the cat .", "a"], "de", "en", wish, service.call()).results
+    assert [a.text for a in whole.alternatives] == [f"{one.alternatives[0].text}\n {two.alternatives[0].text}"]
+    assert whole.score == pytest.approx(one.score + two.score)
+    assert set(whole.flags) == {*one.flags, *two.flags}
+    assert "hit_length_limit" in whole.flags
+    assert whole.tokens == [*(one.tokens or []), *(two.tokens or [])]
+
+
+# ---- Routes
+
+
+def test_models_are_found_by_languages_and_through_the_pivot(service: Service) -> None:
+    table = service.table
+    assert {(s, t): pivot for s, t, pivot in table.pairs()} == {
+        **dict.fromkeys([("de", "en"), ("en", "fr"), ("fr", "en")]),
+        ("de", "fr"): "en",
+    }
+    assert [(s.model.source_lang, s.target) for s in table.route("de", "fr")] == [("de", "en"), ("en", "fr")]
+    assert [step.model.source_lang for step in table.route("en", None)] == ["en"]
+    assert [step.model.source_lang for step in table.route(None, "fr")] == ["en"], "a model of its own before two"
+    assert refusal(lambda: table.route("en", "de")).message.startswith("en → de: no model. Choose one of de → en,")
+    assert refusal(lambda: table.route(None, "en")).message.startswith("any language → en: several models")
+
+
+def test_a_pivot_translates_the_translation(service: Service, models: dict[str, str]) -> None:
+    line = "the cat drank milk ."
+    between = api.load(models["de-en"], device="cpu", beam_size=2).translate([line])[0].text
+    last = api.load(models["en-fr"], device="cpu", beam_size=2).translate([between])[0].text
+    assert translated(service, line, target="fr") == [last]
+
+
+def test_links_through_a_pivot_are_composed() -> None:
+    assert _composed([(0, 0), (2, 0), (1, 1)], [(0, 0), (1, 1), (0, 2)]) == [(0, 0), (2, 0), (1, 1), (0, 2), (2, 2)]
+    assert _composed(None, [(0, 0)]) == [(0, 0)]
+
+
+def test_two_models_of_one_pair_and_a_pivot_that_joins_nothing_are_refused(models: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=r"translates de → en, as .*de-en\.safetensors does\. Leave one"):
+        serving(models["de-en"], models["de-en"])
+    with pytest.raises(ConfigError, match=r"--pivot de: joins no two of these models \(de → en\)"):
+        serving(models["de-en"], pivot="de")
+
+
+# ---- What a request may ask for
+
+
+@pytest.mark.parametrize(
+    ("wish", "says"),
+    [
+        ({"decode": {"beam_sise": 2}}, "'beam_sise': no key that a request may have. Choose from "),
+        ({"decode": {"precision": "bf16"}}, "'precision': no key that a request may have"),
+        ({"decode": {"beam_size": 17}}, "beam_size=17: more than the 16 that this server allows"),
+        ({"decode": {"n_best": 999, "beam_size": 999}}, "beam_size=999: more than the 16"),
+        ({"decode": {"beam_size": "many"}}, "beam_size"),
+        ({"decode": {"search": "fastest"}}, "fastest"),
+        ({"decode": {"length_penalty": -1}}, "length_penalty"),
+        ({"terms": (("cat", ""),)}, "terms: number 1 has no source or no target phrase"),
+        ({"prefix": "\u6f22"}, "prefix: '漢' cannot be written with the model's pieces"),
+        ({"tags": ("<2xx>",)}, "--tag <2xx>: the model has no tags"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_in_one_line(service: Service, wish: dict[str, Any], says: str) -> None:
+    error = refusal(lambda: translated(service, "the cat .", wish=replace(PLAIN, **wish)))
+    assert (error.status, says in error.message, "\n" in error.message) == (400, True, False), error.message
+
+
+def test_n_best_needs_no_beam_beside_it_and_greedy_none_either(service: Service) -> None:
+    assert service.decode_config({"n_best": 5}).beam_size == 5
+    assert service.decode_config({"n_best": 2, "beam_size": 3}).beam_size == 3
+    assert service.decode_config({"search": "greedy"}).beam_size == 1
+    assert service.decode_config({}) is service.config.decode
+
+
+def test_terms_and_prefixes_are_in_the_translation(service: Service) -> None:
+    wish = replace(PLAIN, terms=(("cat", "pretty"),))
+    assert "pretty" in translated(service, "the cat sat .", wish=wish)[0]
+    wish = replace(PLAIN, prefix="a woman")
+    assert translated(service, "the cat sat .", wish=wish)[0].startswith("a woman")
+
+
+# ---- Limits
+
+
+def test_too_much_is_refused_with_413(models: dict[str, str]) -> None:
+    service = serving(models["de-en"], limits=LimitsConfig(characters=10, texts=2))
+    assert refusal(lambda: translated(service, "the cat sat .")).status == 413
+    assert refusal(lambda: translated(service, "a", "a", "a")).message.startswith("3 texts, and a request may have 2")
+    assert len(translated(service, "the cat .", "a")) == 2
+
+
+def test_a_full_queue_is_answered_with_503_but_one_large_request_is_admitted(models: dict[str, str]) -> None:
+    service = serving(models["de-en"], limits=LimitsConfig(queue=3))
+    assert len(translated(service, *["a ."] * 5)) == 5
+    with service.admitted(2):
+        assert len(translated(service, "a .")) == 1
+        error = refusal(lambda: translated(service, "a .", "a ."))
+    assert (error.status, error.retry_after is not None) == (503, True)
+    assert service.n_lines == 0
+
+
+def test_a_deadline_that_has_passed_is_answered_with_503_and_a_client_that_is_gone_with_nothing(
+    service: Service,
+) -> None:
+    late = Call(deadline=0.0)
+    error = refusal(lambda: service.translate(["it was a woman ."], "de", "en", PLAIN, late))
+    assert (error.status, error.message.startswith("not done within limits.seconds=60")) == (503, True)
+    with pytest.raises(GoneError):
+        service.translate(["it was her cat ."], "de", "en", PLAIN, Call(is_cancelled=True))
+    assert service.n_lines == 0
+
+
+# ---- Replaced files
+
+
+def replaced(service: Service, seconds: int) -> list[str]:
+    """Reload with the file's time set to another second, as filesystems may count no finer."""
+    for model in service.table.models:
+        state = os.stat(model.file)
+        os.utime(model.file, (state.st_atime, state.st_mtime + seconds))
+    return [model.sha256 for model in service.table.reload_replaced()]
+
+
+def test_a_replaced_file_is_read_again_and_a_damaged_one_is_not_served(tmp_path: Path) -> None:
+    path = Path(write(tmp_path, "de", "en", seed=1))
+    service = serving(str(path))
+    line = "the cat drank milk and a pretty woman sat ."
+    before, sha = translated(service, line), service.table.models[0].sha256
+    assert service.table.reload_replaced() == []
+
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])  # in place, as cp does
+    assert replaced(service, 1) == []
+    assert translated(service, line) == before
+    assert service.table.failed
+
+    write(tmp_path, "de", "en", seed=5)
+    (new,) = replaced(service, 2)
+    assert new != sha
+    assert translated(service, line) != before
+    assert translated(service, line) == [api.load(path, device="cpu", beam_size=2).translate([line])[0].text]
+    assert not service.table.failed
+
+    write(tmp_path, "de", "en", seed=1)
+    write_model(path, replace(model_file(seed=1), source_lang="de", target_lang="fr"))
+    assert replaced(service, 3) == [], "of another pair"
+    path.unlink()
+    assert service.table.reload_replaced() == []
+    assert len(translated(service, line)) == 1
+
+
+def test_a_damaged_model_is_refused_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"12345678" * 10)
+    with pytest.raises(CheckpointError):
+        serving(str(tmp_path / "model.safetensors"))
+
+
+# ---- Engines
+
+
+def test_a_request_that_ctranslate2_cannot_do_is_done_by_torch(models: dict[str, str]) -> None:
+    pytest.importorskip("ctranslate2")
+    fast, torch_alone = serving(models["de-en"], engine=Engine.auto), serving(models["de-en"])
+    model = fast.table.models[0]
+    assert model.engine is Engine.ctranslate2
+    assert translated(fast, "the cat sat .") == translated(torch_alone, "the cat sat .")
+    assert model.torch is None
+    for wish in (Wish(prefix="a woman"), Wish(terms=(("cat", "pretty"),)), Wish(decode={"coverage_penalty": 0.2})):
+        assert translated(fast, "the cat sat .", wish=wish) == translated(torch_alone, "the cat sat .", wish=wish)
+    assert model.torch is not None
