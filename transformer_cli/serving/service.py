@@ -25,7 +25,7 @@ from transformer_cli.errors import CheckpointError, ConfigError, DataError, Envi
 from transformer_cli.serving.errors import RequestError
 from transformer_cli.serving.models import ModelTable, Step, decode_keys
 
-_LINE = re.compile(r"(?P<before>[^\S\r\n]*)(?P<text>[^\r\n]*?)(?P<after>[^\S\r\n]*)(?P<end>\r\n|\r|\n|\Z)")
+_LINE_END = re.compile(r"\r\n|\r|\n")
 
 
 @dataclass(frozen=True)
@@ -205,10 +205,16 @@ class _Line:
 
 
 def _lines(text: str) -> Iterator[_Line]:
-    """Together they are the whole text. A line without a letter or digit to translate is kept as it is."""
-    for match in _LINE.finditer(text):
-        if match[0]:
-            yield _Line(match["before"], match["text"], match["after"] + match["end"])
+    """Together they are the whole text."""
+    start = 0
+    for end in [*_LINE_END.finditer(text), None]:
+        line = text[start : len(text) if end is None else end.start()]
+        stripped = line.strip()
+        before = line[: len(line) - len(line.lstrip())] if stripped else line
+        after = line[len(before) + len(stripped) :]
+        start = len(text) if end is None else end.end()
+        if line or end is not None:
+            yield _Line(before, stripped, after + ("" if end is None else end[0]))
 
 
 def _joined(lines: Sequence[_Line], found: Sequence[Translated], wish: Wish) -> TextResult:
