@@ -1,0 +1,754 @@
+"use strict";
+
+// The translation is a list of lines, one for each line of the text. A line has parts, which are its sentences.
+// Text of the reader or of the server is only ever set as text, never as HTML.
+
+const DEBOUNCE = 250; // milliseconds after the last key stroke
+const REQUEST = { lines: 32, characters: 4000 }; // at most: the first lines of a long text are shown early
+const REMEMBERED = 2000; // lines whose translation is kept, so that typing asks for what changed
+const ATTEMPTS = 8; // for a request that the server cannot take now
+const N_BEST = 8, SHOWN = 6; // alternatives that are asked for, and that are shown
+const LONGEST_FILE = 5e6; // bytes
+const FORMATS = {
+  txt: "text", srt: "srt", html: "html", htm: "html", xhtml: "html", md: "markdown", markdown: "markdown", po: "po",
+  pot: "po", xml: "xml",
+};
+const RETRIED = new Map([
+  [0, "The server does not answer."], [429, "This is more than the server takes from one reader."],
+  [502, "The server does not answer."], [503, "The server is busy."],
+]);
+const ADVICE = new Map([[413, "Divide the text and translate its parts."], [504, "Try a shorter text."]]);
+const FLAGS = {
+  repeats_itself: ["Repeats itself", "The same words come again and again. Try other words or a shorter sentence."],
+  copied: ["Copied", "It is nearly the same as the text, so it may not be translated."],
+  hit_length_limit: ["May be incomplete", "It was cut off at the longest length that is allowed."],
+  empty: ["Empty", "The model gave no translation."],
+  cut: ["Cut", "The text is longer than the model takes, and only its beginning was translated."],
+  split: ["In parts", "A long sentence was translated in parts, which do not know of each other."],
+  unknown_source: ["Unknown characters", "The model does not know some characters of the text."],
+  unmet_terms: ["Terms missing", "Not every term is in the translation."],
+  misplaced_terms: ["Terms misplaced", "A term is in the translation, but perhaps not for its phrase."],
+};
+
+const state = {
+  models: [], limits: {}, canDetect: false,
+  lines: [], // of the translation, as they are shown
+  known: new Map(), // key → line
+  terms: [], // [source phrase, target phrase] for the chosen languages
+  timer: 0, // of the next translation
+  request: null, // AbortController of the translation in flight
+  notBefore: 0, // when the server may be asked again, as Date.now()
+  panel: null, // the open alternatives: {line, part, element, request}
+};
+
+const byId = (id) => document.getElementById(id);
+const count = (n, noun) => `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
+const lengthOf = (text) => { let n = 0; for (const _ of text) n++; return n; }; // in characters, not UTF-16 units
+
+function element(name, properties = {}, ...children) {
+  const made = Object.assign(document.createElement(name), properties);
+  made.append(...children);
+  return made;
+}
+
+const button = (text, press, properties = {}) =>
+  element("button", { type: "button", textContent: text, onclick: press, ...properties });
+
+// A browser may refuse to keep anything.
+function recall(storage, key) {
+  try { return window[storage].getItem(key); } catch { return null; }
+}
+function remember(storage, key, value) {
+  try { window[storage].setItem(key, value); } catch { /* then it is forgotten with the page */ }
+}
+
+// --- The server ----------------------------------------------------------------------------------------------------
+
+class Problem extends Error {}
+
+// The body of the server's answer. Waits, and says so, while the server can take no request. Throws Problem with a
+// line for the reader, or an AbortError.
+async function ask(path, body, signal) {
+  for (let attempt = 1; attempt <= ATTEMPTS; attempt++) {
+    await untilAllowed(signal);
+    const answer = await request(path, body, signal);
+    if (!RETRIED.has(answer.status)) {
+      state.notBefore = 0;
+      hideProblem();
+      return accept(answer);
+    }
+    const seconds = Math.max(1, Math.ceil(Number(answer.retryAfter)) || Math.min(30, 2 ** (attempt - 1)));
+    state.notBefore = Date.now() + 1000 * seconds;
+    showProblem(`${RETRIED.get(answer.status)} Trying again in ${count(seconds, "second")}.`, "Try now");
+  }
+  throw new Problem(`The server could not take this in ${ATTEMPTS} attempts.`);
+}
+
+async function request(path, body, signal) {
+  const headers = body ? { "Content-Type": "application/json" } : {};
+  const key = recall("sessionStorage", "key") ?? byId("key").value;
+  if (key) headers.Authorization = `Bearer ${key}`;
+  const method = body ? "POST" : "GET";
+  try {
+    const answer = await fetch(path, { method, headers, body: body && JSON.stringify(body), signal });
+    return { status: answer.status, retryAfter: answer.headers.get("Retry-After"), text: await answer.text() };
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    return { status: 0, retryAfter: null, text: "" };
+  }
+}
+
+function accept({ status, text }) {
+  if (status === 200) return text;
+  let line = `The server answered ${status}.`;
+  try { line = String(JSON.parse(text).error ?? line); } catch { /* not ours: of a proxy, perhaps */ }
+  if (status === 401 || status === 403) {
+    byId("key-form").hidden = false;
+    throw new Problem(line);
+  }
+  throw new Problem([line, ADVICE.get(status)].filter(Boolean).join(" "));
+}
+
+function parse(text) {
+  try { return JSON.parse(text); } catch { throw new Problem("The server's answer is not JSON. Is it `tfm serve`?"); }
+}
+
+// Resolves when the server may be asked again, or the reader presses the button; rejects when `signal` is aborted.
+function untilAllowed(signal) {
+  const wait = state.notBefore - Date.now();
+  if (wait <= 0) return Promise.resolve();
+  return new Promise((resolve, reject) => {
+    const over = () => { clearTimeout(timer); byId("again").removeEventListener("click", over); };
+    const go = () => { over(); state.notBefore = 0; resolve(); };
+    const timer = setTimeout(go, wait);
+    byId("again").addEventListener("click", go);
+    signal?.addEventListener("abort", () => { over(); reject(signal.reason); });
+  });
+}
+
+function showProblem(line, action = "Try again") {
+  const place = byId("problem");
+  place.hidden = false;
+  if (place.firstChild.textContent !== line) place.firstChild.textContent = line;
+  byId("again").textContent = action;
+}
+
+function hideProblem() {
+  byId("problem").hidden = true;
+  byId("problem").firstChild.textContent = "";
+}
+
+// --- Languages -----------------------------------------------------------------------------------------------------
+
+async function loadModels() {
+  try {
+    const answer = parse(await ask("api/models"));
+    Object.assign(state, { models: answer.models, limits: answer.limits ?? {}, canDetect: answer.can_detect });
+    byId("key-form").hidden = !answer.needs_key || recall("sessionStorage", "key") !== null;
+  } catch (error) {
+    showProblem(error.message);
+    return;
+  }
+  const [source, target] = (recall("localStorage", "languages") ?? "").split(" ");
+  fillSources(source);
+  fillTargets(target);
+  languagesChanged();
+}
+
+function fill(select, options, wanted) {
+  select.replaceChildren(...[...options].map(([value, text]) => element("option", { value, textContent: text })));
+  if (options.has(wanted)) select.value = wanted;
+}
+
+function fillSources(wanted) {
+  const sources = new Map(state.models.map((model) => [model.source, model.source_name || model.source]));
+  const detect = state.canDetect && sources.size > 1 ? [["auto", "Detect language"]] : [];
+  fill(byId("source"), new Map([...detect, ...sources]), wanted);
+}
+
+function fillTargets(wanted) {
+  const source = byId("source").value;
+  const models = state.models.filter((model) => source === "auto" || model.source === source);
+  fill(byId("target"), new Map(models.map((model) => [model.target, model.target_name || model.target])), wanted);
+}
+
+const chosen = () => ({ source: byId("source").value, target: byId("target").value });
+const modelFor = ({ source, target }) =>
+  state.models.find((model) => model.source === source && model.target === target);
+const nameOf = (code) => {
+  const model = state.models.find((one) => one.source === code || one.target === code);
+  return (model && (model.source === code ? model.source_name : model.target_name)) || code;
+};
+const languageTag = (code) => (code === "auto" ? "" : code.replaceAll("_", "-"));
+
+function languagesChanged() {
+  const pair = chosen(), model = modelFor(pair);
+  remember("localStorage", "languages", `${pair.source} ${pair.target}`);
+  byId("text").lang = languageTag(pair.source);
+  byId("about").textContent = model ? about(model) : "";
+  byId("swap").hidden = !state.models.some((one) => modelFor({ source: one.target, target: one.source }));
+  byId("swap").disabled = pair.source !== "auto" && !modelFor({ source: pair.target, target: pair.source });
+  loadTerms();
+  translate();
+}
+
+const about = (model) => [model.name, model.pivot && `through ${nameOf(model.pivot)}`].filter(Boolean).join(", ");
+
+function swap() {
+  const pair = chosen(), source = pair.source === "auto" ? state.detected : pair.source;
+  if (!source || !modelFor({ source: pair.target, target: source })) return;
+  const translation = wholeTranslation();
+  fillSources(pair.target);
+  fillTargets(source);
+  if (translation.trim()) byId("text").value = translation;
+  textChanged();
+  languagesChanged();
+}
+
+// --- Translating as the reader types -------------------------------------------------------------------------------
+
+function textChanged() {
+  const text = byId("text");
+  byId("count").textContent = text.value ? count(lengthOf(text.value), "character") : "";
+  byId("clear").hidden = !text.value;
+  if (!CSS.supports("field-sizing", "content")) {
+    text.style.height = "auto";
+    text.style.height = `${text.scrollHeight + 2}px`;
+  }
+}
+
+function translateSoon(event) {
+  textChanged();
+  clearTimeout(state.timer);
+  if (!event.isComposing) state.timer = setTimeout(translate, DEBOUNCE);
+}
+
+// Asks for the lines that are not known. A later call aborts this one, so no answer comes out of order.
+async function translate() {
+  clearTimeout(state.timer);
+  state.request?.abort();
+  const { signal } = (state.request = new AbortController());
+  const pair = chosen(), lines = linesFor(byId("text").value, pair);
+  const missing = lines.filter((line) => !line.parts);
+  show(lines);
+  if (!missing.length) {
+    finish(lines);
+    return;
+  }
+  byId("status").textContent = "Translating…";
+  try {
+    for (const group of groups(missing)) {
+      const answer = parse(await ask("api/translate", { ...requestFor(pair), text: group.map((line) => line.source) }, signal));
+      if (signal.aborted) return;
+      noteDetected(pair, answer.model);
+      group.forEach((line, i) => receive(line, answer.translations[i]));
+      show(lines);
+    }
+    finish(lines);
+  } catch (error) {
+    if (signal.aborted) return;
+    byId("status").textContent = "";
+    showProblem(error instanceof Problem ? error.message : "The server's answer has another form than this page reads.");
+  }
+}
+
+const requestFor = ({ source, target }) => {
+  const terms = state.terms.filter(([from, to]) => from.trim() && to.trim());
+  return { source, target, ...(terms.length && { terms }) };
+};
+
+// The lines of a text: those that are known, and new ones. Of equal lines each is a line of its own, because the reader
+// may change one of them.
+function linesFor(text, pair) {
+  const seen = new Map();
+  return text.split("\n").map((source) => {
+    const nth = seen.get(source) ?? 0;
+    seen.set(source, nth + 1);
+    const key = JSON.stringify([requestFor(pair), nth, source]);
+    const { source: from, target } = pair;
+    return state.known.get(key) ?? newLine({ key, source, from, target });
+  });
+}
+
+function newLine(line) {
+  const most = state.limits.max_characters;
+  const length = lengthOf(line.source);
+  Object.assign(line, { flags: [], before: "", element: null });
+  if (!line.source.trim()) line.parts = [];
+  else if (most && length > most) {
+    line.parts = [];
+    line.note = `This line has ${count(length, "character")}, and the server takes ${most.toLocaleString("en")} at once. Divide it.`;
+  }
+  return line;
+}
+
+// As many lines as go into one request.
+function* groups(lines) {
+  const most = Math.min(REQUEST.characters, state.limits.max_characters ?? Infinity);
+  const mostLines = Math.min(REQUEST.lines, state.limits.max_texts ?? Infinity);
+  let group = [], size = 0;
+  for (const line of lines) {
+    const length = lengthOf(line.source);
+    if (group.length && (group.length === mostLines || size + length > most)) {
+      yield group;
+      [group, size] = [[], 0];
+    }
+    group.push(line);
+    size += length;
+  }
+  if (group.length) yield group;
+}
+
+function receive(line, translation) {
+  line.flags = translation.flags ?? [];
+  line.details = translation;
+  const text = translation.text.trimStart();
+  line.before = translation.text.slice(0, translation.text.length - text.length);
+  line.parts = pairSentences(line.source, text, translation.sentences ?? 1);
+  state.known.set(line.key, line);
+}
+
+function finish(lines) {
+  if (state.known.size > REMEMBERED) state.known = new Map(lines.filter((line) => line.parts).map((line) => [line.key, line]));
+  const translated = lines.some((line) => line.parts?.length);
+  byId("status").textContent = translated ? "Translated" : "";
+  if (!translated) hideProblem();
+}
+
+function noteDetected(pair, model) {
+  if (pair.source !== "auto" || !model) return;
+  state.detected = model.source;
+  byId("about").textContent = `Detected: ${nameOf(model.source)}`;
+}
+
+function clear() {
+  byId("text").value = "";
+  textChanged();
+  translate();
+  byId("text").focus();
+}
+
+// --- Sentences and words -------------------------------------------------------------------------------------------
+
+const segments = (text, granularity) =>
+  Intl.Segmenter ? [...new Intl.Segmenter(undefined, { granularity }).segment(text)] : [{ segment: text, index: 0 }];
+
+// Sentences of a line, each with the white space `after` it.
+function sentencesOf(text) {
+  return segments(text, "sentence").map(({ segment }) => {
+    const sentence = segment.trimEnd();
+    return { text: sentence, after: segment.slice(sentence.length) };
+  }).filter((one) => one.text);
+}
+
+// Each sentence of the translation with that of the source: where both have as many as the server found, or else the
+// line as a whole.
+function pairSentences(source, translation, n) {
+  const sources = sentencesOf(source), targets = sentencesOf(translation);
+  if (sources.length !== n || targets.length !== n) return [{ source: source.trim(), text: translation, after: "" }];
+  return targets.map((target, i) => ({ ...target, source: sources[i].text.trim() }));
+}
+
+const wordsOf = (text) => segments(text, "word").filter((one) => one.isWordLike !== false);
+
+const textOf = (line) => line.before + (line.parts ?? []).map((part) => part.text + part.after).join("");
+const wholeTranslation = () => state.lines.map(textOf).join("\n");
+
+// --- The translation on the page -----------------------------------------------------------------------------------
+
+function show(lines) {
+  const output = byId("translation"), old = state.lines;
+  const elements = lines.map((line, i) => (line.parts ? (line.element ??= draw(line)) : waiting(line, old[i])));
+  state.lines = lines.map((line, i) => (line.parts ? line : { ...line, ...stale(old[i]) }));
+  const wanted = new Set(elements);
+  for (const child of [...output.children]) if (!wanted.has(child)) child.remove();
+  let next = output.firstChild; // elements that stay are not moved, or they would lose the focus
+  for (const one of elements) {
+    if (one === next) next = next.nextSibling;
+    else output.insertBefore(one, next);
+  }
+  if (state.panel && !state.panel.element.isConnected) closePanel(false);
+  const sentences = [...output.querySelectorAll(".sentence")];
+  if (sentences.length && !sentences.some((one) => one.tabIndex === 0)) sentences[0].tabIndex = 0;
+  byId("copy").hidden = byId("hint").hidden = !sentences.length;
+}
+
+// What is shown of a line until its translation is there.
+const stale = (line) => ({ before: line?.before ?? "", parts: undefined, shown: line ? (line.shown ?? textOf(line)) : "" });
+
+const waiting = (line, old) => element("div", { className: "line waiting", lang: languageTag(line.target), dir: "auto" },
+  element("p", { textContent: stale(old).shown || "…" }));
+
+function draw(line) {
+  line.element ??= element("div", { className: "line", lang: languageTag(line.target) });
+  const text = element("p", { dir: "auto" }, line.before);
+  for (const part of line.parts) text.append(drawSentence(line, part), part.after);
+  if (!line.parts.length) text.append(element("br"));
+  const notes = line.note ? [["Too long", line.note]] : line.flags.map((flag) => explain(flag, line.details));
+  const list = element("ul", { className: "flags", lang: "en" }, ...notes.map(([name, explanation]) =>
+    element("li", {}, element("strong", { textContent: name }), ` ${explanation}`)));
+  line.element.replaceChildren(text, ...(notes.length ? [list] : []));
+  return line.element;
+}
+
+function explain(flag, details = {}) {
+  const [name, explanation] = FLAGS[flag] ?? [flag.replaceAll("_", " "), ""];
+  const terms = { unmet_terms: details.unmet_terms, misplaced_terms: details.misplaced_terms }[flag];
+  const named = flag === "unknown_source" ? details.unknown_characters : terms?.map?.((term) => [].concat(term).join(" → "));
+  return [name, named?.length ? `${explanation} (${named.join(", ")})` : explanation];
+}
+
+function drawSentence(line, part) {
+  const sentence = element("span", { className: "sentence", tabIndex: -1, role: "button", ariaExpanded: "false" });
+  let end = 0;
+  for (const { segment, index } of wordsOf(part.text)) {
+    sentence.append(part.text.slice(end, index), element("span", { className: "word", textContent: segment }));
+    end = index + segment.length;
+  }
+  sentence.append(part.text.slice(end));
+  part.element = sentence;
+  sentence.addEventListener("click", ({ target }) => {
+    if (!getSelection().isCollapsed) return; // the reader selects text
+    openPanel(line, part, Math.max(0, [...sentence.querySelectorAll(".word")].indexOf(target)));
+  });
+  sentence.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault();
+    openPanel(line, part, 0, true);
+  });
+  return sentence;
+}
+
+function moveBetweenSentences(event) {
+  const step = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 }[event.key];
+  if (!step || !event.target.matches(".sentence")) return;
+  const all = [...byId("translation").querySelectorAll(".sentence")];
+  const next = all[all.indexOf(event.target) + step];
+  if (!next) return;
+  event.preventDefault();
+  next.focus();
+}
+
+function onlyTabStop({ target }) {
+  if (!target.matches(".sentence")) return;
+  for (const one of byId("translation").querySelectorAll('.sentence[tabindex="0"]')) one.tabIndex = -1;
+  target.tabIndex = 0;
+}
+
+// --- Alternatives --------------------------------------------------------------------------------------------------
+
+function openPanel(line, part, word, takesFocus = false) {
+  if (state.panel?.part === part) {
+    chooseWord(word);
+    if (takesFocus) state.panel.element.querySelector("input:checked, button").focus();
+    return;
+  }
+  closePanel(false);
+  const words = wordsOf(part.text);
+  const picker = element("fieldset", {}, element("legend", { textContent: "Other translations from this word on" }),
+    element("div", { className: "segments words", lang: languageTag(line.target), dir: "auto" }, ...words.map(({ segment }, i) =>
+      element("label", {}, element("input", { type: "radio", name: "word", value: i, autocomplete: "off", onchange: () => chooseWord(i) }),
+        element("span", { textContent: segment })))));
+  const panel = element("section", { className: "panel", ariaLabel: "Other translations" },
+    ...(words.length ? [picker] : []), element("div", { className: "found", ariaLive: "polite" }),
+    element("div", { className: "bar" }, button("Show attention", () => showAttention(line, part)), button("Close", () => closePanel())));
+  part.element.ariaExpanded = "true";
+  part.element.classList.add("open");
+  part.element.closest("p").after(panel);
+  state.panel = { line, part, words, element: panel, request: null, known: new Map() };
+  chooseWord(word);
+  if (takesFocus) panel.querySelector("input:checked, button").focus();
+}
+
+function closePanel(givesFocusBack = true) {
+  if (!state.panel) return;
+  const { part, element: panel, request } = state.panel;
+  request?.abort();
+  panel.remove();
+  part.element.ariaExpanded = "false";
+  part.element.classList.remove("open");
+  state.panel = null;
+  if (givesFocusBack) part.element.focus();
+}
+
+// Shows what may follow the words before the one with this index, and other translations of the whole sentence.
+async function chooseWord(index) {
+  const panel = state.panel, { line, part, words } = panel;
+  const radio = panel.element.querySelector(`input[value="${index}"]`);
+  if (radio) radio.checked = true;
+  panel.request?.abort();
+  const { signal } = (panel.request = new AbortController());
+  const found = panel.element.querySelector(".found");
+  const prefix = part.text.slice(0, words[index]?.index ?? 0).trimEnd();
+  const slow = setTimeout(() => found.replaceChildren(element("p", { className: "small", textContent: "Looking for others…" })), 300);
+  try {
+    const here = prefix ? await candidates(panel, prefix, signal) : [];
+    const whole = await candidates(panel, "", signal);
+    if (signal.aborted) return;
+    const shown = new Set([part.text]);
+    found.replaceChildren(
+      ...candidateList(line, part, prefix, byNextWord(here, prefix), shown, "From this word on"),
+      ...candidateList(line, part, "", whole, shown, prefix ? "The whole sentence" : "Other translations"),
+    );
+    if (!found.firstChild) found.append(element("p", { className: "small", textContent: "The model found no other translation." }));
+  } catch (error) {
+    if (signal.aborted) return;
+    found.replaceChildren(element("p", { className: "problem", role: "alert", textContent: error.message }));
+  } finally {
+    clearTimeout(slow);
+  }
+}
+
+async function candidates(panel, prefix, signal) {
+  if (!panel.known.has(prefix)) {
+    const wanted = { text: panel.part.source, n_best: N_BEST, beam_size: N_BEST, ...(prefix && { prefix }) };
+    const { line } = panel;
+    const answer = parse(await ask("api/translate", { ...requestFor({ source: line.from, target: line.target }), ...wanted }, signal));
+    const [best] = answer.translations;
+    panel.known.set(prefix, [best.text, ...(best.alternatives ?? []).map((one) => one.text)].map((text) => text.trim()));
+  }
+  return panel.known.get(prefix);
+}
+
+// The best of each next word first, then the rest.
+function byNextWord(texts, prefix) {
+  const seen = new Set();
+  const isFirst = texts.map((text) => {
+    const word = wordsOf(text.slice(prefix.length))[0]?.segment;
+    return !seen.has(word) && seen.add(word);
+  });
+  return [...texts.filter((_, i) => isFirst[i]), ...texts.filter((_, i) => !isFirst[i])];
+}
+
+function candidateList(line, part, prefix, texts, shown, title) {
+  const others = texts.filter((text) => text && !shown.has(text) && shown.add(text)).slice(0, SHOWN);
+  if (!others.length) return [];
+  const list = element("ul", { className: "candidates", lang: languageTag(line.target) }, ...others.map((text) => {
+    const same = text.startsWith(prefix) ? prefix.length : 0;
+    const press = button("", () => replaceSentence(line, part, text), { dir: "auto" });
+    press.append(element("span", { className: "same", textContent: text.slice(0, same) }), text.slice(same));
+    return element("li", {}, press);
+  }));
+  return [element("h3", { textContent: title }), list];
+}
+
+function replaceSentence(line, part, text) {
+  closePanel(false);
+  part.text = text;
+  // The flags are those of the first translation; which of its sentences they are of is not known.
+  if (line.parts.length === 1) line.flags = line.flags.filter((flag) => flag === "unknown_source");
+  draw(line);
+  part.element.focus();
+  byId("status").textContent = "Sentence replaced";
+}
+
+// --- Attention -----------------------------------------------------------------------------------------------------
+
+async function showAttention(line, part) {
+  const place = byId("attention"), note = element("p", { className: "small", role: "status", textContent: "Calculating…" });
+  for (const old of place.querySelectorAll("iframe, p")) old.remove();
+  place.hidden = false;
+  place.append(note);
+  state.attention?.abort();
+  const { signal } = (state.attention = new AbortController());
+  state.attentionOf = part;
+  byId("attention-title").focus();
+  place.scrollIntoView({ block: "nearest" });
+  try {
+    const html = await ask("api/attention", { text: part.source, source: line.from, target: line.target, translation: part.text }, signal);
+    if (signal.aborted) return;
+    const frame = element("iframe", { title: `Attention of “${part.source}”`, srcdoc: html });
+    frame.sandbox.add("allow-scripts"); // and not allow-same-origin: the page in it is as that of a stranger's site
+    note.replaceWith(frame);
+    place.scrollIntoView({ block: "start" });
+  } catch (error) {
+    if (!signal.aborted) note.replaceWith(element("p", { className: "problem", role: "alert", textContent: error.message }));
+  }
+}
+
+function closeAttention() {
+  state.attention?.abort();
+  byId("attention").hidden = true;
+  for (const old of byId("attention").querySelectorAll("iframe, p")) old.remove();
+  const sentence = state.attentionOf?.element;
+  if (sentence?.isConnected) sentence.focus();
+}
+
+// --- Files ---------------------------------------------------------------------------------------------------------
+
+async function translateFile(file) {
+  const controller = new AbortController(), pair = chosen();
+  const note = element("span", { role: "status", textContent: "Translating…" });
+  const job = element("li", {}, element("strong", { textContent: file.name, dir: "auto" }), " ", note, " ");
+  const end = button("Cancel", () => { controller.abort(); job.remove(); byId("files").hidden = !byId("jobs").children.length; });
+  job.append(end);
+  byId("jobs").append(job);
+  byId("files").hidden = false;
+  try {
+    const ending = file.name.includes(".") ? file.name.split(".").at(-1).toLowerCase() : "";
+    const translation = await translatedFile(file, FORMATS[ending], pair, controller.signal, (text) => { note.textContent = text; });
+    const name = ending ? `${file.name.slice(0, -ending.length)}${pair.target}.${ending}` : `${file.name}.${pair.target}`;
+    // Not as HTML: a browser that opens it must not take it for a page of this server.
+    const blob = new Blob([translation.text], { type: "application/octet-stream" });
+    note.textContent = translation.note;
+    end.before(element("a", { href: URL.createObjectURL(blob), download: name, textContent: `Download ${name}` }), " ");
+    end.textContent = "Remove";
+  } catch (error) {
+    if (controller.signal.aborted) return;
+    note.textContent = error instanceof Problem ? error.message : `It could not be read: ${error.message}`;
+    note.className = "problem";
+    end.textContent = "Remove";
+  }
+}
+
+async function translatedFile(file, format, pair, signal, progress) {
+  if (!format) throw new Problem(`Not a kind of file that is known. Known: ${Object.keys(FORMATS).join(", ")}.`);
+  if (file.size > LONGEST_FILE) throw new Problem(`Larger than ${LONGEST_FILE / 1e6} MB. Use \`tfm translate\` for it.`);
+  const text = decode(await file.arrayBuffer());
+  if (format === "text") return translatedLines(text, pair, signal, progress);
+  const length = lengthOf(text), most = state.limits.max_characters ?? Infinity;
+  if (length > most)
+    throw new Problem(`It has ${count(length, "character")}, and the server takes ${most.toLocaleString("en")} at once. Divide it, or use \`tfm translate\`.`);
+  const answer = parse(await ask("api/translate", { ...requestFor(pair), text, format }, signal));
+  return { text: answer.translations[0].text, note: summary(answer.translations) };
+}
+
+async function translatedLines(text, pair, signal, progress) {
+  const lines = text.split(/(\r?\n)/); // and the line ends between them
+  const wanted = lines.map((source, index) => ({ source, index })).filter((line) => line.source.trim());
+  const found = [];
+  const most = state.limits.max_characters ?? Infinity;
+  const long = wanted.find((line) => lengthOf(line.source) > most);
+  if (long) throw new Problem(`Line ${long.index / 2 + 1} has more than the ${most.toLocaleString("en")} characters that the server takes at once. Divide it.`);
+  for (const group of groups(wanted)) {
+    const answer = parse(await ask("api/translate", { ...requestFor(pair), text: group.map((line) => line.source) }, signal));
+    group.forEach((line, i) => { lines[line.index] = answer.translations[i].text; });
+    found.push(...answer.translations);
+    progress(`Translating… ${Math.floor(100 * found.length / wanted.length)} %`);
+  }
+  return { text: lines.join(""), note: summary(found) };
+}
+
+function summary(translations) {
+  const flags = new Set(translations.flatMap((one) => one.flags ?? []));
+  return flags.size ? `Translated. To check: ${[...flags].map((flag) => explain(flag)[0].toLowerCase()).join(", ")}.` : "Translated.";
+}
+
+// Text of a file: UTF-8, or UTF-16 with its mark.
+function decode(buffer) {
+  const [first, second] = new Uint8Array(buffer);
+  const encoding = { "255 254": "utf-16le", "254 255": "utf-16be" }[`${first} ${second}`] ?? "utf-8";
+  try {
+    return new TextDecoder(encoding, { fatal: true }).decode(buffer);
+  } catch {
+    throw new Problem("It is not text in UTF-8. Save it as UTF-8 and choose it again.");
+  }
+}
+
+// --- Terms ---------------------------------------------------------------------------------------------------------
+
+const termsKey = () => `terms ${byId("source").value} ${byId("target").value}`;
+
+function loadTerms() {
+  state.terms = [];
+  try {
+    const kept = JSON.parse(recall("localStorage", termsKey()) ?? "[]");
+    state.terms = kept.filter((term) => term.length === 2 && term.every((one) => typeof one === "string"));
+  } catch { /* of another program */ }
+  showTerms();
+}
+
+function showTerms() {
+  byId("term-rows").replaceChildren(...state.terms.map((term, i) => {
+    const input = (which, label, lang) => element("input", {
+      value: term[which], ariaLabel: `${label} ${i + 1}`, placeholder: label, dir: "auto", lang: languageTag(lang), autocomplete: "off",
+      oninput: ({ target }) => { term[which] = target.value; termsChanged(); },
+    });
+    const remove = button("Remove", () => { state.terms.splice(i, 1); showTerms(); termsChanged(); byId("add-term").focus(); });
+    remove.ariaLabel = `Remove term ${i + 1}`;
+    return element("li", {}, input(0, "Source phrase", byId("source").value), element("span", { textContent: "→", ariaHidden: "true" }),
+      input(1, "Target phrase", byId("target").value), remove);
+  }));
+  countTerms();
+}
+
+function termsChanged() {
+  remember("localStorage", termsKey(), JSON.stringify(state.terms));
+  countTerms();
+  clearTimeout(state.timer);
+  state.timer = setTimeout(translate, 2 * DEBOUNCE);
+}
+
+function countTerms() {
+  byId("n-terms").textContent = state.terms.length ? `(${state.terms.length})` : "";
+}
+
+function addTerm() {
+  state.terms.push(["", ""]);
+  showTerms();
+  byId("term-rows").lastChild.querySelector("input").focus();
+}
+
+// --- Controls ------------------------------------------------------------------------------------------------------
+
+async function copy() {
+  const press = byId("copy");
+  try {
+    await navigator.clipboard.writeText(wholeTranslation());
+    press.textContent = "Copied";
+  } catch { // not allowed here: leave it selected, for the reader to copy
+    getSelection().selectAllChildren(byId("translation"));
+    press.textContent = "Selected";
+  }
+  setTimeout(() => { press.textContent = "Copy"; }, 2000);
+}
+
+function useKey(event) {
+  event.preventDefault();
+  remember("sessionStorage", "key", byId("key").value);
+  byId("key-form").hidden = true;
+  hideProblem();
+  if (state.models.length) translate();
+  else loadModels();
+}
+
+function escape(event) {
+  if (event.key !== "Escape" || event.isComposing) return;
+  if (state.panel) closePanel();
+  else if (!byId("attention").hidden) closeAttention();
+}
+
+byId("text").addEventListener("input", translateSoon);
+byId("text").addEventListener("compositionend", translateSoon);
+byId("source").addEventListener("change", () => { fillTargets(byId("target").value); languagesChanged(); });
+byId("target").addEventListener("change", languagesChanged);
+byId("swap").addEventListener("click", swap);
+byId("clear").addEventListener("click", clear);
+byId("copy").addEventListener("click", copy);
+byId("key-form").addEventListener("submit", useKey);
+byId("again").addEventListener("click", () => {
+  if (state.notBefore > Date.now()) return; // a request is waiting, and hears this, too
+  hideProblem();
+  if (state.models.length) translate();
+  else loadModels();
+});
+byId("translation").addEventListener("keydown", moveBetweenSentences);
+byId("translation").addEventListener("focusin", onlyTabStop);
+byId("close-attention").addEventListener("click", closeAttention);
+byId("add-term").addEventListener("click", addTerm);
+byId("choose-file").addEventListener("click", () => byId("file").click());
+byId("file").addEventListener("change", ({ target }) => {
+  for (const file of target.files) translateFile(file);
+  target.value = ""; // the same file may be chosen again
+});
+addEventListener("keydown", escape);
+addEventListener("storage", ({ key }) => { if (key === termsKey()) { loadTerms(); translate(); } });
+for (const kind of ["dragenter", "dragover", "dragleave", "drop"])
+  addEventListener(kind, (event) => {
+    if (!event.dataTransfer?.types.includes("Files")) return; // text may be dropped into the text
+    event.preventDefault();
+    document.body.classList.toggle("dropping", kind === "dragenter" || kind === "dragover");
+    if (kind === "drop") for (const file of event.dataTransfer.files) translateFile(file);
+  });
+textChanged();
+loadModels();

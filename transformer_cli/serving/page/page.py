@@ -1,0 +1,17 @@
+"""The web page of `tfm serve`: text on the left, its translation on the right.
+
+The page asks the server for everything else: its script reads /api/models, and posts to /api/translate and
+/api/attention. Paths are relative, so a proxy may serve it under any folder.
+"""
+
+from transformer_cli.pages.document import document
+
+
+def render() -> str:
+    """The page; the same text for every reader and every model."""
+    return document(
+        "transformer_cli.serving.page",
+        title="Translate",
+        connects=True,
+        framed=("transformer_cli.attention_maps",),
+    )
