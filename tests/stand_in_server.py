@@ -101,8 +101,6 @@ class StandIn:
 
 def handler_of(server: StandIn) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
         def log_message(self, *_: object) -> None:
             """Nothing is printed."""
 
@@ -134,7 +132,9 @@ def handler_of(server: StandIn) -> type[BaseHTTPRequestHandler]:
                 failure = server.failures.pop(0)
                 self.json({"error": failure.error}, failure.status, failure.headers)
             elif self.path == "/api/attention":
-                self.answer(200, render_attention(toy_maps(words(8), words(9), text=body["text"])), "text/html; charset=utf-8")
+                self.answer(
+                    200, render_attention(toy_maps(words(8), words(9), text=body["text"])), "text/html; charset=utf-8"
+                )
             else:
                 time.sleep(server.delays.pop(0) if server.delays else server.delay)
                 self.json(server.translate(body))

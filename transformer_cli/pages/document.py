@@ -12,9 +12,7 @@ from importlib.resources import files
 from string import Template
 
 
-def document(
-    package: str, *, title: str, connects: bool = False, framed: Sequence[str] = (), **values: str
-) -> str:
+def document(package: str, *, title: str, connects: bool = False, framed: Sequence[str] = (), **values: str) -> str:
     """The page whose body is page.html of `package` with `values`, which are HTML, styled by its page.css, with its
     page.js. `title` is plain text.
 

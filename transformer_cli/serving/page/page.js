@@ -7,7 +7,7 @@ const DEBOUNCE = 250; // milliseconds after the last key stroke
 const REQUEST = { lines: 32, characters: 4000 }; // at most: the first lines of a long text are shown early
 const REMEMBERED = 2000; // lines whose translation is kept, so that typing asks for what changed
 const ATTEMPTS = 8; // for a request that the server cannot take now
-const N_BEST = 8, SHOWN = 6; // alternatives that are asked for, and that are shown
+const N_BEST = 8, SHOWN = 5; // alternatives that are asked for, and that are shown
 const LONGEST_FILE = 5e6; // bytes
 const FORMATS = {
   txt: "text", srt: "srt", html: "html", htm: "html", xhtml: "html", md: "markdown", markdown: "markdown", po: "po",
@@ -101,7 +101,7 @@ async function request(path, body, signal) {
 function accept({ status, text }) {
   if (status === 200) return text;
   let line = `The server answered ${status}.`;
-  try { line = String(JSON.parse(text).error ?? line); } catch { /* not ours: of a proxy, perhaps */ }
+  try { line = String(JSON.parse(text).error || line); } catch { /* not ours: of a proxy, perhaps */ }
   if (status === 401 || status === 403) {
     byId("key-form").hidden = false;
     throw new Problem(line);
@@ -440,24 +440,24 @@ function onlyTabStop({ target }) {
 function openPanel(line, part, word, takesFocus = false) {
   if (state.panel?.part === part) {
     chooseWord(word);
-    if (takesFocus) state.panel.element.querySelector("input:checked, button").focus();
+    if (takesFocus) state.panel.element.querySelector("input:checked")?.focus();
     return;
   }
   closePanel(false);
   const words = wordsOf(part.text);
-  const picker = element("fieldset", {}, element("legend", { textContent: "Other translations from this word on" }),
+  const picker = element("fieldset", {}, element("legend", { textContent: "Change the translation from this word on" }),
     element("div", { className: "segments words", lang: languageTag(line.target), dir: "auto" }, ...words.map(({ segment }, i) =>
       element("label", {}, element("input", { type: "radio", name: "word", value: i, autocomplete: "off", onchange: () => chooseWord(i) }),
         element("span", { textContent: segment })))));
   const panel = element("section", { className: "panel", ariaLabel: "Other translations" },
-    ...(words.length ? [picker] : []), element("div", { className: "found", ariaLive: "polite" }),
-    element("div", { className: "bar" }, button("Show attention", () => showAttention(line, part)), button("Close", () => closePanel())));
+    element("div", { className: "bar" }, button("Show attention", () => showAttention(line, part)), button("Close", () => closePanel())),
+    ...(words.length ? [picker] : []), element("div", { className: "found", ariaLive: "polite" }));
   part.element.ariaExpanded = "true";
   part.element.classList.add("open");
   part.element.closest("p").after(panel);
   state.panel = { line, part, words, element: panel, request: null, known: new Map() };
   chooseWord(word);
-  if (takesFocus) panel.querySelector("input:checked, button").focus();
+  if (takesFocus) (panel.querySelector("input:checked") ?? panel.querySelector("button")).focus();
 }
 
 function closePanel(givesFocusBack = true) {
@@ -487,7 +487,7 @@ async function chooseWord(index) {
     if (signal.aborted) return;
     const shown = new Set([part.text]);
     found.replaceChildren(
-      ...candidateList(line, part, prefix, byNextWord(here, prefix), shown, "From this word on"),
+      ...candidateList(line, part, prefix, byNextWord(here, prefix), shown, `From “${words[index]?.segment}” on`),
       ...candidateList(line, part, "", whole, shown, prefix ? "The whole sentence" : "Other translations"),
     );
     if (!found.firstChild) found.append(element("p", { className: "small", textContent: "The model found no other translation." }));
