@@ -65,7 +65,7 @@ class StandIn:
                 }
                 for source, target in pairs
             ],
-            "limits": {"max_characters": self.max_characters, "max_texts": self.max_texts},
+            "limits": {"max_characters": self.max_characters, "max_texts": self.max_texts, "beam_size": 16},
             "needs_key": self.key is not None,
             "can_detect": self.can_detect,
         }

@@ -8,6 +8,7 @@ const REQUEST = { lines: 32, characters: 4000 }; // at most: the first lines of 
 const REMEMBERED = 2000; // lines whose translation is kept, so that typing asks for what changed
 const ATTEMPTS = 8; // for a request that the server cannot take now
 const N_BEST = 8, SHOWN = 5; // alternatives that are asked for, and that are shown
+const DIVERSITY = 2; // nats: enough for groups to begin with other words
 const LONGEST_FILE = 5e6; // bytes
 const FORMATS = {
   txt: "text", srt: "srt", html: "html", htm: "html", xhtml: "html", md: "markdown", markdown: "markdown", po: "po",
@@ -304,7 +305,7 @@ function receive(line, translation) {
   line.details = translation;
   const text = translation.text.trimStart();
   line.before = translation.text.slice(0, translation.text.length - text.length);
-  line.parts = pairSentences(line.source, text, translation.sentences ?? 1);
+  line.parts = pairSentences(line.source, text);
   state.known.set(line.key, line);
 }
 
@@ -317,8 +318,8 @@ function finish(lines) {
 
 function noteDetected(pair, model) {
   if (pair.source !== "auto" || !model) return;
-  state.detected = model.source;
-  byId("about").textContent = `Detected: ${nameOf(model.source)}`;
+  state.detected = (model.steps?.[0] ?? model).source;
+  byId("about").textContent = `Detected: ${nameOf(state.detected)}`;
 }
 
 function clear() {
@@ -341,11 +342,10 @@ function sentencesOf(text) {
   }).filter((one) => one.text);
 }
 
-// Each sentence of the translation with that of the source: where both have as many as the server found, or else the
-// line as a whole.
-function pairSentences(source, translation, n) {
+// Each sentence of the translation with that of the source: where both have as many, or else the line as a whole.
+function pairSentences(source, translation) {
   const sources = sentencesOf(source), targets = sentencesOf(translation);
-  if (sources.length !== n || targets.length !== n) return [{ source: source.trim(), text: translation, after: "" }];
+  if (sources.length !== targets.length) return [{ source: source.trim(), text: translation, after: "" }];
   return targets.map((target, i) => ({ ...target, source: sources[i].text.trim() }));
 }
 
@@ -482,13 +482,13 @@ async function chooseWord(index) {
   const prefix = part.text.slice(0, words[index]?.index ?? 0).trimEnd();
   const slow = setTimeout(() => found.replaceChildren(element("p", { className: "small", textContent: "Looking for others…" })), 300);
   try {
-    const here = prefix ? await candidates(panel, prefix, signal) : [];
-    const whole = await candidates(panel, "", signal);
+    const here = words.length ? await diverseCandidates(panel, prefix, signal) : [];
+    const whole = await candidates(panel, "", false, signal);
     if (signal.aborted) return;
     const shown = new Set([part.text]);
     found.replaceChildren(
-      ...candidateList(line, part, prefix, byNextWord(here, prefix), shown, `From “${words[index]?.segment}” on`),
-      ...candidateList(line, part, "", whole, shown, prefix ? "The whole sentence" : "Other translations"),
+      ...candidateList(line, part, prefix, withOtherWords(here, prefix, part.text), shown, `From “${words[index]?.segment}” on`),
+      ...candidateList(line, part, "", whole, shown, "The whole sentence"),
     );
     if (!found.firstChild) found.append(element("p", { className: "small", textContent: "The model found no other translation." }));
   } catch (error) {
@@ -499,26 +499,44 @@ async function chooseWord(index) {
   }
 }
 
-async function candidates(panel, prefix, signal) {
-  if (!panel.known.has(prefix)) {
-    const wanted = { text: panel.part.source, n_best: N_BEST, beam_size: N_BEST, ...(prefix && { prefix }) };
-    const { line } = panel;
-    const answer = parse(await ask("api/translate", { ...requestFor({ source: line.from, target: line.target }), ...wanted }, signal));
-    const [best] = answer.translations;
-    panel.known.set(prefix, [best.text, ...(best.alternatives ?? []).map((one) => one.text)].map((text) => text.trim()));
+// Translations that begin with `prefix`. Diverse ones differ at once, as each group of the beam takes another word.
+async function candidates(panel, prefix, diverse, signal) {
+  const key = `${prefix}\0${diverse}`;
+  if (!panel.known.has(key)) {
+    const beam = Math.min(N_BEST, state.limits.beam_size ?? N_BEST);
+    const search = { n_best: beam, beam_size: beam, ...(diverse && { diversity_groups: beam, diversity_strength: DIVERSITY }) };
+    const pair = { source: panel.line.from, target: panel.line.target };
+    const body = { ...requestFor(pair), ...search, text: panel.part.source, ...(prefix && { prefix }) };
+    const [best] = parse(await ask("api/translate", body, signal)).translations;
+    panel.known.set(key, [best.text, ...(best.alternatives ?? []).map((one) => one.text)].map((text) => text.trim()));
   }
-  return panel.known.get(prefix);
+  return panel.known.get(key);
 }
 
-// The best of each next word first, then the rest.
-function byNextWord(texts, prefix) {
-  const seen = new Set();
-  const isFirst = texts.map((text) => {
-    const word = wordsOf(text.slice(prefix.length))[0]?.segment;
-    return !seen.has(word) && seen.add(word);
-  });
-  return [...texts.filter((_, i) => isFirst[i]), ...texts.filter((_, i) => !isFirst[i])];
+// Not every engine has diverse beam search.
+async function diverseCandidates(panel, prefix, signal) {
+  try {
+    return await candidates(panel, prefix, true, signal);
+  } catch (error) {
+    if (!(error instanceof Problem)) throw error;
+    return candidates(panel, prefix, false, signal);
+  }
 }
+
+// The best of each next word first, then the rest; but none that makes the last word of the prefix longer.
+function withOtherWords(texts, prefix, current) {
+  const letter = /[\p{L}\p{N}\p{M}]/u;
+  const follows = (text) => !letter.test(text.charAt(prefix.length)) || letter.test(current.charAt(prefix.length));
+  const seen = new Set([firstWord(current.slice(prefix.length))]);
+  const usable = texts.filter((text) => !prefix || follows(text));
+  const other = new Set(usable.filter((text) => {
+    const word = firstWord(text.slice(prefix.length));
+    return !seen.has(word) && seen.add(word);
+  }));
+  return [...other, ...usable.filter((text) => !other.has(text))];
+}
+
+const firstWord = (text) => text.trimStart().split(/\s/u)[0];
 
 function candidateList(line, part, prefix, texts, shown, title) {
   const others = texts.filter((text) => text && !shown.has(text) && shown.add(text)).slice(0, SHOWN);
