@@ -7,27 +7,28 @@ another.
 import base64
 import hashlib
 import html
-from collections.abc import Sequence
 from importlib.resources import files
 from string import Template
 
 
-def document(package: str, *, title: str, connects: bool = False, framed: Sequence[str] = (), **values: str) -> str:
+def document(package: str, *, title: str, connect_to: str = "'none'", framed: str = "", **values: str) -> str:
     """The page whose body is page.html of `package` with `values`, which are HTML, styled by its page.css, with its
     page.js. `title` is plain text.
 
-    A page that `connects` may ask the server that it came from. `framed` are packages whose pages it shows in an
-    `<iframe srcdoc>`: these inherit its policy, which therefore has to allow their style and script, too.
+    Its script may `connect_to` a source as a content security policy writes it: `'self'` is the server that the page
+    came from. `framed` is a package whose page it shows in an `<iframe srcdoc>`, which inherits the policy of this page
+    and needs it to allow its own style and script, too.
     """
-    style, script = _style(package), _script(package)
+    packages = [package, framed] if framed else [package]
+    styles, scripts = [_style(one) for one in packages], [_script(one) for one in packages]
     return Template(_asset("transformer_cli.pages", "document.html")).substitute(
         title=escaped(title),
         body=Template(_asset(package, "page.html")).substitute(values),
-        style=style,
-        style_sources=" ".join(_hash(one) for one in [style, *map(_style, framed)]),
-        script=script,
-        script_sources=" ".join(_hash(one) for one in [script, *map(_script, framed)]),
-        connections="; connect-src 'self'" if connects else "",
+        style=styles[0],
+        style_sources=" ".join(map(_hash, styles)),
+        script=scripts[0],
+        script_sources=" ".join(map(_hash, scripts)),
+        connect_to=connect_to,
     )
 
 

@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from transformer_cli.logs import LOGGER
-from transformer_cli.serving.apis import own
+from transformer_cli.serving.apis import own, page
 from transformer_cli.serving.errors import RequestError
 from transformer_cli.serving.server import Server
 
@@ -30,6 +30,7 @@ def create_app(server: Server) -> Starlette:
             Route("/health", live),
             Route("/ready", ready),
             *own.routes(server),
+            *page.routes(server),
         ],
         exception_handlers={
             RequestError: refused,

@@ -12,6 +12,6 @@ def render() -> str:
     return document(
         "transformer_cli.serving.page",
         title="Translate",
-        connects=True,
-        framed=("transformer_cli.attention_maps",),
+        connect_to="'self'",
+        framed="transformer_cli.attention_maps",
     )

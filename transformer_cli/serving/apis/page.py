@@ -1,0 +1,57 @@
+"""The web page, and what only it asks for: the attention weights of a sentence."""
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+from starlette.routing import Route
+
+from transformer_cli.decoding.shared_engine import Call
+from transformer_cli.serving.attention import AttentionPages
+from transformer_cli.serving.errors import RequestError
+from transformer_cli.serving.page.page import render
+from transformer_cli.serving.server import Server, language_of, text_of
+from transformer_cli.serving.service import Wish
+
+# In no frame of another site, and its address, which a proxy may have put a secret into, is not sent to any.
+HEADERS = {
+    "Cache-Control": "no-cache",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+
+def routes(server: Server) -> list[Route]:
+    html = render()
+    pages = AttentionPages()
+
+    async def page(request: Request) -> HTMLResponse:
+        return HTMLResponse(html, headers=HEADERS)
+
+    async def attention(request: Request) -> HTMLResponse:
+        body = await server.json(request)
+        text = text_of(body.pop("text", None), "text").strip()
+        source, target = (language_of(body.pop(key, None), key) for key in ("source", "target"))
+        translation = text_of(body.pop("translation", ""), "translation").strip()
+        if body:
+            raise RequestError(
+                400, f"{next(iter(body))!r}: no key of this request. There are source, target, text, translation"
+            )
+
+        def work(call: Call) -> str:
+            server.service.check_size([text, translation])
+            if "\n" in text + translation:
+                raise RequestError(400, "text: several lines, and attention is shown of one. Give one sentence")
+            step, *others = server.service.table.route(source, target)
+            if others:
+                raise RequestError(400, "attention: two models translate one after the other. Ask for that of one")
+            found = translation or server.service.translate([text], source, target, Wish(), call).results[0].text
+            return pages.page(step, text, found, call)
+
+        # The page is of a script of its own, and nothing else may run in it, wherever it is opened.
+        return HTMLResponse(
+            await server.run(request, work), headers={**HEADERS, "Content-Security-Policy": "sandbox allow-scripts"}
+        )
+
+    shown = [Route("/", page)] if server.config.page else []
+    return [*shown, Route("/api/attention", attention, methods=["POST"])]
