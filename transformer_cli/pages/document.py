@@ -11,7 +11,7 @@ from importlib.resources import files
 from string import Template
 
 
-def document(package: str, *, title: str, connect_to: str = "'none'", framed: str = "", **values: str) -> str:
+def document(package: str, *, title: str, connect_to: str = "", framed: str = "", **values: str) -> str:
     """The page whose body is page.html of `package` with `values`, which are HTML, styled by its page.css, with its
     page.js. `title` is plain text.
 
@@ -28,7 +28,7 @@ def document(package: str, *, title: str, connect_to: str = "'none'", framed: st
         style_sources=" ".join(map(_hash, styles)),
         script=scripts[0],
         script_sources=" ".join(map(_hash, scripts)),
-        connect_to=connect_to,
+        connections=f"; connect-src {connect_to}" if connect_to else "",
     )
 
 

@@ -395,7 +395,8 @@ function explain(flag, details = {}) {
   const [name, explanation] = FLAGS[flag] ?? [flag.replaceAll("_", " "), ""];
   const terms = { unmet_terms: details.unmet_terms, misplaced_terms: details.misplaced_terms }[flag];
   const named = flag === "unknown_source" ? details.unknown_characters : terms?.map?.((term) => [].concat(term).join(" → "));
-  return [name, named?.length ? `${explanation} (${named.join(", ")})` : explanation];
+  const isolated = named?.map((one) => `\u2068${one}\u2069`); // of either direction of writing
+  return [name, named?.length ? `${explanation} (${isolated.join(", ")})` : explanation];
 }
 
 function drawSentence(line, part) {
