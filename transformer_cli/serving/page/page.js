@@ -187,6 +187,7 @@ function languagesChanged() {
   remember("localStorage", "languages", `${pair.source} ${pair.target}`);
   byId("text").lang = languageTag(pair.source);
   byId("about").textContent = model ? about(model) : "";
+  byId("terms").hidden = Boolean(model?.pivot);
   byId("swap").hidden = !state.models.some((one) => modelFor({ source: one.target, target: one.source }));
   byId("swap").disabled = pair.source !== "auto" && !modelFor({ source: pair.target, target: pair.source });
   loadTerms();
@@ -254,7 +255,8 @@ async function translate() {
 }
 
 const requestFor = ({ source, target }) => {
-  const terms = state.terms.filter(([from, to]) => from.trim() && to.trim());
+  const usable = modelFor({ source, target })?.pivot ? [] : state.terms; // not where two models translate in turn
+  const terms = usable.filter(([from, to]) => from.trim() && to.trim());
   return { source, target, ...(terms.length && { terms }) };
 };
 
@@ -445,13 +447,15 @@ function openPanel(line, part, word, takesFocus = false) {
     return;
   }
   closePanel(false);
-  const words = wordsOf(part.text);
+  // Where two models translate one after the other there are neither prefixes nor attention weights.
+  const isDirect = !modelFor({ source: line.from, target: line.target })?.pivot;
+  const words = isDirect ? wordsOf(part.text) : [];
   const picker = element("fieldset", {}, element("legend", { textContent: "Change the translation from this word on" }),
     element("div", { className: "segments words", lang: languageTag(line.target), dir: "auto" }, ...words.map(({ segment }, i) =>
       element("label", {}, element("input", { type: "radio", name: "word", value: i, autocomplete: "off", onchange: () => chooseWord(i) }),
         element("span", { textContent: segment })))));
   const panel = element("section", { className: "panel", ariaLabel: "Other translations" },
-    element("div", { className: "bar" }, button("Show attention", () => showAttention(line, part)), button("Close", () => closePanel())),
+    element("div", { className: "bar" }, ...(isDirect ? [button("Show attention", () => showAttention(line, part))] : []), button("Close", () => closePanel())),
     ...(words.length ? [picker] : []), element("div", { className: "found", ariaLive: "polite" }));
   part.element.ariaExpanded = "true";
   part.element.classList.add("open");
