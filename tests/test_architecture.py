@@ -17,6 +17,7 @@ ORDER = [
     {"training"},
     {"comparison"},
     {"interop", "evaluation"},
+    {"markup"},
     {"decoding", "attention_maps"},
     {"inference"},
     {"models"},

@@ -1,0 +1,93 @@
+"""Tags of HTML and XML, found by one pass over a text, whatever is in it."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+
+
+class Kind(Enum):
+    text = auto()
+    opening = auto()
+    closing = auto()
+    empty = auto()  # <br/>
+    comment = auto()  # or a processing instruction
+    cdata = auto()
+    declaration = auto()
+    rest = auto()  # after something that has no end: never changed
+
+
+@dataclass(frozen=True)
+class Token:
+    kind: Kind
+    start: int
+    end: int
+    name: str = ""  # in lower case in HTML
+
+
+# A quote counts only after an equals sign, as HTML has it. No part of this can match in two ways.
+_TAG = re.compile(r"<(/?)([^\W\d][^\s/>]*+)((?:=\s*+(?:\"[^\"]*+\"|'[^']*+')|[^>])*+)>")
+_TAG_BEGINS = re.compile(r"</?[^\W\d]")
+_DECLARATION_PART = re.compile(r"\"[^\"]*+\"|'[^']*+'|<!--.*?-->|[\[\]>]", re.DOTALL)
+_RAW_TEXT = ("script", "style", "textarea", "xmp", "iframe", "noembed", "noframes", "title")
+_RAW_TEXT_END = {name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE) for name in _RAW_TEXT}
+
+
+def tokens(text: str, *, is_xml: bool) -> Iterator[Token]:
+    """Together they are all of the text."""
+    position = 0
+    while position < len(text):
+        start = text.find("<", position)
+        if start != position:
+            start = len(text) if start < 0 else start
+            yield Token(Kind.text, position, start)
+            position = start
+            continue
+        token = _markup(text, start, is_xml=is_xml)
+        yield token
+        position = token.end
+        if token.kind is Kind.opening and not is_xml and token.name in _RAW_TEXT_END:
+            end = _RAW_TEXT_END[token.name].search(text, position)
+            kind = Kind.text if token.name == "title" and end else Kind.rest if end is None else Kind.comment
+            stop = len(text) if end is None else end.start()
+            if stop > position:
+                yield Token(kind, position, stop)
+            position = stop
+
+
+def _markup(text: str, start: int, *, is_xml: bool) -> Token:
+    if text.startswith("<!--", start):
+        return _until(text, start, "-->", Kind.comment, start + 4)
+    if is_xml and text.startswith("<![CDATA[", start):
+        return _until(text, start, "]]>", Kind.cdata, start + 9)
+    if text.startswith("<!", start):
+        return _declaration(text, start)
+    if text.startswith("<?", start):
+        is_code = is_xml or text.startswith(("<?php", "<?=", "<?xml"), start)
+        return _until(text, start, "?>" if is_code else ">", Kind.comment, start + 2)
+    if match := _TAG.match(text, start):
+        name = match[2] if is_xml else match[2].lower()
+        is_empty = match[3].endswith("/") or match[2].endswith("/")
+        kind = Kind.closing if match[1] else Kind.empty if is_empty else Kind.opening
+        return Token(kind, start, match.end(), name)
+    if _TAG_BEGINS.match(text, start):  # and there is no > after it
+        return Token(Kind.rest, start, len(text))
+    return Token(Kind.text, start, start + 1)
+
+
+def _until(text: str, start: int, end: str, kind: Kind, after: int) -> Token:
+    found = text.find(end, after)
+    return Token(Kind.rest, start, len(text)) if found < 0 else Token(kind, start, found + len(end))
+
+
+def _declaration(text: str, start: int) -> Token:
+    """A DOCTYPE, with the declarations within it, which are never obeyed."""
+    depth = 0
+    for match in _DECLARATION_PART.finditer(text, start):
+        if match[0] == "[":
+            depth += 1
+        elif match[0] == "]":
+            depth -= 1
+        elif match[0] == ">" and depth <= 0:
+            return Token(Kind.declaration, start, match.end())
+    return Token(Kind.rest, start, len(text))
