@@ -15,7 +15,7 @@ from typing import Any
 from tests.toy_attention_maps import toy_maps, words
 from transformer_cli.attention_maps.page import render as render_attention
 from transformer_cli.data.sentences import split_sentences
-from transformer_cli.serving.page.page import render
+from transformer_cli.serving.page.page import HEADERS, render
 
 NAMES = {"en": "English", "de": "German", "fr": "French", "ar": "Arabic"}
 OTHERS = ["one other word", "two other words", "three words more", "one more"]  # that follow a prefix
@@ -36,6 +36,7 @@ class StandIn:
 
     pairs: list[str] = field(default_factory=lambda: ["en-de", "de-en", "en-ar"])
     can_detect: bool = False
+    pivot: str | None = None  # of every pair without it
     key: str | None = None  # that requests must carry
     max_characters: int = 5000
     max_texts: int = 50
@@ -45,6 +46,7 @@ class StandIn:
     flags: list[str] = field(default_factory=list)  # of every translation
     translations: dict[str, str] = field(default_factory=dict)  # other than in upper case
     requests: list[tuple[str, Any]] = field(default_factory=list)  # path and body
+    sha256: str = "0" * 64
     url: str = ""
 
     def posted(self, path: str = "/api/translate") -> list[Any]:
@@ -56,12 +58,13 @@ class StandIn:
             "models": [
                 {
                     "name": f"toy-{source}-{target}",
-                    "sha256": "0" * 64,
+                    "sha256": self.sha256,
                     "source": source,
                     "target": target,
                     "source_name": NAMES[source],
                     "target_name": NAMES[target],
                     "engine": "stand-in",
+                    "pivot": None if self.pivot in (source, target) else self.pivot,
                 }
                 for source, target in pairs
             ],
@@ -92,7 +95,7 @@ class StandIn:
             "translations": [self.translation(text, {**body, "source": source}) for text in texts],
             "model": {
                 "name": f"toy-{source}-{body['target']}",
-                "sha256": "0" * 64,
+                "sha256": self.sha256,
                 "source": source,
                 "target": body["target"],
             },
@@ -117,7 +120,7 @@ def handler_of(server: StandIn) -> type[BaseHTTPRequestHandler]:
 
         def do_GET(self) -> None:
             if self.path == "/":
-                self.answer(200, render(), "text/html; charset=utf-8")
+                self.answer(200, render(), "text/html; charset=utf-8", HEADERS)
             elif self.path == "/api/models":
                 self.json(server.models())
             else:

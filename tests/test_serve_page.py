@@ -110,7 +110,7 @@ def test_the_page_is_served_where_no_other_site_can_frame_it(client: TestClient,
     answer = client.get("/")
     assert (answer.status_code, answer.text) == (200, render())
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
-    assert answer.headers["x-frame-options"] == "DENY"
+    assert answer.headers["content-security-policy"] == "frame-ancestors 'none'"
     with client_of(models[0], page=False) as without:
         assert without.get("/").status_code == 404
 

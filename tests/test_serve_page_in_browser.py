@@ -228,6 +228,15 @@ def test_right_to_left_text_begins_at_the_right(reader: Reader, server: StandIn)
     assert line == ["ar", "rtl"]
 
 
+def test_lines_of_a_model_that_was_replaced_are_translated_again(reader: Reader, server: StandIn) -> None:
+    reader.open(server)
+    reader.write("a dog\na cat")
+    reader.wait_for("A DOG\nA CAT")
+    server.sha256, server.translations = "1" * 64, {"a dog": "EIN HUND"}
+    reader.press("s")
+    reader.wait_for("EIN HUND\nA CATS")
+
+
 # --- Languages -----------------------------------------------------------------------------------------------------
 
 
@@ -335,6 +344,21 @@ def test_the_keyboard_alone_changes_a_word_and_comes_back(reader: Reader, server
     reader.wait(lambda: "From “SLEEPS” on" in reader.texts(".panel h3"))
     reader.press(Keys.TAB, Keys.ENTER)
     assert reader.translation() == "THE DOG RUNS. THE CAT one other word"
+
+
+def test_two_models_in_turn_have_neither_terms_nor_prefixes_nor_attention(reader: Reader, server: StandIn) -> None:
+    server.pivot = "en"
+    server.pairs = ["de-en", "en-fr", "de-fr"]
+    reader.open(server)
+    reader.run("const s = document.querySelector('#target'); s.value = 'fr'; s.dispatchEvent(new Event('change'))")
+    assert reader.texts("#about") == ["toy-de-fr, through English"]
+    assert not reader.shows("#terms")
+    reader.write("a dog")
+    reader.wait_for("A DOG")
+    reader.one(".word").click()
+    reader.wait(lambda: reader.texts(".candidates"))
+    assert reader.texts(".panel h3, .panel button")[:2] == ["Close", "The whole sentence"]
+    assert not [body for body in server.posted() if "prefix" in body or "terms" in body]
 
 
 def test_attention_is_shown_in_a_frame_that_reaches_nothing(reader: Reader, server: StandIn) -> None:

@@ -7,18 +7,9 @@ from starlette.routing import Route
 from transformer_cli.decoding.shared_engine import Call
 from transformer_cli.serving.attention import AttentionPages
 from transformer_cli.serving.errors import RequestError
-from transformer_cli.serving.page.page import render
+from transformer_cli.serving.page.page import HEADERS, render
 from transformer_cli.serving.server import Server, language_of, text_of
 from transformer_cli.serving.service import Wish
-
-# In no frame of another site, and its address, which a proxy may have put a secret into, is not sent to any.
-HEADERS = {
-    "Cache-Control": "no-cache",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-}
 
 
 def routes(server: Server) -> list[Route]:
@@ -48,10 +39,9 @@ def routes(server: Server) -> list[Route]:
             found = translation or server.service.translate([text], source, target, Wish(), call).results[0].text
             return pages.page(step, text, found, call)
 
-        # The page is of a script of its own, and nothing else may run in it, wherever it is opened.
-        return HTMLResponse(
-            await server.run(request, work), headers={**HEADERS, "Content-Security-Policy": "sandbox allow-scripts"}
-        )
+        # Opened as a page of its own, it has the rights of no site.
+        headers = {**HEADERS, "Content-Security-Policy": "sandbox allow-scripts"}
+        return HTMLResponse(await server.run(request, work), headers=headers)
 
     shown = [Route("/", page)] if server.config.page else []
     return [*shown, Route("/api/attention", attention, methods=["POST"])]

@@ -35,6 +35,7 @@ const state = {
   models: [], limits: {}, canDetect: false,
   lines: [], // of the translation, as they are shown
   known: new Map(), // key → line
+  versions: new Map(), // languages → SHA-256 of the models that translate them
   terms: [], // [source phrase, target phrase] for the chosen languages
   timer: 0, // of the next translation
   request: null, // AbortController of the translation in flight
@@ -243,6 +244,11 @@ async function translate() {
       const answer = parse(await ask("api/translate", { ...requestFor(pair), text: group.map((line) => line.source) }, signal));
       if (signal.aborted) return;
       noteDetected(pair, answer.model);
+      if (isReplaced(answer.model)) {
+        state.known.clear();
+        translate();
+        return;
+      }
       group.forEach((line, i) => receive(line, answer.translations[i]));
       show(lines);
     }
@@ -316,6 +322,15 @@ function finish(lines) {
   const translated = lines.some((line) => line.parts?.length);
   byId("status").textContent = translated ? "Translated" : "";
   if (!translated) hideProblem();
+}
+
+// Whether a model is another than that of earlier answers, so that these do not go together with those to come.
+function isReplaced(model) {
+  const steps = model.steps ?? [model];
+  const languages = steps.map((one) => `${one.source} ${one.target}`).join();
+  const before = state.versions.get(languages), version = steps.map((one) => one.sha256).join();
+  state.versions.set(languages, version);
+  return before !== undefined && before !== version;
 }
 
 function noteDetected(pair, model) {
@@ -456,7 +471,7 @@ function openPanel(line, part, word, takesFocus = false) {
         element("span", { textContent: segment })))));
   const panel = element("section", { className: "panel", ariaLabel: "Other translations" },
     element("div", { className: "bar" }, ...(isDirect ? [button("Show attention", () => showAttention(line, part))] : []), button("Close", () => closePanel())),
-    ...(words.length ? [picker] : []), element("div", { className: "found", ariaLive: "polite" }));
+    ...(words.length ? [picker] : []), element("div", { className: "found" }));
   part.element.ariaExpanded = "true";
   part.element.classList.add("open");
   part.element.closest("p").after(panel);
@@ -495,7 +510,9 @@ async function chooseWord(index) {
       ...candidateList(line, part, prefix, withOtherWords(here, prefix, part.text), shown, `From “${words[index]?.segment}” on`),
       ...candidateList(line, part, "", whole, shown, "The whole sentence"),
     );
-    if (!found.firstChild) found.append(element("p", { className: "small", textContent: "The model found no other translation." }));
+    const n = found.querySelectorAll("button").length;
+    if (!n) found.append(element("p", { className: "small", textContent: "The model found no other translation." }));
+    byId("status").textContent = n ? count(n, "other translation") : "No other translation";
   } catch (error) {
     if (signal.aborted) return;
     found.replaceChildren(element("p", { className: "problem", role: "alert", textContent: error.message }));

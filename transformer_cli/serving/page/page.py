@@ -6,6 +6,15 @@ The page asks the server for everything else: its script reads /api/models, and 
 
 from transformer_cli.pages.document import document
 
+# The rest of its policy is in the page. Its address, which a proxy may have put a secret into, is sent to no other site.
+HEADERS = {
+    "Cache-Control": "no-cache",
+    "Content-Security-Policy": "frame-ancestors 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
 
 def render() -> str:
     """The page; the same text for every reader and every model."""
