@@ -179,6 +179,9 @@ def test_only_the_lines_that_changed_are_asked_for_again(reader: Reader, server:
     reader.wait(lambda: reader.translation() == "")
     assert reader.focused() == "text"
     assert reader.run("return document.querySelector('#text').value") == ""
+    ActionChains(reader.driver).key_down(Keys.CONTROL).send_keys("z").key_up(Keys.CONTROL).perform()
+    assert reader.run("return document.querySelector('#text').value") == "one\n\ntwo\none more"
+    reader.one("#clear").click()
     assert not reader.shows("#copy")
     assert not reader.shows("#clear")
 
@@ -197,7 +200,7 @@ def test_a_long_text_is_sent_in_parts_that_the_server_takes(reader: Reader, serv
     reader.press("\n" + "x" * 1001)
     reader.wait(lambda: reader.texts(".flags li"))
     (note,) = reader.texts(".flags li")
-    assert note == "Too long This line has 1,001 characters, and the server takes 1,000 at once. Divide it."
+    assert note == "Too long. This line has 1,001 characters, and the server takes 1,000 at once. Divide it."
 
 
 def test_what_is_typed_and_what_is_answered_is_only_text(reader: Reader, server: StandIn) -> None:
@@ -210,7 +213,7 @@ def test_what_is_typed_and_what_is_answered_is_only_text(reader: Reader, server:
     reader.wait(lambda: reader.texts(".candidates li"))
     assert reader.run("return window.broken ?? 0") == 0
     assert not reader.all("#translation img, #translation b, #translation script")
-    assert reader.texts(".flags strong")[1] == "Repeats itself"
+    assert reader.texts(".flags strong")[1] == "Repeats itself."
     assert len(reader.texts("#count")[0].split()) == 2
     assert int(reader.texts("#count")[0].split()[0]) == len(HOSTILE)
 
@@ -249,12 +252,29 @@ def test_swapping_exchanges_languages_and_texts_where_both_directions_are_loaded
     server.translations = {"A DOG": "the dog"}
     reader.one("#swap").click()
     reader.wait_for("the dog")
+    reader.one("#text").click()
     assert server.posted()[-1] == {"source": "de", "target": "en", "text": ["A DOG"]}
     reader.one("#swap").click()
     reader.run("const s = document.querySelector('#target'); s.value = 'ar'; s.dispatchEvent(new Event('change'))")
     assert not reader.one("#swap").is_enabled()
     reader.open(server)  # the languages are kept
     assert reader.run("return ['source', 'target'].map(id => document.getElementById(id).value)") == ["en", "ar"]
+
+
+def test_swapping_never_loses_text_that_has_no_translation(reader: Reader, server: StandIn) -> None:
+    server.max_characters = 20
+    reader.open(server)
+    text = "a line that is too long for it\na dog"
+    reader.write(text)
+    reader.wait(lambda: reader.texts(".flags li"))
+    reader.one("#swap").click()
+    assert reader.run("return document.querySelector('#text').value") == text
+    server.delay = 1.0
+    reader.one("#clear").click()
+    reader.write("a cat")
+    reader.wait(lambda: reader.texts(".waiting"))
+    reader.one("#swap").click()
+    assert reader.run("return document.querySelector('#text').value") == "a cat"
 
 
 def test_a_language_is_detected_only_where_several_are_loaded(reader: Reader, server: StandIn) -> None:
@@ -397,7 +417,7 @@ def test_flags_are_said_in_words(reader: Reader, server: StandIn) -> None:
     reader.write("a dog")
     reader.wait(lambda: len(reader.texts(".flags li")) == 4)
     assert reader.texts(".flags strong") == [
-        "Repeats itself", "Terms missing", "May be incomplete", "of a later version"
+        "Repeats itself.", "Terms missing.", "May be incomplete.", "of a later version."
     ]  # fmt: skip
     assert "(\u2068dog → Hund\u2069)" in reader.texts(".flags li")[1]
     reader.screenshot("flags")
@@ -558,7 +578,7 @@ def test_a_key_is_asked_for_and_kept_for_the_tab(reader: Reader, server: StandIn
     assert reader.shows("#key-form")
     reader.one("#key").send_keys("wrong", Keys.ENTER)
     reader.write("a dog")
-    reader.wait(lambda: reader.shows("#key-form") and "API key" in reader.problem())
+    reader.wait(lambda: reader.shows("#key-form") and "does not accept this API key" in reader.problem())
     reader.screenshot("key")
     reader.one("#key").clear()
     reader.one("#key").send_keys("secret", Keys.ENTER)

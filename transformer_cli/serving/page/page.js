@@ -106,7 +106,7 @@ function accept({ status, text }) {
   try { line = String(JSON.parse(text).error || line); } catch { /* not ours: of a proxy, perhaps */ }
   if (status === 401 || status === 403) {
     byId("key-form").hidden = false;
-    throw new Problem(line);
+    throw new Problem(byId("key").value ? "The server does not accept this API key." : "The server needs an API key.");
   }
   throw new Problem([line, ADVICE.get(status)].filter(Boolean).join(" "));
 }
@@ -200,11 +200,12 @@ const about = (model) => [model.name, model.pivot && `through ${nameOf(model.piv
 function swap() {
   const pair = chosen(), source = pair.source === "auto" ? state.detected : pair.source;
   if (!source || !modelFor({ source: pair.target, target: source })) return;
+  const isWhole = state.lines.map((line) => line.source).join("\n") === byId("text").value
+    && state.lines.every((line) => line.parts?.length || !line.source.trim());
   const translation = wholeTranslation();
   fillSources(pair.target);
   fillTargets(source);
-  if (translation.trim()) byId("text").value = translation;
-  textChanged();
+  if (isWhole) replaceText(translation); // or text would be lost
   languagesChanged();
 }
 
@@ -340,10 +341,19 @@ function noteDetected(pair, model) {
 }
 
 function clear() {
-  byId("text").value = "";
-  textChanged();
+  replaceText("");
   translate();
   byId("text").focus();
+}
+
+// So that the reader can undo it.
+function replaceText(value) {
+  const text = byId("text"), focused = document.activeElement;
+  text.focus();
+  text.select();
+  if (!document.execCommand(value ? "insertText" : "delete", false, value)) text.value = value;
+  focused.focus();
+  textChanged();
 }
 
 // --- Sentences and words -------------------------------------------------------------------------------------------
@@ -388,6 +398,7 @@ function show(lines) {
   const sentences = [...output.querySelectorAll(".sentence")];
   if (sentences.length && !sentences.some((one) => one.tabIndex === 0)) sentences[0].tabIndex = 0;
   byId("copy").hidden = byId("hint").hidden = !sentences.length;
+  byId("copy").disabled = lines.some((line) => !line.parts); // what is copied is whole
 }
 
 // What is shown of a line until its translation is there.
@@ -403,7 +414,7 @@ function draw(line) {
   if (!line.parts.length) text.append(element("br"));
   const notes = line.note ? [["Too long", line.note]] : line.flags.map((flag) => explain(flag, line.details));
   const list = element("ul", { className: "flags", lang: "en" }, ...notes.map(([name, explanation]) =>
-    element("li", {}, element("strong", { textContent: name }), ` ${explanation}`)));
+    element("li", {}, element("strong", { textContent: `${name}.` }), ` ${explanation}`)));
   line.element.replaceChildren(text, ...(notes.length ? [list] : []));
   return line.element;
 }

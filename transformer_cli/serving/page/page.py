@@ -6,7 +6,7 @@ The page asks the server for everything else: its script reads /api/models, and 
 
 from transformer_cli.pages.document import document
 
-# The rest of its policy is in the page. Its address, which a proxy may have put a secret into, is sent to no other site.
+# The rest of its policy is in the page. Its address, of which a proxy may have made a secret, goes to no other site.
 HEADERS = {
     "Cache-Control": "no-cache",
     "Content-Security-Policy": "frame-ancestors 'none'",
