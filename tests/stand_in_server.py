@@ -36,6 +36,7 @@ class StandIn:
 
     pairs: list[str] = field(default_factory=lambda: ["en-de", "de-en", "en-ar"])
     can_detect: bool = False
+    detected: list[str] = field(default_factory=lambda: ["en"])  # in any text, likeliest first
     pivot: str | None = None  # of every pair without it
     key: str | None = None  # that requests must carry
     max_characters: int = 5000
@@ -90,15 +91,10 @@ class StandIn:
 
     def translate(self, body: dict[str, Any]) -> dict[str, Any]:
         texts = body["text"] if isinstance(body["text"], list) else [body["text"]]
-        source = "en" if body["source"] == "auto" else body["source"]
+        source, target = body["source"], body["target"]
         return {
-            "translations": [self.translation(text, {**body, "source": source}) for text in texts],
-            "model": {
-                "name": f"toy-{source}-{body['target']}",
-                "sha256": self.sha256,
-                "source": source,
-                "target": body["target"],
-            },
+            "translations": [self.translation(text, body) for text in texts],
+            "model": {"name": f"toy-{source}-{target}", "sha256": self.sha256, "source": source, "target": target},
         }
 
 
@@ -138,6 +134,8 @@ def handler_of(server: StandIn) -> type[BaseHTTPRequestHandler]:
                 self.answer(
                     200, render_attention(toy_maps(words(8), words(9), text=body["text"])), "text/html; charset=utf-8"
                 )
+            elif self.path == "/detect":
+                self.json([{"confidence": 90.0, "language": one} for one in server.detected])
             else:
                 time.sleep(server.delays.pop(0) if server.delays else server.delay)
                 self.json(server.translate(body))

@@ -286,10 +286,19 @@ def test_a_language_is_detected_only_where_several_are_loaded(reader: Reader, se
     reader.open(server)
     assert reader.texts("#source option") == ["Detect language", "English", "German", "French"]
     reader.run("const s = document.querySelector('#source'); s.value = 'auto'; s.dispatchEvent(new Event('change'))")
-    reader.write("a dog")
-    reader.wait_for("A DOG")
-    assert server.posted()[-1]["source"] == "auto"
-    assert reader.texts("#about") == ["Detected: English"]
+    server.detected = ["de-AT", "en"]
+    reader.write("ein Hund\nnein")
+    reader.run("const s = document.querySelector('#target'); s.value = 'en'; s.dispatchEvent(new Event('change'))")
+    reader.wait_for("EIN HUND\nNEIN")
+    assert server.posted()[-1] == {"source": "de", "target": "en", "text": ["ein Hund", "nein"]}
+    assert server.posted("/detect")[-1] == {"q": "ein Hund\nnein"}
+    assert reader.texts("#about") == ["Detected: German"]
+    server.detected = ["ar"]
+    reader.press("!")
+    reader.wait(lambda: "Choose one" in reader.problem())
+    reader.run("const s = document.querySelector('#source'); s.value = 'de'; s.dispatchEvent(new Event('change'))")
+    reader.wait_for("EIN HUND\nNEIN!")
+    assert not reader.shows("#problem")
 
 
 # --- Alternatives and attention ------------------------------------------------------------------------------------

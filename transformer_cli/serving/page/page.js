@@ -9,6 +9,7 @@ const REMEMBERED = 2000; // lines whose translation is kept, so that typing asks
 const ATTEMPTS = 8; // for a request that the server cannot take now
 const N_BEST = 8, SHOWN = 5; // alternatives that are asked for, and that are shown
 const DIVERSITY = 2; // nats: enough for groups to begin with other words
+const DETECTED = 2000; // characters in which the language is detected
 const LONGEST_FILE = 5e6; // bytes
 const FORMATS = {
   txt: "text", srt: "srt", html: "html", htm: "html", xhtml: "html", md: "markdown", markdown: "markdown", po: "po",
@@ -28,6 +29,12 @@ const FLAGS = {
   split: ["In parts", "A long sentence was translated in parts, which do not know of each other."],
   unknown_source: ["Unknown characters", "The model does not know some characters of the text."],
   unmet_terms: ["Terms missing", "Not every term is in the translation."],
+  placeholders_repaired: ["Placeholders repaired", "Some were damaged, and are where they belong again."],
+  placeholders_inserted: ["Placeholders inserted", "Some were lost, and were put in beside the words that they belong to."],
+  numbers_changed: ["Numbers changed", "A number of the text is not in it."],
+  tags_by_position: ["Tags placed roughly", "Mark-up is about as far in the text as it was in the original."],
+  tags_dropped: ["Tags dropped", "Some mark-up has no words that it could be around."],
+  kept: ["Not translated", "Some of the text stays as it was."],
   misplaced_terms: ["Terms misplaced", "A term is in the translation, but perhaps not for its phrase."],
 };
 
@@ -232,20 +239,18 @@ async function translate() {
   clearTimeout(state.timer);
   state.request?.abort();
   const { signal } = (state.request = new AbortController());
-  const pair = chosen(), lines = linesFor(byId("text").value, pair);
-  const missing = lines.filter((line) => !line.parts);
-  show(lines);
-  if (!missing.length) {
-    finish(lines);
-    return;
-  }
-  byId("status").textContent = "Translating…";
+  const text = byId("text").value;
+  if (text.trim() && !byId("status").textContent.startsWith("Translating")) byId("status").textContent = "Translating…";
   try {
-    for (const group of groups(missing)) {
-      const answer = parse(await ask("api/translate", { ...requestFor(pair), text: group.map((line) => line.source) }, signal));
+    const pair = await resolved(chosen(), text, signal);
+    if (signal.aborted) return;
+    const lines = linesFor(text, pair);
+    show(lines);
+    for (const group of groups(lines.filter((line) => !line.parts))) {
+      const body = { ...requestFor(pair), text: group.map((line) => line.source) };
+      const answer = parse(await ask("api/translate", body, signal));
       if (signal.aborted) return;
-      noteDetected(pair, answer.model);
-      if (isReplaced(answer.model)) {
+      if (isReplaced(pair, answer.model)) {
         state.known.clear();
         translate();
         return;
@@ -259,6 +264,19 @@ async function translate() {
     byId("status").textContent = "";
     showProblem(error instanceof Problem ? error.message : "The server's answer has another form than this page reads.");
   }
+}
+
+// The languages, with the one that is detected in all of the text: a line by itself may be too short to tell.
+async function resolved(pair, text, signal) {
+  if (pair.source !== "auto" || !text.trim()) return pair;
+  const found = parse(await ask("detect", { q: text.slice(0, DETECTED) }, signal));
+  const base = (code) => code.split(/[-_]/)[0].toLowerCase();
+  const usable = found.flatMap(({ language }) =>
+    state.models.filter((model) => base(model.source) === base(language) && model.target === pair.target));
+  if (!usable.length) throw new Problem(`No language is recognised that can be translated into ${nameOf(pair.target)}. Choose one.`);
+  state.detected = usable[0].source;
+  byId("about").textContent = `Detected: ${nameOf(state.detected)}`;
+  return { source: state.detected, target: pair.target };
 }
 
 const requestFor = ({ source, target }) => {
@@ -325,19 +343,12 @@ function finish(lines) {
   if (!translated) hideProblem();
 }
 
-// Whether a model is another than that of earlier answers, so that these do not go together with those to come.
-function isReplaced(model) {
-  const steps = model.steps ?? [model];
-  const languages = steps.map((one) => `${one.source} ${one.target}`).join();
-  const before = state.versions.get(languages), version = steps.map((one) => one.sha256).join();
+// Whether the model is another than that of earlier answers, so that these do not go together with those to come.
+function isReplaced({ source, target }, model) {
+  const languages = `${source} ${target}`, before = state.versions.get(languages);
+  const version = (model.steps ?? [model]).map((one) => one.sha256).join();
   state.versions.set(languages, version);
   return before !== undefined && before !== version;
-}
-
-function noteDetected(pair, model) {
-  if (pair.source !== "auto" || !model) return;
-  state.detected = (model.steps?.[0] ?? model).source;
-  byId("about").textContent = `Detected: ${nameOf(state.detected)}`;
 }
 
 function clear() {
@@ -628,7 +639,7 @@ function closeAttention() {
 // --- Files ---------------------------------------------------------------------------------------------------------
 
 async function translateFile(file) {
-  const controller = new AbortController(), pair = chosen();
+  const controller = new AbortController();
   const note = element("span", { role: "status", textContent: "Translating…" });
   const job = element("li", {}, element("strong", { textContent: file.name, dir: "auto" }), " ", note, " ");
   const end = button("Cancel", () => { controller.abort(); job.remove(); byId("files").hidden = !byId("jobs").children.length; });
@@ -637,8 +648,9 @@ async function translateFile(file) {
   byId("files").hidden = false;
   try {
     const ending = file.name.includes(".") ? file.name.split(".").at(-1).toLowerCase() : "";
-    const translation = await translatedFile(file, FORMATS[ending], pair, controller.signal, (text) => { note.textContent = text; });
-    const name = ending ? `${file.name.slice(0, -ending.length)}${pair.target}.${ending}` : `${file.name}.${pair.target}`;
+    const { target } = chosen();
+    const translation = await translatedFile(file, FORMATS[ending], controller.signal, (text) => { note.textContent = text; });
+    const name = `${file.name.slice(0, -ending.length)}${target}.${ending}`;
     // Not as HTML: a browser that opens it must not take it for a page of this server.
     const blob = new Blob([translation.text], { type: "application/octet-stream" });
     note.textContent = translation.note;
@@ -652,10 +664,12 @@ async function translateFile(file) {
   }
 }
 
-async function translatedFile(file, format, pair, signal, progress) {
+async function translatedFile(file, format, signal, progress) {
+  const wanted = chosen();
   if (!format) throw new Problem(`Not a kind of file that is known. Known: ${Object.keys(FORMATS).join(", ")}.`);
   if (file.size > LONGEST_FILE) throw new Problem(`Larger than ${LONGEST_FILE / 1e6} MB. Use \`tfm translate\` for it.`);
   const text = decode(await file.arrayBuffer());
+  const pair = await resolved(wanted, text, signal);
   if (format === "text") return translatedLines(text, pair, signal, progress);
   const length = lengthOf(text), most = state.limits.max_characters ?? Infinity;
   if (length > most)
