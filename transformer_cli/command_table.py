@@ -88,6 +88,7 @@ COMMANDS = {
             "--input": Flag("input", "file to translate (default: standard input)"),
             "--output": Flag("output", "file for the translation, written whole or not at all"),
             "--overwrite": Flag("overwrite", "replace --output if it exists", bool),
+            "--format": Flag("format", "text (lines; default), or a document: html, xml, markdown, po or srt"),
             "--n-best": Flag("decode.n_best", "translations a line, as `line ||| text ||| score`, lines from 1", int),
             "--output-format": Flag(
                 "output_format",

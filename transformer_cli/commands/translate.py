@@ -4,7 +4,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from transformer_cli.api import Opened, open_models
-from transformer_cli.config.commands import Engine, OnIssue, OutputFormat, TranslateConfig
+from transformer_cli.config.commands import DocumentFormat, Engine, OnIssue, OutputFormat, TranslateConfig
 from transformer_cli.config.tags import tags_in
 from transformer_cli.data.lines import ChunkSource, read_chunks, read_lines, shown, split_lines
 from transformer_cli.data.unknown import UnknownCounter, shown_characters
@@ -22,6 +22,7 @@ from transformer_cli.decoding.results import Translated, TranslateOptions
 from transformer_cli.decoding.terminology import read_terms
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError, DataError, quoted
+from transformer_cli.interop.exported import Exported
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.text_io import (
@@ -45,6 +46,11 @@ Ids = tuple[int, ...]
 def run(config: TranslateConfig) -> None:
     """Translate `config.input` or stdin to `config.output` or stdout. Raises TfmError."""
     check_paths(config)
+    if config.format is not DocumentFormat.text:
+        from transformer_cli.commands.translate_document import translate_file
+
+        translate_file(config)
+        return
     device = choose_device(config.device)
     with ExitStack() as files:
         source, prefixes = files.enter_context(open_input(config.input, config.text)), None
@@ -77,7 +83,10 @@ def translate_terminal(lines: "TranslationFilter", opened: Opened) -> None:
 def open_translator(
     config: TranslateConfig, device: torch.device, *, is_typed: bool = False
 ) -> tuple[Opened, Translator]:
-    """The model and its translator. At a terminal, where latency counts, the engine is chosen unless it is set."""
+    """The model and its translator. At a terminal, where latency counts, the engine is chosen unless it is set.
+
+    Of a document, the alignment places the tags; a folder of an export has no attention weights, and gives none.
+    """
     options = TranslateOptions(
         terminology=None if config.terms is None else read_terms(Path(config.terms)),
         prefixes=config.prefix is not None,
@@ -88,6 +97,8 @@ def open_translator(
     )
     engine = Engine.auto if is_typed and config.engine is None else config.engine
     opened = open_models(config.checkpoint, runs=config.runs, engine=engine, decode=config.decode, options=options)
+    if config.format is not DocumentFormat.text:
+        options = replace(options, alignments=not any(isinstance(model, Exported) for model in opened.models))
     if engine is Engine.auto and opened.engine is Engine.ctranslate2:
         LOGGER.info("engine=ctranslate2, as nothing here needs torch; engine=torch chooses the other")
     translator = opened.translator(config.decode, device, seed=config.seed, options=options, parallel=True)

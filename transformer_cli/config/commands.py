@@ -52,6 +52,15 @@ class OutputFormat(Enum):
     moses = "moses"  # n-best lists as Moses and its tools write them, with lines from 0; for translating only
 
 
+class DocumentFormat(Enum):
+    text = "text"  # lines, each of which is translated
+    html = "html"
+    xml = "xml"
+    markdown = "markdown"
+    po = "po"  # messages of gettext: those without a translation
+    srt = "srt"  # SubRip subtitles
+
+
 class OnIssue(Enum):
     keep = "keep"
     retry = "retry"  # translate lines with quality flags again, in another way
@@ -221,6 +230,9 @@ class TranslateConfig:
     output: str | None = key(None, "Output file, written whole or not at all; unset: standard output.")
     overwrite: bool = key(False, OVERWRITE)
     strict: bool = key(False, STRICT)
+    format: DocumentFormat = key(
+        DocumentFormat.text, "What the input is: lines of text, or one document, whose mark-up is kept."
+    )
     output_format: OutputFormat = key(
         OutputFormat.text, "Lines of text, a JSON object for each line (jsonl), or n-best lists as Moses writes them."
     )
@@ -249,6 +261,20 @@ class TranslateConfig:
                 f"token_scores=true: output_format={self.output_format.name} has no place for them."
                 " Set output_format=jsonl"
             )
+        if self.format is not DocumentFormat.text:
+            self._check_document()
+
+    def _check_document(self) -> None:
+        for setting, is_set in (
+            (f"--prefix {self.prefix}", self.prefix is not None),
+            (f"--alignments {self.alignments}", self.alignments is not None),
+            (f"output_format={self.output_format.name}", self.output_format is not OutputFormat.text),
+            (f"decode.n_best={self.decode.n_best}", self.decode.n_best > 1),
+        ):
+            if is_set:
+                raise ConfigError(
+                    f"{setting}: is for lines, and format={self.format.name} is one document. Leave one of them out"
+                )
 
 
 @dataclass

@@ -11,6 +11,7 @@ from itertools import islice
 
 from transformer_cli.decoding.results import Translated
 from transformer_cli.markup.html import parse_html
+from transformer_cli.markup.markdown import parse_markdown
 from transformer_cli.markup.placeholders import (
     Masked,
     Placeholder,
@@ -25,6 +26,8 @@ from transformer_cli.markup.placeholders import (
 )
 from transformer_cli.markup.placement import Aligned, TooManyTagsError, place, prefers_space_before
 from transformer_cli.markup.plain import parse_text
+from transformer_cli.markup.po import parse_po
+from transformer_cli.markup.subtitles import parse_srt
 from transformer_cli.markup.units import Document, Parts, Unit, has_letters
 from transformer_cli.markup.xml import parse_xml
 
@@ -33,6 +36,9 @@ PARSERS: dict[str, Callable[[str], Document]] = {
     "text": parse_text,
     "html": parse_html,
     "xml": parse_xml,
+    "markdown": parse_markdown,
+    "po": parse_po,
+    "srt": parse_srt,
 }
 MAX_PLACEHOLDERS = 500  # of a unit: more is a list or a table, and no text
 
@@ -150,7 +156,8 @@ def _repair(work: Sequence[_Work], translate: Translate) -> None:
         if not result.text.strip():
             continue
         restored = one.restored(result, masked)
-        assert one.best is not None and one.result is not None
+        assert one.best is not None
+        assert one.result is not None
         quality = (restored.n_problems, result.n_quality_issues)
         if quality < (one.best.n_problems, one.result.n_quality_issues) and restored.n_problems < one.best.n_problems:
             one.best, one.result = restored, result

@@ -11,14 +11,19 @@ from html import unescape
 from transformer_cli.markup.tags import Kind, Token, tokens
 from transformer_cli.markup.units import Builder, Document, Item, add_run
 
-_INLINE = frozenset(
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_INLINE = _names(
     "a abbr acronym b bdi bdo big br button cite code data del dfn em font i img input ins kbd label mark math meter"
     " nobr noscript object output picture progress q rb rp rt rtc ruby s samp script small source span strike strong"
-    " style sub sup svg template time tt u var video audio canvas wbr".split()
+    " style sub sup svg template time tt u var video audio canvas wbr"
 )
-_VOID = frozenset("area base br col embed frame hr img input link meta param source track wbr".split())
-_CODE = frozenset("code kbd pre samp tt var".split())  # kept, and shown to the model where they are within text
-_OPAQUE = frozenset("script style svg math textarea object iframe canvas video audio template xmp".split())  # kept
+_VOID = _names("area base br col embed frame hr img input link meta param source track wbr")
+CODE = _names("code kbd pre samp tt var")  # kept, and shown to the model where they are within text
+OPAQUE = _names("script style svg math textarea object iframe canvas video audio template xmp")  # kept
 _ATTRIBUTES = ("alt", "title", "placeholder", "aria-label")
 _ATTRIBUTE = re.compile(r"([^\s=/>\"']++)\s*+=\s*+(\"[^\"]*+\"|'[^']*+'|[^\s>\"']++)")
 _MAY_MATTER = re.compile(r"\b(?:alt|title|placeholder|aria-label|translate|class)\b", re.IGNORECASE)
@@ -66,6 +71,8 @@ def add_html(builder: Builder, first: int, last: int) -> None:
             alone = token.kind is Kind.empty or token.name in _VOID
             opens, closes = (not alone and token.kind is kind for kind in (Kind.opening, Kind.closing))
             run.append(Item(token.start, token.end, name=token.name, is_tag=True, opens=opens, closes=closes))
+            if token.name == "br":
+                run.append(Item(token.end, token.end, " "))
         else:
             _finish(builder, run)
     _finish(builder, run)
@@ -104,7 +111,7 @@ def _kept_until(source: str, token: Token, closing: int | None) -> int | None:
     """The last token of an element that is not translated; None for one that is, or has no end."""
     if closing is None:
         return None
-    if token.name in _CODE or token.name in _OPAQUE:
+    if token.name in CODE or token.name in OPAQUE:
         return closing
     markup = source[token.start : token.end]
     if not _MAY_MATTER.search(markup):
@@ -117,7 +124,7 @@ def _kept_until(source: str, token: Token, closing: int | None) -> int | None:
 def _kept(source: str, token: Token, end: int, inner: Sequence[Token]) -> Item:
     """An element that is not translated, within text: shown to the model if it is short, as the word that it is."""
     text = unescape("".join(source[one.start : one.end] for one in inner if one.kind is Kind.text))
-    is_shown = token.name not in _OPAQUE and text.strip() != "" and len(text) <= _LONGEST_PROTECTED
+    is_shown = token.name not in OPAQUE and text.strip() != "" and len(text) <= _LONGEST_PROTECTED
     if is_shown:
         return Item(token.start, end, text, is_protected=True)
     return Item(token.start, end, is_tag=True)

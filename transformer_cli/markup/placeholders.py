@@ -16,12 +16,13 @@ from transformer_cli.markup.units import Unit
 
 # No pattern here backtracks far: the lengths are bounded, or what is repeated is possessive.
 _VARIABLE = (
-    r"\{\{[^{}\n]{1,100}\}\}|[$#]\{[^{}\s]{1,100}\}|\{[\w.:,!<>=+\-#%^|/ ]{0,100}\}"
+    r"\{%[^{}%]{0,100}%\}|\{\{[^{}\n]{1,100}\}\}|[$#]\{[^{}\s]{1,100}\}|\{[\w.:,!<>=+\-#%^|/ ]{0,100}\}"
     r"|%%|%\([^()\s]{1,100}\)[#0+-]{0,5}[0-9]{0,6}(?:\.[0-9]{1,6})?[a-zA-Z](?!\w)"
     r"|%(?:[0-9]{1,3}\$)?[#0+-]{0,5}[0-9]{0,6}(?:\.[0-9]{1,6})?(?:hh|h|ll|l|L|z|j|t)?[diouxXeEfFgGcrsapn@](?!\w)"
 )
 _URL = r"(?:https?|ftp)://[^\s<>\"]++|\bwww\.[^\s<>\"]++"
 _EMAIL = r"(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)++"
+VARIABLE = re.compile(_VARIABLE)
 _PATTERN = re.compile(rf"(?P<url>{_URL})|(?P<email>{_EMAIL})|(?P<variable>{_VARIABLE})")
 _AFTER_URL = ".,;:!?'\"»”’)]}>…。、"
 _NUMBER = re.compile(r"[0-9]++(?:[.,'’\u00a0\u202f][0-9]++| (?=[0-9]{3}(?![0-9]))[0-9]++)*+")

@@ -309,8 +309,7 @@ def _place_within(parent: _Placed, unit: Unit, tokens: _Tokens, marks: list[Mark
     atoms = _place_atoms(parent, placed, unit, tokens)
     # At one boundary: what ends there, what is empty, what begins there.
     order: list[tuple[int, int, int, _Placed | _Atom]] = []
-    for one in placed:
-        order.append((one.start, 1 if one.start == one.end else 2, one.element.opening, one))
+    order += [(child.start, 1 if child.start == child.end else 2, child.element.opening, child) for child in placed]
     order += [(boundary, 1, atom.tags.start, atom) for boundary, atom in atoms]
     order.sort(key=lambda item: item[:3])
     dropped = 0
@@ -345,9 +344,10 @@ def _place_children(parent: _Placed, unit: Unit, tokens: _Tokens) -> list[_Place
     placed: dict[int, _Placed] = {}
     # The smallest first: each gets something, and a large one has more to lose.
     for at in sorted((at for at in range(len(children)) if own[at]), key=lambda at: len(own[at])):
-        if stretch := _stretch(own[at], taken):
-            insort(taken, stretch)
-            placed[at] = _Placed(*stretch, children[at])
+        best = _stretch(own[at], taken)
+        if best is not None:
+            insort(taken, best)
+            placed[at] = _Placed(*best, children[at])
     claimed = {i for at in range(len(children)) if at not in placed for i in own[at]}
     for at in range(len(children)):
         if at not in placed:

@@ -43,7 +43,7 @@ def tokens(text: str, *, is_xml: bool) -> Iterator[Token]:
             yield Token(Kind.text, position, start)
             position = start
             continue
-        token = _markup(text, start, is_xml=is_xml)
+        token = markup_at(text, start, is_xml=is_xml)
         yield token
         position = token.end
         if token.kind is Kind.opening and not is_xml and token.name in _RAW_TEXT_END:
@@ -55,7 +55,7 @@ def tokens(text: str, *, is_xml: bool) -> Iterator[Token]:
             position = stop
 
 
-def _markup(text: str, start: int, *, is_xml: bool) -> Token:
+def markup_at(text: str, start: int, *, is_xml: bool) -> Token:
     if text.startswith("<!--", start):
         return _until(text, start, "-->", Kind.comment, start + 4)
     if is_xml and text.startswith("<![CDATA[", start):

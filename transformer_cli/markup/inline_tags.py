@@ -1,0 +1,43 @@
+"""Texts of formats without mark-up of their own, in which tags such as <i> are kept: messages and subtitles."""
+
+import re
+from collections.abc import Callable
+
+from transformer_cli.markup.units import Builder, Item, add_run
+
+_TAG = re.compile(r"</?[a-zA-Z][^<>\n]{0,200}>|\{\\[^{}\n]{0,200}\}|&(?:#?\w{1,32});")
+_NAME = re.compile(r"</?([a-zA-Z][\w:.-]*)")
+
+
+def add_lines(
+    builder: Builder,
+    lines: list[tuple[int, int]],
+    escape: Callable[[str], str],
+) -> None:
+    """Add the text of some lines of the builder's source, as one unit that is written on as many lines."""
+    items: list[Item] = []
+    for n, (start, end) in enumerate(lines):
+        if n:
+            items.append(Item(lines[n - 1][1], start, " "))
+        position = start
+        for match in _TAG.finditer(builder.source, start, end):
+            items += _text(builder.source, position, match.start())
+            items.append(_tag(match))
+            position = match.end()
+        items += _text(builder.source, position, end)
+    add_run(builder, items, escape, n_lines=len(lines))
+
+
+def _text(source: str, start: int, end: int) -> list[Item]:
+    return [Item(start, end, source[start:end])] if start < end else []
+
+
+def _tag(match: re.Match[str]) -> Item:
+    start, end = match.span()
+    if match[0][0] == "&":
+        return Item(start, end, match[0], is_protected=True)
+    name = _NAME.match(match[0])
+    if name is None or match[0].endswith("/>"):
+        return Item(start, end, is_tag=True)
+    closes = match[0].startswith("</")
+    return Item(start, end, name=name[1].lower(), is_tag=True, opens=not closes, closes=closes)
