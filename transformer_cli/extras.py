@@ -12,6 +12,7 @@ EXTRAS = {
     "onnxruntime": "export",
     "starlette": "serve",
     "uvicorn": "serve",
+    "httptools": "serve",
     "prometheus_client": "serve",
     "py3langid": "serve",
     "matplotlib": "plots",

@@ -1,5 +1,6 @@
 """Keys of `tfm serve`."""
 
+import re
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -9,7 +10,9 @@ from transformer_cli.config.commands import Engine
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.fields import DEVICE, PLUGINS, RUNS, SEED, check_ranges, key
 from transformer_cli.config.train import Device
-from transformer_cli.errors import ConfigError
+from transformer_cli.errors import ConfigError, quoted
+
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+")
 
 
 class LogFormat(Enum):
@@ -31,8 +34,18 @@ class LimitsConfig:
     seconds: float = key(60.0, "Deadline of a request; what is not done by then is answered with 503.", low=0.01)
     beam_size: int = key(16, "Largest beam, and most alternatives, that a request may ask for.", low=1, high=1000)
     per_minute: int | None = key(
-        None, "Requests a minute of one API key, or address where there are no keys; more: 429.", low=1
+        None, "Requests a minute of one API key, or of one address where there are no keys; more: 429.", low=1
     )
+    connections: int = key(
+        1000, "Open connections; for one more, that which has been idle the longest is closed.", low=1, high=100_000
+    )
+    head_bytes: int = key(16_384, "Bytes of a request's line and headers; more are answered with 431.", low=1024)
+    receive_seconds: float = key(
+        20.0,
+        "Seconds for a request's head to arrive, and again for its body; a slower one is answered with 408.",
+        low=0.1,
+    )
+    idle_seconds: float = key(75.0, "Seconds that a connection is kept open between requests.", low=1)
 
 
 @dataclass
@@ -60,8 +73,16 @@ class ServeConfig:
     )
     api_keys: str | None = key(None, "File with the API keys that requests need one of, a key a line; unset: none.")
     cors: list[str] = key([], "Origins whose pages may call the server, as https://example.org; `*`: all.")
+    allowed_hosts: list[str] = key(
+        [],
+        "Names by which requests may call the server, in their Host header; `*`: any. Unset: any, but where host is a"
+        " loopback address only localhost, 127.0.0.1 and ::1.",
+    )
+    proxies: list[str] = key(
+        [], "Addresses of reverse proxies, whose X-Forwarded-For header names the client; unset: it is not believed."
+    )
     page: bool = key(True, "Serve the web page.")
-    log_format: LogFormat = key(LogFormat.text, "Access log: a line of text for each request, or a JSON object.")
+    log_format: LogFormat = key(LogFormat.text, "Log: lines of text, or a JSON object a line.")
     access_log: bool = key(True, "Write the access log, to standard error.")
     check: bool = key(False, "Load the models, translate a sentence with each, say what was found, and stop.")
     seed: int = key(1, SEED, low=0, high=2**31 - 1)
@@ -76,3 +97,8 @@ class ServeConfig:
         check_ranges(self.limits, "limits")
         if not self.host:
             raise ConfigError("host=: empty. Give an address, as 127.0.0.1")
+        for origin in self.cors:
+            if origin != "*" and not _ORIGIN.fullmatch(origin):
+                raise ConfigError(
+                    f"cors={quoted(origin)}: is no origin. Give one as https://example.org, without a path"
+                )

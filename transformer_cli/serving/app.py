@@ -1,34 +1,29 @@
 """The ASGI application: every route, and the answers to what goes wrong."""
 
-import math
-
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
-from transformer_cli.logs import LOGGER
+from transformer_cli.errors import quoted
+from transformer_cli.serving.access_log import AccessLog
 from transformer_cli.serving.apis import own, page
-from transformer_cli.serving.errors import RequestError
+from transformer_cli.serving.errors import RequestError, error_answer, log_fault
+from transformer_cli.serving.gate import Gate
+from transformer_cli.serving.metrics import CONTENT_TYPE
 from transformer_cli.serving.server import Server
 
 CLIENT_GONE = 499  # as nginx logs it: no one reads the answer
 
 
-def create_app(server: Server) -> Starlette:
-    async def live(request: Request) -> JSONResponse:
-        return JSONResponse({"status": "ok"})
-
-    async def ready(request: Request) -> JSONResponse:
-        if server.is_draining or not server.is_ready:
-            return JSONResponse({"status": "draining" if server.is_draining else "starting"}, 503)
-        return JSONResponse({"status": "ready"})
-
-    return Starlette(
+def create_app(server: Server, log: AccessLog | None = None) -> Gate:
+    """The routes behind the gate; without `log`, requests are not logged."""
+    app = Starlette(
         routes=[
-            Route("/health", live),
-            Route("/ready", ready),
+            *routes(server),
             *own.routes(server),
             *page.routes(server),
         ],
@@ -39,21 +34,51 @@ def create_app(server: Server) -> Starlette:
             Exception: failed,
         },
     )
+    endpoints: dict[object, str] = {}
+    for route in app.routes:
+        if isinstance(route, Route):
+            endpoints.setdefault(route.endpoint, route.path)
+    config = server.config
+    inner: ASGIApp = app
+    if config.cors:
+        inner = CORSMiddleware(
+            app,
+            allow_origins=config.cors,
+            allow_methods=["GET", "POST"],
+            allow_headers=["Authorization", "Content-Type", "X-API-Key"],
+            expose_headers=["Retry-After"],
+        )
+    return Gate(inner, config, server.metrics, log, server.service.retry_after, endpoints)
 
 
-def error_answer(status: int, message: str, retry_after: float | None = None) -> JSONResponse:
-    headers = {} if retry_after is None else {"Retry-After": str(math.ceil(retry_after))}
-    return JSONResponse({"error": message}, status, headers=headers)
+def routes(server: Server) -> list[Route]:
+    """For those who run the server."""
+
+    async def live(request: Request) -> JSONResponse:
+        return JSONResponse({"status": "ok"})
+
+    async def ready(request: Request) -> JSONResponse:
+        if server.is_draining or not server.is_ready:
+            return JSONResponse({"status": "draining" if server.is_draining else "starting"}, 503)
+        return JSONResponse({"status": "ready"})
+
+    async def metrics(request: Request) -> Response:
+        server.authorise(request, counts=False)
+        return Response(server.metrics.page(), headers={"Content-Type": CONTENT_TYPE})
+
+    return [Route("/health", live), Route("/ready", ready), Route("/metrics", metrics)]
 
 
 async def refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestError)
-    return error_answer(error.status, error.message, error.retry_after)
+    return error_answer(error)
 
 
 async def not_found(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    answer = error_answer(error.status_code, f"{request.method} {request.url.path}: {error.detail}")
+    answer = error_answer(
+        RequestError(error.status_code, f"{request.method} {quoted(request.url.path)}: {error.detail}")
+    )
     answer.headers.update(error.headers or {})
     return answer
 
@@ -63,5 +88,5 @@ async def gone(request: Request, error: Exception) -> Response:
 
 
 async def failed(request: Request, error: Exception) -> Response:
-    LOGGER.error("%s %s: %r, which is a fault of tfm", request.method, request.url.path, error)
-    return error_answer(500, "a fault of the server, which its log names")
+    log_fault(request.method, request.url.path, error)
+    return error_answer(RequestError(500, "a fault of the server, which its log names"))

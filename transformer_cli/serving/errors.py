@@ -1,5 +1,14 @@
 """What is answered to a request that cannot be done."""
 
+import math
+import traceback
+from pathlib import Path
+
+from starlette.responses import JSONResponse
+
+from transformer_cli.errors import quoted
+from transformer_cli.logs import LOGGER
+
 
 class RequestError(Exception):
     """An HTTP status, and one line for people: what is wrong, where, what to do. `retry_after` is in seconds."""
@@ -7,3 +16,24 @@ class RequestError(Exception):
     def __init__(self, status: int, message: str, *, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.status, self.message, self.retry_after = status, message, retry_after
+
+
+def error_answer(error: RequestError) -> JSONResponse:
+    return JSONResponse({"error": error.message}, error.status, headers=headers_of(error))
+
+
+def headers_of(error: RequestError) -> dict[str, str]:
+    """Those that an answer to it has, whatever its shape."""
+    headers = {}
+    if error.retry_after is not None:
+        headers["Retry-After"] = str(max(1, math.ceil(error.retry_after)))
+    if error.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    return headers
+
+
+def log_fault(method: str, path: str, error: BaseException) -> None:
+    """One line for what should not happen; the last calls tell where it did."""
+    calls = traceback.extract_tb(error.__traceback__)[-3:]
+    where = " > ".join(f"{Path(call.filename).name}:{call.lineno}" for call in calls)
+    LOGGER.error("%s %s: %r, a fault of tfm (%s)", method, quoted(path), error, where)

@@ -6,6 +6,7 @@ engine, or end the process.
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from transformer_cli.interop.exported import Exported
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.serving.errors import RequestError
+from transformer_cli.system import peak_memory
 
 KEPT_TRANSLATORS = 32  # for as many combinations of options
 # Of the engine, and not of a request.
@@ -52,6 +54,7 @@ class ServedModel:
 
     def __init__(self, name: str | None, config: ServeConfig, observe: Observe | None = None) -> None:
         self.config, self.observe = config, observe
+        began, before = time.monotonic(), peak_memory()
         opened = open_models(name, runs=config.runs, engine=config.engine, decode=config.decode)
         (self.path,), (model,) = opened.paths, opened.models
         self.file = self.path / "model.bin" if isinstance(model, Exported) else self.path
@@ -65,6 +68,8 @@ class ServedModel:
         self.torch: SharedEngine | None = None  # opened when a request first needs it
         self.lock = threading.Lock()
         self.translators: dict[str, SharedTranslator] = {}
+        self.load_seconds, self.first_seconds = time.monotonic() - began, 0.0
+        self.memory = peak_memory() - before  # bytes; of the first model, with the libraries of its engine
 
     def _share(self, opened: Opened) -> SharedEngine:
         engine = opened.translator(self.config.decode, self.device, seed=self.config.seed).engine
@@ -130,7 +135,10 @@ class ServedModel:
         pieces = self.shared.tokenizers.source.pieces(range(len(self.shared.tokenizers.source)))
         words = [piece[1:] for piece in pieces if piece.startswith("\u2581") and piece[1:].isalpha()][:8]
         translator = self.translator(self.config.decode, TranslateOptions(tags=self.tags_for(self.target_langs[0])))
-        return translator.translate([" ".join(words)])[0].text
+        began = time.monotonic()
+        text = translator.translate([" ".join(words)])[0].text
+        self.first_seconds = time.monotonic() - began
+        return text
 
     def is_replaced(self) -> bool:
         try:
@@ -155,6 +163,7 @@ class ModelTable:
         names: Sequence[str | None] = config.checkpoint if isinstance(config.checkpoint, list) else [config.checkpoint]
         self.models = [ServedModel(name, config, observe) for name in names]
         self.failed: dict[Path, FileState] = {}  # replaced by something that cannot be used
+        self.n_reloads = self.n_reload_failures = 0
         self._check_pairs()
 
     def _check_pairs(self) -> None:
@@ -220,11 +229,13 @@ class ModelTable:
                 new.warm_up()
             except (TfmError, OSError) as error:
                 self.failed[model.file] = state
+                self.n_reload_failures += 1
                 LOGGER.error("%s. The model that was read before is served on", error)
                 continue
             self.failed.pop(model.file, None)
             self.models = [*self.models[:n], new, *self.models[n + 1 :]]
             LOGGER.info("%s: replaced, and read again (%s)", model.path, new.sha256[:12])
+            self.n_reloads += 1
             reloaded.append(new)
         return reloaded
 

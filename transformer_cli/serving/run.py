@@ -1,28 +1,155 @@
-"""The process: uvicorn, its address, and its end."""
+"""The process: its address, uvicorn, the look at replaced files, and the end."""
 
 import asyncio
+import contextlib
+import errno
 import logging
+import os
+import socket
+import sys
+import threading
+from types import FrameType
 
 import uvicorn
 
+from transformer_cli.errors import ConfigError, EnvironmentFault
 from transformer_cli.logs import LOGGER
+from transformer_cli.serving.access_log import AccessLog, AccessRecord
 from transformer_cli.serving.app import create_app
+from transformer_cli.serving.protocol import BoundedProtocol, sweep
 from transformer_cli.serving.server import Server
 
+SPARE_FILES = 100  # descriptors for other things than connections
+REASONS = {
+    errno.EADDRINUSE: "another program listens there. Choose another with --port, or 0 for any that is free",
+    errno.EACCES: "this user may not listen there. Choose a port from 1024 on",
+}
 
-def serve(server: Server) -> None:
+
+def bind(host: str, port: int) -> list[socket.socket]:
+    """Sockets at every address of `host`, which do not listen yet: until then, connections are refused.
+
+    Raises ConfigError if the host is no address of this machine, EnvironmentFault if the port cannot be had.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(
+            f"host={host}: {getattr(error, 'strerror', error)}. Give an address of this machine"
+        ) from None
+    sockets: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            one = socket.socket(family, kind, protocol)
+            sockets.append(one)
+            if os.name == "posix":
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:  # :: is every address, also those of IPv4
+                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host != "::"))
+            same_port = sockets[0].getsockname()[1] if len(sockets) > 1 else port
+            one.bind((address[0], same_port, *address[2:]))
+    except OSError as error:
+        for one in sockets:
+            one.close()
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise ConfigError(f"host={host}: is no address of this machine. Give one that is") from None
+        reason = REASONS.get(error.errno or 0, error.strerror)
+        raise EnvironmentFault(f"cannot listen at {url_of(host, port)}: {reason}") from None
+    return sockets
+
+
+def url_of(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class _Process(uvicorn.Server):
+    """A first signal lets requests end; a second one does not."""
+
+    def __init__(self, config: uvicorn.Config, server: Server) -> None:
+        super().__init__(config)
+        self.server = server
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self.should_exit:
+            os._exit(128 + sig)
+        self.should_exit = self.server.is_draining = True
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.sweeper = asyncio.create_task(self._sweep())
+        assert sockets is not None
+        self.server.is_ready = True
+        LOGGER.info("ready at %s", url_of(self.server.config.host, sockets[0].getsockname()[1]))
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(1)
+            sweep(self.server_state.connections)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        n_tasks = len(self.server_state.tasks)
+        LOGGER.info("stopping%s", f" when {n_tasks} requests are answered" if n_tasks else "")
+        await super().shutdown(sockets)
+        self.sweeper.cancel()
+
+
+def serve(server: Server, sockets: list[socket.socket]) -> None:
     """Answer requests until SIGTERM or SIGINT; those that are being worked on are finished first."""
-    config = uvicorn.Config(
-        create_app(server),
-        host=server.config.host,
-        port=server.config.port,
-        log_level=logging.WARNING,
-        access_log=False,
-        lifespan="off",
-        server_header=False,
-        timeout_graceful_shutdown=int(server.config.limits.seconds) + 1,
+    limits = server.config.limits
+    log = AccessLog(server.config.log_format) if server.config.access_log else None
+    app = create_app(server, log)
+
+    class Protocol(BoundedProtocol):
+        pass
+
+    Protocol.limits = limits
+    Protocol.on_refused = staticmethod(lambda client, status: app.count(AccessRecord(client, "-", "-", status)))
+    process = _Process(
+        uvicorn.Config(
+            app,
+            http=Protocol,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level=logging.ERROR,
+            access_log=False,
+            server_header=False,
+            proxy_headers=bool(server.config.proxies),
+            forwarded_allow_ips=server.config.proxies,
+            timeout_keep_alive=int(limits.idle_seconds),
+            timeout_graceful_shutdown=int(limits.seconds) + 1,
+        ),
+        server,
     )
-    uvicorn_server = uvicorn.Server(config)
-    server.is_ready = True
-    LOGGER.info("http://%s:%d", server.config.host, server.config.port)
-    asyncio.run(uvicorn_server.serve())
+    server.metrics.watch(server.service.table, lambda: len(process.server_state.connections))
+    _allow_open_files(limits.connections + SPARE_FILES)
+    ended = threading.Event()
+    if server.config.reload:
+        threading.Thread(target=_reload, args=(server, ended), name="reload", daemon=True).start()
+    try:
+        process.run(sockets)
+    finally:
+        ended.set()
+        server.threads.shutdown(wait=False, cancel_futures=True)
+        if log is not None:
+            log.close()
+
+
+def _reload(server: Server, ended: threading.Event) -> None:
+    while not ended.wait(server.config.reload):
+        server.service.table.reload_replaced()
+        if server.access.keys is not None:
+            server.access.keys.reload_if_changed()
+
+
+def _allow_open_files(n: int) -> None:
+    """Raise the soft limit of this process as far as it may; many systems begin with 1024."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = n if hard == resource.RLIM_INFINITY else min(n, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -9,10 +9,13 @@ from typing import Any, TypeVar
 from starlette.requests import ClientDisconnect, Request
 
 from transformer_cli.config.serve import ServeConfig
-from transformer_cli.decoding.shared_engine import Call, GoneError
+from transformer_cli.decoding.shared_engine import GoneError
 from transformer_cli.errors import quoted
+from transformer_cli.serving.access import Access
 from transformer_cli.serving.errors import RequestError
-from transformer_cli.serving.service import Service
+from transformer_cli.serving.gate import RECORD
+from transformer_cli.serving.metrics import Metrics
+from transformer_cli.serving.service import RequestCall, Service
 
 T = TypeVar("T")
 PATIENCE = 0.25  # seconds before a request is watched for its client's going: most are answered by then
@@ -21,15 +24,19 @@ PATIENCE = 0.25  # seconds before a request is watched for its client's going: m
 class Server:
     """A service behind HTTP. `draining` says that no new request is to be sent here."""
 
-    def __init__(self, config: ServeConfig, service: Service) -> None:
+    def __init__(self, config: ServeConfig, service: Service, metrics: Metrics | None = None) -> None:
         self.config, self.service = config, service
+        self.metrics = metrics or Metrics()
+        self.access = Access(config)
         self.threads = ThreadPoolExecutor(config.limits.requests, thread_name_prefix="request")
         self.is_ready = False
         self.is_draining = False
 
-    async def run(self, request: Request, work: Callable[[Call], T]) -> T:
+    async def run(self, request: Request, work: Callable[[RequestCall], T]) -> T:
         """`work` in a thread of its own, with a claim that ends when the client goes. Its body has been read."""
         call = self.service.call()
+        if (record := request.scope.get(RECORD)) is not None:
+            record.call = call
         future = asyncio.get_running_loop().run_in_executor(self.threads, work, call)
         done, _ = await asyncio.wait([future], timeout=PATIENCE)
         if not done:
@@ -46,8 +53,23 @@ class Server:
         except GoneError:
             raise ClientDisconnect from None
 
+    def authorise(self, request: Request, key: str | None = None, *, counts: bool = True) -> None:
+        """Raises RequestError 401 or 429. `key` is what the body has, where an API has keys there; headers go first.
+
+        `counts`: whether the request is one of those that have a rate.
+        """
+        self.access.check(_key_in(request) or key, request.client.host if request.client else "", counts=counts)
+
     async def body(self, request: Request) -> bytes:
-        """Raises RequestError 413 for a body that is too large, without reading all of it."""
+        """Raises RequestError 413 for a body that is too large, without reading all of it, and 408 for a slow one."""
+        seconds = self.config.limits.receive_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._body(request)
+        except TimeoutError:
+            raise RequestError(408, f"no complete body within limits.receive_seconds={seconds:g}") from None
+
+    async def _body(self, request: Request) -> bytes:
         limit = self.config.limits.body_bytes
         too_large = RequestError(413, f"a body of more than {limit:,} bytes. Send it in parts")
         length = request.headers.get("content-length", "")
@@ -67,6 +89,14 @@ class Server:
         if not isinstance(value, dict):
             raise RequestError(400, 'the body is no JSON object. Send one, as {"text": "…"}')
         return value
+
+
+def _key_in(request: Request) -> str | None:
+    """The key of a request's headers, as our clients, DeepL's, and others send it."""
+    scheme, _, key = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() in ("bearer", "deepl-auth-key"):
+        return key.strip() or None
+    return request.headers.get("x-api-key")
 
 
 async def _disconnected(request: Request) -> None:

@@ -7,7 +7,8 @@ and blank lines.
 import re
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,9 +24,12 @@ from transformer_cli.decoding.shared_engine import Call, GoneError
 from transformer_cli.decoding.terminology import Term, Terminology, words_of
 from transformer_cli.errors import CheckpointError, ConfigError, DataError, EnvironmentFault, quoted
 from transformer_cli.serving.errors import RequestError
-from transformer_cli.serving.models import ModelTable, Step, decode_keys
+from transformer_cli.serving.models import ModelTable, ServedModel, Step, decode_keys
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
+
+
+Observe = Callable[[ServedModel, Sequence[Translated]], object]
 
 
 @dataclass(frozen=True)
@@ -63,23 +67,34 @@ class Translation:
     route: list[Step]
 
 
-class Service:
-    """Translates for any number of threads at once."""
+@dataclass(eq=False)
+class RequestCall(Call):
+    """A request's claim on the engines, and what the log says of it."""
 
-    def __init__(self, config: ServeConfig, table: ModelTable) -> None:
-        self.config, self.table = config, table
+    n_characters: int = 0
+    n_sentences: int = 0
+    models: dict[str, None] = field(default_factory=dict)  # names, in order
+
+
+class Service:
+    """Translates for any number of threads at once. `observe` gets the results of each model."""
+
+    def __init__(self, config: ServeConfig, table: ModelTable, observe: Observe | None = None) -> None:
+        self.config, self.table, self.observe = config, table, observe
         self.lock = threading.Lock()
         self.n_lines = 0  # that requests are waiting for
+        self.finished: deque[tuple[float, int]] = deque(maxlen=256)  # when, and how many lines
 
-    def call(self) -> Call:
+    def call(self) -> RequestCall:
         """A claim that ends with the deadline of a request that arrives now."""
-        return Call(deadline=time.monotonic() + self.config.limits.seconds)
+        return RequestCall(deadline=time.monotonic() + self.config.limits.seconds)
 
     def translate(
-        self, texts: Sequence[str], source: str | None, target: str | None, wish: Wish, call: Call
+        self, texts: Sequence[str], source: str | None, target: str | None, wish: Wish, call: RequestCall
     ) -> Translation:
         """Raises RequestError: 400 for what cannot be done, 413 for too much, 503 when it is not the time."""
         self.check_size(texts)
+        call.n_characters += sum(map(len, texts))
         route = self.table.route(source, target)
         split = [list(_lines(text)) for text in texts]
         lines = [line.text for one in split for line in one if line.text]
@@ -88,7 +103,9 @@ class Service:
         results = [_joined(one, [next(found) for line in one if line.text], wish) for one in split]
         return Translation(results, route)
 
-    def translate_lines(self, lines: Sequence[str], route: Sequence[Step], wish: Wish, call: Call) -> list[Translated]:
+    def translate_lines(
+        self, lines: Sequence[str], route: Sequence[Step], wish: Wish, call: RequestCall
+    ) -> list[Translated]:
         """One result for each line; through a pivot, the flags and scores are those of the last model."""
         if len(route) > 1 and (wish.prefix or wish.terms):
             raise RequestError(400, "a prefix or terms: not where two models translate one after the other")
@@ -116,7 +133,9 @@ class Service:
     def _is_late(self, call: Call) -> bool:
         return call.deadline is not None and time.monotonic() >= call.deadline
 
-    def _one_step(self, lines: Sequence[str], step: Step, wish: Wish, call: Call, *, is_last: bool) -> list[Translated]:
+    def _one_step(
+        self, lines: Sequence[str], step: Step, wish: Wish, call: RequestCall, *, is_last: bool
+    ) -> list[Translated]:
         decode = self.decode_config(wish.decode if is_last else {})
         options = TranslateOptions(
             terminology=_terminology(wish.terms),
@@ -136,7 +155,12 @@ class Service:
             if len(ids) > min(rooms, default=len(ids)):
                 raise RequestError(400, f"prefix: {len(ids)} tokens, and the translation may have {min(rooms)}")
             prefixes = [ids] * len(lines)
-        return translator.translate(lines, prefixes=prefixes)
+        results = translator.translate(lines, prefixes=prefixes)
+        call.models[step.model.name] = None
+        call.n_sentences += sum(result.n_parts for result in results) if is_last else 0
+        if self.observe is not None:
+            self.observe(step.model, results)
+        return results
 
     def decode_config(self, asked: Mapping[str, Any]) -> DecodeConfig:
         """`decode` of the server with the keys of a request. Raises RequestError 400 for what it may not have."""
@@ -188,10 +212,15 @@ class Service:
         finally:
             with self.lock:
                 self.n_lines -= n_lines
+                self.finished.append((time.monotonic(), n_lines))
 
     def retry_after(self) -> float:
-        """Seconds after which the queue is likely to have room."""
-        return 1.0
+        """Seconds in which what is waiting now will be done, at the rate of the last requests; between 1 and 60."""
+        with self.lock:
+            n_done, began = sum(n for _, n in self.finished), self.finished[0][0] if self.finished else 0.0
+            if not n_done:
+                return 1.0
+            return min(60.0, max(1.0, self.n_lines * (time.monotonic() - began) / n_done))
 
 
 # ---- Texts and their lines

@@ -20,6 +20,7 @@ SWITCHES = ("alignments", "token_scores", "retry")
 
 def routes(server: Server) -> list[Route]:
     async def translate(request: Request) -> JSONResponse:
+        server.authorise(request)
         body = await server.json(request)
         texts, _ = texts_of(body.pop("text", None), "text")
         source, target = (language_of(body.pop(key, None), key) for key in ("source", "target"))

@@ -1,0 +1,182 @@
+"""HTTP/1.1 as uvicorn speaks it, with bounds that it lacks: on heads, slow clients, and open connections.
+
+A connection waits for a head, for a body, or for its answer; `sweep`, called every second, ends what takes too long.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterable
+from enum import Enum, auto
+from http import HTTPStatus
+from typing import Any
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from transformer_cli.config.serve import LimitsConfig
+
+MOST_HEADERS = 100
+LONGEST_URL = 8192  # bytes
+MOST_PIPELINED = 16  # requests that wait for the answer to one before them
+LINGER_SECONDS = 5.0  # in which a client that was refused may read why, and stop sending
+LINGER_BODIES = 4  # times the largest body that a client may go on sending after its answer
+
+
+class Reading(Enum):
+    """What comes next from the client."""
+
+    nothing = auto()  # idle, or busy with the requests that have arrived
+    head = auto()
+    body = auto()
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """One connection."""
+
+    limits: LimitsConfig
+    on_refused: Callable[[str, int], object]  # client and status of what is no request
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.reading, self.since = Reading.nothing, time.monotonic()
+        self.n_head = self.n_fields = self.n_ignored = 0
+        self.refusal = (400, "this is no HTTP/1.1 request")
+        self.ending_since: float | None = None  # nothing more is answered
+        self.writing_since: float | None = None  # the client has not yet taken all that was sent
+
+    @property
+    def is_busy(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    # ---- Of asyncio
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) <= self.limits.connections:
+            return
+        idle = [other for other in self.connections if isinstance(other, BoundedProtocol) and other.can_make_room]
+        if idle and (oldest := min(idle, key=lambda other: other.since)) is not self:
+            oldest.transport.abort()
+        else:
+            self.refuse(503, "too many connections. Try again later")
+
+    @property
+    def can_make_room(self) -> bool:
+        return not self.is_busy and not self.transport.is_closing() and self.reading is not Reading.body
+
+    def data_received(self, data: bytes) -> None:
+        if self.ending_since is not None:
+            self._ignore(len(data))
+            return
+        is_within_head = self.reading is Reading.head
+        super().data_received(data)
+        if is_within_head and self.reading is Reading.head:
+            self.n_head += len(data)
+            if self.n_head > self.limits.head_bytes and self.ending_since is None:
+                self.refuse(431, f"more than {self.limits.head_bytes:,} bytes of headers. Send fewer")
+
+    def send_400_response(self, msg: str) -> None:
+        self.refuse(*self.refusal)
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Another protocol is not spoken, and the request is answered as it is."""
+
+    def refuse(self, status: int, message: str) -> None:
+        """Answer what is no request, or comes too slowly, and hang up."""
+        self.ending_since = time.monotonic()
+        self._unset_keepalive_if_required()
+        self.on_refused(self.client[0] if self.client else "-", status)
+        if self.is_busy or self.transport.is_closing():  # another answer is under way
+            self.transport.close()
+            return
+        body = json.dumps({"error": message}).encode()
+        head = (
+            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        if self.transport.can_write_eof():
+            self.transport.write_eof()  # closing now would reset the connection before the client has read this
+        else:
+            self.transport.close()
+
+    def _ignore(self, n_bytes: int) -> None:
+        """After the answer; a connection that was closed at once would be reset before the client has read it."""
+        self.n_ignored += n_bytes
+        if self.n_ignored > LINGER_BODIES * self.limits.body_bytes:
+            self.transport.abort()
+
+    # ---- Of the parser
+
+    def _stop(self, status: int, message: str) -> None:
+        self.refusal = (status, message)
+        raise httptools.HttpParserError(message)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.reading, self.since = Reading.head, time.monotonic()
+        self.n_head = self.n_fields = self.n_ignored = 0
+
+    def on_url(self, url: bytes) -> None:
+        super().on_url(url)
+        if len(self.url) > LONGEST_URL:
+            self._stop(414, f"an address of more than {LONGEST_URL:,} bytes. Send texts in the body")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        super().on_header(name, value)
+        self.n_fields += len(name) + len(value)
+        if len(self.headers) > MOST_HEADERS or self.n_fields > self.limits.head_bytes:
+            self._stop(431, f"more than {MOST_HEADERS} headers or {self.limits.head_bytes:,} bytes of them. Send fewer")
+
+    def on_headers_complete(self) -> None:
+        if len(self.pipeline) >= MOST_PIPELINED:
+            self._stop(429, f"more than {MOST_PIPELINED} requests without waiting for answers")
+        super().on_headers_complete()
+        self.reading, self.since = Reading.body, time.monotonic()
+
+    def on_body(self, body: bytes) -> None:
+        if self.cycle.response_complete:
+            self._ignore(len(body))
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self.reading, self.since = Reading.nothing, time.monotonic()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.reading is Reading.nothing:
+            self.since = time.monotonic()
+
+    # ---- Of time
+
+    def end_if_overdue(self, now: float) -> None:
+        limits, waited = self.limits, now - self.since
+        if self.transport.get_write_buffer_size() == 0:
+            self.writing_since = None
+        elif self.writing_since is None:
+            self.writing_since = now
+        elif now - self.writing_since > limits.seconds:
+            self.transport.abort()
+            return
+        if self.ending_since is not None:
+            if now - self.ending_since > LINGER_SECONDS:
+                self.transport.abort()
+        elif self.reading is Reading.head:
+            if waited > limits.receive_seconds:
+                self.refuse(408, f"no complete head within limits.receive_seconds={limits.receive_seconds:g}")
+        elif self.reading is Reading.body:
+            # Whoever reads the body has answered by then.
+            if waited > limits.receive_seconds + LINGER_SECONDS and not self.pipeline:
+                self.transport.abort()
+        elif not self.is_busy and waited > (limits.receive_seconds if self.cycle is None else limits.idle_seconds):
+            self.transport.close()
+
+
+def sweep(connections: Iterable[Any]) -> None:
+    """End those of `connections` that are too slow."""
+    now = time.monotonic()
+    for connection in list(connections):
+        if isinstance(connection, BoundedProtocol):
+            connection.end_if_overdue(now)
