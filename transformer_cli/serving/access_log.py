@@ -8,6 +8,7 @@ import threading
 import time
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 from transformer_cli.config.serve import LogFormat
 from transformer_cli.environment import concealed
@@ -15,6 +16,7 @@ from transformer_cli.errors import printable
 from transformer_cli.logs import LOGGER
 from transformer_cli.serving.service import RequestCall
 
+UNCHANGED = "/-_.~:@!$&'()*+,;="  # in a path; all else is shown as %XX
 LONGEST_PATH = 200  # characters that are shown
 HELD = 10_000  # lines that may wait where standard error is read slowly; further ones are lost
 
@@ -34,7 +36,7 @@ class AccessRecord:
         fields: dict[str, Any] = {
             "client": self.client,
             "method": self.method,
-            "path": printable(self.path, LONGEST_PATH),
+            "path": quote(self.path, safe=UNCHANGED)[:LONGEST_PATH],
             "status": self.status,
             "ms": round(self.seconds * 1000, 1),
         }

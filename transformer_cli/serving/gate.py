@@ -15,6 +15,7 @@ from transformer_cli.errors import quoted
 from transformer_cli.serving.access_log import AccessLog, AccessRecord
 from transformer_cli.serving.errors import RequestError, error_answer, log_fault
 from transformer_cli.serving.metrics import Metrics
+from transformer_cli.serving.protocol import REFUSED
 
 RECORD = "tfm.record"  # in a request's scope
 OTHER = "other"  # the endpoint of addresses that lead nowhere
@@ -79,6 +80,7 @@ class Gate:
         finally:
             self.n_active -= counts
             self.metrics.requests_active.set(self.n_active)
+            record.status = scope.get(REFUSED, record.status)
             record.seconds = time.perf_counter() - began
             self.count(record, self.endpoints.get(scope.get("endpoint"), OTHER))
 

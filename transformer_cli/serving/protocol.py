@@ -16,6 +16,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from transformer_cli.config.serve import LimitsConfig
 
+REFUSED = "tfm.refused"  # in a request's scope: the status that it got when its body turned out to be none
 MOST_HEADERS = 100
 LONGEST_URL = 8192  # bytes
 MOST_PIPELINED = 16  # requests that wait for the answer to one before them
@@ -86,10 +87,15 @@ class BoundedProtocol(HttpToolsProtocol):
         """Answer what is no request, or comes too slowly, and hang up."""
         self.ending_since = time.monotonic()
         self._unset_keepalive_if_required()
-        self.on_refused(self.client[0] if self.client else "-", status)
-        if self.is_busy or self.transport.is_closing():  # another answer is under way
-            self.transport.close()
-            return
+        if self.is_busy and not self.pipeline and not self.cycle.response_started and self.reading is Reading.body:
+            self.cycle.scope[REFUSED] = status  # type: ignore[literal-required]
+            self.cycle.disconnected = True  # whoever reads this body learns that there is no more of it
+            self.cycle.message_event.set()
+        else:
+            self.on_refused(self.client[0] if self.client else "-", status)
+            if self.is_busy or self.transport.is_closing():  # another answer is under way
+                self.transport.close()
+                return
         body = json.dumps({"error": message}).encode()
         head = (
             f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"
@@ -166,8 +172,7 @@ class BoundedProtocol(HttpToolsProtocol):
         elif self.reading is Reading.head:
             if waited > limits.receive_seconds:
                 self.refuse(408, f"no complete head within limits.receive_seconds={limits.receive_seconds:g}")
-        elif self.reading is Reading.body:
-            # Whoever reads the body has answered by then.
+        elif self.reading is Reading.body:  # Server.body has answered 408 by then, if it was read
             if waited > limits.receive_seconds + LINGER_SECONDS and not self.pipeline:
                 self.transport.abort()
         elif not self.is_busy and waited > (limits.receive_seconds if self.cycle is None else limits.idle_seconds):

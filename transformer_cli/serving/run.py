@@ -10,6 +10,7 @@ import sys
 import threading
 from types import FrameType
 
+import prometheus_client
 import uvicorn
 
 from transformer_cli.errors import ConfigError, EnvironmentFault
@@ -121,6 +122,7 @@ def serve(server: Server, sockets: list[socket.socket]) -> None:
         ),
         server,
     )
+    prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each, which no one reads
     server.metrics.watch(server.service.table, lambda: len(process.server_state.connections))
     _allow_open_files(limits.connections + SPARE_FILES)
     ended = threading.Event()
