@@ -12,10 +12,26 @@ from pathlib import Path
 from typing import Any
 
 from tests import toy_run
-from tests.forked import Forked
+from tests.forked import PROGRAM, Forked
 from transformer_cli.models.file import write_model
 
 READY = re.compile(r"ready at http://(.+):(\d+)")
+SLOW, BROKEN = "a a a a a a", "b b b b b b"  # sentences that take SECONDS, and that end in an exception
+SECONDS = 0.5
+# With an engine that does so.
+TESTED_ENGINE = f"""
+import time
+from transformer_cli.decoding.torch_engine import TorchEngine
+search = TorchEngine.search
+def slow_or_broken(self, segments, request):
+    slow, broken = self.tokenizers.source.encode([{SLOW!r}, {BROKEN!r}])
+    segments = list(segments)
+    time.sleep({SECONDS} * any(list(one.ids)[:len(slow)] == slow for one in segments))
+    assert not any(list(one.ids) == broken for one in segments), "broken"
+    return search(self, segments, request)
+TorchEngine.search = slow_or_broken
+{PROGRAM}
+"""
 SETTINGS = ("engine=torch", "decode=greedy", "decode.max_extra_length=5")
 
 
@@ -111,11 +127,11 @@ def _read(stream: Any) -> Answer:
 
 
 @contextmanager
-def serving(folder: Path, *arguments: str, models: Sequence[Path] = ()) -> Iterator[Served]:
+def serving(folder: Path, *arguments: str, models: Sequence[Path] = (), program: str = PROGRAM) -> Iterator[Served]:
     """Ended by SIGTERM, unless it has ended; its exit status is that of `process`."""
     named = [word for model in models or [write_toy_model(folder)] for word in ("--checkpoint", str(model))]
     port = () if any(word.startswith(("port=", "--port")) for word in arguments) else ("--port", "0")
-    with Forked(["serve", *named, *port, *SETTINGS, *arguments], folder) as process:
+    with Forked(["serve", *named, *port, *SETTINGS, *arguments], folder, program=program) as process:
         served = Served(process)
         served.reader = threading.Thread(target=_collect, args=(served,), daemon=True)
         served.reader.start()

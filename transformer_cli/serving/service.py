@@ -204,9 +204,10 @@ class Service:
         """Raises RequestError 503 where too much is waiting; a single request may have more than the limit."""
         limit = self.config.limits.queue
         with self.lock:
-            if self.n_lines and self.n_lines + n_lines > limit:
-                raise RequestError(503, "too much is waiting. Try again later", retry_after=self.retry_after())
-            self.n_lines += n_lines
+            is_full = self.n_lines > 0 and self.n_lines + n_lines > limit
+            self.n_lines += 0 if is_full else n_lines
+        if is_full:
+            raise RequestError(503, "too much is waiting. Try again later", retry_after=self.retry_after())
         try:
             yield
         finally:
