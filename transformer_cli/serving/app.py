@@ -10,8 +10,8 @@ from starlette.types import ASGIApp
 
 from transformer_cli.errors import quoted
 from transformer_cli.serving.access_log import AccessLog
-from transformer_cli.serving.apis import own, page
-from transformer_cli.serving.errors import RequestError, error_answer, log_fault
+from transformer_cli.serving.apis import deepl, libretranslate, opennmt, own, page
+from transformer_cli.serving.errors import RequestError, error_answer, headers_of, log_fault
 from transformer_cli.serving.gate import Gate
 from transformer_cli.serving.metrics import CONTENT_TYPE
 from transformer_cli.serving.server import Server
@@ -26,6 +26,9 @@ def create_app(server: Server, log: AccessLog | None = None) -> Gate:
             *routes(server),
             *own.routes(server),
             *page.routes(server),
+            *libretranslate.routes(server),
+            *deepl.routes(server),
+            *opennmt.routes(server),
         ],
         exception_handlers={
             RequestError: refused,
@@ -71,13 +74,13 @@ def routes(server: Server) -> list[Route]:
 
 async def refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestError)
-    return error_answer(error)
+    return answered(request, error)
 
 
 async def not_found(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    answer = error_answer(
-        RequestError(error.status_code, f"{request.method} {quoted(request.url.path)}: {error.detail}")
+    answer = answered(
+        request, RequestError(error.status_code, f"{request.method} {quoted(request.url.path)}: {error.detail}")
     )
     answer.headers.update(error.headers or {})
     return answer
@@ -89,4 +92,18 @@ async def gone(request: Request, error: Exception) -> Response:
 
 async def failed(request: Request, error: Exception) -> Response:
     log_fault(request.method, request.url.path, error)
-    return error_answer(RequestError(500, "a fault of the server, which its log names"))
+    return answered(request, RequestError(500, "a fault of the server, which its log names"))
+
+
+def answered(request: Request, error: RequestError) -> Response:
+    """In the shape of the API that the path belongs to."""
+    path = request.url.path
+    if path in libretranslate.PATHS:
+        status, body = libretranslate.error(error.status, error.message)
+    elif path.startswith(deepl.PREFIX):
+        status, body = deepl.error(error.status, error.message)
+    elif path.startswith(opennmt.PREFIX):
+        status, body = opennmt.error(error.status, error.message)
+    else:
+        return error_answer(error)
+    return JSONResponse(body, status, headers=headers_of(error))

@@ -26,6 +26,7 @@ from transformer_cli.interop.exported import Exported
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.serving.errors import RequestError
+from transformer_cli.serving.languages import matched
 from transformer_cli.system import peak_memory
 
 KEPT_TRANSLATORS = 32  # for as many combinations of options
@@ -90,6 +91,11 @@ class ServedModel:
     @property
     def n_waiting(self) -> int:
         return self.shared.n_waiting + (0 if self.torch is None else self.torch.n_waiting)
+
+    @property
+    def can_align(self) -> bool:
+        """Exports hold no model that could be force-decoded."""
+        return self.shared.capabilities.attention or not self.is_export
 
     def tags_for(self, target: str) -> tuple[str, ...]:
         """The tag that asks for `target`; none where the model has one target language."""
@@ -192,6 +198,13 @@ class ModelTable:
             if middle == other == self.config.pivot and source != target and (source, target) not in direct
         ]
         return [*((s, t, None) for s, t in direct), *((s, t, self.config.pivot) for s, t in dict.fromkeys(through))]
+
+    def source_code(self, code: str | None) -> str | None:
+        """The models' code for the language that a client names, or its own where no model reads it."""
+        return code and (matched(code, dict.fromkeys(source for source, _, _ in self.pairs())) or code)
+
+    def target_code(self, code: str | None) -> str | None:
+        return code and (matched(code, dict.fromkeys(target for _, target, _ in self.pairs())) or code)
 
     def route(self, source: str | None, target: str | None) -> list[Step]:
         """The models from `source` to `target`; None is any, if there is one only. Raises RequestError 400."""

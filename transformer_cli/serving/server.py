@@ -1,7 +1,6 @@
-"""What the handlers of all APIs share: the service, the threads that requests wait in, and how bodies are read."""
+"""What the handlers of all APIs share: the service, the threads that requests wait in, and how much they may send."""
 
 import asyncio
-import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -10,9 +9,9 @@ from starlette.requests import ClientDisconnect, Request
 
 from transformer_cli.config.serve import ServeConfig
 from transformer_cli.decoding.shared_engine import GoneError
-from transformer_cli.errors import quoted
 from transformer_cli.serving.access import Access
 from transformer_cli.serving.errors import RequestError
+from transformer_cli.serving.forms import Fields, fields_of, parse_json
 from transformer_cli.serving.gate import RECORD
 from transformer_cli.serving.metrics import Metrics
 from transformer_cli.serving.service import RequestCall, Service
@@ -90,6 +89,10 @@ class Server:
             raise RequestError(400, 'the body is no JSON object. Send one, as {"text": "…"}')
         return value
 
+    async def fields(self, request: Request) -> Fields:
+        """What the body and the address say, as JSON or as a form. Raises RequestError 400 or 413."""
+        return fields_of(request, await self.body(request))
+
 
 def _key_in(request: Request) -> str | None:
     """The key of a request's headers, as our clients, DeepL's, and others send it."""
@@ -102,40 +105,3 @@ def _key_in(request: Request) -> str | None:
 async def _disconnected(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-def parse_json(body: bytes) -> Any:
-    """Raises RequestError 400 for what is no JSON in UTF-8, and for numbers that JSON does not have."""
-    try:
-        return json.loads(body.decode("utf-8"), parse_constant=_no_constant)
-    except UnicodeDecodeError as error:
-        raise RequestError(400, f"the body is not UTF-8, at byte {error.start + 1}. Send UTF-8") from None
-    except RecursionError:
-        raise RequestError(400, "the body's JSON is nested too deep. Send less") from None
-    except ValueError as error:
-        raise RequestError(400, f"the body is no JSON ({error}). Send an object") from None
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number")
-
-
-def text_of(value: Any, name: str) -> str:
-    """A string that UTF-8 can hold. Raises RequestError 400 otherwise."""
-    if not isinstance(value, str):
-        raise RequestError(400, f"{name}: {quoted(repr(value), 40)} is no text")
-    return value.encode("utf-8", "replace").decode() if not value.isascii() else value
-
-
-def texts_of(value: Any, name: str) -> tuple[list[str], bool]:
-    """A text or a list of texts, and whether it is a list. Raises RequestError 400 otherwise."""
-    if value is None:
-        raise RequestError(400, f"{name}: is missing. Give a text, or a list of texts")
-    if isinstance(value, list):
-        return [text_of(one, f"{name}[{n}]") for n, one in enumerate(value)], True
-    return [text_of(value, name)], False
-
-
-def language_of(value: Any, name: str) -> str | None:
-    """A language code; None where none is given."""
-    return text_of(value, name) if value not in (None, "", "auto") else None

@@ -8,7 +8,7 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,9 +23,13 @@ from transformer_cli.decoding.results import Candidate, Translated, TranslateOpt
 from transformer_cli.decoding.shared_engine import Call, GoneError
 from transformer_cli.decoding.terminology import Term, Terminology, words_of
 from transformer_cli.errors import CheckpointError, ConfigError, DataError, EnvironmentFault, quoted
+from transformer_cli.markup.document import PARSERS, TranslatedDocument, translate_documents
+from transformer_cli.serving.detection import Detected, detect
 from transformer_cli.serving.errors import RequestError
 from transformer_cli.serving.models import ModelTable, ServedModel, Step, decode_keys
 
+# How sure it must be that a text is in the target language already, for it to be left as it is.
+SURELY_TARGET = 0.8
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
@@ -43,6 +47,12 @@ class Wish:
     alignments: bool = False
     token_scores: bool = False
     retry: bool = False
+    format: str = "text"  # one of PARSERS
+    placeholders: bool = False  # of a plain text: keep {name}, %s, URLs and the like; there are no alternatives then
+
+    @property
+    def is_plain(self) -> bool:
+        return self.format == "text" and not self.placeholders
 
 
 @dataclass(frozen=True)
@@ -61,10 +71,11 @@ class TextResult:
 
 @dataclass(frozen=True)
 class Translation:
-    """What a request is answered with."""
+    """What a request is answered with; of each text its result, its language, and the models that translated it."""
 
     results: list[TextResult]
-    route: list[Step]
+    origins: list[Detected]  # with the codes of the models; confidence 1 where there was nothing to detect
+    routes: list[list[Step]]  # empty where a text was in the target language, and was left as it is
 
 
 @dataclass(eq=False)
@@ -95,13 +106,86 @@ class Service:
         """Raises RequestError: 400 for what cannot be done, 413 for too much, 503 when it is not the time."""
         self.check_size(texts)
         call.n_characters += sum(map(len, texts))
-        route = self.table.route(source, target)
+        if wish.format not in PARSERS:
+            raise RequestError(400, f"format: {quoted(wish.format, 40)} is none. Choose one of {', '.join(PARSERS)}")
+        return self.translate_any_size(texts, source, target, wish, call)
+
+    def translate_any_size(
+        self, texts: Sequence[str], source: str | None, target: str | None, wish: Wish, call: RequestCall
+    ) -> Translation:
+        table = self.table
+        source, target = table.source_code(source), table.target_code(target)
+        origins = [Detected(source, 1.0)] * len(texts) if source is not None else self.detect(texts, target)
+        routes = {
+            origin: [] if source is None and origin == target else table.route(origin, target)
+            for origin in dict.fromkeys(one.language for one in origins)
+        }
+        found: dict[int, TextResult] = {}
+        for origin, route in routes.items():
+            chosen = [n for n, one in enumerate(origins) if one.language == origin]
+            found.update(zip(chosen, self._texts([texts[n] for n in chosen], route, wish, call), strict=True))
+        results = [found[n] for n in range(len(texts))]
+        return Translation(results, origins, [routes[one.language] for one in origins])
+
+    def _texts(self, texts: Sequence[str], route: Sequence[Step], wish: Wish, call: RequestCall) -> list[TextResult]:
+        """Texts of one language."""
+        if not route:
+            return [_unchanged(text) for text in texts]
+        if not wish.is_plain:
+            return self._documents(texts, route, wish, call)
         split = [list(_lines(text)) for text in texts]
         lines = [line.text for one in split for line in one if line.text]
         with self.admitted(len(lines)):
             found = iter(self.translate_lines(lines, route, wish, call))
-        results = [_joined(one, [next(found) for line in one if line.text], wish) for one in split]
-        return Translation(results, route)
+        return [_joined(one, [next(found) for line in one if line.text], wish) for one in split]
+
+    def _documents(
+        self, texts: Sequence[str], route: Sequence[Step], wish: Wish, call: RequestCall
+    ) -> list[TextResult]:
+        """Texts with mark-up or placeholders. Tags are placed by alignment, where a model can say it."""
+        if wish.prefix:
+            raise RequestError(400, "prefix: not with mark-up or placeholders. Leave one of them out")
+        can_align = all(step.model.can_align for step in route)
+        of_units = replace(wish, alignments=can_align, decode={**wish.decode, "n_best": 1})
+
+        def translate(units: Sequence[str]) -> list[Translated]:
+            with self.admitted(len(units)):
+                return self.translate_lines(units, route, of_units, call)
+
+        try:
+            documents = translate_documents(texts, wish.format, translate)
+        except DataError as error:
+            raise RequestError(400, str(error)) from error
+        return [_of_document(document, wish) for document in documents]
+
+    def detect(self, texts: Sequence[str], target: str | None) -> list[Detected]:
+        """The language of each text, of those that can be translated into `target`; or that, if it is rather sure."""
+        sources = list(dict.fromkeys(s for s, t, _ in self.table.pairs() if target in (None, t)))
+        if len(sources) < 2:
+            self.table.route(None, target)  # says so if there is none
+            return [Detected(source, 1.0) for source in sources] * len(texts)
+        return [self._detect(text, sources, target) for text in texts]
+
+    def languages_in(self, text: str) -> list[Detected]:
+        """The loaded languages that `text` may be in, likeliest first."""
+        return self._detected(text, dict.fromkeys(one for s, t, _ in self.table.pairs() for one in (s, t)))
+
+    def _detect(self, text: str, sources: Sequence[str], target: str | None) -> Detected:
+        found = self._detected(text, [*sources, *([] if target is None else [target])])
+        others = [one for one in found if one.language != target]
+        if not others:
+            raise RequestError(400, f"source: none of {', '.join(sources)} can be detected. Name the language")
+        return found[0] if found[0].confidence >= SURELY_TARGET else others[0]
+
+    def _detected(self, text: str, languages: Iterable[str]) -> list[Detected]:
+        languages = list(languages)
+        try:
+            found = detect(text, languages)
+        except EnvironmentFault as error:
+            raise RequestError(400, f"source: {error}, or name the language") from error
+        if not found:
+            raise RequestError(400, f"source: none of {', '.join(languages)} can be detected. Name the language")
+        return found
 
     def translate_lines(
         self, lines: Sequence[str], route: Sequence[Step], wish: Wish, call: RequestCall
@@ -227,6 +311,28 @@ class Service:
 # ---- Texts and their lines
 
 
+def _unchanged(text: str) -> TextResult:
+    return TextResult(text, alternatives=[], score=0.0, flags=["copied"], n_sentences=0, lines=[])
+
+
+def _of_document(document: TranslatedDocument, wish: Wish) -> TextResult:
+    """Without an alignment: its words are those between the tags."""
+    lines = [unit.result for unit in document.units if unit.result.candidates]
+    return TextResult(
+        text=document.text,
+        alternatives=[],
+        score=sum(one.candidates[0].score for one in lines),
+        flags=[*_flags(lines), *document.flags],
+        n_sentences=sum(one.n_parts for one in lines),
+        lines=lines,
+        tokens=[token for one in lines for token in one.tokens or []] if wish.token_scores else None,
+    )
+
+
+def _flags(lines: Sequence[Translated]) -> list[str]:
+    return list(dict.fromkeys(flag for one in lines for flag, is_set in flags_of(one).items() if is_set))
+
+
 @dataclass(frozen=True)
 class _Line:
     before: str  # white space, which the translation gets as well
@@ -254,12 +360,11 @@ def _joined(lines: Sequence[_Line], found: Sequence[Translated], wish: Wish) -> 
         (sum(_candidate(one, n).score for one in found), sum(_candidate(one, n).log_prob for one in found))
         for n in range(n_candidates)
     ]
-    flags = dict.fromkeys(flag for one in found for flag, is_set in flags_of(one).items() if is_set)
     return TextResult(
         text=texts[0],
         alternatives=[Candidate(text, *sums[n]) for n, text in enumerate(texts) if n > 0],
         score=sums[0][0],
-        flags=list(flags),
+        flags=_flags(found),
         n_sentences=sum(one.n_parts for one in found),
         lines=list(found),
         alignment=_alignment(lines, found) if wish.alignments else None,

@@ -1,5 +1,6 @@
 """Our own API: `/api/translate` with all that `tfm translate` can do, and `/api/models`."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -10,12 +11,14 @@ from starlette.routing import Route
 from transformer_cli.config.tags import tags_in
 from transformer_cli.decoding.results import Candidate
 from transformer_cli.interop.languages import language_name
+from transformer_cli.serving.detection import Detected
 from transformer_cli.serving.errors import RequestError
-from transformer_cli.serving.models import ServedModel, decode_keys
-from transformer_cli.serving.server import Server, language_of, text_of, texts_of
+from transformer_cli.serving.forms import language_of, text_of, texts_of
+from transformer_cli.serving.models import ServedModel, Step, decode_keys
+from transformer_cli.serving.server import Server
 from transformer_cli.serving.service import TextResult, Translation, Wish
 
-SWITCHES = ("alignments", "token_scores", "retry")
+SWITCHES = ("alignments", "token_scores", "retry", "placeholders")
 
 
 def routes(server: Server) -> list[Route]:
@@ -68,14 +71,15 @@ def wish_of(body: dict[str, Any]) -> Wish:
         if not isinstance(value, bool):
             raise RequestError(400, f"{name}: {value!r} is neither true nor false")
         switches[name] = value
-    terms, prefix, tag = (body.pop(name, None) for name in ("terms", "prefix", "tag"))
+    terms, prefix, tag, form = (body.pop(name, None) for name in ("terms", "prefix", "tag", "format"))
     known = set(decode_keys())
     if unknown := [name for name in body if name not in known]:
-        names = ", ".join(sorted({"text", "source", "target", "terms", "prefix", "tag", *SWITCHES, *known}))
+        names = ", ".join(sorted({"text", "source", "target", "format", "terms", "prefix", "tag", *SWITCHES, *known}))
         raise RequestError(400, f"{unknown[0]!r}: no key of this request. There are {names}")
     return Wish(
         decode=body,
         terms=terms_of(terms),
+        format="text" if form is None else text_of(form, "format"),
         prefix="" if prefix is None else text_of(prefix, "prefix"),
         tags=tuple(tags_in("" if tag is None else text_of(tag, "tag"))),
         **switches,
@@ -93,18 +97,28 @@ def terms_of(value: Any) -> tuple[tuple[str, ...], ...]:
 
 
 def answer(translation: Translation) -> dict[str, Any]:
-    models = [described(step.model) for step in translation.route]
+    """`model` is that of all texts, or names all; null where there was nothing to translate."""
+    routes = {tuple(step.model.name for step in route): route for route in translation.routes if route}
+    used = [_model(route) for route in routes.values()]
+    several = {"name": ", ".join(model["name"] for model in used), "models": used}
     return {
-        "translations": [_record(result) for result in translation.results],
-        "model": models[0]
-        if len(models) == 1
-        else {"name": " + ".join(model["name"] for model in models), "steps": models},
+        "translations": [
+            _record(result, origin) for result, origin in zip(translation.results, translation.origins, strict=True)
+        ],
+        "model": several if len(used) > 1 else used[0] if used else None,
     }
 
 
-def _record(result: TextResult) -> dict[str, Any]:
+def _model(route: Sequence[Step]) -> dict[str, Any]:
+    models = [described(step.model) for step in route]
+    return models[0] if len(models) == 1 else {"name": " + ".join(one["name"] for one in models), "steps": models}
+
+
+def _record(result: TextResult, origin: Detected) -> dict[str, Any]:
     record = {
         "text": result.text,
+        "source": origin.language,
+        "confidence": round(origin.confidence, 4),
         "score": round(result.score, 4),
         "alternatives": [_alternative(one) for one in result.alternatives],
         "flags": result.flags,

@@ -4,12 +4,12 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 from starlette.routing import Route
 
-from transformer_cli.decoding.shared_engine import Call
 from transformer_cli.serving.attention import AttentionPages
 from transformer_cli.serving.errors import RequestError
+from transformer_cli.serving.forms import language_of, text_of
 from transformer_cli.serving.page.page import HEADERS, render
-from transformer_cli.serving.server import Server, language_of, text_of
-from transformer_cli.serving.service import Wish
+from transformer_cli.serving.server import Server
+from transformer_cli.serving.service import RequestCall, Wish
 
 
 def routes(server: Server) -> list[Route]:
@@ -29,7 +29,7 @@ def routes(server: Server) -> list[Route]:
                 400, f"{next(iter(body))!r}: no key of this request. There are source, target, text, translation"
             )
 
-        def work(call: Call) -> str:
+        def work(call: RequestCall) -> str:
             server.service.check_size([text, translation])
             if "\n" in text + translation:
                 raise RequestError(400, "text: several lines, and attention is shown of one. Give one sentence")

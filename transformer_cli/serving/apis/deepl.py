@@ -1,0 +1,135 @@
+"""Version 2 of DeepL's API, for texts: https://developers.deepl.com/api-reference/translate."""
+
+from functools import partial
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from transformer_cli.errors import quoted
+from transformer_cli.serving.errors import RequestError
+from transformer_cli.serving.forms import Fields, language_of, switch_of, text_of, texts_of
+from transformer_cli.serving.languages import names_of, written
+from transformer_cli.serving.server import Server
+from transformer_cli.serving.service import Wish
+
+PREFIX = "/v2/"
+UNLIMITED = 1_000_000_000_000  # characters, as DeepL says it
+TAGS = ("html", "xml")
+# DeepL has no plain English or Portuguese to translate into, and its client refuses these codes.
+VARIANTS = {"EN": ("EN-GB", "EN-US"), "PT": ("PT-BR", "PT-PT")}
+FORMALITIES = ("default", "prefer_more", "prefer_less")
+# A model cannot do these, and the translation would not be what was asked for.
+REFUSED = (
+    "glossary_id",
+    "glossary_ids",
+    "style_id",
+    "translation_memory_id",
+    "custom_instructions",
+)
+
+
+def error(status: int, message: str) -> tuple[int, dict[str, Any]]:
+    """A wrong API key is 403 there."""
+    return 403 if status == 401 else status, {"message": message}
+
+
+def routes(server: Server) -> list[Route]:
+    async def translate(request: Request) -> JSONResponse:
+        fields = await _fields(server, request)
+        values = fields.values
+        texts, _ = texts_of(values.get("text"), "text")
+        if not texts:
+            raise RequestError(400, "text: is empty. Give a text, or several")
+        source, target = (language_of(values.get(name), name) for name in ("source_lang", "target_lang"))
+        if target is None:
+            raise RequestError(400, "target_lang: is missing. Give the code of a language, as DE")
+        _check_options(values)
+        wish = Wish(format=_format(values.get("tag_handling")))
+        is_counted = switch_of(values.get("show_billed_characters"), "show_billed_characters")
+        translation = await server.run(request, partial(server.service.translate, texts, source, target, wish))
+        return JSONResponse(
+            {
+                "translations": [
+                    {
+                        "detected_source_language": _code(origin.language),
+                        "text": result.text,
+                        **({"billed_characters": len(text)} if is_counted else {}),
+                    }
+                    for text, origin, result in zip(texts, translation.origins, translation.results, strict=True)
+                ]
+            }
+        )
+
+    async def languages(request: Request) -> JSONResponse:
+        fields = await _fields(server, request)
+        kind = fields.values.get("type") or "source"
+        if kind not in ("source", "target"):
+            raise RequestError(400, f"type: {quoted(str(kind), 40)} is neither source nor target")
+        pairs = server.service.table.pairs()
+        if kind == "source":
+            names = names_of(dict.fromkeys(source for source, _, _ in pairs))
+            return JSONResponse([{"language": _code(one), "name": names[one]} for one in sorted(names)])
+        names = names_of(dict.fromkeys(target for _, target, _ in pairs))
+        return JSONResponse(
+            [
+                {
+                    "language": code,
+                    "name": names[one] if code == _code(one) else f"{names[one]} ({code})",
+                    "supports_formality": False,
+                }
+                for one in sorted(names)
+                for code in VARIANTS.get(_code(one), (_code(one),))
+            ]
+        )
+
+    async def usage(request: Request) -> JSONResponse:
+        await _fields(server, request)
+        return JSONResponse({"character_count": 0, "character_limit": UNLIMITED})
+
+    async def no_pairs(request: Request) -> JSONResponse:
+        await _fields(server, request)
+        return JSONResponse({"supported_languages": []})
+
+    async def no_glossaries(request: Request) -> JSONResponse:
+        await _fields(server, request)
+        return JSONResponse({"glossaries": []})
+
+    return [
+        Route("/v2/translate", translate, methods=["POST"]),
+        Route("/v2/languages", languages, methods=["GET", "POST"]),
+        Route("/v2/usage", usage, methods=["GET", "POST"]),
+        Route("/v2/glossary-language-pairs", no_pairs),
+        Route("/v2/glossaries", no_glossaries),
+    ]
+
+
+async def _fields(server: Server, request: Request) -> Fields:
+    fields = await server.fields(request)
+    key = fields.values.get("auth_key")
+    server.authorise(request, text_of(key, "auth_key") if key else None)
+    return fields
+
+
+def _check_options(values: dict[str, Any]) -> None:
+    for name in REFUSED:
+        if values.get(name):
+            raise RequestError(400, f"{name}: not on this server. Leave it out")
+    formality = values.get("formality") or "default"
+    if formality not in FORMALITIES:
+        raise RequestError(
+            400, f"formality: {quoted(str(formality), 40)} cannot be asked for. Choose one of {', '.join(FORMALITIES)}"
+        )
+
+
+def _format(tags: Any) -> str:
+    if not tags:
+        return "text"
+    if tags not in TAGS:
+        raise RequestError(400, f"tag_handling: {quoted(repr(tags), 40)} is neither {' nor '.join(TAGS)}")
+    return str(tags)
+
+
+def _code(language: str) -> str:
+    return written(language).upper()
