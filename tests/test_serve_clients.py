@@ -67,8 +67,10 @@ def test_the_deepl_client_lists_languages_and_usage(translator: deepl.DeepLClien
     found = {one.code: one.supports_formality for one in translator.get_target_languages()}
     assert found == {"DE": False, "EN-GB": False, "EN-US": False}
     usage = translator.get_usage()
-    assert usage.character.valid and not usage.any_limit_reached
-    assert translator.get_glossary_languages() == [] and translator.list_glossaries() == []
+    assert usage.character.valid
+    assert not usage.any_limit_reached
+    assert translator.get_glossary_languages() == []
+    assert translator.list_glossaries() == []
 
 
 def test_the_deepl_client_gets_its_own_errors(translator: deepl.DeepLClient) -> None:
