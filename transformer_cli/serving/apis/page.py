@@ -20,6 +20,7 @@ def routes(server: Server) -> list[Route]:
         return HTMLResponse(html, headers=HEADERS)
 
     async def attention(request: Request) -> HTMLResponse:
+        server.authorise(request)
         body = await server.json(request)
         text = text_of(body.pop("text", None), "text").strip()
         source, target = (language_of(body.pop(key, None), key) for key in ("source", "target"))
