@@ -139,7 +139,7 @@ def test_attention_is_the_page_of_the_given_translation_or_of_the_models_own(
         ({"target": "fr"}, "attention: two models translate one after the other"),
         ({"target": "xx"}, "de → xx: no model"),
         ({"translations": "a"}, "'translations': no key of this request"),
-        ({"translation": 1}, "translation: '1' is no text"),
+        ({"translation": 1}, "translation: 1 is no text"),
     ],
 )
 def test_attention_that_cannot_be_shown_is_refused(client: TestClient, changes: dict[str, Any], message: str) -> None:

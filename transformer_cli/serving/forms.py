@@ -3,6 +3,7 @@
 import codecs
 import json
 import logging
+import reprlib
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -143,7 +144,7 @@ def parse_multipart(body: bytes, kind: str) -> Fields:
 def text_of(value: Any, name: str) -> str:
     """A string that UTF-8 can hold. Raises RequestError 400 otherwise."""
     if not isinstance(value, str):
-        raise RequestError(400, f"{name}: {quoted(repr(value), 40)} is no text")
+        raise RequestError(400, f"{name}: {reprlib.repr(value)} is no text")
     try:
         value.encode()
     except UnicodeEncodeError as error:
@@ -173,7 +174,7 @@ def switch_of(value: Any, name: str) -> bool:
         return bool(value)
     if str(value).lower() in ("0", "1", "true", "false"):
         return str(value).lower() in ("1", "true")
-    raise RequestError(400, f"{name}: {quoted(repr(value), 40)} is neither true nor false")
+    raise RequestError(400, f"{name}: {reprlib.repr(value)} is neither true nor false")
 
 
 def number_of(value: Any, name: str, *, low: int = 0) -> int:
@@ -181,5 +182,5 @@ def number_of(value: Any, name: str, *, low: int = 0) -> int:
     if isinstance(value, str) and value.strip().isascii() and value.strip().isdigit():
         value = int(value.strip()[:20])
     if not isinstance(value, int) or isinstance(value, bool) or value < low:
-        raise RequestError(400, f"{name}: {quoted(repr(value), 40)} is no whole number from {low} up")
+        raise RequestError(400, f"{name}: {reprlib.repr(value)} is no whole number from {low} up")
     return value

@@ -201,10 +201,10 @@ class ModelTable:
 
     def source_code(self, code: str | None) -> str | None:
         """The models' code for the language that a client names, or its own where no model reads it."""
-        return code and (matched(code, dict.fromkeys(source for source, _, _ in self.pairs())) or code)
+        return code and (matched(code, dict.fromkeys(source for source, _, _ in self.pairs())) or code[:40])
 
     def target_code(self, code: str | None) -> str | None:
-        return code and (matched(code, dict.fromkeys(target for _, target, _ in self.pairs())) or code)
+        return code and (matched(code, dict.fromkeys(target for _, target, _ in self.pairs())) or code[:40])
 
     def route(self, source: str | None, target: str | None) -> list[Step]:
         """The models from `source` to `target`; None is any, if there is one only. Raises RequestError 400."""

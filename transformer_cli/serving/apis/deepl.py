@@ -1,5 +1,7 @@
 """Version 2 of DeepL's API, for texts: https://developers.deepl.com/api-reference/translate."""
 
+import re
+import reprlib
 from functools import partial
 from typing import Any
 
@@ -7,7 +9,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from transformer_cli.errors import quoted
 from transformer_cli.serving.errors import RequestError
 from transformer_cli.serving.forms import Fields, language_of, switch_of, text_of, texts_of
 from transformer_cli.serving.languages import names_of, written
@@ -46,6 +47,7 @@ def routes(server: Server) -> list[Route]:
         if target is None:
             raise RequestError(400, "target_lang: is missing. Give the code of a language, as DE")
         _check_options(values)
+        _check_ignored(values.get("ignore_tags"), texts)
         wish = Wish(format=_format(values.get("tag_handling")))
         is_counted = switch_of(values.get("show_billed_characters"), "show_billed_characters")
         translation = await server.run(request, partial(server.service.translate, texts, source, target, wish))
@@ -66,7 +68,7 @@ def routes(server: Server) -> list[Route]:
         fields = await _fields(server, request)
         kind = fields.values.get("type") or "source"
         if kind not in ("source", "target"):
-            raise RequestError(400, f"type: {quoted(str(kind), 40)} is neither source nor target")
+            raise RequestError(400, f"type: {reprlib.repr(kind)} is neither source nor target")
         pairs = server.service.table.pairs()
         if kind == "source":
             names = names_of(dict.fromkeys(source for source, _, _ in pairs))
@@ -119,15 +121,24 @@ def _check_options(values: dict[str, Any]) -> None:
     formality = values.get("formality") or "default"
     if formality not in FORMALITIES:
         raise RequestError(
-            400, f"formality: {quoted(str(formality), 40)} cannot be asked for. Choose one of {', '.join(FORMALITIES)}"
+            400, f"formality: {reprlib.repr(formality)} cannot be asked for. Choose one of {', '.join(FORMALITIES)}"
         )
+
+
+def _check_ignored(tags: Any, texts: list[str]) -> None:
+    """`ignore_tags`: elements whose content is not translated; those of placeholders have none."""
+    names, _ = texts_of(tags or [], "ignore_tags")
+    for name in (one.strip() for value in names for one in value.split(",")):
+        filled = re.compile(rf"<{re.escape(name)}(?:\s[^<>]*)?(?<!/)>(?!</{re.escape(name)}\s*>)")
+        if name and any(filled.search(text) for text in texts):
+            raise RequestError(400, f"ignore_tags: <{name[:40]}> has content, and what is in tags is translated")
 
 
 def _format(tags: Any) -> str:
     if not tags:
         return "text"
     if tags not in TAGS:
-        raise RequestError(400, f"tag_handling: {quoted(repr(tags), 40)} is neither {' nor '.join(TAGS)}")
+        raise RequestError(400, f"tag_handling: {reprlib.repr(tags)} is neither {' nor '.join(TAGS)}")
     return str(tags)
 
 

@@ -1,23 +1,60 @@
 """The API of LibreTranslate: https://docs.libretranslate.com, and `libretranslate/app.py` of its source."""
 
+import reprlib
+import secrets
+import time
+from collections.abc import Sequence
 from functools import partial
+from pathlib import PurePath
 from typing import Any
+from urllib.parse import quote
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from transformer_cli.errors import quoted
+from transformer_cli.markup.document import PARSERS
 from transformer_cli.serving.detection import Detected
 from transformer_cli.serving.errors import RequestError
 from transformer_cli.serving.forms import Fields, language_of, number_of, text_of, texts_of
 from transformer_cli.serving.languages import names_of, written
+from transformer_cli.serving.models import Step
 from transformer_cli.serving.server import Server
 from transformer_cli.serving.service import TextResult, Wish
 
-PATHS = ("/translate", "/detect", "/languages", "/frontend/settings", "/suggest", "/spec")
+PATHS = ("/translate", "/translate_file", "/detect", "/languages", "/frontend/settings", "/suggest", "/spec")
 FORMATS = ("text", "html")
+FILES = {".txt": "text", ".html": "html", ".htm": "html", ".xml": "xml", ".md": "markdown", ".po": "po", ".srt": "srt"}
+KEPT_SECONDS = 600  # of a translated file
+KEPT_BODIES = 20  # times the largest body that a request may have: what all translated files may take
+MOST_OF_NAME = 100  # characters
 LEAST_SHARE = 0.01  # of a language that /detect names beside the first
+
+
+class Downloads:
+    """Translated files in memory, by a token that cannot be guessed. The oldest make room for new ones."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.most_bytes, self.kept = most_bytes, dict[str, tuple[float, str, bytes]]()
+
+    def add(self, name: str, content: bytes) -> str:
+        token = secrets.token_urlsafe(24)
+        self.kept[token] = (time.monotonic() + KEPT_SECONDS, name, content)
+        self._drop()
+        return token
+
+    def get(self, token: str) -> tuple[str, bytes] | None:
+        self._drop()
+        found = self.kept.get(token)
+        return None if found is None else found[1:]
+
+    def _drop(self) -> None:
+        size, now = sum(len(content) for _, _, content in self.kept.values()), time.monotonic()
+        for token, (until, _, content) in list(self.kept.items()):
+            if until > now and size <= self.most_bytes:
+                return
+            del self.kept[token]
+            size -= len(content)
 
 
 def error(status: int, message: str) -> tuple[int, dict[str, Any]]:
@@ -26,6 +63,8 @@ def error(status: int, message: str) -> tuple[int, dict[str, Any]]:
 
 
 def routes(server: Server) -> list[Route]:
+    downloads = Downloads(KEPT_BODIES * server.config.limits.body_bytes)
+
     async def translate(request: Request) -> JSONResponse:
         fields = await _fields(server, request)
         texts, is_list = _texts(fields)
@@ -41,6 +80,23 @@ def routes(server: Server) -> list[Route]:
         if n_alternatives:
             answer["alternatives"] = [_alternatives(one) for one in translation.results]
         return JSONResponse(answer if is_list else {name: value for name, (value,) in answer.items()})
+
+    async def translate_file(request: Request) -> JSONResponse:
+        fields = await _fields(server, request)
+        source, target = _language(fields, "source"), _language(fields, "target")
+        name, text, kind = _file(fields)
+        work = partial(server.service.translate_any_size, [text], source, target, Wish(format=kind, placeholders=True))
+        translation = await server.run(request, work)
+        token = downloads.add(_translated_name(name, translation.routes[0]), translation.results[0].text.encode())
+        return JSONResponse({"translatedFileUrl": str(request.url_for("download_file", token=token))})
+
+    async def download_file(request: Request) -> Response:
+        found = downloads.get(request.path_params["token"])
+        if found is None:
+            raise RequestError(404, f"no such file; one is kept for {KEPT_SECONDS // 60} minutes. Translate it again")
+        name, content = found
+        headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(name)}"}
+        return Response(content, media_type="application/octet-stream", headers=headers)
 
     async def languages(request: Request) -> JSONResponse:
         targets = _targets(server)
@@ -67,7 +123,7 @@ def routes(server: Server) -> list[Route]:
             {
                 "apiKeys": needs_key,
                 "charLimit": server.config.limits.characters,
-                "filesTranslation": False,
+                "filesTranslation": True,
                 "frontendTimeout": 500,
                 "keyRequired": needs_key,
                 "language": {
@@ -75,7 +131,7 @@ def routes(server: Server) -> list[Route]:
                     "target": {"code": written(target), "name": names_of(targets)[target]},
                 },
                 "suggestions": False,
-                "supportedFilesFormat": [],
+                "supportedFilesFormat": list(_files()),
             }
         )
 
@@ -87,7 +143,9 @@ def routes(server: Server) -> list[Route]:
 
     return [
         Route("/translate", translate, methods=["POST"]),
-        Route("/detect", detect, methods=["POST"]),
+        Route("/translate_file", translate_file, methods=["POST"]),
+        Route("/download_file/{token}", download_file),
+        Route("/detect", detect, methods=["GET", "POST"]),
         Route("/languages", languages),
         Route("/frontend/settings", settings),
         Route("/suggest", suggest, methods=["POST"]),
@@ -121,8 +179,32 @@ def _language(fields: Fields, name: str) -> str | None:
 def _format(fields: Fields) -> str:
     value = fields.values.get("format") or "text"
     if value not in FORMATS:
-        raise RequestError(400, f"format: {quoted(repr(value), 40)} is neither text nor html")
+        raise RequestError(400, f"format: {reprlib.repr(value)} is neither text nor html")
     return str(value)
+
+
+def _files() -> dict[str, str]:
+    """Formats by the endings of files."""
+    return {ending: kind for ending, kind in FILES.items() if kind in PARSERS}
+
+
+def _file(fields: Fields) -> tuple[str, str, str]:
+    """Name, text and format of the file of a form."""
+    upload = fields.uploads.get("file")
+    if upload is None:
+        raise RequestError(400, "file: is missing. Send a form of the type multipart/form-data, with a file")
+    ending = PurePath(upload.name).suffix.lower()
+    if ending not in _files():
+        raise RequestError(400, f"file: no format has the ending {ending[:20]!r}. Choose one of {', '.join(_files())}")
+    try:
+        return upload.name, upload.content.decode(), _files()[ending]
+    except UnicodeDecodeError as error:
+        raise RequestError(400, f"file: is not UTF-8, at byte {error.start + 1}. Send UTF-8") from None
+
+
+def _translated_name(name: str, route: Sequence[Step]) -> str:
+    path = PurePath(PurePath(name.replace("\\", "/")).name[-MOST_OF_NAME:])
+    return f"{path.stem}_{written(route[-1].target)}{path.suffix}" if route else path.name
 
 
 def _candidates(server: Server, n_best: int) -> dict[str, Any]:
