@@ -26,7 +26,7 @@ def routes(server: Server) -> list[Route]:
         pairs = server.service.table.pairs()
         if model >= len(pairs):
             raise RequestError(
-                400, f"id: {model} is no model. /translator/models lists them, from 0 to {len(pairs) - 1}"
+                400, f"id: {model} is no model. Choose one of /translator/models, 0 to {len(pairs) - 1}"
             )
         source, target, _ = pairs[model]
         work = partial(server.service.translate, texts, source, target, Wish())
