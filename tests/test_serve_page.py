@@ -35,7 +35,8 @@ def client_of(*checkpoints: Path, **changes: Any) -> TestClient:
     config = ServeConfig(
         checkpoint=names, engine=Engine.torch, device=Device.cpu, decode=DecodeConfig(beam_size=2), **changes
     )
-    return TestClient(create_app(Server(config, Service(config, ModelTable(config)))))
+    app = create_app(Server(config, Service(config, ModelTable(config))))
+    return TestClient(app, base_url="http://127.0.0.1")
 
 
 @pytest.fixture(scope="module")

@@ -16,12 +16,12 @@ from transformer_cli.config.commands import Engine
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.serve import LimitsConfig, ServeConfig
 from transformer_cli.config.train import Device
-from transformer_cli.decoding.shared_engine import Call, GoneError
+from transformer_cli.decoding.shared_engine import GoneError
 from transformer_cli.errors import CheckpointError, ConfigError
 from transformer_cli.models.file import write_model
 from transformer_cli.serving.errors import RequestError
 from transformer_cli.serving.models import ModelTable
-from transformer_cli.serving.service import Service, Wish, _composed, _lines
+from transformer_cli.serving.service import RequestCall, Service, Wish, _composed, _lines
 
 PLAIN = Wish()
 TEXT = "the cat sat .\r\n\r\n   a woman drank milk .  \n\tin her chair .\n\n"
@@ -217,11 +217,11 @@ def test_a_full_queue_is_answered_with_503_but_one_large_request_is_admitted(mod
 def test_a_deadline_that_has_passed_is_answered_with_503_and_a_client_that_is_gone_with_nothing(
     service: Service,
 ) -> None:
-    late = Call(deadline=0.0)
+    late = RequestCall(deadline=0.0)
     error = refusal(lambda: service.translate(["it was a woman ."], "de", "en", PLAIN, late))
     assert (error.status, error.message.startswith("not done within limits.seconds=60")) == (503, True)
     with pytest.raises(GoneError):
-        service.translate(["it was her cat ."], "de", "en", PLAIN, Call(is_cancelled=True))
+        service.translate(["it was her cat ."], "de", "en", PLAIN, RequestCall(is_cancelled=True))
     assert service.n_lines == 0
 
 

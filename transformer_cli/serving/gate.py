@@ -47,6 +47,9 @@ class Gate:
         self.most, self.n_active = config.limits.requests, 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
         began = time.perf_counter()
         client = scope.get("client")
         record = AccessRecord(client[0] if client else "-", scope["method"], scope["path"])

@@ -25,9 +25,7 @@ def routes(server: Server) -> list[Route]:
         texts, model = _texts(parse_json(await server.body(request)))
         pairs = server.service.table.pairs()
         if model >= len(pairs):
-            raise RequestError(
-                400, f"id: {model} is no model. Choose one of /translator/models, 0 to {len(pairs) - 1}"
-            )
+            raise RequestError(400, f"id: {model} is no model. Choose one of /translator/models, 0 to {len(pairs) - 1}")
         source, target, _ = pairs[model]
         work = partial(server.service.translate, texts, source, target, Wish())
         results = (await server.run(request, work)).results
