@@ -112,17 +112,23 @@ def parse_multipart(body: bytes, kind: str) -> Fields:
     """`multipart/form-data`; `kind` is its Content-Type, with the boundary."""
     logging.getLogger("python_multipart").setLevel(logging.CRITICAL)  # what is wrong is said to the client
     found: list[Field | File] = []
+
+    def add(part: Field | File) -> None:
+        if len(found) == MOST_FIELDS:
+            raise RequestError(400, f"the form has more than {MOST_FIELDS:,} fields. Send fewer")
+        found.append(part)
+
     try:
         parser = create_form_parser(
             {"Content-Type": kind.encode("latin-1")},
-            found.append,
-            found.append,
+            add,
+            add,
             {"MAX_MEMORY_FILE_SIZE": len(body) + 1, "UPLOAD_ERROR_ON_BAD_CTE": True},  # nothing goes to a disk
         )
         parser.write(body)
         parser.finalize()
         fields = Fields(is_form=True)
-        for part in found[: MOST_FIELDS + 1]:
+        for part in found:
             name = (part.field_name or b"").decode()
             if isinstance(part, Field):
                 fields.add(name, (part.value or b"").decode())
@@ -133,8 +139,6 @@ def parse_multipart(body: bytes, kind: str) -> Fields:
         raise RequestError(400, "the form is not UTF-8. Send UTF-8") from None
     except FormParserError as error:
         raise RequestError(400, f"the form cannot be read ({error})") from None
-    if len(found) > MOST_FIELDS:
-        raise RequestError(400, f"the form has more than {MOST_FIELDS:,} fields. Send fewer")
     return fields
 
 

@@ -21,6 +21,7 @@ TAGS = ("html", "xml")
 # DeepL has no plain English or Portuguese to translate into, and its client refuses these codes.
 VARIANTS = {"EN": ("EN-GB", "EN-US"), "PT": ("PT-BR", "PT-PT")}
 FORMALITIES = ("default", "prefer_more", "prefer_less")
+_FILLED = re.compile(r"<(?P<name>[^\s<>/!?][^\s<>/]*)(?:\s[^<>]*)?(?<!/)>(?!</(?P=name)\s*>)")  # tags with content
 # A model cannot do these, and the translation would not be what was asked for.
 REFUSED = (
     "glossary_id",
@@ -127,10 +128,9 @@ def _check_options(values: dict[str, Any]) -> None:
 
 def _check_ignored(tags: Any, texts: list[str]) -> None:
     """`ignore_tags`: elements whose content is not translated; those of placeholders have none."""
-    names, _ = texts_of(tags or [], "ignore_tags")
-    for name in (one.strip() for value in names for one in value.split(",")):
-        filled = re.compile(rf"<{re.escape(name)}(?:\s[^<>]*)?(?<!/)>(?!</{re.escape(name)}\s*>)")
-        if name and any(filled.search(text) for text in texts):
+    names = {name.strip() for value in texts_of(tags or [], "ignore_tags")[0] for name in value.split(",")}
+    for name in (match["name"] for text in texts for match in _FILLED.finditer(text) if names):
+        if name in names:
             raise RequestError(400, f"ignore_tags: <{name[:40]}> has content, and what is in tags is translated")
 
 
