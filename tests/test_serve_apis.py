@@ -294,7 +294,7 @@ def test_own_formats_and_placeholders(both: Running) -> None:
     _, answer = both.ask("/api/translate", {**ask, "text": "see https://x.org/a now", "placeholders": True})
     assert answer["translations"][0]["text"] == "now https://x.org/a see"
     status, answer = both.ask("/api/translate", {**ask, "format": "pdf"})
-    assert (status, answer["error"]) == (400, "format: 'pdf' is none. Choose one of text, html, xml, markdown, po, srt")
+    assert (status, answer["error"].partition(".")[0]) == (400, "format: 'pdf' is none")
     status, answer = both.ask("/api/translate", {**ask, "format": "html", "prefix": "a"})
     assert (status, answer["error"]) == (400, "prefix: not with mark-up or placeholders. Leave one of them out")
 

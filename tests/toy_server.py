@@ -80,6 +80,7 @@ class StandIn:
         self.source_lang, self.target_lang, self.engine = source, target, Engine.torch
         self.source_langs, self.target_langs = languages_of(source), languages_of(target)
         self.tags: tuple[str, ...] = ()
+        self.symbols: tuple[str, ...] = ()
         self.n_waiting, self.reverses, self.is_export, self.can_align = 0, reverses, False, True
 
     def tags_for(self, target: str) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ EXTRAS = {
     "uvicorn": "serve",
     "httptools": "serve",
     "prometheus_client": "serve",
+    "python_multipart": "serve",
     "py3langid": "serve",
     "matplotlib": "plots",
     "MeCab": "ja",

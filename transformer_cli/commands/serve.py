@@ -11,7 +11,7 @@ from transformer_cli.logs import LOGGER
 
 def run(config: ServeConfig) -> None:
     """Load the models and serve them; with `config.check`, print a table of them and stop. Raises TfmError."""
-    for library in ("starlette", "uvicorn", "httptools", "prometheus_client"):
+    for library in ("starlette", "uvicorn", "httptools", "prometheus_client", "python_multipart", "py3langid"):
         imported(library, needs="tfm serve")
     from transformer_cli.serving.access_log import start_log
     from transformer_cli.serving.metrics import Metrics
@@ -24,12 +24,12 @@ def run(config: ServeConfig) -> None:
     sockets = [] if config.check else bind(config.host, config.port)  # first: a port that is taken is known at once
     metrics = Metrics()
     table = ModelTable(config, metrics.batch)
+    server = Server(config, Service(config, table, metrics.results), metrics)
+    server.service.warm_up()
     for model in table.models:
-        model.warm_up()
         LOGGER.info(
             "%s → %s with %s, engine=%s", model.source_lang, model.target_lang, shown(model.path), model.engine.name
         )
-    server = Server(config, Service(config, table, metrics.results), metrics)
     if config.check:
         rows = [
             (

@@ -24,6 +24,7 @@ from transformer_cli.decoding.torch_engine import TorchEngine
 from transformer_cli.errors import CheckpointError, ConfigError, TfmError
 from transformer_cli.interop.exported import Exported
 from transformer_cli.logs import LOGGER
+from transformer_cli.markup.symbols import placeholder_symbols
 from transformer_cli.models.device import choose_device
 from transformer_cli.serving.errors import RequestError
 from transformer_cli.serving.languages import matched
@@ -62,7 +63,7 @@ class ServedModel:
         self.state, (self.sha256,) = FileState.of(self.file), opened.sha256()
         self.name = self.path.parent.name if self.path.name == "model.safetensors" else self.path.stem
         self.source_lang, self.target_lang, self.engine = model.source_lang, model.target_lang, opened.engine
-        self.tags = model.tokenizers.source.tags
+        self.tags, self.symbols = model.tokenizers.source.tags, placeholder_symbols(model.tokenizers)
         self.is_export = isinstance(model, Exported)
         self.device = choose_device(config.device)
         self.shared = self._share(opened)

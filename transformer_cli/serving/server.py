@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
@@ -17,6 +18,7 @@ from transformer_cli.serving.metrics import Metrics
 from transformer_cli.serving.service import RequestCall, Service
 
 T = TypeVar("T")
+LARGE = 100_000  # bytes of a body, which others need not wait for while it is parsed
 PATIENCE = 0.25  # seconds before a request is watched for its client's going: most are answered by then
 
 
@@ -84,14 +86,22 @@ class Server:
 
     async def json(self, request: Request) -> dict[str, Any]:
         """The JSON object of the body. Raises RequestError 400 for anything else."""
-        value = parse_json(await self.body(request))
+        value = await self.json_value(request)
         if not isinstance(value, dict):
             raise RequestError(400, 'the body is no JSON object. Send one, as {"text": "…"}')
         return value
 
+    async def json_value(self, request: Request) -> Any:
+        return await self._parsed(parse_json, await self.body(request))
+
     async def fields(self, request: Request) -> Fields:
         """What the body and the address say, as JSON or as a form. Raises RequestError 400 or 413."""
-        return fields_of(request, await self.body(request))
+        return await self._parsed(partial(fields_of, request), await self.body(request))
+
+    async def _parsed(self, parse: Callable[[bytes], T], body: bytes) -> T:
+        if len(body) < LARGE:
+            return parse(body)
+        return await asyncio.get_running_loop().run_in_executor(self.threads, parse, body)
 
 
 def _key_in(request: Request) -> str | None:

@@ -105,7 +105,6 @@ class Service:
     ) -> Translation:
         """Raises RequestError: 400 for what cannot be done, 413 for too much, 503 when it is not the time."""
         self.check_size(texts)
-        call.n_characters += sum(map(len, texts))
         if wish.format not in PARSERS:
             raise RequestError(400, f"format: {quoted(wish.format, 40)} is none. Choose one of {', '.join(PARSERS)}")
         return self.translate_any_size(texts, source, target, wish, call)
@@ -113,6 +112,8 @@ class Service:
     def translate_any_size(
         self, texts: Sequence[str], source: str | None, target: str | None, wish: Wish, call: RequestCall
     ) -> Translation:
+        """As `translate`, for a file, whose size that of the request's body bounds."""
+        call.n_characters += sum(map(len, texts))
         table = self.table
         source, target = table.source_code(source), table.target_code(target)
         origins = [Detected(source, 1.0)] * len(texts) if source is not None else self.detect(texts, target)
@@ -146,6 +147,7 @@ class Service:
         if wish.prefix:
             raise RequestError(400, "prefix: not with mark-up or placeholders. Leave one of them out")
         can_align = all(step.model.can_align for step in route)
+        symbols = [one for one in route[0].model.symbols if all(one in step.model.symbols for step in route)]
         of_units = replace(wish, alignments=can_align, decode={**wish.decode, "n_best": 1})
 
         def translate(units: Sequence[str]) -> list[Translated]:
@@ -153,7 +155,7 @@ class Service:
                 return self.translate_lines(units, route, of_units, call)
 
         try:
-            documents = translate_documents(texts, wish.format, translate)
+            documents = translate_documents(texts, wish.format, translate, symbols=symbols)
         except DataError as error:
             raise RequestError(400, str(error)) from error
         return [_of_document(document, wish) for document in documents]
@@ -165,6 +167,13 @@ class Service:
             self.table.route(None, target)  # says so if there is none
             return [Detected(source, 1.0) for source in sources] * len(texts)
         return [self._detect(text, sources, target) for text in texts]
+
+    def warm_up(self) -> None:
+        """Translate something with each model, and read what detects languages, if there are several to tell apart."""
+        for model in self.table.models:
+            model.warm_up()
+        if len({source for source, _, _ in self.table.pairs()}) > 1:
+            self.languages_in("")
 
     def languages_in(self, text: str) -> list[Detected]:
         """The loaded languages that `text` may be in, likeliest first."""

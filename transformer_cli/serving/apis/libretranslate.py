@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from transformer_cli.markup.document import PARSERS
+from transformer_cli.markup.encodings import other_encoding
 from transformer_cli.serving.detection import Detected
 from transformer_cli.serving.errors import RequestError
 from transformer_cli.serving.forms import Fields, language_of, number_of, text_of, texts_of
@@ -27,6 +28,7 @@ FORMATS = ("text", "html")
 FILES = {".txt": "text", ".html": "html", ".htm": "html", ".xml": "xml", ".md": "markdown", ".po": "po", ".srt": "srt"}
 KEPT_SECONDS = 600  # of a translated file
 KEPT_BODIES = 20  # times the largest body that a request may have: what all translated files may take
+BOM_TEXT = "\ufeff"
 MOST_OF_NAME = 100  # characters
 LEAST_SHARE = 0.01  # of a language that /detect names beside the first
 
@@ -85,9 +87,12 @@ def routes(server: Server) -> list[Route]:
         fields = await _fields(server, request)
         source, target = _language(fields, "source"), _language(fields, "target")
         name, text, kind = _file(fields)
-        work = partial(server.service.translate_any_size, [text], source, target, Wish(format=kind, placeholders=True))
+        bom = BOM_TEXT if text.startswith(BOM_TEXT) else ""
+        wish = Wish(format=kind, placeholders=True)
+        work = partial(server.service.translate_any_size, [text.removeprefix(bom)], source, target, wish)
         translation = await server.run(request, work)
-        token = downloads.add(_translated_name(name, translation.routes[0]), translation.results[0].text.encode())
+        ((result,), (route,)) = translation.results, translation.routes
+        token = downloads.add(_translated_name(name, route), (bom + result.text).encode())
         return JSONResponse({"translatedFileUrl": str(request.url_for("download_file", token=token))})
 
     async def download_file(request: Request) -> Response:
@@ -197,9 +202,12 @@ def _file(fields: Fields) -> tuple[str, str, str]:
     if ending not in _files():
         raise RequestError(400, f"file: no format has the ending {ending[:20]!r}. Choose one of {', '.join(_files())}")
     try:
-        return upload.name, upload.content.decode(), _files()[ending]
+        text = upload.content.decode()
     except UnicodeDecodeError as error:
         raise RequestError(400, f"file: is not UTF-8, at byte {error.start + 1}. Send UTF-8") from None
+    if encoding := other_encoding(text, _files()[ending]):
+        raise RequestError(400, f"file: says that its encoding is {encoding[:20]}. Send UTF-8, and say so in the file")
+    return upload.name, text, _files()[ending]
 
 
 def _translated_name(name: str, route: Sequence[Step]) -> str:

@@ -8,7 +8,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from transformer_cli.serving.errors import RequestError
-from transformer_cli.serving.forms import number_of, parse_json, text_of
+from transformer_cli.serving.forms import number_of, text_of
 from transformer_cli.serving.server import Server
 from transformer_cli.serving.service import TextResult, Wish
 
@@ -22,7 +22,7 @@ def error(status: int, message: str) -> tuple[int, dict[str, Any]]:
 def routes(server: Server) -> list[Route]:
     async def translate(request: Request) -> JSONResponse:
         server.authorise(request)
-        texts, model = _texts(parse_json(await server.body(request)))
+        texts, model = _texts(await server.json_value(request))
         pairs = server.service.table.pairs()
         if model >= len(pairs):
             raise RequestError(400, f"id: {model} is no model. Choose one of /translator/models, 0 to {len(pairs) - 1}")
