@@ -10,8 +10,11 @@ from urllib.parse import quote
 import pytest
 
 from tests.toy_server import BREAK, Running, StandIn, running, stand_in_server, toy_model, toy_server
+from transformer_cli import api
 from transformer_cli.config.decode import DecodeConfig
-from transformer_cli.serving.apis.libretranslate import Downloads
+from transformer_cli.decoding.results import TranslateOptions
+from transformer_cli.markup.document import PARSERS, translate_document
+from transformer_cli.serving.apis.libretranslate import FILES, Downloads
 from transformer_cli.serving.detection import detect
 from transformer_cli.serving.languages import matched
 
@@ -181,6 +184,11 @@ def test_a_file_is_translated_and_fetched(served: Running, name: str, content: s
     assert served.ask(f"{path}x")[0] == 404
 
 
+def test_every_format_of_files_is_listed_and_known(served: Running) -> None:
+    assert set(FILES.values()) == set(PARSERS)
+    assert served.ask("/frontend/settings")[1]["supportedFilesFormat"] == list(FILES)
+
+
 def test_files_that_cannot_be_translated(served: Running) -> None:
     languages = (("source", b"de"), ("target", b"en"))
     body, headers = multipart(*languages, file=("a.docx", b"x"))
@@ -190,6 +198,9 @@ def test_files_that_cannot_be_translated(served: Running) -> None:
     )
     body, headers = multipart(*languages, file=("a.txt", b"\xff"))
     assert "file: is not UTF-8, at byte 1" in served.ask("/translate_file", body, headers=headers)[1]["error"]
+    page = '<html><meta charset="iso-8859-1">Hund</html>'
+    body, headers = multipart(*languages, file=("a.html", page.encode()))
+    assert "says that its encoding is iso-8859-1" in served.ask("/translate_file", body, headers=headers)[1]["error"]
     body, headers = multipart(*languages)
     assert served.ask("/translate_file", body, headers=headers)[1]["error"].startswith("file: is missing")
 
@@ -297,6 +308,17 @@ def test_own_formats_and_placeholders(both: Running) -> None:
     assert (status, answer["error"].partition(".")[0]) == (400, "format: 'pdf' is none")
     status, answer = both.ask("/api/translate", {**ask, "format": "html", "prefix": "a"})
     assert (status, answer["error"]) == (400, "prefix: not with mark-up or placeholders. Leave one of them out")
+
+
+def test_html_is_that_of_tfm_translate(tmp_path: Path) -> None:
+    file, page = toy_model(tmp_path), "<p>a <b>b c</b> d</p>\n<p>e <i>f {x}</i></p>"
+    alone = api.load(file, engine="torch", device="cpu", options=TranslateOptions(alignments=True), n_best=1)
+    expected = translate_document(page, "html", alone.translate).text
+    alone.close()
+    with running(toy_server(file, decode=DecodeConfig())) as server:
+        _, answer = server.ask("/translate", {"q": page, "source": "en", "target": "fr", "format": "html"})
+    assert answer == {"translatedText": expected}
+    assert expected != page
 
 
 def test_a_real_model_answers(tmp_path: Path) -> None:

@@ -82,6 +82,49 @@ def test_the_deepl_client_gets_its_own_errors(translator: deepl.DeepLClient) -> 
         translator.translate_text("Hund", source_lang="DE", target_lang="EN-US", glossary="abc")
 
 
+# ---- API keys, where each client writes them
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    keys = tmp_path_factory.mktemp("keys") / "keys"
+    keys.write_text("right\n")
+    keys.chmod(0o600)
+    with running(stand_in_server(api_keys=str(keys))) as server:
+        yield server
+
+
+def test_keys_of_libretranslatepy(guarded: Running) -> None:
+    assert libretranslatepy.LibreTranslateAPI(guarded.url, api_key="right").translate("Hund", "de", "en") == "HUND"
+    for key in ("wrong", None):
+        with pytest.raises(HTTPError) as raised:
+            libretranslatepy.LibreTranslateAPI(guarded.url, api_key=key).translate("Hund", "de", "en")
+        assert raised.value.code == 403
+        raised.value.close()
+    assert guarded.ask("/frontend/settings")[1]["keyRequired"] is True
+
+
+def test_keys_of_the_deepl_client(guarded: Running) -> None:
+    client = deepl.DeepLClient("right", server_url=guarded.url, send_platform_info=False)
+    assert client.translate_text("Hund", source_lang="DE", target_lang="EN-GB").text == "HUND"
+    client.close()
+    client = deepl.DeepLClient("wrong", server_url=guarded.url, send_platform_info=False)
+    for ask in (client.get_usage, client.get_source_languages, lambda: client.translate_text("a", target_lang="EN-GB")):
+        with pytest.raises(deepl.AuthorizationException, match="this API key is not valid"):
+            ask()
+    client.close()
+    status, answer = guarded.ask("/v2/translate", {"text": ["Hund"], "target_lang": "EN", "auth_key": "right"})
+    assert (status, answer["translations"][0]["text"]) == (200, "HUND")
+
+
+def test_keys_of_opennmt_and_our_own_are_in_headers(guarded: Running) -> None:
+    for path, body in (("/translator/translate", [{"src": "a"}]), ("/api/translate", {"text": "a"})):
+        assert guarded.ask(path, body)[0] == 401
+        assert guarded.ask(path, body, headers={"Authorization": "Bearer right"})[0] == 200
+        assert guarded.ask(path, body, headers={"X-API-Key": "right"})[0] == 200
+    assert guarded.ask("/translator/models")[0] == 401
+
+
 # ---- Weblate, weblate/machinery/libretranslate.py and deepl.py
 
 
