@@ -41,6 +41,8 @@ class AttentionPages:
             return render(compute_attention_maps(model, file.tokenizers, source, target, name=name))
         except TfmError as error:
             raise RequestError(500, str(error)) from error
+        except OSError as error:
+            raise RequestError(503, f"{step.model.name}: its file cannot be read ({error.strerror})") from error
         finally:
             self.lock.release()
 
