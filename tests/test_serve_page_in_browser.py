@@ -512,7 +512,7 @@ def test_files_are_translated_and_offered_as_downloads(reader: Reader, server: S
         ("table.xlsx", b"PK", "Not a kind of file that is known"),
         ("latin.txt", "größe".encode("latin-1"), "Save it as UTF-8"),
         ("long.srt", b"x" * 5001, "It has 5,001 characters, and the server takes 5,000 at once"),
-        ("line.txt", b"short\n" + b"x" * 5001, "Line 2 has more than the 5,000 characters"),
+        ("line.txt", b"short\n" + b"x" * 5001, "Line 2 has 5,001 characters, and the server takes 5,000 at once"),
         ("huge.txt", b"x" * 5_000_001, "Larger than 5 MB"),
     ],
 )

@@ -30,7 +30,7 @@ const FLAGS = {
   unknown_source: ["Unknown characters", "The model does not know some characters of the text."],
   unmet_terms: ["Terms missing", "Not every term is in the translation."],
   placeholders_repaired: ["Placeholders repaired", "Some were damaged, and are where they belong again."],
-  placeholders_inserted: ["Placeholders inserted", "Some were lost, and were put in beside the words that they belong to."],
+  placeholders_inserted: ["Placeholders inserted", "Some were lost, and were put in beside their words."],
   numbers_changed: ["Numbers changed", "A number of the text is not in it."],
   tags_by_position: ["Tags placed roughly", "Mark-up is about as far in the text as it was in the original."],
   tags_dropped: ["Tags dropped", "Some mark-up has no words that it could be around."],
@@ -60,8 +60,9 @@ function element(name, properties = {}, ...children) {
   return made;
 }
 
-const button = (text, press, properties = {}) =>
-  element("button", { type: "button", textContent: text, onclick: press, ...properties });
+const button = (text, press) => element("button", { type: "button", textContent: text, onclick: press });
+const small = (text) => element("p", { className: "small", textContent: text });
+const warning = (text) => element("p", { className: "problem", role: "alert", textContent: text });
 
 // A browser may refuse to keep anything.
 function recall(storage, key) {
@@ -90,13 +91,14 @@ async function ask(path, body, signal) {
     state.notBefore = Date.now() + 1000 * seconds;
     showProblem(`${RETRIED.get(answer.status)} Trying again in ${count(seconds, "second")}.`, "Try now");
   }
-  throw new Problem(`The server could not take this in ${ATTEMPTS} attempts.`);
+  throw new Problem(`The server could not take this in ${ATTEMPTS} attempts. Try again later.`);
 }
+
+const apiKey = () => recall("sessionStorage", "key") ?? byId("key").value;
 
 async function request(path, body, signal) {
   const headers = body ? { "Content-Type": "application/json" } : {};
-  const key = recall("sessionStorage", "key") ?? byId("key").value;
-  if (key) headers.Authorization = `Bearer ${key}`;
+  if (apiKey()) headers.Authorization = `Bearer ${apiKey()}`;
   const method = body ? "POST" : "GET";
   try {
     const answer = await fetch(path, { method, headers, body: body && JSON.stringify(body), signal });
@@ -113,13 +115,19 @@ function accept({ status, text }) {
   try { line = String(JSON.parse(text).error || line); } catch { /* not ours: of a proxy, perhaps */ }
   if (status === 401 || status === 403) {
     byId("key-form").hidden = false;
-    throw new Problem(byId("key").value ? "The server does not accept this API key." : "The server needs an API key.");
+    throw new Problem(apiKey() ? "The server does not accept this API key." : "The server needs an API key.");
   }
   throw new Problem([line, ADVICE.get(status)].filter(Boolean).join(" "));
 }
 
 function parse(text) {
   try { return JSON.parse(text); } catch { throw new Problem("The server's answer is not JSON. Is it `tfm serve`?"); }
+}
+
+// `body` has the text, and what else is asked for.
+async function askTranslation(pair, body, signal) {
+  const terms = termsFor(pair);
+  return parse(await ask("api/translate", { ...pair, ...(terms.length && { terms }), ...body }, signal));
 }
 
 // Resolves when the server may be asked again, or the reader presses the button; rejects when `signal` is aborted.
@@ -240,15 +248,14 @@ async function translate() {
   state.request?.abort();
   const { signal } = (state.request = new AbortController());
   const text = byId("text").value;
-  if (text.trim() && !byId("status").textContent.startsWith("Translating")) byId("status").textContent = "Translating…";
+  if (text.trim()) say("Translating…");
   try {
     const pair = await resolved(chosen(), text, signal);
     if (signal.aborted) return;
     const lines = linesFor(text, pair);
     show(lines);
     for (const group of groups(lines.filter((line) => !line.parts))) {
-      const body = { ...requestFor(pair), text: group.map((line) => line.source) };
-      const answer = parse(await ask("api/translate", body, signal));
+      const answer = await askTranslation(pair, { text: group.map((line) => line.source) }, signal);
       if (signal.aborted) return;
       if (isReplaced(pair, answer.model)) {
         state.known.clear();
@@ -261,8 +268,9 @@ async function translate() {
     finish(lines);
   } catch (error) {
     if (signal.aborted) return;
-    byId("status").textContent = "";
-    showProblem(error instanceof Problem ? error.message : "The server's answer has another form than this page reads.");
+    say("");
+    const line = "The server's answer has another form than this page reads. Load it again.";
+    showProblem(error instanceof Problem ? error.message : line);
   }
 }
 
@@ -273,51 +281,48 @@ async function resolved(pair, text, signal) {
   const base = (code) => code.split(/[-_]/)[0].toLowerCase();
   const usable = found.flatMap(({ language }) =>
     state.models.filter((model) => base(model.source) === base(language) && model.target === pair.target));
-  if (!usable.length) throw new Problem(`No language is recognised that can be translated into ${nameOf(pair.target)}. Choose one.`);
+  if (!usable.length)
+    throw new Problem(`No language is recognised that can be translated into ${nameOf(pair.target)}. Choose one.`);
   state.detected = usable[0].source;
   byId("about").textContent = `Detected: ${nameOf(state.detected)}`;
   return { source: state.detected, target: pair.target };
 }
 
-const requestFor = ({ source, target }) => {
-  const usable = modelFor({ source, target })?.pivot ? [] : state.terms; // not where two models translate in turn
-  const terms = usable.filter(([from, to]) => from.trim() && to.trim());
-  return { source, target, ...(terms.length && { terms }) };
-};
-
 // The lines of a text: those that are known, and new ones. Of equal lines each is a line of its own, because the reader
 // may change one of them.
 function linesFor(text, pair) {
-  const seen = new Map();
+  const seen = new Map(), terms = termsFor(pair);
   return text.split("\n").map((source) => {
     const nth = seen.get(source) ?? 0;
     seen.set(source, nth + 1);
-    const key = JSON.stringify([requestFor(pair), nth, source]);
-    const { source: from, target } = pair;
-    return state.known.get(key) ?? newLine({ key, source, from, target });
+    const key = JSON.stringify([pair.source, pair.target, terms, nth, source]);
+    return state.known.get(key) ?? newLine({ key, source, pair });
   });
 }
 
 function newLine(line) {
-  const most = state.limits.max_characters;
   const length = lengthOf(line.source);
   Object.assign(line, { flags: [], before: "", element: null });
   if (!line.source.trim()) line.parts = [];
-  else if (most && length > most) {
+  else if (length > most()) {
     line.parts = [];
-    line.note = `This line has ${count(length, "character")}, and the server takes ${most.toLocaleString("en")} at once. Divide it.`;
+    line.note = tooLong("This line", length);
   }
   return line;
 }
 
+const most = () => state.limits.max_characters ?? Infinity;
+const tooLong = (what, length) =>
+  `${what} has ${count(length, "character")}, and the server takes ${most().toLocaleString("en")} at once. Divide it.`;
+
 // As many lines as go into one request.
 function* groups(lines) {
-  const most = Math.min(REQUEST.characters, state.limits.max_characters ?? Infinity);
+  const mostCharacters = Math.min(REQUEST.characters, most());
   const mostLines = Math.min(REQUEST.lines, state.limits.max_texts ?? Infinity);
   let group = [], size = 0;
   for (const line of lines) {
     const length = lengthOf(line.source);
-    if (group.length && (group.length === mostLines || size + length > most)) {
+    if (group.length && (group.length === mostLines || size + length > mostCharacters)) {
       yield group;
       [group, size] = [[], 0];
     }
@@ -336,10 +341,15 @@ function receive(line, translation) {
   state.known.set(line.key, line);
 }
 
+// Not again what is there: a screen reader would read it with each key stroke.
+function say(text) {
+  if (byId("status").textContent !== text) byId("status").textContent = text;
+}
+
 function finish(lines) {
-  if (state.known.size > REMEMBERED) state.known = new Map(lines.filter((line) => line.parts).map((line) => [line.key, line]));
+  if (state.known.size > REMEMBERED) state.known = new Map(lines.map((line) => [line.key, line]));
   const translated = lines.some((line) => line.parts?.length);
-  byId("status").textContent = translated ? "Translated" : "";
+  say(translated ? "Translated" : "");
   if (!translated) hideProblem();
 }
 
@@ -397,7 +407,7 @@ const wholeTranslation = () => state.lines.map(textOf).join("\n");
 function show(lines) {
   const output = byId("translation"), old = state.lines;
   const elements = lines.map((line, i) => (line.parts ? (line.element ??= draw(line)) : waiting(line, old[i])));
-  state.lines = lines.map((line, i) => (line.parts ? line : { ...line, ...stale(old[i]) }));
+  state.lines = lines.map((line, i) => (line.parts ? line : { ...line, shown: shownOf(old[i]) }));
   const wanted = new Set(elements);
   for (const child of [...output.children]) if (!wanted.has(child)) child.remove();
   let next = output.firstChild; // elements that stay are not moved, or they would lose the focus
@@ -413,13 +423,16 @@ function show(lines) {
 }
 
 // What is shown of a line until its translation is there.
-const stale = (line) => ({ before: line?.before ?? "", parts: undefined, shown: line ? (line.shown ?? textOf(line)) : "" });
+const shownOf = (line) => (line ? (line.shown ?? textOf(line)) : "");
 
-const waiting = (line, old) => element("div", { className: "line waiting", lang: languageTag(line.target), dir: "auto" },
-  element("p", { textContent: stale(old).shown || "…" }));
+const lineElement = (line, className, ...children) =>
+  element("div", { className, lang: languageTag(line.pair.target) }, ...children);
+
+const waiting = (line, old) =>
+  lineElement(line, "line waiting", element("p", { dir: "auto", textContent: shownOf(old) || "…" }));
 
 function draw(line) {
-  line.element ??= element("div", { className: "line", lang: languageTag(line.target) });
+  line.element ??= lineElement(line, "line");
   const text = element("p", { dir: "auto" }, line.before);
   for (const part of line.parts) text.append(drawSentence(line, part), part.after);
   if (!line.parts.length) text.append(element("br"));
@@ -432,8 +445,9 @@ function draw(line) {
 
 function explain(flag, details = {}) {
   const [name, explanation] = FLAGS[flag] ?? [flag.replaceAll("_", " "), ""];
-  const terms = { unmet_terms: details.unmet_terms, misplaced_terms: details.misplaced_terms }[flag];
-  const named = flag === "unknown_source" ? details.unknown_characters : terms?.map?.((term) => [].concat(term).join(" → "));
+  const named = {
+    unmet_terms: details.unmet_terms?.map((term) => term.join(" → ")), unknown_source: details.unknown_characters,
+  }[flag];
   const isolated = named?.map((one) => `\u2068${one}\u2069`); // of either direction of writing
   return [name, named?.length ? `${explanation} (${isolated.join(", ")})` : explanation];
 }
@@ -484,22 +498,30 @@ function openPanel(line, part, word, takesFocus = false) {
     return;
   }
   closePanel(false);
-  // Where two models translate one after the other there are neither prefixes nor attention weights.
-  const isDirect = !modelFor({ source: line.from, target: line.target })?.pivot;
+  // Where two models translate one after the other, there are neither prefixes nor attention weights.
+  const isDirect = !modelFor(line.pair)?.pivot;
   const words = isDirect ? wordsOf(part.text) : [];
-  const picker = element("fieldset", {}, element("legend", { textContent: "Change the translation from this word on" }),
-    element("div", { className: "segments words", lang: languageTag(line.target), dir: "auto" }, ...words.map(({ segment }, i) =>
-      element("label", {}, element("input", { type: "radio", name: "word", value: i, autocomplete: "off", onchange: () => chooseWord(i) }),
-        element("span", { textContent: segment })))));
-  const panel = element("section", { className: "panel", ariaLabel: "Other translations" },
-    element("div", { className: "bar" }, ...(isDirect ? [button("Show attention", () => showAttention(line, part))] : []), button("Close", () => closePanel())),
-    ...(words.length ? [picker] : []), element("div", { className: "found" }));
+  const bar = element("div", { className: "bar" }, button("Close", () => closePanel()));
+  if (isDirect) bar.prepend(button("Show attention", () => showAttention(line, part)));
+  const panel = element("section", { className: "panel", ariaLabel: "Other translations" }, bar);
+  if (words.length) panel.append(wordPicker(line, words));
+  panel.append(element("div", { className: "found" }));
   part.element.ariaExpanded = "true";
   part.element.classList.add("open");
   part.element.closest("p").after(panel);
   state.panel = { line, part, words, element: panel, request: null, known: new Map() };
   chooseWord(word);
   if (takesFocus) (panel.querySelector("input:checked") ?? panel.querySelector("button")).focus();
+}
+
+function wordPicker(line, words) {
+  const choices = words.map(({ segment }, i) => {
+    const input = element("input", { type: "radio", name: "word", value: i, autocomplete: "off" });
+    input.addEventListener("change", () => chooseWord(i));
+    return element("label", {}, input, element("span", { textContent: segment }));
+  });
+  return element("fieldset", {}, element("legend", { textContent: "Change the translation from this word on" }),
+    element("div", { className: "segments", lang: languageTag(line.pair.target), dir: "auto" }, ...choices));
 }
 
 function closePanel(givesFocusBack = true) {
@@ -522,22 +544,22 @@ async function chooseWord(index) {
   const { signal } = (panel.request = new AbortController());
   const found = panel.element.querySelector(".found");
   const prefix = part.text.slice(0, words[index]?.index ?? 0).trimEnd();
-  const slow = setTimeout(() => found.replaceChildren(element("p", { className: "small", textContent: "Looking for others…" })), 300);
+  const slow = setTimeout(() => found.replaceChildren(small("Looking for others…")), 300);
   try {
     const here = words.length ? await diverseCandidates(panel, prefix, signal) : [];
     const whole = await candidates(panel, "", false, signal);
     if (signal.aborted) return;
-    const shown = new Set([part.text]);
+    const shown = new Set([part.text]), others = withOtherWords(here, prefix, part.text);
     found.replaceChildren(
-      ...candidateList(line, part, prefix, withOtherWords(here, prefix, part.text), shown, `From “${words[index]?.segment}” on`),
+      ...candidateList(line, part, prefix, others, shown, `From “${words[index]?.segment}” on`),
       ...candidateList(line, part, "", whole, shown, "The whole sentence"),
     );
     const n = found.querySelectorAll("button").length;
-    if (!n) found.append(element("p", { className: "small", textContent: "The model found no other translation." }));
-    byId("status").textContent = n ? count(n, "other translation") : "No other translation";
+    if (!n) found.append(small("The model found no other translation."));
+    say(n ? count(n, "other translation") : "No other translation");
   } catch (error) {
     if (signal.aborted) return;
-    found.replaceChildren(element("p", { className: "problem", role: "alert", textContent: error.message }));
+    found.replaceChildren(warning(error.message));
   } finally {
     clearTimeout(slow);
   }
@@ -548,10 +570,9 @@ async function candidates(panel, prefix, diverse, signal) {
   const key = `${prefix}\0${diverse}`;
   if (!panel.known.has(key)) {
     const beam = Math.min(N_BEST, state.limits.beam_size ?? N_BEST);
-    const search = { n_best: beam, beam_size: beam, ...(diverse && { diversity_groups: beam, diversity_strength: DIVERSITY }) };
-    const pair = { source: panel.line.from, target: panel.line.target };
-    const body = { ...requestFor(pair), ...search, text: panel.part.source, ...(prefix && { prefix }) };
-    const [best] = parse(await ask("api/translate", body, signal)).translations;
+    const groups = diverse ? { diversity_groups: beam, diversity_strength: DIVERSITY } : {};
+    const body = { text: panel.part.source, n_best: beam, beam_size: beam, ...groups, ...(prefix && { prefix }) };
+    const [best] = (await askTranslation(panel.line.pair, body, signal)).translations;
     panel.known.set(key, [best.text, ...(best.alternatives ?? []).map((one) => one.text)].map((text) => text.trim()));
   }
   return panel.known.get(key);
@@ -585,7 +606,7 @@ const firstWord = (text) => text.trimStart().split(/\s/u)[0];
 function candidateList(line, part, prefix, texts, shown, title) {
   const others = texts.filter((text) => text && !shown.has(text) && shown.add(text)).slice(0, SHOWN);
   if (!others.length) return [];
-  const list = element("ul", { className: "candidates", lang: languageTag(line.target) }, ...others.map((text) => {
+  const list = element("ul", { className: "candidates", lang: languageTag(line.pair.target) }, ...others.map((text) => {
     const same = text.startsWith(prefix) ? prefix.length : 0;
     const press = button("", () => replaceSentence(line, part, text), { dir: "auto" });
     press.append(element("span", { className: "same", textContent: text.slice(0, same) }), text.slice(same));
@@ -601,13 +622,13 @@ function replaceSentence(line, part, text) {
   if (line.parts.length === 1) line.flags = line.flags.filter((flag) => flag === "unknown_source");
   draw(line);
   part.element.focus();
-  byId("status").textContent = "Sentence replaced";
+  say("Sentence replaced");
 }
 
 // --- Attention -----------------------------------------------------------------------------------------------------
 
 async function showAttention(line, part) {
-  const place = byId("attention"), note = element("p", { className: "small", role: "status", textContent: "Calculating…" });
+  const place = byId("attention"), note = small("Calculating…");
   for (const old of place.querySelectorAll("iframe, p")) old.remove();
   place.hidden = false;
   place.append(note);
@@ -617,14 +638,14 @@ async function showAttention(line, part) {
   byId("attention-title").focus();
   place.scrollIntoView({ block: "nearest" });
   try {
-    const html = await ask("api/attention", { text: part.source, source: line.from, target: line.target, translation: part.text }, signal);
+    const html = await ask("api/attention", { text: part.source, ...line.pair, translation: part.text }, signal);
     if (signal.aborted) return;
     const frame = element("iframe", { title: `Attention of “${part.source}”`, srcdoc: html });
     frame.sandbox.add("allow-scripts"); // and not allow-same-origin: the page in it is as that of a stranger's site
     note.replaceWith(frame);
     place.scrollIntoView({ block: "start" });
   } catch (error) {
-    if (!signal.aborted) note.replaceWith(element("p", { className: "problem", role: "alert", textContent: error.message }));
+    if (!signal.aborted) note.replaceWith(warning(error.message));
   }
 }
 
@@ -642,14 +663,19 @@ async function translateFile(file) {
   const controller = new AbortController();
   const note = element("span", { role: "status", textContent: "Translating…" });
   const job = element("li", {}, element("strong", { textContent: file.name, dir: "auto" }), " ", note, " ");
-  const end = button("Cancel", () => { controller.abort(); job.remove(); byId("files").hidden = !byId("jobs").children.length; });
+  const end = button("Cancel", () => {
+    controller.abort();
+    job.remove();
+    byId("files").hidden = !byId("jobs").children.length;
+  });
   job.append(end);
   byId("jobs").append(job);
   byId("files").hidden = false;
   try {
     const ending = file.name.includes(".") ? file.name.split(".").at(-1).toLowerCase() : "";
     const { target } = chosen();
-    const translation = await translatedFile(file, FORMATS[ending], controller.signal, (text) => { note.textContent = text; });
+    const progress = (text) => { note.textContent = text; };
+    const translation = await translatedFile(file, FORMATS[ending], controller.signal, progress);
     const name = `${file.name.slice(0, -ending.length)}${target}.${ending}`;
     // Not as HTML: a browser that opens it must not take it for a page of this server.
     const blob = new Blob([translation.text], { type: "application/octet-stream" });
@@ -667,14 +693,13 @@ async function translateFile(file) {
 async function translatedFile(file, format, signal, progress) {
   const wanted = chosen();
   if (!format) throw new Problem(`Not a kind of file that is known. Known: ${Object.keys(FORMATS).join(", ")}.`);
-  if (file.size > LONGEST_FILE) throw new Problem(`Larger than ${LONGEST_FILE / 1e6} MB. Use \`tfm translate\` for it.`);
+  if (file.size > LONGEST_FILE)
+    throw new Problem(`Larger than ${LONGEST_FILE / 1e6} MB. Use \`tfm translate\` for it.`);
   const text = decode(await file.arrayBuffer());
   const pair = await resolved(wanted, text, signal);
   if (format === "text") return translatedLines(text, pair, signal, progress);
-  const length = lengthOf(text), most = state.limits.max_characters ?? Infinity;
-  if (length > most)
-    throw new Problem(`It has ${count(length, "character")}, and the server takes ${most.toLocaleString("en")} at once. Divide it, or use \`tfm translate\`.`);
-  const answer = parse(await ask("api/translate", { ...requestFor(pair), text, format }, signal));
+  if (lengthOf(text) > most()) throw new Problem(`${tooLong("It", lengthOf(text))} Or use \`tfm translate\`.`);
+  const answer = await askTranslation(pair, { text, format }, signal);
   return { text: answer.translations[0].text, note: summary(answer.translations) };
 }
 
@@ -682,11 +707,10 @@ async function translatedLines(text, pair, signal, progress) {
   const lines = text.split(/(\r?\n)/); // and the line ends between them
   const wanted = lines.map((source, index) => ({ source, index })).filter((line) => line.source.trim());
   const found = [];
-  const most = state.limits.max_characters ?? Infinity;
-  const long = wanted.find((line) => lengthOf(line.source) > most);
-  if (long) throw new Problem(`Line ${long.index / 2 + 1} has more than the ${most.toLocaleString("en")} characters that the server takes at once. Divide it.`);
+  const long = wanted.find((line) => lengthOf(line.source) > most());
+  if (long) throw new Problem(tooLong(`Line ${long.index / 2 + 1}`, lengthOf(long.source)));
   for (const group of groups(wanted)) {
-    const answer = parse(await ask("api/translate", { ...requestFor(pair), text: group.map((line) => line.source) }, signal));
+    const answer = await askTranslation(pair, { text: group.map((line) => line.source) }, signal);
     group.forEach((line, i) => { lines[line.index] = answer.translations[i].text; });
     found.push(...answer.translations);
     progress(`Translating… ${Math.floor(100 * found.length / wanted.length)} %`);
@@ -696,7 +720,8 @@ async function translatedLines(text, pair, signal, progress) {
 
 function summary(translations) {
   const flags = new Set(translations.flatMap((one) => one.flags ?? []));
-  return flags.size ? `Translated. To check: ${[...flags].map((flag) => explain(flag)[0].toLowerCase()).join(", ")}.` : "Translated.";
+  const names = [...flags].map((flag) => explain(flag)[0].toLowerCase());
+  return names.length ? `Translated. To check: ${names.join(", ")}.` : "Translated.";
 }
 
 // Text of a file: UTF-8, or UTF-16 with its mark.
@@ -712,6 +737,10 @@ function decode(buffer) {
 
 // --- Terms ---------------------------------------------------------------------------------------------------------
 
+// Where two models translate one after the other, there are none.
+const termsFor = (pair) =>
+  modelFor(pair)?.pivot ? [] : state.terms.filter(([source, target]) => source.trim() && target.trim());
+
 const termsKey = () => `terms ${byId("source").value} ${byId("target").value}`;
 
 function loadTerms() {
@@ -724,17 +753,24 @@ function loadTerms() {
 }
 
 function showTerms() {
-  byId("term-rows").replaceChildren(...state.terms.map((term, i) => {
-    const input = (which, label, lang) => element("input", {
-      value: term[which], ariaLabel: `${label} ${i + 1}`, placeholder: label, dir: "auto", lang: languageTag(lang), autocomplete: "off",
-      oninput: ({ target }) => { term[which] = target.value; termsChanged(); },
-    });
-    const remove = button("Remove", () => { state.terms.splice(i, 1); showTerms(); termsChanged(); byId("add-term").focus(); });
-    remove.ariaLabel = `Remove term ${i + 1}`;
-    return element("li", {}, input(0, "Source phrase", byId("source").value), element("span", { textContent: "→", ariaHidden: "true" }),
-      input(1, "Target phrase", byId("target").value), remove);
-  }));
+  byId("term-rows").replaceChildren(...state.terms.map(termRow));
   countTerms();
+}
+
+function termRow(term, i) {
+  const input = (side, label, select) => element("input", {
+    value: term[side], placeholder: label, ariaLabel: `${label} ${i + 1}`, lang: languageTag(byId(select).value),
+    dir: "auto", autocomplete: "off", oninput: ({ target }) => { term[side] = target.value; termsChanged(); },
+  });
+  const remove = button("Remove", () => {
+    state.terms.splice(i, 1);
+    showTerms();
+    termsChanged();
+    byId("add-term").focus();
+  });
+  remove.ariaLabel = `Remove term ${i + 1}`;
+  const arrow = element("span", { textContent: "→", ariaHidden: "true" });
+  return element("li", {}, input(0, "Source phrase", "source"), arrow, input(1, "Target phrase", "target"), remove);
 }
 
 function termsChanged() {
