@@ -31,7 +31,7 @@ const FLAGS = {
   unmet_terms: ["Terms missing", "Not every term is in the translation."],
   placeholders_repaired: ["Placeholders repaired", "Some were damaged, and are where they belong again."],
   placeholders_inserted: ["Placeholders inserted", "Some were lost, and were put in beside their words."],
-  numbers_changed: ["Numbers changed", "A number of the text is not in it."],
+  numbers_changed: ["Numbers changed", "A number of the text is not in it, or in words."],
   tags_by_position: ["Tags placed roughly", "Mark-up is about as far in the text as it was in the original."],
   tags_dropped: ["Tags dropped", "Some mark-up has no words that it could be around."],
   kept: ["Not translated", "Some of the text stays as it was."],
@@ -129,6 +129,10 @@ async function askTranslation(pair, body, signal) {
   const terms = termsFor(pair);
   return parse(await ask("api/translate", { ...pair, ...(terms.length && { terms }), ...body }, signal));
 }
+
+// URLs, numbers and {placeholders} of lines are kept.
+const translatedTexts = (pair, lines, signal) =>
+  askTranslation(pair, { text: lines.map((line) => line.source), placeholders: true }, signal);
 
 // Resolves when the server may be asked again, or the reader presses the button; rejects when `signal` is aborted.
 function untilAllowed(signal) {
@@ -255,7 +259,7 @@ async function translate() {
     const lines = linesFor(text, pair);
     show(lines);
     for (const group of groups(lines.filter((line) => !line.parts))) {
-      const answer = await askTranslation(pair, { text: group.map((line) => line.source) }, signal);
+      const answer = await translatedTexts(pair, group, signal);
       if (signal.aborted) return;
       if (isReplaced(pair, answer.model)) {
         state.known.clear();
@@ -281,8 +285,10 @@ async function resolved(pair, text, signal) {
   const base = (code) => code.split(/[-_]/)[0].toLowerCase();
   const usable = found.flatMap(({ language }) =>
     state.models.filter((model) => base(model.source) === base(language) && model.target === pair.target));
-  if (!usable.length)
-    throw new Problem(`No language is recognised that can be translated into ${nameOf(pair.target)}. Choose one.`);
+  const target = nameOf(pair.target);
+  if (found.length && base(found[0].language) === base(pair.target))
+    throw new Problem(`The text seems to be ${target} already. Choose its language, or another to translate into.`);
+  if (!usable.length) throw new Problem(`No language is recognised that can be translated into ${target}. Choose one.`);
   state.detected = usable[0].source;
   byId("about").textContent = `Detected: ${nameOf(state.detected)}`;
   return { source: state.detected, target: pair.target };
@@ -710,7 +716,7 @@ async function translatedLines(text, pair, signal, progress) {
   const long = wanted.find((line) => lengthOf(line.source) > most());
   if (long) throw new Problem(tooLong(`Line ${long.index / 2 + 1}`, lengthOf(long.source)));
   for (const group of groups(wanted)) {
-    const answer = await askTranslation(pair, { text: group.map((line) => line.source) }, signal);
+    const answer = await translatedTexts(pair, group, signal);
     group.forEach((line, i) => { lines[line.index] = answer.translations[i].text; });
     found.push(...answer.translations);
     progress(`Translating… ${Math.floor(100 * found.length / wanted.length)} %`);
