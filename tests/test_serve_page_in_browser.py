@@ -361,7 +361,7 @@ def test_the_keyboard_alone_changes_a_word_and_comes_back(reader: Reader, server
         reader.press(Keys.TAB)
         if reader.focused() == "sentence":
             break
-    assert order == ["source", "swap", "target", "text", "clear", "choose-file"]
+    assert order == ["source", "swap", "target", "text", "clear", "choose-file", "copy"]
     reader.press(Keys.ARROW_RIGHT)
     assert reader.run("return document.activeElement.textContent") == "THE CAT SLEEPS."
     reader.press(Keys.ENTER)
