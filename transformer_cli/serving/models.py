@@ -241,10 +241,11 @@ class ModelTable:
                         f" {model.source_lang} → {model.target_lang} before. Start the server anew"
                     )
                 new.warm_up()
-            except (TfmError, OSError) as error:
+            except Exception as error:  # whatever it is, what is in memory serves on
                 self.failed[model.file] = state
                 self.n_reload_failures += 1
-                LOGGER.error("%s. The model that was read before is served on", error)
+                what = error if isinstance(error, TfmError | OSError) else f"{model.path}: {error!r}"
+                LOGGER.error("%s. The model that was read before is served on", what)
                 continue
             self.failed.pop(model.file, None)
             self.models = [*self.models[:n], new, *self.models[n + 1 :]]
