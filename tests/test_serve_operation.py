@@ -6,6 +6,7 @@ import re
 import signal
 import socket
 import time
+import tomllib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -492,3 +493,26 @@ def test_a_killed_server_leaves_nothing_and_starts_again_at_its_port(tmp_path: P
     assert set(tmp_path.iterdir()) == before
     with serving(tmp_path, f"port={served.port}", models=[model]) as again:
         assert again.translate("a").status == 200
+
+
+# ---- Docker
+
+
+def test_everything_that_the_dockerfile_copies_is_there_and_not_ignored() -> None:
+    lines = (ROOT / "Dockerfile").read_text(encoding="utf-8").split("\n")
+    copied = {
+        path for line in lines if line.startswith("COPY ") and "--from" not in line for path in line.split()[1:-1]
+    }
+    ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").split("\n")
+    assert copied
+    for path in copied:
+        assert (ROOT / path).exists()
+        assert f"!{path}" in ignored
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    needed = {build["project"]["readme"], *build["project"]["license-files"]}
+    needed |= {
+        *build["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"],
+        "transformer_cli",
+        "pyproject.toml",
+    }
+    assert needed <= copied

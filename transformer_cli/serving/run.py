@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 from types import FrameType
+from typing import Any
 
 import prometheus_client
 import uvicorn
@@ -39,24 +40,34 @@ def bind(host: str, port: int) -> list[socket.socket]:
             f"host={host}: {getattr(error, 'strerror', error)}. Give an address of this machine"
         ) from None
     sockets: list[socket.socket] = []
-    try:
-        for family, kind, protocol, _, address in dict.fromkeys(found):
-            one = socket.socket(family, kind, protocol)
-            sockets.append(one)
-            if os.name == "posix":
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:  # :: is every address, also those of IPv4
-                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host != "::"))
-            same_port = sockets[0].getsockname()[1] if len(sockets) > 1 else port
-            one.bind((address[0], same_port, *address[2:]))
-    except OSError as error:
-        for one in sockets:
-            one.close()
-        if error.errno == errno.EADDRNOTAVAIL:
-            raise ConfigError(f"host={host}: is no address of this machine. Give one that is") from None
-        reason = REASONS.get(error.errno or 0, error.strerror)
-        raise EnvironmentFault(f"cannot listen at {url_of(host, port)}: {reason}") from None
+    for family, kind, protocol, _, address in dict.fromkeys(found):
+        try:
+            sockets.append(_bound(family, kind, protocol, (address[0], port, *address[2:])))
+        except OSError as error:
+            if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                continue  # localhost may be ::1, too, where there is no IPv6
+            for one in sockets:
+                one.close()
+            reason = REASONS.get(error.errno or 0, error.strerror)
+            raise EnvironmentFault(f"cannot listen at {url_of(host, port)}: {reason}") from None
+        port = sockets[0].getsockname()[1]
+    if not sockets:
+        raise ConfigError(f"host={host}: is no address of this machine. Give one that is")
     return sockets
+
+
+def _bound(family: int, kind: int, protocol: int, address: tuple[Any, ...]) -> socket.socket:
+    one = socket.socket(family, kind, protocol)
+    try:
+        if os.name == "posix":
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:  # :: is every address, also those of IPv4
+            one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(address[0] != "::"))
+        one.bind(address)
+    except OSError:
+        one.close()
+        raise
+    return one
 
 
 def url_of(host: str, port: int) -> str:
