@@ -17,7 +17,7 @@ from transformer_cli.models.file import write_model
 
 READY = re.compile(r"ready at http://(.+):(\d+)")
 SLOW, BROKEN = "a a a a a a", "b b b b b b"  # sentences that take SECONDS, and that end in an exception
-SECONDS = 0.5
+SECONDS = 0.3
 # With an engine that does so.
 TESTED_ENGINE = f"""
 import time
