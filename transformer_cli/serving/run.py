@@ -21,6 +21,7 @@ from transformer_cli.serving.app import create_app
 from transformer_cli.serving.protocol import BoundedProtocol, sweep
 from transformer_cli.serving.server import Server
 
+BACKLOG = 2048  # connections that wait to be accepted
 SPARE_FILES = 100  # descriptors for other things than connections
 REASONS = {
     errno.EADDRINUSE: "another program listens there. Choose another with --port, or 0 for any that is free",
@@ -33,8 +34,13 @@ def bind(host: str, port: int) -> list[socket.socket]:
 
     Raises ConfigError if the host is no address of this machine, EnvironmentFault if the port cannot be had.
     """
+    hosts = (host, "0.0.0.0") if host == "::" else (host,)  # every address, and clients of IPv4 with theirs
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        found = [
+            address
+            for name in hosts
+            for address in socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        ]
     except (OSError, UnicodeError) as error:
         raise ConfigError(
             f"host={host}: {getattr(error, 'strerror', error)}. Give an address of this machine"
@@ -48,8 +54,7 @@ def bind(host: str, port: int) -> list[socket.socket]:
                 continue  # localhost may be ::1, too, where there is no IPv6
             for one in sockets:
                 one.close()
-            reason = REASONS.get(error.errno or 0, error.strerror)
-            raise EnvironmentFault(f"cannot listen at {url_of(host, port)}: {reason}") from None
+            raise _cannot_listen(host, port, error) from None
         port = sockets[0].getsockname()[1]
     if not sockets:
         raise ConfigError(f"host={host}: is no address of this machine. Give one that is")
@@ -61,13 +66,19 @@ def _bound(family: int, kind: int, protocol: int, address: tuple[Any, ...]) -> s
     try:
         if os.name == "posix":
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:  # :: is every address, also those of IPv4
-            one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(address[0] != "::"))
+        if family == socket.AF_INET6:
+            one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         one.bind(address)
     except OSError:
         one.close()
         raise
     return one
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> EnvironmentFault:
+    return EnvironmentFault(
+        f"cannot listen at {url_of(host, port)}: {REASONS.get(error.errno or 0, error.strerror or error)}"
+    )
 
 
 def url_of(host: str, port: int) -> str:
@@ -136,6 +147,11 @@ def serve(server: Server, sockets: list[socket.socket]) -> None:
     prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each, which no one reads
     server.metrics.watch(server.service.table, lambda: len(process.server_state.connections))
     _allow_open_files(limits.connections + SPARE_FILES)
+    for one in sockets:
+        try:
+            one.listen(BACKLOG)
+        except OSError as error:  # another server was as quick
+            raise _cannot_listen(server.config.host, one.getsockname()[1], error) from None
     ended = threading.Event()
     if server.config.reload:
         threading.Thread(target=_reload, args=(server, ended), name="reload", daemon=True).start()
