@@ -188,6 +188,44 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield one
 
 
+ENDPOINTS = (
+    *("/translate", "/detect", "/translate_file", "/suggest", "/v2/translate", "/v2/usage", "/translator/translate"),
+    "/api/attention",
+)
+FORM = b"Content-Type: application/x-www-form-urlencoded"
+PARTS = b"Content-Type: multipart/form-data; boundary=b"
+FORMS: dict[str, tuple[bytes, bytes]] = {
+    "a flood of fields": (FORM, b"&".join(b"q%d=a" % n for n in range(20_000))),
+    "the same field": (FORM, b"q=a&" * 20_000),
+    "broken codes": (FORM, b"q=%&q=%zz&q=%ff%fe&%00=%00"),
+    "no equals": (FORM, b"&&&&====" * 1000),
+    "parts without an end": (PARTS, b'--b\r\nContent-Disposition: form-data; name="q"\r\n\r\na'),
+    "a flood of parts": (PARTS, b'--b\r\nContent-Disposition: form-data; name="q"\r\n\r\na\r\n' * 2000 + b"--b--"),
+    "a part with a flood of headers": (PARTS, b"--b\r\n" + b"X: y\r\n" * 20_000 + b"\r\n\r\n--b--"),
+    "a file with a path": (
+        PARTS,
+        b'--b\r\nContent-Disposition: form-data; name="file"; filename="../../../tmp/owned.txt"\r\n\r\na\r\n--b--\r\n',
+    ),
+    "no boundary": (b"Content-Type: multipart/form-data", b"--b--"),
+    "a huge boundary": (b"Content-Type: multipart/form-data; boundary=" + b"b" * 10_000, b"--b--"),
+    "an unknown charset": (b"Content-Type: application/json; charset=rot13", b"{}"),
+}
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+def test_no_body_is_a_fault_of_any_api(served: Served, endpoint: str) -> None:
+    kind = b"Content-Type: application/json"
+    cases = [(kind, body) for body in JSON_BODIES.values()]
+    # As each API names its text.
+    cases += [(kind, body.replace(b'"text"', b'"q"')) for body in JSON_BODIES.values()]
+    cases += [(kind, b"[" + body.replace(b'"text"', b'"src"') + b"]") for body in JSON_BODIES.values()]
+    for header, body in [*cases, *FORMS.values()]:
+        answer = send(served, post(body, header, path=endpoint.encode()))
+        assert 200 <= answer.status < 500, f"{body[:80]!r}: {answer}"
+        assert b"Traceback" not in answer.body
+    is_clean(served)
+
+
 @pytest.mark.slow
 def test_ten_thousand_attacks_leave_the_server_as_it_was(served: Served, figures: Callable[[str, str], None]) -> None:
     texts = ["a b c", "d e", "j i h g f"]
