@@ -1,5 +1,6 @@
 """`tfm serve` as those who run it see it: start, limits, keys, log, metrics, reload, and the end."""
 
+import gc
 import json
 import os
 import re
@@ -7,6 +8,7 @@ import signal
 import socket
 import time
 import tomllib
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +19,8 @@ from tests import toy_run
 from tests.conftest import ROOT, slow
 from tests.forked import run
 from tests.served import BROKEN, SECONDS, SLOW, TESTED_ENGINE, Served, read_answer, serving, write_toy_model
+from transformer_cli.config.commands import Engine
+from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.serve import ServeConfig
 from transformer_cli.errors import ConfigError, EnvironmentFault
 from transformer_cli.models.file import write_model
@@ -25,6 +29,7 @@ from transformer_cli.serving import run as serving_run
 from transformer_cli.serving.access import Access, KeyFile, Rate, address_of
 from transformer_cli.serving.errors import RequestError
 from transformer_cli.serving.gate import host_name, hosts_of
+from transformer_cli.serving.models import ModelTable
 
 SECRET = "k-5f2c9a7e1d"
 TIGHT = (
@@ -444,7 +449,43 @@ def test_a_replaced_file_is_served_and_a_damaged_one_is_not(tmp_path: Path) -> N
         assert f'sha256="{first["model"]["sha256"]}"' not in served.ask("/metrics").body.decode()
 
 
+def test_a_replaced_model_leaves_the_memory(tmp_path: Path) -> None:
+    model, reports = write_toy_model(tmp_path), []
+    config = ServeConfig(checkpoint=[str(model)], engine=Engine.torch, decode=DecodeConfig(max_extra_length=5))
+    table = ModelTable(config, lambda _, report: reports.append(report))
+    table.models[0].warm_up()
+    before = weakref.ref(table.models[0])
+    (thread,) = table.models[0].shared._queue.threads
+    write_toy_model(tmp_path, name="other", seed=4)
+    os.replace(tmp_path / "other.safetensors", model)
+    assert len(table.reload_replaced()) == 1
+    gc.collect()
+    assert before() is None
+    thread.join(5)
+    assert not thread.is_alive()
+    assert len(reports) == 2
+
+
 # ---- The end
+
+
+def test_a_batch_that_is_searched_when_the_process_ends_is_finished(tmp_path: Path) -> None:
+    program = """
+import threading, time
+from transformer_cli.decoding.shared_engine import Call, SharedEngine, _Kind
+class Engine:
+    n_searches = 1
+    def score(self, pairs, **_):
+        time.sleep(0.3)
+        print("finished", flush=True)
+        return [None]
+shared = SharedEngine(Engine())
+items = [("key", ([1], [1]), 2)]
+kind = _Kind(None, "score", 100)
+threading.Thread(target=lambda: list(shared._queue.results(kind, items, Call(), keeps=False)), daemon=True).start()
+time.sleep(0.1)
+"""
+    assert run([], tmp_path, program=program).out == b"finished\n"
 
 
 def test_sigterm_answers_what_is_waiting_and_takes_nothing_new(tmp_path: Path) -> None:

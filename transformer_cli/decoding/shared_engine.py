@@ -4,6 +4,7 @@ No time is spent waiting for more: while the engine is busy, what arrives collec
 sentence, so that none waits for ever, and those of similar length; equal sentences are searched once, and kept.
 """
 
+import atexit
 import queue
 import threading
 import time
@@ -219,6 +220,25 @@ class _Failed:
         self.error = error
 
 
+_QUEUES: "weakref.WeakSet[_Queue]" = weakref.WeakSet()
+_END_SECONDS = 10.0  # for the batches that are searched when the process ends
+
+
+@atexit.register
+def _end_threads() -> None:
+    """A thread that the interpreter ends within CTranslate2 would abort the process, whatever its exit status was."""
+    for one in list(_QUEUES):
+        one.close()
+    end = time.monotonic() + _END_SECONDS
+    for thread in threading.enumerate():
+        if isinstance(thread, _EngineThread):
+            thread.join(max(0.0, end - time.monotonic()))
+
+
+class _EngineThread(threading.Thread):
+    pass
+
+
 class _Queue:
     """What is waiting, in its order, and the threads that search it. They know this, and not the SharedEngine."""
 
@@ -231,6 +251,7 @@ class _Queue:
         self.threads: list[threading.Thread] = []
         self.n_idle = 0
         self.is_closed = False
+        _QUEUES.add(self)
 
     def close(self) -> None:
         with self.changed:
@@ -281,7 +302,7 @@ class _Queue:
             return
         self.n_idle = 0
         self.threads = [
-            threading.Thread(target=self._work, name=f"engine-{n}", daemon=True) for n in range(self.engine.n_searches)
+            _EngineThread(target=self._work, name=f"engine-{n}", daemon=True) for n in range(self.engine.n_searches)
         ]
         for thread in self.threads:
             thread.start()

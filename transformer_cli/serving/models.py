@@ -7,6 +7,7 @@ engine, or end the process.
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -75,11 +76,18 @@ class ServedModel:
 
     def _share(self, opened: Opened) -> SharedEngine:
         engine = opened.translator(self.config.decode, self.device, seed=self.config.seed).engine
-        return SharedEngine(engine, n_cached=self.config.cache, observe=self._observe)
+        return SharedEngine(engine, n_cached=self.config.cache, observe=self._observer())
 
-    def _observe(self, report: BatchReport) -> None:
-        if self.observe is not None:
-            self.observe(self, report)
+    def _observer(self) -> Callable[[BatchReport], None]:
+        """The engine's threads hold it, and must not keep a model that was replaced in memory."""
+        weakly = weakref.ref(self)
+
+        def observe(report: BatchReport) -> None:
+            model = weakly()
+            if model is not None and model.observe is not None:
+                model.observe(model, report)
+
+        return observe
 
     @property
     def target_langs(self) -> list[str]:
@@ -134,7 +142,7 @@ class ServedModel:
                     raise RequestError(503, f"{self.name}: its file is being replaced. Try again", retry_after=5)
                 engine = opened.translator(DecodeConfig(), self.device).engine
                 assert isinstance(engine, TorchEngine)
-                self.torch = SharedEngine(engine, n_cached=self.config.cache, observe=self._observe)
+                self.torch = SharedEngine(engine, n_cached=self.config.cache, observe=self._observer())
             return self.torch
 
     def warm_up(self) -> str:
