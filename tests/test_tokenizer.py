@@ -95,6 +95,12 @@ def test_encoding_is_stable_after_one_pass(tokenizer: Tokenizer, text: str) -> N
     assert tokenizer.decode(tokenizer.encode([once])[0]) == once
 
 
+@given(st.lists(st.text(max_size=20), min_size=17, max_size=40))
+@settings(max_examples=30, deadline=None)
+def test_a_line_has_the_same_ids_alone_and_among_many(byte_tokenizer: Tokenizer, lines: list[str]) -> None:
+    assert byte_tokenizer.encode(lines) == [byte_tokenizer.encode([line])[0] for line in lines]
+
+
 @pytest.mark.parametrize("text", ["10 m²", "½ cup …", "ＡＢＣ！", "™ № ﬁ", "می‌خواهم", "👩‍👩‍👧", "“quoted” – dash"])
 def test_characters_are_not_folded_into_others(text: str) -> None:
     tokenizer = train([*sentences(), text, text], vocab_size=150)

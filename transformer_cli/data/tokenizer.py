@@ -27,7 +27,7 @@ from transformer_cli.errors import CheckpointError, ConfigError, DataError
 # Everything that some program takes for the end of a line. Byte fallback can produce each of them.
 _LINE_ENDS = dict.fromkeys(map(ord, "\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029"), " ")
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-FEW_LINES = 16  # that one thread encodes before others would have started
+FEW_LINES = 16  # that are encoded before SentencePiece would have started threads for a list
 # While training, SentencePiece skips lines with a mark of its own in them or of more than a few kB, and the characters
 # of text that resembles a control token, all without a message.
 _MARKS = dict.fromkeys(map(ord, "\0\u2581\u2585"), " ")
@@ -94,9 +94,12 @@ class Tokenizer:
         """
         known = tuple(self._split_off) if self.tags else ()
         split = [split_tags(self._normalized(line), known) for line in lines]
-        if len(split) <= FEW_LINES:
-            n_threads = 1
-        ids: list[list[int]] = self._model.encode([text for _, text in split], num_threads=n_threads)
+        texts = [text for _, text in split]
+        ids: list[list[int]]
+        if len(texts) <= FEW_LINES:
+            ids = [self._model.encode(text) for text in texts]
+        else:
+            ids = self._model.encode(texts, num_threads=n_threads)
         return [self.behind(tags, one) if tags else one for (tags, _), one in zip(split, ids, strict=True)]
 
     def behind(self, tags: Sequence[str], ids: Sequence[int]) -> list[int]:
