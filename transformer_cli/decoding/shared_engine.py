@@ -1,11 +1,16 @@
-"""One engine for any number of threads: what is waiting is searched together as soon as the engine is free.
+"""One engine for any number of threads and coroutines: what is waiting is searched together when the engine is free.
 
-No time is spent waiting for more: while the engine is busy, what arrives collects by itself. A batch has the oldest
-sentence, so that none waits for ever, and those of similar length; equal sentences are searched once, and kept.
+While the engine is busy, what arrives collects by itself. A batch has the oldest sentence, so that none waits for ever,
+and those of similar length; equal sentences are searched once, and kept. The larger a batch, the less time each of its
+sentences takes: a thread that has just answered several callers waits a little for them to ask again, but only while
+another thread is busy, so that a single caller never waits.
 """
 
+import asyncio
 import atexit
+import contextlib
 import queue
+import sys
 import threading
 import time
 import weakref
@@ -26,6 +31,7 @@ from transformer_cli.inference.force_decode import ForcedScores, Pair
 
 WINDOW = 2048  # sentences, the oldest, among which a batch is put together
 CACHED = 20_000  # sentences whose hypotheses are kept: some 20 MB
+PATIENCE = 0.2  # how long a thread waits for a full share, as a part of the time that its last batch took
 
 
 class GoneError(Exception):
@@ -38,6 +44,7 @@ class Call:
 
     deadline: float | None = None  # of time.monotonic
     is_cancelled: bool = False
+    is_awaited: bool = False  # on an event loop, in which nothing may wait
     n_cached: int = 0  # sentences that were known
 
     @property
@@ -62,7 +69,7 @@ class BatchReport:
     waited: float  # seconds that its oldest sentence had waited
 
 
-_Arrived = queue.SimpleQueue["tuple[int, Any]"]
+Answer = Callable[[int, Any], object]  # gets the index of an item and its result, in a thread of the engine
 
 
 @dataclass(eq=False)
@@ -74,15 +81,15 @@ class _Work:
     what: Any
     n_tokens: int  # of its longer side that is padded, EOS counted
     since: float
-    wanted: list[tuple[Call, _Arrived, int]] = field(default_factory=list)
+    wanted: list[tuple[Call, Answer, int]] = field(default_factory=list)
 
     @property
     def is_wanted(self) -> bool:
         return not all(call.is_over for call, _, _ in self.wanted)
 
     def answer(self, result: Any) -> None:
-        for _, arrived, n in self.wanted:
-            arrived.put((n, result))
+        for _, answer, n in self.wanted:
+            answer(n, result)
 
 
 @dataclass(frozen=True)
@@ -145,6 +152,21 @@ class SharedEngine:
 
     def search(self, segments: Sequence[Segment], request: DecodeRequest, call: Call | None = None) -> Iterator[Batch]:
         """As the engine's; raises GoneError when `call` is over before all is found."""
+        kind, items, keeps = self._searches(segments, request)
+        for n, found in self._queue.results(kind, items, call or Call(), keeps=keeps):
+            yield [segments[n]], [found]
+
+    async def search_async(
+        self, segments: Sequence[Segment], request: DecodeRequest, call: Call | None = None
+    ) -> list[list[Hypothesis]]:
+        """The hypotheses of each segment. No thread waits for them. Raises GoneError as `search` does."""
+        kind, items, keeps = self._searches(segments, request)
+        return await self._queue.results_async(kind, items, call or Call(), keeps=keeps)
+
+    def _searches(
+        self, segments: Sequence[Segment], request: DecodeRequest
+    ) -> tuple[_Kind, list[tuple[Hashable, Any, int]], bool]:
+        """What `segments` are to the queue, and whether their hypotheses may be kept."""
         is_random = SEARCHES[request.config.search].draws
         key = ("search", repr(request.config), request.seed if is_random else None)
         alike = replace(request, first_line=0)
@@ -156,8 +178,7 @@ class SharedEngine:
             own = (key, tuple(segment.ids), segment.prefix, segment.required, line)
             what = replace(segment, line=request.first_line + segment.line if is_random else 0)
             items.append((own, what, len(segment.ids) + 1))
-        for n, found in self._queue.results(kind, items, call or Call(), keeps=not is_random):
-            yield [segments[n]], [found]
+        return kind, items, not is_random
 
     def score(
         self,
@@ -227,16 +248,11 @@ _END_SECONDS = 10.0  # for the batches that are searched when the process ends
 @atexit.register
 def _end_threads() -> None:
     """A thread that the interpreter ends within CTranslate2 would abort the process, whatever its exit status was."""
-    for one in list(_QUEUES):
+    queues, end = list(_QUEUES), time.monotonic() + _END_SECONDS
+    for one in queues:
         one.close()
-    end = time.monotonic() + _END_SECONDS
-    for thread in threading.enumerate():
-        if isinstance(thread, _EngineThread):
-            thread.join(max(0.0, end - time.monotonic()))
-
-
-class _EngineThread(threading.Thread):
-    pass
+    for thread in (thread for one in queues for thread in one.threads):
+        thread.join(max(0.0, end - time.monotonic()))
 
 
 class _Queue:
@@ -244,12 +260,15 @@ class _Queue:
 
     def __init__(self, engine: Engine, n_cached: int, observe: Callable[[BatchReport], object] | None) -> None:
         self.engine, self.n_cached, self.observe = engine, n_cached, observe
-        self.changed = threading.Condition()
+        lock = threading.RLock()
+        self.changed = threading.Condition(lock)  # what idle threads wait for
+        self.is_enough = threading.Condition(lock)  # what those wait for that have just answered
         self.waiting: dict[Hashable, _Work] = {}
         self.running: dict[Hashable, _Work] = {}
         self.cache: OrderedDict[Hashable, Any] = OrderedDict()
         self.threads: list[threading.Thread] = []
         self.n_idle = 0
+        self.enough = sys.maxsize  # sentences that a thread waits for
         self.is_closed = False
         _QUEUES.add(self)
 
@@ -262,24 +281,8 @@ class _Queue:
         self, kind: _Kind, items: Sequence[tuple[Hashable, Any, int]], call: Call, *, keeps: bool
     ) -> Iterator[tuple[int, Any]]:
         """The index and the result of each item, as they are found."""
-        arrived: _Arrived = queue.SimpleQueue()
-        with self.changed:
-            assert not self.is_closed, "the engine is closed"
-            self._start_threads()
-            now, n_new = time.monotonic(), 0
-            for n, (key, what, n_tokens) in enumerate(items):
-                if keeps and key in self.cache:
-                    self.cache.move_to_end(key)
-                    call.n_cached += 1
-                    arrived.put((n, self.cache[key]))
-                    continue
-                work = self.waiting.get(key) or self.running.get(key)
-                if work is None:
-                    work = self.waiting[key] = _Work(kind, key, what, n_tokens, now)
-                    n_new += 1
-                work.wanted.append((call, arrived, n))
-            if n_new:
-                self.changed.notify(min(n_new, len(self.threads)))
+        arrived: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
+        self._add(kind, items, call, lambda n, found: arrived.put((n, found)), keeps=keeps)
         try:
             for _ in items:
                 try:
@@ -295,6 +298,68 @@ class _Queue:
             call.is_cancelled = True  # what is still waiting need not be searched
             raise
 
+    async def results_async(
+        self, kind: _Kind, items: Sequence[tuple[Hashable, Any, int]], call: Call, *, keeps: bool
+    ) -> list[Any]:
+        """The result of each item."""
+        loop = asyncio.get_running_loop()
+        arrived: dict[int, Any] = {}
+        done: asyncio.Future[None] = loop.create_future()
+
+        def end() -> None:
+            if not done.done():
+                done.set_result(None)
+
+        def answer(n: int, found: Any) -> None:
+            arrived[n] = found
+            if len(arrived) == len(items) or isinstance(found, _Failed):
+                with contextlib.suppress(RuntimeError):  # the loop has been closed
+                    loop.call_soon_threadsafe(end)
+
+        self._add(kind, items, call, answer, keeps=keeps)
+        timer = None if call.deadline is None else loop.call_later(call.remaining or 0.0, end)
+        try:
+            if len(arrived) < len(items):
+                await done
+            for found in list(arrived.values()):
+                if isinstance(found, _Failed):
+                    raise found.error
+            if call.is_cancelled or len(arrived) < len(items):
+                raise GoneError
+        except BaseException:
+            call.is_cancelled = True
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+        return [arrived[n] for n in range(len(items))]
+
+    def _add(
+        self, kind: _Kind, items: Sequence[tuple[Hashable, Any, int]], call: Call, answer: Answer, *, keeps: bool
+    ) -> None:
+        """Let `answer` get the result of each item: now, of those that are known."""
+        known = []
+        with self.changed:
+            assert not self.is_closed, "the engine is closed"
+            self._start_threads()
+            now, n_new = time.monotonic(), 0
+            for n, (key, what, n_tokens) in enumerate(items):
+                if keeps and key in self.cache:
+                    self.cache.move_to_end(key)
+                    call.n_cached += 1
+                    known.append((n, self.cache[key]))
+                    continue
+                work = self.waiting.get(key) or self.running.get(key)
+                if work is None:
+                    work = self.waiting[key] = _Work(kind, key, what, n_tokens, now)
+                    n_new += 1
+                work.wanted.append((call, answer, n))
+            self.changed.notify(min(n_new, len(self.threads)))
+            if len(self.waiting) >= self.enough:
+                self.is_enough.notify_all()
+        for n, found in known:
+            answer(n, found)
+
     def _start_threads(self) -> None:
         """Those that are lacking: at first all, and in a forked process, which has none of its parent's."""
         alive = [thread for thread in self.threads if thread.is_alive()]
@@ -302,20 +367,30 @@ class _Queue:
             return
         self.n_idle = 0
         self.threads = [
-            _EngineThread(target=self._work, name=f"engine-{n}", daemon=True) for n in range(self.engine.n_searches)
+            threading.Thread(target=self._work, name=f"engine-{n}", daemon=True) for n in range(self.engine.n_searches)
         ]
         for thread in self.threads:
             thread.start()
 
     def _work(self) -> None:
-        while (batch := self._take()) is not None:
+        n_answered, until = 0, 0.0
+        while (batch := self._take(n_answered, until)) is not None:
             began = time.monotonic()
             self._finish(batch, self._run(batch), began)
+            n_answered, now = len(batch), time.monotonic()
+            until = now + PATIENCE * (now - began)
 
-    def _take(self) -> list[_Work] | None:
-        """The next batch; None when there will be none. What no one wants any more is dropped on the way."""
+    def _take(self, n_answered: int, until: float) -> list[_Work] | None:
+        """The next batch; None when there will be none. What no one wants any more is dropped on the way.
+
+        `n_answered` are the sentences of this thread's last batch, and `until` when it stops waiting for as many.
+        """
         with self.changed:
             while True:
+                if self._waits_for_more(n_answered) and (rest := until - time.monotonic()) > 0:
+                    self.is_enough.wait(rest)
+                    continue
+                self.enough = sys.maxsize
                 batch = self._batch()
                 if batch:
                     for work in batch:
@@ -328,6 +403,11 @@ class _Queue:
                     self.changed.wait()
                 finally:
                     self.n_idle -= 1
+
+    def _waits_for_more(self, n_answered: int) -> bool:
+        """Whether another thread searches, and this one would have less than its share if those answered ask again."""
+        self.enough = (len(self.waiting) + len(self.running) + n_answered) // len(self.threads)
+        return bool(self.running) and len(self.waiting) < self.enough
 
     def _batch(self) -> list[_Work]:
         """The oldest, and of the others that can be searched with it those of the nearest length."""

@@ -7,11 +7,13 @@ from functools import cache
 from types import TracebackType
 
 from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.decoding.engine import DecodeRequest
 from transformer_cli.decoding.results import DEFAULT_OPTIONS, Translated, TranslateOptions
 from transformer_cli.decoding.shared_engine import Call, SharedEngine
 from transformer_cli.decoding.translator import Translator
 
-CALLS_AT_ONCE = 256  # of coroutines; each waits in a thread, as the engine does not know them
+CALLS_AT_ONCE = 256  # of coroutines that need a thread, because there is more to do than one search
+SHORT = 2000  # characters that are split into sentences and pieces without a thread: some 0.2 ms
 
 
 class SharedTranslator(Translator):
@@ -27,9 +29,15 @@ class SharedTranslator(Translator):
         super().__init__(engine, config, seed=seed, options=options)
         self.shared = engine
 
-    async def translate_async(self, lines: Sequence[str]) -> list[Translated]:
+    async def translate_async(self, lines: Sequence[str], call: Call | None = None) -> list[Translated]:
         """As `translate`, for a coroutine; if it is cancelled, what is still waiting is not searched."""
-        call = Call()
+        call = call or Call()
+        if self.searches_once and sum(map(len, lines)) <= SHORT:
+            work = self.planned(lines)
+            segments = [segment for line in work for segment in line.segments]
+            found = await self.shared.search_async(segments, DecodeRequest(self.config, self.seed), call)
+            of = {segment.key: hypotheses for segment, hypotheses in zip(segments, found, strict=True)}
+            return [self.planner.join(line, of) for line in work]
         loop = asyncio.get_running_loop()
         try:
             return await loop.run_in_executor(_waiting_threads(), self.for_call(call).translate, list(lines))

@@ -67,9 +67,7 @@ class Translator:
         if prefixes is not None and not self.options.prefixes:
             check_supported(self.engine.capabilities, self.config, replace(self.options, prefixes=True))
         request = DecodeRequest(self.config, self.seed, first_line)
-        work = self.planner.plan(lines, prefixes)
-        self.planner.warn_too_long(work, first_line)
-        self.planner.warn_of_tags(lines, work, first_line)
+        work = self.planned(lines, prefixes, first_line)
         found, results = self._search(work, request, on_progress or (lambda n_lines: None))
         unsatisfied, misplaced = self.constraints.apply(work, found, request)
         warn_unsatisfied({first_line + n: unsatisfied[n] for n in sorted(unsatisfied)})
@@ -84,6 +82,20 @@ class Translator:
         if self.options.rescores:
             rescore(self.engine, self.planner, work, found, results, batch_tokens=self.config.batch_tokens)
         return results
+
+    @property
+    def searches_once(self) -> bool:
+        """Whether the hypotheses of the segments need only be joined."""
+        return self.options.terminology is None and not self.options.retry and not self.options.rescores
+
+    def planned(
+        self, lines: Sequence[str], prefixes: Sequence[tuple[int, ...]] | None = None, first_line: int = 1
+    ) -> list[Line]:
+        """Lines with their segments; warns of what is unusual."""
+        work = self.planner.plan(lines, prefixes)
+        self.planner.warn_too_long(work, first_line)
+        self.planner.warn_of_tags(lines, work, first_line)
+        return work
 
     def best(self, ids: list[int]) -> Hypothesis:
         """The best hypothesis for one source, given without EOS and not split, however long."""
