@@ -1,5 +1,6 @@
 """The real server on a free port of this machine, with toy models or with stand-ins whose translations are known."""
 
+import asyncio
 import json
 import threading
 import time
@@ -53,6 +54,9 @@ class StandInTranslator:
         if prefixes is not None:
             raise ConfigError("prefix: a stand-in has none. Leave it out")
         return [self._one(line) for line in lines]
+
+    async def translate_async(self, lines: Sequence[str], call: Call) -> list[Translated]:
+        return await asyncio.to_thread(self.for_call(call).translate, lines)
 
     def _one(self, line: str) -> Translated:
         words = line.split()

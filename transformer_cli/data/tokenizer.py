@@ -96,8 +96,8 @@ class Tokenizer:
         split = [split_tags(self._normalized(line), known) for line in lines]
         texts = [text for _, text in split]
         ids: list[list[int]]
-        if len(texts) <= FEW_LINES:
-            ids = [self._model.encode(text) for text in texts]
+        if len(texts) <= FEW_LINES and self.sentencepiece is not None:
+            ids = [self._model.encode(text) for text in texts]  # a list starts a thread, even with num_threads=1
         else:
             ids = self._model.encode(texts, num_threads=n_threads)
         return [self.behind(tags, one) if tags else one for (tags, _), one in zip(split, ids, strict=True)]

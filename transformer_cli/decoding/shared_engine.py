@@ -171,7 +171,7 @@ class SharedEngine:
         key = ("search", repr(request.config), request.seed if is_random else None)
         alike = replace(request, first_line=0)
         kind = _Kind(alike, key, self.engine.tokens_per_batch(request.config) * self.batches_at_once)
-        items = []
+        items: list[tuple[Hashable, Any, int]] = []
         for segment in segments:
             # The line decides random choices; without these, equal sentences are one.
             line = (request.first_line + segment.line, segment.part) if is_random else None

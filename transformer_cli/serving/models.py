@@ -69,7 +69,7 @@ class ServedModel:
         self.device = choose_device(config.device)
         self.shared = self._share(opened)
         self.torch: SharedEngine | None = None  # opened when a request first needs it
-        self.lock = threading.Lock()
+        self.lock, self.opening = threading.Lock(), threading.Lock()
         self.translators: dict[str, SharedTranslator] = {}
         self.load_seconds, self.first_seconds = time.monotonic() - began, 0.0
         self.memory = peak_memory() - before  # bytes; of the first model, with the libraries of its engine
@@ -135,7 +135,7 @@ class ServedModel:
         return translator
 
     def _torch_engine(self) -> SharedEngine:
-        with self.lock:
+        with self.opening:  # not `lock`, which no one holds for long
             if self.torch is None:
                 opened = open_models(str(self.path), engine=Engine.torch, decode=DecodeConfig())
                 if opened.sha256() != [self.sha256]:

@@ -1,7 +1,7 @@
 """What the handlers of all APIs share: the service, the threads that requests wait in, and how much they may send."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
@@ -10,12 +10,13 @@ from starlette.requests import ClientDisconnect, Request
 
 from transformer_cli.config.serve import ServeConfig
 from transformer_cli.decoding.shared_engine import GoneError
+from transformer_cli.decoding.shared_translator import SHORT
 from transformer_cli.serving.access import Access
 from transformer_cli.serving.errors import RequestError
 from transformer_cli.serving.forms import Fields, fields_of, parse_json
 from transformer_cli.serving.gate import RECORD
 from transformer_cli.serving.metrics import Metrics
-from transformer_cli.serving.service import RequestCall, Service
+from transformer_cli.serving.service import RequestCall, Service, Translation, Wish
 
 T = TypeVar("T")
 LARGE = 100_000  # bytes of a body, which others need not wait for while it is parsed
@@ -53,6 +54,27 @@ class Server:
             return await future
         except GoneError:
             raise ClientDisconnect from None
+
+    async def translate(
+        self, request: Request, texts: Sequence[str], source: str | None, target: str | None, wish: Wish
+    ) -> Translation:
+        """As `run` with the service; what is soon prepared does without a thread, which would cost as much again."""
+        if not wish.is_simple or self.service.must_detect(source) or sum(map(len, texts)) > SHORT:
+            return await self.run(request, partial(self.service.translate, texts, source, target, wish))
+        call = self.service.call(is_awaited=True)
+        if (record := request.scope.get(RECORD)) is not None:
+            record.call = call
+        watches: list[asyncio.Task[None]] = []
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(PATIENCE, lambda: watches.append(loop.create_task(_cancel_when_gone(request, call))))
+        try:
+            return await self.service.translate_async(texts, source, target, wish, call)
+        except GoneError:
+            raise ClientDisconnect from None
+        finally:
+            timer.cancel()
+            for watch in watches:
+                watch.cancel()
 
     def authorise(self, request: Request, key: str | None = None, *, counts: bool = True) -> None:
         """Raises RequestError 401 or 429. `key` is what the body has, where an API has keys there; headers go first.
@@ -110,6 +132,11 @@ def _key_in(request: Request) -> str | None:
     if scheme.lower() in ("bearer", "deepl-auth-key"):
         return key.strip() or None
     return request.headers.get("x-api-key")
+
+
+async def _cancel_when_gone(request: Request, call: RequestCall) -> None:
+    await _disconnected(request)
+    call.is_cancelled = True
 
 
 async def _disconnected(request: Request) -> None:

@@ -8,10 +8,10 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from transformer_cli.config.compose import from_plain, to_plain
 from transformer_cli.config.decode import DecodeConfig
@@ -22,6 +22,7 @@ from transformer_cli.decoding.records import flags_of
 from transformer_cli.decoding.results import Candidate, Translated, TranslateOptions
 from transformer_cli.decoding.shared_engine import Call, GoneError
 from transformer_cli.decoding.terminology import Term, Terminology, words_of
+from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import CheckpointError, ConfigError, DataError, EnvironmentFault, quoted
 from transformer_cli.markup.document import PARSERS, TranslatedDocument, translate_documents
 from transformer_cli.serving.detection import Detected, detect
@@ -30,6 +31,7 @@ from transformer_cli.serving.models import ModelTable, ServedModel, Step, decode
 
 # How sure it must be that a text is in the target language already, for it to be left as it is.
 SURELY_TARGET = 0.8
+T = TypeVar("T")
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
@@ -53,6 +55,12 @@ class Wish:
     @property
     def is_plain(self) -> bool:
         return self.format == "text" and not self.placeholders
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether one search of each line, as the server was told, is all there is to do."""
+        has_more = self.decode or self.terms or self.prefix or self.alignments or self.token_scores or self.retry
+        return self.is_plain and not has_more
 
 
 @dataclass(frozen=True)
@@ -96,23 +104,37 @@ class Service:
         self.n_lines = 0  # that requests are waiting for
         self.finished: deque[tuple[float, int]] = deque(maxlen=256)  # when, and how many lines
 
-    def call(self) -> RequestCall:
+    def call(self, *, is_awaited: bool = False) -> RequestCall:
         """A claim that ends with the deadline of a request that arrives now."""
-        return RequestCall(deadline=time.monotonic() + self.config.limits.seconds)
+        return RequestCall(deadline=time.monotonic() + self.config.limits.seconds, is_awaited=is_awaited)
 
     def translate(
         self, texts: Sequence[str], source: str | None, target: str | None, wish: Wish, call: RequestCall
     ) -> Translation:
-        """Raises RequestError: 400 for what cannot be done, 413 for too much, 503 when it is not the time."""
+        """`translate_async` in a thread, which waits."""
+        return finished(self.translate_async(texts, source, target, wish, call))
+
+    async def translate_async(
+        self, texts: Sequence[str], source: str | None, target: str | None, wish: Wish, call: RequestCall
+    ) -> Translation:
+        """Raises RequestError: 400 for what cannot be done, 413 for too much, 503 when it is not the time.
+
+        It is never suspended unless `call.is_awaited`, with which the wish must be a simple one.
+        """
         self.check_size(texts)
         if wish.format not in PARSERS:
             raise RequestError(400, f"format: {quoted(wish.format, 40)} is none. Choose one of {', '.join(PARSERS)}")
-        return self.translate_any_size(texts, source, target, wish, call)
+        return await self.any_size_async(texts, source, target, wish, call)
 
     def translate_any_size(
         self, texts: Sequence[str], source: str | None, target: str | None, wish: Wish, call: RequestCall
     ) -> Translation:
         """As `translate`, for a file, whose size that of the request's body bounds."""
+        return finished(self.any_size_async(texts, source, target, wish, call))
+
+    async def any_size_async(
+        self, texts: Sequence[str], source: str | None, target: str | None, wish: Wish, call: RequestCall
+    ) -> Translation:
         call.n_characters += sum(map(len, texts))
         table = self.table
         source, target = table.source_code(source), table.target_code(target)
@@ -124,11 +146,14 @@ class Service:
         found: dict[int, TextResult] = {}
         for origin, route in routes.items():
             chosen = [n for n, one in enumerate(origins) if one.language == origin]
-            found.update(zip(chosen, self._texts([texts[n] for n in chosen], route, wish, call), strict=True))
+            translated = await self._texts([texts[n] for n in chosen], route, wish, call)
+            found.update(zip(chosen, translated, strict=True))
         results = [found[n] for n in range(len(texts))]
         return Translation(results, origins, [routes[one.language] for one in origins])
 
-    def _texts(self, texts: Sequence[str], route: Sequence[Step], wish: Wish, call: RequestCall) -> list[TextResult]:
+    async def _texts(
+        self, texts: Sequence[str], route: Sequence[Step], wish: Wish, call: RequestCall
+    ) -> list[TextResult]:
         """Texts of one language."""
         if not route:
             return [_unchanged(text) for text in texts]
@@ -137,7 +162,7 @@ class Service:
         split = [list(_lines(text)) for text in texts]
         lines = [line.text for one in split for line in one if line.text]
         with self.admitted(len(lines)):
-            found = iter(self.translate_lines(lines, route, wish, call))
+            found = iter(await self.translate_lines(lines, route, wish, call))
         return [_joined(one, [next(found) for line in one if line.text], wish) for one in split]
 
     def _documents(
@@ -152,13 +177,16 @@ class Service:
 
         def translate(units: Sequence[str]) -> list[Translated]:
             with self.admitted(len(units)):
-                return self.translate_lines(units, route, of_units, call)
+                return finished(self.translate_lines(units, route, of_units, call))
 
         try:
             documents = translate_documents(texts, wish.format, translate, symbols=symbols)
         except DataError as error:
             raise RequestError(400, str(error)) from error
         return [_of_document(document, wish) for document in documents]
+
+    def must_detect(self, source: str | None) -> bool:
+        return source is None and len({s for s, _, _ in self.table.pairs()}) > 1
 
     def detect(self, texts: Sequence[str], target: str | None) -> list[Detected]:
         """The language of each text, of those that can be translated into `target`; or that, if it is rather sure."""
@@ -196,7 +224,7 @@ class Service:
             raise RequestError(400, f"source: none of {', '.join(languages)} can be detected. Name the language")
         return found
 
-    def translate_lines(
+    async def translate_lines(
         self, lines: Sequence[str], route: Sequence[Step], wish: Wish, call: RequestCall
     ) -> list[Translated]:
         """One result for each line; through a pivot, the flags and scores are those of the last model."""
@@ -206,7 +234,7 @@ class Service:
         results: list[Translated] = []
         try:
             for n, step in enumerate(route):
-                results = self._one_step(lines, step, wish, call, is_last=n == len(route) - 1)
+                results = await self._one_step(lines, step, wish, call, is_last=n == len(route) - 1)
                 links = [_composed(before, one.alignment) for before, one in zip(links, results, strict=True)]
                 lines = [result.text for result in results]
         except GoneError:
@@ -226,7 +254,7 @@ class Service:
     def _is_late(self, call: Call) -> bool:
         return call.deadline is not None and time.monotonic() >= call.deadline
 
-    def _one_step(
+    async def _one_step(
         self, lines: Sequence[str], step: Step, wish: Wish, call: RequestCall, *, is_last: bool
     ) -> list[Translated]:
         decode = self.decode_config(wish.decode if is_last else {})
@@ -238,17 +266,12 @@ class Service:
             token_scores=wish.token_scores and is_last,
             tags=step.model.tags_for(step.target) or (wish.tags if is_last else ()),
         )
-        translator = step.model.translator(decode, options).for_call(call)
-        prefixes = None
-        if wish.prefix:
-            ids = written_ids(wish.prefix, translator.tokenizers.target)
-            rooms = [room for room in translator.room(lines) if room is not None]
-            if ids is None:
-                raise RequestError(400, f"prefix: {quoted(wish.prefix)} cannot be written with the model's pieces")
-            if len(ids) > min(rooms, default=len(ids)):
-                raise RequestError(400, f"prefix: {len(ids)} tokens, and the translation may have {min(rooms)}")
-            prefixes = [ids] * len(lines)
-        results = translator.translate(lines, prefixes=prefixes)
+        shared = step.model.translator(decode, options)
+        if call.is_awaited:
+            results = await shared.translate_async(lines, call)
+        else:
+            translator = shared.for_call(call)
+            results = translator.translate(lines, prefixes=_prefixes(wish.prefix, lines, translator))
         call.models[step.model.name] = None
         call.n_sentences += sum(result.n_parts for result in results) if is_last else 0
         if self.observe is not None:
@@ -315,6 +338,29 @@ class Service:
             if not n_done:
                 return 1.0
             return min(60.0, max(1.0, self.n_lines * (time.monotonic() - began) / n_done))
+
+
+def finished(work: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that is never suspended."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    raise AssertionError("it is suspended")
+
+
+def _prefixes(text: str, lines: Sequence[str], translator: Translator) -> list[tuple[int, ...]] | None:
+    """Raises RequestError 400 for a prefix that the model cannot write, or that leaves no room."""
+    if not text:
+        return None
+    ids = written_ids(text, translator.tokenizers.target)
+    rooms = [room for room in translator.room(lines) if room is not None]
+    if ids is None:
+        raise RequestError(400, f"prefix: {quoted(text)} cannot be written with the model's pieces")
+    if len(ids) > min(rooms, default=len(ids)):
+        raise RequestError(400, f"prefix: {len(ids)} tokens, and the translation may have {min(rooms)}")
+    return [ids] * len(lines)
 
 
 # ---- Texts and their lines

@@ -2,7 +2,6 @@
 
 import re
 import reprlib
-from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -51,7 +50,7 @@ def routes(server: Server) -> list[Route]:
         _check_ignored(values.get("ignore_tags"), texts)
         wish = Wish(format=_format(values.get("tag_handling")))
         is_counted = switch_of(values.get("show_billed_characters"), "show_billed_characters")
-        translation = await server.run(request, partial(server.service.translate, texts, source, target, wish))
+        translation = await server.translate(request, texts, source, target, wish)
         return JSONResponse(
             {
                 "translations": [

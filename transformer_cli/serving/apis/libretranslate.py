@@ -74,8 +74,7 @@ def routes(server: Server) -> list[Route]:
         kind = _format(fields)
         n_alternatives = number_of(fields.values.get("alternatives") or 0, "alternatives")
         wish = Wish(decode=_candidates(server, n_alternatives + 1) if n_alternatives else {}, format=kind)
-        work = partial(server.service.translate, texts, source, target, wish)
-        translation = await server.run(request, work)
+        translation = await server.translate(request, texts, source, target, wish)
         answer: dict[str, Any] = {"translatedText": [one.text for one in translation.results]}
         if source is None:
             answer["detectedLanguage"] = [_detected(one) for one in translation.origins]

@@ -1,6 +1,5 @@
 """The API of OpenNMT-py's server: `onmt/bin/server.py` of its version 3. Models are numbered by language pair."""
 
-from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -27,8 +26,7 @@ def routes(server: Server) -> list[Route]:
         if model >= len(pairs):
             raise RequestError(400, f"id: {model} is no model. Choose one of /translator/models, 0 to {len(pairs) - 1}")
         source, target, _ = pairs[model]
-        work = partial(server.service.translate, texts, source, target, Wish())
-        results = (await server.run(request, work)).results
+        results = (await server.translate(request, texts, source, target, Wish())).results
         n_best = max(1 + len(one.alternatives) for one in results)
         return JSONResponse(
             [

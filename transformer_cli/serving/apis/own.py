@@ -1,7 +1,6 @@
 """Our own API: `/api/translate` with all that `tfm translate` can do, and `/api/models`."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -28,8 +27,7 @@ def routes(server: Server) -> list[Route]:
         texts, _ = texts_of(body.pop("text", None), "text")
         source, target = (language_of(body.pop(key, None), key) for key in ("source", "target"))
         wish = wish_of(body)
-        work = partial(server.service.translate, texts, source, target, wish)
-        return JSONResponse(answer(await server.run(request, work)))
+        return JSONResponse(answer(await server.translate(request, texts, source, target, wish)))
 
     async def models(request: Request) -> JSONResponse:
         table, limits = server.service.table, server.config.limits
