@@ -1,8 +1,9 @@
 """One engine for any number of threads and coroutines: what is waiting is searched together when the engine is free.
 
-While the engine is busy, what arrives collects by itself. A batch has the oldest sentence, so that none waits for ever,
-and those of similar length; equal sentences are searched once, and kept. The larger a batch, the less time each of its
-sentences takes: a thread that has just answered several callers waits a little for them to ask again, but only while
+While the engine is busy, what arrives collects by itself. A batch has the sentence whose turn it is, and those of similar
+length; equal sentences are searched once, and kept. The n-th sentence of a call has its turn as if it had come n sentences
+later: a caller with many lets others in between, and yet none waits for ever. The larger a batch, the less time each of
+its sentences takes: a thread that has just answered several callers waits a little for them to ask again, but only while
 another thread is busy, so that a single caller never waits.
 """
 
@@ -17,7 +18,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from heapq import heappop, heappush
 from typing import Any
 
 from transformer_cli.config.decode import DecodeConfig
@@ -29,7 +30,7 @@ from transformer_cli.decoding.training_text import TrainingText
 from transformer_cli.inference.batch_size import BatchTokens
 from transformer_cli.inference.force_decode import ForcedScores, Pair
 
-WINDOW = 2048  # sentences, the oldest, among which a batch is put together
+WINDOW = 512  # sentences, the next ones, among which a batch is put together
 CACHED = 20_000  # sentences whose hypotheses are kept: some 20 MB
 PATIENCE = 0.2  # how long a thread waits for a full share, as a part of the time that its last batch took
 
@@ -81,6 +82,7 @@ class _Work:
     what: Any
     n_tokens: int  # of its longer side that is padded, EOS counted
     since: float
+    turn: float  # who has the least is next
     wanted: list[tuple[Call, Answer, int]] = field(default_factory=list)
 
     @property
@@ -119,7 +121,7 @@ class SharedEngine:
         observe: Callable[[BatchReport], object] | None = None,
     ) -> None:
         self.engine, self.batches_at_once = engine, batches_at_once
-        self._queue = _Queue(engine, n_cached, observe)
+        self._queue = _Queue(engine, n_cached, observe, window=WINDOW * batches_at_once)
         self._end = weakref.finalize(self, self._queue.close)
 
     @property
@@ -258,12 +260,17 @@ def _end_threads() -> None:
 class _Queue:
     """What is waiting, in its order, and the threads that search it. They know this, and not the SharedEngine."""
 
-    def __init__(self, engine: Engine, n_cached: int, observe: Callable[[BatchReport], object] | None) -> None:
-        self.engine, self.n_cached, self.observe = engine, n_cached, observe
+    def __init__(
+        self, engine: Engine, n_cached: int, observe: Callable[[BatchReport], object] | None, *, window: int
+    ) -> None:
+        self.engine, self.n_cached, self.observe, self.window = engine, n_cached, observe, window
         lock = threading.RLock()
         self.changed = threading.Condition(lock)  # what idle threads wait for
         self.is_enough = threading.Condition(lock)  # what those wait for that have just answered
         self.waiting: dict[Hashable, _Work] = {}
+        self.turns: list[tuple[float, int, _Work]] = []  # a heap; also of what has another turn now, or has begun
+        self.n_turns = 0
+        self.pace = 0.01  # seconds that a sentence takes, of late
         self.running: dict[Hashable, _Work] = {}
         self.cache: OrderedDict[Hashable, Any] = OrderedDict()
         self.threads: list[threading.Thread] = []
@@ -350,15 +357,24 @@ class _Queue:
                     known.append((n, self.cache[key]))
                     continue
                 work = self.waiting.get(key) or self.running.get(key)
+                turn = now + n_new * self.pace
                 if work is None:
-                    work = self.waiting[key] = _Work(kind, key, what, n_tokens, now)
+                    work = self.waiting[key] = _Work(kind, key, what, n_tokens, now, turn)
+                    self._queue(work)
                     n_new += 1
+                elif turn < work.turn and key in self.waiting:
+                    work.turn = turn
+                    self._queue(work)
                 work.wanted.append((call, answer, n))
             self.changed.notify(min(n_new, len(self.threads)))
             if len(self.waiting) >= self.enough:
                 self.is_enough.notify_all()
         for n, found in known:
             answer(n, found)
+
+    def _queue(self, work: _Work) -> None:
+        self.n_turns += 1
+        heappush(self.turns, (work.turn, self.n_turns, work))
 
     def _start_threads(self) -> None:
         """Those that are lacking: at first all, and in a forked process, which has none of its parent's."""
@@ -410,26 +426,34 @@ class _Queue:
         return bool(self.running) and len(self.waiting) < self.enough
 
     def _batch(self) -> list[_Work]:
-        """The oldest, and of the others that can be searched with it those of the nearest length."""
-        window = list(islice(self.waiting.values(), WINDOW))
-        for work in [work for work in window if not work.is_wanted]:
-            del self.waiting[work.key]
-            window.remove(work)
-            work.answer(_Failed(GoneError()))
+        """The next, and of the others that can be searched with it those of the nearest length."""
+        window: list[_Work] = []
+        while self.turns and len(window) < self.window:
+            turn, _, work = heappop(self.turns)
+            if self.waiting.get(work.key) is not work or turn != work.turn:
+                continue
+            if work.is_wanted:
+                window.append(work)
+            else:
+                del self.waiting[work.key]
+                work.answer(_Failed(GoneError()))
         if not window:
             return []
-        oldest = window[0]
-        alike = [work for work in window if work.kind == oldest.kind]
+        first = window[0]
+        alike = [work for work in window if work.kind == first.kind]
         # A thread that is idle beside this one gets its share.
         share = -(-sum(work.n_tokens for work in alike) // (1 + self.n_idle))
-        most, longest = min(oldest.kind.most, share), oldest.n_tokens
-        batch: list[_Work] = []
-        for work in [oldest, *sorted(alike[1:], key=lambda work: abs(work.n_tokens - oldest.n_tokens))]:
+        most, longest = min(first.kind.most, share), first.n_tokens
+        batch: dict[_Work, None] = {}
+        for work in [first, *sorted(alike[1:], key=lambda work: abs(work.n_tokens - first.n_tokens))]:
             longest = max(longest, work.n_tokens)
             if batch and (len(batch) + 1) * longest > most:
                 break
-            batch.append(work)
-        return batch
+            batch[work] = None
+        for work in window:
+            if work not in batch:
+                self._queue(work)
+        return list(batch)
 
     def _run(self, batch: Sequence[_Work]) -> list[Any]:
         """The result of each, or why there is none: a sentence that fails does so alone."""
@@ -451,7 +475,9 @@ class _Queue:
         return [found[id(work.what)] for work in batch]
 
     def _finish(self, batch: Sequence[_Work], results: Sequence[Any], began: float) -> None:
+        seconds = time.monotonic() - began
         with self.changed:
+            self.pace += (seconds / len(batch) / len(self.threads) - self.pace) / 8
             for work, result in zip(batch, results, strict=True):
                 del self.running[work.key]
                 if work.kind.request is not None and not isinstance(result, _Failed):
@@ -468,7 +494,7 @@ class _Queue:
                     n_tokens=sum(work.n_tokens for work in batch),
                     n_padded=len(batch) * longest,
                     most=batch[0].kind.most,
-                    seconds=time.monotonic() - began,
+                    seconds=seconds,
                     waited=began - min(work.since for work in batch),
                 )
             )
