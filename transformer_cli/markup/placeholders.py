@@ -125,7 +125,10 @@ class Restored:
 
 def restore(text: str, placeholders: Sequence[Placeholder], target: str, alignment: Sequence[Span] | None) -> Restored:
     """The translation of a text without stand-ins."""
-    found, extra, doubtful = _match(text, placeholders, target)
+    if target == text.strip():
+        found, extra, doubtful = {p: (one.start, one.end) for p, one in enumerate(placeholders)}, [], 0
+    else:
+        found, extra, doubtful = _match(text, placeholders, target)
     n_exact = len(found)
     free = [p for p in range(len(placeholders)) if p not in found]
     if free:
@@ -165,7 +168,7 @@ def _match(text: str, placeholders: Sequence[Placeholder], target: str) -> tuple
 
     Protected text is in doubt where the source has it outside, too: which one a translation has is not known.
     """
-    protected = {one.text for one in placeholders if one.is_protected}
+    protected = {one.text: _bounded(text, one) for one in placeholders if one.is_protected}
     in_source, in_target = (_occurrences(one, protected) for one in (text, target))
     found: dict[int, Span] = {}
     extra: list[Span] = []
@@ -184,12 +187,12 @@ def _match(text: str, placeholders: Sequence[Placeholder], target: str) -> tuple
     return found, extra, doubtful + len(extra)
 
 
-def _occurrences(text: str, protected: set[str]) -> dict[str, list[Span]]:
+def _occurrences(text: str, protected: dict[str, str]) -> dict[str, list[Span]]:
     found: dict[str, list[Span]] = {}
     position = 0
     if protected:
         longest_first = sorted(protected, key=len, reverse=True)
-        pattern = re.compile("|".join(map(_bounded, longest_first)))
+        pattern = re.compile("|".join(protected[one] for one in longest_first))
         for match in pattern.finditer(text):
             found.setdefault(match[0], []).append(match.span())
     taken = sorted(span for spans in found.values() for span in spans)
@@ -202,9 +205,11 @@ def _occurrences(text: str, protected: set[str]) -> dict[str, list[Span]]:
     return found
 
 
-def _bounded(text: str) -> str:
-    before = r"(?<!\w)" if text[0].isalnum() else ""
-    return before + re.escape(text) + (r"(?!\w)" if text[-1].isalnum() else "")
+def _bounded(text: str, one: Placeholder) -> str:
+    """A pattern of a placeholder as whole words, if it is one of its text."""
+    begins_word = one.text[0].isalnum() and not text[max(0, one.start - 1) : one.start].isalnum()
+    ends_word = one.text[-1].isalnum() and not text[one.end : one.end + 1].isalnum()
+    return (r"(?<!\w)" if begins_word else "") + re.escape(one.text) + (r"(?!\w)" if ends_word else "")
 
 
 def _match_damaged(

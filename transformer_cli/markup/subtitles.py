@@ -8,6 +8,7 @@ from transformer_cli.markup.units import Builder, Document
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _TIME = re.compile(r"\s*\d+:\d\d:\d\d[,.]\d{1,3}\s*-->\s*\d+:\d\d:\d\d[,.]\d{1,3}[^\n]*\s*")
 _NUMBER = re.compile(r"\ufeff?\s*\d+\s*")
+_DASH = re.compile(r"\s*[-–—‐]\s*")
 _SPEAKER = re.compile(r"(?:<[^<>\n]{0,100}>|\{[^{}\n]{0,100}\})*\s*[-–—‐]")
 
 
@@ -37,4 +38,6 @@ def _add(builder: Builder, cue: list[tuple[int, int]], newline: str) -> None:
 
     speakers = sum(_SPEAKER.match(builder.source, *line) is not None for line in cue)
     for lines in [[line] for line in cue] if speakers > 1 else [cue] if cue else []:
-        add_lines(builder, lines, escape)
+        start, end = lines[0]
+        dash = _DASH.match(builder.source, start, end)
+        add_lines(builder, [(start if dash is None else dash.end(), end), *lines[1:]], escape)
