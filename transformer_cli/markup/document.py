@@ -4,6 +4,7 @@
 which placeholders were lost or damaged.
 """
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -47,9 +48,9 @@ REPAIRED = "placeholders_repaired"  # some were damaged or lost, and are where t
 INSERTED = "placeholders_inserted"  # some were lost, and are written beside the words that are aligned to theirs
 NUMBERS = "numbers_changed"  # a number of the source is not in the translation
 BY_POSITION = "tags_by_position"  # there is no alignment: its tags are about as far in the text as in the source
-TAGS_DROPPED = "tags_dropped"  # mark-up that cannot be empty, for which the translation has no word
+TAGS_EMPTY = "tags_empty"  # a pair of tags for whose text the translation has no word; of Markdown, ** is left out
 KEPT = "kept"  # is not translated: it has too many tags or placeholders, or its translation is empty
-FLAGS = (REPAIRED, INSERTED, NUMBERS, BY_POSITION, TAGS_DROPPED, KEPT)
+FLAGS = (REPAIRED, INSERTED, NUMBERS, BY_POSITION, TAGS_EMPTY, KEPT)
 
 
 @dataclass(frozen=True)
@@ -202,7 +203,7 @@ def _written_unit(work: _Work) -> tuple[Parts, TranslatedUnit]:
     elif work.best.aligned.target != unit.text.strip():
         aligned = work.best.aligned
         try:
-            written, n_dropped = _marked_up(unit, aligned)
+            written, n_empty = _marked_up(unit, aligned)
             text = aligned.target
         except TooManyTagsError:
             flags.add(KEPT)
@@ -212,7 +213,7 @@ def _written_unit(work: _Work) -> tuple[Parts, TranslatedUnit]:
                 INSERTED: work.best.n_inserted > 0,
                 NUMBERS: bool(numbers_lost(unit.text, text)),
                 BY_POSITION: aligned.is_guessed and len(unit.tags) > 0,
-                TAGS_DROPPED: n_dropped > 0,
+                TAGS_EMPTY: n_empty > 0,
             }
             flags |= {flag for flag, is_set in conditions.items() if is_set}
     result = work.result or _NOT_TRANSLATED
@@ -223,8 +224,9 @@ _NOT_TRANSLATED = Translated([])
 
 
 def _marked_up(unit: Unit, aligned: Aligned) -> tuple[Parts, int]:
-    """The translation with its tags, escaped, and how many tags were left out. Raises TooManyTagsError."""
-    tokens, marks, n_dropped = place(unit, aligned)
+    """The translation with its tags, escaped, and how many pairs of tags are empty. Raises TooManyTagsError."""
+    placement = place(unit, aligned)
+    tokens, marks = placement.tokens, placement.marks
     target = _in_lines(aligned, unit.n_lines)
     if unit.text.endswith(" "):
         target += " "
@@ -257,7 +259,7 @@ def _marked_up(unit: Unit, aligned: Aligned) -> tuple[Parts, int]:
             pending.append(target[start:end])
         position = end
     flush()
-    return tuple(part for part in found if part != ""), n_dropped
+    return tuple(part for part in found if part != ""), placement.n_empty
 
 
 def _raw_copies(unit: Unit, aligned: Aligned) -> dict[tuple[int, int], str]:
@@ -273,10 +275,13 @@ def _in_lines(aligned: Aligned, n_lines: int) -> str:
     inside = {i for _, (start, end) in aligned.copies for i in range(start, end)}
     spaces = [i for i, character in enumerate(text) if character == " " and i not in inside]
     letters = list(text)
+    free = 0  # index of the first space after the last break
     for n in range(1, n_lines):
-        ideal = len(text) * n / n_lines
-        if spaces:
-            at = min(spaces, key=lambda space: abs(space - ideal))
-            letters[at] = "\n"
-            spaces = [space for space in spaces if space > at]
+        ideal = len(text) * n // n_lines
+        at = max(bisect_left(spaces, ideal), free)
+        if at > free and (at == len(spaces) or ideal - spaces[at - 1] <= spaces[at] - ideal):
+            at -= 1
+        if at < len(spaces):
+            letters[spaces[at]] = "\n"
+            free = at + 1
     return "".join(letters)

@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from transformer_cli.markup.edits import Edit, Edited
 from transformer_cli.markup.placement import Aligned, Span, align, word_edges
@@ -82,7 +83,8 @@ def with_codes(text: str, placeholders: Sequence[Placeholder]) -> Masked | None:
     """Numbers of four digits, which models copy as they do years."""
     numbers = set(_NUMBER.findall(text))
     codes = (str(1000 + (1417 + 2371 * n) % 9000) for n in range(9000))
-    return _masked(text, placeholders, [code for code in codes if code not in numbers])
+    free = (code for code in codes if code not in numbers)
+    return _masked(text, placeholders, list(islice(free, len(placeholders))))
 
 
 def with_names(text: str, placeholders: Sequence[Placeholder]) -> Masked | None:

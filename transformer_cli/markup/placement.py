@@ -17,7 +17,7 @@ from transformer_cli.markup.units import Unit
 Span = tuple[int, int]
 MAX_DEPTH, MAX_TAGS = 100, 10_000  # of a unit: more is not text that anyone writes
 _OTHER_COST = 0.5  # of a token of something else within an element's stretch, where one of its own counts 1
-_NEAR = 4  # tokens around its place in which an element without tokens of its own looks for one
+_NEAR = 8  # tokens around its place in which an element without tokens of its own looks for one
 # Scripts that are written without spaces: each character is a word.
 _NO_SPACES = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
@@ -285,47 +285,54 @@ class _Placed:
     start: int  # boundaries among tokens
     end: int
     element: _Element
-    is_dropped: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        return self.start == self.end
 
 
 Mark = tuple[int, int]  # boundary among the tokens, index of a tag
 
 
-def place(unit: Unit, aligned: Aligned) -> tuple[list[Span], list[Mark], int]:
-    """The tokens of the translation, the tags in the order in which they are written, and how many were left out.
+@dataclass
+class Placement:
+    """Where the tags of a unit stand in its translation."""
 
-    Only tags that need text are left out, where there is none for them. Raises TooManyTagsError.
-    """
+    tokens: list[Span]
+    marks: list[Mark] = field(default_factory=list)  # in the order in which the tags are written
+    n_empty: int = 0  # elements for whose text the translation has no word
+
+
+def place(unit: Unit, aligned: Aligned) -> Placement:
+    """Raises TooManyTagsError."""
     elements = _elements(unit)
     tokens = _Tokens(unit, aligned, elements)
-    marks: list[Mark] = []
-    dropped = _place_within(_Placed(0, len(tokens.tokens), elements[0]), unit, tokens, marks)
-    return [(token.start, token.end) for token in tokens.tokens], marks, dropped
+    placement = Placement([(token.start, token.end) for token in tokens.tokens])
+    _place_within(_Placed(0, len(tokens.tokens), elements[0]), unit, tokens, placement)
+    return placement
 
 
-def _place_within(parent: _Placed, unit: Unit, tokens: _Tokens, marks: list[Mark]) -> int:
-    """Add what `parent` holds to `marks`, and return how many tags were left out."""
+def _place_within(parent: _Placed, unit: Unit, tokens: _Tokens, placement: Placement) -> None:
+    """Add the tags of what `parent` holds."""
     placed = _place_children(parent, unit, tokens)
     atoms = _place_atoms(parent, placed, unit, tokens)
     # At one boundary: what ends there, what is empty, what begins there.
     order: list[tuple[int, int, int, _Placed | _Atom]] = []
-    order += [(child.start, 1 if child.start == child.end else 2, child.element.opening, child) for child in placed]
+    order += [(child.start, 1 if child.is_empty else 2, child.element.opening, child) for child in placed]
     order += [(boundary, 1, atom.tags.start, atom) for boundary, atom in atoms]
     order.sort(key=lambda item: item[:3])
-    dropped = 0
     for boundary, _, _, one in order:
         if isinstance(one, _Atom):
-            marks += [(boundary, i) for i in one.tags]
+            placement.marks += [(boundary, i) for i in one.tags]
             continue
         opening, closing = one.element.opening, one.element.closing
-        if one.start == one.end and unit.tags[opening].needs_text:
-            dropped += 2
-            dropped += _place_within(one, unit, tokens, marks)
-            continue
-        marks.append((one.start, opening))
-        dropped += _place_within(one, unit, tokens, marks)
-        marks.append((one.end, closing))
-    return dropped
+        is_dropped = one.is_empty and unit.tags[opening].needs_text
+        placement.n_empty += one.is_empty
+        if not is_dropped:
+            placement.marks.append((one.start, opening))
+        _place_within(one, unit, tokens, placement)
+        if not is_dropped:
+            placement.marks.append((one.end, closing))
 
 
 def _place_children(parent: _Placed, unit: Unit, tokens: _Tokens) -> list[_Placed]:
