@@ -341,6 +341,7 @@ class _Inlines:
         self.brackets: list[tuple[int, bool]] = []  # item, whether of an image
         self.ticks = _ticks(self.text)
         self.has_tags = True  # until one is found that has no end
+        self.unclosed: set[str] = set()  # names of elements of which no other one ends
         self.n_pairs = 0
 
     def add(self) -> None:
@@ -415,9 +416,12 @@ class _Inlines:
         if token is None or token.kind in (Kind.text, Kind.rest):
             self.has_tags = self.has_tags and (token is None or token.kind is not Kind.rest)
             return self._text(at, at + 1)
-        if token.kind is Kind.opening and (token.name in CODE or token.name in OPAQUE):
+        is_kept = token.name in CODE or token.name in OPAQUE
+        if token.kind is Kind.opening and is_kept and token.name not in self.unclosed:
             end = text.find(f"</{token.name}>", token.end)
-            if end >= 0:
+            if end < 0:
+                self.unclosed.add(token.name)
+            else:
                 content, end = text[token.end : end], end + len(token.name) + 3
                 is_shown = token.name in CODE and content.strip() != "" and len(content) <= 100
                 self.items.append(
