@@ -200,11 +200,13 @@ def _written_unit(work: _Work) -> tuple[Parts, TranslatedUnit]:
     if work.result is None or work.best is None:
         if work.result is not None or work.has_words:
             flags.add(KEPT)
-    elif work.best.aligned.target != unit.text.strip():
-        aligned = work.best.aligned
+    else:
+        aligned, n_empty = work.best.aligned, 0
+        is_same = aligned.target == unit.text.strip()
         try:
-            written, n_empty = _marked_up(unit, aligned)
-            text = aligned.target
+            if not is_same:
+                written, n_empty = _marked_up(unit, aligned)
+                text = aligned.target
         except TooManyTagsError:
             flags.add(KEPT)
         else:
@@ -212,7 +214,7 @@ def _written_unit(work: _Work) -> tuple[Parts, TranslatedUnit]:
                 REPAIRED: work.best.n_repaired > 0,
                 INSERTED: work.best.n_inserted > 0,
                 NUMBERS: bool(numbers_lost(unit.text, text)),
-                BY_POSITION: aligned.is_guessed and len(unit.tags) > 0,
+                BY_POSITION: aligned.is_guessed and len(unit.tags) > 0 and not is_same,
                 TAGS_EMPTY: n_empty > 0,
             }
             flags |= {flag for flag, is_set in conditions.items() if is_set}

@@ -53,7 +53,7 @@ class _Parser:
         self.labels = {_label(match[1]) for match in matches if match}
         self.indents: list[int] = []  # columns at which the text of the open list items begins
         self.paragraph: list[tuple[int, int]] = []
-        self.after_blank = True
+        self.after_blank, self.in_quote = True, False
 
     def parse(self) -> Document:
         i = self._front_matter()
@@ -82,9 +82,10 @@ class _Parser:
             self._finish()
             return i + 1
         content, begins, is_quoted = self._containers(start, end, is_open=is_open)
-        if begins:
+        if begins or (is_quoted and not self.in_quote):
             self._finish()
             is_open = False
+        self.in_quote = is_quoted or (self.in_quote and is_open)  # a paragraph goes on without the mark
         rest = content - _spaces_before(self.text, start, content)
         self.after_blank, after_blank = False, self.after_blank
         if not is_open and not begins and after_blank and self._is_code(start, content, is_quoted=is_quoted):

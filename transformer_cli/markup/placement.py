@@ -199,9 +199,15 @@ class _Tokens:
         if not inside:
             return [_Token(t0, t1, self.element_at(s0), s0)]
         sources = [s0, *inside, s1]
-        targets = [t0 + (t1 - t0) * (source - s0) // (s1 - s0) for source in sources]
+        targets = [
+            _same_place(source - s0, self.aligned.source[s0:s1], self.aligned.target[t0:t1]) for source in sources
+        ]
         pieces = zip(sources[:-1], targets[:-1], targets[1:], strict=True)
-        return [_Token(start, end, self.element_at(source), source) for source, start, end in pieces if start < end]
+        return [
+            _Token(t0 + start, t0 + end, self.element_at(source), source)
+            for source, start, end in pieces
+            if start < end
+        ]
 
     def _cut_at_copies(self, tokens: list[_Token]) -> list[_Token]:
         """A placeholder is one token, in the element that it is in in the source."""
@@ -237,6 +243,15 @@ def _innermost(elements: Sequence[_Element]) -> tuple[list[int], list[int]]:
         closed = stack.pop()
         events.append((closed.end, stack[-1].number))
     return [offset for offset, _ in events], [number for _, number in events]
+
+
+def _same_place(offset: int, source: str, target: str) -> int:
+    """The offset in a translated word: after the same letters, before the same letters, or as far in it."""
+    if target.startswith(source[:offset]):
+        return offset
+    if target.endswith(source[offset:]):
+        return len(target) - len(source) + offset
+    return len(target) * offset // len(source)
 
 
 def word_edges(text: str, span: Span) -> tuple[int, int, int, int]:
@@ -362,12 +377,25 @@ def _place_children(parent: _Placed, unit: Unit, tokens: _Tokens) -> list[_Place
             if stretch[0] < stretch[1]:
                 insort(taken, stretch)
             placed[at] = _Placed(*stretch, children[at])
-    return [placed[at] for at in range(len(children))]
+    found = [placed[at] for at in range(len(children))]
+    for child in found:
+        _take_final_marks(parent, child, tokens)
+    return found
+
+
+def _take_final_marks(parent: _Placed, child: _Placed, tokens: _Tokens) -> None:
+    """The full stop after another word than in the source, in an element that ends with the one of the source."""
+    text = tokens.aligned.source[child.element.start : parent.element.end].rstrip()
+    is_last = child.element.start + len(text) <= child.element.end
+    if is_last and not text[-1:].isalnum() and not child.is_empty:
+        rest = tokens.tokens[child.end : parent.end]
+        if all(token.element is None and not _has_letters(tokens, token) for token in rest):
+            child.end = parent.end
 
 
 def _stretch(own: Sequence[int], taken: Sequence[Span]) -> Span | None:
     """The tokens from one of `own` to another that hold most of them and fewest others, apart from `taken`."""
-    best: tuple[float, Span] | None = None
+    best: tuple[float, int, Span] | None = None
     score, start, previous = 0.0, -1, -1
     for i in own:
         at = bisect_right(taken, (i, 1 << 62)) - 1
@@ -380,25 +408,27 @@ def _stretch(own: Sequence[int], taken: Sequence[Span]) -> Span | None:
         else:
             score = joined
         score, previous = score + 1, i
-        if best is None or score >= best[0]:
-            best = score, (start, i + 1)
-    return None if best is None else best[1]
+        if best is None or (score, i + 1 - start) > best[:2]:
+            best = score, i + 1 - start, (start, i + 1)
+    return None if best is None else best[2]
 
 
 def _free_stretch(
     parent: _Placed, element: _Element, tokens: _Tokens, taken: Sequence[Span], claimed: set[int]
 ) -> Span:
     """For an element without a word of its own: a free word beside where it should be, or no more than a place."""
-    text = tokens.aligned.target
     place = _snap(_boundary(parent, element.start, tokens), taken)
     for distance in range(_NEAR):
         for i in (place + distance, place - 1 - distance):
             if not parent.start <= i < parent.end or i in claimed or _is_taken(i, taken):
                 continue
-            token = tokens.tokens[i]
-            if any(character.isalnum() for character in text[token.start : token.end]):
+            if _has_letters(tokens, tokens.tokens[i]):
                 return i, i + 1
     return place, place
+
+
+def _has_letters(tokens: _Tokens, token: _Token) -> bool:
+    return any(character.isalnum() for character in tokens.aligned.target[token.start : token.end])
 
 
 def _is_taken(token: int, taken: Sequence[Span]) -> bool:

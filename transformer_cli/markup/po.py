@@ -96,9 +96,10 @@ class _Writer:
             parts = singular if is_singular else other
             self._copy(value.start)
             end = self.text[value.start : value.end]
-            is_long = any(isinstance(part, str) and "\\n" in part for part in parts)
+            lines = self._in_lines(parts)
+            is_long = any(isinstance(part, str) and self.newline in part for part in lines)
             first = f'{key} ""{self.newline}"' if is_long else f'{key} "'
-            self.parts += [first, *self._in_lines(parts), '"', end[len(end.rstrip()) :]]
+            self.parts += [first, *lines, '"', end[len(end.rstrip()) :]]
             self.position = value.end
 
     def document(self) -> Document:
