@@ -427,8 +427,8 @@ def test_time_grows_with_the_length_alone(piece: str, format_name: str) -> None:
     assert found == text or format_name == "po"
 
 
-def test_a_hundred_thousand_elements_within_each_other_are_kept_and_flagged() -> None:
-    deep = "<r>x " + "<b>a " * 100_000 + "</b>" * 100_000 + "</r>"
+def test_twenty_thousand_elements_within_each_other_are_kept_and_flagged() -> None:
+    deep = "<r>x " + "<b>a " * 20_000 + "</b>" * 20_000 + "</r>"
     found = translate_document(deep, "xml", reversed_words)
     assert (found.text, dict(found.flags)) == (deep, {"kept": 1})
 

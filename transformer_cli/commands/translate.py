@@ -4,25 +4,22 @@ import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
 from pathlib import Path
 
-import torch
-
-from transformer_cli.api import Opened, open_models
-from transformer_cli.config.commands import DocumentFormat, Engine, OnIssue, OutputFormat, TranslateConfig
-from transformer_cli.config.tags import tags_in
+from transformer_cli.api import Opened
+from transformer_cli.commands.open_translator import flags_set, open_translator
+from transformer_cli.commands.translate_document import translate_file
+from transformer_cli.config.commands import DocumentFormat, OutputFormat, TranslateConfig
 from transformer_cli.data.lines import ChunkSource, read_chunks, read_lines, shown, split_lines
 from transformer_cli.data.unknown import UnknownCounter, shown_characters
 from transformer_cli.decoding.postprocess import written_ids
-from transformer_cli.decoding.records import flags_of, record_of, to_line
-from transformer_cli.decoding.results import Translated, TranslateOptions
-from transformer_cli.decoding.terminology import read_terms
+from transformer_cli.decoding.records import record_of, to_line
+from transformer_cli.decoding.results import Translated
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError, DataError, quoted
-from transformer_cli.interop.exported import Exported
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.text_io import (
@@ -47,8 +44,6 @@ def run(config: TranslateConfig) -> None:
     """Translate `config.input` or stdin to `config.output` or stdout. Raises TfmError."""
     check_paths(config)
     if config.format is not DocumentFormat.text:
-        from transformer_cli.commands.translate_document import translate_file
-
         translate_file(config)
         return
     device = choose_device(config.device)
@@ -78,31 +73,6 @@ def translate_terminal(lines: "TranslationFilter", opened: Opened) -> None:
         ", ".join(map(shown, opened.paths)),
     )
     read_terminal(lines.process_typed, prompt=f"{model.source_lang}> ")
-
-
-def open_translator(
-    config: TranslateConfig, device: torch.device, *, is_typed: bool = False
-) -> tuple[Opened, Translator]:
-    """The model and its translator. At a terminal, where latency counts, the engine is chosen unless it is set.
-
-    Of a document, the alignment places the tags; a folder of an export has no attention weights, and gives none.
-    """
-    options = TranslateOptions(
-        terminology=None if config.terms is None else read_terms(Path(config.terms)),
-        prefixes=config.prefix is not None,
-        retry=config.on_issue is OnIssue.retry,
-        alignments=config.alignments is not None,
-        token_scores=config.token_scores,
-        tags=tuple(tags_in(config.tag or "")),
-    )
-    engine = Engine.auto if is_typed and config.engine is None else config.engine
-    opened = open_models(config.checkpoint, runs=config.runs, engine=engine, decode=config.decode, options=options)
-    if config.format is not DocumentFormat.text:
-        options = replace(options, alignments=not any(isinstance(model, Exported) for model in opened.models))
-    if engine is Engine.auto and opened.engine is Engine.ctranslate2:
-        LOGGER.info("engine=ctranslate2, as nothing here needs torch; engine=torch chooses the other")
-    translator = opened.translator(config.decode, device, seed=config.seed, options=options, parallel=True)
-    return opened, translator
 
 
 def check_paths(config: TranslateConfig) -> None:
@@ -226,10 +196,6 @@ class TranslationFilter(LineFilter):
         if self.n_retried:
             LOGGER.info("%d lines were translated again, %d of them better", self.n_retried, self.n_replaced)
         super().report()
-
-
-def flags_set(result: Translated) -> list[str]:
-    return [flag for flag, is_set in flags_of(result).items() if is_set]
 
 
 def text_of(row: Row, config: TranslateConfig) -> str:

@@ -3,7 +3,7 @@
 from collections import Counter
 from contextlib import ExitStack
 
-from transformer_cli.commands.translate import flags_set, open_translator
+from transformer_cli.commands.open_translator import flags_set, open_translator
 from transformer_cli.config.commands import TranslateConfig
 from transformer_cli.data.lines import read_chunks
 from transformer_cli.data.unknown import UnknownCounter

@@ -1,0 +1,45 @@
+"""What translating lines and translating a document have in common."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from transformer_cli.api import Opened, open_models
+from transformer_cli.config.commands import DocumentFormat, Engine, OnIssue, TranslateConfig
+from transformer_cli.config.tags import tags_in
+from transformer_cli.decoding.records import flags_of
+from transformer_cli.decoding.results import Translated, TranslateOptions
+from transformer_cli.decoding.terminology import read_terms
+from transformer_cli.decoding.translator import Translator
+from transformer_cli.interop.exported import Exported
+from transformer_cli.logs import LOGGER
+
+
+def open_translator(
+    config: TranslateConfig, device: torch.device, *, is_typed: bool = False
+) -> tuple[Opened, Translator]:
+    """The model and its translator. At a terminal, where latency counts, the engine is chosen unless it is set.
+
+    Of a document, the alignment places the tags; a folder of an export has no attention weights, and gives none.
+    """
+    options = TranslateOptions(
+        terminology=None if config.terms is None else read_terms(Path(config.terms)),
+        prefixes=config.prefix is not None,
+        retry=config.on_issue is OnIssue.retry,
+        alignments=config.alignments is not None,
+        token_scores=config.token_scores,
+        tags=tuple(tags_in(config.tag or "")),
+    )
+    engine = Engine.auto if is_typed and config.engine is None else config.engine
+    opened = open_models(config.checkpoint, runs=config.runs, engine=engine, decode=config.decode, options=options)
+    if config.format is not DocumentFormat.text:
+        options = replace(options, alignments=not any(isinstance(model, Exported) for model in opened.models))
+    if engine is Engine.auto and opened.engine is Engine.ctranslate2:
+        LOGGER.info("engine=ctranslate2, as nothing here needs torch; engine=torch chooses the other")
+    translator = opened.translator(config.decode, device, seed=config.seed, options=options, parallel=True)
+    return opened, translator
+
+
+def flags_set(result: Translated) -> list[str]:
+    return [flag for flag, is_set in flags_of(result).items() if is_set]
