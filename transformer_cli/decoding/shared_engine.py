@@ -1,10 +1,10 @@
 """One engine for any number of threads and coroutines: what is waiting is searched together when the engine is free.
 
-While the engine is busy, what arrives collects by itself. A batch has the sentence whose turn it is, and those of similar
-length; equal sentences are searched once, and kept. The n-th sentence of a call has its turn as if it had come n sentences
-later: a caller with many lets others in between, and yet none waits for ever. The larger a batch, the less time each of
-its sentences takes: a thread that has just answered several callers waits a little for them to ask again, but only while
-another thread is busy, so that a single caller never waits.
+While the engine is busy, what arrives collects by itself. A batch has the sentence whose turn it is, and those of
+similar length; equal sentences are searched once, and kept. The n-th sentence of a call has its turn as if it had
+come n sentences later: a caller with many lets others in between, and yet none waits for ever. The larger a batch,
+the less time each of its sentences takes: a thread that has just answered several callers waits a little for them to
+ask again, but only while another thread is busy, so that a single caller never waits.
 """
 
 import asyncio
