@@ -165,6 +165,7 @@ def test_what_a_client_no_longer_waits_for_is_not_translated(served: Served) -> 
     assert served.metric("tfm_sentences_total") == before + 1
 
 
+@pytest.mark.slow
 def test_a_deadline_ends_a_request(tmp_path: Path) -> None:
     with serving(tmp_path, "limits.seconds=0.3", program=TESTED_ENGINE) as served:
         answer = served.translate(SLOW)
@@ -317,6 +318,7 @@ def test_a_key_opens_the_server_and_is_in_no_log(tmp_path: Path) -> None:
         "json",
         "limits.per_minute=5",
         "reload=0.1",
+        "proxies=[127.0.0.0/8]",
         "--cors",
         "https://a.example",
     )
@@ -329,7 +331,7 @@ def test_a_key_opens_the_server_and_is_in_no_log(tmp_path: Path) -> None:
             assert served.ask("/api/translate", body, headers=[header + SECRET]).status == 200
         assert served.ask("/health").status == served.ask("/ready").status == 200
         assert served.ask("/api/models").json["needs_key"] is True
-        assert served.ask("/metrics").status == 401
+        assert served.ask("/metrics", headers=["X-Forwarded-For: 192.0.2.7"]).status == 401
         assert served.metric("tfm_sentences_total", key=SECRET) == 3
         rest = [served.ask("/api/translate", body, headers=["X-API-Key: " + SECRET]) for _ in range(3)]
         assert [answer.status for answer in rest] == [200, 200, 429]
@@ -356,6 +358,7 @@ def test_a_key_opens_the_server_and_is_in_no_log(tmp_path: Path) -> None:
         "cached": 0,
         "model": "toy",
     }
+    assert next(entry["client"] for entry in entries if entry.get("path") == "/metrics") == "192.0.2.7"
     for secret in (SECRET, "another", "hush"):
         assert secret not in "\n".join(served.log)
 
@@ -372,6 +375,11 @@ def test_a_page_whose_name_leads_here_is_not_answered(served: Served) -> None:
     assert hosts_of(ServeConfig(host="0.0.0.0", allowed_hosts=["MT.example"])) == {"mt.example"}
     assert "mt.example" in (hosts_of(ServeConfig(allowed_hosts=["mt.example"])) or ())
     assert host_name(b"[2001:db8::1]:80") == "2001:db8::1"
+
+
+def test_a_proxy_has_an_address() -> None:
+    with pytest.raises(ConfigError, match="proxies='nginx': is no address"):
+        ServeConfig(proxies=["127.0.0.1", "nginx"])
 
 
 def test_an_origin_has_no_path() -> None:
@@ -524,6 +532,7 @@ def test_a_second_signal_ends_at_once(tmp_path: Path, number: int, status: int) 
         assert served.process.wait(timeout=1) == status
 
 
+@pytest.mark.slow
 def test_a_killed_server_leaves_nothing_and_starts_again_at_its_port(tmp_path: Path) -> None:
     model = write_toy_model(tmp_path)
     before = set(tmp_path.iterdir())

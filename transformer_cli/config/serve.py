@@ -1,5 +1,6 @@
 """Keys of `tfm serve`."""
 
+import ipaddress
 import re
 from dataclasses import dataclass, field
 from enum import Enum
@@ -79,7 +80,8 @@ class ServeConfig:
         " loopback address only localhost, 127.0.0.1 and ::1.",
     )
     proxies: list[str] = key(
-        [], "Addresses of reverse proxies, whose X-Forwarded-For header names the client; unset: it is not believed."
+        [],
+        "Addresses or networks of reverse proxies, whose X-Forwarded-For header names the client; unset: it is not believed.",
     )
     page: bool = key(True, "Serve the web page.")
     log_format: LogFormat = key(LogFormat.text, "Log: lines of text, or a JSON object a line.")
@@ -97,6 +99,13 @@ class ServeConfig:
         check_ranges(self.limits, "limits")
         if not self.host:
             raise ConfigError("host=: empty. Give an address, as 127.0.0.1")
+        for proxy in self.proxies:
+            try:
+                ipaddress.ip_network(proxy, strict=False)
+            except ValueError:
+                raise ConfigError(
+                    f"proxies={quoted(proxy)}: is no address. Give one as 127.0.0.1 or 10.0.0.0/8"
+                ) from None
         for origin in self.cors:
             if origin != "*" and not _ORIGIN.fullmatch(origin):
                 raise ConfigError(
