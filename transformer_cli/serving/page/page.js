@@ -33,7 +33,7 @@ const FLAGS = {
   placeholders_inserted: ["Placeholders inserted", "Some were lost, and were put in beside their words."],
   numbers_changed: ["Numbers changed", "A number of the text is not in it, or in words."],
   tags_by_position: ["Tags placed roughly", "Mark-up is about as far in the text as it was in the original."],
-  tags_dropped: ["Tags dropped", "Some mark-up has no words that it could be around."],
+  tags_empty: ["Empty tags", "Some mark-up has no words that it could be around."],
   kept: ["Not translated", "Some of the text stays as it was."],
   misplaced_terms: ["Terms misplaced", "A term is in the translation, but perhaps not for its phrase."],
 };
