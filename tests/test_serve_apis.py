@@ -310,6 +310,17 @@ def test_own_formats_and_placeholders(both: Running) -> None:
     assert (status, answer["error"]) == (400, "prefix: not with mark-up or placeholders. Leave one of them out")
 
 
+def test_placeholders_of_plain_text_survive_where_a_client_cannot_ask_for_it(tmp_path: Path) -> None:
+    text, wanted = "a b {name} c", "{name}"
+    with running(toy_server(toy_model(tmp_path))) as server:
+        _, plain = server.ask("/api/translate", {"text": text, "source": "en"})
+        assert wanted not in plain["translations"][0]["text"], "the model itself loses it"
+        _, libre = server.ask("/translate", {"q": text, "source": "en", "target": "fr"})
+        assert libre["translatedText"].count(wanted) == 1
+        _, deepl = server.ask("/v2/translate", {"text": [text], "source_lang": "EN", "target_lang": "FR"})
+        assert deepl["translations"][0]["text"].count(wanted) == 1
+
+
 def test_html_is_that_of_tfm_translate(tmp_path: Path) -> None:
     file, page = toy_model(tmp_path), "<p>a <b>b c</b> d</p>\n<p>e <i>f {x}</i></p>"
     alone = api.load(file, engine="torch", device="cpu", options=TranslateOptions(alignments=True), n_best=1)

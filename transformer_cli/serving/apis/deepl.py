@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from transformer_cli.markup.placeholders import placeholders_in
 from transformer_cli.serving.errors import RequestError
 from transformer_cli.serving.forms import Fields, language_of, switch_of, text_of, texts_of
 from transformer_cli.serving.languages import names_of, written
@@ -48,7 +49,7 @@ def routes(server: Server) -> list[Route]:
             raise RequestError(400, "target_lang: is missing. Give the code of a language, as DE")
         _check_options(values)
         _check_ignored(values.get("ignore_tags"), texts)
-        wish = Wish(format=_format(values.get("tag_handling")))
+        wish = Wish(format=_format(values.get("tag_handling")), placeholders=any(map(placeholders_in, texts)))
         is_counted = switch_of(values.get("show_billed_characters"), "show_billed_characters")
         translation = await server.translate(request, texts, source, target, wish)
         return JSONResponse(

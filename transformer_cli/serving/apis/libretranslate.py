@@ -15,6 +15,7 @@ from starlette.routing import Route
 
 from transformer_cli.markup.document import PARSERS
 from transformer_cli.markup.encodings import other_encoding
+from transformer_cli.markup.placeholders import placeholders_in
 from transformer_cli.serving.detection import Detected
 from transformer_cli.serving.errors import RequestError
 from transformer_cli.serving.forms import Fields, language_of, number_of, text_of, texts_of
@@ -73,7 +74,10 @@ def routes(server: Server) -> list[Route]:
         source, target = _language(fields, "source"), _language(fields, "target")
         kind = _format(fields)
         n_alternatives = number_of(fields.values.get("alternatives") or 0, "alternatives")
-        wish = Wish(decode=_candidates(server, n_alternatives + 1) if n_alternatives else {}, format=kind)
+        if n_alternatives:
+            wish = Wish(decode=_candidates(server, n_alternatives + 1), format=kind)
+        else:
+            wish = Wish(format=kind, placeholders=any(map(placeholders_in, texts)))
         translation = await server.translate(request, texts, source, target, wish)
         answer: dict[str, Any] = {"translatedText": [one.text for one in translation.results]}
         if source is None:
