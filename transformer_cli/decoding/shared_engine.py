@@ -441,13 +441,12 @@ class _Queue:
             return []
         first = window[0]
         alike = [work for work in window if work.kind == first.kind]
-        # A thread that is idle beside this one gets its share.
-        share = -(-sum(work.n_tokens for work in alike) // (1 + self.n_idle))
-        most, longest = min(first.kind.most, share), first.n_tokens
+        share = -(-len(alike) // (1 + self.n_idle))  # those threads that are idle beside this one get theirs
+        longest = first.n_tokens
         batch: dict[_Work, None] = {}
         for work in [first, *sorted(alike[1:], key=lambda work: abs(work.n_tokens - first.n_tokens))]:
             longest = max(longest, work.n_tokens)
-            if batch and (len(batch) + 1) * longest > most:
+            if len(batch) == share or (batch and (len(batch) + 1) * longest > first.kind.most):
                 break
             batch[work] = None
         for work in window:
