@@ -310,6 +310,38 @@ def test_the_oldest_is_not_passed_over_for_ever() -> None:
 # ---- What goes wrong
 
 
+def test_a_caller_with_many_sentences_lets_a_later_one_in_between() -> None:
+    engine = FakeEngine(most=12)
+    shared = SharedEngine(engine)
+    shared._queue.pace = 60.0  # seconds that a sentence takes
+    engine.gate.clear()
+    many = in_thread(lambda: found(shared, *([n, n, n, n, n] for n in range(20, 60))))
+    engine.wait(1)
+    one = in_thread(lambda: found(shared, [7, 7, 7, 7, 7]))
+    until(lambda: shared.n_waiting == 39)  # the first batch has two of them
+    engine.gate.set()
+    many.join(SOON)
+    one.join(SOON)
+    (place,) = [n for n, batch in enumerate(engine.batches) if (7,) * 5 in batch]
+    assert (place, len(engine.batches)) == (1, 21)
+
+
+def test_a_sentence_that_a_later_call_wants_too_has_the_earlier_of_both_turns() -> None:
+    engine = FakeEngine(most=6)
+    shared = SharedEngine(engine)
+    shared._queue.pace = 60.0
+    engine.gate.clear()
+    many = in_thread(lambda: found(shared, *([n, n, n, n, n] for n in range(20, 40))))
+    engine.wait(1)
+    one = in_thread(lambda: found(shared, [39] * 5))
+    until(lambda: any(len(work.wanted) == 2 for work in shared._queue.waiting.values()))
+    engine.gate.set()
+    many.join(SOON)
+    one.join(SOON)
+    assert engine.batches.index([(39,) * 5]) == 1
+    assert len(engine.batches) == 20
+
+
 def test_an_error_reaches_only_its_own_sentence() -> None:
     engine = FakeEngine()
     shared = SharedEngine(engine)
