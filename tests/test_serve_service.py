@@ -13,9 +13,11 @@ from tests.test_export import model_file
 from tests.toy_translator import sentences
 from transformer_cli import api
 from transformer_cli.config.commands import Engine
+from transformer_cli.config.data import TokenizerConfig
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.serve import LimitsConfig, ServeConfig
 from transformer_cli.config.train import Device
+from transformer_cli.data.tokenizer import train_tokenizer
 from transformer_cli.decoding.shared_engine import GoneError
 from transformer_cli.errors import CheckpointError, ConfigError
 from transformer_cli.models.file import write_model
@@ -283,3 +285,51 @@ def test_a_request_that_ctranslate2_cannot_do_is_done_by_torch(models: dict[str,
     for wish in (Wish(prefix="a woman"), Wish(terms=(("cat", "pretty"),)), Wish(decode={"coverage_penalty": 0.2})):
         assert translated(fast, "the cat sat .", wish=wish) == translated(torch_alone, "the cat sat .", wish=wish)
     assert model.torch is not None
+
+
+# ---- Several target languages
+
+
+@pytest.fixture(scope="module")
+def multilingual(tmp_path_factory: pytest.TempPathFactory) -> Service:
+    tokenizer = train_tokenizer(
+        [*sentences(200, seed=0), ". ! ?"], TokenizerConfig(vocab_size=90), seed=1, tags=["<2de>", "<2fr>", "<bt>"]
+    )
+    path = tmp_path_factory.mktemp("multilingual") / "en-de+fr.safetensors"
+    write_model(path, replace(model_file(tokenizer, source=tokenizer), source_lang="en", target_lang="de+fr"))
+    return serving(str(path))
+
+
+def test_the_target_decides_the_language_and_other_tags_are_added_to_its_tag(multilingual: Service) -> None:
+    (path,) = (str(model.path) for model in multilingual.table.models)
+    line = "the cat sat ."
+    for target, tag, entry in (("de", "", "<2de>"), ("fr", "<bt>", "<2fr> <bt>"), ("fr", "<2fr>", "<2fr>")):
+        expected = api.load(path, device="cpu", beam_size=2, tag=entry).translate([line])[0].text
+        wish = replace(PLAIN, tags=tuple(tag.split()))
+        assert translated(multilingual, line, source="en", target=target, wish=wish) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("line", "tag", "named"),
+    [
+        ("<2fr> the cat", "", "'<2fr>': is not the tag for target=de, <2de>. Leave it out"),
+        ("<bt> the cat", "", "'<bt>': is not the tag for target=de"),
+        ("the cat", "<2fr>", "'<2fr>': is not the tag for target=de"),
+        ("the cat", "<2xx>", "--tag <2xx>: the model has no such tag"),
+    ],
+)
+def test_tags_for_another_language_than_the_target_are_refused(
+    line: str, tag: str, named: str, multilingual: Service
+) -> None:
+    wish = replace(PLAIN, tags=tuple(tag.split()))
+    error = refusal(lambda: translated(multilingual, line, source="en", target="de", wish=wish))
+    assert error.status == 400
+    assert named in error.message
+
+
+def test_alignments_count_the_tags_of_a_text_as_words_of_it(multilingual: Service) -> None:
+    wish = replace(PLAIN, alignments=True)
+    texts = ["the cat sat .\na woman sat .", "<2de> the cat sat .\n<2de> a woman sat ."]
+    plain, tagged = multilingual.translate(texts, "en", "de", wish, multilingual.call()).results
+    assert plain.alignment
+    assert tagged.alignment == [(i + 1 if i < 4 else i + 2, j) for i, j in plain.alignment]

@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 from transformer_cli.config.compose import from_plain, to_plain
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.serve import ServeConfig
+from transformer_cli.config.tags import language_of
+from transformer_cli.data.tags import split_tags
 from transformer_cli.data.tokenizer import normalize
 from transformer_cli.decoding.postprocess import written_ids
 from transformer_cli.decoding.records import flags_of
@@ -163,7 +165,8 @@ class Service:
         lines = [line.text for one in split for line in one if line.text]
         with self.admitted(len(lines)):
             found = iter(await self.translate_lines(lines, route, wish, call))
-        return [_joined(one, [next(found) for line in one if line.text], wish) for one in split]
+        tags = route[0].model.tags
+        return [_joined(one, [next(found) for line in one if line.text], wish, tags) for one in split]
 
     def _documents(
         self, texts: Sequence[str], route: Sequence[Step], wish: Wish, call: RequestCall
@@ -264,7 +267,7 @@ class Service:
             retry=wish.retry,
             alignments=wish.alignments,
             token_scores=wish.token_scores and is_last,
-            tags=step.model.tags_for(step.target) or (wish.tags if is_last else ()),
+            tags=_tags(lines, step, wish.tags if is_last else ()),
         )
         shared = step.model.translator(decode, options)
         if call.is_awaited:
@@ -350,6 +353,25 @@ def finished(work: Coroutine[Any, Any, T]) -> T:
     raise AssertionError("it is suspended")
 
 
+def _tags(lines: Sequence[str], step: Step, asked: Sequence[str]) -> tuple[str, ...]:
+    """Those before each line. Raises RequestError 400 for any that ask for another language than the target.
+
+    A line that begins with tags of its own keeps these alone.
+    """
+    model, of_target = step.model, step.model.tags_for(step.target)
+    if not of_target:
+        return tuple(asked)
+    own = {tuple(tags) for tags in (split_tags(line, model.tags)[0] for line in lines) if tags}
+    for tags in (*own, *([asked] if language_of(asked, model.target_lang) else ())):
+        if language_of(tags, model.target_lang) != step.target:
+            raise RequestError(
+                400,
+                f"{quoted(' '.join(tags), 80)}: is not the tag for target={step.target}, {' '.join(of_target)}."
+                " Leave it out, or name another target",
+            )
+    return tuple(asked) if language_of(asked, model.target_lang) else (*of_target, *asked)
+
+
 def _prefixes(text: str, lines: Sequence[str], translator: Translator) -> list[tuple[int, ...]] | None:
     """Raises RequestError 400 for a prefix that the model cannot write, or that leaves no room."""
     if not text:
@@ -408,7 +430,7 @@ def _lines(text: str) -> Iterator[_Line]:
             yield _Line(before, stripped, after + ("" if end is None else end[0]))
 
 
-def _joined(lines: Sequence[_Line], found: Sequence[Translated], wish: Wish) -> TextResult:
+def _joined(lines: Sequence[_Line], found: Sequence[Translated], wish: Wish, tags: Sequence[str] = ()) -> TextResult:
     n_candidates = max((len(one.candidates) for one in found), default=1)
     texts = [_text(lines, [_candidate(one, n).text for one in found]) for n in range(n_candidates)]
     sums = [
@@ -422,7 +444,7 @@ def _joined(lines: Sequence[_Line], found: Sequence[Translated], wish: Wish) -> 
         flags=_flags(found),
         n_sentences=sum(one.n_parts for one in found),
         lines=list(found),
-        alignment=_alignment(lines, found) if wish.alignments else None,
+        alignment=_alignment(lines, found, tags) if wish.alignments else None,
         tokens=[token for one in found for token in one.tokens or []] if wish.token_scores else None,
     )
 
@@ -436,13 +458,15 @@ def _text(lines: Sequence[_Line], translations: Sequence[str]) -> str:
     return "".join(f"{line.before}{next(rest) if line.text else ''}{line.after}" for line in lines)
 
 
-def _alignment(lines: Sequence[_Line], found: Sequence[Translated]) -> list[tuple[int, int]]:
-    """Of the whole text: the words of a line are counted from those before it."""
+def _alignment(lines: Sequence[_Line], found: Sequence[Translated], tags: Sequence[str]) -> list[tuple[int, int]]:
+    """Of the whole text: the words of a line are counted from those before it, and behind its own `tags`."""
     links: list[tuple[int, int]] = []
     n_source = n_target = 0
     for line, result in zip([line for line in lines if line.text], found, strict=True):
-        links += [(n_source + i, n_target + j) for i, j in result.alignment or []]
-        n_source += len(normalize(line.text).split())
+        n_words = len(normalize(line.text).split())
+        n_tags = n_words - len(normalize(split_tags(line.text, tags)[1]).split())
+        links += [(n_source + n_tags + i, n_target + j) for i, j in result.alignment or []]
+        n_source += n_words
         n_target += len(result.text.split())
     return links
 
