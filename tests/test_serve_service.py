@@ -17,10 +17,12 @@ from transformer_cli.config.data import TokenizerConfig
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.serve import LimitsConfig, ServeConfig
 from transformer_cli.config.train import Device
+from transformer_cli.data.hashes import file_sha256
 from transformer_cli.data.tokenizer import train_tokenizer
 from transformer_cli.decoding.shared_engine import GoneError
 from transformer_cli.errors import CheckpointError, ConfigError
 from transformer_cli.models.file import write_model
+from transformer_cli.serving import models as serving_models
 from transformer_cli.serving.errors import RequestError
 from transformer_cli.serving.models import ModelTable
 from transformer_cli.serving.service import RequestCall, Service, Wish, _composed, _lines
@@ -266,6 +268,27 @@ def test_a_replaced_file_is_read_again_and_a_damaged_one_is_not_served(tmp_path:
     assert len(translated(service, line)) == 1
 
 
+def test_a_file_that_is_replaced_while_it_is_read_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = Path(write(tmp_path, "de", "en", seed=1))
+    service, open_models = serving(str(path)), serving_models.open_models
+
+    def open_then_replace(*args: Any, **kwargs: Any) -> Any:
+        opened = open_models(*args, **kwargs)
+        write(tmp_path, "de", "en", seed=3)
+        return opened
+
+    write(tmp_path, "de", "en", seed=2)
+    monkeypatch.setattr(serving_models, "open_models", open_then_replace)
+    assert service.table.reload_replaced() == []
+    monkeypatch.undo()
+    (new,) = service.table.reload_replaced()
+    assert new.sha256 == file_sha256(path)
+    expected = api.load(path, device="cpu", beam_size=2).translate(["the cat sat ."])[0].text
+    assert translated(service, "the cat sat .") == [expected]
+
+
 def test_a_damaged_model_is_refused_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"12345678" * 10)
     with pytest.raises(CheckpointError):
@@ -275,10 +298,13 @@ def test_a_damaged_model_is_refused_at_the_start(tmp_path: Path) -> None:
 # ---- Engines
 
 
-def test_a_request_that_ctranslate2_cannot_do_is_done_by_torch(models: dict[str, str]) -> None:
+def test_torch_does_what_ctranslate2_cannot_also_when_the_file_is_damaged(tmp_path: Path) -> None:
     pytest.importorskip("ctranslate2")
-    fast, torch_alone = serving(models["de-en"], engine=Engine.auto), serving(models["de-en"])
+    path = write(tmp_path, "de", "en")
+    fast, torch_alone = serving(path, engine=Engine.auto), serving(path)
     model = fast.table.models[0]
+    Path(path).write_bytes(b"damaged")
+    fast.table.reload_replaced()
     assert model.engine is Engine.ctranslate2
     assert translated(fast, "the cat sat .") == translated(torch_alone, "the cat sat .")
     assert model.torch is None

@@ -68,7 +68,8 @@ class ServedModel:
         self.is_export = isinstance(model, Exported)
         self.device = choose_device(config.device)
         self.shared = self._share(opened)
-        self.torch: SharedEngine | None = None  # opened when a request first needs it
+        self.torch: SharedEngine | None = None  # built when a request first needs it
+        self.opened = None if opened.engine is Engine.torch else opened  # from what was read: the file may be another
         self.lock, self.opening = threading.Lock(), threading.Lock()
         self.translators: dict[str, SharedTranslator] = {}
         self.load_seconds, self.first_seconds = time.monotonic() - began, 0.0
@@ -137,10 +138,8 @@ class ServedModel:
     def _torch_engine(self) -> SharedEngine:
         with self.opening:  # not `lock`, which no one holds for long
             if self.torch is None:
-                opened = open_models(str(self.path), engine=Engine.torch, decode=DecodeConfig())
-                if opened.sha256() != [self.sha256]:
-                    raise RequestError(503, f"{self.name}: its file is being replaced. Try again", retry_after=5)
-                engine = opened.translator(DecodeConfig(), self.device).engine
+                assert self.opened is not None
+                engine = replace(self.opened, engine=Engine.torch).translator(DecodeConfig(), self.device).engine
                 assert isinstance(engine, TorchEngine)
                 self.torch = SharedEngine(engine, n_cached=self.config.cache, observe=self._observer())
             return self.torch
@@ -249,6 +248,8 @@ class ModelTable:
                         f" {model.source_lang} → {model.target_lang} before. Start the server anew"
                     )
                 new.warm_up()
+                if FileState.of(new.file) != state:
+                    continue  # replaced once more while it was read; the next look reads all of it
             except Exception as error:  # whatever it is, what is in memory serves on
                 self.failed[model.file] = state
                 self.n_reload_failures += 1
