@@ -23,9 +23,10 @@ from transformer_cli.decoding.shared_engine import GoneError
 from transformer_cli.errors import CheckpointError, ConfigError
 from transformer_cli.models.file import write_model
 from transformer_cli.serving import models as serving_models
+from transformer_cli.serving.apis.own import answer
 from transformer_cli.serving.errors import RequestError
 from transformer_cli.serving.models import ModelTable
-from transformer_cli.serving.service import RequestCall, Service, Wish, _composed, _lines
+from transformer_cli.serving.service import RequestCall, Service, Translation, Wish, _composed, _lines
 
 PLAIN = Wish()
 TEXT = "the cat sat .\r\n\r\n   a woman drank milk .  \n\tin her chair .\n\n"
@@ -80,6 +81,23 @@ def test_a_text_keeps_its_line_ends_indentation_and_blank_lines(service: Service
     lines = ["the cat sat .", "a woman drank milk .", "in her chair ."]
     one, two, three = (r.text for r in api.load(models["de-en"], device="cpu", beam_size=2).translate(lines))
     assert translated(service, TEXT) == [f"{one}\r\n\r\n   {two}  \n\t{three}\n\n"]
+
+
+def test_the_line_ends_of_office_programs_are_kept(service: Service) -> None:
+    lines = ["the cat sat .", "a woman drank milk ."]
+    one, two = translated(service, *lines)
+    for end in ("\v", "\f", "\x85", "\u2028", "\u2029"):
+        assert translated(service, end.join(lines)) == [one + end + two]
+
+
+def test_a_prefix_is_that_of_a_text_and_not_of_each_line(service: Service) -> None:
+    lines = ["the cat sat .", "a woman drank milk ."]
+    (_, second), (first,) = translated(service, *lines), translated(service, lines[0], wish=Wish(prefix="in her"))
+    assert first.startswith("in her")
+    assert translated(service, "\n".join(["", *lines]), lines[0], wish=Wish(prefix="in her")) == [
+        f"\n{first}\n{second}",
+        first,
+    ]
 
 
 def test_texts_without_words_are_answered_as_they_are(service: Service) -> None:
@@ -172,6 +190,9 @@ def test_two_models_of_one_pair_and_a_pivot_that_joins_nothing_are_refused(model
         ({"decode": {"beam_size": 17}}, "beam_size=17: more than the 16 that this server allows"),
         ({"decode": {"n_best": 999, "beam_size": 999}}, "beam_size=999: more than the 16"),
         ({"decode": {"beam_size": "many"}}, "beam_size"),
+        ({"decode": {"min_length": 501}}, "min_length=501: more than the 500 tokens that this server allows"),
+        ({"decode": {"max_extra_length": 9999}}, "max_extra_length=9999: more than the 500"),
+        ({"decode": {"max_source_length": 9999}}, "max_source_length=9999: more than the 500"),
         ({"decode": {"search": "fastest"}}, "fastest"),
         ({"decode": {"length_penalty": -1}}, "length_penalty"),
         ({"terms": (("cat", ""),)}, "terms: number 1 has no source or no target phrase"),
@@ -188,6 +209,7 @@ def test_n_best_needs_no_beam_beside_it_and_greedy_none_either(service: Service)
     assert service.decode_config({"n_best": 5}).beam_size == 5
     assert service.decode_config({"n_best": 2, "beam_size": 3}).beam_size == 3
     assert service.decode_config({"search": "greedy"}).beam_size == 1
+    assert service.decode_config({"search": "sample"}).beam_size == 1
     assert service.decode_config({}) is service.config.decode
 
 
@@ -311,6 +333,19 @@ def test_torch_does_what_ctranslate2_cannot_also_when_the_file_is_damaged(tmp_pa
     for wish in (Wish(prefix="a woman"), Wish(terms=(("cat", "pretty"),)), Wish(decode={"coverage_penalty": 0.2})):
         assert translated(fast, "the cat sat .", wish=wish) == translated(torch_alone, "the cat sat .", wish=wish)
     assert model.torch is not None
+
+
+def test_models_of_equal_names_are_told_apart(tmp_path: Path) -> None:
+    paths = []
+    for source, seed in (("de", 1), ("fr", 2)):
+        (tmp_path / source).mkdir()
+        paths.append(
+            Path(write(tmp_path / source, source, "en", seed=seed)).rename(tmp_path / source / "run.safetensors")
+        )
+    service = serving(*map(str, paths))
+    one, two = (service.translate(["the cat ."], source, "en", PLAIN, service.call()) for source in ("de", "fr"))
+    both = Translation(one.results + two.results, one.origins + two.origins, one.routes + two.routes)
+    assert [model["sha256"] for model in answer(both)["model"]["models"]] == [file_sha256(path) for path in paths]
 
 
 # ---- Several target languages

@@ -34,6 +34,13 @@ class LimitsConfig:
     requests: int = key(256, "Requests that may be worked on at once; more are answered with 503.", low=1, high=10_000)
     seconds: float = key(60.0, "Deadline of a request; what is not done by then is answered with 503.", low=0.01)
     beam_size: int = key(16, "Largest beam, and most alternatives, that a request may ask for.", low=1, high=1000)
+    tokens: int = key(
+        500,
+        "Largest max_source_length, max_extra_length and min_length that a request may ask for; the time of a search"
+        " grows with them.",
+        low=1,
+        high=100_000,
+    )
     per_minute: int | None = key(
         None, "Requests a minute of one API key, or of one address where there are no keys; more: 429.", low=1
     )

@@ -34,7 +34,7 @@ from transformer_cli.serving.models import ModelTable, ServedModel, Step, decode
 # How sure it must be that a text is in the target language already, for it to be left as it is.
 SURELY_TARGET = 0.8
 T = TypeVar("T")
-_LINE_END = re.compile(r"\r\n|\r|\n")
+_LINE_END = re.compile("\r\n|[\r\n\v\f\x85\u2028\u2029]")  # those that office programs write within a paragraph, too
 
 
 Observe = Callable[[ServedModel, Sequence[Translated]], object]
@@ -162,9 +162,11 @@ class Service:
         if not wish.is_plain:
             return self._documents(texts, route, wish, call)
         split = [list(_lines(text)) for text in texts]
-        lines = [line.text for one in split for line in one if line.text]
+        of_texts = [[line.text for line in one if line.text] for one in split]
+        lines = [line for one in of_texts for line in one]
+        begins = [n == 0 for one in of_texts for n in range(len(one))]
         with self.admitted(len(lines)):
-            found = iter(await self.translate_lines(lines, route, wish, call))
+            found = iter(await self.translate_lines(lines, route, wish, call, begins=begins))
         tags = route[0].model.tags
         return [_joined(one, [next(found) for line in one if line.text], wish, tags) for one in split]
 
@@ -228,16 +230,25 @@ class Service:
         return found
 
     async def translate_lines(
-        self, lines: Sequence[str], route: Sequence[Step], wish: Wish, call: RequestCall
+        self,
+        lines: Sequence[str],
+        route: Sequence[Step],
+        wish: Wish,
+        call: RequestCall,
+        *,
+        begins: Sequence[bool] = (),
     ) -> list[Translated]:
-        """One result for each line; through a pivot, the flags and scores are those of the last model."""
+        """One result for each line; through a pivot, the flags and scores are those of the last model.
+
+        `begins` says of each line whether a text begins with it, and its translation with the prefix.
+        """
         if len(route) > 1 and (wish.prefix or wish.terms):
             raise RequestError(400, "a prefix or terms: not where two models translate one after the other")
         links: list[list[tuple[int, int]] | None] = [None] * len(lines)
         results: list[Translated] = []
         try:
             for n, step in enumerate(route):
-                results = await self._one_step(lines, step, wish, call, is_last=n == len(route) - 1)
+                results = await self._one_step(lines, step, wish, call, begins=begins, is_last=n == len(route) - 1)
                 links = [_composed(before, one.alignment) for before, one in zip(links, results, strict=True)]
                 lines = [result.text for result in results]
         except GoneError:
@@ -258,7 +269,14 @@ class Service:
         return call.deadline is not None and time.monotonic() >= call.deadline
 
     async def _one_step(
-        self, lines: Sequence[str], step: Step, wish: Wish, call: RequestCall, *, is_last: bool
+        self,
+        lines: Sequence[str],
+        step: Step,
+        wish: Wish,
+        call: RequestCall,
+        *,
+        begins: Sequence[bool],
+        is_last: bool,
     ) -> list[Translated]:
         decode = self.decode_config(wish.decode if is_last else {})
         options = TranslateOptions(
@@ -274,7 +292,7 @@ class Service:
             results = await shared.translate_async(lines, call)
         else:
             translator = shared.for_call(call)
-            results = translator.translate(lines, prefixes=_prefixes(wish.prefix, lines, translator))
+            results = translator.translate(lines, prefixes=_prefixes(wish.prefix, lines, begins, translator))
         call.models[step.model.name] = None
         call.n_sentences += sum(result.n_parts for result in results) if is_last else 0
         if self.observe is not None:
@@ -292,10 +310,11 @@ class Service:
                     400, f"{quoted(str(name))}: no key that a request may have. Choose from {', '.join(known)}"
                 )
         values = {**to_plain(self.config.decode), **asked}
-        if asked.get("search") == "greedy" and "beam_size" not in asked:
-            values["beam_size"] = 1
-        elif asked.get("n_best") and "beam_size" not in asked and values["search"] == "beam":
-            values["beam_size"] = max(values["beam_size"], asked["n_best"]) if isinstance(asked["n_best"], int) else 1
+        if "beam_size" not in asked:
+            if values["search"] != self.config.decode.search:
+                values["beam_size"] = DecodeConfig().beam_size if values["search"] == "beam" else 1
+            if values["search"] == "beam" and isinstance(values["n_best"], int):
+                values["beam_size"] = max(values["beam_size"], values["n_best"])
         try:
             config: DecodeConfig = from_plain(DecodeConfig, values)
         except ConfigError as error:
@@ -304,6 +323,12 @@ class Service:
         for name in ("beam_size", "n_best", "n_samples"):
             if getattr(config, name) > max(most, getattr(self.config.decode, name)):
                 raise RequestError(400, f"{name}={getattr(config, name)}: more than the {most} that this server allows")
+        longest = self.config.limits.tokens
+        for name in ("max_source_length", "max_extra_length", "min_length"):  # a search cannot be ended by a deadline
+            if (getattr(config, name) or 0) > max(longest, getattr(self.config.decode, name) or 0):
+                raise RequestError(
+                    400, f"{name}={getattr(config, name)}: more than the {longest} tokens that this server allows"
+                )
         return config
 
     # ---- Limits
@@ -372,17 +397,23 @@ def _tags(lines: Sequence[str], step: Step, asked: Sequence[str]) -> tuple[str, 
     return tuple(asked) if language_of(asked, model.target_lang) else (*of_target, *asked)
 
 
-def _prefixes(text: str, lines: Sequence[str], translator: Translator) -> list[tuple[int, ...]] | None:
-    """Raises RequestError 400 for a prefix that the model cannot write, or that leaves no room."""
+def _prefixes(
+    text: str, lines: Sequence[str], begins: Sequence[bool], translator: Translator
+) -> list[tuple[int, ...]] | None:
+    """That of each line, empty but of the first of a text.
+
+    Raises RequestError 400 for a prefix that the model cannot write, or that leaves no room.
+    """
     if not text:
         return None
     ids = written_ids(text, translator.tokenizers.target)
-    rooms = [room for room in translator.room(lines) if room is not None]
+    first = [line for line, is_first in zip(lines, begins, strict=True) if is_first]
+    rooms = [room for room in translator.room(first) if room is not None]
     if ids is None:
         raise RequestError(400, f"prefix: {quoted(text)} cannot be written with the model's pieces")
     if len(ids) > min(rooms, default=len(ids)):
         raise RequestError(400, f"prefix: {len(ids)} tokens, and the translation may have {min(rooms)}")
-    return [ids] * len(lines)
+    return [ids if is_first else () for is_first in begins]
 
 
 # ---- Texts and their lines
