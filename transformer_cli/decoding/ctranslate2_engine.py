@@ -86,7 +86,7 @@ class CTranslate2Engine:
         self.with_torch, self.one_at_a_time = with_torch, threading.Lock()
         self.torch_engine: Engine | None = None
         self.directory, self.tokenizers, self.text, self.remedy = directory, tokenizers, text, remedy
-        self.device, self.n_threads = device, torch.get_num_threads()
+        self.device, self.n_threads, self.process = device, torch.get_num_threads(), os.getpid()
         self.control = ControlIds.of(tokenizers.target)
         self.banned = frozenset(self.control.banned)
         library = imported("ctranslate2", needs="engine=ctranslate2")
@@ -210,6 +210,7 @@ class CTranslate2Engine:
     def _submit(self, batch: Sequence[Segment], config: DecodeConfig, *, suppressed: Sequence[int] = ()) -> list[Any]:
         """Pending results, one for each segment; `suppressed` are banned tokens."""
         has_length_penalty = self._has_length_penalty(config)
+        longest = self._longest(batch, config)
         pending: list[Any] = self.library.translate_batch(
             [self._source(segment.ids) for segment in batch],
             asynchronous=True,
@@ -217,8 +218,8 @@ class CTranslate2Engine:
             # With a length penalty it goes on until N have ended; all of them are returned, and ranked here.
             num_hypotheses=config.beam_size if has_length_penalty else config.n_best,
             length_penalty=1.0 if has_length_penalty else 0.0,
-            max_decoding_length=self._longest(batch, config),
-            min_decoding_length=config.min_length,
+            max_decoding_length=longest,
+            min_decoding_length=min(config.min_length, longest - 1),  # with its EOS, where positions are few
             no_repeat_ngram_size=config.no_repeat_ngram or 0,
             max_input_length=0,
             return_scores=True,
@@ -278,7 +279,12 @@ class CTranslate2Engine:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """The library's own errors while it translates, as ours."""
+        """The library's own errors while it translates, as ours; a forked process has none of its threads."""
+        if os.getpid() != self.process:
+            raise EnvironmentFault(
+                "engine=ctranslate2: this process was forked from the one that opened the model, and would wait for"
+                " ever. Open the model in this one, or use engine=torch"
+            )
         try:
             yield
         except DAMAGED as error:
