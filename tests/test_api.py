@@ -1,6 +1,7 @@
 """The Python API gives what the commands print."""
 
 import asyncio
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,7 @@ import transformer_cli as tfm
 from tests.contract import run
 from tests.toy_run import model_file, packed, sentences
 from transformer_cli.decoding.shared_translator import SharedTranslator
-from transformer_cli.errors import ConfigError, TfmError
+from transformer_cli.errors import ConfigError, EnvironmentFault, TfmError
 
 MODEL = ["--checkpoint", "m", "--device", "cpu"]
 
@@ -67,6 +68,25 @@ def test_a_cancelled_coroutine_leaves_the_translator_usable(folder: Path) -> Non
 
     with tfm.load("m", device="cpu", parallel=False) as translator:
         assert asyncio.run(ask(translator)) == translator.translate(["a b c"])[0].text
+
+
+def test_a_text_that_is_no_list_is_refused_and_anything_that_gives_texts_is_taken(folder: Path) -> None:
+    with tfm.load("m", device="cpu", beam_size=2) as translator:
+        with pytest.raises(TypeError, match="is one text"):
+            translator.translate("a b c")
+        with pytest.raises(TypeError, match="is one text"):
+            asyncio.run(translator.translate_async("a b c"))
+        expected = translator.translate(["a b", "c"])
+        assert translator.translate(text for text in ("a b", "c")) == expected
+        assert asyncio.run(translator.translate_async(text for text in ("a b", "c"))) == expected
+
+
+def test_a_forked_process_is_told_to_open_the_model_itself(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ctranslate2")
+    with tfm.load("m", device="cpu", engine="ctranslate2") as translator:
+        monkeypatch.setattr(os, "getpid", lambda: -1)
+        with pytest.raises(EnvironmentFault, match="Open the model in this one"):
+            translator.translate(["a b c"])
 
 
 def test_scores_are_those_that_the_command_prints(folder: Path) -> None:

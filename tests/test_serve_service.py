@@ -335,6 +335,16 @@ def test_torch_does_what_ctranslate2_cannot_also_when_the_file_is_damaged(tmp_pa
     assert model.torch is not None
 
 
+def test_what_is_unusual_in_a_text_is_told_its_client_and_not_the_log(
+    multilingual: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    wish = Wish(terms=(("cat", "milk"),))
+    text = "<2xx> the cat " + "sat in her chair " * 200
+    (result,) = multilingual.translate([text], "en", "de", wish, multilingual.call()).results
+    assert result.flags
+    assert not caplog.records
+
+
 def test_models_of_equal_names_are_told_apart(tmp_path: Path) -> None:
     paths = []
     for source, seed in (("de", 1), ("fr", 2)):

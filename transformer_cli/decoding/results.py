@@ -60,6 +60,7 @@ class TranslateOptions:
     alignments: bool = False  # fill in Translated.alignment
     token_scores: bool = False  # fill in Translated.tokens
     tags: tuple[str, ...] = ()  # of every line that does not begin with tags itself
+    warns: bool = True  # log what is unusual about lines, by their numbers
 
     @property
     def rescores(self) -> bool:

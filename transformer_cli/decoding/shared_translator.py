@@ -1,7 +1,7 @@
 """A Translator that any number of threads and coroutines may call at once."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from types import TracebackType
@@ -10,7 +10,7 @@ from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.decoding.engine import DecodeRequest
 from transformer_cli.decoding.results import DEFAULT_OPTIONS, Translated, TranslateOptions
 from transformer_cli.decoding.shared_engine import Call, SharedEngine
-from transformer_cli.decoding.translator import Translator
+from transformer_cli.decoding.translator import Translator, listed
 
 CALLS_AT_ONCE = 256  # of coroutines that need a thread, because there is more to do than one search
 SHORT = 2000  # characters that are split into sentences and pieces without a thread: some 0.2 ms
@@ -29,9 +29,9 @@ class SharedTranslator(Translator):
         super().__init__(engine, config, seed=seed, options=options)
         self.shared = engine
 
-    async def translate_async(self, lines: Sequence[str], call: Call | None = None) -> list[Translated]:
+    async def translate_async(self, lines: Iterable[str], call: Call | None = None) -> list[Translated]:
         """As `translate`, for a coroutine; if it is cancelled, what is still waiting is not searched."""
-        call = call or Call()
+        call, lines = call or Call(), listed(lines)
         if self.searches_once and sum(map(len, lines)) <= SHORT:
             work = self.planned(lines)
             segments = [segment for line in work for segment in line.segments]
@@ -40,7 +40,7 @@ class SharedTranslator(Translator):
             return [self.planner.join(line, of) for line in work]
         loop = asyncio.get_running_loop()
         try:
-            return await loop.run_in_executor(_waiting_threads(), self.for_call(call).translate, list(lines))
+            return await loop.run_in_executor(_waiting_threads(), self.for_call(call).translate, lines)
         except asyncio.CancelledError:
             call.is_cancelled = True
             raise

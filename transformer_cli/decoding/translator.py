@@ -1,6 +1,6 @@
 """Lines of text to lines of text: plan, search, post-process."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import replace
 
@@ -20,6 +20,7 @@ from transformer_cli.decoding.postprocess import (
 from transformer_cli.decoding.results import DEFAULT_OPTIONS, Translated, TranslateOptions
 from transformer_cli.decoding.search import Hypothesis
 from transformer_cli.decoding.training_text import TrainingText
+from transformer_cli.errors import quoted
 
 
 class Translator:
@@ -53,7 +54,7 @@ class Translator:
 
     def translate(
         self,
-        lines: Sequence[str],
+        lines: Iterable[str],
         *,
         first_line: int = 1,
         prefixes: Sequence[tuple[int, ...]] | None = None,
@@ -64,13 +65,15 @@ class Translator:
         `prefixes` are ids that the translation of each line begins with, at most as many as `room` allows. Lines are
         numbered from `first_line` in warnings. `on_progress` gets the number of lines finished since its last call.
         """
+        lines = listed(lines)
         if prefixes is not None and not self.options.prefixes:
             check_supported(self.engine.capabilities, self.config, replace(self.options, prefixes=True))
         request = DecodeRequest(self.config, self.seed, first_line)
         work = self.planned(lines, prefixes, first_line)
         found, results = self._search(work, request, on_progress or (lambda n_lines: None))
         unsatisfied, misplaced = self.constraints.apply(work, found, request)
-        warn_unsatisfied({first_line + n: unsatisfied[n] for n in sorted(unsatisfied)})
+        if self.options.warns:
+            warn_unsatisfied({first_line + n: unsatisfied[n] for n in sorted(unsatisfied)})
         for n, line in enumerate(work):
             if any(segment.terms for segment in line.segments):
                 with_terms = self.planner.join(line, found)
@@ -78,7 +81,8 @@ class Translator:
         if self.options.retry:
             again = replace(request, config=retry_config(self.config))
             retry_degenerate(self.planner, self.constraints, work, found, results, again)
-        warn_misplaced({n: result.misplaced for n, result in enumerate(results, start=first_line)})
+        if self.options.warns:
+            warn_misplaced({n: result.misplaced for n, result in enumerate(results, start=first_line)})
         if self.options.rescores:
             rescore(self.engine, self.planner, work, found, results, batch_tokens=self.config.batch_tokens)
         return results
@@ -93,8 +97,9 @@ class Translator:
     ) -> list[Line]:
         """Lines with their segments; warns of what is unusual."""
         work = self.planner.plan(lines, prefixes)
-        self.planner.warn_too_long(work, first_line)
-        self.planner.warn_of_tags(lines, work, first_line)
+        if self.options.warns:
+            self.planner.warn_too_long(work, first_line)
+            self.planner.warn_of_tags(lines, work, first_line)
         return work
 
     def best(self, ids: list[int]) -> Hypothesis:
@@ -126,3 +131,10 @@ class Translator:
                     results[segment.line] = self.planner.join(work[segment.line], found)
             on_progress(len(results) - n_before)
         return found, [results[n] for n in range(len(work))]
+
+
+def listed(lines: Iterable[str]) -> list[str]:
+    """Raises TypeError for a single text, which would be translated letter by letter."""
+    if isinstance(lines, str):
+        raise TypeError(f"lines: {quoted(lines, 40)} is one text. Give a list of texts, as [text]")
+    return list(lines)

@@ -286,6 +286,7 @@ class Service:
             alignments=wish.alignments,
             token_scores=wish.token_scores and is_last,
             tags=_tags(lines, step, wish.tags if is_last else ()),
+            warns=False,  # its client learns it from the flags
         )
         shared = step.model.translator(decode, options)
         if call.is_awaited:
