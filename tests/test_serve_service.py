@@ -1,6 +1,7 @@
 """The service behind all APIs: routes, texts and their white space, what a request may ask for, and reloading."""
 
 import os
+import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,18 +15,19 @@ from tests.toy_translator import sentences
 from transformer_cli import api
 from transformer_cli.config.commands import Engine
 from transformer_cli.config.data import TokenizerConfig
-from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.config.decode import DecodeConfig, Quantize
 from transformer_cli.config.serve import LimitsConfig, ServeConfig
 from transformer_cli.config.train import Device
 from transformer_cli.data.hashes import file_sha256
 from transformer_cli.data.tokenizer import train_tokenizer
 from transformer_cli.decoding.shared_engine import GoneError
 from transformer_cli.errors import CheckpointError, ConfigError
+from transformer_cli.interop import conversions
 from transformer_cli.models.file import write_model
 from transformer_cli.serving import models as serving_models
 from transformer_cli.serving.apis.own import answer
 from transformer_cli.serving.errors import RequestError
-from transformer_cli.serving.models import ModelTable
+from transformer_cli.serving.models import ModelTable, ServedModel
 from transformer_cli.serving.service import RequestCall, Service, Translation, Wish, _composed, _lines
 
 PLAIN = Wish()
@@ -257,8 +259,8 @@ def test_a_deadline_that_has_passed_is_answered_with_503_and_a_client_that_is_go
 def replaced(service: Service, seconds: int) -> list[str]:
     """Reload with the file's time set to another second, as filesystems may count no finer."""
     for model in service.table.models:
-        state = os.stat(model.file)
-        os.utime(model.file, (state.st_atime, state.st_mtime + seconds))
+        state = os.stat(model.path)
+        os.utime(model.path, (state.st_atime, state.st_mtime + seconds))
     return [model.sha256 for model in service.table.reload_replaced()]
 
 
@@ -311,6 +313,22 @@ def test_a_file_that_is_replaced_while_it_is_read_is_read_again(
     assert translated(service, "the cat sat .") == [expected]
 
 
+def test_an_export_that_was_replaced_in_part_is_read_when_it_is_whole(tmp_path: Path) -> None:
+    pytest.importorskip("ctranslate2")
+    for seed in (1, 2):
+        exported = conversions.converted(Path(write(tmp_path, "de", "en", seed=seed)), quantize=Quantize.none)
+        shutil.copytree(exported.directory, tmp_path / str(seed))
+    service = serving(str(tmp_path / "1"), engine=Engine.ctranslate2)
+    (old,) = service.table.models
+    shutil.copyfile(tmp_path / "2" / "model.bin", tmp_path / "1" / "model.bin")
+    assert service.table.reload_replaced() == []
+    assert service.table.failed
+    for name in ("config.json", "export.json"):
+        shutil.copyfile(tmp_path / "2" / name, tmp_path / "1" / name)
+    (new,) = service.table.reload_replaced()
+    assert new.sha256 == file_sha256(tmp_path / "2" / "model.bin") != old.sha256
+
+
 def test_a_damaged_model_is_refused_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"12345678" * 10)
     with pytest.raises(CheckpointError):
@@ -343,6 +361,14 @@ def test_what_is_unusual_in_a_text_is_told_its_client_and_not_the_log(
     (result,) = multilingual.translate([text], "en", "de", wish, multilingual.call()).results
     assert result.flags
     assert not caplog.records
+
+
+def test_a_model_is_named_after_its_run_or_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "de-en.v2").mkdir()
+    monkeypatch.chdir(tmp_path / "de-en.v2")
+    path = Path(write(tmp_path, "de", "en")).rename("model.safetensors")
+    assert ServedModel(str(path), ServeConfig(device=Device.cpu)).name == "de-en.v2"
+    assert ServedModel(str(path.rename("other.safetensors")), ServeConfig(device=Device.cpu)).name == "other"
 
 
 def test_models_of_equal_names_are_told_apart(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from transformer_cli.interop.exported import Exported
 from transformer_cli.logs import LOGGER
 from transformer_cli.markup.symbols import placeholder_symbols
 from transformer_cli.models.device import choose_device
+from transformer_cli.models.header import MODEL_FILE
 from transformer_cli.serving.errors import RequestError
 from transformer_cli.serving.languages import matched
 from transformer_cli.system import peak_memory
@@ -42,14 +43,14 @@ class FileState:
     """By which a replaced file is known."""
 
     path: Path
-    inode: int
-    size: int
-    changed: int  # nanoseconds
+    files: tuple[tuple[str, int, int, int], ...]  # name, inode, bytes, and nanoseconds of its last change
 
     @classmethod
     def of(cls, path: Path) -> "FileState":
-        state = os.stat(path)
-        return cls(path, state.st_ino, state.st_size, state.st_mtime_ns)
+        """Of a folder, that of each file in it: an export is replaced file by file."""
+        files = sorted(one for one in path.iterdir() if one.is_file()) if path.is_dir() else [path]
+        states = [(one.name, os.stat(one)) for one in files]
+        return cls(path, tuple((name, state.st_ino, state.st_size, state.st_mtime_ns) for name, state in states))
 
 
 class ServedModel:
@@ -60,9 +61,8 @@ class ServedModel:
         began, before = time.monotonic(), peak_memory()
         opened = open_models(name, runs=config.runs, engine=config.engine, decode=config.decode)
         (self.path,), (model,) = opened.paths, opened.models
-        self.file = self.path / "model.bin" if isinstance(model, Exported) else self.path
-        self.state, (self.sha256,) = FileState.of(self.file), opened.sha256()
-        self.name = self.path.parent.name if self.path.name == "model.safetensors" else self.path.stem
+        self.state, (self.sha256,) = FileState.of(self.path), opened.sha256()
+        self.name = _name(Path(os.path.abspath(self.path)))
         self.source_lang, self.target_lang, self.engine = model.source_lang, model.target_lang, opened.engine
         self.tags, self.symbols = model.tokenizers.source.tags, placeholder_symbols(model.tokenizers)
         self.is_export = isinstance(model, Exported)
@@ -156,9 +156,16 @@ class ServedModel:
 
     def is_replaced(self) -> bool:
         try:
-            return FileState.of(self.file) != self.state
+            return FileState.of(self.path) != self.state
         except OSError:
             return False  # between two files, or removed: what is in memory goes on
+
+
+def _name(path: Path) -> str:
+    """That of the run or folder; of another file, without its ending."""
+    if path.name == MODEL_FILE:
+        return path.parent.name
+    return path.name if path.is_dir() else path.stem
 
 
 @dataclass(frozen=True)
@@ -236,7 +243,7 @@ class ModelTable:
         reloaded = []
         for n, model in enumerate(self.models):
             try:
-                if not model.is_replaced() or (state := FileState.of(model.file)) == self.failed.get(model.file):
+                if not model.is_replaced() or (state := FileState.of(model.path)) == self.failed.get(model.path):
                     continue
             except OSError:
                 continue
@@ -248,15 +255,15 @@ class ModelTable:
                         f" {model.source_lang} → {model.target_lang} before. Start the server anew"
                     )
                 new.warm_up()
-                if FileState.of(new.file) != state:
+                if FileState.of(new.path) != state:
                     continue  # replaced once more while it was read; the next look reads all of it
             except Exception as error:  # whatever it is, what is in memory serves on
-                self.failed[model.file] = state
+                self.failed[model.path] = state
                 self.n_reload_failures += 1
                 what = error if isinstance(error, TfmError | OSError) else f"{model.path}: {error!r}"
                 LOGGER.error("%s. The model that was read before is served on", what)
                 continue
-            self.failed.pop(model.file, None)
+            self.failed.pop(model.path, None)
             self.models = [*self.models[:n], new, *self.models[n + 1 :]]
             LOGGER.info("%s: replaced, and read again (%s)", model.path, new.sha256[:12])
             self.n_reloads += 1

@@ -96,8 +96,8 @@ def terms_of(value: Any) -> tuple[tuple[str, ...], ...]:
 
 def answer(translation: Translation) -> dict[str, Any]:
     """`model` is that of all texts, or names all; null where there was nothing to translate."""
-    routes = {tuple(step.model.sha256 for step in route): route for route in translation.routes if route}
-    used = [_model(route) for route in routes.values()]
+    used_routes = {tuple((step.model.name, step.model.sha256) for step in one): one for one in translation.routes if one}
+    used = [_model(route) for route in used_routes.values()]
     several = {"name": ", ".join(model["name"] for model in used), "models": used}
     return {
         "translations": [
