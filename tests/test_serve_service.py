@@ -207,12 +207,14 @@ def test_what_cannot_be_done_is_refused_in_one_line(service: Service, wish: dict
     assert (error.status, says in error.message, "\n" in error.message) == (400, True, False), error.message
 
 
-def test_n_best_needs_no_beam_beside_it_and_greedy_none_either(service: Service) -> None:
+def test_n_best_needs_no_beam_beside_it_and_greedy_none_either(service: Service, models: dict[str, str]) -> None:
     assert service.decode_config({"n_best": 5}).beam_size == 5
     assert service.decode_config({"n_best": 2, "beam_size": 3}).beam_size == 3
     assert service.decode_config({"search": "greedy"}).beam_size == 1
     assert service.decode_config({"search": "sample"}).beam_size == 1
     assert service.decode_config({}) is service.config.decode
+    several = serving(models["de-en"], decode=DecodeConfig(beam_size=5, n_best=5))
+    assert several.decode_config({"search": "greedy"}).n_best == 1
 
 
 def test_terms_and_prefixes_are_in_the_translation(service: Service) -> None:

@@ -314,6 +314,7 @@ class Service:
         if "beam_size" not in asked:
             if values["search"] != self.config.decode.search:
                 values["beam_size"] = DecodeConfig().beam_size if values["search"] == "beam" else 1
+                values["n_best"] = asked.get("n_best", 1)
             if values["search"] == "beam" and isinstance(values["n_best"], int):
                 values["beam_size"] = max(values["beam_size"], values["n_best"])
         try:

@@ -96,7 +96,7 @@ def terms_of(value: Any) -> tuple[tuple[str, ...], ...]:
 
 def answer(translation: Translation) -> dict[str, Any]:
     """`model` is that of all texts, or names all; null where there was nothing to translate."""
-    used_routes = {tuple((step.model.name, step.model.sha256) for step in one): one for one in translation.routes if one}
+    used_routes = {tuple((leg.model.name, leg.model.sha256) for leg in one): one for one in translation.routes if one}
     used = [_model(route) for route in used_routes.values()]
     several = {"name": ", ".join(model["name"] for model in used), "models": used}
     return {
