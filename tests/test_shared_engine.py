@@ -24,7 +24,7 @@ from transformer_cli.decoding.search import Hypothesis
 from transformer_cli.decoding.shared_engine import BatchReport, Call, GoneError, SharedEngine, _Kind, _Queue, _Work
 from transformer_cli.decoding.shared_translator import SharedTranslator
 from transformer_cli.decoding.training_text import UNKNOWN_TEXT, TrainingText
-from transformer_cli.errors import EnvironmentFault
+from transformer_cli.errors import ConfigError, EnvironmentFault
 from transformer_cli.inference.force_decode import ForcedScores, Pair
 
 BEAM, GREEDY = DecodeConfig(beam_size=2), DecodeConfig(search="greedy", beam_size=1)
@@ -465,6 +465,8 @@ def test_close_lets_the_engine_finish_what_is_waiting() -> None:
         shared.close()
         engine.gate.set()
         assert [one.result(SOON) for one in calls] == [[result_of([1], BEAM)], [result_of([2], BEAM)]]
+    with pytest.raises(ConfigError, match="the translator is closed"):
+        found(shared, [3])
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no fork there")
@@ -480,6 +482,30 @@ def test_a_forked_process_can_use_it() -> None:
     assert child.exitcode == 0
     assert answers.get() == [[BEAM.beam_size, 6, 5], [BEAM.beam_size, 1]]
     assert found(shared, [2]) == [result_of([2], BEAM)]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no fork there")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_process_that_is_forked_in_the_middle_of_a_search_can_use_it() -> None:
+    engine = FakeEngine()
+    shared = SharedEngine(engine)
+    engine.gate.clear()
+    busy = in_thread(lambda: found(shared, [1], [2]))
+    engine.wait(1)
+    context = multiprocessing.get_context("fork")
+    answers = context.SimpleQueue()
+
+    def ask() -> None:
+        engine.gate.set()
+        answers.put([h.ids for (h,) in found(shared, [1], [2])])
+
+    child = context.Process(target=ask)
+    child.start()
+    child.join(SOON)
+    engine.gate.set()
+    busy.join(SOON)
+    assert child.exitcode == 0
+    assert answers.get() == [[BEAM.beam_size, 1], [BEAM.beam_size, 2]]
 
 
 def test_it_is_an_engine_of_the_same_model() -> None:

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from errno import ENOLCK
 from functools import cache
@@ -137,6 +137,13 @@ def n_processors() -> int:
         return len(os.sched_getaffinity(0))
     count: int | None = getattr(os, "process_cpu_count", os.cpu_count)()  # the first since Python 3.13
     return count or 1
+
+
+def in_forked_processes(prepare: Callable[[], object]) -> Callable[[], object]:
+    """Let every forked process begin with `prepare`; nothing where there is no forking."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=prepare)
+    return prepare
 
 
 def can_fork() -> bool:

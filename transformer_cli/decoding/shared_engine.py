@@ -27,8 +27,10 @@ from transformer_cli.decoding.engine import Batch, Capabilities, DecodeRequest, 
 from transformer_cli.decoding.plan import Segment
 from transformer_cli.decoding.search import SEARCHES, Hypothesis
 from transformer_cli.decoding.training_text import TrainingText
+from transformer_cli.errors import ConfigError
 from transformer_cli.inference.batch_size import BatchTokens
 from transformer_cli.inference.force_decode import ForcedScores, Pair
+from transformer_cli.system import in_forked_processes
 
 WINDOW = 512  # sentences, the next ones, among which a batch is put together
 CACHED = 20_000  # sentences whose hypotheses are kept: some 20 MB
@@ -103,6 +105,7 @@ class _Kind:
     most: int = field(compare=False)  # padded tokens of a batch
     with_attention: bool = False
     batch_tokens: BatchTokens = field(default=0, compare=False)
+    keeps: bool = field(default=False, compare=False)  # whether results are cached
 
 
 class SharedEngine:
@@ -154,25 +157,27 @@ class SharedEngine:
 
     def search(self, segments: Sequence[Segment], request: DecodeRequest, call: Call | None = None) -> Iterator[Batch]:
         """As the engine's; raises GoneError when `call` is over before all is found."""
-        kind, items, keeps = self._searches(segments, request)
-        for n, found in self._queue.results(kind, items, call or Call(), keeps=keeps):
+        kind, items = self._searches(segments, request)
+        for n, found in self._queue.results(kind, items, call or Call()):
             yield [segments[n]], [found]
 
     async def search_async(
         self, segments: Sequence[Segment], request: DecodeRequest, call: Call | None = None
     ) -> list[list[Hypothesis]]:
         """The hypotheses of each segment. No thread waits for them. Raises GoneError as `search` does."""
-        kind, items, keeps = self._searches(segments, request)
-        return await self._queue.results_async(kind, items, call or Call(), keeps=keeps)
+        kind, items = self._searches(segments, request)
+        return await self._queue.results_async(kind, items, call or Call())
 
     def _searches(
         self, segments: Sequence[Segment], request: DecodeRequest
-    ) -> tuple[_Kind, list[tuple[Hashable, Any, int]], bool]:
-        """What `segments` are to the queue, and whether their hypotheses may be kept."""
+    ) -> tuple[_Kind, list[tuple[Hashable, Any, int]]]:
+        """What `segments` are to the queue."""
         is_random = SEARCHES[request.config.search].draws
         key = ("search", repr(request.config), request.seed if is_random else None)
         alike = replace(request, first_line=0)
-        kind = _Kind(alike, key, self.engine.tokens_per_batch(request.config) * self.batches_at_once)
+        kind = _Kind(
+            alike, key, self.engine.tokens_per_batch(request.config) * self.batches_at_once, keeps=not is_random
+        )
         items: list[tuple[Hashable, Any, int]] = []
         for segment in segments:
             # The line decides random choices; without these, equal sentences are one.
@@ -180,7 +185,7 @@ class SharedEngine:
             own = (key, tuple(segment.ids), segment.prefix, segment.required, line)
             what = replace(segment, line=request.first_line + segment.line if is_random else 0)
             items.append((own, what, len(segment.ids) + 1))
-        return kind, items, not is_random
+        return kind, items
 
     def score(
         self,
@@ -194,7 +199,7 @@ class SharedEngine:
         most = self.engine.tokens_per_batch(DecodeConfig(search="greedy", beam_size=1)) * self.batches_at_once
         kind = _Kind(None, key, most, with_attention, batch_tokens)
         items = [((key, tuple(pair[0]), tuple(pair[1])), pair, max(map(len, pair)) + 1) for pair in pairs]
-        found = dict(self._queue.results(kind, items, call or Call(), keeps=False))
+        found = dict(self._queue.results(kind, items, call or Call()))
         return [found[n] for n in range(len(pairs))]
 
     def for_call(self, call: Call) -> "CallEngine":
@@ -257,6 +262,12 @@ def _end_threads() -> None:
         thread.join(max(0.0, end - time.monotonic()))
 
 
+@in_forked_processes
+def _begin_in_child() -> None:
+    for one in list(_QUEUES):
+        one.begin()
+
+
 class _Queue:
     """What is waiting, in its order, and the threads that search it. They know this, and not the SharedEngine."""
 
@@ -264,32 +275,37 @@ class _Queue:
         self, engine: Engine, n_cached: int, observe: Callable[[BatchReport], object] | None, *, window: int
     ) -> None:
         self.engine, self.n_cached, self.observe, self.window = engine, n_cached, observe, window
+        self.pace = 0.01  # seconds that a sentence takes, of late
+        self.cache: OrderedDict[Hashable, Any] = OrderedDict()
+        self.is_closed = False
+        self.begin()
+        _QUEUES.add(self)
+
+    def begin(self) -> None:
+        """With nothing waiting, and no threads yet: at first, and in a forked process, which has none of its parent's.
+
+        A thread of the parent may have held the lock.
+        """
         lock = threading.RLock()
         self.changed = threading.Condition(lock)  # what idle threads wait for
         self.is_enough = threading.Condition(lock)  # what those wait for that have just answered
         self.waiting: dict[Hashable, _Work] = {}
+        self.running: dict[Hashable, _Work] = {}
         self.turns: list[tuple[float, int, _Work]] = []  # a heap; also of what has another turn now, or has begun
         self.n_turns = 0
-        self.pace = 0.01  # seconds that a sentence takes, of late
-        self.running: dict[Hashable, _Work] = {}
-        self.cache: OrderedDict[Hashable, Any] = OrderedDict()
         self.threads: list[threading.Thread] = []
         self.n_idle = 0
         self.enough = sys.maxsize  # sentences that a thread waits for
-        self.is_closed = False
-        _QUEUES.add(self)
 
     def close(self) -> None:
         with self.changed:
             self.is_closed = True
             self.changed.notify_all()
 
-    def results(
-        self, kind: _Kind, items: Sequence[tuple[Hashable, Any, int]], call: Call, *, keeps: bool
-    ) -> Iterator[tuple[int, Any]]:
+    def results(self, kind: _Kind, items: Sequence[tuple[Hashable, Any, int]], call: Call) -> Iterator[tuple[int, Any]]:
         """The index and the result of each item, as they are found."""
         arrived: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
-        self._add(kind, items, call, lambda n, found: arrived.put((n, found)), keeps=keeps)
+        self._add(kind, items, call, lambda n, found: arrived.put((n, found)))
         try:
             for _ in items:
                 try:
@@ -305,9 +321,7 @@ class _Queue:
             call.is_cancelled = True  # what is still waiting need not be searched
             raise
 
-    async def results_async(
-        self, kind: _Kind, items: Sequence[tuple[Hashable, Any, int]], call: Call, *, keeps: bool
-    ) -> list[Any]:
+    async def results_async(self, kind: _Kind, items: Sequence[tuple[Hashable, Any, int]], call: Call) -> list[Any]:
         """The result of each item."""
         loop = asyncio.get_running_loop()
         arrived: dict[int, Any] = {}
@@ -323,7 +337,7 @@ class _Queue:
                 with contextlib.suppress(RuntimeError):  # the loop has been closed
                     loop.call_soon_threadsafe(end)
 
-        self._add(kind, items, call, answer, keeps=keeps)
+        self._add(kind, items, call, answer)
         timer = None if call.deadline is None else loop.call_later(call.remaining or 0.0, end)
         try:
             if len(arrived) < len(items):
@@ -341,17 +355,16 @@ class _Queue:
                 timer.cancel()
         return [arrived[n] for n in range(len(items))]
 
-    def _add(
-        self, kind: _Kind, items: Sequence[tuple[Hashable, Any, int]], call: Call, answer: Answer, *, keeps: bool
-    ) -> None:
+    def _add(self, kind: _Kind, items: Sequence[tuple[Hashable, Any, int]], call: Call, answer: Answer) -> None:
         """Let `answer` get the result of each item: now, of those that are known."""
         known = []
         with self.changed:
-            assert not self.is_closed, "the engine is closed"
+            if self.is_closed:
+                raise ConfigError("the translator is closed. Load the model again, or close it later")
             self._start_threads()
             now, n_new = time.monotonic(), 0
             for n, (key, what, n_tokens) in enumerate(items):
-                if keeps and key in self.cache:
+                if kind.keeps and key in self.cache:
                     self.cache.move_to_end(key)
                     call.n_cached += 1
                     known.append((n, self.cache[key]))
@@ -377,11 +390,9 @@ class _Queue:
         heappush(self.turns, (work.turn, self.n_turns, work))
 
     def _start_threads(self) -> None:
-        """Those that are lacking: at first all, and in a forked process, which has none of its parent's."""
-        alive = [thread for thread in self.threads if thread.is_alive()]
-        if len(alive) == len(self.threads) and alive:
+        """When there is something to do for the first time."""
+        if self.threads:
             return
-        self.n_idle = 0
         self.threads = [
             threading.Thread(target=self._work, name=f"engine-{n}", daemon=True) for n in range(self.engine.n_searches)
         ]
@@ -479,7 +490,7 @@ class _Queue:
             self.pace += (seconds / len(batch) / len(self.threads) - self.pace) / 8
             for work, result in zip(batch, results, strict=True):
                 del self.running[work.key]
-                if work.kind.request is not None and not isinstance(result, _Failed):
+                if work.kind.keeps and not isinstance(result, _Failed):
                     self.cache[work.key] = result
             while len(self.cache) > self.n_cached:
                 self.cache.popitem(last=False)

@@ -111,7 +111,10 @@ class ServedModel:
         """The tag that asks for `target`; none where the model has one target language."""
         if len(self.target_langs) == 1:
             return ()
-        return next(((tag,) for tag in self.tags if language_of([tag], self.target_lang) == target), ())
+        named = [tag for tag in self.tags if language_of([tag], self.target_lang) == target]
+        # Of <de> and <2de>, the first may name the language of the source.
+        asking = [tag for tag in named if "2" in tag or "to" in tag]
+        return tuple((asking or named)[:1])
 
     def translator(self, decode: DecodeConfig, options: TranslateOptions) -> SharedTranslator:
         """With the engine if it can do what is asked for, else with torch. Raises ConfigError where neither can."""

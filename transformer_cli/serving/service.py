@@ -26,6 +26,7 @@ from transformer_cli.decoding.shared_engine import Call, GoneError
 from transformer_cli.decoding.terminology import Term, Terminology, words_of
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import CheckpointError, ConfigError, DataError, EnvironmentFault, quoted
+from transformer_cli.logs import LOGGER
 from transformer_cli.markup.document import PARSERS, TranslatedDocument, translate_documents
 from transformer_cli.serving.detection import Detected, detect
 from transformer_cli.serving.errors import RequestError
@@ -262,7 +263,8 @@ class Service:
         except (ConfigError, DataError) as error:
             raise RequestError(400, str(error)) from error
         except (CheckpointError, EnvironmentFault) as error:
-            raise RequestError(500, str(error)) from error
+            LOGGER.error("%s", error)  # it may name files, which are not for clients
+            raise RequestError(500, "the model cannot translate this; the server's log says why") from error
         return [replace(result, alignment=link) for result, link in zip(results, links, strict=True)]
 
     def _is_late(self, call: Call) -> bool:
