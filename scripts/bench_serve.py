@@ -32,6 +32,7 @@ from transformer_cli.decoding.shared_engine import SharedEngine
 TFM = [sys.executable, "-c", "from transformer_cli.cli import entry_point; entry_point()"]
 ENDPOINTS = {"our API": "/api/translate", "LibreTranslate's API": "/translate"}
 TICKS = os.sysconf("SC_CLK_TCK")
+CONNECTIONS = 512  # of soak, at most
 PATIENCE_S = 30  # beyond the server's deadline, after which a request counts as lost
 # A line is a sentence here, and no model that splits texts into sentences is downloaded.
 ARGOS = """
@@ -392,19 +393,22 @@ def soak(options: argparse.Namespace, lines: Sequence[str]) -> None:
             flush=True,
         )
 
-        async def one(n: int, idle: list[Connection]) -> None:
-            began = time.perf_counter()
-            try:
-                connection = idle.pop() if idle else await connect(server.port)
-                status, body = await asyncio.wait_for(connection.post("/api/translate", lines[n]), 60 + PATIENCE_S)
-            except TimeoutError:
-                counts.n_lost += 1
-                return
-            except (OSError, AssertionError):
-                counts.n_failed += 1
-                return
-            took = time.perf_counter() - began
-            idle.append(connection)
+        async def one(n: int, idle: list[Connection], places: asyncio.Semaphore) -> None:
+            async with places:
+                began = time.perf_counter()
+                while idle and idle[-1].transport is None:  # the server has closed it
+                    idle.pop()
+                try:
+                    connection = idle.pop() if idle else await connect(server.port)
+                    status, body = await asyncio.wait_for(connection.post("/api/translate", lines[n]), 60 + PATIENCE_S)
+                except TimeoutError:
+                    counts.n_lost += 1
+                    return
+                except OSError:
+                    counts.n_failed += 1
+                    return
+                took = time.perf_counter() - began
+                idle.append(connection)
             counts.statuses[status] += 1
             (counts.accepted if status == 200 else counts.refused).append(took)
             if status == 200 and (text := translation_in("/api/translate", body)) != expected[n]:
@@ -425,13 +429,14 @@ def soak(options: argparse.Namespace, lines: Sequence[str]) -> None:
             began = due = time.perf_counter()
             watcher = asyncio.ensure_future(watch(began))
             idle: list[Connection] = []
+            places = asyncio.Semaphore(CONNECTIONS)
             tasks: set[asyncio.Task[None]] = set()
             while due < began + duration:
                 due += random_.expovariate(rate)
                 if (wait := due - time.perf_counter()) > 0:
                     await asyncio.sleep(wait)
                 counts.n_late += wait < -0.1
-                task = asyncio.ensure_future(one(counts.n_sent % len(lines), idle))
+                task = asyncio.ensure_future(one(counts.n_sent % len(lines), idle, places))
                 counts.n_sent += 1
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
