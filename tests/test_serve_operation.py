@@ -490,7 +490,7 @@ class Engine:
 shared = SharedEngine(Engine())
 items = [("key", ([1], [1]), 2)]
 kind = _Kind(None, "score", 100)
-threading.Thread(target=lambda: list(shared._queue.results(kind, items, Call(), keeps=False)), daemon=True).start()
+threading.Thread(target=lambda: list(shared._queue.results(kind, items, Call())), daemon=True).start()
 time.sleep(0.1)
 """
     assert run([], tmp_path, program=program).out == b"finished\n"
