@@ -148,12 +148,12 @@ class ServedModel:
             return self.torch
 
     def warm_up(self) -> str:
-        """Translate something, so that the first request is not the slow one."""
+        """Translate two sentences, so that the first request is not the slow one."""
         pieces = self.shared.tokenizers.source.pieces(range(len(self.shared.tokenizers.source)))
         words = [piece[1:] for piece in pieces if piece.startswith("\u2581") and piece[1:].isalpha()][:8]
         translator = self.translator(self.config.decode, TranslateOptions(tags=self.tags_for(self.target_langs[0])))
         began = time.monotonic()
-        text = translator.translate([" ".join(words)])[0].text
+        text = translator.translate([f"{' '.join(words)}. {' '.join(words).capitalize()}."])[0].text
         self.first_seconds = time.monotonic() - began
         return text
 
