@@ -17,7 +17,7 @@ SHORT = 2000  # characters that are split into sentences and pieces without a th
 
 
 class SharedTranslator(Translator):
-    """Calls of several threads are batched together, and none waits for another that began later.
+    """Calls of several threads are batched together, and one with many lines lets others in between.
 
     A translation is the one that a call of its own would give. Closing it, or leaving its `with` block, ends the
     engine's threads.
