@@ -255,11 +255,17 @@ _END_SECONDS = 10.0  # for the batches that are searched when the process ends
 @atexit.register
 def _end_threads() -> None:
     """A thread that the interpreter ends within CTranslate2 would abort the process, whatever its exit status was."""
-    queues, end = list(_QUEUES), time.monotonic() + _END_SECONDS
-    for one in queues:
+    for one in list(_QUEUES):
         one.close()
-    for thread in (thread for one in queues for thread in one.threads):
-        thread.join(max(0.0, end - time.monotonic()))
+    end = time.monotonic() + _END_SECONDS
+    # Of those, too, whose queue is gone: the last of them is freeing its engine, without the interpreter's lock.
+    for thread in threading.enumerate():
+        if isinstance(thread, _EngineThread):
+            thread.join(max(0.0, end - time.monotonic()))
+
+
+class _EngineThread(threading.Thread):
+    """One that calls an engine."""
 
 
 @in_forked_processes
@@ -394,7 +400,7 @@ class _Queue:
         if self.threads:
             return
         self.threads = [
-            threading.Thread(target=self._work, name=f"engine-{n}", daemon=True) for n in range(self.engine.n_searches)
+            _EngineThread(target=self._work, name=f"engine-{n}", daemon=True) for n in range(self.engine.n_searches)
         ]
         for thread in self.threads:
             thread.start()
