@@ -35,7 +35,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 CONNECTIONS = 512  # of soak, at most
 PATIENCE_S = 30  # beyond the server's deadline, after which a request counts as lost
 # A line is a sentence here, and no model that splits texts into sentences is downloaded.
-ARGOS = """
+ARGOS = r"""
 import sys, time, types
 from pathlib import Path
 
@@ -48,7 +48,7 @@ sys.modules["minisbd"].SBDetect = Sentences
 sys.modules["minisbd"].models = types.SimpleNamespace(cache_dir="", list_models=lambda: [sys.argv[2]])
 from argostranslate import package, translate
 package.install_from_path(Path(sys.argv[1]))
-lines = sys.stdin.read().splitlines()
+lines = sys.stdin.read().rstrip("\n").split("\n")
 translate.translate(lines[0], *sys.argv[2:])
 began = time.perf_counter()
 for line in lines:
