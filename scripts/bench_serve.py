@@ -15,7 +15,7 @@ import tempfile
 import time
 import urllib.request
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,6 +60,12 @@ print(len(lines) / (time.perf_counter() - began))
 # ---- The server
 
 
+def memory_mb(process: int) -> float:
+    """What is resident."""
+    status = Path(f"/proc/{process}/status").read_text()
+    return int(re.findall(r"VmRSS:\s+(\d+)", status)[0]) / 1024
+
+
 @dataclass(frozen=True)
 class Server:
     port: int
@@ -70,9 +76,7 @@ class Server:
         return (int(fields[11]) + int(fields[12])) / TICKS
 
     def memory(self) -> float:
-        """MB that are resident."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(re.findall(r"VmRSS:\s+(\d+)", status)[0]) / 1024
+        return memory_mb(self.process.pid)
 
     def metric(self, name: str) -> float:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics") as answer:
@@ -323,7 +327,7 @@ def latency(options: argparse.Namespace, lines: Sequence[str]) -> None:
     print(f"| the ten after it | {spread(later, 1)} | | |")
 
 
-def bare_call(engine: object):  # type: ignore[no-untyped-def]
+def bare_call(engine: object) -> Callable[[Sequence[int]], object] | None:
     """The library's own call for the ids of one sentence, beam 4; None for another engine."""
     inner = engine.engine if isinstance(engine, SharedEngine) else engine
     if not isinstance(inner, CTranslate2Engine):
@@ -331,6 +335,30 @@ def bare_call(engine: object):  # type: ignore[no-untyped-def]
     return lambda ids: inner.library.translate_batch(
         [inner.tokenizers.source.pieces(ids)], beam_size=4, max_decoding_length=len(ids) + 51
     )
+
+
+def engine(options: argparse.Namespace, lines: Sequence[str]) -> None:
+    """CTranslate2 alone: sentences/s by the size of its batches, in the order of the file, and its memory."""
+    inner = api.load(options.model, engine="ctranslate2", device=options.device).shared.engine
+    assert isinstance(inner, CTranslate2Engine)
+    pieces = [inner.tokenizers.source.pieces(ids) for ids in inner.tokenizers.source.encode(list(lines))]
+    print("| sentences of a batch | sentences/s | MB after it |\n|---:|---:|---:|")
+    for size in (1, 8, 16, 24, 32, 64):
+        rates = []
+        for _ in range(options.rounds):
+            began = time.perf_counter()
+            batches = [pieces[start : start + size] for start in range(0, len(pieces), size)]
+            pending = [
+                one
+                for batch in batches
+                for one in inner.library.translate_batch(
+                    batch, beam_size=4, num_hypotheses=4, max_input_length=0, return_scores=True, asynchronous=True
+                )
+            ]
+            for one in pending:
+                one.result()
+            rates.append(len(pieces) / (time.perf_counter() - began))
+        print(f"| {size} | {spread(rates, 0)} | {memory_mb(os.getpid()):.0f} |", flush=True)
 
 
 # ---- Answers
@@ -509,7 +537,7 @@ def machine() -> str:
     )
 
 
-WHAT = {"throughput": throughput, "latency": latency, "answers": answers, "soak": soak}
+WHAT = {"throughput": throughput, "latency": latency, "engine": engine, "answers": answers, "soak": soak}
 
 
 def main() -> None:
