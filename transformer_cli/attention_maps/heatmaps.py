@@ -58,7 +58,11 @@ def render_heat_map(
     mean: bool = False,
 ) -> bytes:
     """A picture in the format `form`, png or svg: one layer or all; one head, all, or the mean of the heads."""
-    figure = draw_figure(maps, kind, layer=layer, head=head, mean=mean)
+    return figure_bytes(draw_figure(maps, kind, layer=layer, head=head, mean=mean), form)
+
+
+def figure_bytes(figure: Figure, form: str) -> bytes:
+    """A figure in the format `form`, png or svg; a large one at a lower resolution."""
     picture = io.BytesIO()
     dpi = min(DPI, MAX_PIXELS / max(figure.get_size_inches()))
     # Equal input gives equal bytes.

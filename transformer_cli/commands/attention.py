@@ -1,4 +1,7 @@
-"""`tfm attention`: attention weights of a sentence and its translation, as a page, heat maps or JSON."""
+"""`tfm attention`: attention weights of a sentence and its translation, as a page, heat maps or JSON.
+
+With --positions, position encodings instead.
+"""
 
 import sys
 from collections.abc import Iterator
@@ -13,6 +16,7 @@ from transformer_cli.attention_maps.maps import (
     strongest_links,
     to_json,
 )
+from transformer_cli.commands.attention_positions import draw_positions
 from transformer_cli.config.commands import AttentionConfig, AttentionKind
 from transformer_cli.config.model import Positions
 from transformer_cli.data.lines import read_lines, shown
@@ -56,15 +60,18 @@ class EncodedPair:
 
 
 def run(config: AttentionConfig) -> None:
-    """Write `config.output`, or one for each line of `config.input`, and print their names. Raises TfmError."""
+    """Write the output file, or one for each line of `config.input`, and print their names. Raises TfmError."""
     if sys.stdout is None:
         raise EnvironmentFault("standard output: closed. Open it, for the names of the pictures to be printed")
     form = output_format(config)
+    if config.positions is not None:
+        draw_positions(config, form)
+        return
     work = list_jobs(config)
     for job in work:
         check_output(job.output, "--output", {"--input": config.input}, overwrite=config.overwrite)
     if form in PICTURES:
-        imported("matplotlib", needs=f"--output {shown(config.output)}")
+        imported("matplotlib", needs=f"--output {shown(config.output_file)}")
     if isinstance(config.checkpoint, list):
         raise ConfigError("--checkpoint: names several, and each has its own attention weights. Name one")
     device = choose_device(config.device)
@@ -90,10 +97,10 @@ def run(config: AttentionConfig) -> None:
 
 def output_format(config: AttentionConfig) -> str:
     """The ending of --output. Raises ConfigError for an unknown one, and for options of another format."""
-    form = Path(config.output).suffix.lower()
+    form = Path(config.output_file).suffix.lower()
     if form not in FORMATS:
         raise ConfigError(
-            f"--output {shown(config.output)}: no format has this ending. Choose one of {', '.join(FORMATS)}"
+            f"--output {shown(config.output_file)}: no format has this ending. Choose one of {', '.join(FORMATS)}"
         )
     if form not in PICTURES:
         for key in ("kind", "layer", "head", "mean"):
@@ -127,7 +134,7 @@ def list_jobs(config: AttentionConfig) -> list[Job]:
                 f"tfm attention: {what} has {text.strip().count(chr(10)) + 1} lines, not one."
                 " Give one, or a file with --input"
             )
-    return [Job("the sentence", config.sentence, config.translation, Path(config.output))]
+    return [Job("the sentence", config.sentence, config.translation, Path(config.output_file))]
 
 
 def list_jobs_of_file(name: str, config: AttentionConfig) -> list[Job]:
@@ -138,7 +145,7 @@ def list_jobs_of_file(name: str, config: AttentionConfig) -> list[Job]:
                 f"--input {shown(name)}: and {flag} is given, too. Leave one of them out; a line may hold a sentence,"
                 " a tab and its translation"
             )
-    lines, output, found = read_lines(Path(name)).texts, Path(config.output), []
+    lines, output, found = read_lines(Path(name)).texts, Path(config.output_file), []
     for number, line in enumerate(lines, start=1):
         sentence, tab, translation = line.partition("\t")
         where = f"{shown(name)}:{number}"

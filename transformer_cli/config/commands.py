@@ -32,7 +32,7 @@ from transformer_cli.config.fields import (
     check_ranges,
     key,
 )
-from transformer_cli.config.model import Pooling
+from transformer_cli.config.model import Pooling, Positions
 from transformer_cli.config.train import Device
 from transformer_cli.errors import ConfigError
 
@@ -524,6 +524,24 @@ class AttentionKind(Enum):
 
 
 @dataclass
+class PositionsModel:
+    """Keys of `model` on which position encodings depend, for `tfm attention --positions` without a trained model."""
+
+    d_model: int | None = key(None, "Width of the embeddings; unset: that of the paper's base model. Of --positions.")
+    positions: Positions | None = key(None, "Position encoding that is drawn; unset: the paper's. Of --positions.")
+    first_position: int | None = key(None, "Position of the first token in the sinusoids. Of --positions.")
+    n_heads: int | None = key(None, "Attention heads, whose width rotary positions have. Of --positions.")
+    d_k: int | None = key(None, "Width of a head's queries and keys, for rotary positions. Of --positions.")
+
+    def given(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+# Keys that have a meaning with --positions; no sentence is translated then.
+WITH_POSITIONS = ("positions", "model", "checkpoint", "runs", "output", "overwrite", "device", "plugins")
+
+
+@dataclass
 class AttentionConfig:
     """`tfm attention`."""
 
@@ -532,9 +550,16 @@ class AttentionConfig:
     translation: str | None = key(None, "Translation to show, instead of the model's own.")
     checkpoint: Any = key(None, CHECKPOINT)
     runs: str = key("runs", RUNS)
-    output: str = key(
-        "attention.html",
-        "Output file: .html, .png, .svg or .json; of a file, one for each line, with its number in the name.",
+    positions: int | None = key(
+        None,
+        "Draw the encodings of this many positions instead: those of `model`, or of a trained one with --checkpoint.",
+        low=1,
+        high=1024,
+    )
+    output: str | None = key(
+        None,
+        "Output file: .html, .png, .svg or .json; of a file, one for each line, with its number in the name; unset:"
+        " attention.html, or positions.html with --positions.",
     )
     overwrite: bool = key(False, OVERWRITE)
     words: bool = key(False, "Merge the subwords of each word.")
@@ -546,11 +571,18 @@ class AttentionConfig:
     seed: int = key(1, SEED, low=0, high=2**31 - 1)
     device: Device = key(Device.auto, DEVICE)
     plugins: list[str] = key([], PLUGINS)
+    model: PositionsModel = field(default_factory=PositionsModel)
     decode: DecodeConfig = field(default_factory=DecodeConfig)
 
     def __post_init__(self) -> None:
         self.checkpoint = model_names(self.checkpoint)
         check_ranges(self)
+        for name, value in self.model.given().items():
+            text = f"model.{name}={value.name if isinstance(value, Enum) else value}"
+            if self.positions is None:
+                raise ConfigError(f"{text}: of --positions, and a sentence needs a trained model. Leave it out")
+            if self.checkpoint is not None:
+                raise ConfigError(f"{text}: and --checkpoint names a model with its own. Leave one of them out")
         if self.mean and self.head is not None:
             raise ConfigError(f"--head {self.head}: and --mean is over all heads. Leave one of them out")
         if self.decode.quantize is not Quantize.none:
@@ -558,6 +590,21 @@ class AttentionConfig:
                 f"decode.quantize={self.decode.quantize.name}: translates with rounded weights, and other ones would be"
                 " shown. Leave it out"
             )
+
+    @property
+    def output_file(self) -> str:
+        if self.output is not None:
+            return self.output
+        return "attention.html" if self.positions is None else "positions.html"
+
+    def refuse_given(self, keys: Iterable[str]) -> None:
+        """Raise ConfigError for a key of a translated sentence, among those given, where positions are drawn."""
+        for name in keys:
+            if self.positions is not None and name.split(".")[0] not in WITH_POSITIONS:
+                raise ConfigError(
+                    f"{name}: of a sentence's attention weights, and --positions {self.positions} draws position"
+                    " encodings. Leave one of them out"
+                )
 
 
 @dataclass
