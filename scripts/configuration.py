@@ -52,20 +52,25 @@ GROUPS = ("model", "init", "lora", "data", "schedule", "optimizer", "train", "de
 
 def page() -> str:
     keys = {command: help_of(schema) for command, schema in SCHEMAS.items()}
+    of_model = {one.key for one in keys["train"] if _group(one) == "model"}
     parts = [INTRODUCTION, _files(), PLUGINS]
     for group in GROUPS:
         owner = next(command for command in SCHEMAS if any(_group(one) == group for one in keys[command]))
         users = [command for command in SCHEMAS if any(_group(one) == group for one in keys[command])]
+        if group == "model":  # of which `tfm attention` has a few, with a meaning of their own
+            users = [command for command in users if of_model <= {one.key for one in keys[command]}]
         parts.append(f"\n## `{group}`\n\nOf {', '.join(f'`tfm {name}`' for name in users)}.\n\n")
         parts.append(_table([one for one in keys[owner] if _group(one) == group]))
     shared = {one.key for one in keys["train"]}
     for command in SCHEMAS:
         own = [one for one in keys[command] if not _group(one)]
+        has_some = not of_model <= {one.key for one in keys[command]}
+        own += [one for one in keys[command] if has_some and _group(one) == "model"]
         if command in ("doctor", "bench", "prepare", "reproduce"):
             own = [one for one in own if one.key not in shared]
             intro = "The keys of `tfm train`" + (", and:" if own else ".")
         else:
-            groups = list(dict.fromkeys(_group(one) for one in keys[command] if _group(one)))
+            groups = list(dict.fromkeys(_group(one) for one in keys[command] if _group(one) and one not in own))
             intro = f"And those of {', '.join(f'`{group}`' for group in groups)}." if groups else ""
         parts.append(f"\n## `tfm {command}`\n\n" + (f"{intro}\n\n" if intro else "") + _table(own))
     return "".join(parts).rstrip() + "\n"

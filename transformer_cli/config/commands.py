@@ -527,11 +527,15 @@ class AttentionKind(Enum):
 class PositionsModel:
     """Keys of `model` on which position encodings depend, for `tfm attention --positions` without a trained model."""
 
-    d_model: int | None = key(None, "Width of the embeddings; unset: that of the paper's base model. Of --positions.")
-    positions: Positions | None = key(None, "Position encoding that is drawn; unset: the paper's. Of --positions.")
-    first_position: int | None = key(None, "Position of the first token in the sinusoids. Of --positions.")
-    n_heads: int | None = key(None, "Attention heads, whose width rotary positions have. Of --positions.")
-    d_k: int | None = key(None, "Width of a head's queries and keys, for rotary positions. Of --positions.")
+    d_model: int | None = key(
+        None, "Width of the embeddings; unset: that of the paper's base model. Only with --positions."
+    )
+    positions: Positions | None = key(
+        None, "Position encoding that is drawn; unset: the paper's. Only with --positions."
+    )
+    first_position: int | None = key(None, "Position of the first token in the sinusoids. Only with --positions.")
+    n_heads: int | None = key(None, "Attention heads, whose width rotary positions have. Only with --positions.")
+    d_k: int | None = key(None, "Width of a head's queries and keys, for rotary positions. Only with --positions.")
 
     def given(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if value is not None}
@@ -554,7 +558,7 @@ class AttentionConfig:
         None,
         "Draw the encodings of this many positions instead: those of `model`, or of a trained one with --checkpoint.",
         low=1,
-        high=1024,
+        high=512,
     )
     output: str | None = key(
         None,
@@ -580,7 +584,7 @@ class AttentionConfig:
         for name, value in self.model.given().items():
             text = f"model.{name}={value.name if isinstance(value, Enum) else value}"
             if self.positions is None:
-                raise ConfigError(f"{text}: of --positions, and a sentence needs a trained model. Leave it out")
+                raise ConfigError(f"{text}: only with --positions; a sentence needs a trained model. Leave it out")
             if self.checkpoint is not None:
                 raise ConfigError(f"{text}: and --checkpoint names a model with its own. Leave one of them out")
         if self.mean and self.head is not None:

@@ -17,7 +17,7 @@ from transformer_cli.models.embeddings import LearnedPositions, RotaryPositions,
 from transformer_cli.models.layouts import PaddedLayout
 from transformer_cli.models.transformer import Stack, make_positions
 
-MAX_VALUES = 2**19  # of a colour map: 1,024 positions of width 512, a page of 10 MB
+MAX_VALUES = 2**18  # of a colour map: 512 positions of width 512, a page of 6 MB that opens in a second
 
 PositionModule = SinusoidalPositions | LearnedPositions | RotaryPositions
 

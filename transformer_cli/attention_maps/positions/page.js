@@ -46,7 +46,7 @@ function element(name, properties = {}, ...children) {
 }
 
 function svgElement(name, attributes = {}, ...children) {
-  const made = document.createElementNS("http" + "://www.w3.org/2000/svg", name);
+  const made = document.createElementNS(byId("row-chart").namespaceURI, name);
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
   made.append(...children);
   return made;
@@ -55,9 +55,9 @@ function svgElement(name, attributes = {}, ...children) {
 // --- Numbers -------------------------------------------------------------------------------------------------------
 
 function unpack() {
-  const bytes = Uint8Array.from(atob(byId("numbers").textContent), (letter) => letter.charCodeAt(0));
-  const view = new DataView(bytes.buffer);
-  const numbers = Float32Array.from({ length: bytes.length / 4 }, (_, i) => view.getFloat32(4 * i, true));
+  const text = atob(byId("numbers").textContent), bytes = new Uint8Array(text.length);
+  for (let i = 0; i < bytes.length; i++) bytes[i] = text.charCodeAt(i);
+  const numbers = new Float32Array(bytes.buffer); // little-endian, as every machine with a browser is
   let read = 0;
   const take = (count) => numbers.subarray(read, (read += count));
   for (const map of DATA.maps) map.values = take(LENGTH * map.dimensions.length);

@@ -27,8 +27,7 @@ positions, the last in $last. Over these $length positions, $slow of $pairs pair
 Nothing here is learned.</p>"""
 LEARNED = """
 <p>The embedding of the token at position <i>p</i> gets this row added to it. Training has found these numbers: the
-dimensions have no order and no wavelength. Rows beyond the longest sentence of the training still have their random
-start.</p>"""
+dimensions have no order and no wavelength. Rows beyond the longest sentence of the training were never trained.</p>"""
 SIMILAR_SINUSOIDS = """The dot product of positions <i>p</i> and <i>q</i> is the sum of cos((<i>p</i> − <i>q</i>)·θ)
 over the pairs: it depends on their distance alone, is d_model/2 at distance 0, and falls with ripples. These are the
 bare encodings. Attention multiplies them, mixed with the embeddings, by learned matrices, so this is not what a head
