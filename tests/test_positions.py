@@ -236,6 +236,7 @@ def test_a_model_s_name_can_not_break_the_page() -> None:
             ["model.first_position=2", "only of"],
         ),
         (["--positions", "9", "model.positions=learned"], ["model.positions=learned", "--checkpoint"]),
+        (["--positions", "9", "model=base"], ["'model=base'", "takes no file for model", "model.d_model"]),
         (["--positions", "9", "model.n_heads=4"], ["model.n_heads=4", "only rotary"]),
         slow(["--positions", "9", "model.dropout=0.2"], ["model.dropout", "unknown key"]),
         (["--positions", "9", "a sentence"], ["sentence", "--positions 9", "Leave one of them out"]),

@@ -10,7 +10,7 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
 from transformer_cli.config.interpolation import refuse_resolvers
-from transformer_cli.config.keys import SCHEMAS, check_key
+from transformer_cli.config.keys import SCHEMAS, check_key, fields_of
 from transformer_cli.config.yaml_files import choices_of, config_dir, groups_of, optional_groups
 from transformer_cli.errors import ConfigError, quoted
 from transformer_cli.registry import did_you_mean
@@ -36,6 +36,11 @@ def check_overrides(command: str, overrides: Sequence[str], user_dir: Path | Non
             _check_choice(key, override.value(), folders, may_be_null=key in optional_groups(command))
             continue
         check_key(key, schema, groups=groups_of(command))
+        if "." not in key and folders:
+            keys = ", ".join(f"{key}.{name}" for name in fields_of(fields_of(schema)[key] or schema))
+            raise ConfigError(
+                f"{quoted(text)}: `tfm {command}` takes no file for {key}. Set its keys one by one: {keys}"
+            )
         group = key.split(".")[0]
         is_unset = group == "data" and "data" in optional_groups(command)
         if is_unset and not any(other.startswith("data=") for other in overrides):
