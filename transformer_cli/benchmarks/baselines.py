@@ -37,6 +37,7 @@ BASELINES: Registry[Net] = Registry("baseline")
 # Settings that the baselines support with their default value only.
 FIXED = (
     *("model.activation", "model.bias", "model.tie_embeddings", "model.norm_kind", "model.positions", "model.d_k"),
+    *("model.d_embedding", "model.attention_window"),
     *(
         "model.d_v",
         "model.scale_embeddings",

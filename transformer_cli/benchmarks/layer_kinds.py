@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformer_cli.benchmarks.reference import check, tolerances
 from transformer_cli.config.bench import BenchConfig
 from transformer_cli.models.attention import SelfAttention, attend
-from transformer_cli.models.attention_kernels import attention_weights
+from transformer_cli.models.attention_kernels import attention_weights, window_mask
 from transformer_cli.models.layouts import PaddedLayout
 from transformer_cli.training.precision import choose_dtype
 
@@ -230,8 +230,7 @@ def check_attention(config: BenchConfig, device: torch.device) -> None:
     """Compare each attention kernel at the smallest size with masked attention in float64. Raises EnvironmentFault."""
     n, d = min(config.layers.n), min(config.layers.d)
     layers = layers_on(n, d, config, device)
-    position_L = torch.arange(n, device=device)
-    near_LL = (position_L[:, None] - position_L).abs() <= config.layers.window // 2
+    near_LL = window_mask(n, config.layers.window, causal=False, device=device)
     for name, mask in (("self-attention", None), ("written out", None), ("restricted", near_LL)):
         layer = layers[name + ALONE]
         exact = [leaf.detach().double().requires_grad_() for leaf in layer.leaves]

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from transformer_cli.benchmarks.timing import best
+from transformer_cli.models.embeddings import NarrowEmbedding
 from transformer_cli.models.linear import project
 from transformer_cli.models.transformer import Transformer
 
@@ -34,12 +35,22 @@ class Projection:
 def projections(model: Transformer, *, n_source: int, n_target: int) -> Counter[Projection]:
     """Projections of a forward pass over so many tokens a side, without the products of attention (a few percent)."""
     found: Counter[Projection] = Counter()
-    for name, module in model.named_modules():
-        if isinstance(module, nn.Linear):
-            on_source = name.startswith("encoder.") or name.endswith("to_kv")
-            found[Projection(n_source if on_source else n_target, module.in_features, module.out_features)] += 1
-    vocab_size, d_model = model.target_embedding.weight.shape
-    found[Projection(n_target, d_model, vocab_size)] += 1
+
+    def add(module: nn.Linear, *, on_source: bool) -> None:
+        found[Projection(n_source if on_source else n_target, module.in_features, module.out_features)] += 1
+
+    for stack in ("encoder", "decoder"):
+        for name, module in model.get_submodule(stack).named_modules():
+            if isinstance(module, nn.Linear):
+                add(module, on_source=stack == "encoder" or name.endswith("to_kv"))
+    for embedding, on_source in ((model.source_embedding, True), (model.target_embedding, False)):  # may be one
+        if isinstance(embedding, NarrowEmbedding):
+            add(embedding.project_in, on_source=on_source)
+    output = model.output_embedding
+    if isinstance(output, NarrowEmbedding) and output.project_out is not None:
+        add(output.project_out, on_source=False)
+    vocab_size, width = output.weight.shape
+    found[Projection(n_target, width, vocab_size)] += 1
     return found
 
 

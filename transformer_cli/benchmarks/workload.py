@@ -86,10 +86,16 @@ def random_model(config: BenchConfig, *, sharpening: float = SHARPENING) -> Mode
 
     The output of a layer norm without bias is orthogonal to a vector of ones. The bias of the last norm is such a
     vector, and the output embeddings of PAD, UNK, BOS and EOS are its negative: their logits are the same low number in
-    every program, so that no search ends early. Raises ConfigError for norms without a bias.
+    every program, so that no search ends early. Raises ConfigError for norms without a bias, and
+    for an output layer that does not multiply with that norm's output itself.
     """
     if config.model.norm_kind is not NormKind.layer:
         raise ConfigError("model.norm_kind=rms: no choice for random weights. Name a trained model with --checkpoint")
+    if config.model.embedding_width < config.model.d_model:
+        raise ConfigError(
+            f"model.d_embedding={config.model.d_embedding}: no choice for random weights. Name a trained model with"
+            " --checkpoint"
+        )
     tokenizer = words(config.data.tokenizer.vocab_size)
     torch.manual_seed(config.seed)
     size, pad_id = len(tokenizer), tokenizer.pad_id

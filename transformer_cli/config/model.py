@@ -51,7 +51,17 @@ class Pooling(Enum):
 class Tying(Enum):
     three_way = "three_way"  # source embedding = target embedding = output projection (section 3.4)
     decoder = "decoder"  # target embedding = output projection
+    source_target = "source_target"  # source embedding = target embedding
     none = "none"
+
+    @property
+    def shares_embedding(self) -> bool:
+        """Between source and target, which then need one vocabulary."""
+        return self in (Tying.three_way, Tying.source_target)
+
+    @property
+    def has_own_output(self) -> bool:
+        return self in (Tying.source_target, Tying.none)
 
 
 @dataclass
@@ -65,7 +75,14 @@ class ModelConfig:
     preset: str = key("custom", "What names of run directories call this model.")
     n_encoder_layers: int = key(6, "Layers of the encoder.", low=1, high=512)
     n_decoder_layers: int = key(6, "Layers of the decoder.", low=1, high=512)
-    d_model: int = key(512, "Width of the embeddings and of every layer's output.", low=1, high=1_000_000)
+    d_model: int = key(512, "Width of every layer's output, and of the embeddings.", low=1, high=1_000_000)
+    d_embedding: int | None = key(
+        None,
+        "Width of the embeddings if less than d_model, to which a projection leads, and another back to a tied output"
+        " layer; unset: d_model.",
+        low=1,
+        high=1_000_000,
+    )
     n_heads: int = key(8, "Attention heads; must divide d_model unless d_k and d_v are set.", low=1, high=1_000_000)
     d_k: int | None = key(None, "Width of a head's queries and keys; unset: d_model / n_heads.", low=1, high=1_000_000)
     d_v: int | None = key(None, "Width of a head's values; unset: d_model / n_heads.", low=1, high=1_000_000)
@@ -90,14 +107,22 @@ class ModelConfig:
     first_position: int = key(
         0, "Position of the first token in the sinusoids: 2 in models of fairseq and M2M-100.", low=0, high=1000
     )
+    attention_window: int | None = key(
+        None,
+        "Positions that self-attention is restricted to (section 4): half of them on either side in an encoder, the"
+        " last ones in a decoder; unset: all.",
+        low=1,
+        high=1_000_000,
+    )
     max_positions: int = key(
         1024, "Rows of the table of learned positions; the other kinds have no limit.", low=1, high=1_000_000
     )
     tie_embeddings: Tying = key(
         Tying.three_way,
-        "Shared weights: source and target embedding and output projection (three_way), the last two (decoder), none.",
+        "Shared weights: source and target embedding and output projection (three_way), the last two (decoder), the"
+        " first two (source_target), none.",
     )
-    scale_embeddings: bool = key(True, "Multiply embeddings by sqrt(d_model) (section 3.4).")
+    scale_embeddings: bool = key(True, "Multiply embeddings by the square root of their width (section 3.4).")
     bias: bool = key(True, "Biases in the projections of attention and in the feed-forward layers.")
     output_bias: bool = key(False, "A bias for each entry of the vocabulary in the output layer, as in Marian.")
     norm_eps: float | None = key(
@@ -123,6 +148,11 @@ class ModelConfig:
                 f"model.d_model={self.d_model}: odd, but model.positions={self.positions.name} pairs columns."
                 f" Choose {self.d_model - 1} or {self.d_model + 1}"
             )
+        if self.d_embedding is not None and self.d_embedding > self.d_model:
+            raise ConfigError(
+                f"model.d_embedding={self.d_embedding}: wider than model.d_model={self.d_model}."
+                " Choose less, or leave it out"
+            )
         if (self.d_k is None or self.d_v is None) and self.d_model % self.n_heads:
             near = sorted((n for n in range(1, self.d_model + 1) if self.d_model % n == 0), key=self._distance)[:2]
             raise ConfigError(
@@ -137,6 +167,10 @@ class ModelConfig:
 
     def _distance(self, n_heads: int) -> int:
         return abs(n_heads - self.n_heads)
+
+    @property
+    def embedding_width(self) -> int:
+        return self.d_embedding if self.d_embedding is not None else self.d_model
 
     @property
     def epsilon(self) -> float:

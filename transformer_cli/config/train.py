@@ -297,11 +297,13 @@ class TrainConfig:
                 f"data.max_length={self.data.max_length}: more than train.tokens_per_update="
                 f"{self.train.tokens_per_update}. Raise the second or lower the first"
             )
-        is_tied = self.model.tie_embeddings is Tying.three_way and self.init.from_ is None  # else the model says
-        if is_tied and not self.data.tokenizer.joint:
+        tying = self.model.tie_embeddings
+        is_shared = tying.shares_embedding and self.init.from_ is None  # else the model says
+        if is_shared and not self.data.tokenizer.joint:
+            instead = Tying.none if tying.has_own_output else Tying.decoder
             raise ConfigError(
-                "data.tokenizer.joint=false: model.tie_embeddings=three_way needs one vocabulary for both languages."
-                " Choose model.tie_embeddings=decoder, or data.tokenizer.joint=true"
+                f"data.tokenizer.joint=false: model.tie_embeddings={tying.name} needs one vocabulary for both"
+                f" languages. Choose model.tie_embeddings={instead.name}, or data.tokenizer.joint=true"
             )
         longest = self.data.max_length
         if self.decode.max_source_length is not None:

@@ -86,7 +86,7 @@ def bytes_per_sentence(model: AnyModel, *, n_source: int, n_target: int, n_beams
         item = next(member.parameters()).element_size()
         layer, n_layers = member.decoder.layers[0], len(member.decoder.layers)
         own, cross = sum(layer.self_attention.widths[1:]), sum(layer.cross_attention.widths)
-        n_vocab, d_model = member.output_embedding.weight.shape
+        n_vocab, d_model = len(member.output_embedding.weight), layer.self_attention.to_out.out_features
         target = n_target * n_beams * (n_layers * own + n_beams)
         source = n_source * (2 * n_layers * cross + widest(member) + ACTIVATIONS * d_model)
         total += item * (target + source) + 4 * n_vocab * n_beams

@@ -35,7 +35,11 @@ class TransformerDecoder:
         With `keeps_attention` it holds, after each step, the attention weights of the newest tokens.
         """
         return DecoderCache.start(
-            *self._encode(source_BS), beam_size=beam_size, max_length=max_length, keeps_attention=keeps_attention
+            *self._encode(source_BS),
+            beam_size=beam_size,
+            max_length=max_length,
+            keeps_attention=keeps_attention,
+            window=self.model.decoder.attention_window,
         )
 
     @torch.no_grad()
@@ -55,7 +59,12 @@ class TransformerDecoder:
         memory, _ = self._encode(example_BS[:1, :1])
         like = [(k.to(device or k.device), v.to(device or v.device)) for k, v in memory]
         return StaticCache.allocate(
-            like, *shape, beam_size=beam_size, max_length=max_length, keeps_attention=keeps_attention
+            like,
+            *shape,
+            beam_size=beam_size,
+            max_length=max_length,
+            keeps_attention=keeps_attention,
+            window=self.model.decoder.attention_window,
         )
 
     @torch.no_grad()
@@ -127,7 +136,8 @@ class LanguageModelDecoder:
         """
         past: list[KeysAndValues] = []
         y_BTD = self.model.decode(text_BT, PaddedLayout(text_BT.size(1)), past)
-        cache = KVCache.empty(past, len(text_BT), beam_size=beam_size, max_length=max_length)
+        window = self.model.decoder.attention_window
+        cache = KVCache.empty(past, len(text_BT), beam_size=beam_size, max_length=max_length, window=window)
         cache.prefill(past)
         return self.model.output_embedding.logits(y_BTD[:, -1]), cache
 

@@ -45,8 +45,10 @@ class KVCache:
     values_GHME: list[Tensor]
     history_mask_GFM: Tensor | None  # None: groups of one row
     beam_size: int
+    window: int | None = None  # positions that the newest token attends to, itself included; None: all
     length: int = 0
-    mask_GHNM: Tensor | None = None  # `history_mask_GFM` of the positions so far, with H of 1
+    first: int = 0  # position of the window
+    mask_GHNM: Tensor | None = None  # `history_mask_GFM` of the positions that are attended to, with H of 1
 
     @classmethod
     def empty(
@@ -96,21 +98,25 @@ class KVCache:
     def extend(self) -> None:
         """Reserve the memory of one more token of each row."""
         self.length += 1
+        if self.window is not None:
+            self.first = max(0, self.length - self.window)
         used = self.length * self.group_size
         assert used <= self.keys_GHME[0].size(2), "more steps than `max_length`"
         if self.history_mask_GFM is not None:
             n_rows = 1 if self.length == 1 else self.group_size  # in the first step those of a group are identical
-            self.mask_GHNM = self.history_mask_GFM[:, None, :n_rows, :used]
+            self.mask_GHNM = self.history_mask_GFM[:, None, :n_rows, self.first * self.group_size : used]
 
     def append(self, layer: int, k_RHE: Tensor, v_RHE: Tensor) -> tuple[Tensor, Tensor]:
-        """Store keys and values of the newest tokens; return those of all so far."""
+        """Store keys and values of the newest tokens; return those of the window, or of all so far."""
         n_new = self.group_size
         start = (self.length - 1) * n_new
         keys_GHME, values_GHME = self.keys_GHME[layer], self.values_GHME[layer]
         n_groups = len(keys_GHME)
         keys_GHME.narrow(2, start, n_new).copy_(torch.unflatten(k_RHE, 0, (n_groups, -1)).transpose(1, 2))
         values_GHME.narrow(2, start, n_new).copy_(torch.unflatten(v_RHE, 0, (n_groups, -1)).transpose(1, 2))
-        return keys_GHME.narrow(2, 0, start + n_new), values_GHME.narrow(2, 0, start + n_new)
+        first = self.first * n_new
+        n_attended = start + n_new - first
+        return keys_GHME.narrow(2, first, n_attended), values_GHME.narrow(2, first, n_attended)
 
     def prefill(self, past: Sequence[tuple[Tensor, Tensor]]) -> None:
         """Store keys and values of the first tokens of each sentence, [B, T, H, E], which its beams share."""
@@ -156,6 +162,7 @@ class DecoderCache(KVCache):
         beam_size: int,
         max_length: int,
         keeps_attention: bool,
+        window: int | None = None,
     ) -> Self:
         """`memory` are keys and values of the source, [B, S, H, E], of each layer; `source_mask_B11S` is boolean."""
         return cls.empty(
@@ -167,6 +174,7 @@ class DecoderCache(KVCache):
             memory_values_BHSE=[v.transpose(1, 2).contiguous() for _, v in memory],
             source_mask_BHNS=additive_mask(source_mask_B11S, memory[0][0].dtype),
             keeps_attention=keeps_attention,
+            window=window,
         )
 
     def keep_attention(self, attention_BNS: Tensor) -> None:
@@ -185,7 +193,8 @@ class StaticCache(DecoderCache):
     """A cache whose tensors keep their addresses, as captured CUDA graphs require.
 
     A captured step cannot depend on `length`, which is a number of Python: it reads `position_1` on the device, and
-    attends to the first `attended_length` positions, of which those not yet written are masked.
+    attends to the first `attended_length` positions, of which those not yet written are masked, and those before the
+    window.
     """
 
     position_1: Tensor  # of the newest token
@@ -203,6 +212,7 @@ class StaticCache(DecoderCache):
         beam_size: int,
         max_length: int,
         keeps_attention: bool,
+        window: int | None = None,
     ) -> Self:
         """For keys and values of a source like those of `like`, [..., H, E], one a layer, and on their device."""
 
@@ -219,6 +229,7 @@ class StaticCache(DecoderCache):
             memory_values_BHSE=[memory(v) for _, v in like],
             source_mask_BHNS=k.new_zeros(n_sentences, 1, 1, n_source),
             keeps_attention=keeps_attention,
+            window=window,
             attention_BNS=k.new_zeros(n_sentences, beam_size, n_source) if keeps_attention else None,
             position_1=torch.zeros(1, dtype=torch.long, device=k.device),
         )
@@ -283,13 +294,15 @@ class StaticCache(DecoderCache):
     def extend(self) -> None:
         index_M = torch.arange(self.n_used, device=self.position_1.device)
         self.newest_F = self.position_1 * self.group_size + index_M[: self.group_size]
-        is_unwritten_M = index_M > self.newest_F[-1:]
+        is_hidden_M = index_M > self.newest_F[-1:]  # not yet written
+        if self.window is not None:
+            is_hidden_M = is_hidden_M | (index_M < self.newest_F[:1] - (self.window - 1) * self.group_size)
         mask_GHFM = self.source_mask_BHNS.new_zeros(1, 1, 1, 1)
         if self.history_mask_GFM is not None:
             assert self.own_FF is not None
             self.history_mask_GFM.index_copy_(2, self.newest_F, self.own_FF.expand(len(self.history_mask_GFM), -1, -1))
             mask_GHFM = self.history_mask_GFM[:, None, :, : self.n_used]
-        self.mask_GHNM = mask_GHFM.masked_fill(is_unwritten_M, -math.inf)
+        self.mask_GHNM = mask_GHFM.masked_fill(is_hidden_M, -math.inf)
 
     def append(self, layer: int, k_RHE: Tensor, v_RHE: Tensor) -> tuple[Tensor, Tensor]:
         assert self.newest_F is not None

@@ -18,7 +18,7 @@ from transformer_cli.decoding.search import ControlIds
 from transformer_cli.errors import ConfigError
 from transformer_cli.extras import imported
 from transformer_cli.interop.text import folder_tokenizers, write_tokenizers
-from transformer_cli.interop.weights import built, check_heads, projections, stacks
+from transformer_cli.interop.weights import built, check_heads, check_window, projections, stacks, with_wide_embeddings
 from transformer_cli.models.embeddings import LearnedPositions, TokenEmbedding
 from transformer_cli.models.file import ModelFile
 from transformer_cli.models.layers import FeedForward, Residual
@@ -43,7 +43,7 @@ def convert(
     """
     check(model.config)
     library = imported("ctranslate2", needs="tfm export ctranslate2")
-    spec = specification(model, library.specs)
+    spec = specification(with_wide_embeddings(model), library.specs)
     spec.validate()
     spec.optimize(quantization=quantization or "float32")
     spec.save(str(directory))
@@ -52,7 +52,9 @@ def convert(
 
 
 def check(config: ModelConfig) -> None:
-    check_heads(config, "CTranslate2", "`tfm translate` runs this model without it")
+    instead = "`tfm translate` runs this model without it"
+    check_heads(config, "CTranslate2", instead)
+    check_window(config, "the encoder of CTranslate2", f"{instead}, and `tfm export onnx` writes it")
 
 
 def max_positions(config: ModelConfig) -> int | None:

@@ -201,11 +201,11 @@ def read_config(variables: Variables, settings: Mapping[str, Any]) -> ModelConfi
     is_scaled = same("scale_embeddings", 1)
     if is_scaled not in (0, 1) and not math.isclose(is_scaled, math.sqrt(d_model), rel_tol=1e-3):
         refuse(path, f"scales its embeddings by {is_scaled:g}, which is not sqrt({d_model})")
-    tying = Tying.none
+    is_shared = variables.is_same("encoder/embeddings_0/weight", "decoder/embeddings/weight")
     if variables.is_same("decoder/embeddings/weight", "decoder/projection/weight"):
-        tying = Tying.decoder
-        if variables.is_same("encoder/embeddings_0/weight", "decoder/embeddings/weight"):
-            tying = Tying.three_way
+        tying = Tying.three_way if is_shared else Tying.decoder
+    else:
+        tying = Tying.source_target if is_shared else Tying.none
     kind = NormKind.layer if "encoder/layer_0/ffn/layer_norm/beta" in names else NormKind.rms
     norm_eps = settings.get("layer_norm_epsilon")
     positions, first_position, max_positions = read_positions(variables, d_model)

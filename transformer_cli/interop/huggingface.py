@@ -28,7 +28,15 @@ from transformer_cli.extras import imported
 from transformer_cli.interop.huggingface_files import SOURCE_TAGS
 from transformer_cli.interop.text import finding_tags, marked, normalising
 from transformer_cli.interop.verify import rows
-from transformer_cli.interop.weights import built, check_heads, projections, refuse, stacks
+from transformer_cli.interop.weights import (
+    built,
+    check_heads,
+    check_window,
+    projections,
+    refuse,
+    stacks,
+    with_wide_embeddings,
+)
 from transformer_cli.models.embeddings import LearnedPositions
 from transformer_cli.models.file import ModelFile
 from transformer_cli.models.layers import Residual
@@ -45,6 +53,7 @@ def convert(model: ModelFile) -> Any:
     Raises ConfigError for an option of the model that neither can express.
     """
     check(model)
+    model = with_wide_embeddings(model)
     library = imported("transformers", needs="tfm export huggingface")
     options = architecture(model)
     if model.config.norm is Norm.post:
@@ -155,11 +164,12 @@ def check(model: ModelFile) -> None:
     if config.norm is Norm.pre and sizes[0] != sizes[1]:
         refuse("norm", "pre", f"Pegasus, which has it, has one vocabulary size, and this model {sizes}", instead)
     check_heads(config, "transformers", "Train with others")
+    check_window(config, "MarianMT and Pegasus", "Use `tfm export onnx`")
 
 
 def starts_at_zero(model: ModelFile) -> bool:
     """Whether the start token's embedding is zero as it is stored, which is all that transformers looks at."""
-    if model.config.tie_embeddings is Tying.none:
+    if model.config.tie_embeddings.has_own_output or model.config.embedding_width < model.config.d_model:
         return True  # `weights` makes it so
     name = "source_embedding" if model.config.tie_embeddings is Tying.three_way else "own_target_embedding"
     return not model.weights[f"{name}.weight"][model.tokenizers.target.bos_id].any()
@@ -194,7 +204,7 @@ def architecture(model: ModelFile) -> dict[str, Any]:
         options |= {
             "decoder_vocab_size": len(target),
             "share_encoder_decoder_embeddings": shared,
-            "tie_word_embeddings": config.tie_embeddings is not Tying.none,
+            "tie_word_embeddings": not config.tie_embeddings.has_own_output,
         }
     else:
         options["tie_word_embeddings"] = config.tie_embeddings is Tying.three_way
@@ -237,7 +247,7 @@ def weights(model: ModelFile) -> Mapping[str, Tensor]:
         embedding.weight.detach()[:, order_D]
         for embedding in (transformer.source_embedding, transformer.target_embedding, output)
     )
-    if model.config.decoder_start is DecoderStart.zero and model.config.tie_embeddings is Tying.none:
+    if model.config.decoder_start is DecoderStart.zero and model.config.tie_embeddings.has_own_output:
         target_VD[model.tokenizers.target.bos_id] = 0  # a copy, as indexing makes one
     theirs = {
         "final_logits_bias": torch.zeros(1, len(output_VD)) if output.bias is None else output.bias.detach()[None],

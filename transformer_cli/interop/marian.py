@@ -30,7 +30,7 @@ from transformer_cli.interop.marian_program import Original
 from transformer_cli.interop.marian_vocabulary import SegmenterFile, Written, read_vocabulary, written
 from transformer_cli.interop.npz import Npz, write_npz
 from transformer_cli.interop.parts import part_names, parts_of
-from transformer_cli.interop.weights import check_heads, refuse
+from transformer_cli.interop.weights import check_heads, check_window, refuse, with_wide_embeddings
 from transformer_cli.models.file import ModelFile
 
 MODEL_FILE, DECODER_FILE = "model.npz", "decoder.yml"
@@ -47,6 +47,7 @@ def write(model: ModelFile, directory: Path) -> None:
     Raises ConfigError for an option of the model that Marian does not have.
     """
     check(model.config)
+    model = with_wide_embeddings(model)
     vocabularies = _vocabularies(model)
     for vocabulary in vocabularies:
         for name, content in vocabulary.files.items():
@@ -83,6 +84,7 @@ def check(config: ModelConfig) -> None:
     if not config.scale_embeddings:
         refuse("scale_embeddings", "false", "Marian multiplies embeddings by sqrt(d_model)", INSTEAD)
     check_heads(config, "Marian", "Train with others")
+    check_window(config, "Marian", "Use `tfm export onnx`")
 
 
 def max_positions(config: ModelConfig) -> int | None:
@@ -93,7 +95,7 @@ def max_positions(config: ModelConfig) -> int | None:
 def _tied(config: ModelConfig) -> Tied:
     return next(
         tied
-        for tied in (Tied(True, True), Tied(False, True), Tied(False, False))
+        for tied in (Tied(True, True), Tied(False, True), Tied(True, False), Tied(False, False))
         if tied.tying is config.tie_embeddings
     )
 
@@ -164,6 +166,7 @@ class Loaded(Original):
     """A folder as CTranslate2 reads Marian's files, with the vocabularies of the folder: a Program of `verify`."""
 
     def __init__(self, directory: Path, model: ModelFile) -> None:
+        model = with_wide_embeddings(model)
         vocabularies, tied = _vocabularies(model), _tied(model.config)
         sizes = _sizes(vocabularies)
         self.orders = vocabularies[0].order, vocabularies[1].order

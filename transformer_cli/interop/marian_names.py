@@ -40,9 +40,8 @@ class Tied:
 
     @property
     def tying(self) -> Tying:
-        """Ours; where only the embeddings are one, each of ours is a copy."""
         if not self.output:
-            return Tying.none
+            return Tying.source_target if self.embeddings else Tying.none
         return Tying.three_way if self.embeddings else Tying.decoder
 
 

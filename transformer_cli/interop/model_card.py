@@ -176,7 +176,7 @@ def options(config: Mapping[str, Any]) -> str:
     parts = [f"{name}={config[name]}" for name in names if name in config]
     defaults = {"bias": True, "scale_embeddings": True, "output_bias": False, "decoder_start": "bos"}
     changed = [name for name, default in defaults.items() if config.get(name, default) != default]
-    changed += [name for name in ("norm_eps", "first_position") if config.get(name)]
+    changed += [name for name in ("norm_eps", "first_position", "d_embedding", "attention_window") if config.get(name)]
     return " ".join([*parts, *(f"{name}={str(config[name]).lower()}" for name in changed)])
 
 

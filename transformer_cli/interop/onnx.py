@@ -33,7 +33,7 @@ from transformer_cli.interop.text import SIDES, folder_tokenizers, write_tokeniz
 from transformer_cli.interop.verify import Ids, of_targets, rows, searched
 from transformer_cli.interop.weights import built
 from transformer_cli.models.attention import CrossAttention, SelfAttention
-from transformer_cli.models.embeddings import LearnedPositions, TokenEmbedding, sinusoid_table
+from transformer_cli.models.embeddings import LearnedPositions, NarrowEmbedding, TokenEmbedding, sinusoid_table
 from transformer_cli.models.file import ModelFile
 from transformer_cli.models.layers import FeedForward, Residual
 from transformer_cli.models.transformer import Stack, Transformer
@@ -231,6 +231,8 @@ class StackWriter:
     def embed(self, ids_BL: str, name: str, embedding: TokenEmbedding) -> str:
         graph = self.graph
         x_BLD = graph.scaled(graph.op("Gather", graph.weight(name, embedding.weight), ids_BL), embedding.scale)
+        if isinstance(embedding, NarrowEmbedding):
+            x_BLD = graph.linear(x_BLD, f"{name}.project_in", embedding.project_in.weight, None)
         if embedding.zero_id is None:
             return x_BLD
         is_zero_BL = graph.op("Equal", ids_BL, graph.constant(embedding.zero_id))
@@ -313,6 +315,13 @@ class Past:
         return self.key, self.value
 
 
+def window_mask(graph: Graph, positions_S: str, window: int) -> str:
+    """Additive, [S, S], of the encoder's restricted self-attention."""
+    query_S1 = graph.op("Unsqueeze", positions_S, graph.constant([1]))
+    distance_SS = graph.op("Abs", graph.op("Sub", query_S1, positions_S))
+    return graph.mask_where(graph.op("LessOrEqual", distance_SS, graph.constant(window // 2)))
+
+
 def source_mask(graph: Graph, attention_mask_BS: str) -> str:
     """Additive, [B, 1, 1, S]."""
     is_real_BS = graph.op("Cast", attention_mask_BS, to=int(graph.onnx.TensorProto.BOOL))
@@ -324,12 +333,15 @@ def encoder_graph(onnx: Any, weights: Weights, model: Transformer, config: Model
     ids_BS = graph.input("input_ids", ["batch", "source"], integer=True)
     mask_B11S = source_mask(graph, graph.input("attention_mask", ["batch", "source"], integer=True))
     positions_S = graph.op("Range", graph.constant(0), graph.size(ids_BS, 1), graph.constant(1))
+    self_mask = mask_B11S
+    if config.attention_window is not None:
+        self_mask = graph.op("Add", mask_B11S, window_mask(graph, positions_S, config.attention_window))
     writer = StackWriter(graph, "encoder", model.encoder, config, positions_S)
     x = writer.add_positions(writer.embed(ids_BS, "source_embedding", model.source_embedding))
     for i, layer in enumerate(model.encoder.layers):
         part = f"encoder.{i}.self"
         y = writer.before(x, part, layer.around_self_attention)
-        y = writer.self_attention(y, part, layer.self_attention, mask_B11S, past=None)
+        y = writer.self_attention(y, part, layer.self_attention, self_mask, past=None)
         x = writer.after(x, y, part, layer.around_self_attention)
         part = f"encoder.{i}.ffn"
         y = writer.feed_forward(writer.before(x, part, layer.around_feed_forward), part, layer.feed_forward)
@@ -362,11 +374,12 @@ def decoder_graph(onnx: Any, weights: Weights, model: Transformer, config: Model
     n_past, one = graph.size(past[0].key, 2), graph.constant(1)
     n_all = graph.op("Add", n_past, graph.size(ids_BT, 1))
     positions_T = graph.op("Range", n_past, n_all, one)
-    may_attend_TM = graph.op(
-        "LessOrEqual",
-        graph.op("Range", graph.constant(0), n_all, one),
-        graph.op("Unsqueeze", positions_T, graph.constant([1])),
-    )
+    key_M = graph.op("Range", graph.constant(0), n_all, one)
+    query_T1 = graph.op("Unsqueeze", positions_T, graph.constant([1]))
+    may_attend_TM = graph.op("LessOrEqual", key_M, query_T1)
+    if config.attention_window is not None:
+        before_T1 = graph.op("Sub", query_T1, graph.constant(config.attention_window))
+        may_attend_TM = graph.op("And", may_attend_TM, graph.op("Greater", key_M, before_T1))
     causal_TM = graph.mask_where(may_attend_TM)
     writer = StackWriter(graph, "decoder", model.decoder, config, positions_T)
     x = writer.embed(ids_BT, embedding_name(model, model.target_embedding), model.target_embedding)
@@ -383,7 +396,7 @@ def decoder_graph(onnx: Any, weights: Weights, model: Transformer, config: Model
         part = f"decoder.{i}.ffn"
         y = writer.feed_forward(writer.before(x, part, layer.around_feed_forward), part, layer.feed_forward)
         x = writer.after(x, y, part, layer.around_feed_forward)
-    logits_BTV = output(graph, writer.final_norm(x), model, config)
+    logits_BTV = output(graph, writer.final_norm(x), model)
     graph.output(logits_BTV, "logits", ["batch", "target", len(model.output_embedding.weight)])
     for i, both in enumerate(past):
         graph.output(both.key, f"present.{i}.key", ["batch", heads, "past + target", config.key_width])
@@ -399,10 +412,13 @@ def cross_attention(
     return writer.graph.linear(y, f"{name}.out", layer.to_out.weight, layer.to_out.bias)
 
 
-def output(graph: Graph, x_BTD: str, model: Transformer, config: ModelConfig) -> str:
+def output(graph: Graph, x_BTD: str, model: Transformer) -> str:
     """Logits. Gemm reads the rows of an embedding as they are: no transposed copy of a tied one is needed."""
-    rows_XD = graph.op("Reshape", x_BTD, graph.constant([-1, config.d_model]))
     layer = model.output_embedding
+    if isinstance(layer, NarrowEmbedding):
+        assert layer.project_out is not None
+        x_BTD = graph.linear(x_BTD, "output.project_out", layer.project_out.weight, None)
+    rows_XD = graph.op("Reshape", x_BTD, graph.constant([-1, layer.weight.size(1)]))
     bias = [] if layer.bias is None else [graph.weight("output_bias", layer.bias)]
     table = graph.weight(embedding_name(model, layer), layer.weight)
     logits_XV = graph.op("Gemm", rows_XD, table, *bias, transB=1)

@@ -268,9 +268,10 @@ class _Checkpoint:
         )
 
     def _tying(self) -> Tying:
+        shares = self.theirs.get("share_embeddings")
         if not self.theirs.get("share_decoder_embeddings"):
-            return Tying.none
-        return Tying.three_way if self.theirs.get("share_embeddings") else Tying.decoder
+            return Tying.source_target if shares else Tying.none
+        return Tying.three_way if shares else Tying.decoder
 
     def _check(self) -> None:
         """Raises CheckpointError where a tensor is missing, has another shape, or is left over."""
@@ -282,8 +283,10 @@ class _Checkpoint:
                     weights.refuse(f"has no {name}")
             elif tuple(tensor.shape) != self._shape(name):
                 weights.refuse(f"{name} is {list(tensor.shape)}, not {list(self._shape(name))}")
-        tied = [f"decoder.{_EMBEDDING}", "generator.weight"] if tying is not Tying.none else []
-        if tying is Tying.three_way or self.theirs.get("share_embeddings"):
+        tied = [f"decoder.{_EMBEDDING}"]
+        if not tying.has_own_output:
+            tied.append("generator.weight")
+        if tying.shares_embedding:
             tied.append(f"encoder.{_EMBEDDING}")
         for name in tied[1:]:
             if not same_tensor(weights[name], weights[tied[0]]):

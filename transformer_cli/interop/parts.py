@@ -13,7 +13,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from transformer_cli.config.model import Activation, ModelConfig, Norm, NormKind, Positions, Tying
+from transformer_cli.config.model import Activation, ModelConfig, Norm, NormKind, Positions
 from transformer_cli.interop.weights import built, projections
 from transformer_cli.models.embeddings import LearnedPositions
 from transformer_cli.models.file import ModelFile
@@ -71,12 +71,12 @@ def weights_from_parts(config: ModelConfig, fetch: Fetch) -> Weights:
         if config.bias:
             put(f"{name}.bias", *(f"{prefix}.{matrix}.bias" for matrix in matrices))
 
-    tied_to, last = config.tie_embeddings, "source_embedding"
+    tying, last = config.tie_embeddings, "source_embedding"
     put("source_embedding.weight", "source_embedding")
-    if tied_to is not Tying.three_way:
+    if not tying.shares_embedding:
         last = "own_target_embedding"
         put(f"{last}.weight", "target_embedding")
-    if tied_to is Tying.none:
+    if tying.has_own_output:
         last = "own_output"
         put(f"{last}.weight", "output")
     if config.output_bias:

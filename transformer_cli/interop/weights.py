@@ -4,21 +4,60 @@ Shapes: D width, Q queries (or keys, or values) of all heads, F feed-forward, V 
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NoReturn
 
 import torch
 from torch import Tensor
 
-from transformer_cli.config.model import ModelConfig
+from transformer_cli.config.model import ModelConfig, Tying
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.attention import CrossAttention, SelfAttention
+from transformer_cli.models.embeddings import NarrowEmbedding
 from transformer_cli.models.file import ModelFile
 from transformer_cli.models.transformer import Stack, Transformer
+
+_EMBEDDINGS = ("source_embedding", "own_target_embedding")
 
 
 def built(model: ModelFile) -> Transformer:
     """The model on the CPU, in the float32 that both formats start from."""
     return model.build(torch.device("cpu")).float()
+
+
+def with_wide_embeddings(model: ModelFile) -> ModelFile:
+    """The same model for formats without model.d_embedding: with its projections multiplied into the embeddings.
+
+    Where the output layer was tied it is one of its own: it has another projection.
+    """
+    config = model.config
+    if config.embedding_width == config.d_model:
+        return model
+    before, tying = model.build(torch.device("cpu")).double(), config.tie_embeddings
+    if not tying.has_own_output:
+        tying = Tying.source_target if tying.shares_embedding else Tying.none
+    weights = {name: weight for name, weight in model.weights.items() if not name.startswith(_EMBEDDINGS)}
+
+    def put(name: str, weight_VD: Tensor) -> None:
+        weights[f"{name}.weight"] = weight_VD.detach().to(next(iter(model.weights.values())).dtype)
+
+    scale = config.d_model**0.5 if config.scale_embeddings else 1.0  # which the wide ones are multiplied by
+    for name in _EMBEDDINGS:
+        embedding = getattr(before, name)
+        if isinstance(embedding, NarrowEmbedding):
+            put(name, embedding.project_in(embedding.weight * embedding.scale) / scale)
+    output = before.output_embedding
+    if isinstance(output, NarrowEmbedding):
+        assert output.project_out is not None
+        put("own_output", output.weight @ output.project_out.weight)
+        if output.bias is not None:
+            weights["own_output.bias"] = output.bias.detach().float()
+    return replace(model, config=replace(config, d_embedding=None, tie_embeddings=tying), weights=weights)
+
+
+def check_window(config: ModelConfig, program: str, instead: str) -> None:
+    if config.attention_window is not None:
+        refuse("attention_window", config.attention_window, f"{program} has no restricted self-attention", instead)
 
 
 def stacks(model: Transformer) -> Iterator[tuple[str, Stack]]:

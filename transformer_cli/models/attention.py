@@ -7,12 +7,12 @@ packed, [L, …].
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_cli.models.attention_kernels import attention_weights, decode_attention
+from transformer_cli.models.attention_kernels import attention_weights, decode_attention, fused_attention
 from transformer_cli.models.cache_protocol import EncoderDecoderCache, SelfAttentionCache
 from transformer_cli.models.embeddings import Rotation, apply_rotary
 from transformer_cli.models.layouts import (
@@ -35,43 +35,39 @@ def attend(
     keys: AttentionLayout,
     *,
     causal: bool = False,
+    window: int | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
     """softmax(Q Kᵀ / √d_k) V (equation 1) by the kernel for these layouts; its arguments and its result are […, H, E].
 
     Padded sentences take one kernel, with a mask of the keys unless they are `causal`: padding stands at the end of a
     sentence, after all that a real token may attend to. Packed ones take a kernel for each group of one length, or for
-    each bucket, or variable-length attention where only the device knows the lengths: see `kernel_choice`.
+    each bucket, or variable-length attention where only the device knows the lengths: see `kernel_choice`. A `window`
+    restricts self-attention, as `window_mask` has it.
     """
+    options: dict[str, Any] = {"causal": causal, "window": window, "dropout": dropout}
     if isinstance(queries, PaddedLayout):
         assert isinstance(keys, PaddedLayout)
         q_BHTE, k_BHSE, v_BHSE = (x_BLHE.transpose(1, 2) for x_BLHE in (q, k, v))
-        mask = None if causal else keys.mask_B11L
-        y_BHTE = F.scaled_dot_product_attention(q_BHTE, k_BHSE, v_BHSE, mask, dropout, is_causal=causal)
-        return y_BHTE.transpose(1, 2)
+        return fused_attention(q_BHTE, k_BHSE, v_BHSE, keys.mask_B11L, **options).transpose(1, 2)
     assert isinstance(keys, PackedLayout)
     if queries.groups is not None:
         assert keys.groups is not None
         each = zip(
             split_groups(q, queries.groups), split_groups(k, keys.groups), split_groups(v, keys.groups), strict=True
         )
-        return concatenate_groups(
-            [F.scaled_dot_product_attention(*qkv, dropout_p=dropout, is_causal=causal) for qkv in each]
-        )
+        return concatenate_groups([fused_attention(*qkv, None, **options) for qkv in each])
     if queries.buckets is not None:
         assert keys.buckets is not None
         padded = zip(queries.buckets.pad(q), keys.buckets.pad(k), keys.buckets.pad(v), strict=True)
         masks = keys.buckets.masks_N11L()
         return queries.buckets.unpad(
-            [
-                F.scaled_dot_product_attention(*qkv, None if causal else mask_N11L, dropout, is_causal=causal)
-                for qkv, mask_N11L in zip(padded, masks, strict=True)
-            ]
+            [fused_attention(*qkv, mask_N11L, **options) for qkv, mask_N11L in zip(padded, masks, strict=True)]
         )
     from transformer_cli.models.packed_attention import attend_varlen  # imports torch's compiler
 
     assert dropout == 0, "see `kernel_choice.no_varlen_reason`"
-    return attend_varlen(q, k, v, queries, keys, causal=causal)
+    return attend_varlen(q, k, v, queries, keys, causal=causal, window=window)
 
 
 class Attention(nn.Module):
@@ -93,10 +89,24 @@ class Attention(nn.Module):
 
 
 class SelfAttention(Attention):
-    """Each position of a sentence attends to all of them; `causal`: to itself and those before it."""
+    """Each position of a sentence attends to all of them; `causal`: to itself and those before it.
 
-    def __init__(self, d_model: int, n_heads: int, *, d_k: int, d_v: int, dropout: float, bias: bool) -> None:
+    With a `window` only to the near ones of these, as in `window_mask`.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        *,
+        d_k: int,
+        d_v: int,
+        dropout: float,
+        bias: bool,
+        window: int | None = None,
+    ) -> None:
         super().__init__(d_model, n_heads, d_k=d_k, d_v=d_v, dropout=dropout, bias=bias)
+        self.window = window
         self.widths = [n_heads * d_k, n_heads * d_k, n_heads * d_v]
         self.to_qkv = Linear(d_model, sum(self.widths), bias=bias, parts=self.widths)
         initialise(self.to_qkv, self.widths)
@@ -114,12 +124,14 @@ class SelfAttention(Attention):
         q_LHE, k_LHE, v_LHE = self.project(x_LD, rotation)
         if past is not None:
             past.append((k_LHE, v_LHE))
-        y_LHE = attend(q_LHE, k_LHE, v_LHE, layout, layout, causal=causal, dropout=self.active_dropout)
+        y_LHE = attend(
+            q_LHE, k_LHE, v_LHE, layout, layout, causal=causal, window=self.window, dropout=self.active_dropout
+        )
         out_LD: Tensor = self.to_out(y_LHE.flatten(-2))
         return out_LD
 
     def step(self, x_RD: Tensor, layer: int, cache: SelfAttentionCache, rotation: Rotation | None) -> Tensor:
-        """`forward` for the newest token of each row, which attends to all so far, itself included."""
+        """`forward` for the newest token of each row, which attends to what the cache returns, itself included."""
         q_RHE, k_RHE, v_RHE = self.project(x_RD, rotation)
         k_GHME, v_GHME = cache.append(layer, k_RHE, v_RHE)
         q_GNHE = torch.unflatten(q_RHE, 0, (len(k_GHME), -1))
@@ -145,7 +157,9 @@ class SelfAttention(Attention):
     ) -> Tensor:
         """The attention weights of `forward`, [B, H, L, L]."""
         q_BLHE, k_BLHE, _ = self.project(x_BLD, rotation)
-        return attention_weights(q_BLHE.transpose(1, 2), k_BLHE.transpose(1, 2), layout.mask_B11L, causal=causal)
+        return attention_weights(
+            q_BLHE.transpose(1, 2), k_BLHE.transpose(1, 2), layout.mask_B11L, causal=causal, window=self.window
+        )
 
 
 class CrossAttention(Attention):

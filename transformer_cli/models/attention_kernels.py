@@ -2,7 +2,8 @@
 
 `models.attention.attend` takes torch's fused kernels; these are for where those return too little or are too slow.
 
-Shapes: B batch, S source, T target, H heads, E head width, N queries of each of G beam groups, M cached positions.
+Shapes: B batch, S source, T target, L either length, H heads, E head width, N queries of each of G beam groups,
+M cached positions.
 """
 
 import math
@@ -12,11 +13,60 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
+def is_restricted(length: int, window: int | None, *, causal: bool) -> bool:
+    """Whether a window keeps any position of a sentence from another that it would attend to without it."""
+    return window is not None and (window if causal else window // 2 + 1) < length
+
+
+def window_mask(
+    length: int, window: int, *, causal: bool, device: torch.device, mask_B11L: Tensor | None = None
+) -> Tensor:
+    """True where restricted self-attention may attend (section 4), [L, L], or [B, 1, L, L] with the mask of the keys.
+
+    Each position attends to itself and `window` // 2 positions on either side, or, `causal`, to the last `window`, of
+    which it is one. Padding may attend to itself, too: a softmax over nothing is NaN.
+    """
+    position_L = torch.arange(length, device=device)
+    distance_LL = position_L[:, None] - position_L  # of the query from the key before it
+    near_LL = (distance_LL >= 0) & (distance_LL < window) if causal else distance_LL.abs() <= window // 2
+    return near_LL if mask_B11L is None else near_LL & mask_B11L | (distance_LL == 0)
+
+
+def fused_attention(
+    q_BHTE: Tensor,
+    k_BHSE: Tensor,
+    v_BHSE: Tensor,
+    mask_B11S: Tensor | None,
+    *,
+    causal: bool,
+    window: int | None,
+    dropout: float,
+) -> Tensor:
+    """torch's fused attention of sentences of one length, [B, H, T, E]; a window is of self-attention.
+
+    Causal attention needs no mask of the keys: padding stands behind all that a real token attends to.
+    """
+    mask = None if causal else mask_B11S
+    if window is not None and is_restricted(q_BHTE.size(2), window, causal=causal):
+        mask = window_mask(q_BHTE.size(2), window, causal=causal, device=q_BHTE.device, mask_B11L=mask)
+        causal = False
+    return F.scaled_dot_product_attention(q_BHTE, k_BHSE, v_BHSE, mask, dropout, is_causal=causal)
+
+
 def attention_weights(
-    q_BHTE: Tensor, k_BHSE: Tensor, mask_B11S: Tensor | None = None, *, causal: bool = False
+    q_BHTE: Tensor,
+    k_BHSE: Tensor,
+    mask_B11S: Tensor | None = None,
+    *,
+    causal: bool = False,
+    window: int | None = None,
 ) -> Tensor:
     """softmax(Q Kᵀ / √d_k) of equation 1, which the fused kernels never materialise."""
     scores_BHTS = q_BHTE @ k_BHSE.transpose(-1, -2) / math.sqrt(q_BHTE.size(-1))
+    if window is not None:
+        length, device = q_BHTE.size(2), q_BHTE.device
+        mask_B11S = window_mask(length, window, causal=causal, device=device, mask_B11L=mask_B11S)
+        causal = False
     if causal:
         scores_BHTS = scores_BHTS.masked_fill(torch.ones_like(scores_BHTS, dtype=torch.bool).triu(1), -math.inf)
     if mask_B11S is not None:

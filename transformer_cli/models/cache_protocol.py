@@ -25,7 +25,7 @@ class SelfAttentionCache(Protocol):
         """Reserve the memory of one more token of each row."""
 
     def append(self, layer: int, k_RHE: Tensor, v_RHE: Tensor) -> tuple[Tensor, Tensor]:
-        """Store keys and values of the newest tokens; return those of all so far, [G, H, M, E]."""
+        """Store keys and values of the newest tokens; return those that they attend to, [G, H, M, E]."""
 
 
 class EncoderDecoderCache(SelfAttentionCache, Protocol):

@@ -1,20 +1,22 @@
 """Token embeddings and positional encodings (Vaswani et al. 2017, sections 3.4 and 3.5).
 
-Shapes: L tokens of all sentences (or B, L: padded), D width, H heads, E head width, V vocabulary.
+Shapes: L tokens of all sentences (or B, L: padded), D width, W width of narrow embeddings, H heads, E head width,
+V vocabulary.
 """
 
 import math
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transformer_cli.config.model import ModelConfig
 from transformer_cli.data.transfer import to_device
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.layouts import SequenceLayout
-from transformer_cli.models.linear import project
+from transformer_cli.models.linear import Linear, project
 
 
 class TokenEmbedding(nn.Module):
@@ -68,6 +70,71 @@ class TokenEmbedding(nn.Module):
         weight_VD = F.pad(self.weight, (0, 0, 0, self.n_padding_rows))
         bias_V = None if self.bias is None else F.pad(self.bias, (0, self.n_padding_rows))
         return project(x_LD, weight_VD, bias_V)[..., : len(self.weight)]
+
+
+class NarrowEmbedding(TokenEmbedding):
+    """Embeddings of `d_embedding` columns, projected to the `d_model` of the layers, as in ALBERT (Lan et al. 2020).
+
+        x = P_in (√d_embedding · e),    and with `is_output` also    logits = E (P_out y)
+
+    P_in is where the decoder of fairseq has its `project_in_dim`: after the scaling, and before positions and dropout,
+    which are as wide as the model. Neither has a bias: the vector of zeros, and that of the padding, stay zeros.
+
+    Both projections start as N(0, 1 / columns in), which keeps the unit variance of a `TokenEmbedding` on either way.
+    """
+
+    def __init__(self, vocab_size: int, d_model: int, *, d_embedding: int, is_output: bool, **options: Any) -> None:
+        super().__init__(vocab_size, d_embedding, **options)
+        self.project_in = narrow_projection(d_embedding, d_model)
+        self.project_out = narrow_projection(d_model, d_embedding) if is_output else None
+
+    def forward(self, ids_L: Tensor) -> Tensor:
+        x_LW = super().forward(ids_L)
+        x_LD: Tensor = self.project_in(x_LW)
+        return x_LD.to(x_LW.dtype)  # autocast gives 16 bits, in which positions would be added
+
+    def logits(self, x_LD: Tensor) -> Tensor:
+        return super().logits(self._narrowed(x_LD))
+
+    def training_logits(self, x_LD: Tensor) -> Tensor:
+        if not self.n_padding_rows:
+            return self.logits(x_LD)
+        return super().training_logits(self._narrowed(x_LD))
+
+    def _narrowed(self, x_LD: Tensor) -> Tensor:
+        assert self.project_out is not None, "no output layer"
+        x_LW: Tensor = self.project_out(x_LD)
+        return x_LW
+
+
+def narrow_projection(n_in: int, n_out: int) -> Linear:
+    projection = Linear(n_in, n_out, bias=False)
+    nn.init.normal_(projection.weight, std=n_in**-0.5)
+    return projection
+
+
+def make_embedding(
+    config: ModelConfig,
+    vocab_size: int,
+    *,
+    pad_id: int,
+    is_output: bool = False,
+    multiple_of: int = 1,
+    bias: bool = False,
+    zero_id: int | None = None,
+) -> TokenEmbedding:
+    """The embedding of a vocabulary as `config` wants it; `is_output`: it is the output layer, too."""
+    options: dict[str, Any] = {
+        "pad_id": pad_id,
+        "scaled": config.scale_embeddings,
+        "multiple_of": multiple_of,
+        "bias": bias,
+        "zero_id": zero_id,
+    }
+    width = config.embedding_width
+    if width == config.d_model:
+        return TokenEmbedding(vocab_size, config.d_model, **options)
+    return NarrowEmbedding(vocab_size, config.d_model, d_embedding=width, is_output=is_output, **options)
 
 
 def sinusoid_table(

@@ -12,11 +12,11 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from transformer_cli.config.model import DecoderStart, ModelConfig, Tying
+from transformer_cli.config.model import DecoderStart, ModelConfig
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.attention import KeysAndValues
 from transformer_cli.models.cache_protocol import SelfAttentionCache
-from transformer_cli.models.embeddings import TokenEmbedding
+from transformer_cli.models.embeddings import TokenEmbedding, make_embedding
 from transformer_cli.models.layers import CausalLayer
 from transformer_cli.models.layouts import AttentionLayout, PaddedLayout
 from transformer_cli.models.transformer import DEFAULT_OPTIONS, Model, ModelOptions, Stack, make_layer
@@ -53,7 +53,7 @@ class CausalStack(Stack):
 class LanguageModel(Model):
     """From the ids of a text to logits of the token after each of them.
 
-    The output layer is the embedding, unless the config says tie_embeddings=none.
+    The output layer is the embedding, unless the config gives it its own with tie_embeddings=none or source_target.
     """
 
     def __init__(
@@ -62,16 +62,25 @@ class LanguageModel(Model):
         super().__init__()
         if config.decoder_start is DecoderStart.zero:
             raise ConfigError("model.decoder_start=zero: for models that translate. Leave it out")
-
-        def embedding(*, scaled: bool, bias: bool) -> TokenEmbedding:
-            multiple_of = options.vocab_multiple_of
-            return TokenEmbedding(
-                vocab_size, config.d_model, pad_id=pad_id, scaled=scaled, multiple_of=multiple_of, bias=bias
+        is_tied, multiple_of = not config.tie_embeddings.has_own_output, options.vocab_multiple_of
+        self.embedding = make_embedding(
+            config,
+            vocab_size,
+            pad_id=pad_id,
+            is_output=is_tied,
+            multiple_of=multiple_of,
+            bias=config.output_bias and is_tied,
+        )
+        self.own_output = None
+        if not is_tied:
+            self.own_output = TokenEmbedding(
+                vocab_size,
+                config.d_model,
+                pad_id=pad_id,
+                scaled=False,
+                multiple_of=multiple_of,
+                bias=config.output_bias,
             )
-
-        is_tied = config.tie_embeddings is not Tying.none
-        self.embedding = embedding(scaled=config.scale_embeddings, bias=config.output_bias and is_tied)
-        self.own_output = None if is_tied else embedding(scaled=False, bias=config.output_bias)
         self.decoder = CausalStack(config, options)
 
     @property

@@ -10,27 +10,37 @@ import math
 from typing import Any, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention.varlen import varlen_attn
 
-from transformer_cli.models.attention_kernels import attention_weights
+from transformer_cli.models.attention_kernels import attention_weights, fused_attention, is_restricted
 from transformer_cli.models.layouts import LengthGroups, PackedLayout, concatenate_groups, split_groups
 
 CAUSAL: dict[str, Any] = {"window_size": (-1, 0)}  # unlimited to the left, nothing to the right
 
 
 def attend_varlen(
-    q_THE: Tensor, k_SHE: Tensor, v_SHE: Tensor, queries: PackedLayout, keys: PackedLayout, *, causal: bool
+    q_THE: Tensor,
+    k_SHE: Tensor,
+    v_SHE: Tensor,
+    queries: PackedLayout,
+    keys: PackedLayout,
+    *,
+    causal: bool,
+    window: int | None = None,
 ) -> Tensor:
     """Attention of sentences whose lengths only the device knows; some of them may be empty."""
     assert queries.cu_seqlens_N is not None
     assert keys.cu_seqlens_N is not None
+    if not is_restricted(queries.max_length, window, causal=causal):
+        window = None
     offsets = queries.cu_seqlens_N, keys.cu_seqlens_N
     if q_THE.is_cpu:
-        y_THE: Tensor = varlen_attention_on_cpu(q_THE, k_SHE, v_SHE, *offsets, causal)
+        y_THE: Tensor = varlen_attention_on_cpu(q_THE, k_SHE, v_SHE, *offsets, causal, window)
         return y_THE
     options = CAUSAL if causal else {}
+    if window is not None:
+        options = {"window_size": (window - 1, 0) if causal else (window // 2, window // 2)}
     return cast(Tensor, varlen_attn(q_THE, k_SHE, v_SHE, *offsets, queries.max_length, keys.max_length, **options))
 
 
@@ -44,14 +54,22 @@ def _length_groups(cu_seqlens_N: Tensor, key_cu_seqlens_N: Tensor) -> tuple[Leng
 
 @torch.library.custom_op("tfm::varlen_attention_on_cpu", mutates_args=())
 def varlen_attention_on_cpu(
-    q_THE: Tensor, k_SHE: Tensor, v_SHE: Tensor, cu_seqlens_N: Tensor, key_cu_seqlens_N: Tensor, causal: bool
+    q_THE: Tensor,
+    k_SHE: Tensor,
+    v_SHE: Tensor,
+    cu_seqlens_N: Tensor,
+    key_cu_seqlens_N: Tensor,
+    causal: bool,
+    window: int | None,
 ) -> Tensor:
     """Grouped by length. A custom operator, opaque to a compiler: the number of groups depends on the data."""
     groups, key_groups = _length_groups(cu_seqlens_N, key_cu_seqlens_N)
     each = zip(
         split_groups(q_THE, groups), split_groups(k_SHE, key_groups), split_groups(v_SHE, key_groups), strict=True
     )
-    return concatenate_groups([F.scaled_dot_product_attention(*group, is_causal=causal) for group in each])
+    return concatenate_groups(
+        [fused_attention(*group, None, causal=causal, window=window, dropout=0.0) for group in each]
+    )
 
 
 @torch.library.custom_op("tfm::varlen_attention_on_cpu_backward", mutates_args=())
@@ -63,6 +81,7 @@ def varlen_attention_on_cpu_backward(
     cu_seqlens_N: Tensor,
     key_cu_seqlens_N: Tensor,
     causal: bool,
+    window: int | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Written out: autograd does not see into a custom operator."""
     groups, key_groups = _length_groups(cu_seqlens_N, key_cu_seqlens_N)
@@ -74,7 +93,7 @@ def varlen_attention_on_cpu_backward(
     )
     grads = []
     for grad_NHTE, q_NHTE, k_NHSE, v_NHSE in zip(*each, strict=True):
-        p_NHTS = attention_weights(q_NHTE, k_NHSE, causal=causal)
+        p_NHTS = attention_weights(q_NHTE, k_NHSE, causal=causal, window=window)
         p_grad_NHTS = grad_NHTE @ v_NHSE.mT
         scores_grad_NHTS = p_NHTS * (p_grad_NHTS - (p_NHTS * p_grad_NHTS).sum(-1, keepdim=True))
         scores_grad_NHTS = scores_grad_NHTS / math.sqrt(q_NHTE.size(-1))
@@ -95,12 +114,13 @@ def _(grad_THE: Tensor, q_THE: Tensor, k_SHE: Tensor, v_SHE: Tensor, *rest: Any)
 
 
 def _save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    *tensors, ctx.causal = inputs
+    *tensors, ctx.causal, ctx.window = inputs
     ctx.save_for_backward(*tensors)
 
 
 def _backward(ctx: Any, grad_THE: Tensor) -> tuple[Tensor | None, ...]:
-    return *varlen_attention_on_cpu_backward(grad_THE, *ctx.saved_tensors, ctx.causal), None, None, None
+    grads = varlen_attention_on_cpu_backward(grad_THE, *ctx.saved_tensors, ctx.causal, ctx.window)
+    return *grads, None, None, None, None
 
 
 varlen_attention_on_cpu.register_autograd(_backward, setup_context=_save_for_backward)

@@ -23,6 +23,7 @@ from transformer_cli.models.embeddings import (
     Rotation,
     SinusoidalPositions,
     TokenEmbedding,
+    make_embedding,
 )
 from transformer_cli.models.layers import (
     CausalLayer,
@@ -67,6 +68,7 @@ class Stack(nn.Module):
         self.call = call_part
         self.positions = make_positions(config)
         self.rotary = RotaryPositions(config.key_width) if config.positions is Positions.rotary else None
+        self.attention_window = config.attention_window  # of its self-attention
         self.dropout = Dropout(config.dropout)
         self.norm = make_norm(config) if config.norm is Norm.pre else nn.Identity()
         self.activation_checkpointing = options.activation_checkpointing
@@ -192,32 +194,40 @@ class Transformer(Model):
     ) -> None:
         super().__init__()
         tying = config.tie_embeddings
-        if tying is Tying.three_way and (source_vocab_size, source_pad_id) != (target_vocab_size, target_pad_id):
+        sizes = (source_vocab_size, source_pad_id), (target_vocab_size, target_pad_id)
+        if tying.shares_embedding and sizes[0] != sizes[1]:
+            instead = Tying.none if tying.has_own_output else Tying.decoder
             raise ConfigError(
-                "model.tie_embeddings=three_way: needs data.tokenizer.joint=true, but the vocabularies differ"
+                f"model.tie_embeddings={tying.name}: needs data.tokenizer.joint=true, but the vocabularies differ"
                 f" ({source_vocab_size} and {target_vocab_size} entries, padding {source_pad_id} and {target_pad_id})."
-                " Set data.tokenizer.joint=true, or choose model.tie_embeddings=decoder"
+                f" Set data.tokenizer.joint=true, or choose model.tie_embeddings={instead.name}"
             )
         self.source_pad_id = source_pad_id
-        embedding = partial(TokenEmbedding, d_model=config.d_model, multiple_of=options.vocab_multiple_of)
-        source = partial(embedding, source_vocab_size, pad_id=source_pad_id)
-        target = partial(embedding, target_vocab_size, pad_id=target_pad_id)
-        # A tied matrix is registered once, so a model file holds it once.
-        scaled, bias = config.scale_embeddings, config.output_bias
+        multiple_of, has_own_output = options.vocab_multiple_of, tying.has_own_output
+        source = partial(make_embedding, config, source_vocab_size, pad_id=source_pad_id, multiple_of=multiple_of)
+        target = partial(make_embedding, config, target_vocab_size, pad_id=target_pad_id, multiple_of=multiple_of)
         zero_id = None
         if config.decoder_start is DecoderStart.zero:
             assert target_bos_id is not None
             zero_id = target_bos_id
-        if tying is Tying.three_way:
-            self.source_embedding = source(scaled=scaled, bias=bias, zero_id=zero_id)
-        else:
-            self.source_embedding = source(scaled=scaled)
-        self.own_target_embedding = self.own_output = None
-        if tying is not Tying.three_way:
-            tied = tying is Tying.decoder
-            self.own_target_embedding = target(scaled=scaled, bias=bias and tied, zero_id=zero_id)
-        if tying is Tying.none:
-            self.own_output = target(scaled=False, bias=bias)
+        # A tied matrix is registered once, so a model file holds it once.
+        of_target: dict[str, Any] = {
+            "is_output": not has_own_output,
+            "bias": config.output_bias and not has_own_output,
+            "zero_id": zero_id,
+        }
+        self.source_embedding = source(**of_target) if tying.shares_embedding else source()
+        self.own_target_embedding = None if tying.shares_embedding else target(**of_target)
+        self.own_output = None
+        if has_own_output:
+            self.own_output = TokenEmbedding(
+                target_vocab_size,
+                config.d_model,
+                pad_id=target_pad_id,
+                scaled=False,
+                multiple_of=multiple_of,
+                bias=config.output_bias,
+            )
         self.encoder = Encoder(config, options)
         self.decoder = Decoder(config, options)
 
@@ -299,7 +309,7 @@ def make_positions(config: ModelConfig) -> SinusoidalPositions | LearnedPosition
 def make_layer(kind: type[LayerT], config: ModelConfig) -> LayerT:
     """A layer without cross-attention."""
     return kind(
-        make_attention(SelfAttention, config),
+        make_attention(SelfAttention, config, window=config.attention_window),
         make_feed_forward(config),
         residual=partial(Residual, config),
     )
@@ -307,14 +317,14 @@ def make_layer(kind: type[LayerT], config: ModelConfig) -> LayerT:
 
 def make_decoder_layer(config: ModelConfig) -> DecoderLayer:
     return DecoderLayer(
-        make_attention(SelfAttention, config),
+        make_attention(SelfAttention, config, window=config.attention_window),
         make_attention(CrossAttention, config),
         make_feed_forward(config),
         residual=partial(Residual, config),
     )
 
 
-def make_attention(kind: type[AttentionT], config: ModelConfig) -> AttentionT:
+def make_attention(kind: type[AttentionT], config: ModelConfig, **more: Any) -> AttentionT:
     return kind(
         config.d_model,
         config.n_heads,
@@ -322,6 +332,7 @@ def make_attention(kind: type[AttentionT], config: ModelConfig) -> AttentionT:
         d_v=config.value_width,
         dropout=config.attention_dropout,
         bias=config.bias,
+        **more,
     )
 
 

@@ -14,7 +14,8 @@ from transformer_cli.training.lora import is_adapter
 ALSO_CALLED = {
     "embeddings": ("source_embedding", "own_target_embedding", "embedding"),
     "target_embedding": ("own_target_embedding",),
-    "output": ("own_output", "*embedding.bias", "to_classes"),  # or shared with the embeddings
+    # or shared with the embeddings
+    "output": ("own_output", "*embedding.bias", "*embedding.project_out", "to_classes"),
 }
 
 

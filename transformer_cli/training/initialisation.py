@@ -36,7 +36,7 @@ from transformer_cli.training.run_directory import run_folder, run_name
 OWN = ("dropout", "attention_dropout", "activation_dropout", "pooling")
 # Those that have nothing to do with an encoder, which a classifier begins with.
 NOT_OF_ENCODERS = ("name", "preset", "n_decoder_layers", "tie_embeddings", "output_bias", "decoder_start")
-ENCODER = ("source_embedding.weight", "encoder.")
+ENCODER = ("source_embedding.weight", "source_embedding.project_in.", "encoder.")
 OF_SOURCE = ("source_embedding.weight",)
 OF_TARGET = (
     *("own_target_embedding.weight", "own_output.weight", "embedding.weight"),  # the last is a language model's
