@@ -64,6 +64,8 @@ VARIANTS: dict[str, dict[str, Any]] = {  # every value of every option that a gr
         "n_encoder_layers": 1,
         "n_decoder_layers": 3,
     },
+    "window, narrow": {"attention_window": 2, "d_embedding": 12, "decoder_start": DecoderStart.zero},
+    "narrow, own output": {"attention_window": 5, "d_embedding": 12, "tie_embeddings": Tying.source_target},
 }
 
 

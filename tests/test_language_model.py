@@ -37,6 +37,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "rotary": {"positions": Positions.rotary, "norm": Norm.pre, "norm_kind": NormKind.rms},
     "narrow heads": {"d_k": 4, "d_v": 6, "activation": Activation.swiglu},
     "untied": {"tie_embeddings": Tying.none, "bias": False},
+    "window, narrow": {"attention_window": 2, "d_embedding": 6},
+    "narrow, own output": {"d_embedding": 6, "tie_embeddings": Tying.source_target, "output_bias": True},
 }
 every_variant = pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS.keys())
 

@@ -14,6 +14,8 @@ from transformer_cli.models.packed_attention import CAUSAL
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 TARGET, SOURCE = [(2, 3), (1, 1), (3, 5)], [(2, 4), (1, 2), (3, 1)]
 N_HEADS, WIDTH = 2, 8
+KINDS = [(TARGET, False, None), (TARGET, True, None), (SOURCE, False, None), (TARGET, False, 2), (TARGET, True, 2)]
+EACH_KIND = pytest.mark.parametrize(("keys", "causal", "window"), KINDS)
 
 
 def by_offsets(groups: list[tuple[int, int]], *, n_empty: int = 0, device: torch.device = CPU) -> PackedLayout:
@@ -23,10 +25,12 @@ def by_offsets(groups: list[tuple[int, int]], *, n_empty: int = 0, device: torch
     return PackedLayout(128, positions_L.to(device), cu_seqlens_N=cu_seqlens_N.to(device))
 
 
-def attended(queries: PackedLayout, keys: PackedLayout, *qkv: Tensor, causal: bool) -> list[Tensor]:
+def attended(
+    queries: PackedLayout, keys: PackedLayout, *qkv: Tensor, causal: bool, window: int | None = None
+) -> list[Tensor]:
     """The output, and the gradients of queries, keys and values."""
     q, k, v = leaves = [x.detach().clone().requires_grad_() for x in qkv]
-    y = attend(q, k, v, queries, keys, causal=causal)
+    y = attend(q, k, v, queries, keys, causal=causal, window=window)
     weights = torch.arange(y.numel(), dtype=y.dtype, device=y.device).view_as(y).cos()
     return [y.detach(), *torch.autograd.grad((y * weights).sum(), leaves)]
 
@@ -38,30 +42,35 @@ def drawn(queries: list[tuple[int, int]], keys: list[tuple[int, int]]) -> list[T
 
 
 @pytest.mark.parametrize("n_empty", [0, 3])
-@pytest.mark.parametrize(("keys", "causal"), [(TARGET, False), (TARGET, True), (SOURCE, False)])
+@EACH_KIND
 def test_variable_length_attention_is_that_of_each_length(
-    keys: list[tuple[int, int]], causal: bool, n_empty: int
+    keys: list[tuple[int, int]], causal: bool, window: int | None, n_empty: int
 ) -> None:
     x = drawn(TARGET, keys)
-    expected = attended(PackedLayout.of_groups(TARGET, CPU), PackedLayout.of_groups(keys, CPU), *x, causal=causal)
-    found = attended(by_offsets(TARGET, n_empty=n_empty), by_offsets(keys, n_empty=n_empty), *x, causal=causal)
+    expected = attended(
+        PackedLayout.of_groups(TARGET, CPU), PackedLayout.of_groups(keys, CPU), *x, causal=causal, window=window
+    )
+    found = attended(
+        by_offsets(TARGET, n_empty=n_empty), by_offsets(keys, n_empty=n_empty), *x, causal=causal, window=window
+    )
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other)
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize(("keys", "causal"), [(TARGET, False), (TARGET, True), (SOURCE, False)])
-def test_a_gpu_and_a_cpu_give_the_same_attention(keys: list[tuple[int, int]], causal: bool) -> None:
+@EACH_KIND
+def test_a_gpu_and_a_cpu_give_the_same_attention(keys: list[tuple[int, int]], causal: bool, window: int | None) -> None:
     x = [one.bfloat16() for one in drawn(TARGET, keys)]
     expected = attended(
         PackedLayout.of_groups(TARGET, CPU),
         PackedLayout.of_groups(keys, CPU),
         *(one.double() for one in x),
         causal=causal,
+        window=window,
     )
     on_gpu = by_offsets(TARGET, n_empty=3, device=CUDA), by_offsets(keys, n_empty=3, device=CUDA)
-    found = attended(*on_gpu, *(one.to(CUDA) for one in x), causal=causal)
+    found = attended(*on_gpu, *(one.to(CUDA) for one in x), causal=causal, window=window)
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one.cpu().double(), other, rtol=0.05, atol=0.05)
 

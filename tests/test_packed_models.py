@@ -23,6 +23,7 @@ MODELS = {
     "transformer": DEEP,
     "uneven heads": replace(DEEP, d_k=4, d_v=6),
     "rotary": replace(DEEP, positions=Positions.rotary),
+    "window": replace(DEEP, attention_window=4, d_embedding=6),
     "language model": replace(DEEP, name="decoder"),
     "classifier, mean": replace(DEEP, name="classifier", pooling=Pooling.mean),
     "classifier, first": replace(DEEP, name="classifier", pooling=Pooling.first),

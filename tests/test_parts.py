@@ -13,6 +13,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "paper": {},
     "pre, learned": {"norm": Norm.pre, "positions": Positions.learned},
     "untied, biased output": {"tie_embeddings": Tying.none, "output_bias": True},
+    "source and target tied": {"tie_embeddings": Tying.source_target, "output_bias": True},
     "decoder tied": {"tie_embeddings": Tying.decoder, "bias": False},
     "gated": {"activation": Activation.swiglu, "norm_kind": NormKind.rms, "norm": Norm.pre},
 }
