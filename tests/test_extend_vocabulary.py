@@ -232,12 +232,15 @@ def test_a_tokenizer_that_is_not_sentencepiece_is_refused(segmenter: Segmenter, 
 
 
 @pytest.mark.parametrize("tying", list(Tying))
-@pytest.mark.parametrize("output_bias", [False, True])
-def test_new_rows_are_the_mean_of_their_parts_and_old_logits_stay(tying: Tying, output_bias: bool) -> None:
-    before = toy_run.tokenizers(joint=tying is Tying.three_way)
+@pytest.mark.parametrize(("output_bias", "d_embedding"), [(False, None), (True, None), (False, 6)])
+def test_new_rows_are_the_mean_of_their_parts_and_old_logits_stay(
+    tying: Tying, output_bias: bool, d_embedding: int | None
+) -> None:
+    before = toy_run.tokenizers(joint=tying.shares_embedding)
     text = [" ".join(line) for line in ("abcd", "abce", "abcdé")] + ["abcde abcde abé é é"] * 5
     after = extended_tokenizers(before, n_pieces=3, sentences=(text, [line.upper() for line in text]))
-    model = model_file(joint=tying is Tying.three_way, tie_embeddings=tying, output_bias=output_bias)
+    changes = {"tie_embeddings": tying, "output_bias": output_bias, "d_embedding": d_embedding}
+    model = model_file(joint=tying.shares_embedding, **changes)
     drawn = {
         name: torch.randn_like(x)
         for name, x in model.weights.items()

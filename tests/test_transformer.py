@@ -274,6 +274,12 @@ COUNTS: dict[str, tuple[dict[str, Any], int]] = {
     "two matrices": ({"tie_embeddings": Tying.decoder}, 20 * 16),
     "three matrices": ({"tie_embeddings": Tying.none}, 2 * 20 * 16),
     "unscaled": ({"scale_embeddings": False}, 0),
+    "window": ({"attention_window": 2}, 0),
+    "own output": ({"tie_embeddings": Tying.source_target}, 20 * 16),
+    "narrow": ({"d_embedding": 6}, -20 * 10 + 2 * 6 * 16),  # of the one matrix, in and out
+    "narrow, two matrices": ({"d_embedding": 6, "tie_embeddings": Tying.decoder}, -20 * 16 + 2 * 20 * 6 + 3 * 6 * 16),
+    "narrow, own output": ({"d_embedding": 6, "tie_embeddings": Tying.source_target}, 20 * 6 + 6 * 16),
+    "narrow, three matrices": ({"d_embedding": 6, "tie_embeddings": Tying.none}, 2 * 20 * 6 + 2 * 6 * 16),
 }
 
 
