@@ -64,6 +64,7 @@ def write(model: ModelFile, directory: Path) -> None:
 
 
 def check(config: ModelConfig) -> None:
+    check_window(config, "Marian", "Use `tfm export onnx`")
     if config.norm is not Norm.post:
         why = (
             "Marian trains and scores pre-LN as it is, but its search leaves out a norm of the decoder's self-attention"
@@ -84,7 +85,6 @@ def check(config: ModelConfig) -> None:
     if not config.scale_embeddings:
         refuse("scale_embeddings", "false", "Marian multiplies embeddings by sqrt(d_model)", INSTEAD)
     check_heads(config, "Marian", "Train with others")
-    check_window(config, "Marian", "Use `tfm export onnx`")
 
 
 def max_positions(config: ModelConfig) -> int | None:

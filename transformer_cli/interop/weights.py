@@ -57,7 +57,7 @@ def with_wide_embeddings(model: ModelFile) -> ModelFile:
 
 def check_window(config: ModelConfig, program: str, instead: str) -> None:
     if config.attention_window is not None:
-        refuse("attention_window", config.attention_window, f"{program} has no restricted self-attention", instead)
+        refuse("attention_window", config.attention_window, f"no restricted self-attention in {program}", instead)
 
 
 def stacks(model: Transformer) -> Iterator[tuple[str, Stack]]:
