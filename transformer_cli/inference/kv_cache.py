@@ -105,6 +105,8 @@ class KVCache:
         if self.history_mask_GFM is not None:
             n_rows = 1 if self.length == 1 else self.group_size  # in the first step those of a group are identical
             self.mask_GHNM = self.history_mask_GFM[:, None, :n_rows, self.first * self.group_size : used]
+            if self.first:
+                self.mask_GHNM = self.mask_GHNM.contiguous()  # kernels of a GPU want its first number aligned
 
     def append(self, layer: int, k_RHE: Tensor, v_RHE: Tensor) -> tuple[Tensor, Tensor]:
         """Store keys and values of the newest tokens; return those of the window, or of all so far."""
