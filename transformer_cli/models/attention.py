@@ -7,7 +7,7 @@ packed, [L, …].
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -45,25 +45,23 @@ def attend(
     each bucket, or variable-length attention where only the device knows the lengths: see `kernel_choice`. A `window`
     restricts self-attention, as `window_mask` has it.
     """
-    options: dict[str, Any] = {"causal": causal, "window": window, "dropout": dropout}
+    fused = partial(fused_attention, causal=causal, window=window, dropout=dropout)
     if isinstance(queries, PaddedLayout):
         assert isinstance(keys, PaddedLayout)
         q_BHTE, k_BHSE, v_BHSE = (x_BLHE.transpose(1, 2) for x_BLHE in (q, k, v))
-        return fused_attention(q_BHTE, k_BHSE, v_BHSE, keys.mask_B11L, **options).transpose(1, 2)
+        return fused(q_BHTE, k_BHSE, v_BHSE, keys.mask_B11L).transpose(1, 2)
     assert isinstance(keys, PackedLayout)
     if queries.groups is not None:
         assert keys.groups is not None
         each = zip(
             split_groups(q, queries.groups), split_groups(k, keys.groups), split_groups(v, keys.groups), strict=True
         )
-        return concatenate_groups([fused_attention(*qkv, None, **options) for qkv in each])
+        return concatenate_groups([fused(*qkv, None) for qkv in each])
     if queries.buckets is not None:
         assert keys.buckets is not None
         padded = zip(queries.buckets.pad(q), keys.buckets.pad(k), keys.buckets.pad(v), strict=True)
         masks = keys.buckets.masks_N11L()
-        return queries.buckets.unpad(
-            [fused_attention(*qkv, mask_N11L, **options) for qkv, mask_N11L in zip(padded, masks, strict=True)]
-        )
+        return queries.buckets.unpad([fused(*qkv, mask_N11L) for qkv, mask_N11L in zip(padded, masks, strict=True)])
     from transformer_cli.models.packed_attention import attend_varlen  # imports torch's compiler
 
     assert dropout == 0, "see `kernel_choice.no_varlen_reason`"
