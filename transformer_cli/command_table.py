@@ -99,6 +99,8 @@ COMMANDS = {
             "--terms": Flag("terms", "terminology: source phrase, tab, target phrase on each line"),
             "--alignments": Flag("alignments", "file for word alignments, as `i-j`"),
             "--token-scores": Flag("token_scores", "log-probability of each token, in jsonl", bool),
+            "--explain": Flag("explain", "show every step: likeliest tokens, and the hypotheses of the beam", bool),
+            "--reference": Flag("reference", "file: with --explain, what is predicted at each token of its line n"),
             "--on-issue": Flag("on_issue", "keep, or retry: translate suspicious lines again"),
             "--strict": Flag("strict", "stop at a line that is not UTF-8", bool),
             "--engine": _ENGINE,

@@ -29,6 +29,7 @@ def open_translator(
         retry=config.on_issue is OnIssue.retry,
         alignments=config.alignments is not None,
         token_scores=config.token_scores,
+        n_likeliest=config.likeliest if config.explain else 0,
         tags=tuple(tags_in(config.tag or "")),
     )
     engine = Engine.auto if is_typed and config.engine is None else config.engine

@@ -10,11 +10,14 @@ from io import BytesIO
 from pathlib import Path
 
 from transformer_cli.api import Opened
+from transformer_cli.commands.explain import LINES_AT_ONCE, Explainer, with_references
 from transformer_cli.commands.open_translator import flags_set, open_translator
 from transformer_cli.commands.translate_document import translate_file
 from transformer_cli.config.commands import DocumentFormat, OutputFormat, TranslateConfig
 from transformer_cli.data.lines import ChunkSource, read_chunks, read_lines, shown, split_lines
 from transformer_cli.data.unknown import UnknownCounter, shown_characters
+from transformer_cli.decoding.explain import Record
+from transformer_cli.decoding.explain_table import explanation_table
 from transformer_cli.decoding.postprocess import written_ids
 from transformer_cli.decoding.records import record_of, to_line
 from transformer_cli.decoding.results import Translated
@@ -53,11 +56,15 @@ def run(config: TranslateConfig) -> None:
         opened, translator = open_translator(config, device, is_typed=is_typed)
         if config.prefix is not None:
             source, prefixes = with_prefixes(translator, source, config, is_typed=is_typed)
+        references = None
+        if config.reference is not None:
+            source, references = with_references(source, config, is_typed=is_typed)
         sink = files.enter_context(open_output(config.output, replace=config.overwrite))
         links = None
         if config.alignments is not None:
             links = files.enter_context(open_output(config.alignments, replace=config.overwrite))
-        lines = TranslationFilter(translator, sink, config, links=links, prefixes=prefixes)
+        explainer = Explainer(translator, opened, config, references, is_typed=is_typed) if config.explain else None
+        lines = TranslationFilter(translator, sink, config, links=links, prefixes=prefixes, explainer=explainer)
         if is_typed:
             translate_terminal(lines, opened)
         else:
@@ -81,7 +88,12 @@ def check_paths(config: TranslateConfig) -> None:
         raise ConfigError(
             f"{shown(config.text)}: a file has this name. Add --input to translate the file, or pipe the text in"
         )
-    inputs = {"--input": config.input, "--prefix": config.prefix, "--terms": config.terms}
+    inputs = {
+        "--input": config.input,
+        "--prefix": config.prefix,
+        "--terms": config.terms,
+        "--reference": config.reference,
+    }
     outputs = {"--output": config.output, "--alignments": config.alignments}
     check_files(inputs, outputs, overwrite=config.overwrite)
     if config.output is not None and config.alignments is not None and same_file(config.output, config.alignments):
@@ -137,12 +149,14 @@ class Row:
 
     line: Line
     result: Translated
+    explanation: Record | None = None
 
 
 class TranslationFilter(LineFilter):
     """Translates lines.
 
     `links` receives the word alignments. `prefixes` are what the translations of all lines of the input begin with.
+    With an `explainer` the steps of every line are written, too.
     """
 
     def __init__(
@@ -153,9 +167,10 @@ class TranslationFilter(LineFilter):
         *,
         links: Sink | None = None,
         prefixes: Sequence[Ids] | None = None,
+        explainer: Explainer | None = None,
     ) -> None:
         super().__init__(config.input, strict=config.strict)
-        self.translator, self.config, self.prefixes = translator, config, prefixes
+        self.translator, self.config, self.prefixes, self.explainer = translator, config, prefixes, explainer
         text: Callable[[Row], str] = partial(text_of, config=config)
         self.sinks = [(sink, config.output or STDOUT, text)]
         if links is not None:
@@ -165,12 +180,23 @@ class TranslationFilter(LineFilter):
         self.unknown = UnknownCounter()
         self.rows: list[Row] = []  # of the last block
 
+    def process(self, raw_lines: Sequence[bytes]) -> None:
+        size = max(1, len(raw_lines))
+        if self.explainer is not None:
+            self.explainer.refuse_many(self.n_lines + len(raw_lines))
+            size = LINES_AT_ONCE
+        for start in range(0, len(raw_lines), size):
+            super().process(raw_lines[start : start + size])
+
     def respond(self, lines: Sequence[Line]) -> None:
         first_line = self.n_lines + 1
         prefixes = self.prefixes and self.prefixes[self.n_lines : self.n_lines + len(lines)]
         texts = [line.text for line in lines]
         results = self.translator.translate(texts, first_line=first_line, prefixes=prefixes or None)
-        self.rows = [Row(line, result) for line, result in zip(lines, results, strict=True)]
+        self.rows = [
+            Row(line, result, None if self.explainer is None else self.explainer.explain(line, result))
+            for line, result in zip(lines, results, strict=True)
+        ]
         for sink, name, format_row in self.sinks:
             write_responses(sink, map(format_row, self.rows), name, first_line=first_line)
         self.n_retried += sum(result.retried for result in results)
@@ -200,10 +226,10 @@ class TranslationFilter(LineFilter):
 
 def text_of(row: Row, config: TranslateConfig) -> str:
     if config.output_format is OutputFormat.jsonl:
-        return (
-            to_line(record_of(row.result, line=row.line.number, source=row.line.text, bad_bytes=row.line.is_invalid))
-            + "\n"
-        )
+        record = record_of(row.result, line=row.line.number, source=row.line.text, bad_bytes=row.line.is_invalid)
+        return to_line(record if row.explanation is None else {**record, "explanation": row.explanation}) + "\n"
+    if row.explanation is not None:
+        return explanation_table(row.line.number, row.line.text, row.explanation)
     if config.output_format is OutputFormat.moses:  # which counts lines from 0, and names the features of a score
         return "".join(
             f"{row.line.number - 1} ||| {one.text} ||| log_prob= {one.log_prob:.4f} ||| {one.score:.4f}\n"

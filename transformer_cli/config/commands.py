@@ -245,6 +245,11 @@ class TranslateConfig:
     terms: str | None = key(None, "Terminology file: source phrase, tab, the phrase that its translation must contain.")
     alignments: str | None = key(None, "Output file for word alignments, as i-j.")
     token_scores: bool = key(False, "Add the log-probability of each token. jsonl only.")
+    explain: bool = key(False, "Show every step: the likeliest tokens, and the hypotheses of the beam.")
+    reference: str | None = key(
+        None, "File of reference translations, line by line: also show what the model predicts at each of their tokens."
+    )
+    likeliest: int = key(5, "How many of the likeliest tokens --explain shows of each step.", low=1, high=1000)
     engine: Engine | None = key(None, ENGINE)
     seed: int = key(1, SEED, low=0, high=2**31 - 1)
     device: Device = key(Device.auto, DEVICE)
@@ -261,6 +266,12 @@ class TranslateConfig:
                 f"token_scores=true: output_format={self.output_format.name} has no place for them."
                 " Set output_format=jsonl"
             )
+        if self.explain and self.output_format is OutputFormat.moses:
+            raise ConfigError("--explain: output_format=moses has no place for it. Choose text or jsonl")
+        if self.reference is not None and not self.explain:
+            raise ConfigError(
+                f"--reference {self.reference}: is for --explain. Add it, or evaluate with `tfm evaluate`"
+            )
         if self.format is not DocumentFormat.text:
             self._check_document()
 
@@ -270,6 +281,7 @@ class TranslateConfig:
             (f"--alignments {self.alignments}", self.alignments is not None),
             (f"output_format={self.output_format.name}", self.output_format is not OutputFormat.text),
             (f"decode.n_best={self.decode.n_best}", self.decode.n_best > 1),
+            ("--explain", self.explain),
         ):
             if is_set:
                 raise ConfigError(

@@ -48,8 +48,13 @@ CAPABILITIES = Capabilities(
     lexical_constraints=False,
     prefixes=False,
     attention=False,
+    traces=False,
     quantizations=frozenset({"none", "int8"}),
-    remedies={"decode.search=sample": DRAWS_BY_ITSELF, "decode.search=mbr": DRAWS_BY_ITSELF},
+    remedies={
+        "decode.search=sample": DRAWS_BY_ITSELF,
+        "decode.search=mbr": DRAWS_BY_ITSELF,
+        "--explain": "engine=ctranslate2 does not show its steps. Use `--engine torch` with the model file",
+    },
 )
 WITH_TORCH = replace(CAPABILITIES, attention=True)  # where torch has the same model, to force-decode with it
 DAMAGED = (ValueError, LookupError)  # what the library raises for contents that do not fit together

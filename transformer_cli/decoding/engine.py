@@ -30,6 +30,7 @@ class Capabilities:
     prefixes: bool = True
     scores: bool = True  # force-decoding
     attention: bool = True  # with force-decoding
+    traces: bool = True  # DecodeRequest.n_likeliest
     batch_invariant: bool = False  # decode.batch_invariant
     quantizations: frozenset[str] = frozenset({"none"})  # values of decode.quantize
     remedies: dict[str, str] = field(default_factory=dict)  # by setting: why it is refused, and what to do instead
@@ -42,6 +43,7 @@ class DecodeRequest:
     config: DecodeConfig
     seed: int = 1
     first_line: int = 1
+    n_likeliest: int = 0  # > 0: record the search, with so many of the likeliest tokens of every step
 
 
 Batch = tuple[Sequence[Segment], list[list[Hypothesis]]]  # segments, and the hypotheses of each, best first
@@ -110,6 +112,8 @@ def _settings(
         yield "--terms", capabilities.lexical_constraints and capabilities.scores and capabilities.attention
     if options.alignments:
         yield "--alignments", capabilities.scores and capabilities.attention
+    if options.n_likeliest:
+        yield "--explain", capabilities.traces
     if options.token_scores:
         yield "--token-scores", capabilities.scores and capabilities.attention
 
@@ -126,6 +130,11 @@ def _check_constraints(config: DecodeConfig, options: TranslateOptions) -> None:
                     f"decode.{key}={value}: has no lexical constraints, which --terms needs."
                     f" Choose decode.{key}={instead}, or leave out --terms"
                 )
+    if options.n_likeliest and not method.has_trace:
+        raise ConfigError(
+            f"decode.search={config.search}: records no steps, which --explain needs."
+            " Choose decode.search=beam, greedy or sample, or leave out --explain"
+        )
     if options.retry and not method.scores_are_likelihoods:
         raise ConfigError(
             f"on_issue=retry: repeats the search with a beam, whose scores cannot be compared with those of"

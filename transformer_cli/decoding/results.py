@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from transformer_cli.decoding.search import Hypothesis
 from transformer_cli.decoding.terminology import Term, Terminology
 
 
@@ -13,6 +14,14 @@ class Candidate:
     score: float
     log_prob: float = 0.0  # natural logarithm
     n_tokens: int = 0  # with EOS, where there is one
+
+
+@dataclass(frozen=True)
+class Searched:
+    """The search of a segment whose hypotheses were used."""
+
+    source_ids: list[int]  # without EOS
+    hypotheses: list[Hypothesis]  # with their trace, best first
 
 
 @dataclass(frozen=True)
@@ -34,6 +43,7 @@ class Translated:
     misplaced: tuple[Term, ...] = ()  # terms that are in it, but not as the translation of their source phrase
     alignment: list[tuple[int, int]] | None = None  # words of the source and of the translation, from 0
     tokens: list[tuple[str, float]] | None = None  # pieces, and the log-probability of each
+    searched: list[Searched] | None = None  # of each segment, in order
 
     @property
     def text(self) -> str:
@@ -59,6 +69,7 @@ class TranslateOptions:
     retry: bool = False  # translate lines with degenerate outputs again
     alignments: bool = False  # fill in Translated.alignment
     token_scores: bool = False  # fill in Translated.tokens
+    n_likeliest: int = 0  # > 0: fill in Translated.searched, with so many of the likeliest tokens of every step
     tags: tuple[str, ...] = ()  # of every line that does not begin with tags itself
     warns: bool = True  # log what is unusual about lines, by their numbers
 

@@ -129,7 +129,7 @@ class SharedEngine:
 
     @property
     def capabilities(self) -> Capabilities:
-        return self.engine.capabilities
+        return replace(self.engine.capabilities, traces=False)  # hypotheses are kept for others, traces would be large
 
     @property
     def tokenizers(self) -> Tokenizers:

@@ -28,6 +28,7 @@ from transformer_cli.decoding.search import (
     SearchRequest,
     rows_per_sentence,
 )
+from transformer_cli.decoding.search.trace import TraceRecorder
 from transformer_cli.decoding.training_text import UNKNOWN_TEXT, TrainingText
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.inference.batch_invariance import (
@@ -251,6 +252,7 @@ class TorchEngine:
             device=self.device,
             near_tie=self.near_tie,
             exact=fixed,
+            recorder=TraceRecorder(len(batch), request.n_likeliest) if request.n_likeliest else None,
         )
         if self.batch_invariant or fixed:
             fixed_cache = FixedShapeCache(cache, n_sentences, n_rows=n_sentences * n_beams, n_live=len(batch))

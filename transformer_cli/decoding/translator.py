@@ -17,7 +17,7 @@ from transformer_cli.decoding.postprocess import (
     warn_misplaced,
     warn_unsatisfied,
 )
-from transformer_cli.decoding.results import DEFAULT_OPTIONS, Translated, TranslateOptions
+from transformer_cli.decoding.results import DEFAULT_OPTIONS, Searched, Translated, TranslateOptions
 from transformer_cli.decoding.search import Hypothesis
 from transformer_cli.decoding.training_text import TrainingText
 from transformer_cli.errors import quoted
@@ -68,7 +68,7 @@ class Translator:
         lines = listed(lines)
         if prefixes is not None and not self.options.prefixes:
             check_supported(self.engine.capabilities, self.config, replace(self.options, prefixes=True))
-        request = DecodeRequest(self.config, self.seed, first_line)
+        request = DecodeRequest(self.config, self.seed, first_line, self.options.n_likeliest)
         work = self.planned(lines, prefixes, first_line)
         found, results = self._search(work, request, on_progress or (lambda n_lines: None))
         unsatisfied, misplaced = self.constraints.apply(work, found, request)
@@ -85,12 +85,18 @@ class Translator:
             warn_misplaced({n: result.misplaced for n, result in enumerate(results, start=first_line)})
         if self.options.rescores:
             rescore(self.engine, self.planner, work, found, results, batch_tokens=self.config.batch_tokens)
+        if self.options.n_likeliest:
+            results = [
+                replace(result, searched=[Searched(s.ids, found[s.key]) for s in line.segments])
+                for line, result in zip(work, results, strict=True)
+            ]
         return results
 
     @property
     def searches_once(self) -> bool:
         """Whether the hypotheses of the segments need only be joined."""
-        return self.options.terminology is None and not self.options.retry and not self.options.rescores
+        needs_more = self.options.retry or self.options.rescores or self.options.n_likeliest > 0
+        return self.options.terminology is None and not needs_more
 
     def planned(
         self, lines: Sequence[str], prefixes: Sequence[tuple[int, ...]] | None = None, first_line: int = 1
@@ -104,7 +110,8 @@ class Translator:
 
     def best(self, ids: list[int]) -> Hypothesis:
         """The best hypothesis for one source, given without EOS and not split, however long."""
-        return search_all(self.engine, [Segment(0, 0, ids)], DecodeRequest(self.config, self.seed))[0, 0][0]
+        request = DecodeRequest(self.config, self.seed, n_likeliest=self.options.n_likeliest)
+        return search_all(self.engine, [Segment(0, 0, ids)], request)[0, 0][0]
 
     def room(self, lines: Sequence[str]) -> list[int | None]:
         """How many tokens the prefix of each line's translation may have; None for a blank line."""

@@ -23,6 +23,11 @@ from transformer_cli.models.memory import SplitBatches
 ROWS = 256  # of logits at a time: few enough for a processor's cache
 ROWS_ON_ACCELERATOR = 4096  # enough to fill a GPU
 
+_NOT_FINITE = (
+    "the model: its scores are not numbers (NaN or infinite). Its training diverged or its file is damaged:"
+    " use an earlier checkpoint"
+)
+
 Pair = tuple[Sequence[int], Sequence[int]]  # ids of source and target, both without EOS
 
 
@@ -36,6 +41,16 @@ class ForcedScores:
     @property
     def log_prob(self) -> float:
         return math.fsum(self.log_probs)
+
+
+@dataclass(frozen=True)
+class ForcedDistribution:
+    """What the model predicts where one token of a given translation stands."""
+
+    log_prob: float  # of the token, natural logarithm
+    rank: int  # 1 + how many tokens of the vocabulary are likelier
+    mean_log_prob: float  # over the vocabulary, which label smoothing adds to the loss
+    likeliest: list[tuple[int, float]]  # id and log-probability of tokens, the likeliest first
 
 
 @torch.inference_mode()
@@ -69,6 +84,44 @@ def force_decode(
     return [found[i] for i in range(len(pairs))]
 
 
+@torch.inference_mode()
+def force_decode_distributions(
+    model: AnyModel, pair: Pair, tokenizers: Tokenizers, *, device: torch.device, n_likeliest: int
+) -> list[ForcedDistribution]:
+    """The distributions at each token of a given translation, its EOS last, as `force_decode` computes them.
+
+    Raises CheckpointError if logits are not finite.
+    """
+    found: list[ForcedDistribution] = []
+    was_training = model.training
+    model.eval()
+    try:
+        with overflow_named(dtype_of(model)):
+            source_BS, target_in_BT, real_K, ids_K = _inputs(tokenizers, device, [pair])
+            n_rows = ROWS if device.type == "cpu" else ROWS_ON_ACCELERATOR
+            parts = model.predict_in_parts(source_BS, target_in_BT, real_K, n_rows=n_rows)
+            for logits_KV, part_K in zip(parts, torch.split(ids_K, n_rows), strict=True):
+                found += _distributions(logits_KV, part_K, n_likeliest)
+    finally:
+        model.train(was_training)
+    if not all(math.isfinite(one.log_prob) for one in found):
+        raise CheckpointError(_NOT_FINITE)
+    return found
+
+
+def _distributions(logits_KV: Tensor, ids_K: Tensor, n_likeliest: int) -> list[ForcedDistribution]:
+    log_p_K = _subtracted(_chosen_and_sum(logits_KV, ids_K).cpu()).tolist()
+    log_p_KV = logits_KV.log_softmax(dim=-1, dtype=torch.promote_types(logits_KV.dtype, torch.float32))
+    top = log_p_KV.topk(min(n_likeliest, log_p_KV.size(1)))
+    rank_K = 1 + (log_p_KV > log_p_KV.gather(1, ids_K[:, None])).sum(dim=1)
+    columns = (log_p_K, rank_K.tolist(), log_p_KV.double().mean(dim=1).tolist())
+    options = zip(top.indices.tolist(), top.values.double().tolist(), strict=True)
+    return [
+        ForcedDistribution(log_p, rank, mean, list(zip(ids, values, strict=True)))
+        for log_p, rank, mean, (ids, values) in zip(*columns, options, strict=True)
+    ]
+
+
 def _batches(pairs: Sequence[Pair], *, max_tokens: int) -> Iterator[list[int]]:
     """Numbers of pairs, the longest first: rows × longest side ≤ `max_tokens`, or a single pair."""
     lengths = [(len(source) + 1, len(target) + 1) for source, target in pairs]  # both with EOS
@@ -92,15 +145,9 @@ def _score(
     *,
     with_attention: bool,
 ) -> list[ForcedScores]:
-    source, target = tokenizers.source, tokenizers.target
-    source_BS = to_device(_padded([[*ids, *source.end_ids] for ids, _ in pairs], source.pad_id), device)
-    target_in_BT = to_device(_padded([[target.bos_id, *ids] for _, ids in pairs], target.pad_id), device)
+    source_BS, target_in_BT, real_K, ids_K = _inputs(tokenizers, device, pairs)
     n_tokens = [len(ids) + 1 for _, ids in pairs]
     n_rows = ROWS if device.type == "cpu" else ROWS_ON_ACCELERATOR
-    # Found on the host: on a device, the number of real tokens would have to be waited for.
-    real_BT = torch.arange(target_in_BT.size(1))[None, :] < torch.tensor(n_tokens)[:, None]
-    real_K = to_device(real_BT.flatten().nonzero().squeeze(1), device)
-    ids_K = to_device(torch.tensor([i for _, ids in pairs for i in (*ids, target.eos_id)]), device)
     if isinstance(model, LanguageModel):
         parts = model.predict_in_parts(target_in_BT, real_K, n_rows=n_rows)
     else:
@@ -108,10 +155,7 @@ def _score(
     each = zip(parts, torch.split(ids_K, n_rows), strict=True)
     log_p_K = _subtracted(torch.cat([_chosen_and_sum(logits_KV, part_K) for logits_KV, part_K in each], dim=1).cpu())
     if not log_p_K.isfinite().all():
-        raise CheckpointError(
-            "the model: its scores are not numbers (NaN or infinite). Its training diverged or its file is damaged:"
-            " use an earlier checkpoint"
-        )
+        raise CheckpointError(_NOT_FINITE)
     attention: list[Tensor | None] = [None] * len(pairs)
     if with_attention:
         assert not isinstance(model, LanguageModel)
@@ -124,6 +168,21 @@ def _score(
         ForcedScores(one.tolist(), weights_TS)
         for one, weights_TS in zip(torch.split(log_p_K, n_tokens), attention, strict=True)
     ]
+
+
+def _inputs(
+    tokenizers: Tokenizers, device: torch.device, pairs: Sequence[Pair]
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Source and decoder input of each pair; the indices of the K real tokens in the latter, and what follows each."""
+    source, target = tokenizers.source, tokenizers.target
+    source_BS = to_device(_padded([[*ids, *source.end_ids] for ids, _ in pairs], source.pad_id), device)
+    target_in_BT = to_device(_padded([[target.bos_id, *ids] for _, ids in pairs], target.pad_id), device)
+    # Found on the host: on a device, the number of real tokens would have to be waited for.
+    n_tokens = torch.tensor([len(ids) + 1 for _, ids in pairs])
+    real_BT = torch.arange(target_in_BT.size(1))[None, :] < n_tokens[:, None]
+    real_K = to_device(real_BT.flatten().nonzero().squeeze(1), device)
+    ids_K = to_device(torch.tensor([i for _, ids in pairs for i in (*ids, target.eos_id)]), device)
+    return source_BS, target_in_BT, real_K, ids_K
 
 
 def _chosen_and_sum(logits_KV: Tensor, ids_K: Tensor) -> Tensor:

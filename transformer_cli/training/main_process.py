@@ -426,6 +426,7 @@ class MainProcess:
         """What the text was made from and what cleaning left of it, for the model card."""
         prepared, config = run.prepared, run.config
         found: dict[str, Any] = {"inputs": prepared.inputs, "cleaning": asdict(prepared.report)}
+        found["label_smoothing"] = config.train.label_smoothing
         if config.data.task is Task.translation:
             found["dev_search"] = search_signature(on_device(config.decode, run.trainer.device), seed=config.seed)
             found["dev_lines"] = len(self.validator.text.sources)

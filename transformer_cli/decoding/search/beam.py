@@ -19,6 +19,7 @@ from transformer_cli.decoding.search.request import Hypothesis, SearchRequest
 from transformer_cli.decoding.search.scores import Length, Scoring
 from transformer_cli.decoding.search.steps import SearchState, StepResult
 from transformer_cli.decoding.search.top_k import is_near_tie, largest, lowest_of_the_largest
+from transformer_cli.decoding.search.trace import TraceRecorder
 
 
 @dataclass
@@ -65,6 +66,7 @@ register(
         rows_key="beam_size",
         options=frozenset({"beam_size"}),
         has_lexical_constraints=True,
+        has_trace=True,
     )
 )
 
@@ -84,6 +86,7 @@ class Beam:
     def __init__(self, request: SearchRequest[Any], scoring: Scoring, terms: LexicalConstraints | None) -> None:
         config, device = request.config, request.state_device
         self.beam_size, self.eos_id, self.scoring, self.terms = config.beam_size, request.control.eos, scoring, terms
+        self.recorder = request.recorder
         self.near_tie, self.settles_equals = request.near_tie, request.steps_between_looks == 1
         self.n_live = config.beam_size // config.diversity_groups  # of one group
         self.n_wanted = min(config.n_best, self.n_live)  # finished ones, and no better live one: the sentence is done
@@ -105,6 +108,8 @@ class Beam:
         ends_BC1 = found.ids_BM == self.eos_id
         live = self._live_candidates(found, ends_BC1)
         finished = self._finished(state, found, ends_BC1, length, first)
+        if self.recorder is not None:
+            self._record(self.recorder, found, ends_BC1, length, first)
 
         log_prob_BN, worst_B = live.log_prob_BM[:, :-1], finished.score_BK1[:, self.n_wanted - 1]
         bound_B = self.scoring.best_possible(log_prob_BN.amax(dim=1), state.max_length_B)
@@ -136,9 +141,7 @@ class Beam:
         n_kept = state.finished_score_BK.size(1)
         n_ends = self.n_live if self.terms is None else 2 * self.n_live
         beam_BE, log_prob_BE = found.beam_BM[:, :n_ends], found.log_prob_BM[:, :n_ends]
-        finishes_BE = ends_BC1[:, :n_ends]
-        if self.terms is not None:
-            finishes_BE = finishes_BE & (self.is_first_C1[:n_ends] | self.terms.has_terms_B1)
+        finishes_BE = self._finishing(ends_BC1)[:, :n_ends]
         log_prob_BE = log_prob_BE.masked_fill(~finishes_BE, -math.inf)
         score_BE = self.scoring(log_prob_BE, length, beam_BE)
         if self.terms is not None:
@@ -148,6 +151,22 @@ class Beam:
         log_prob_BP = torch.cat([state.finished_log_prob_BK, log_prob_BE], dim=1)
         at_BP = torch.cat([state.finished_at_BK, beam_BE + (length * self.beam_size + first)], dim=1)
         return FinishedHypotheses(log_prob_BP.gather(1, best_BK), sorted_BP[:, : n_kept + 1], at_BP.gather(1, best_BK))
+
+    def _finishing(self, ends_BC1: Tensor) -> Tensor:
+        """Which of those that end are finished: the first N, and where there are terms, all."""
+        return ends_BC1 & (self.is_first_C1 if self.terms is None else self.is_first_C1 | self.terms.has_terms_B1)
+
+    def _record(self, recorder: TraceRecorder, found: Candidates, ends_BC1: Tensor, length: Length, first: int) -> None:
+        """The 2N candidates."""
+        n, beam_BC = 2 * self.n_live, found.beam_BM[:, : 2 * self.n_live]
+        recorder.consider(
+            found.ids_BM[:, :n],
+            beam_BC + first,
+            found.log_prob_BM[:, :n],
+            score_BC=self.scoring(found.log_prob_BM[:, :n], length, beam_BC),
+            finishes_BC=self._finishing(ends_BC1)[:, :n],
+            lacks_terms_BC=None if self.terms is None else self.terms.penalty(beam_BC) > 0,
+        )
 
     def _near_ties(
         self, found: Candidates, ends_BC1: Tensor, live: Candidates, finished: FinishedHypotheses, bound_B: Tensor

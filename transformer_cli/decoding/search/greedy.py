@@ -18,6 +18,7 @@ from transformer_cli.decoding.search.request import Hypothesis, SearchRequest
 from transformer_cli.decoding.search.scores import Length, Scoring
 from transformer_cli.decoding.search.steps import SearchState, StepResult
 from transformer_cli.decoding.search.top_k import is_near_tie, largest
+from transformer_cli.decoding.search.trace import TraceRecorder
 
 
 @dataclass
@@ -35,11 +36,13 @@ def greedy_search(request: SearchRequest[Any]) -> list[list[Hypothesis]]:
     assert not request.has_terms
     scoring = Scoring(request)
     state = SearchState.start(request, n_live=1, n_finished=1)
-    choose = partial(likeliest, request.near_tie)
-    return run(request, state, partial(advance_each, choose, scoring, request.control.eos), scoring, can_capture=True)
+    advance = partial(
+        advance_each, partial(likeliest, request.near_tie), scoring, request.control.eos, recorder=request.recorder
+    )
+    return run(request, state, advance, scoring, can_capture=True)
 
 
-register(SearchMethod("greedy", greedy_search))
+register(SearchMethod("greedy", greedy_search, has_trace=True))
 
 
 def likeliest(near_tie: float, state: SearchState, log_p_RV: Tensor, length: Length, exact: bool) -> Choice:
@@ -50,7 +53,15 @@ def likeliest(near_tie: float, state: SearchState, log_p_RV: Tensor, length: Len
 
 
 def advance_each(
-    choose: Choose, scoring: Scoring, eos_id: int, state: SearchState, log_p_RV: Tensor, length: Length, *, exact: bool
+    choose: Choose,
+    scoring: Scoring,
+    eos_id: int,
+    state: SearchState,
+    log_p_RV: Tensor,
+    length: Length,
+    *,
+    exact: bool,
+    recorder: TraceRecorder | None = None,
 ) -> StepResult:
     """Continue every hypothesis by the token that `choose` gives; one that chooses EOS finishes at its own index."""
     choice = choose(state, log_p_RV, length, exact)
@@ -60,15 +71,18 @@ def advance_each(
     ids_BN = choice.ids_R.view(-1, n_live)  # [R] -> [B, N]
     ends_BN = (ids_BN == eos_id) & (state.live_log_prob_BN > -math.inf)
     finished_at_N = torch.arange(n_live, device=ids_BN.device) + length * n_live
-    live_log_prob_BN = log_prob_BN.masked_fill(ends_BN, -math.inf)
+    live_log_prob_BN, score_BN = log_prob_BN.masked_fill(ends_BN, -math.inf), scoring(log_prob_BN, length)
     new = replace(
         state,
         live_log_prob_BN=live_log_prob_BN,
         finished_log_prob_BK=torch.where(ends_BN, log_prob_BN, state.finished_log_prob_BK),
-        finished_score_BK=torch.where(ends_BN, scoring(log_prob_BN, length), state.finished_score_BK),
+        finished_score_BK=torch.where(ends_BN, score_BN, state.finished_score_BK),
         finished_at_BK=torch.where(ends_BN, finished_at_N, state.finished_at_BK),
     )
     if choice.is_near_tie_R is not None:
         new.is_near_tie_B = state.is_near_tie_B | choice.is_near_tie_R.view(-1, n_live).any(dim=1)
+    if recorder is not None:
+        own_BN = torch.arange(n_live, device=ids_BN.device).expand_as(ids_BN)
+        recorder.consider(ids_BN, own_BN, log_prob_BN, score_BC=score_BN, finishes_BC=ends_BN)
     done_B = (live_log_prob_BN == -math.inf).all(dim=1)
     return StepResult(new, ids_BN, done_B, is_unsure=choice.is_unsure)

@@ -160,7 +160,8 @@ def rank(request: SearchRequest[Any], steps: Sequence[Step], finished: FinishedS
             one.score - other.score < request.near_tie and may_swap(one, other)
             for one, other in pairwise(ranked[: n_best + 1])
         )
-        found[index] = [replace(hypothesis, is_near_tie=is_near_tie) for hypothesis in ranked[:n_best]]
+        trace = None if request.recorder is None else request.recorder.traces[index]
+        found[index] = [replace(one, is_near_tie=is_near_tie, trace=trace) for one in ranked[:n_best]]
     return found
 
 

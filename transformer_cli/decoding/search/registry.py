@@ -30,6 +30,7 @@ class SearchMethod:
     has_lexical_constraints: bool = False
     scores_are_likelihoods: bool = True  # so that they can be compared with those of beam search
     compares_texts: bool = False  # needs SearchRequest.to_text
+    has_trace: bool = False  # its choices are those of `SearchRequest.recorder`'s trace
 
     def __call__(self, request: SearchRequest[Any]) -> list[list[Hypothesis]]:
         return self.run(request)

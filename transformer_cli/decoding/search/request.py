@@ -14,6 +14,7 @@ from torch import Tensor
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.decoding.search.top_k import NEAR_TIE
+from transformer_cli.decoding.search.trace import SearchTrace, TraceRecorder
 
 LOOK_EVERY = 8  # steps of an accelerator, which a sentence that is done may take for nothing
 
@@ -69,6 +70,7 @@ class Hypothesis:
     finished: bool  # False: truncated at the longest length allowed
     is_near_tie: bool = field(default=False, compare=False)  # a choice of this sentence was
     unsatisfied: tuple[int, ...] = ()  # indices of the required terms that it does not contain
+    trace: SearchTrace | None = field(default=None, compare=False, repr=False)  # of its sentence, where it is recorded
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,7 @@ class SearchRequest(Generic[CacheT]):
     exact: bool = False  # put equal candidates in order in every step, instead of marking sentences that have some
     # Steps after which the host reads which sentences are done; None: 1 on a CPU, LOOK_EVERY elsewhere.
     look_every: int | None = None
+    recorder: TraceRecorder | None = None  # records the search; the host then looks after every step
 
     def __post_init__(self) -> None:
         n_sentences = len(self.max_lengths_B)
@@ -107,6 +110,8 @@ class SearchRequest(Generic[CacheT]):
 
     @property
     def steps_between_looks(self) -> int:
+        if self.recorder is not None:
+            return 1
         if self.look_every is not None:
             return self.look_every
         return 1 if self.state_device.type == "cpu" else LOOK_EVERY

@@ -41,13 +41,18 @@ def sample(request: SearchRequest[Any]) -> list[list[Hypothesis]]:
             p_RV = keep_top_k(p_RV, config.top_k)
         if config.top_p is not None:
             p_RV = keep_top_p(p_RV, config.top_p)
+        if request.recorder is not None:
+            request.recorder.drawn_from(p_RV)
         return Choice(draw(p_RV, draw_BNT[state.sentence_index_B, :, length - 1].view(-1, 1)))  # [B, N] -> [R, 1]
 
     state = SearchState.start(request, n_live=config.n_best, n_finished=config.n_best)
-    return run(request, state, partial(advance_each, drawn, scoring, request.control.eos), scoring)
+    advance = partial(advance_each, drawn, scoring, request.control.eos, recorder=request.recorder)
+    return run(request, state, advance, scoring)
 
 
-register(SearchMethod("sample", sample, rows_key="n_best", options=frozenset(SAMPLING_OPTIONS), draws=True))
+register(
+    SearchMethod("sample", sample, rows_key="n_best", options=frozenset(SAMPLING_OPTIONS), draws=True, has_trace=True)
+)
 
 
 def keep_top_k(p_RV: Tensor, top_k: int) -> Tensor:

@@ -100,6 +100,7 @@ class SearchSteps:
         self.model = ModelStep(
             lambda ids_R: request.step(ids_R, request.cache), lambda rows_R: request.cache.reorder(rows_R)
         )
+        self.recorder = request.recorder
         self.n_taken = 0  # steps; not to be read in a captured one
         n_sentences, n_live = state.live_log_prob_BN.shape
         self.own_N = torch.arange(n_live, device=request.state_device)
@@ -127,13 +128,24 @@ class SearchSteps:
         # In float32 at least. One kernel: on a CPU logsumexp alone takes twice as long as all of this.
         log_p_RV = logits_RV.log_softmax(dim=-1, dtype=torch.promote_types(logits_RV.dtype, torch.float32))
         is_broken_R = log_p_RV[:, self.control.eos].isnan()
+        if self.recorder is not None:
+            self.recorder.start_step(log_p_RV, len(self.own_N))
         for each in self.hypothesis_states:
             each.before(log_p_RV, self.n_taken)
         length: Length = self.length_1.add_(1) if self.freezes else self.n_taken + 1
-        result = self.advance(self.state, log_p_RV, length, exact=self.exact)
+        result = self._advance(log_p_RV, length, exact=self.exact)
         # Where the host does not wait, equal candidates that a choice depends on are near ties, to be decoded again.
         if not self.freezes and result.is_unsure is not None and bool(result.is_unsure):
-            result = self.advance(self.state, log_p_RV, length, exact=True)
+            result = self._advance(log_p_RV, length, exact=True)
+        if self.recorder is not None:
+            self.recorder.end_step(
+                self.state.sentence_index_B,
+                self.state.live_log_prob_BN,
+                log_p_RV,
+                ids_BN=result.ids_BN,
+                beam_BN=result.beam_BN,
+                log_prob_BN=result.state.live_log_prob_BN,
+            )
         for each in self.hypothesis_states:
             each.after(result.beam_BN, result.ids_BN)
         done_B = result.done_B | (self.state.max_length_B <= length)
@@ -143,6 +155,11 @@ class SearchSteps:
             self.scratch = (logits_RV, log_p_RV)  # until the next step has its own: a CPU would give the memory back
             self.state, self.ids_BN, self.beam_BN = result.state, result.ids_BN, result.beam_BN
             self.done_at_B, self.broken_at_1 = done_B, is_broken_R.any()[None]  # at this step: read at once
+
+    def _advance(self, log_p_RV: Tensor, length: Length, *, exact: bool) -> StepResult:
+        if self.recorder is not None:
+            self.recorder.restart()
+        return self.advance(self.state, log_p_RV, length, exact=exact)
 
     def _write(self, result: StepResult, done_B: Tensor, is_broken_R: Tensor) -> None:
         """Keep the result in place, but for sentences that were done before."""
