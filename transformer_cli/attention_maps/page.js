@@ -2,6 +2,7 @@
 
 // Data of the page. Each kind of attention has labels of its rows (queries) and columns (keys).
 const MAPS = JSON.parse(document.getElementById("maps").textContent);
+const EXPLANATION = JSON.parse(document.getElementById("explanation").textContent); // null: no steps
 const KINDS = {
   encoder: {
     name: "Encoder self-attention", rows: MAPS.source, columns: MAPS.source,
@@ -260,8 +261,10 @@ function headsNamed() {
 function draw() {
   const { name, how } = KINDS[state.kind];
   const { Y } = currentWeights();
-  for (const view of ["head", "matrix", "token"]) byId(`${view}-view`).hidden = view !== state.view;
-  byId("layer-picker").hidden = state.view === "token";
+  const isSteps = state.view === "steps";
+  for (const view of ["head", "matrix", "token", "steps"]) byId(`${view}-view`).hidden = view !== state.view;
+  byId("kind-picker").hidden = byId("token-picker").hidden = isSteps;
+  byId("layer-picker").hidden = isSteps || state.view === "token";
   byId("heads-picker").hidden = state.view !== "head";
   byId("head-picker").hidden = state.view !== "matrix";
   const layer = `layer ${state.layer + 1} of ${Y}`;
@@ -270,15 +273,18 @@ function draw() {
     head: () => `${name}, ${layer}, ${headsNamed()}`,
     matrix: () => `${name}, ${layer}, ${head}`,
     token: () => `${name}: one token in every layer and head`,
+    steps: () => (EXPLANATION.hypotheses
+      ? "What comes out, step by step"
+      : "The given translation, step by step"),
   }[state.view]();
-  byId("how").textContent = `${how} ${{
+  byId("how").textContent = isSteps ? stepsHow() : `${how} ${{
     head: "A line is a weight: the stronger, the darker and thicker. A colour is a head. "
       + `Lines under ${FAINTEST} are not drawn.`,
     matrix: "A row is a query, a column a key; a row sums to 1.",
     token: "A picture is a head, a bar a key token in the order of the sentence, its height the weight from 0 to 1.",
   }[state.view]}`;
   document.body.dataset.view = state.view;
-  ({ head: drawHeads, matrix: drawMatrix, token: drawTokenView })[state.view]();
+  ({ head: drawHeads, matrix: drawMatrix, token: drawTokenView, steps: drawSteps })[state.view]();
 }
 
 // --- Head view: two columns of tokens, and lines -------------------------------------------------------------------
@@ -544,6 +550,213 @@ function onStripKey(event) {
   moveTo(strips, here + by);
 }
 
+// --- Output steps: distributions, and the tree of hypotheses --------------------------------------------------------
+
+const NODE = { width: 98, height: 26, gap: 28, row: 31, top: 26 }; // of the tree, in pixels
+
+const percent = (p) => (p >= 0.9995 ? "100 %" : p >= 0.0995 ? `${(100 * p).toFixed(0)} %` : p >= 0.001
+  ? `${(100 * p).toFixed(1)} %` : "< 0.1 %");
+const decimals = (number) => number.toFixed(3);
+
+function stepsHow() {
+  return EXPLANATION.hypotheses
+    ? "A card is a step: the likeliest tokens of the whole vocabulary, with the probability that the model gives each "
+      + "after the tokens before it. The token that was chosen is marked."
+    : "A card is a token of the translation: what the model predicts there, beside what it was trained to predict.";
+}
+
+function drawSteps() {
+  if (byId("cards").childElementCount) return;
+  byId("step-notes").replaceChildren(
+    ...EXPLANATION.notes.map((text) => element("p", { className: "note", textContent: text })));
+  byId("cards").replaceChildren(...EXPLANATION.steps.map(stepCard));
+  if (EXPLANATION.hypotheses) {
+    byId("legend").textContent = `Sum of log p: ${decimals(
+      EXPLANATION.steps.reduce((sum, step) => sum + step.token_log_prob, 0))} (natural logarithms).`;
+    if (EXPLANATION.hypotheses.some((one) => one.fate === "dropped") || EXPLANATION.ranking.length > 1) drawBeam();
+    return;
+  }
+  const { label_smoothing: smoothing, vocabulary, log_prob: sum } = EXPLANATION;
+  const swatch = (name) => element("span", { className: `swatch ${name}` });
+  const each = (text) => element("span", { className: "entry" }, ...text);
+  byId("legend").replaceChildren(
+    each([swatch("model"), "the model"]), each([swatch("one-hot"), "one-hot target"]),
+    ...(smoothing === null ? [] : [each([swatch("smoothed"), `smoothed target, as trained: ${smoothing} is spread `
+      + `evenly over ${vocabulary.toLocaleString("en")} tokens`])]),
+    ...(smoothing === null ? [] : [each(["loss: cross-entropy with the smoothed target"])]),
+    each([`log-probability of the translation: ${decimals(sum)}`]));
+}
+
+function stepCard(step, index) {
+  const facts = "rank" in step
+    ? `rank ${step.rank} · −log p ${decimals(-step.token_log_prob)}` + ("loss" in step ? ` · loss ${decimals(step.loss)}` : "")
+    : `log p ${decimals(step.token_log_prob)}` + ("drawn" in step ? ` · drawn with ${percent(step.drawn)}` : "");
+  const isChosen = (option) => option.target ?? option.token === step.token;
+  const options = step.likeliest.some(isChosen) ? step.likeliest : [...step.likeliest, step];
+  return element("li", { className: "card" },
+    element("p", { className: "head" }, element("span", { className: "nth", textContent: index + 1 }), labelOf(step.token)),
+    element("p", { className: "small", textContent: facts }),
+    bars(options, isChosen));
+}
+
+// A row for each token: label, bar of its probability, number.
+function bars(options, isChosen) {
+  return element("ul", { className: "bars" }, ...options.map((option) => {
+    const track = element("span", { className: "track" }, element("span", { className: "bar" }));
+    track.style.setProperty("--p", option.probability);
+    if ("target" in option) {
+      if (option.target) track.append(element("span", { className: "one-hot" }));
+      if ("smoothed" in option) track.append(element("span", { className: "smoothed" }));
+      track.style.setProperty("--smoothed", option.smoothed ?? 0);
+    }
+    const row = element("li", {}, labelOf(option.token), track,
+      element("span", { className: "number", textContent: percent(option.probability) }));
+    if ("smoothed" in option)
+      row.title = `model ${option.probability}, one-hot ${option.target}, smoothed ${option.smoothed}`;
+    else row.title = `${option.probability}` + ("drawn" in option ? `, drawn with ${option.drawn}` : "");
+    row.classList.toggle("chosen", isChosen(option));
+    if (option.allowed === false) { row.classList.add("banned"); row.title += ", banned"; }
+    return row;
+  }));
+}
+
+const tree = new Map(); // id → {…hypothesis, children, tokens, button}
+
+function drawBeam() {
+  byId("beam").hidden = false;
+  const onPath = new Set([0, ...EXPLANATION.path]);
+  byId("tree-how").textContent = "A column is a step. Boxes of a full line were kept, double ones finished, dotted ones dropped; "
+    + "thick ones are parts of the translation. Point at one, or Tab to the tree and use ← → ↑ ↓: → leads to the best "
+    + "continuation, End to the end of the translation.";
+  tree.set(0, { id: 0, step: 0, token: "<s>", fate: "kept", children: [], tokens: [] });
+  for (const one of EXPLANATION.hypotheses) {
+    const parent = tree.get(one.parent);
+    if (!parent) continue;
+    tree.set(one.id, { ...one, children: [], tokens: [...parent.tokens, one.token] });
+    parent.children.push(one.id);
+  }
+  const columns = [];
+  for (const node of tree.values()) (columns[node.step] ??= []).push(node);
+  const last = { kept: 0, finished: 0, dropped: 1 };
+  columns.forEach((column) => {
+    column.sort((a, b) => last[a.fate] - last[b.fate] || a.id - b.id);
+    column.forEach((node, row) => { node.row = row; });
+  });
+  const lines = svgElement("svg", { "aria-hidden": "true", class: "lines" });
+  const height = NODE.top + NODE.row * Math.max(...columns.map((column) => column.length));
+  const width = columns.length * (NODE.width + NODE.gap) - NODE.gap;
+  lines.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  const left = (node) => node.step * (NODE.width + NODE.gap), middle = (node) => NODE.top + node.row * NODE.row + NODE.height / 2;
+  const drawn = [];
+  for (const node of tree.values()) {
+    if (node.id !== 0) {
+      const parent = tree.get(node.parent), x = left(parent) + NODE.width, to = left(node), y = middle(parent), z = middle(node);
+      const path = svgElement("path", {
+        d: `M${x} ${y}C${x + NODE.gap / 2} ${y} ${to - NODE.gap / 2} ${z} ${to} ${z}`, class: node.fate,
+      });
+      if (onPath.has(node.id)) path.classList.add("best");
+      node.line = path;
+      lines.append(path);
+    }
+    node.button = treeButton(node, onPath.has(node.id), columns[node.step].length);
+    node.button.style.setProperty("left", `${left(node)}px`);
+    node.button.style.setProperty("top", `${NODE.top + node.row * NODE.row}px`);
+    drawn.push(node.button);
+  }
+  const heads = columns.map((_, step) => {
+    const head = element("span", { className: "step", ariaHidden: "true", textContent: step ? `step ${step}` : "beginning" });
+    head.style.setProperty("left", `${step * (NODE.width + NODE.gap)}px`);
+    return head;
+  });
+  byId("tree").style.setProperty("width", `${width}px`);
+  byId("tree").style.setProperty("height", `${height}px`);
+  byId("tree").replaceChildren(lines, ...heads, ...drawn);
+  rove(drawn, 0);
+  showNode(tree.get(0));
+  drawRanking();
+}
+
+function treeButton(node, isBest, ofColumn) {
+  const name = node.id === 0 ? "beginning of the sentence" : `${node.token}, step ${node.step}, ${node.row + 1} of ${ofColumn}, `
+    + `${node.fate}${isBest ? ", part of the translation" : ""}, p ${percent(node.probability)}, score ${decimals(node.score)}`;
+  const text = element("bdi", { textContent: node.token.replace(/^▁(?=.)/u, "") });
+  const button = element("button", { type: "button", className: `hypothesis ${node.fate}`, ariaLabel: name, title: node.token },
+    text, ...(node.id === 0 ? [] : [element("span", { className: "score", textContent: node.score.toFixed(2) })]));
+  button.setAttribute("role", "treeitem");
+  button.setAttribute("aria-level", node.step + 1);
+  button.classList.toggle("best", isBest);
+  button.dataset.node = node.id;
+  return button;
+}
+
+// The details of a hypothesis, and its line of descent in the tree.
+function showNode(node) {
+  for (const one of tree.values()) { one.button.classList.remove("current", "line"); one.line?.classList.remove("current"); }
+  for (let one = node; one; one = tree.get(one.parent)) { one.button.classList.add("line"); one.line?.classList.add("current"); }
+  node.button.classList.add("current");
+  const text = mergeLabels(node.tokens.filter((token) => token !== "</s>")).join(" ");
+  const what = { kept: "kept: continued in the next step", finished: "finished", dropped: "dropped: others are better" }[node.fate];
+  const options = EXPLANATION.next[node.id];
+  const continued = new Set(node.children.map((child) => tree.get(child).token));
+  byId("node").replaceChildren(
+    element("h3", {}, element("bdi", { textContent: text || "<s>" })),
+    ...(node.id === 0 ? [] : [element("dl", {},
+      ...[["fate", what + (node.lacks_terms ? ", without a term" : "")],
+        ["token", `${node.token}: p ${percent(node.probability)}, log p ${decimals(node.token_log_prob)}`],
+        ["log p", `${decimals(node.log_prob)}, the sum of its tokens`], ["score", `${decimals(node.score)}, normalised for its length`],
+      ].flatMap(([name, value]) => [element("dt", { textContent: name }), element("dd", { textContent: value })]))]),
+    ...(options
+      ? [element("p", { className: "small", textContent: "Next token; marked: considered by the beam" }),
+        bars(options, (option) => continued.has(option.token))]
+      : []));
+}
+
+function drawRanking() {
+  const rows = EXPLANATION.ranking.map((one, index) => {
+    const text = element("bdi", { textContent: one.translation || "(empty)" });
+    const shown = tree.has(one.hypothesis)
+      ? element("button", { type: "button", className: "ranked" }, text) : element("span", {}, text);
+    shown.dataset.node = one.hypothesis;
+    const row = element("tr", {},
+      element("td", { textContent: `${index + 1}${one.returned ? " ★" : ""}` }), element("td", { textContent: decimals(one.score) }),
+      element("td", { textContent: decimals(one.log_prob) }),
+      element("td", {}, shown, one.finished ? "" : " … not finished"));
+    row.classList.toggle("best", one.returned === 1);
+    return row;
+  });
+  byId("ranking").tBodies[0].replaceChildren(...rows);
+}
+
+const nodeOf = (target) => {
+  const button = target instanceof Element && target.closest("[data-node]");
+  return button ? tree.get(Number(button.dataset.node)) : undefined;
+};
+
+function onNode({ target }) {
+  const node = nodeOf(target);
+  if (node) showNode(node);
+}
+
+function focusNode(node) {
+  if (!node) return;
+  rove([...tree.values()].map((one) => one.button), node.id === 0 ? 0 : [...tree.keys()].indexOf(node.id));
+  node.button.focus();
+}
+
+function onNodeKey(event) {
+  const node = nodeOf(event.target);
+  if (!node) return;
+  const beside = (by) => [...tree.values()].find((one) => one.step === node.step && one.row === node.row + by);
+  const best = node.children.find((id) => tree.get(id).button.classList.contains("best")) ?? node.children[0];
+  const to = {
+    ArrowLeft: () => tree.get(node.parent), ArrowRight: () => tree.get(best), ArrowUp: () => beside(-1),
+    ArrowDown: () => beside(1), Home: () => tree.get(0), End: () => tree.get(EXPLANATION.path.at(-1)),
+  }[event.key];
+  if (!to) return;
+  event.preventDefault();
+  focusNode(to());
+}
+
 // --- Together ------------------------------------------------------------------------------------------------------
 
 byId("controls").addEventListener("change", onControl);
@@ -563,6 +776,10 @@ byId("multiples").addEventListener("click", onStripClick);
 byId("multiples").addEventListener("keydown", onStripKey);
 byId("query").addEventListener("change", ({ target }) => { selectQuery(Number(target.value)); drawTokenView(); });
 byId("key").addEventListener("change", ({ target }) => { state.key = target.value; drawTokenView(); });
+for (const name of ["mouseover", "focusin"]) byId("tree").addEventListener(name, onNode);
+byId("tree").addEventListener("keydown", onNodeKey);
+byId("ranking").addEventListener("click", ({ target }) => focusNode(nodeOf(target)));
+byId("steps-option").hidden = EXPLANATION === null;
 window.addEventListener("resize", () => { if (state.view === "matrix") fitMatrix(); });
 window.addEventListener("beforeprint", () => { if (state.view === "matrix") fitMatrix(PAPER); });
 window.addEventListener("afterprint", () => { if (state.view === "matrix") fitMatrix(); });

@@ -5,6 +5,8 @@ The page carries the weights themselves.
 
 import base64
 import json
+from collections.abc import Mapping
+from typing import Any
 
 from torch import Tensor
 
@@ -12,8 +14,12 @@ from transformer_cli.attention_maps.maps import AttentionMaps
 from transformer_cli.pages.document import document, escaped
 
 
-def render(maps: AttentionMaps) -> str:
-    """The page for one sentence; equal maps give equal text."""
+def render(maps: AttentionMaps, explanation: Mapping[str, Any] | None = None) -> str:
+    """The page for one sentence; equal maps give equal text.
+
+    `explanation` are the steps of the search (`decoding.explain.explain_for_page`), or of a given translation
+    (`explain_reference`).
+    """
     weights = {"encoder": maps.encoder_YHSS, "decoder": maps.decoder_YHTT, "cross": maps.cross_YHTS}
     tokens = {"source": maps.source, "read": maps.read, "written": maps.written}
     shapes = {name: list(weight.shape) for name, weight in weights.items()}
@@ -25,6 +31,7 @@ def render(maps: AttentionMaps) -> str:
         translation=escaped(maps.translation),
         notes="\n".join(f'<p class="note">{escaped(note)}</p>' for note in maps.notes),
         maps=_json({**tokens, "shapes": shapes}),
+        explanation=_json(explanation),
         **{name: _base64(weight) for name, weight in weights.items()},
     )
 

@@ -5,7 +5,7 @@ With --positions, position encodings instead.
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from transformer_cli.attention_maps.maps import (
@@ -21,8 +21,11 @@ from transformer_cli.config.commands import AttentionConfig, AttentionKind
 from transformer_cli.config.model import Positions
 from transformer_cli.data.lines import read_lines, shown
 from transformer_cli.data.tokenizer import Tokenizers
+from transformer_cli.decoding.explain import MOST_STEPS, Record, explain_for_page, explain_reference
+from transformer_cli.decoding.results import Searched, TranslateOptions
+from transformer_cli.decoding.search import SEARCHES
 from transformer_cli.decoding.segmentation import split_line
-from transformer_cli.decoding.torch_engine import torch_translator
+from transformer_cli.decoding.torch_engine import TorchEngine, torch_translator
 from transformer_cli.decoding.training_text import training_text
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault, quoted
@@ -32,10 +35,11 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.file import ModelFile, read_model, require
 from transformer_cli.text_io import check_output, open_output
-from transformer_cli.training.run_directory import run_of
+from transformer_cli.training.run_directory import label_smoothing_of, run_of
 
 PICTURES = (".png", ".svg")
 FORMATS = (".html", *PICTURES, ".json")
+LIKELIEST = 6  # tokens of each step on a page
 MAX_TOKENS = 1000  # tokens of a side: the weights of more would not fit in memory
 
 
@@ -57,6 +61,7 @@ class EncodedPair:
     target: list[int]
     finished: bool  # the translation ends with EOS
     notes: list[str]
+    explanation: Record | None = None  # the steps of the output, for a page
 
 
 def run(config: AttentionConfig) -> None:
@@ -81,14 +86,21 @@ def run(config: AttentionConfig) -> None:
     check_layer_and_head(file, config)
     model, name = file.build(device), model_name(file, path)
     text = training_text([file])
-    translator = torch_translator(model, file.tokenizers, config.decode, device=device, seed=config.seed, text=text)
+    shows_steps = form == ".html" and SEARCHES[config.decode.search].has_trace
+    options = TranslateOptions(n_likeliest=LIKELIEST if shows_steps else 0)
+    translator = torch_translator(
+        model, file.tokenizers, config.decode, device=device, seed=config.seed, options=options, text=text
+    )
+    smoothing = label_smoothing_of(file, path)
     for job, ids in [(job, encode(job, file, translator)) for job in work]:
+        if job.translation is not None and form == ".html":
+            ids = replace(ids, explanation=explain_given(translator, ids, smoothing))
         maps = compute_attention_maps(
             model, file.tokenizers, ids.source, ids.target, name=name, notes=ids.notes, finished=ids.finished
         )
         links = [] if config.link is None else format_links(maps, *split_link(config.link), job.where)
         with open_output(str(job.output), replace=config.overwrite) as sink:
-            sink.writelines(render_file(maps, config, form, job.where))
+            sink.writelines(render_file(maps, config, form, job.where, ids.explanation))
         print(f"{shown(job.output)}: {maps.source_text} → {maps.translation}", *links, sep="\n", flush=True)
 
 
@@ -193,6 +205,15 @@ def encode(job: Job, file: ModelFile, translator: Translator) -> EncodedPair:
     return ids
 
 
+def explain_given(translator: Translator, ids: EncodedPair, smoothing: float | None) -> Record:
+    engine = translator.engine
+    assert isinstance(engine, TorchEngine)
+    record = explain_reference(engine, ids.source, ids.target, n_likeliest=LIKELIEST, smoothing=smoothing)
+    n_steps = len(record["steps"])
+    notes = [f"the first {MOST_STEPS} of {n_steps} steps are shown"] if n_steps > MOST_STEPS else []
+    return {**record, "steps": record["steps"][:MOST_STEPS], "notes": notes}
+
+
 def encode_segment(job: Job, tokenizers: Tokenizers, translator: Translator) -> EncodedPair:
     """The whole pair if a translation is given; otherwise the first segment that `tfm translate` would translate."""
     (source,) = tokenizers.source.encode([job.sentence])
@@ -215,13 +236,16 @@ def encode_segment(job: Job, tokenizers: Tokenizers, translator: Translator) -> 
         LOGGER.warning("%s: %s", job.where, notes[0])
     found = translator.best(source)
     notes += [] if found.finished else ["stopped at its longest length"]
-    return EncodedPair(source, found.ids, found.finished, notes)
+    explanation = explain_for_page(Searched(source, [found]), tokenizers) if found.trace is not None else None
+    return EncodedPair(source, found.ids, found.finished, notes, explanation)
 
 
 # ---- Output
 
 
-def render_file(maps: AttentionMaps, config: AttentionConfig, form: str, where: str) -> Iterator[bytes]:
+def render_file(
+    maps: AttentionMaps, config: AttentionConfig, form: str, where: str, explanation: Record | None
+) -> Iterator[bytes]:
     """The content of the output file, in chunks."""
     maps = merge_subwords(maps) if config.words else maps
     if form == ".json":
@@ -233,7 +257,7 @@ def render_file(maps: AttentionMaps, config: AttentionConfig, form: str, where: 
     if form == ".html":
         from transformer_cli.attention_maps.page import render
 
-        yield render(short).encode()
+        yield render(short, explanation).encode()
         return
     from transformer_cli.attention_maps.heatmaps import render_heat_map  # needs matplotlib
 

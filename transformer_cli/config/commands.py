@@ -272,6 +272,8 @@ class TranslateConfig:
             raise ConfigError(
                 f"--reference {self.reference}: is for --explain. Add it, or evaluate with `tfm evaluate`"
             )
+        if self.likeliest != 5 and not self.explain:
+            raise ConfigError(f"likeliest={self.likeliest}: is for --explain. Add it, or leave this out")
         if self.format is not DocumentFormat.text:
             self._check_document()
 

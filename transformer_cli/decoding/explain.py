@@ -17,6 +17,11 @@ from transformer_cli.inference.force_decode import ForcedDistribution, force_dec
 
 Record = dict[str, Any]
 
+# What a page shows of a search: more would be slow to open, and no one could read it.
+MOST_STEPS = 60
+MOST_HYPOTHESES = 1200
+MOST_RANKED = 12
+
 
 def explain_search(searched: Searched, tokenizers: Tokenizers) -> Record:
     """The steps of the best hypothesis, all hypotheses with their scores and parents, and the final ranking.
@@ -46,9 +51,35 @@ def _trace_of(searched: Searched) -> SearchTrace:
     return trace
 
 
-def next_tokens(searched: Searched, target: Tokenizer) -> dict[int, list[Record]]:
-    """The likeliest tokens after every hypothesis that was live, by its number; 0 is the empty one."""
-    return {node: [_option(one, target) for one in options] for node, options in _trace_of(searched).options.items()}
+def explain_for_page(searched: Searched, tokenizers: Tokenizers) -> Record:
+    """As `explain_search`, no more than a page can show, with the likeliest tokens after each hypothesis (`next`)."""
+    record, options = explain_search(searched, tokenizers), _trace_of(searched).options
+    of_id = {one["id"]: one for one in record["hypotheses"]}
+    shown = [one["id"] for one in record["hypotheses"] if one["step"] <= MOST_STEPS]
+    notes = []
+    if len(record["steps"]) > MOST_STEPS:
+        notes.append(f"the first {MOST_STEPS} of {len(record['steps'])} steps are shown")
+    if len(shown) > MOST_HYPOTHESES:
+        wanted = set(record["path"])
+        for one in record["ranking"][:MOST_RANKED]:
+            node = one["hypothesis"]
+            while node != ROOT:
+                wanted.add(node)
+                node = of_id[node]["parent"]
+        notes.append(f"of {len(shown):,} hypotheses those are shown that led to the first {MOST_RANKED} of the ranking")
+        shown = [index for index in shown if index in wanted]
+    return {
+        **record,
+        "steps": record["steps"][:MOST_STEPS],
+        "hypotheses": [of_id[index] for index in shown],
+        "ranking": record["ranking"][:MOST_RANKED],
+        "next": {
+            node: [_option(one, tokenizers.target) for one in options[node]]
+            for node in (ROOT, *shown)
+            if node in options
+        },
+        "notes": notes,
+    }
 
 
 def _step(trace: SearchTrace, index: int, target: Tokenizer) -> Record:
@@ -112,7 +143,8 @@ def explain_reference(
 ) -> Record:
     """A given translation, force-decoded: at each token what the model predicts, beside what it was trained to predict.
 
-    The trained distribution has 1 - smoothing at the target, and smoothing / V at each of the V tokens, also at the target; None: unknown.
+    The latter has 1 - smoothing at the target, and smoothing / V at each of the V tokens, also at the target; None:
+    it is unknown.
     Both sides are without EOS. Nothing is decoded where both are empty, as in `tfm score`.
     """
     target = engine.tokenizers.target
