@@ -41,6 +41,9 @@ HOST_SYNCS = {
     "loop.may_swap": "no tensor",
     "constraints.__init__": "no tensor",
     "steps.take": "on a CPU, or where the host looks after each step",
+    "trace.end_step": "where a trace is asked for: the host then looks after each step",
+    "trace._options": "as in `end_step`",
+    "trace._add": "as in `end_step`",
     "sampling.keep_top_p": "on a CPU: elsewhere the first round is the last",
 }
 WAITING = {"tolist", "item", "cpu", "numpy", "nonzero", "bool"}
