@@ -22,6 +22,7 @@ from transformer_cli.models.build import build_model
 from transformer_cli.models.file import ModelFile, read_model
 
 ATTENTION = ["attention", "--checkpoint", "m", "--device", "cpu", "decode.max_extra_length=0"]
+SCORE = ["score", "--checkpoint", "m", "--device", "cpu"]
 SENTENCE = "a b c"
 
 
@@ -158,6 +159,40 @@ def test_an_old_file_is_replaced_only_when_asked(folder: Path) -> None:
     (folder / "a.json").write_text("mine")
     refused([*ATTENTION, SENTENCE, "--output", "a.json"], folder, code=2, says=["a.json", "exists already"])
     assert weights_of(folder, SENTENCE, "--overwrite")["source_text"] == SENTENCE
+
+
+# ---- The steps of the output, on the page
+
+
+def explanation_of(folder: Path, *arguments: str) -> Any:
+    attention(folder, SENTENCE, *arguments, "--output", "a.html", "--overwrite")
+    page = (folder / "a.html").read_text(encoding="utf-8")
+    (text,) = re.findall(r'<script type="application/json" id="explanation">(.*?)</script>', page)
+    return json.loads(text)
+
+
+@pytest.mark.parametrize("options", [["--beam", "3"], slow(["decode=greedy"])], ids=["beam", "greedy"])
+def test_the_page_has_the_steps_that_tfm_translate_explains(folder: Path, options: list[str]) -> None:
+    shown = explanation_of(folder, *options)
+    explain = ["--explain", "likeliest=6", "--output-format", "jsonl", SENTENCE]
+    record = json.loads(run(["translate", *ATTENTION[1:], *options, *explain], folder).out)
+    (segment,) = record["explanation"]["segments"]
+    for key in ("steps", "path", "hypotheses", "translation"):
+        assert shown[key] == segment[key]
+    assert shown["ranking"] == segment["ranking"][:12]
+    assert shown["next"]["0"] == segment["steps"][0]["likeliest"]
+
+
+def test_the_page_of_a_given_translation_has_its_targets(folder: Path) -> None:
+    shown = explanation_of(folder, "--translation", "d e")
+    assert [step["token"] for step in shown["steps"]] == ["▁d", "▁e", "</s>"]
+    scored = run([*SCORE, "--output-format", "jsonl"], folder, stdin=f"{SENTENCE}\td e\n".encode())
+    assert shown["log_prob"] == pytest.approx(json.loads(scored.out)["log_prob"], abs=1e-4)
+    assert shown["label_smoothing"] is None  # this model file does not say it
+
+
+def test_a_search_without_steps_has_a_page_without_them(folder: Path) -> None:
+    assert explanation_of(folder, "decode=mbr") is None
 
 
 # ---- Errors

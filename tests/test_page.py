@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 import pytest
 import torch
 
-from tests.toy_attention_maps import HOSTILE, toy_maps, words
+from tests.toy_attention_maps import HOSTILE, toy_explanation, toy_maps, words
 from transformer_cli.attention_maps.maps import AttentionMaps
 from transformer_cli.attention_maps.page import render
 
@@ -95,6 +95,14 @@ def test_hostile_tokens_are_unchanged_and_inject_no_element(maps: AttentionMaps)
     assert data["written"] == HOSTILE[::-1]
     assert data["read"] == ["<s>", *HOSTILE[:0:-1]]
     assert elements.tags == [(tag, attrs) for tag, attrs in Elements(render(maps)).tags]
+
+
+def test_steps_with_hostile_tokens_are_unchanged_and_inject_no_element(maps: AttentionMaps) -> None:
+    explanation = toy_explanation(HOSTILE)
+    elements = Elements(render(maps, explanation))
+    assert json.loads(elements.texts["explanation"]) == explanation
+    assert elements.tags == [(tag, attrs) for tag, attrs in Elements(render(maps)).tags]
+    assert json.loads(Elements(render(maps)).texts["explanation"]) is None
 
 
 def test_texts_are_shown_as_they_are() -> None:

@@ -7,7 +7,7 @@ $TFM_ARTEFACTS if that is set.
 import base64
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 from tests.browser import NEEDS_CHROMIUM, chromium
-from tests.toy_attention_maps import HOSTILE, toy_maps, words
+from tests.toy_attention_maps import HOSTILE, toy_explanation, toy_maps, toy_targets, words
 from transformer_cli.attention_maps.maps import AttentionMaps, merge_subwords
 from transformer_cli.attention_maps.page import render
 
@@ -66,9 +66,9 @@ class Reader:
         self.driver, self.folder = driver, folder
         self.artefacts = Path(os.environ.get("TFM_ARTEFACTS", folder))
 
-    def open(self, maps: AttentionMaps, *, width: int = 1280) -> None:
+    def open(self, maps: AttentionMaps, *, width: int = 1280, explanation: Mapping[str, Any] | None = None) -> None:
         path = self.folder / "page.html"
-        path.write_text(render(maps), encoding="utf-8")
+        path.write_text(render(maps, explanation), encoding="utf-8")
         self.driver.set_window_size(width, 1000)
         ActionChains(self.driver).move_by_offset(0, 0).perform()
         self.driver.get(path.as_uri())
@@ -337,6 +337,113 @@ def test_the_keyboard_moves_through_matrix_and_small_multiples(reader: Reader) -
     assert reader.title() == "Encoder self-attention, layer 2 of 2, head 2"
     assert {(head, row) for head, row, _ in reader.lines()} == {(1, 1)}
     assert reader.focused() == "left"
+
+
+# ---- Output steps
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_every_step_has_its_likeliest_tokens_and_its_hypotheses(reader: Reader, width: int) -> None:
+    tokens = words(9, long=True)
+    explanation = toy_explanation(tokens, n_beams=3)
+    reader.messages()
+    reader.open(toy_maps(words(5), tokens), width=width, explanation=explanation)
+    reader.choose("view", "steps")
+    assert reader.title() == "What comes out, step by step"
+    cards = reader.run(
+        "return [...document.querySelectorAll('.card')].map(card => "
+        "[...card.querySelectorAll('.label')].map(e => e.textContent))"
+    )
+    assert cards == [[one["token"], *(option["token"] for option in one["likeliest"])] for one in explanation["steps"]]
+    boxes = reader.run(
+        "return [...document.querySelectorAll('.hypothesis')].map(({dataset, classList: {value}}) => "
+        "[Number(dataset.node), /best/.test(value), value.match(/kept|finished|dropped/)[0]])"
+    )
+    path = [0, *explanation["path"]]
+    assert sorted(boxes)[1:] == [[one["id"], one["id"] in path, one["fate"]] for one in explanation["hypotheses"]]
+    assert len(reader.all("#tree path")) == len(explanation["hypotheses"])
+    ranked = [" ".join(row.text.split()) for row in reader.all("#ranking tbody tr")]
+    assert ranked[1].endswith("other … not finished")
+    pickers = "['kind-picker', 'token-picker', 'layer-picker']"
+    hidden = reader.run(f"return {pickers}.map(id => document.getElementById(id).hidden)")
+    assert hidden == [True, True, True]
+    assert reader.run("return document.documentElement.scrollWidth <= innerWidth")
+    assert [f for f in reader.run(GEOMETRY)["faults"] if "leaves the page" not in f] == []
+    reader.screenshot("steps", width=width)
+    reader.choose("view", "matrix")
+    assert reader.one("#matrix-view").is_displayed()
+    assert reader.messages() == []
+
+
+def test_the_keyboard_walks_through_the_tree_of_hypotheses(reader: Reader) -> None:
+    tokens = ["▁Ein", "▁Hund", ".", "</s>"]
+    explanation = toy_explanation(tokens)
+    reader.open(toy_maps(words(5), tokens), explanation=explanation)
+    reader.tab_to("view")
+    reader.press(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+    assert reader.title() == "What comes out, step by step"
+    reader.tab_to("hypothesis")
+    reader.press(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+    assert reader.one("#node h3").text == "Ein Hund"
+    of_id = {one["id"]: one for one in explanation["hypotheses"]}
+    node = of_id[int(reader.run("return document.activeElement.dataset.node"))]
+    assert (node["step"], node["token"]) == (2, "▁Hund")
+    assert f"{node['log_prob']:.3f}" in reader.one("#node").text
+    assert f"{node['score']:.3f}" in reader.one("#node").text
+    assert len(reader.all("#node .bars li")) == len(explanation["next"]["0"])
+    reader.press(Keys.ARROW_DOWN)
+    assert reader.one("#node h3").text == "Ein other1"
+    reader.press(Keys.ARROW_LEFT)
+    assert reader.one("#node h3").text == "Ein"
+    reader.press(Keys.END)
+    assert "finished" in reader.one("#node").text
+    assert reader.run("return document.querySelectorAll('.hypothesis.line').length") == 1 + len(tokens)
+    reader.press(Keys.HOME)
+    assert reader.one("#node h3").text == "<s>"
+    reader.tab_to("ranked")
+    reader.press(Keys.ENTER)
+    assert reader.focused().split(" ")[0] == "hypothesis"
+    assert reader.one("#node h3").text == "Ein Hund."
+
+
+def test_targets_stand_beside_what_is_predicted(reader: Reader) -> None:
+    tokens = ["▁a", "▁b", "</s>"]
+    for smoothing in (0.1, None):
+        reader.messages()
+        reader.open(toy_maps(words(5), tokens), explanation=toy_targets(tokens, smoothing=smoothing))
+        reader.choose("view", "steps")
+        assert reader.title() == "The given translation, step by step"
+        assert not reader.one("#beam").is_displayed()
+        widths = reader.run(
+            "const share = (e) => e.getBoundingClientRect().width / e.parentNode.clientWidth;"
+            "return [...document.querySelectorAll('.card:first-child .track')]"
+            ".map(track => [...track.children].map(e => [e.className, share(e)]))"
+        )
+        other, target = [dict(row) for row in widths]
+        assert other["bar"] == pytest.approx(0.7, abs=0.02)
+        assert target["bar"] == pytest.approx(0.22, abs=0.02)
+        assert ("one-hot" in other, "one-hot" in target) == (False, True)
+        if smoothing is None:
+            assert "smoothed" not in target
+        else:
+            assert target["smoothed"] == pytest.approx(0.9125, abs=0.02)
+            assert "spread evenly over 8 tokens" in reader.one("#legend").text
+        assert reader.messages() == []
+
+
+def test_a_page_without_steps_does_not_offer_them(reader: Reader) -> None:
+    reader.open(toy_maps(words(5), words(4)))
+    assert not reader.one("#steps-option").is_displayed()
+
+
+def test_the_largest_tree_is_drawn_within_a_second(reader: Reader, figures: Callable[[str, str], None]) -> None:
+    reader.open(toy_maps(words(60), words(60)), explanation=toy_explanation(words(60), n_beams=10))
+    milliseconds = reader.run(
+        "const start = performance.now(); document.querySelector('[name=view][value=steps]').click();"
+        "document.body.offsetHeight; return performance.now() - start"
+    )
+    figures("attention page, 1,200 hypotheses", f"{milliseconds:.0f} ms")
+    assert milliseconds <= 1000
 
 
 def matrix_shown(reader: Reader) -> np.ndarray:

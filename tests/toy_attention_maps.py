@@ -1,6 +1,7 @@
 """Attention maps without a model: any tokens, and random weights."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -25,6 +26,66 @@ def words(count: int, *, long: bool = False) -> list[str]:
     """Every second token begins a word; the last is </s>."""
     stem = "Rindfleischetikettierungsgesetz" if long else "ab"
     return [*(f"{'' if i % 2 else '▁'}{stem}{i}" for i in range(count - 1)), "</s>"]
+
+
+def toy_explanation(tokens: Sequence[str], *, n_beams: int = 2) -> dict[str, Any]:
+    """The steps of a search that writes these tokens: at each, as many hypotheses are kept and dropped."""
+    hypotheses: list[dict[str, Any]] = []
+    path = [0]
+    for step, token in enumerate(tokens, start=1):
+        for n in range(2 * n_beams):
+            fate = "finished" if step == len(tokens) and n == 0 else "kept" if n < n_beams else "dropped"
+            numbers = {"probability": 0.6 / (n + 1), "token_log_prob": -0.5 - n, "log_prob": -0.5 * step - n}
+            one = {
+                "id": len(hypotheses) + 1,
+                "step": step,
+                "parent": path[-1],
+                "token": token if n == 0 else f"▁other{n}",
+            }
+            hypotheses.append({**one, **numbers, "score": -0.4 * step - n, "fate": fate})
+        path.append(hypotheses[-2 * n_beams]["id"])
+    likeliest = [{"token": one["token"], "probability": one["probability"]} for one in hypotheses[: 2 * n_beams]]
+    each = {"probability": 0.6, "token_log_prob": -0.5}
+    steps = [
+        {**each, "token": token, "likeliest": [{"token": token, "probability": 0.6}, *likeliest[1:]]}
+        for token in tokens
+    ]
+    best = {"hypothesis": path[-1], "translation": " ".join(tokens), "log_prob": -0.5 * len(tokens)}
+    return {
+        "translation": " ".join(tokens),
+        "steps": steps,
+        "path": path[1:],
+        "hypotheses": hypotheses,
+        "ranking": [
+            {**best, "score": -0.4 * len(tokens), "finished": True, "returned": 1},
+            {**best, "hypothesis": 2, "translation": "other", "score": -9.0, "finished": False, "returned": None},
+        ],
+        "next": {str(node): likeliest for node in (0, *path[1:-1])},
+        "notes": [],
+    }
+
+
+def toy_targets(tokens: Sequence[str], *, smoothing: float | None = 0.1) -> dict[str, Any]:
+    """The steps of a given translation, of which the model expects another token at each."""
+    smoothed: list[dict[str, float]] = [{}, {}] if smoothing is None else [{"smoothed": 0.0125}, {"smoothed": 0.9125}]
+    return {
+        "translation": " ".join(tokens),
+        "log_prob": -1.5 * len(tokens),
+        "label_smoothing": smoothing,
+        "vocabulary": 8,
+        "steps": [
+            {
+                **{"token": token, "probability": 0.22, "token_log_prob": -1.5, "rank": 2},
+                **({} if smoothing is None else {"smoothed": 0.9125, "loss": 1.6}),
+                "likeliest": [
+                    {"token": "▁other", "probability": 0.7, "target": 0, **smoothed[0]},
+                    {"token": token, "probability": 0.22, "target": 1, **smoothed[1]},
+                ],
+            }
+            for token in tokens
+        ],
+        "notes": [],
+    }
 
 
 def toy_maps(
