@@ -206,6 +206,28 @@ def test_what_is_explained_is_what_is_translated(settings: dict[str, Any], optio
             assert sorted(row["returned"] for row in record["ranking"] if row["returned"])[:1] == [1]
 
 
+def test_every_group_of_a_diverse_beam_has_the_coverage_of_its_own_hypotheses() -> None:
+    settings: dict[str, Any] = {"beam_size": 4, "diversity_groups": 2, "n_best": 2, "coverage_penalty": 0.8}
+    tokenizer, model = toy_tokenizer(), random_model(toy_tokenizer())
+    translator = translator_of(tokenizer, model=model, options=EXPLAIN, **settings)
+    n_finished = 0
+    for result in translator.translate(sentences(12, seed=9)):
+        for searched in result.searched or []:
+            source_BS = torch.tensor([[*searched.source_ids, tokenizer.eos_id]])
+            for one in searched.hypotheses:
+                target_in_BT = torch.tensor([[tokenizer.bos_id, *one.ids]])
+                with torch.no_grad():
+                    last_BHTS = model.attention_weights(source_BS, target_in_BT)["cross"][-1]
+                # Wu et al. 2016, equation 14; the attention of the last layer, averaged over heads.
+                coverage_S = last_BHTS[0].double().mean(dim=0).sum(dim=0)
+                penalty = 0.8 * float(coverage_S.clamp(max=1).log().sum())
+                expected = one.log_prob / ((5 + len(one.ids) + 1) / 6) ** 0.6 + penalty
+                if one.finished:
+                    n_finished += 1
+                    assert one.score == pytest.approx(expected, abs=1e-4)
+    assert n_finished > 5
+
+
 def test_a_near_tie_is_explained_by_the_search_that_decided_it() -> None:
     translator = translator_of(toy_tokenizer(), options=EXPLAIN, beam_size=2)
     engine = engine_of(translator)

@@ -143,7 +143,7 @@ class Beam:
         beam_BE, log_prob_BE = found.beam_BM[:, :n_ends], found.log_prob_BM[:, :n_ends]
         finishes_BE = self._finishing(ends_BC1)[:, :n_ends]
         log_prob_BE = log_prob_BE.masked_fill(~finishes_BE, -math.inf)
-        score_BE = self.scoring(log_prob_BE, length, beam_BE)
+        score_BE = self.scoring(log_prob_BE, length, beam_BE + first)
         if self.terms is not None:
             score_BE = score_BE - self.terms.penalty(beam_BE)
         sorted_BP, order_BP = torch.cat([state.finished_score_BK, score_BE], dim=1).sort(descending=True, stable=True)
@@ -163,7 +163,7 @@ class Beam:
             found.ids_BM[:, :n],
             beam_BC + first,
             found.log_prob_BM[:, :n],
-            score_BC=self.scoring(found.log_prob_BM[:, :n], length, beam_BC),
+            score_BC=self.scoring(found.log_prob_BM[:, :n], length, beam_BC + first),
             finishes_BC=self._finishing(ends_BC1)[:, :n],
             lacks_terms_BC=None if self.terms is None else self.terms.penalty(beam_BC) > 0,
         )
