@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from itertools import combinations
 from typing import Any
@@ -18,8 +19,9 @@ import pytest
 from tests.toy_translator import SAMPLE, engine_of, sentences, toy_tokenizer, translator_of
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.data.tokenizer import Tokenizers
-from transformer_cli.decoding.engine import Batch, Capabilities, DecodeRequest
+from transformer_cli.decoding.engine import Batch, Capabilities, DecodeRequest, check_supported
 from transformer_cli.decoding.plan import Segment
+from transformer_cli.decoding.results import TranslateOptions
 from transformer_cli.decoding.search import Hypothesis
 from transformer_cli.decoding.shared_engine import BatchReport, Call, GoneError, SharedEngine, _Kind, _Queue, _Work
 from transformer_cli.decoding.shared_translator import SharedTranslator
@@ -509,5 +511,8 @@ def test_it_is_an_engine_of_the_same_model() -> None:
     engine = FakeEngine(n_searches=2)
     shared = SharedEngine(engine)
     text: TrainingText = shared.text
-    assert (shared.capabilities, text, shared.n_searches) == (engine.capabilities, engine.text, 2)
+    assert (text, shared.n_searches) == (engine.text, 2)
+    assert replace(shared.capabilities, traces=True, remedies={}) == engine.capabilities
+    with pytest.raises(ConfigError, match="--explain: is not for a translator that threads share. Use `tfm translate"):
+        check_supported(shared.capabilities, DecodeConfig(), TranslateOptions(n_likeliest=5))
     assert shared.tokens_per_batch(BEAM) == 24

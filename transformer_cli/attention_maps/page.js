@@ -740,7 +740,8 @@ function onNode({ target }) {
 function focusNode(node) {
   if (!node) return;
   rove([...tree.values()].map((one) => one.button), node.id === 0 ? 0 : [...tree.keys()].indexOf(node.id));
-  node.button.focus();
+  node.button.focus({ preventScroll: true });
+  node.button.scrollIntoView({ block: "nearest", inline: "center" });
 }
 
 function onNodeKey(event) {

@@ -32,6 +32,7 @@ from transformer_cli.inference.batch_size import BatchTokens
 from transformer_cli.inference.force_decode import ForcedScores, Pair
 from transformer_cli.system import in_forked_processes
 
+NO_TRACES = "is not for a translator that threads share. Use `tfm translate --explain`, or leave it out"
 WINDOW = 512  # sentences, the next ones, among which a batch is put together
 CACHED = 20_000  # sentences whose hypotheses are kept: some 20 MB
 PATIENCE = 0.2  # how long a thread waits for a full share, as a part of the time that its last batch took
@@ -129,7 +130,9 @@ class SharedEngine:
 
     @property
     def capabilities(self) -> Capabilities:
-        return replace(self.engine.capabilities, traces=False)  # hypotheses are kept for others, traces would be large
+        # Hypotheses are kept for other calls, and traces are a hundred times as large.
+        own = self.engine.capabilities
+        return replace(own, traces=False, remedies={**own.remedies, "--explain": NO_TRACES})
 
     @property
     def tokenizers(self) -> Tokenizers:
