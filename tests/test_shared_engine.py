@@ -513,6 +513,6 @@ def test_it_is_an_engine_of_the_same_model() -> None:
     text: TrainingText = shared.text
     assert (text, shared.n_searches) == (engine.text, 2)
     assert replace(shared.capabilities, traces=True, remedies={}) == engine.capabilities
-    with pytest.raises(ConfigError, match="--explain: is not for a translator that threads share. Use `tfm translate"):
+    with pytest.raises(ConfigError, match=r"--explain: is not for a translator that threads share\. Use"):
         check_supported(shared.capabilities, DecodeConfig(), TranslateOptions(n_likeliest=5))
     assert shared.tokens_per_batch(BEAM) == 24
