@@ -145,7 +145,11 @@ class DataConfig:
         " Unset: the first is the source.",
     )
     columns: list[int] = key(
-        [], "Columns of a table, from 0: source and target, or label and text. Unset: the first two.", low=0, high=999
+        [],
+        "Columns of a table, from 0: source and target, or label and text; three of label and two texts. Unset: the"
+        " first two.",
+        low=0,
+        high=999,
     )
     reader: str | None = key(
         None, "Entry of the reader registry for the format of the files; unset: by the task and the files."
@@ -234,9 +238,12 @@ class DataConfig:
     def _check_columns(self) -> None:
         if not self.columns:
             return
-        if len(self.columns) != 2 or self.columns[0] == self.columns[1]:
+        may_be_three = self.task is Task.classification
+        if len(self.columns) not in ((2, 3) if may_be_three else (2,)) or len(set(self.columns)) < len(self.columns):
+            how_many, example = ("two or three", "[0,1] or [0,1,2]") if may_be_three else ("two", "[0,1]")
             raise ConfigError(
-                f"data.columns={self.columns}: must be two different ones, counted from 0. Choose two, as in [0,1]"
+                f"data.columns={self.columns}: must be {how_many} different ones, counted from 0. Choose {how_many}, as"
+                f" in {example}"
             )
         if self.builtin is not None or self.task is Task.language_model:
             what = "built in" if self.builtin is not None else "plain text"
@@ -296,6 +303,11 @@ class DataConfig:
     def all_tags(self) -> list[str]:
         """The tags that training lines may have."""
         return distinct([*self.tags, *self.line_tags])
+
+    @property
+    def n_texts(self) -> int:
+        """Texts in a line: two in pairs that are classified, of which a source is first<TAB>second."""
+        return 2 if len(self.columns) == 3 else 1
 
     @property
     def is_swapped(self) -> bool:

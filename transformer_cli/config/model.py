@@ -46,6 +46,7 @@ class DecoderStart(Enum):
 class Pooling(Enum):
     first = "first"  # the state of the first token, which is BOS
     mean = "mean"  # of all tokens
+    segments = "segments"  # of a pair, [u; v; |u - v|; u * v] of the means u and v of its two texts
 
 
 class Tying(Enum):
@@ -132,7 +133,12 @@ class ModelConfig:
         DecoderStart.bos, "First input of the decoder: the embedding of BOS, or zeros, as in Marian."
     )
     pooling: Pooling = key(
-        Pooling.first, "Encoder states that a classifier reads: the first token's, or the mean of all. Classifier only."
+        Pooling.first,
+        "Encoder states that a classifier reads: the first token's, the mean of all, or of pairs the means u and v of"
+        " both texts as [u; v; |u - v|; u * v] (segments). Classifier only.",
+    )
+    n_segments: int = key(
+        1, "Texts that a classifier reads together: 2 for pairs, each with its segment embedding.", low=1, high=2
     )
 
     def __post_init__(self) -> None:
@@ -142,6 +148,11 @@ class ModelConfig:
             raise ConfigError(
                 f"model.first_position={self.first_position}: only of sinusoids, and model.positions="
                 f"{self.positions.name}. Leave it out"
+            )
+        if self.pooling is Pooling.segments and self.n_segments == 1:
+            raise ConfigError(
+                "model.pooling=segments: is of the two texts of a pair, and model.n_segments=1. Choose mean or first,"
+                " or pairs (data=pairs)"
             )
         if self.d_model % 2 and self.positions in SINUSOIDAL:
             raise ConfigError(

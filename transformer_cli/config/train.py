@@ -323,6 +323,12 @@ class TrainConfig:
                 f"model.name={self.model.name}: is not for data.task={task.name} (data={self.data.name})."
                 f" Set model.name={MODEL_OF[task]}, or choose other data"
             )
+        if self.model.n_segments != self.data.n_texts:
+            holds = "pairs of texts" if self.data.n_texts == 2 else "no pairs of texts"
+            raise ConfigError(
+                f"model.n_segments={self.model.n_segments}: data={self.data.name} holds {holds}"
+                f" (data.columns={self.data.columns}). Set model.n_segments={self.data.n_texts}, or choose other columns"
+            )
         own = {Task.translation: BLEU, Task.classification: ACCURACY}.get(task, NLL)
         is_of_task = self.train.best_metric != ACCURACY if task is Task.translation else self.train.best_metric == own
         if not is_of_task and self.train.best_metric != NLL:

@@ -40,6 +40,23 @@ class Encoded:
         rows = np.repeat(np.arange(len(self.lengths)), self.lengths)
         return np.bincount(rows[np.isin(self.ids, list(wanted))], minlength=len(self.lengths))
 
+    def joined(self, second: "Encoded", tokenizer: Tokenizer) -> "Encoded":
+        """Each of these texts, EOS, and that of `second`: see `data.pairs`; nothing where one of the two is empty."""
+        both = (self.lengths > 0) & (second.lengths > 0)
+        firsts, seconds = (
+            Encoded(np.where(one.ids == tokenizer.eos_id, tokenizer.unk_id, one.ids), one.lengths)
+            for one in (self, second)
+        )
+        firsts, seconds = firsts.pick(both, [tokenizer.eos_id]), seconds.pick(both, [])
+        lengths = np.zeros_like(self.lengths)
+        lengths[both] = firsts.lengths + seconds.lengths
+        is_first = np.repeat(
+            np.tile([True, False], int(both.sum())), np.stack([firsts.lengths, seconds.lengths], 1).flat
+        )
+        ids = np.empty(len(is_first), self.ids.dtype)
+        ids[is_first], ids[~is_first] = firsts.ids, seconds.ids
+        return Encoded(ids, lengths)
+
     def pick(self, keep: Array, end_ids: Sequence[int], *, bos_id: int | None = None) -> "Encoded":
         """The sentences where `keep` is true, each with EOS at its end and, where one is given, BOS at its start."""
         kept = self.ids[np.repeat(keep, self.lengths)]

@@ -41,6 +41,7 @@ from transformer_cli.data.hashes import Hashes
 from transformer_cli.data.labels import find_labels, without_blank
 from transformer_cli.data.lines import open_text
 from transformer_cli.data.own_vocabulary import check_tags_of, own_tokenizers
+from transformer_cli.data.pairs import check_separates, texts_of
 from transformer_cli.data.readers import READERS, Split, reader_of
 from transformer_cli.data.shuffling import Part, times_per_epoch
 from transformer_cli.data.tags import split_tags
@@ -96,6 +97,7 @@ def prepare(config: DataConfig, *, progress: bool = False, tokenizers: Tokenizer
     tokenizers = tokenizers or own_tokenizers(config)
     if tokenizers is not None:
         check_tags_of(config, tokenizers)
+        check_separates(config, tokenizers.source)
     fetch(config, progress=progress)
     check_weights(config)
     check_tags(config)
@@ -243,7 +245,10 @@ def _train_tokenizers(text: CleanText, config: DataConfig) -> Tokenizers:
         lines = [_at(text, side, chosen[chosen // n == place] % n) for place, side in enumerate(sides)]
         tags = config.all_tags if 0 in sides else []
         lines = [(split_tags(line, tags)[1] for line in one) for one in lines] if tags else lines
-        return train_tokenizer(chain.from_iterable(lines), config.tokenizer, seed=config.seed, tags=tags)
+        sentences = chain.from_iterable(lines)
+        if config.n_texts == 2:
+            sentences = chain.from_iterable(map(texts_of, sentences))
+        return train_tokenizer(sentences, config.tokenizer, seed=config.seed, tags=tags)
 
     if config.tokenizer.joint:
         joint = train({Task.translation: (0, 1), Task.classification: (0,), Task.language_model: (1,)}[config.task])
@@ -278,10 +283,12 @@ def _encoded(
     classes = (numbers[label] for _, label in text.each()) if labels else iter(())
     source, target = tokenizers.source, tokenizers.target
     with tqdm(total=len(text), desc="encoding", unit=" pairs", unit_scale=True, disable=off) as bar:
-        for sources, targets in encoded(_sides(text, config.task), tokenizers, n_processes=n_processes):
+        for sources, targets in encoded(_sides(text, config), tokenizers, n_processes=n_processes):
+            if config.n_texts == 2:  # whose sides are the two texts
+                sources = sources.joined(targets, source)
             lengths = sources.lengths, targets.lengths
             if config.task is not Task.translation:  # what has one side is as long as that
-                lengths = (np.maximum(*lengths),) * 2
+                lengths = ((sources if config.task is Task.classification else targets).lengths,) * 2
             n_added = 2 if config.task is Task.classification else 1
             longest = config.max_length - n_added  # EOS, and BOS where it is there, are of the max_length tokens
             n_tags = sources.count(source.tag_ids)
@@ -301,11 +308,13 @@ def _encoded(
             bar.update(len(keep))
 
 
-def _sides(text: CleanText, task: Task) -> Iterator[tuple[str, str]]:
-    """The pairs; a side that is not encoded is empty."""
-    match task:
+def _sides(text: CleanText, config: DataConfig) -> Iterator[tuple[str, str]]:
+    """The pairs; a side that is not encoded is empty. Two texts that are classified together are a side each."""
+    match config.task:
         case Task.translation:
             return text.each()
+        case Task.classification if config.n_texts == 2:
+            return (texts_of(source) for source, _ in text.each())
         case Task.classification:
             return ((source, "") for source, _ in text.each())
         case Task.language_model:

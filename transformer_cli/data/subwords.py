@@ -16,10 +16,10 @@ def resegmented(
 
     A sentence that would exceed `max_length` keeps its segmentation; classes are not segmented.
     """
-    source = _side(tokenizers.source, pairs.source_ids, pairs.source_offsets, seeds[0], dropout, max_length)
+    source = _side(tokenizers.source, pairs.source_ids, pairs.source_offsets, seeds, dropout, max_length)
     if tokenizers.labels:
         return EncodedCorpus.of(source, [[label] for label in pairs.target_ids.tolist()])
-    target = _side(tokenizers.target, pairs.target_ids, pairs.target_offsets, seeds[1], dropout, max_length)
+    target = _side(tokenizers.target, pairs.target_ids, pairs.target_offsets, seeds[1:], dropout, max_length)
     return EncodedCorpus.of(source, target)
 
 
@@ -34,10 +34,23 @@ def sentence_seeds(indices: Array, *, seed: int, epoch: int) -> Array:
 def _side(
     tokenizer: Tokenizer, ids: Array, offsets: Array, seeds: Array, dropout: float, max_length: int
 ) -> list[list[int]]:
+    """Sentences of a side, drawn with the first of `seeds`; the second texts of pairs (`data.pairs`) with the next."""
     flat, bounds = ids.tolist(), offsets.tolist()
     first = flat[:1] if flat[:1] == [tokenizer.bos_id] else []  # all sentences that are classified begin with it
     stored = [flat[start + len(first) : end - len(tokenizer.end_ids)] for start, end in pairwise(bounds)]  # without EOS
-    drawn = tokenizer.sample(stored, seeds.tolist(), alpha=dropout)
+    texts = [_texts(sentence, tokenizer.eos_id) for sentence in stored]
+    drawn: list[list[int]] = [[] for _ in texts]
+    for n, of_texts in enumerate(zip(*texts, strict=True)):
+        for sentence, text in zip(drawn, tokenizer.sample(of_texts, seeds[n].tolist(), alpha=dropout), strict=True):
+            sentence += [*([tokenizer.eos_id] if n else []), *text]
     room = max_length - len(first)
     kept = (new if len(new) < room else old for old, new in zip(stored, drawn, strict=True))
     return [[*first, *sentence, *tokenizer.end_ids] for sentence in kept]
+
+
+def _texts(sentence: list[int], eos_id: int) -> list[list[int]]:
+    """The texts of a sentence: one, or two with EOS between them."""
+    if eos_id not in sentence:
+        return [sentence]
+    end = sentence.index(eos_id)
+    return [sentence[:end], sentence[end + 1 :]]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from transformer_cli.config.model import Positions
+from transformer_cli.data.pairs import delimited_pair, encode_pairs
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.data.transfer import to_device
 from transformer_cli.data.unknown import UnknownCounter, unknown_characters
@@ -17,8 +18,10 @@ from transformer_cli.models.file import ModelFile
 from transformer_cli.models.memory import SplitBatches
 
 
-def encode_whole(tokenizer: Tokenizer, lines: Sequence[str], *, max_length: int) -> list[list[int]]:
-    """Ids of each line between BOS and EOS; of a line with more than `max_length` tokens, the first ones."""
+def encode_whole(tokenizer: Tokenizer, lines: Sequence[str], *, max_length: int, n_texts: int = 1) -> list[list[int]]:
+    """Ids of each line between BOS and EOS, or of pairs; of one with more than `max_length` tokens, the first ones."""
+    if n_texts == 2:
+        return [delimited_pair(*pair, tokenizer, max_length=max_length) for pair in encode_pairs(tokenizer, lines)]
     return [delimited(ids, tokenizer, max_length=max_length) for ids in tokenizer.encode(lines)]
 
 
@@ -37,7 +40,7 @@ def longest_of(model: ModelFile) -> int:
 class Reader:
     """Encodes lines in batches: `ask` maps ids, [B, S], to [B, X].
 
-    A blank line has no result. `cut` are the numbers of the lines so far that were truncated,
+    The lines of a classifier of pairs are first<TAB>second. A blank line has no result. `cut` are the numbers of the lines so far that were truncated,
     and `unknown` counts those with characters that the vocabulary does not have.
     """
 
@@ -46,6 +49,7 @@ class Reader:
     ) -> None:
         self.ask, self.tokenizer, self.device, self.batch_tokens = ask, model.tokenizers.source, device, batch_tokens
         self.begins = model.config.name == "classifier"  # with BOS, which the sources of translators never contain
+        self.n_texts = model.config.n_segments
         self.max_length = longest_of(model)
         self.begin()
 
@@ -58,15 +62,22 @@ class Reader:
     def read(self, lines: Sequence[str]) -> list[Tensor | None]:
         """The result of each line, [X], in float32 on the CPU."""
         tokenizer, begins, longest = self.tokenizer, self.begins, self.max_length
-        ids = tokenizer.encode(lines)
-        self.cut += [self.n_lines + i for i, line in enumerate(ids, start=1) if len(line) + begins + 1 > longest]
+        pairs = encode_pairs(tokenizer, lines) if self.n_texts == 2 else []
+        ids = [[*first, *second] for first, second in pairs] or tokenizer.encode(lines)
+        n_added = begins + self.n_texts
+        self.cut += [self.n_lines + i for i, line in enumerate(ids, start=1) if len(line) + n_added > longest]
         for number, (line, its_ids) in enumerate(zip(lines, ids, strict=True), start=self.n_lines + 1):
             self.unknown.add(number, unknown_characters(line, its_ids, tokenizer))
         self.n_lines += len(lines)
         real = [i for i, line in enumerate(ids) if line]
         answers = ask_each(
             self.ask,
-            [delimited(ids[i], tokenizer, max_length=longest, begins=begins) for i in real],
+            [
+                delimited_pair(*pairs[i], tokenizer, max_length=longest)
+                if pairs
+                else delimited(ids[i], tokenizer, max_length=longest, begins=begins)
+                for i in real
+            ],
             pad_id=tokenizer.pad_id,
             device=self.device,
             batch_tokens=self.batch_tokens,

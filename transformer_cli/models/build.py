@@ -18,6 +18,7 @@ class Vocabulary(NamedTuple):
     size: int
     pad_id: int
     bos_id: int | None = None  # of the target, what the decoder starts with
+    eos_id: int | None = None  # of the source, what separates the texts of a pair
 
 
 Builder: TypeAlias = Callable[[ModelConfig, Vocabulary, Vocabulary, ModelOptions], Model]
@@ -33,10 +34,11 @@ def build_model(
     source_pad_id: int,
     target_pad_id: int,
     target_bos_id: int | None = None,
+    source_eos_id: int | None = None,
     options: ModelOptions = DEFAULT_OPTIONS,
 ) -> Model:
     """The model called `config.name`, with freshly drawn weights."""
-    source = Vocabulary(source_vocab_size, source_pad_id)
+    source = Vocabulary(source_vocab_size, source_pad_id, eos_id=source_eos_id)
     target = Vocabulary(target_vocab_size, target_pad_id, target_bos_id)
     return MODELS[config.name](config, source, target, options)
 
@@ -63,4 +65,11 @@ def _language_model(
 
 @MODELS.register("classifier")
 def _classifier(config: ModelConfig, source: Vocabulary, target: Vocabulary, options: ModelOptions) -> Classifier:
-    return Classifier(config, vocab_size=source.size, pad_id=source.pad_id, n_classes=target.size, options=options)
+    return Classifier(
+        config,
+        vocab_size=source.size,
+        pad_id=source.pad_id,
+        eos_id=source.eos_id,
+        n_classes=target.size,
+        options=options,
+    )

@@ -1,13 +1,15 @@
-"""A text classifier: the encoder, a vector of each sentence, and a linear layer.
+"""A text classifier: the encoder, a vector of each sentence or pair of sentences, and a linear layer.
 
-Shapes: B batch, S source, L either length, D width, N sentences, C classes. A tensor that begins with S holds sentences
-padded, [B, S, …], or packed, [S, …].
+Shapes: B batch, S source, L either length, D width, P width of what is pooled, N sentences, C classes. A tensor that
+begins with S holds sentences padded, [B, S, …], or packed, [S, …]. A pair is one sentence: BOS, its first text, EOS, its
+second text, EOS.
 """
 
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from transformer_cli.config.model import ModelConfig, Pooling
 from transformer_cli.models.attention import initialise
@@ -28,14 +30,20 @@ class Classifier(Model):
         vocab_size: int,
         pad_id: int,
         n_classes: int,
+        eos_id: int | None = None,
         options: ModelOptions = DEFAULT_OPTIONS,
     ) -> None:
         super().__init__()
         self.source_pad_id, self.pooling = pad_id, config.pooling
         self.source_embedding = make_embedding(config, vocab_size, pad_id=pad_id)
+        self.segment_embedding: SegmentEmbedding | None = None
+        if config.n_segments > 1:
+            assert eos_id is not None
+            self.segment_embedding = SegmentEmbedding(config.d_model, eos_id=eos_id)
         self.encoder = Encoder(config, options)
         self.dropout = Dropout(config.dropout)
-        self.to_classes = Linear(config.d_model, n_classes, is_output=True)
+        pooled_width = config.d_model * (4 if config.pooling is Pooling.segments else 1)
+        self.to_classes = Linear(pooled_width, n_classes, is_output=True)
         initialise(self.to_classes)
 
     @property
@@ -48,9 +56,41 @@ class Classifier(Model):
 
     def predict(self, source_S: Tensor, source: AttentionLayout) -> Tensor:
         """Logits of the classes of each sentence, [N, C]."""
-        memory_SD = self.encoder(self.source_embedding(source_S), source)
-        logits_NC: Tensor = self.to_classes(self.dropout(pool(memory_SD, source, self.pooling)))
+        x_SD, segment_S = self.source_embedding(source_S), None
+        if self.segment_embedding is not None:
+            segment_S = self.segment_embedding.segments(source_S, source)
+            x_SD = x_SD + self.segment_embedding(segment_S)
+        memory_SD = self.encoder(x_SD, source)
+        if self.pooling is Pooling.segments:
+            assert segment_S is not None
+            pooled_NP = pool_segments(memory_SD, source, segment_S)
+        else:
+            pooled_NP = pool(memory_SD, source, self.pooling)
+        logits_NC: Tensor = self.to_classes(self.dropout(pooled_NP))
         return logits_NC
+
+
+class SegmentEmbedding(nn.Module):
+    """A learned vector for each text of a pair, added to the embeddings of its tokens (Devlin et al. 2019)."""
+
+    def __init__(self, d_model: int, *, eos_id: int) -> None:
+        super().__init__()
+        self.eos_id = eos_id
+        self.weight = nn.Parameter(torch.empty(2, d_model))
+        nn.init.normal_(self.weight, std=d_model**-0.5)
+
+    def forward(self, segment_S: Tensor) -> Tensor:
+        return F.embedding(segment_S, self.weight)
+
+    def segments(self, source_S: Tensor, source: AttentionLayout) -> Tensor:
+        """The text of its pair, 0 or 1, that each token belongs to: how many EOS are before it.
+
+        Each EOS belongs to the text that it ends, and padding to the second. Packed pairs have two EOS each, so that
+        those of all earlier pairs are an even number.
+        """
+        is_eos_S = (source_S == self.eos_id).int()
+        before_S = is_eos_S.cumsum(dim=-1) - is_eos_S
+        return before_S % 2 if isinstance(source, PackedLayout) else before_S.clamp(max=1)
 
 
 def source_layout(source_BS: Tensor, pad_id: int) -> PaddedLayout:
@@ -79,10 +119,38 @@ def pool(x_SD: Tensor, source: AttentionLayout, pooling: Pooling) -> Tensor:
     return (x_SD * weight_BS1).sum(dim=1) / weight_BS1.sum(dim=1)
 
 
+def pool_segments(x_SD: Tensor, source: AttentionLayout, segment_S: Tensor) -> Tensor:
+    """[u; v; |u - v|; u * v] of the means u and v of both texts of each pair, [N, 4 D] (Conneau et al. 2017, InferSent)."""
+    if isinstance(source, PackedLayout):
+        u_ND, v_ND = _segment_means(x_SD, source, segment_S)
+    else:
+        is_real_BS = x_SD.new_ones(x_SD.shape[:2], dtype=torch.bool)
+        if source.mask_B11L is not None:
+            is_real_BS = source.mask_B11L[:, 0, 0, :].expand_as(is_real_BS)
+        weights = [((segment_S == n) & is_real_BS).to(x_SD.dtype).unsqueeze(-1) for n in (0, 1)]
+        u_ND, v_ND = ((x_SD * weight_BS1).sum(dim=1) / weight_BS1.sum(dim=1).clamp(min=1) for weight_BS1 in weights)
+    return torch.cat([u_ND, v_ND, (u_ND - v_ND).abs(), u_ND * v_ND], dim=-1)
+
+
+def _segment_means(x_SD: Tensor, source: PackedLayout, segment_S: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean of each text of packed pairs; zero for the second text of what is padding."""
+    n_pairs = sum(n for n, _ in source.groups) if source.groups is not None else len(_offsets(source)) - 1
+    row_S = 2 * ((source.positions == 0).cumsum(dim=0) - 1) + segment_S
+    sum_RD = x_SD.new_zeros(2 * n_pairs, x_SD.size(1)).index_add(0, row_S, x_SD)
+    count_R = x_SD.new_zeros(2 * n_pairs).index_add(0, row_S, torch.ones_like(x_SD[:, 0]))
+    mean_RD = sum_RD / count_R.clamp(min=1)[:, None]
+    return mean_RD[0::2], mean_RD[1::2]
+
+
+def _offsets(source: PackedLayout) -> Tensor:
+    assert source.cu_seqlens_N is not None
+    return source.cu_seqlens_N
+
+
 def _pool_by_offsets(x_SD: Tensor, source: PackedLayout, pooling: Pooling) -> Tensor:
     """`pool` where only the device knows the lengths; none is 0."""
-    assert source.cu_seqlens_N is not None
-    start_N, end_N = source.cu_seqlens_N[:-1], source.cu_seqlens_N[1:]
+    offsets_N = _offsets(source)
+    start_N, end_N = offsets_N[:-1], offsets_N[1:]
     if pooling is Pooling.first:
         return x_SD.index_select(0, start_N)
     sentence_S = torch.searchsorted(end_N, torch.arange(len(x_SD), device=x_SD.device, dtype=end_N.dtype), right=True)

@@ -387,6 +387,7 @@ def _empty_model(config: ModelConfig, tokenizers: Tokenizers) -> Model:
             source_pad_id=tokenizers.source.pad_id,
             target_pad_id=tokenizers.target.pad_id,
             target_bos_id=tokenizers.target.bos_id,
+            source_eos_id=tokenizers.source.eos_id,
         )
 
 

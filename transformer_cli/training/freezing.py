@@ -32,7 +32,11 @@ def is_trained(name: str, config: TrainConfig) -> bool:
 
     With LoRA its adapters are, what lora.also names, and the output layer of a classifier, which is new.
     """
-    is_chosen = not config.lora.rank or is_adapter(name) or _is_named(name, [*config.lora.also, "to_classes"])
+    is_chosen = (
+        not config.lora.rank
+        or is_adapter(name)
+        or _is_named(name, [*config.lora.also, "to_classes", "segment_embedding"])
+    )
     return is_chosen and not _is_named(name, config.init.freeze)
 
 

@@ -8,6 +8,7 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,12 +16,13 @@ import torch
 from torch import Tensor
 
 from transformer_cli.config.data import MODEL_OF, DataConfig, Task
-from transformer_cli.config.model import ModelConfig
+from transformer_cli.config.model import ModelConfig, Pooling
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.clean import clean
 from transformer_cli.data.corpus import load_splits
 from transformer_cli.data.download import fetch
 from transformer_cli.data.extend_vocabulary import extended_tokenizers, have_one_vocabulary, parts_of_new
+from transformer_cli.data.pairs import texts_of
 from transformer_cli.data.tags import split_tags
 from transformer_cli.data.tokenizer import Tokenizers, sampled
 from transformer_cli.errors import CheckpointError, TfmError
@@ -33,10 +35,11 @@ from transformer_cli.training.resuming import AUTO
 from transformer_cli.training.run_directory import run_folder, run_name
 
 # Settings of a model that a run chooses for itself; all others are those of the model that it begins with.
-OWN = ("dropout", "attention_dropout", "activation_dropout", "pooling")
+OWN = ("dropout", "attention_dropout", "activation_dropout", "pooling", "n_segments")
 # Those that have nothing to do with an encoder, which a classifier begins with.
 NOT_OF_ENCODERS = ("name", "preset", "n_decoder_layers", "tie_embeddings", "output_bias", "decoder_start")
 ENCODER = ("source_embedding.weight", "source_embedding.project_in.", "encoder.")
+OF_PAIRS = ("segment_embedding.weight",)
 OF_SOURCE = ("source_embedding.weight",)
 OF_TARGET = (
     *("own_target_embedding.weight", "own_output.weight", "embedding.weight"),  # the last is a language model's
@@ -166,7 +169,7 @@ def _training_sentences(config: DataConfig) -> tuple[list[str], list[str]]:
         case Task.translation:
             return sources, targets
         case Task.classification:
-            return sources, []
+            return (list(chain.from_iterable(map(texts_of, sources))) if config.n_texts == 2 else sources), []
         case Task.language_model:
             return [], targets
 
@@ -193,6 +196,7 @@ def with_initial_sizes(config: TrainConfig, start: Initial | None) -> TrainConfi
         data = replace(data, tokenizer=replace(data.tokenizer, joint=model.tokenizers.joint))
     config = replace(config, model=replace(config.model, **sizes), data=data)
     head = ["to_classes.weight", "to_classes.bias"] if is_encoder else []
+    head += OF_PAIRS if config.model.n_segments == 2 else []
     check_patterns([*_taken(config, model), *head], config)  # before text is prepared, which may take an hour
     return config
 
@@ -241,15 +245,17 @@ def initial_weights(config: TrainConfig, start: Initial, tokenizers: Tokenizers)
             chosen = ", ".join(map(str, copied_layers(old, new)))
             LOGGER.info("%s: %d layers, which are those of number %s of %d", side, new, chosen, old)
     weights = _with_new_rows(_taken(config, model), model.tokenizers, tokenizers)
-    if model.tokenizers.labels and model.tokenizers.labels == tokenizers.labels:
-        weights |= {name: weight for name, weight in model.weights.items() if name not in weights}
+    is_head_pooled_so = (model.config.pooling is Pooling.segments) == (config.model.pooling is Pooling.segments)
+    if model.tokenizers.labels and model.tokenizers.labels == tokenizers.labels and is_head_pooled_so:
+        weights |= {name: x for name, x in model.weights.items() if name.startswith("to_classes.")}
     return weights
 
 
 def _taken(config: TrainConfig, model: ModelFile) -> dict[str, Tensor]:
     """The weights of `model` that a run begins with, in the layers that it has."""
     is_encoder = config.data.task is Task.classification
-    weights = {name: x for name, x in model.weights.items() if not is_encoder or name.startswith(ENCODER)}
+    parts = (*ENCODER, *(OF_PAIRS if config.model.n_segments == 2 else ()))
+    weights = {name: x for name, x in model.weights.items() if not is_encoder or name.startswith(parts)}
     for side, old, new in _layers(config, model):
         if old != new:
             weights = _with_layers(weights, side, copied_layers(old, new))

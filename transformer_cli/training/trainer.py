@@ -126,6 +126,7 @@ class Trainer:
             source_pad_id=tokenizers.source.pad_id,
             target_pad_id=tokenizers.target.pad_id,
             target_bos_id=tokenizers.target.bos_id,
+            source_eos_id=tokenizers.source.eos_id,
             options=model_options(config, device, self.ranks),
         )
         if config.lora.rank:

@@ -383,15 +383,19 @@ class ClassValidator(Validator):
 
     def encode(self, text: ParallelText) -> EncodedCorpus:
         labels = self.tokenizers.labels
-        sources = encode_whole(self.tokenizers.source, text.sources, max_length=self.config.data.max_length)
+        sources = self._ids(text)
         return EncodedCorpus.of(sources, [[labels.index(label)] for label in text.targets])
+
+    def _ids(self, text: ParallelText) -> list[list[int]]:
+        data = self.config.data
+        return encode_whole(self.tokenizers.source, text.sources, max_length=data.max_length, n_texts=data.n_texts)
 
     def _score(self, model: Model, nll: float, autocast: Autocast, between: Callable[[], None]) -> DevScores:
         assert isinstance(model, Classifier)
         tokenizer, config = self.tokenizers.source, self.config
         logits = ask_each(
             model,
-            encode_whole(tokenizer, self.text.sources, max_length=config.data.max_length),
+            self._ids(self.text),
             pad_id=tokenizer.pad_id,
             device=self.device,
             batch_tokens=config.decode.batch_tokens,

@@ -10,6 +10,7 @@ from transformer_cli.data import archive
 from transformer_cli.data.compression import ByteSource
 from transformer_cli.data.corpus_files import CorpusFile, candidates, exists
 from transformer_cli.data.lines import Lines, open_text
+from transformer_cli.data.pairs import joined
 from transformer_cli.data.readers.base import READERS, Pair, Reader
 from transformer_cli.errors import DataError, quoted
 
@@ -137,8 +138,8 @@ def _selected(line: str, columns: Sequence[int], configured: Sequence[int]) -> P
     fields = line.split("\t")
     if len(fields) <= max(columns):
         return f"too few columns for data.columns={list(configured)}, counted from 0: {quoted(line)}. {_CORRECT}"
-    source, target = columns
-    return fields[source], fields[target]
+    source, *targets = (fields[column] for column in columns)
+    return source, joined(targets)
 
 
 def _labelled(line: str) -> Pair | str:
