@@ -19,7 +19,7 @@ from transformer_cli.commands.encoder_filter import Encoded, EncoderFilter
 from transformer_cli.config.commands import EmbedConfig
 from transformer_cli.data.lines import read_lines, shown
 from transformer_cli.decoding.plan import named
-from transformer_cli.errors import DataError
+from transformer_cli.errors import CheckpointError, DataError
 from transformer_cli.inference.encode import Reader
 from transformer_cli.interop.locate import locate_model
 from transformer_cli.logs import LOGGER
@@ -74,6 +74,10 @@ def open_reader(config: EmbedConfig) -> tuple[Reader, int]:
     path = locate_model(config.checkpoint, config.runs)
     file = read_model(path)
     require(file, path, "transformer", "classifier")
+    if file.config.n_segments == 2:
+        raise CheckpointError(
+            f"{path}: classifies pairs of texts, and has no vector of one. Choose another --checkpoint"
+        )
     is_classifier = file.config.name == "classifier"
     model = file.build_as(Classifier, device) if is_classifier else file.build_as(Transformer, device)
     encode = partial(sentence_vectors, model, pooling=config.pooling)

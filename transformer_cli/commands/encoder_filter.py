@@ -23,6 +23,8 @@ class Encoded:
 class EncoderFilter(LineFilter):
     """Encodes lines and passes each block of them to `write`."""
 
+    described = "a line"  # what is typed at a terminal
+
     def __init__(
         self, reader: Reader, write: Callable[[Sequence[Encoded]], None], path: str | None, *, strict: bool
     ) -> None:

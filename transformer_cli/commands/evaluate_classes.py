@@ -89,11 +89,12 @@ def predict(model: ModelFile, test: TestSet, device: torch.device, *, batch_toke
 
 
 def own_table(config: EvaluateConfig, model: ModelFile) -> TestSet:
-    """--source, a table of label<TAB>text."""
+    """--source, a table of label<TAB>text, or of label<TAB>first<TAB>second for a classifier of pairs."""
     name = str(config.source)
     if not Path(name).exists():
         raise DataError(f"{name}: no such file. Check --source")
-    data = DataConfig(source_lang="text", target_lang="label", task=Task.classification, test=name)
+    columns = [0, 1, 2] if model.config.n_segments == 2 else []
+    data = DataConfig(source_lang="text", target_lang="label", task=Task.classification, test=name, columns=columns)
     text = load_text(data, "test")
     assert text is not None
     return labelled(Path(name).name, text, model, where=name)
@@ -112,6 +113,9 @@ def corpus_test_set(config: EvaluateConfig, model: ModelFile, path: Path) -> Tes
 def named_test_set(data: DataConfig, model: ModelFile) -> TestSet:
     if data.task is not Task.classification:
         raise ConfigError(f"data={data.name}: has no classes, but this is a classifier. Choose another corpus")
+    if data.n_texts != model.config.n_segments:
+        what, it = ("pairs of texts", "single texts") if data.n_texts == 2 else ("single texts", "pairs of texts")
+        raise ConfigError(f"data={data.name}: holds {what}, but this model classifies {it}. Choose another corpus")
     name = f"{data.name}.test"
     if data.test is not None:
         text = load_text(data, "test")

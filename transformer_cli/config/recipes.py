@@ -1,7 +1,7 @@
 """Which YAML files a command line chooses, and the recipe that suits the chosen corpus."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,15 @@ def _recipe_of(corpus: str, overrides: Sequence[str], user_dir: Path | None) -> 
     contents = read_files([("data", corpus)], user_dir).values()
     tasks = [text.partition("=")[2] for text in overrides if text.startswith("data.task=")]
     tasks += [content["task"] for content in contents if isinstance(content, dict) and "task" in content]
-    return RECIPE_OF.get(tasks[0] if tasks else "", "files")
+    recipe = RECIPE_OF.get(tasks[0] if tasks else "", "files")
+    return "pairs" if recipe == "labels" and _n_columns(overrides, contents) == 3 else recipe
+
+
+def _n_columns(overrides: Sequence[str], contents: Iterable[Any]) -> int:
+    """How many columns of a table are selected: with three, there are two texts to classify together."""
+    given = [override.value() for override in map(parse_override, overrides) if override.key_or_group == "data.columns"]
+    given += [content["columns"] for content in contents if isinstance(content, dict) and "columns" in content]
+    return len(given[0]) if given and isinstance(given[0], list) else 0
 
 
 def chosen_files(command: str, overrides: Sequence[str]) -> dict[str, list[Choice]]:

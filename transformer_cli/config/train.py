@@ -327,7 +327,7 @@ class TrainConfig:
             holds = "pairs of texts" if self.data.n_texts == 2 else "no pairs of texts"
             raise ConfigError(
                 f"model.n_segments={self.model.n_segments}: data={self.data.name} holds {holds}"
-                f" (data.columns={self.data.columns}). Set model.n_segments={self.data.n_texts}, or choose other columns"
+                f" (data.columns={self.data.columns}). Set model.n_segments={self.data.n_texts}, or other columns"
             )
         own = {Task.translation: BLEU, Task.classification: ACCURACY}.get(task, NLL)
         is_of_task = self.train.best_metric != ACCURACY if task is Task.translation else self.train.best_metric == own

@@ -1,8 +1,8 @@
 """Pairs of texts that are classified together: `first<TAB>second` as a source, and their ids joined by EOS.
 
-Ids are BOS, those of the first text, EOS, those of the second, EOS. No vocabulary needs a further symbol for that, so the
-encoder of any translator can read pairs. Text never holds EOS: where a tokenizer finds one, as it is written in text
-that other programs have cut into pieces, it becomes <unk>.
+Ids are BOS, the first text, EOS, the second text, EOS. No vocabulary needs a further symbol for that, so the encoder of
+any translator can read pairs. Text never holds EOS: where a tokenizer of another program finds one because it is
+written out, it becomes <unk>.
 """
 
 from collections.abc import Sequence
@@ -29,8 +29,8 @@ def check_separates(config: DataConfig, tokenizer: Tokenizer) -> None:
     """Raise ConfigError if `config` holds pairs, and a tokenizer that is given has no EOS that could separate them."""
     if config.n_texts == 2 and (not tokenizer.end_ids or tokenizer.bos_id == tokenizer.eos_id):
         raise ConfigError(
-            f"data.columns={config.columns}: the two texts are separated by EOS, which the vocabulary that is given does"
-            " not have, or begins sentences with. Choose another model, or train a vocabulary"
+            f"data.columns={config.columns}: two texts are separated by EOS, which the given vocabulary does not have,"
+            " or begins sentences with. Choose another model, or train a vocabulary"
         )
 
 

@@ -40,8 +40,8 @@ def longest_of(model: ModelFile) -> int:
 class Reader:
     """Encodes lines in batches: `ask` maps ids, [B, S], to [B, X].
 
-    The lines of a classifier of pairs are first<TAB>second. A blank line has no result. `cut` are the numbers of the lines so far that were truncated,
-    and `unknown` counts those with characters that the vocabulary does not have.
+    The lines of a classifier of pairs are first<TAB>second. A blank line has no result. `cut` are the numbers of the
+    lines so far that were truncated, and `unknown` counts those with characters that the vocabulary does not have.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """A text classifier: the encoder, a vector of each sentence or pair of sentences, and a linear layer.
 
 Shapes: B batch, S source, L either length, D width, P width of what is pooled, N sentences, C classes. A tensor that
-begins with S holds sentences padded, [B, S, …], or packed, [S, …]. A pair is one sentence: BOS, its first text, EOS, its
-second text, EOS.
+begins with S holds sentences padded, [B, S, …], or packed, [S, …]. A pair is one sentence: BOS, its first text, EOS,
+its second text, EOS.
 """
 
 from collections.abc import Sequence
@@ -120,7 +120,7 @@ def pool(x_SD: Tensor, source: AttentionLayout, pooling: Pooling) -> Tensor:
 
 
 def pool_segments(x_SD: Tensor, source: AttentionLayout, segment_S: Tensor) -> Tensor:
-    """[u; v; |u - v|; u * v] of the means u and v of both texts of each pair, [N, 4 D] (Conneau et al. 2017, InferSent)."""
+    """[u; v; |u - v|; u * v] of the means u and v of both texts of each pair, [N, 4 D] (Conneau et al. 2017)."""
     if isinstance(source, PackedLayout):
         u_ND, v_ND = _segment_means(x_SD, source, segment_S)
     else:

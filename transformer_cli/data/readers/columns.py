@@ -1,4 +1,7 @@
-"""Tab-separated tables: source<TAB>target, label<TAB>text, or the columns that `data.columns` selects."""
+"""Tab-separated tables: source<TAB>target, label<TAB>text, or the columns that `data.columns` selects.
+
+Of three columns, a label and two texts, the source is first<TAB>second. It is blank where one of the two is.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -30,6 +33,11 @@ class Columns(Reader):
 
     def check(self) -> None:
         """Columns may be selected."""
+
+    def warnings(self, files: Sequence[Lines]) -> Iterator[str]:
+        """Of labels and text with further columns, which are one text by default."""
+        if self.config.task is Task.classification and not self.config.columns:
+            yield from _third_column(files[0])
 
     def pairs(self, files: Sequence[Lines]) -> Iterator[Pair]:
         [lines] = files
@@ -112,10 +120,22 @@ def _check_columns(lines: Lines, config: DataConfig) -> None:
     example = next(row for row in rows if len(row) == n_columns)
     has = f"{lines.name}: has {n_columns} column{'s' if n_columns > 1 else ''} ({_shown(example)})"
     if config.columns and n_columns <= max(config.columns):
-        raise DataError(f"{has}, and data.columns={config.columns} counts from 0. Choose two of 0 to {n_columns - 1}")
+        n_chosen = "three" if config.n_texts == 2 else "two"
+        raise DataError(
+            f"{has}, and data.columns={config.columns} counts from 0. Choose {n_chosen} of 0 to {n_columns - 1}"
+        )
     if not config.columns and n_columns > 2:
         raise DataError(
             f"{has}. Say which hold source and target, counted from 0, as in data.columns=[0,1] for the first two"
+        )
+
+
+def _third_column(lines: Lines) -> Iterator[str]:
+    rows = [line.split("\t") for line in islice((line for line in lines.each() if line.strip()), FIRST_LINES)]
+    if len(rows) > 1 and len(sizes := set(map(len, rows))) == 1 and (n_columns := sizes.pop()) > 2:
+        yield (
+            f"{lines.name}: has {n_columns} columns ({_shown(rows[0])}), and all behind the first is one text. Set"
+            " data.columns=[0,1] for the second alone, or [0,1,2] for pairs of texts (data=pairs)"
         )
 
 
