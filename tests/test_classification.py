@@ -99,7 +99,7 @@ def test_columns_stand_under_each_other() -> None:
 # ---- The model
 
 
-@pytest.mark.parametrize("pooling", Pooling)
+@pytest.mark.parametrize("pooling", [Pooling.first, Pooling.mean])
 def test_packed_sentences_are_pooled_as_padded_ones(pooling: Pooling) -> None:
     torch.manual_seed(1)
     short, long = torch.randn(2, 3, 4), torch.randn(1, 5, 4)

@@ -135,7 +135,7 @@ class ModelConfig:
     pooling: Pooling = key(
         Pooling.first,
         "Encoder states that a classifier reads: the first token's, the mean of all, or of pairs the means u and v of"
-        " both texts as [u; v; |u - v|; u * v] (segments). Classifier only.",
+        " both texts, as u, v, the absolute value of u - v, and u * v (segments). Classifier only.",
     )
     n_segments: int = key(
         1, "Texts that a classifier reads together: 2 for pairs, each with its segment embedding.", low=1, high=2

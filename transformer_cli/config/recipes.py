@@ -48,13 +48,16 @@ def recipe_by_task(command: str, overrides: Sequence[str], user_dir: Path | None
 def _recipe_of(corpus: str, overrides: Sequence[str], user_dir: Path | None) -> str | None:
     """The recipe for the task of a corpus; None where there is one of its name, and for the paper's corpora."""
     folders = [folder for folder in (config_dir(), user_dir) if folder is not None]
+    contents = read_files([("data", corpus)], user_dir).values()
+    has_pairs = _n_columns(overrides, contents) == 3
+    if corpus == "labels" and has_pairs:
+        return "pairs"
     if corpus in TRAINED_AS_IN_THE_PAPER or corpus in choices_of("recipe", [folder / "recipe" for folder in folders]):
         return None
-    contents = read_files([("data", corpus)], user_dir).values()
     tasks = [text.partition("=")[2] for text in overrides if text.startswith("data.task=")]
     tasks += [content["task"] for content in contents if isinstance(content, dict) and "task" in content]
     recipe = RECIPE_OF.get(tasks[0] if tasks else "", "files")
-    return "pairs" if recipe == "labels" and _n_columns(overrides, contents) == 3 else recipe
+    return "pairs" if recipe == "labels" and has_pairs else recipe
 
 
 def _n_columns(overrides: Sequence[str], contents: Iterable[Any]) -> int:

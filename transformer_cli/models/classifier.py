@@ -105,6 +105,7 @@ def sentence_vectors(model: Transformer | Classifier, source_BS: Tensor, pooling
 
 def pool(x_SD: Tensor, source: AttentionLayout, pooling: Pooling) -> Tensor:
     """One vector of each sentence, [N, D]: that of its first token, or the mean of all."""
+    assert pooling is not Pooling.segments
     if isinstance(source, PackedLayout):
         if source.groups is None:
             return _pool_by_offsets(x_SD, source, pooling)
