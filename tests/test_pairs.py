@@ -239,7 +239,7 @@ def test_a_third_column_that_is_not_selected_is_pointed_at(tmp_path: Path, caplo
 @pytest.mark.parametrize(
     ("overrides", "printed"),
     [
-        (["data=labels", "data.columns=[0,1,2]", "model.n_segments=1"], "model.n_segments=1: data=labels holds pairs"),
+        (["data=pairs", "model.pooling=mean", "model.n_segments=1"], "model.n_segments=1: data=pairs holds pairs"),
         (["data=labels", "data.columns=[0,1]", "model.n_segments=2"], "holds no pairs of texts"),
         (["data=labels", "model.pooling=segments"], "model.pooling=segments: is of the two texts of a pair"),
         (["data=pairs", "data.columns=[0,1,1]"], "must be two or three different ones"),
