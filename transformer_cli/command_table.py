@@ -147,14 +147,16 @@ COMMANDS = {
         input_hint=_TEXT_INPUT,
     ),
     "embed": Command(
-        "compute a vector for each line with a model's encoder, or find the nearest lines of a file",
+        "compute a vector for each line, or token, with a model's encoder, or find the nearest lines of a file",
         "tfm embed --input lines.txt --output lines.npy",
         "transformer_cli.commands.embed:run",
         {
             "--checkpoint": _ONE_MODEL,
             "--input": Flag("input", "file to read (default: standard input)"),
-            "--output": Flag("output", "NAME.npy or NAME.jsonl (default: JSONL on standard output)"),
+            "--output": Flag("output", "NAME.npy (of tokens: .npz) or NAME.jsonl (default: JSONL on standard output)"),
             "--overwrite": Flag("overwrite", "replace --output if it exists", bool),
+            "--tokens": Flag("tokens", "a vector for each token instead: pieces, or words"),
+            "--layer": Flag("layer", "encoder layer, from 0 (its input); -1, all, or mean (default: the last)"),
             "--pooling": Flag("pooling", "mean of all tokens (default), or first"),
             "--nearest": Flag("nearest", "print the N nearest lines of --among instead, by cosine", int),
             "--among": Flag("among", "file whose lines are searched"),

@@ -1,6 +1,6 @@
-"""`tfm embed`: lines in, the vector of each out; or the lines of a file that are nearest to each.
+"""`tfm embed`: lines in, vectors of them or of their tokens out; or the lines of a file that are nearest to each.
 
-Shapes: N lines, M candidate lines, K nearest of them, D width.
+Shapes: M candidate lines, K nearest of them, D width.
 """
 
 import json
@@ -9,28 +9,30 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryFile
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transformer_cli.commands.encoder_filter import Encoded, EncoderFilter
+from transformer_cli.commands.encoder_filter import Encoded, EncoderFilter, TokenFilter
+from transformer_cli.commands.vector_files import ArrayFile, TokenArchive
 from transformer_cli.config.commands import EmbedConfig
 from transformer_cli.data.lines import read_lines, shown
 from transformer_cli.decoding.plan import named
-from transformer_cli.errors import CheckpointError, DataError
+from transformer_cli.errors import CheckpointError, ConfigError, DataError
+from transformer_cli.files import Output, resolve_link
 from transformer_cli.inference.encode import Reader
 from transformer_cli.interop.locate import locate_model
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.classifier import Classifier, sentence_vectors
+from transformer_cli.models.classifier import Classifier
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.file import read_model, require
+from transformer_cli.models.hidden_states import LayerChoice, sentence_vectors, token_vectors
 from transformer_cli.models.transformer import Transformer
 from transformer_cli.text_io import (
     STDOUT,
     Line,
-    Sink,
     check_files,
     open_input,
     open_output,
@@ -42,34 +44,49 @@ CHUNK = 4096  # lines of --among encoded together: enough to sort by length
 
 
 def run(config: EmbedConfig) -> None:
-    """Vectors of the lines of `config.input` or stdin, or their nearest lines of `config.among`. Raises TfmError."""
+    """Vectors of `config.input` or stdin, or the nearest lines of `config.among` to its lines. Raises TfmError."""
     inputs = {"--input": config.input, "--among": config.among}
     check_files(inputs, {"--output": config.output}, overwrite=config.overwrite)
-    reader, width = open_reader(config)
+    reader, shape_X = open_reader(config)
     text_of: Callable[[Encoded], str] = as_json
     if config.nearest is not None:
         text_of = partial(nearest, among=read_among(Path(str(config.among)), reader), k=config.nearest)
     with ExitStack() as files:
         source = files.enter_context(open_input(config.input))
         sink = files.enter_context(open_output(config.output, replace=config.overwrite))
-        name, rows = config.output or STDOUT, list[Encoded]()
-        as_array = config.nearest is None and name.endswith(".npy")
+        name = config.output or STDOUT
+        arrays: ArrayFile | TokenArchive | None = None
+        if config.nearest is None and isinstance(sink, Output) and not name.endswith(".jsonl"):
+            if config.tokens is None:
+                arrays = ArrayFile(sink, shape_X)
+            else:
+                spool = files.enter_context(TemporaryFile(dir=resolve_link(Path(name)).parent))
+                arrays = TokenArchive(sink, Path(name), shape_X, spool)
 
         def write(encoded: Sequence[Encoded]) -> None:
-            write_responses(sink, map(text_of, encoded), name)
+            if arrays is None:
+                write_responses(sink, map(text_of, encoded), name)
+                return
+            for one in encoded:
+                arrays.append(one)
 
-        lines = EncoderFilter(reader, rows.extend if as_array else write, config.input, strict=config.strict)
-        if config.input is None and source.isatty() and not as_array:
+        lines = EncoderFilter(reader, write, config.input, strict=config.strict)
+        if config.tokens is not None:
+            lines = TokenFilter(reader, write, config.input, strict=config.strict, unit=config.tokens)
+        if config.input is None and source.isatty() and arrays is None:
             LOGGER.info("type a line; Ctrl-D leaves")
             read_terminal(lines.process_typed, prompt="> ")
         else:
             lines.process_stream(source, description="embed")
-        if as_array:
-            write_array(sink, rows, width)
+        if arrays is not None:
+            arrays.finish()
 
 
-def open_reader(config: EmbedConfig) -> tuple[Reader, int]:
-    """The encoder with its pooling, and its width. Raises CheckpointError for a model without an encoder."""
+def open_reader(config: EmbedConfig) -> tuple[Reader, tuple[int, ...]]:
+    """The encoder with its layer and pooling, and the shape of a vector: [D], or [Y, D] of one for each of Y layers.
+
+    Raises CheckpointError for a model without an encoder, ConfigError for a layer that it does not have.
+    """
     device = choose_device(config.device)
     path = locate_model(config.checkpoint, config.runs)
     file = read_model(path)
@@ -78,26 +95,33 @@ def open_reader(config: EmbedConfig) -> tuple[Reader, int]:
         raise CheckpointError(
             f"{path}: classifies pairs of texts, and has no vector of one. Choose another --checkpoint"
         )
+    n_layers, width = file.config.n_encoder_layers, file.config.d_model
+    layer = chosen_layer(config.layer, n_layers)
     is_classifier = file.config.name == "classifier"
     model = file.build_as(Classifier, device) if is_classifier else file.build_as(Transformer, device)
-    encode = partial(sentence_vectors, model, pooling=config.pooling)
-    return Reader(encode, file, device=device, batch_tokens=config.batch_tokens), file.config.d_model
+    encode = partial(token_vectors, model, layer=layer)
+    if config.tokens is None:
+        encode = partial(sentence_vectors, model, layer=layer, pooling=config.pooling)
+    shape_X = (n_layers + 1, width) if layer == "all" else (width,)
+    return Reader(encode, file, device=device, batch_tokens=config.batch_tokens), shape_X
+
+
+def chosen_layer(layer: str | None, n_layers: int) -> LayerChoice:
+    """Unset, the last. Raises ConfigError."""
+    if layer in ("all", "mean"):
+        return layer
+    number = n_layers if layer is None else int(layer)
+    if not -n_layers - 1 <= number <= n_layers:
+        raise ConfigError(f"--layer {layer}: the encoder has {n_layers}. Choose 0 to {n_layers}, -1, all or mean")
+    return number
 
 
 def as_json(encoded: Encoded) -> str:
-    vector = None if encoded.output_X is None else [round(x, 6) for x in encoded.output_X.tolist()]
-    return json.dumps({"line": encoded.line.number, "vector": vector}) + "\n"
-
-
-def write_array(sink: Sink, rows: Sequence[Encoded], width: int) -> None:
-    """All vectors as one array in NumPy's format, [N, D], float32; that of a blank line is zero. Raises OSError."""
-    array_ND = np.zeros((len(rows), width), np.float32)
-    for row_D, encoded in zip(array_ND, rows, strict=True):
-        if encoded.output_X is not None:
-            row_D[:] = encoded.output_X.numpy()
-    if n_blank := sum(encoded.output_X is None for encoded in rows):
-        LOGGER.warning("%d of %d lines are blank; their rows are zero", n_blank, len(rows))
-    np.save(sink, array_ND)
+    """The vector of a line, or with TokenFilter those of its tokens."""
+    x_X = encoded.output_X
+    numbers = None if x_X is None else x_X.double().round(decimals=6).tolist()
+    values = {"tokens": encoded.tokens, "vectors": numbers or []} if encoded.tokens is not None else {"vector": numbers}
+    return json.dumps({"line": encoded.line.number, **values}, ensure_ascii=False) + "\n"
 
 
 @dataclass(frozen=True)

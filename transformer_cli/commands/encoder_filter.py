@@ -1,23 +1,32 @@
-"""The line filter of `tfm classify` and `tfm embed`: the encoder's output for each line."""
+"""The line filter of `tfm classify` and `tfm embed`: the encoder's output for each line, or its tokens.
+
+Shapes: T tokens, X numbers of each.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
+from transformer_cli.config.commands import TokenUnit
 from transformer_cli.data.unknown import UnknownCounter
+from transformer_cli.data.word_groups import word_groups, word_text
 from transformer_cli.decoding.plan import named
 from transformer_cli.inference.encode import Reader
 from transformer_cli.logs import LOGGER
 from transformer_cli.text_io import Line, LineFilter
 
+TOKENS_AT_ONCE = 16_384  # whose vectors are computed before they are written: 32 MB in each layer of the base model
+
 
 @dataclass(frozen=True)
 class Encoded:
-    """A line and what the model computes of it, [X]; None for a blank line."""
+    """A line and what the model computes of it, [X], or of each of its `tokens`, [T, X]; None for a blank line."""
 
     line: Line
     output_X: Tensor | None
+    tokens: Sequence[str] | None = None  # none of a blank line; None where lines are encoded
 
 
 class EncoderFilter(LineFilter):
@@ -50,3 +59,48 @@ class EncoderFilter(LineFilter):
             )
         self.reader.unknown.warn()
         super().report()
+
+
+class TokenFilter(EncoderFilter):
+    """Encodes lines and passes the vectors of their tokens to `write`; with `unit` words, those of words."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        write: Callable[[Sequence[Encoded]], None],
+        path: str | None,
+        *,
+        strict: bool,
+        unit: TokenUnit,
+    ) -> None:
+        super().__init__(reader, write, path, strict=strict)
+        self.of_words = unit is TokenUnit.words
+
+    def respond(self, lines: Sequence[Line]) -> None:
+        """In parts, as the vectors of the tokens take a thousand times the memory of the text."""
+        self.reader.n_lines = self.n_lines
+        sentences = self.reader.encode([line.text for line in lines])
+        start, n_tokens = 0, 0
+        for end, ids in enumerate(sentences, start=1):
+            n_tokens += len(ids)
+            if n_tokens >= TOKENS_AT_ONCE or end == len(lines):
+                self._respond(lines[start:end], sentences[start:end])
+                start, n_tokens = end, 0
+
+    def _respond(self, lines: Sequence[Line], sentences: Sequence[list[int]]) -> None:
+        answers = iter(self.reader.answers([ids for ids in sentences if ids]))
+        self.write(
+            [
+                self._encoded(line, ids, next(answers)) if ids else Encoded(line, None, [])
+                for line, ids in zip(lines, sentences, strict=True)
+            ]
+        )
+
+    def _encoded(self, line: Line, ids: Sequence[int], padded_TX: Tensor) -> Encoded:
+        tokenizer, x_TX = self.reader.tokenizer, padded_TX[: len(ids)]
+        pieces = tokenizer.pieces(ids)
+        if not self.of_words:
+            return Encoded(line, x_TX, pieces)
+        words = [slice(group.start, group.stop) for group in word_groups(tokenizer, ids)]
+        means_TX = torch.stack([x_TX[word].mean(dim=0) for word in words])
+        return Encoded(line, means_TX, [word_text(tokenizer, pieces[word]) for word in words])

@@ -342,6 +342,11 @@ class ClassifyConfig:
             raise ConfigError("output_format=moses: for translations. Choose text or jsonl")
 
 
+class TokenUnit(Enum):
+    pieces = "pieces"  # of the tokenizer
+    words = "words"  # each the mean of its pieces
+
+
 @dataclass
 class EmbedConfig:
     """`tfm embed`."""
@@ -349,9 +354,20 @@ class EmbedConfig:
     checkpoint: Any = key(None, CHECKPOINT)
     runs: str = key("runs", RUNS)
     input: str | None = key(None, "Input file, one text a line; unset: standard input.")
-    output: str | None = key(None, "Output file, NAME.npy or NAME.jsonl; unset: JSONL on standard output.")
+    output: str | None = key(
+        None, "Output file, NAME.npy (of tokens: NAME.npz) or NAME.jsonl; unset: JSONL on standard output."
+    )
     overwrite: bool = key(False, OVERWRITE)
     strict: bool = key(False, STRICT)
+    tokens: TokenUnit | None = key(
+        None,
+        "A vector for each token instead of each line: pieces of the tokenizer, or words, the mean of their pieces.",
+    )
+    layer: str | None = key(
+        None,
+        "Layer of the encoder that vectors are from: 0 (what enters the first) to the last, -1, or all, or mean (of all"
+        " with 0); unset: the last.",
+    )
     pooling: Pooling = key(Pooling.mean, "Vector of a line: the mean of all encoder states, or the first.")
     nearest: int | None = key(
         None, "Print this many lines of `among`, those with the largest cosine, instead of vectors.", low=1
@@ -369,8 +385,19 @@ class EmbedConfig:
         if (self.nearest is None) != (self.among is None):
             given, lacking = ("nearest", "among") if self.among is None else ("among", "nearest")
             raise ConfigError(f"--{lacking}: not given, but --{given} is. Say how many lines, and of which file")
-        if self.output is not None and self.nearest is None and not self.output.endswith((".npy", ".jsonl")):
-            raise ConfigError(f"--output {self.output}: neither .npy nor .jsonl. Give it one of these endings")
+        if self.layer not in (None, "all", "mean") and not re.fullmatch("-?[0-9]{1,9}", str(self.layer)):
+            raise ConfigError(f"--layer {self.layer}: not a layer. Choose a number from 0, all or mean")
+        if self.nearest is not None and (self.tokens is not None or self.layer == "all"):
+            other = "--layer all" if self.tokens is None else f"--tokens {self.tokens.name}"
+            raise ConfigError(f"{other}: several vectors of a line, but --nearest compares one. Leave one of them out")
+        if self.tokens is not None and self.pooling is not Pooling.mean:
+            raise ConfigError(f"--pooling {self.pooling.name}: of lines, but --tokens has none. Leave one of them out")
+        endings = (".npy" if self.tokens is None else ".npz", ".jsonl")
+        if self.output is not None and self.nearest is None and not self.output.endswith(endings):
+            of_tokens = "" if self.tokens is None else ", which hold the vectors of tokens"
+            raise ConfigError(
+                f"--output {self.output}: neither {' nor '.join(endings)}{of_tokens}. Give it one of these endings"
+            )
 
 
 # The last two are reported for the languages that papers report them for.

@@ -59,8 +59,8 @@ class Reader:
         self.unknown = UnknownCounter()
         self.n_lines = 0
 
-    def read(self, lines: Sequence[str]) -> list[Tensor | None]:
-        """The result of each line, [X], in float32 on the CPU."""
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        """Ids of each line as the model reads them; none of a blank line."""
         tokenizer, begins, longest = self.tokenizer, self.begins, self.max_length
         pairs = encode_pairs(tokenizer, lines) if self.n_texts == 2 else []
         ids = [[*first, *second] for first, second in pairs] or tokenizer.encode(lines)
@@ -69,23 +69,22 @@ class Reader:
         for number, (line, its_ids) in enumerate(zip(lines, ids, strict=True), start=self.n_lines + 1):
             self.unknown.add(number, unknown_characters(line, its_ids, tokenizer))
         self.n_lines += len(lines)
-        real = [i for i, line in enumerate(ids) if line]
-        answers = ask_each(
-            self.ask,
-            [
-                delimited_pair(*pairs[i], tokenizer, max_length=longest)
-                if pairs
-                else delimited(ids[i], tokenizer, max_length=longest, begins=begins)
-                for i in real
-            ],
-            pad_id=tokenizer.pad_id,
-            device=self.device,
-            batch_tokens=self.batch_tokens,
-        )
-        found: list[Tensor | None] = [None] * len(lines)
-        for i, answer_X in zip(real, answers, strict=True):
-            found[i] = answer_X
-        return found
+        if self.n_texts == 2:
+            each = [delimited_pair(*pair, tokenizer, max_length=longest) for pair in pairs]
+        else:
+            each = [delimited(line, tokenizer, max_length=longest, begins=begins) for line in ids]
+        return [delimited_ids if line else [] for line, delimited_ids in zip(ids, each, strict=True)]
+
+    def answers(self, sentences: Sequence[Sequence[int]]) -> list[Tensor]:
+        """The result of each of `encode`'s sentences, none of which is empty, [X]; in float32 on the CPU."""
+        pad_id = self.tokenizer.pad_id
+        return ask_each(self.ask, sentences, pad_id=pad_id, device=self.device, batch_tokens=self.batch_tokens)
+
+    def read(self, lines: Sequence[str]) -> list[Tensor | None]:
+        """The result of each line, [X], in float32 on the CPU."""
+        sentences = self.encode(lines)
+        answers = iter(self.answers([ids for ids in sentences if ids]))
+        return [next(answers) if ids else None for ids in sentences]
 
 
 @torch.inference_mode()

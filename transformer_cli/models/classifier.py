@@ -17,7 +17,7 @@ from transformer_cli.models.embeddings import make_embedding
 from transformer_cli.models.layers import Dropout
 from transformer_cli.models.layouts import AttentionLayout, PackedLayout, PaddedLayout
 from transformer_cli.models.linear import Linear
-from transformer_cli.models.transformer import DEFAULT_OPTIONS, Encoder, Model, ModelOptions, Stack, Transformer
+from transformer_cli.models.transformer import DEFAULT_OPTIONS, Encoder, Model, ModelOptions, Stack
 
 
 class Classifier(Model):
@@ -95,12 +95,6 @@ class SegmentEmbedding(nn.Module):
 
 def source_layout(source_BS: Tensor, pad_id: int) -> PaddedLayout:
     return PaddedLayout(source_BS.size(1), (source_BS != pad_id)[:, None, None, :])
-
-
-def sentence_vectors(model: Transformer | Classifier, source_BS: Tensor, pooling: Pooling) -> Tensor:
-    """The encoder's output of each sentence, pooled, [B, D]."""
-    source = source_layout(source_BS, model.source_pad_id)
-    return pool(model.encoder(model.source_embedding(source_BS), source), source, pooling)
 
 
 def pool(x_SD: Tensor, source: AttentionLayout, pooling: Pooling) -> Tensor:
