@@ -17,6 +17,7 @@ EXTRAS = {
     "python_multipart": "serve",
     "py3langid": "serve",
     "matplotlib": "plots",
+    "rouge_score": "rouge",
     "MeCab": "ja",
     "ipadic": "ja",
     "mecab_ko": "ko",
@@ -31,5 +32,5 @@ def imported(name: str, *, needs: str) -> ModuleType:
     except ImportError as error:
         raise EnvironmentFault(
             f"{needs}: the package {name} cannot be imported ({error})."
-            f" Run `pip install 'transformer-cli[{EXTRAS[name]}]'`"
+            f" Run `pip install 'transformer-cli[{EXTRAS[name.split('.')[0]]}]'`"
         ) from error

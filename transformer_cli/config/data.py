@@ -191,6 +191,11 @@ class DataConfig:
     max_length: int = key(
         256, "Longest side of a training pair in tokens, EOS counted; longer pairs are dropped.", low=2, high=100_000
     )
+    truncate_source: bool = key(
+        False,
+        "Truncate longer sources to max_length, in training and in translation, instead of dropping or splitting them:"
+        " for summaries. recipe=summarization sets it.",
+    )
     max_ratio: float = key(
         9.0, "Length-ratio filter: training pairs with a larger ratio of longer to shorter side are dropped.", low=1
     )
@@ -215,6 +220,9 @@ class DataConfig:
         self._check_tags()
         check_bleu_tokenizer("data.bleu_tokenize", self.bleu_tokenize)
         check_ranges(self, "data")
+
+        if self.truncate_source and self.task is not Task.translation:
+            raise ConfigError(f"data.truncate_source=true: data.task={self.task.name} has no targets. Leave it out")
 
     def _check_languages(self) -> None:
         """Raise ConfigError for a direction that the corpus does not have."""

@@ -32,6 +32,7 @@ class DecodePrecision(Enum):
 
 
 class LongLines(Enum):
+    auto = "auto"  # cut for a model that was trained so (data.truncate_source), else split
     split = "split"  # into segments of whole sentences, translated one by one and concatenated
     cut = "cut"  # truncated
 
@@ -77,7 +78,9 @@ class DecodeConfig:
         None, "Most tokens of a source that is translated whole; unset: the longest in training.", low=2, high=100_000
     )
     long_lines: LongLines = key(
-        LongLines.split, "Longer sources are split at sentence ends and the parts joined, or truncated (cut)."
+        LongLines.auto,
+        "Longer sources are split at sentence ends and the parts joined, or truncated (cut); auto: as with"
+        " data.truncate_source in training.",
     )
     split_sentences: Any = key(
         AUTO,

@@ -29,6 +29,7 @@ class CleaningReport:
     n_long: int = 0  # a side had more than max_length tokens
     n_uneven: int = 0  # one side had more than max_ratio times the tokens of the other
     n_control: int = 0  # kept, although with control characters in it
+    n_truncated: int = 0  # a source was cut to max_length tokens (data.truncate_source); most of these are kept
     max_length: int = 0
     max_ratio: float = 0.0
 
@@ -40,6 +41,11 @@ class CleaningReport:
         """The report for the log: a line for what was kept, and one for each filter that dropped something."""
         lines = [f"{self.n_kept:,} of {self.n_read:,} training pairs kept"]
         lines += [f"{count:,} dropped: {why}" for count, why in self._drops() if count]
+        if self.n_truncated:
+            lines.append(
+                f"{self.n_truncated:,} sources truncated to data.max_length={self.max_length} tokens"
+                " (data.truncate_source=true)"
+            )
         if self.n_control:
             lines.append(f"{self.n_control:,} kept with control characters in them")
         return lines

@@ -57,6 +57,12 @@ class Encoded:
         ids[is_first], ids[~is_first] = firsts.ids, seconds.ids
         return Encoded(ids, lengths)
 
+    def truncated(self, longest: int) -> "Encoded":
+        """At most the first `longest` tokens of each sentence."""
+        starts = np.cumsum(self.lengths) - self.lengths
+        position = np.arange(len(self.ids)) - np.repeat(starts, self.lengths)
+        return Encoded(self.ids[position < longest], np.minimum(self.lengths, longest))
+
     def pick(self, keep: Array, end_ids: Sequence[int], *, bos_id: int | None = None) -> "Encoded":
         """The sentences where `keep` is true, each with EOS at its end and, where one is given, BOS at its start."""
         kept = self.ids[np.repeat(keep, self.lengths)]

@@ -155,6 +155,8 @@ def _key(config: DataConfig, inputs: dict[Split, list[list[str]]], tokenizers: T
         del options["languages"]  # without effect unless the sides are swapped
     if not config.columns:
         del options["columns"]
+    if not config.truncate_source:
+        del options["truncate_source"]
     if config.reader is None:
         del options["reader"], options["options"]
     else:
@@ -286,6 +288,10 @@ def _encoded(
         for sources, targets in encoded(_sides(text, config), tokenizers, n_processes=n_processes):
             if config.n_texts == 2:  # whose sides are the two texts
                 sources = sources.joined(targets, source)
+            if config.truncate_source:
+                n_whole = sources.lengths
+                sources = sources.truncated(config.max_length - 1)
+                report.n_truncated += int((n_whole > sources.lengths).sum())
             lengths = sources.lengths, targets.lengths
             if config.task is not Task.translation:  # what has one side is as long as that
                 lengths = ((sources if config.task is Task.classification else targets).lengths,) * 2

@@ -79,7 +79,7 @@ class Planner:
         check_given_tags(tags, tokenizers.source.tags)
         self.tags, self.plain_source = tuple(tags), tokenizers.source.without_tags()
         self.tag_warnings = TagWarnings(text, tokenizers.source.tags)
-        self.max_source_length = text.longest_source(config)
+        self.max_source_length, self.long_lines = text.longest_source(config), text.long_lines(config)
         self.splits_sentences = text.is_in_sentences if config.split_sentences == AUTO else config.split_sentences
         # For a model that may have been trained on single sentences only, a long line is split into these.
         self.packs_sentences = config.split_sentences is False or text.multi_sentence_share is not None
@@ -131,7 +131,7 @@ class Planner:
         source = self.plain_source
         if len(sentence.ids) <= longest:
             return [sentence]
-        if self.config.long_lines is LongLines.split:
+        if self.long_lines is LongLines.split:
             language = self.text.source_lang
             return split_line(sentence.text, source, max_tokens=longest, language=language, packs=self.packs_sentences)
         return [EncodedText(source.decode(sentence.ids[:longest]), sentence.ids[:longest])]
@@ -142,7 +142,7 @@ class Planner:
                 "%s: longer than %s tokens, %s",
                 named(numbers),
                 self.text.named_limit(self.config),
-                TREATMENTS[self.config.long_lines],
+                TREATMENTS[self.long_lines],
             )
 
     def warn_of_tags(self, lines: Sequence[str], work: Sequence[Line], first_line: int) -> None:
@@ -172,11 +172,11 @@ class Planner:
         return Translated(
             candidates,
             n_parts=len(parts),
-            split=line.too_long and self.config.long_lines is LongLines.split,
-            cut=line.too_long and self.config.long_lines is LongLines.cut,
+            split=line.too_long and self.long_lines is LongLines.split,
+            cut=line.too_long and self.long_lines is LongLines.cut,
             hit_limit=not all(part[0].finished for part in parts),
             repeats_itself=repeats_itself(best, line.text),
-            copied=copied(best, line.text),
+            copied=not self.text.is_monolingual and copied(best, line.text),
             empty=not best,
             unknown=line.unknown,
         )

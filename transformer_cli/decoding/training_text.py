@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.config.decode import DecodeConfig, LongLines
 from transformer_cli.config.model import Positions
 from transformer_cli.config.tags import language_of, languages_of
 from transformer_cli.decoding.search.request import longest_translation
@@ -35,6 +35,7 @@ class TrainingText:
     multi_sentence_share: float | None = None  # of the source lines, those with several sentences
     max_positions: int | None = None  # tokens of a side that the model has positions for; None: any number
     always_tagged: bool = False  # whether every source line had a tag
+    truncates: bool = False  # whether longer sources were truncated, as for summaries
 
     def language_of(self, tags: Sequence[str]) -> str:
         """The language that a line with these tags is translated into; empty where they name none of several."""
@@ -50,9 +51,20 @@ class TrainingText:
         return len(languages_of(self.target_lang)) > 1
 
     @property
+    def is_monolingual(self) -> bool:
+        """Whether a copy of the source is in the right language, as with summaries."""
+        return self.target_lang == self.source_lang
+
+    @property
     def is_in_sentences(self) -> bool:
-        """Whether (nearly) every line was one sentence; False where it is unknown."""
-        return self.multi_sentence_share is not None and self.multi_sentence_share < FEW_SEVERAL
+        """Whether (nearly) every line was one sentence; False where it is unknown, and of a summarizer."""
+        return not self.truncates and self.multi_sentence_share is not None and self.multi_sentence_share < FEW_SEVERAL
+
+    def long_lines(self, config: DecodeConfig) -> LongLines:
+        """What becomes of a longer line: decode.long_lines, of which auto is decided here."""
+        if config.long_lines is not LongLines.auto:
+            return config.long_lines
+        return LongLines.cut if self.truncates else LongLines.split
 
     def longest_source(self, config: DecodeConfig) -> int:
         """Tokens, without the end, of a source that is translated whole."""
@@ -97,6 +109,7 @@ def training_text(models: Sequence[Described], *, max_positions: int | None = No
         target_lang=models[0].target_lang,
         max_length=min((n for n in lengths if isinstance(n, int) and n >= 2), default=None),
         multi_sentence_share=max(known) if len(known) == len(shares) else None,
+        truncates=any(model.data.get("truncate_source") is True for model in models),
         always_tagged=all(_always_tagged(model.data) for model in models),
         max_positions=min([*tables, *([] if max_positions is None else [max_positions])], default=None),
     )

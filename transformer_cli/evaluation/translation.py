@@ -17,6 +17,7 @@ from transformer_cli.evaluation.metrics import (
     check_line_counts,
     sentence_scores,
 )
+from transformer_cli.evaluation.rouge import require_rouge  # (which registers its metrics)
 from transformer_cli.evaluation.text_statistics import TextStatistics, text_statistics
 from transformer_cli.evaluation.tokenization import warn_of_script
 from transformer_cli.logs import LOGGER
@@ -51,6 +52,7 @@ def prepare_metrics(names: Sequence[str], settings: MetricSettings) -> None:
     check_metrics(names)
     if "comet" in names:
         model_of(settings.comet)
+    require_rouge(names)
 
 
 def evaluate_translations(

@@ -331,7 +331,8 @@ class TranslationValidator(Validator):
         return MetricSettings(tokens, data.source_lang, language or data.target_lang, comet)
 
     def encode(self, text: ParallelText) -> EncodedCorpus:
-        return encode_pairs(text, self.tokenizers, max_length=self.config.data.max_length)
+        data = self.config.data
+        return encode_pairs(text, self.tokenizers, max_length=data.max_length, truncate_source=data.truncate_source)
 
     def _score(self, model: Model, nll: float, autocast: Autocast, between: Callable[[], None]) -> DevScores:
         assert isinstance(model, Transformer)
@@ -340,6 +341,7 @@ class TranslationValidator(Validator):
             source_lang=data.source_lang,
             target_lang=data.target_lang,
             max_length=data.max_length,
+            truncates=data.truncate_source,
             multi_sentence_share=self.multi_sentence_share,
             max_positions=table.max_positions if table.positions is Positions.learned else None,
         )
@@ -480,9 +482,17 @@ def perplexity(nll: float) -> float:
     return math.exp(min(nll, 100))  # an untrained model's must not overflow
 
 
-def encode_pairs(text: ParallelText, tokenizers: Tokenizers, *, max_length: int) -> EncodedCorpus:
+def encode_pairs(
+    text: ParallelText, tokenizers: Tokenizers, *, max_length: int, truncate_source: bool = False
+) -> EncodedCorpus:
     """The pairs as token ids with EOS, without those that are too long for training."""
     sources, targets = _encode(tokenizers.source, text.sources), _encode(tokenizers.target, text.targets)
+    if truncate_source:
+        n_end = len(tokenizers.source.end_ids)
+        sources = [
+            ids if len(ids) <= max_length else [*ids[: max_length - n_end], *tokenizers.source.end_ids]
+            for ids in sources
+        ]
     return _within(list(zip(sources, targets, strict=True)), max_length=max_length)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 
 from transformer_cli.config.data import DataConfig, Task
-from transformer_cli.data import demo
+from transformer_cli.data import demo, demo_summaries
 from transformer_cli.data.lines import Lines
 from transformer_cli.data.readers.base import READERS, Corpus, Pair, Reader, Split
 from transformer_cli.errors import ConfigError
@@ -19,6 +19,9 @@ def _demo_en_fr(split: Split) -> list[Pair]:
     corpus = demo.generate() if split == "train" else demo.generate(n_train=0)  # the others are drawn first
     pairs: list[Pair] = getattr(corpus, split)
     return pairs
+
+
+GENERATORS.register("demo_summaries")(cache(demo_summaries.generate))
 
 
 @READERS.register("builtin")
