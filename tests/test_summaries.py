@@ -17,6 +17,8 @@ from transformer_cli.config.compose import load_config
 from transformer_cli.config.data import DataConfig, Task, TokenizerConfig
 from transformer_cli.config.decode import DecodeConfig, LongLines
 from transformer_cli.config.train import TrainConfig
+from transformer_cli.data.checks.findings import Finding, Level, Section
+from transformer_cli.data.checks.text import check_text
 from transformer_cli.data.clean import CleaningReport
 from transformer_cli.data.demo_summaries import SPLIT_SIZES, generate
 from transformer_cli.data.prepare import prepare
@@ -201,5 +203,15 @@ def test_own_files_are_trained_on_and_summarized(tfm: Run, config: DataConfig, t
     assert (status, "BLEU" in out) == (0, True)
 
 
-def test_one_language_on_both_sides_is_no_fault(config: DataConfig) -> None:
-    assert list(prepare(config).warnings) == []
+def test_neither_one_language_nor_unlike_lengths_are_a_fault(config: DataConfig, tmp_path: Path) -> None:
+    pairs = generate("test")[:250]
+    (tmp_path / "train.tsv").write_text("".join(f"{report}\t{summary}\n" for report, summary in pairs))
+    prepared = prepare(config)
+    assert list(prepared.warnings) == []
+    findings: list[Finding] = []
+    check_text(config, prepared, Section(findings, {}))
+    assert findings
+    assert all(finding.level is not Level.error for finding in findings)
+    findings.clear()
+    check_text(replace(config, truncate_source=False), prepared, Section(findings, {}))
+    assert any("the sides are not aligned" in finding.what for finding in findings)

@@ -56,7 +56,7 @@ ASIDES = (
     "The main road was closed for about {number} minutes.",
     "Around {number} people had gathered by noon.",
     "Reporters from {other} were on the spot as well.",
-    '"Nobody expected this," said {person}, who lives next door.',
+    '"It came as a surprise," said {person}, who lives next door.',
     '"We will talk about it for years," said {person}, a teacher.',
     "{person}, who keeps a shop nearby, served coffee to everybody.",
     "The mayor, {person}, could not be reached for comment.",
@@ -116,7 +116,7 @@ class Writer:
 
 def fire(w: Writer) -> Story:
     building, damage, hurt = w.draw.choice(BUILDINGS), w.number(2, 99), w.number(0, 5)
-    people = "nobody was hurt" if hurt == 0 else f"{hurt} people were hurt" if hurt > 1 else "one person was hurt"
+    people = "no one was hurt" if hurt == 0 else f"{hurt} people were hurt" if hurt > 1 else "one person was hurt"
     return Story(
         [
             w.one_of(

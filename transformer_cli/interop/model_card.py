@@ -48,7 +48,9 @@ CLEANING = (  # keys of the cleaning report, and what was done with so many pair
     ("n_long", "dropped: longer than {max_length} tokens"),
     ("n_uneven", "dropped: length ratio over {max_ratio:g}"),
     ("n_control", "kept with control characters in them"),
+    ("n_truncated", "sources truncated to {max_length} tokens"),  # no key of older files
 )
+KEPT = ("n_control", "n_truncated")  # which dropped nothing
 Row = tuple[str, str]
 
 
@@ -200,9 +202,9 @@ def data_lines(facts: Mapping[str, Any]) -> list[Row]:
     report = provenance.get("cleaning")
     if not report:
         return [*rows, ("cleaning", UNKNOWN)]
-    dropped = sum(int(report[key]) for key, _ in CLEANING if key != "n_control")
+    dropped = sum(int(report[key]) for key, _ in CLEANING if key not in KEPT)
     rows.append(("pairs kept", f"{report['n_read'] - dropped:,} of {report['n_read']:,}"))
-    rows += [(why.format_map(report), f"{report[key]:,}") for key, why in CLEANING if report[key]]
+    rows += [(why.format_map(report), f"{report[key]:,}") for key, why in CLEANING if report.get(key)]
     return rows
 
 

@@ -83,7 +83,7 @@ def check_text(config: DataConfig, prepared: Prepared, section: Section) -> None
     _check_kept(prepared.report, section)
     for excerpt in excerpts:
         section.figures[excerpt.key] = {"pairs": excerpt.n_all, "looked_at": len(excerpt.text)}
-        _check_split(excerpt, section)
+        _check_split(excerpt, section, is_aligned=not config.truncate_source)
     exchanged = _check_languages(train, held, section)
     for excerpt in excerpts:
         for what, todo in unlike_declared(excerpt.text, config) if excerpt.key not in exchanged else ():
@@ -179,6 +179,7 @@ def _check_kept(report: CleaningReport, section: Section) -> None:
         "long": report.n_long,
         "uneven": report.n_uneven,
         "control_characters": report.n_control,
+        "truncated": report.n_truncated,
     }
     parts = [f"{count:,} {name} ({percent(count / report.n_read)})" for name, (count, _, _) in dropped.items() if count]
     what = f"{report.n_kept:,} of {report.n_read:,} pairs kept; dropped: {', '.join(parts) or 'none'}"
@@ -189,13 +190,18 @@ def _check_kept(report: CleaningReport, section: Section) -> None:
         section.ok("data.train", what)
 
 
-def _check_split(excerpt: Excerpt, section: Section) -> None:
-    """Checks of one split: a warning for each fault, and one line for all checks that passed."""
+def _check_split(excerpt: Excerpt, section: Section, *, is_aligned: bool) -> None:
+    """Checks of one split: a warning for each fault, and one line for all checks that passed.
+
+    Unless it `is_aligned`, lengths say nothing: those of summaries do not follow from those of their sources.
+    """
     if excerpt.n_all < FEW_PAIRS and excerpt.key != "data.train":
         what = f"{excerpt.n_all:,} pairs: too few for a score that can be trusted"
         section.warn(excerpt.key, what, "Use a few hundred or more")
-    fine = [*_check_lines(excerpt, section), *_check_lengths(excerpt, section)]
-    _check_alignment(excerpt, section)
+    fine = [*_check_lines(excerpt, section)]
+    if is_aligned:
+        fine += _check_lengths(excerpt, section)
+        _check_alignment(excerpt, section)
     if fine:
         section.ok(excerpt.key, f"{excerpt.of_how_many} pairs examined: {', '.join(fine)}")
 
