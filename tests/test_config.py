@@ -49,7 +49,9 @@ def test_every_yaml_file_composes(group: str, choice: str) -> None:
     overrides = [f"{group}={choice}"]
     if (group, choice) == ("data", "files"):
         overrides += ["data.source_lang=en", "data.target_lang=de", "data.train=[a.en,a.de]"]
-    if group == "recipe" and choice != "files":
+    if (group, choice) == ("recipe", "summarization"):  # of files, in one language
+        overrides += ["data=files", "data.source_lang=en", "data.target_lang=en", "data.train=a.tsv"]
+    elif group == "recipe" and choice != "files":
         overrides.append(f"data={choice}")
     if choice.startswith("decoder_"):
         overrides.append("data=text")
