@@ -232,7 +232,7 @@ class DataConfig:
             raise ConfigError(f"data.languages={self.languages}: data.task={self.task.name} has one. Leave it out")
         for language in self.languages:
             check_file_name("data.languages", language)
-        if len(self.languages) != 2 or len(set(self.languages)) != 2:
+        if len(self.languages) != 2:
             raise ConfigError(f"data.languages={self.languages}: must be two. Name that of each side, as in [en,fr]")
         pair = (self.source_lang, self.target_lang)
         if REQUIRED not in pair and sorted(pair) != sorted(self.languages):
