@@ -111,13 +111,20 @@ class Task(Enum):
 
     translation = "translation"  # parallel text
     classification = "classification"  # label<TAB>text
+    token_classification = "token_classification"  # CoNLL columns: a word and its label a line
     language_model = "language_model"  # text
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether an encoder alone is trained, with labels for its targets."""
+        return self in (Task.classification, Task.token_classification)
 
 
 # The entry of the model registry for each task.
 MODEL_OF = {
     Task.translation: "transformer",
     Task.classification: "classifier",
+    Task.token_classification: "tagger",
     Task.language_model: "decoder",
 }
 
@@ -127,7 +134,8 @@ class DataConfig:
     """A corpus: where its text is, how it is cleaned and encoded.
 
     With task=classification `train`, `dev` and `test` are tables of label<TAB>text, or lists of several; with
-    task=language_model they are text files, or lists of them. Else each names parallel text as
+    task=token_classification they are CoNLL files, with task=language_model text files, or lists of them. Else each
+    names parallel text as
       a list of files, source and target in turn:        [news.en.gz, news.de.gz, talks.en, talks.de]
       a table, source<TAB>target (or see `columns`):     corpus.txt; among other files it must be called .tsv or .tsv.gz
       a prefix to which the languages are added:         corpus  (corpus.en and corpus.de, or with .gz)
@@ -146,8 +154,8 @@ class DataConfig:
     )
     columns: list[int] = key(
         [],
-        "Columns of a table, from 0: source and target, or label and text; three of label and two texts. Unset: the"
-        " first two.",
+        "Columns of a table, from 0: source and target, or label and text; three of label and two texts (unset: the"
+        " first two); in CoNLL files, word and label (unset: the first and the last; of .conllu, 1 and 3).",
         low=0,
         high=999,
     )

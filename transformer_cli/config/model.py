@@ -69,10 +69,12 @@ class Tying(Enum):
 class ModelConfig:
     """Sizes and variants of a model; the defaults are `base` of Vaswani et al. 2017, table 3.
 
-    A classifier ignores n_decoder_layers, a language model n_encoder_layers.
+    A classifier and a tagger ignore n_decoder_layers, a language model n_encoder_layers.
     """
 
-    name: str = key("transformer", "Entry of the model registry: transformer, classifier, decoder, or one of a plugin.")
+    name: str = key(
+        "transformer", "Entry of the model registry: transformer, classifier, tagger, decoder, or one of a plugin."
+    )
     preset: str = key("custom", "What names of run directories call this model.")
     n_encoder_layers: int = key(6, "Layers of the encoder.", low=1, high=512)
     n_decoder_layers: int = key(6, "Layers of the decoder.", low=1, high=512)
@@ -134,8 +136,8 @@ class ModelConfig:
     )
     pooling: Pooling = key(
         Pooling.first,
-        "Encoder states that a classifier reads: the first token's, the mean of all, or of pairs the means u and v of"
-        " both texts, as u, v, the absolute value of u - v, and u * v (segments). Classifier only.",
+        "Encoder states that are read: the first token's, or the mean of all, of a text (classifier) or a word (tagger);"
+        " of pairs of texts also the means u and v of both, as u, v, the absolute value of u - v, and u * v (segments).",
     )
     n_segments: int = key(
         1, "Texts that a classifier reads together: 2 for pairs, each with its segment embedding.", low=1, high=2

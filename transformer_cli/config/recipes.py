@@ -12,7 +12,12 @@ from transformer_cli.errors import ConfigError, quoted
 
 # The recipe for each task, whose numbers are derived from the corpus; the commands that use it where a corpus has no
 # recipe of its own name; and the corpora that are trained with the defaults of the schema instead.
-RECIPE_OF = {"translation": "files", "classification": "labels", "language_model": "text"}
+RECIPE_OF = {
+    "translation": "files",
+    "classification": "labels",
+    "token_classification": "tags",
+    "language_model": "text",
+}
 WITH_RECIPE_BY_TASK = ("train", "doctor", "prepare", "reproduce")
 TRAINED_AS_IN_THE_PAPER = ("wmt14_en_de", "wmt14_en_fr")
 

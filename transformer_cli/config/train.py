@@ -81,7 +81,7 @@ class OptimizerConfig:
 
 
 NLL = "nll"  # nats per target token of the dev set, for every task
-ACCURACY = "accuracy"  # of the dev set, in percent: classification only
+ACCURACY = "accuracy"  # of the dev set, in percent: of sentences or words that get labels
 BLEU = "bleu"  # of dev translations; chrF where BLEU cannot be computed
 
 
@@ -172,8 +172,8 @@ class TrainSettings:
     )
     best_metric: str = key(
         BLEU,
-        "Dev score by which the best checkpoint is chosen: nll, accuracy (of a classifier), or a metric of translations"
-        " as in `metrics`.",
+        "Dev score by which the best checkpoint is chosen: nll, accuracy (of a classifier or tagger), or a metric of"
+        " translations as in `metrics`.",
     )
     robustness_lines: int = key(
         100,
@@ -214,8 +214,8 @@ class InitConfig:
 
     from_: str | None = key(
         None,
-        "Model that training begins with: its tokenizers, sizes and weights (of a translator, a classifier takes the"
-        " encoder). Model file, checkpoint or run directory.",
+        "Model that training begins with: its tokenizers, sizes and weights (of a translator, a classifier or tagger"
+        " takes the encoder). Model file, checkpoint or run directory.",
     )
     freeze: list[str] = key(
         [],
@@ -329,7 +329,7 @@ class TrainConfig:
                 f"model.n_segments={self.model.n_segments}: data={self.data.name} holds {holds}"
                 f" (data.columns={self.data.columns}). Set model.n_segments={self.data.n_texts}, or other columns"
             )
-        own = {Task.translation: BLEU, Task.classification: ACCURACY}.get(task, NLL)
+        own = ACCURACY if task.has_labels else BLEU if task is Task.translation else NLL
         is_of_task = self.train.best_metric != ACCURACY if task is Task.translation else self.train.best_metric == own
         if not is_of_task and self.train.best_metric != NLL:
             raise ConfigError(
@@ -369,11 +369,11 @@ class TrainConfig:
                 f"data.tokenizer.model={self.data.tokenizer.model}: init.from={init.from_} has tokenizers of its own."
                 " Leave out one of the two"
             )
-        for side, n_layers, other in (
-            ("encoder", init.encoder_layers, Task.language_model),
-            ("decoder", init.decoder_layers, Task.classification),
+        for side, n_layers, has_none in (
+            ("encoder", init.encoder_layers, task is Task.language_model),
+            ("decoder", init.decoder_layers, task.has_labels),
         ):
-            if n_layers is not None and task is other:
+            if n_layers is not None and has_none:
                 raise ConfigError(f"init.{side}_layers={n_layers}: data.task={task.name} has no {side}. Leave it out")
         if self.lora.also and not self.lora.rank:
             raise ConfigError(

@@ -32,7 +32,10 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True)
 class Batch:
-    """Concatenated pairs without padding; the decoder reads `target_in` and predicts `target_out`."""
+    """Concatenated pairs without padding; the decoder reads `target_in` and predicts `target_out`.
+
+    Where words have labels, these are `target_out`, and `target_in` is the position of the last token of each word.
+    """
 
     source_S: Tensor
     target_in_T: Tensor
@@ -227,8 +230,11 @@ def _batch(corpus: EncodedCorpus, indices: Array, tokenizers: Tokenizers) -> Bat
     source_lengths, target_lengths = corpus.source_lengths[indices], corpus.target_lengths[indices]
     source_S = gather(corpus.source_ids, corpus.source_offsets[indices], source_lengths).astype(np.int64)
     target_T = gather(corpus.target_ids, corpus.target_offsets[indices], target_lengths).astype(np.int64)
-    target_in_T = np.roll(target_T, 1)
-    target_in_T[np.cumsum(target_lengths) - target_lengths] = tokenizers.target.bos_id
+    if corpus.word_ends is not None:
+        target_in_T = gather(corpus.word_ends, corpus.target_offsets[indices], target_lengths).astype(np.int64)
+    else:
+        target_in_T = np.roll(target_T, 1)
+        target_in_T[np.cumsum(target_lengths) - target_lengths] = tokenizers.target.bos_id
     return Batch(
         source_S=torch.from_numpy(source_S),
         target_in_T=torch.from_numpy(target_in_T),

@@ -26,6 +26,8 @@ Array = NDArray[Any]
 
 MANIFEST = "manifest.json"
 _OFFSET_TYPE = np.dtype("<i8")
+_END_TYPE = np.dtype("<u4")
+_WORD_ENDS = "words.ends"
 _LENGTHS_AT_A_TIME = 1 << 20
 
 
@@ -33,7 +35,8 @@ _LENGTHS_AT_A_TIME = 1 << 20
 class EncodedCorpus:
     """Parallel sentences as ids, each ending with EOS.
 
-    Sentence i of a side is ids[offsets[i] : offsets[i + 1]], which are lengths[i] ids.
+    Sentence i of a side is ids[offsets[i] : offsets[i + 1]], which are lengths[i] ids. Where words have labels, these
+    are the target, without EOS; `word_ends` has the position of the last token of each word in its source sentence.
     """
 
     source_ids: Array
@@ -42,24 +45,33 @@ class EncodedCorpus:
     target_ids: Array
     target_offsets: Array
     target_lengths: Array
+    word_ends: Array | None = None
 
     @classmethod
-    def of(cls, sources: Sequence[Any], targets: Sequence[Any]) -> "EncodedCorpus":
+    def of(
+        cls, sources: Sequence[Any], targets: Sequence[Any], word_ends: Sequence[Any] | None = None
+    ) -> "EncodedCorpus":
         """In memory: one list or array of ids for each sentence of a side."""
-        return cls(*_concatenated(sources), *_concatenated(targets))
+        ends = None if word_ends is None else _concatenated(word_ends)[0]
+        return cls(*_concatenated(sources), *_concatenated(targets), ends)
 
     @classmethod
     def open(cls, folder: Path, *, source_vocab_size: int, target_vocab_size: int) -> "EncodedCorpus":
         """The corpus that CorpusWriter left in `folder`, mapped into memory and read only as it is used."""
         source = _open_side(folder / "source", source_vocab_size)
         target = _open_side(folder / "target", target_vocab_size)
-        return cls(*source, *target)
+        path = folder / _WORD_ENDS
+        ends = np.memmap(path, _END_TYPE, "r").view(np.ndarray) if path.exists() else None
+        return cls(*source, *target, ends)
 
     def pick(self, indices: Array) -> "EncodedCorpus":
         """The sentences at `indices`, in memory."""
         source = _picked(self.source_ids, self.source_offsets, self.source_lengths, indices)
         target = _picked(self.target_ids, self.target_offsets, self.target_lengths, indices)
-        return EncodedCorpus(*source, *target)
+        ends = None
+        if self.word_ends is not None:
+            ends = gather(self.word_ends, self.target_offsets[indices], self.target_lengths[indices])
+        return EncodedCorpus(*source, *target, ends)
 
     def __len__(self) -> int:
         return len(self.source_offsets) - 1
@@ -68,17 +80,23 @@ class EncodedCorpus:
 class CorpusWriter:
     """Appends encoded sentences to the files of an EncodedCorpus in `folder`; memory does not grow with the corpus."""
 
-    def __init__(self, folder: Path, *, source_vocab_size: int, target_vocab_size: int) -> None:
+    def __init__(
+        self, folder: Path, *, source_vocab_size: int, target_vocab_size: int, has_words: bool = False
+    ) -> None:
         with ExitStack() as files:
             self._source = _SideWriter(folder / "source", source_vocab_size, files)
             self._target = _SideWriter(folder / "target", target_vocab_size, files)
+            self._ends = files.enter_context((folder / _WORD_ENDS).open("wb")) if has_words else None
             self._files = files.pop_all()  # kept open, unless one of them could not be opened
 
-    def write(self, sources: tuple[Array, Array], targets: tuple[Array, Array]) -> None:
+    def write(self, sources: tuple[Array, Array], targets: tuple[Array, Array], word_ends: Array | None = None) -> None:
         """Add the ids of a side, one sentence after another, and the sentences' lengths."""
         assert len(sources[1]) == len(targets[1])
+        assert (word_ends is None) == (self._ends is None)
         self._source.write(*sources)
         self._target.write(*targets)
+        if self._ends is not None and word_ends is not None:
+            self._ends.write(word_ends.astype(_END_TYPE).tobytes())
 
     def __enter__(self) -> "CorpusWriter":
         return self

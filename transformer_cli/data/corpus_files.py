@@ -92,8 +92,9 @@ def find_file(name: str, config: DataConfig, *, key: str) -> CorpusFile:
         raise DataError(f"data.root={shown(config.root)}: holds no {shown(name)}, packed or not. Put it there")
     if config.downloads:
         raise DataError(f"{files[0]}: not downloaded. Run `tfm prepare data={shown(config.name)}`, or set data.root")
-    if config.task is Task.classification:
-        source = f"docs/classifying.md describes where data={shown(config.name)} comes from"
+    if config.task.has_labels:
+        page = "classifying" if config.task is Task.classification else "tagging"
+        source = f"docs/{page}.md describes where data={shown(config.name)} comes from"
         raise DataError(
             f"{files[0]}: no such file. Correct {key}, or set data.root to the folder that has it ({source})"
         )

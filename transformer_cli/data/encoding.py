@@ -29,7 +29,10 @@ class Encoded:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, lines: list[str], *, n_threads: int | None) -> "Encoded":
-        sentences = tokenizer.encode(lines, n_threads=n_threads)
+        return cls.of_sentences(tokenizer.encode(lines, n_threads=n_threads))
+
+    @classmethod
+    def of_sentences(cls, sentences: Sequence[Sequence[int]]) -> "Encoded":
         lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
         return cls(np.fromiter(chain.from_iterable(sentences), np.int32, lengths.sum()), lengths)
 
@@ -75,6 +78,11 @@ class Encoded:
         return Encoded(np.insert(kept, np.cumsum(lengths), eos_id), lengths + 1)
 
 
+def chunks(pairs: Iterable[tuple[str, str]], size: int) -> Iterator[Pairs]:
+    rest = iter(pairs)
+    return iter(lambda: list(islice(rest, size)), [])
+
+
 def encoded(
     pairs: Iterable[tuple[str, str]], tokenizers: Tokenizers, *, n_processes: int
 ) -> Iterator[tuple[Encoded, Encoded]]:
@@ -82,17 +90,15 @@ def encoded(
 
     One process is this one, in which SentencePiece uses threads; the Python around it then has one core.
     """
-    rest = iter(pairs)
-    chunks = iter(lambda: list(islice(rest, _CHUNK)), [])
     if n_processes <= 1:
-        yield from (_encode(chunk, tokenizers, n_threads=None) for chunk in chunks)
+        yield from (_encode(chunk, tokenizers, n_threads=None) for chunk in chunks(pairs, _CHUNK))
         return
     with ExitStack() as cleanup:
         workers = [_start(tokenizers, cleanup) for _ in range(n_processes)]
         n_sent = n_received = 0
         try:
             # A worker is sent a chunk when it has handed back the last one: neither ever waits for the other to read.
-            for chunk in chunks:
+            for chunk in chunks(pairs, _CHUNK):
                 if n_sent - n_received == n_processes:
                     yield workers[n_received % n_processes].recv()
                     n_received += 1

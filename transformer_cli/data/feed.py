@@ -24,7 +24,7 @@ class Epoch:
     """One pass over the training pairs, as often over each as `data.weights` and `data.temperature` say."""
 
     n_pairs: int
-    n_tokens: int  # target tokens; of text that is classified, source tokens
+    n_tokens: int  # target tokens; of sentences that are classified, source tokens
     longest: int  # of these, in a sentence
 
     def updates(self, tokens_per_update: int) -> int:

@@ -1,12 +1,15 @@
-"""The labels of a classification; the index of a label is its class."""
+"""The labels of sentences or words; the index of a label is its class."""
 
+from collections import Counter
 from collections.abc import Iterable
 
 from transformer_cli.data.corpus import ParallelText
+from transformer_cli.data.words import split_words
 from transformer_cli.errors import DataError, quoted
 from transformer_cli.registry import did_you_mean
 
 _SHOWN = 10
+MOST_LABELS = 100  # of words in a small text; more than one for twenty words are none
 
 
 def find_labels(labels: Iterable[str]) -> list[str]:
@@ -29,6 +32,22 @@ def find_labels(labels: Iterable[str]) -> list[str]:
             " Write label<TAB>text, the label first"
         )
     return sorted(found)
+
+
+def find_word_labels(sentences: Iterable[str]) -> list[str]:
+    """The different labels of words, sorted by code points. Raises DataError like `find_labels`."""
+    counts = Counter(label for labels in sentences for label in split_words(labels))
+    if len(counts) == 1:
+        raise DataError(
+            f"data.train: every word has the label {quoted(min(counts))}, so there is nothing to learn. Select the"
+            " column of the labels with data.columns, as [0,3]"
+        )
+    if len(counts) > max(MOST_LABELS, counts.total() // 20):
+        raise DataError(
+            f"data.train: {len(counts):,} different labels of {counts.total():,} words, as {quoted(min(counts))}."
+            " Select the column of the labels with data.columns, as [0,3]"
+        )
+    return sorted(counts)
 
 
 def without_blank(text: ParallelText, labels: list[str], *, where: str) -> ParallelText:

@@ -36,9 +36,9 @@ from transformer_cli.data.corpus import (
     text_sha256,
 )
 from transformer_cli.data.download import fetch
-from transformer_cli.data.encoding import Encoded, encoded
+from transformer_cli.data.encoding import Encoded, chunks, encoded
 from transformer_cli.data.hashes import Hashes
-from transformer_cli.data.labels import find_labels, without_blank
+from transformer_cli.data.labels import find_labels, find_word_labels, without_blank
 from transformer_cli.data.lines import open_text
 from transformer_cli.data.own_vocabulary import check_tags_of, own_tokenizers
 from transformer_cli.data.pairs import check_separates, texts_of
@@ -46,13 +46,15 @@ from transformer_cli.data.readers import READERS, Split, reader_of
 from transformer_cli.data.shuffling import Part, times_per_epoch
 from transformer_cli.data.tags import split_tags
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, sampled, train_tokenizer
+from transformer_cli.data.words import WordEncoder, in_a_row, split_words
 from transformer_cli.environment import folder_named
-from transformer_cli.errors import ConfigError
+from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.logs import LOGGER
 from transformer_cli.system import n_processors
 
 T = TypeVar("T")
 _FORMAT = 2  # to be raised when the same key would give other files
+_SENTENCES_AT_A_TIME = 10_000
 _PAIRS_PER_PROCESS = 50_000  # at least, to be worth its start
 _SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 _LARGE_PAIRS, _LARGE_BYTES = 10_000, 20_000_000  # from this size the steps are logged, because they take seconds
@@ -68,7 +70,8 @@ class Prepared:
     """A corpus ready for training. Dev and test stay text: they are translated and scored as they were written.
 
     In classification the sources begin with BOS, and each target is one number: the index of the class in the
-    tokenizers' labels. For a language model the sources are empty.
+    tokenizers' labels. Where words have labels, they are the targets, and sources do not begin with BOS. For a language
+    model the sources are empty.
     """
 
     tokenizers: Tokenizers
@@ -187,7 +190,7 @@ def _build(folder: Path, config: DataConfig, *, progress: bool, tokenizers: Toke
         )
         n_left = report.n_read - report.n_bad
         report.require_pairs()
-        labels = _labels(train, splits) if config.task is Task.classification else []
+        labels = _labels(train, splits, config.task) if config.task.has_labels else []
         warnings = find_warnings(train, splits, config)
         dev, test = _scored(splits.dev, labels, "dev", config), _scored(splits.test, labels, "test", config)
         is_large = len(train) > _LARGE_PAIRS
@@ -198,9 +201,13 @@ def _build(folder: Path, config: DataConfig, *, progress: bool, tokenizers: Toke
         if is_large:
             LOGGER.info("encoding the text")
         kept: list[Array] = []
-        with CorpusWriter(folder, **_vocab_sizes(tokenizers)) as writer:
-            for sources, targets in _encoded(train, tokenizers, labels, config, report, progress=progress, kept=kept):
-                writer.write((sources.ids, sources.lengths), (targets.ids, targets.lengths))
+        has_words = config.task is Task.token_classification
+        encode = _encoded_words if has_words else _encoded
+        with CorpusWriter(folder, **_vocab_sizes(tokenizers), has_words=has_words) as writer:
+            for sources, targets, *word_ends in encode(
+                train, tokenizers, labels, config, report, progress=progress, kept=kept
+            ):
+                writer.write((sources.ids, sources.lengths), (targets.ids, targets.lengths), *word_ends)
     report.require_pairs()
     if _is_mixed(config):
         _write_json(folder / _PARTS, train.shares(np.concatenate(kept)))
@@ -224,14 +231,17 @@ def _build(folder: Path, config: DataConfig, *, progress: bool, tokenizers: Toke
         LOGGER.info("%s", line)
 
 
-def _labels(train: CleanText, splits: Splits) -> list[str]:
+def _labels(train: CleanText, splits: Splits, task: Task) -> list[str]:
     """The classes in all of data.train, also in held-out lines: a rare one may be nowhere else."""
     held_out = chain.from_iterable(held.text.targets for held in splits.held.values())
-    return find_labels(chain((label for _, label in train.each()), held_out))
+    find = find_word_labels if task is Task.token_classification else find_labels
+    return find(chain((label for _, label in train.each()), held_out))
 
 
 def _scored(text: ParallelText | None, labels: list[str], split: Split, config: DataConfig) -> ParallelText | None:
     """Dev or test text as it is scored. Raises DataError for a class that is not one of `labels`."""
+    if text is not None and config.task is Task.token_classification and not text.sources:
+        raise DataError(f"data.{split}: holds no sentence. Name a file with a word and its label a line")
     if text is None or config.task is not Task.classification:
         return text
     spec = getattr(config, split)
@@ -253,7 +263,7 @@ def _train_tokenizers(text: CleanText, config: DataConfig) -> Tokenizers:
         return train_tokenizer(sentences, config.tokenizer, seed=config.seed, tags=tags)
 
     if config.tokenizer.joint:
-        joint = train({Task.translation: (0, 1), Task.classification: (0,), Task.language_model: (1,)}[config.task])
+        joint = train((0,) if config.task.has_labels else (1,) if config.task is Task.language_model else (0, 1))
         return Tokenizers(joint, joint)
     return Tokenizers(train((0,)), train((1,)))
 
@@ -308,10 +318,40 @@ def _encoded(
                     chosen = np.fromiter(islice(classes, len(keep)), np.int64, len(keep))[keep]
                     classified = sources.pick(keep, source.end_ids, bos_id=source.bos_id)
                     yield classified, Encoded(chosen, np.ones_like(chosen))
-                case Task.language_model:
+                case _:
                     written = targets.pick(keep, target.end_ids)
                     yield Encoded(np.empty(0, np.int32), np.zeros_like(written.lengths)), written
             bar.update(len(keep))
+
+
+def _encoded_words(
+    text: CleanText,
+    tokenizers: Tokenizers,
+    labels: list[str],
+    config: DataConfig,
+    report: CleaningReport,
+    *,
+    progress: bool,
+    kept: list[Array],
+) -> Iterator[tuple[Encoded, Encoded, Array]]:
+    """`_encoded` of sentences whose words have labels: their ids with EOS, the labels, and the words' last tokens."""
+    off = None if progress else True
+    numbers = {label: number for number, label in enumerate(labels)}
+    encoder = WordEncoder(tokenizers.source)
+    n_ends = len(tokenizers.source.end_ids)
+    with tqdm(total=len(text), desc="encoding", unit=" sentences", unit_scale=True, disable=off) as bar:
+        for chunk in chunks(text.each(), _SENTENCES_AT_A_TIME):
+            words = encoder.encode([split_words(source) for source, _ in chunk])
+            sentences = [in_a_row(one) for one in words]
+            lengths = np.array([len(one.ids) for one in sentences])
+            keep = keep_mask(lengths, lengths, config.max_length - n_ends, config.max_ratio, report=report)
+            report.max_length = config.max_length
+            kept.append(keep)
+            chosen = [(s, split_words(target)) for s, (_, target) in compress(zip(sentences, chunk, strict=True), keep)]
+            sources = Encoded.of_sentences([[*s.ids, *tokenizers.source.end_ids] for s, _ in chosen])
+            targets = Encoded.of_sentences([[numbers[label] for label in its] for _, its in chosen])
+            yield sources, targets, np.array([end for s, _ in chosen for end in s.word_ends], np.int64)
+            bar.update(len(chunk))
 
 
 def _sides(text: CleanText, config: DataConfig) -> Iterator[tuple[str, str]]:
@@ -323,7 +363,7 @@ def _sides(text: CleanText, config: DataConfig) -> Iterator[tuple[str, str]]:
             return (texts_of(source) for source, _ in text.each())
         case Task.classification:
             return ((source, "") for source, _ in text.each())
-        case Task.language_model:
+        case _:
             return (("", target) for _, target in text.each())
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from transformer_cli.data.cache import Array, EncodedCorpus
 from transformer_cli.data.shuffling import splitmix64
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
+from transformer_cli.data.words import EncodedWords, in_a_row
 
 
 def resegmented(
@@ -14,13 +15,39 @@ def resegmented(
 ) -> EncodedCorpus:
     """The same text in sampled segmentations, with one of `seeds` for each sentence (two for a pair).
 
-    A sentence that would exceed `max_length` keeps its segmentation; classes are not segmented.
+    A sentence that would exceed `max_length` keeps its segmentation; classes are not segmented. Where words have labels,
+    each word is segmented by itself.
     """
+    if pairs.word_ends is not None:
+        return _resegmented_words(pairs, pairs.word_ends, tokenizers.source, seeds[0], dropout, max_length)
     source = _side(tokenizers.source, pairs.source_ids, pairs.source_offsets, seeds, dropout, max_length)
     if tokenizers.labels:
         return EncodedCorpus.of(source, [[label] for label in pairs.target_ids.tolist()])
     target = _side(tokenizers.target, pairs.target_ids, pairs.target_offsets, seeds[1:], dropout, max_length)
     return EncodedCorpus.of(source, target)
+
+
+def _resegmented_words(
+    pairs: EncodedCorpus, word_ends: Array, tokenizer: Tokenizer, seeds: Array, dropout: float, max_length: int
+) -> EncodedCorpus:
+    ids, starts = pairs.source_ids.tolist(), pairs.source_offsets.tolist()
+    bounds = pairs.target_offsets.tolist()
+    sentences: list[list[list[int]]] = []
+    for start, first, end in zip(starts[:-1], bounds[:-1], bounds[1:], strict=True):
+        ends = [start, *(start + last + 1 for last in word_ends[first:end].tolist())]
+        sentences.append([ids[a:b] for a, b in pairwise(ends)])
+    words = [word for sentence in sentences for word in sentence]
+    # The place of a word in its sentence gives each of them a seed of its own.
+    place = np.arange(len(words)) - np.repeat(pairs.target_offsets[:-1], pairs.target_lengths)
+    of_words = splitmix64(np.repeat(seeds, pairs.target_lengths) + (place.astype(np.uint64) << np.uint64(32)))
+    drawn = iter(tokenizer.sample(words, (of_words >> np.uint64(33)).tolist(), alpha=dropout))
+    kept: list[EncodedWords] = []
+    for sentence in sentences:
+        new = in_a_row([next(drawn) for _ in sentence])
+        kept.append(new if len(new.ids) + len(tokenizer.end_ids) <= max_length else in_a_row(sentence))
+    labels = [pairs.target_ids[first:end] for first, end in pairwise(bounds)]
+    sources = [[*one.ids, *tokenizer.end_ids] for one in kept]
+    return EncodedCorpus.of(sources, labels, [one.word_ends for one in kept])
 
 
 def sentence_seeds(indices: Array, *, seed: int, epoch: int) -> Array:

@@ -105,17 +105,21 @@ def class_report(predicted: Sequence[str], wanted: Sequence[str], labels: Sequen
     """`labels` are the classes of the model, in its order."""
     table_CC = confusion(predicted, wanted, labels)
     found_RCC = resampled(table_CC, seed=seed)
+    return ClassReport(
+        accuracy=confidence_interval(float(accuracies(table_CC)), accuracies(found_RCC)),
+        macro_f1=confidence_interval(float(macro_f1s(table_CC)), macro_f1s(found_RCC)),
+        classes=class_scores(table_CC, labels),
+        confusion=table_CC.tolist(),
+        seed=seed,
+    )
+
+
+def class_scores(table_CC: Counts, labels: Sequence[str]) -> list[ClassScore]:
     right_C, f1_C = np.diagonal(table_CC), np.nan_to_num(f1s(table_CC))
     n_predicted_C, n_wanted_C = table_CC.sum(0), table_CC.sum(1)
     precision_C, recall_C = (100 * right_C / np.maximum(n_C, 1) for n_C in (n_predicted_C, n_wanted_C))
     numbers = zip(labels, precision_C.tolist(), recall_C.tolist(), f1_C.tolist(), n_wanted_C.tolist(), strict=True)
-    return ClassReport(
-        accuracy=_confidence_interval(accuracies(table_CC), accuracies(found_RCC)),
-        macro_f1=_confidence_interval(macro_f1s(table_CC), macro_f1s(found_RCC)),
-        classes=[ClassScore(*row) for row in numbers],
-        confusion=table_CC.tolist(),
-        seed=seed,
-    )
+    return [ClassScore(*row) for row in numbers]
 
 
 def resampled(table_CC: Counts, *, seed: int) -> Counts:
@@ -128,9 +132,17 @@ def resampled(table_CC: Counts, *, seed: int) -> Counts:
     return drawn.reshape(RESAMPLES, *table_CC.shape)
 
 
-def _confidence_interval(score: Scores, resamples_R: Scores) -> ConfidenceInterval:
+def resampled_sums(counts: Counts, *, seed: int) -> Scores:
+    """The sums of counts [N, …] over N sentences that are drawn with replacement, [R, …]."""
+    n, random = len(counts), np.random.default_rng(seed)
+    flat = counts.reshape(n, -1).astype(np.float64)
+    sums = [np.bincount(random.integers(n, size=n), minlength=n) @ flat for _ in range(RESAMPLES)]
+    return np.stack(sums).reshape(RESAMPLES, *counts.shape[1:])
+
+
+def confidence_interval(score: float, resamples_R: Scores) -> ConfidenceInterval:
     low, high = np.quantile(resamples_R, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return ConfidenceInterval(float(score), float(low), float(high))
+    return ConfidenceInterval(score, float(low), float(high))
 
 
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:

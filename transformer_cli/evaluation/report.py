@@ -9,6 +9,7 @@ from transformer_cli.evaluation.classification import ClassReport
 from transformer_cli.evaluation.metrics import Score, SentenceScores, Translations
 from transformer_cli.evaluation.robustness import RobustnessReport
 from transformer_cli.evaluation.translation import PartResults
+from transformer_cli.evaluation.word_labels import WordReport
 from transformer_cli.logs import LOGGER
 
 
@@ -147,7 +148,7 @@ def _more(part: PartResults) -> dict[str, object]:
     return {**missing, "statistics": part.statistics.as_dict()}
 
 
-def print_classes(report: ClassReport, provenance: Provenance, *, as_json: bool) -> None:
+def print_classes(report: ClassReport | WordReport, provenance: Provenance, *, as_json: bool) -> None:
     """Scores of labels, to stdout."""
     if as_json:
         print(json.dumps(report.as_dict(**provenance.facts()), indent=2))

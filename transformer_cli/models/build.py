@@ -6,6 +6,7 @@ from typing import NamedTuple, TypeAlias
 from transformer_cli.config.model import ModelConfig
 from transformer_cli.models.classifier import Classifier
 from transformer_cli.models.language_model import LanguageModel
+from transformer_cli.models.tagger import Tagger
 from transformer_cli.models.transformer import DEFAULT_OPTIONS, Model, ModelOptions, Transformer
 from transformer_cli.registry import Registry
 
@@ -13,7 +14,7 @@ __all__ = ["MODELS", "Model", "ModelOptions", "Vocabulary", "build_model"]
 
 
 class Vocabulary(NamedTuple):
-    """Of one side, as the tokenizer has it; for the target of a classifier, its classes."""
+    """Of one side, as the tokenizer has it; for the target of a classifier or tagger, its labels."""
 
     size: int
     pad_id: int
@@ -73,3 +74,8 @@ def _classifier(config: ModelConfig, source: Vocabulary, target: Vocabulary, opt
         n_classes=target.size,
         options=options,
     )
+
+
+@MODELS.register("tagger")
+def _tagger(config: ModelConfig, source: Vocabulary, target: Vocabulary, options: ModelOptions) -> Tagger:
+    return Tagger(config, vocab_size=source.size, pad_id=source.pad_id, n_labels=target.size, options=options)

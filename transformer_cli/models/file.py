@@ -48,6 +48,7 @@ from transformer_cli.models.header import (
     whole,
 )
 from transformer_cli.models.language_model import LanguageModel
+from transformer_cli.models.tagger import Tagger
 from transformer_cli.models.transformer import Transformer
 from transformer_cli.plugins import loaded_plugins
 from transformer_cli.system import total_memory
@@ -132,6 +133,7 @@ class ModelFile:
 KINDS = {
     "transformer": ("a translator", "translate"),
     "classifier": ("a classifier", "classify"),
+    "tagger": ("a tagger", "tag"),
     "decoder": ("a language model", "generate"),
 }
 
@@ -147,7 +149,7 @@ def _kind_of(model: ModelFile) -> str:
     if model.config.name in KINDS:
         return model.config.name
     built = _empty_model(model.config, model.tokenizers)
-    classes = {"classifier": Classifier, "decoder": LanguageModel}
+    classes = {"classifier": Classifier, "tagger": Tagger, "decoder": LanguageModel}
     return next((name for name, kind in classes.items() if isinstance(built, kind)), "transformer")
 
 

@@ -185,10 +185,13 @@ def batch_of(shape: Shape, corpus: EncodedCorpus, tokenizers: Tokenizers) -> Bat
         return list(filled.reshape(shape.rows, shape.length))
 
     sources = side(corpus.source_ids, tokenizers.source.end_ids)
-    # What is classified has one target each, its class.
-    classes = list(np.resize(corpus.target_ids, (shape.rows, 1)))
-    targets = classes if tokenizers.labels else side(corpus.target_ids, tokenizers.target.end_ids)
-    full = EncodedCorpus.of(sources, targets)
+    if tokenizers.labels:  # what is classified has one target each, and a word is one token at least
+        n_words = 1 if corpus.word_ends is None else max(1, shape.length - len(tokenizers.source.end_ids))
+        labels = list(np.resize(corpus.target_ids, (shape.rows, n_words)))
+        word_ends = None if corpus.word_ends is None else [np.arange(n_words)] * shape.rows
+        full = EncodedCorpus.of(sources, labels, word_ends)
+    else:
+        full = EncodedCorpus.of(sources, side(corpus.target_ids, tokenizers.target.end_ids))
     (batch,) = micro_batches(full, np.arange(shape.rows), tokenizers, max_tokens=shape.tokens)
     return batch
 

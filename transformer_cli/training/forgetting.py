@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from transformer_cli.config.compose import from_plain, to_plain
-from transformer_cli.config.data import DataConfig, Task
+from transformer_cli.config.data import DataConfig
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.corpus import ParallelText, TextPart, load_text
 from transformer_cli.data.prepare import Prepared, dev_of
@@ -61,7 +61,7 @@ class OldDev:
 
 def find_old_dev(config: TrainConfig, start: Initial, new: ParallelText) -> OldDev | None:
     """The dev set that `start` was scored on, unless it is the `new` one; a line in the log where it is not at hand."""
-    if config.data.task is Task.classification:
+    if config.data.task.has_labels:
         return None  # which a translator is not scored on
     try:
         found = OldDev(*_old_dev(config, start))

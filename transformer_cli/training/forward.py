@@ -17,6 +17,7 @@ from transformer_cli.models.classifier import Classifier
 from transformer_cli.models.kernel_choice import PackedKernel
 from transformer_cli.models.language_model import LanguageModel
 from transformer_cli.models.layouts import Buckets, PackedLayout
+from transformer_cli.models.tagger import Tagger
 from transformer_cli.models.transformer import Transformer
 
 
@@ -85,9 +86,11 @@ def inputs(batch: Batch, device: torch.device, kernel: PackedKernel) -> Inputs:
 
 
 def predict(model: Model, given: Inputs) -> Tensor:
-    """Logits at the target tokens, [T, V]; of a classifier those of each sentence."""
+    """Logits at the target tokens, [T, V]; of a classifier those of each sentence, of a tagger those of each word."""
     if isinstance(model, Classifier):
         return model.predict(given.source_S, given.source)
+    if isinstance(model, Tagger):
+        return model.predict(given.source_S, given.source, given.target_in_T, given.target)
     if isinstance(model, LanguageModel):
         return model.predict(given.target_in_T, given.target)
     assert isinstance(model, Transformer)

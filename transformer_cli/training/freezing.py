@@ -30,7 +30,7 @@ def choose_trained(model: nn.Module, config: TrainConfig) -> None:
 def is_trained(name: str, config: TrainConfig) -> bool:
     """Whether the parameter `name` is.
 
-    With LoRA its adapters are, what lora.also names, and the output layer of a classifier, which is new.
+    With LoRA its adapters are, what lora.also names, and the output layer of a classifier or tagger, which is new.
     """
     is_chosen = (
         not config.lora.rank

@@ -1,6 +1,7 @@
 """Fine-tuning: a run that begins with a trained model has its sizes, its tokenizers and its weights.
 
-A classifier takes the encoder of a translator, or all of another classifier of the same classes. Once a run has a
+A classifier or tagger takes the encoder of a translator or of the other, or all of a model of its own kind with the
+same labels. Once a run has a
 checkpoint, that is where it goes on from: the model that it began with is not read any more, and may be gone.
 """
 
@@ -36,7 +37,7 @@ from transformer_cli.training.run_directory import run_folder, run_name
 
 # Settings of a model that a run chooses for itself; all others are those of the model that it begins with.
 OWN = ("dropout", "attention_dropout", "activation_dropout", "pooling", "n_segments")
-# Those that have nothing to do with an encoder, which a classifier begins with.
+# Those that have nothing to do with an encoder, which a classifier or tagger begins with.
 NOT_OF_ENCODERS = ("name", "preset", "n_decoder_layers", "tie_embeddings", "output_bias", "decoder_start")
 ENCODER = ("source_embedding.weight", "source_embedding.project_in.", "encoder.")
 OF_PAIRS = ("segment_embedding.weight",)
@@ -86,7 +87,8 @@ def named_model(config: TrainConfig) -> Initial:
     """The model that init.from names. Raises CheckpointError, also for a model of another kind than is trained."""
     name, task = config.init.from_, config.data.task
     assert name is not None
-    kinds = [MODEL_OF[task]] if task is not Task.classification else [MODEL_OF[task], MODEL_OF[Task.translation]]
+    with_encoder = (Task.translation, Task.classification, Task.token_classification)
+    kinds = [MODEL_OF[task], *(MODEL_OF[one] for one in with_encoder if task.has_labels and one is not task)]
     wanted = " or ".join(KINDS[kind][0] for kind in kinds)
     try:
         path = locate_model(name, config.runs)
@@ -133,7 +135,7 @@ def initial_tokenizers(config: TrainConfig, start: Initial | None) -> Tokenizers
     if start is None:
         return None
     taken = start.model.tokenizers
-    if config.data.task is Task.classification:  # which has classes for its target
+    if config.data.task.has_labels:  # which it has for its target
         taken = Tokenizers(taken.source, taken.source)
     return taken if start.is_resumed else _with_new_pieces(config, taken)
 
@@ -168,7 +170,7 @@ def _training_sentences(config: DataConfig) -> tuple[list[str], list[str]]:
     match config.task:
         case Task.translation:
             return sources, targets
-        case Task.classification:
+        case Task.classification | Task.token_classification:
             return (list(chain.from_iterable(map(texts_of, sources))) if config.n_texts == 2 else sources), []
         case Task.language_model:
             return [], targets
@@ -183,7 +185,7 @@ def with_initial_sizes(config: TrainConfig, start: Initial | None) -> TrainConfi
         return config
     config = replace(config, name=run_name(config))
     model, init = start.model, config.init
-    is_encoder = config.data.task is Task.classification
+    is_encoder = config.data.task.has_labels
     own = (*OWN, *NOT_OF_ENCODERS) if is_encoder else OWN
     sizes = {field.name: getattr(model.config, field.name) for field in fields(ModelConfig) if field.name not in own}
     if not start.is_resumed:
@@ -205,7 +207,7 @@ def _report(config: TrainConfig, start: Initial, sizes: Mapping[str, object]) ->
     """Log what is taken over, and what differs from `config`."""
     model = start.model
     languages, ids = f"{model.source_lang} → {model.target_lang}", model.tokenizers
-    with_its = "tokenizer" if ids.joint or config.data.task is Task.classification else "two tokenizers"
+    with_its = "tokenizer" if ids.joint or config.data.task.has_labels else "two tokenizers"
     LOGGER.info(
         "init.from=%s: %s, step %d, with its %s in place of data.tokenizer",
         *(config.init.from_, languages, model.step, with_its),
@@ -235,7 +237,7 @@ def _shown(value: object) -> object:
 
 
 def initial_weights(config: TrainConfig, start: Initial, tokenizers: Tokenizers) -> dict[str, Tensor]:
-    """Weights of `start` for a new run of `config`; a classifier lacks those of its output layer.
+    """Weights of `start` for a new run of `config`; a classifier or tagger lacks those of its output layer.
 
     `config` has the sizes of the model, and `tokenizers` are those of the run.
     """
@@ -245,15 +247,16 @@ def initial_weights(config: TrainConfig, start: Initial, tokenizers: Tokenizers)
             chosen = ", ".join(map(str, copied_layers(old, new)))
             LOGGER.info("%s: %d layers, which are those of number %s of %d", side, new, chosen, old)
     weights = _with_new_rows(_taken(config, model), model.tokenizers, tokenizers)
+    is_same_kind = model.config.name == config.model.name
     is_head_pooled_so = (model.config.pooling is Pooling.segments) == (config.model.pooling is Pooling.segments)
-    if model.tokenizers.labels and model.tokenizers.labels == tokenizers.labels and is_head_pooled_so:
+    if is_same_kind and is_head_pooled_so and model.tokenizers.labels and model.tokenizers.labels == tokenizers.labels:
         weights |= {name: x for name, x in model.weights.items() if name.startswith("to_classes.")}
     return weights
 
 
 def _taken(config: TrainConfig, model: ModelFile) -> dict[str, Tensor]:
     """The weights of `model` that a run begins with, in the layers that it has."""
-    is_encoder = config.data.task is Task.classification
+    is_encoder = config.data.task.has_labels
     parts = (*ENCODER, *(OF_PAIRS if config.model.n_segments == 2 else ()))
     weights = {name: x for name, x in model.weights.items() if not is_encoder or name.startswith(parts)}
     for side, old, new in _layers(config, model):
@@ -268,7 +271,7 @@ def _layers(config: TrainConfig, model: ModelFile) -> list[tuple[str, int, int]]
     stacks = []
     if task is not Task.language_model:
         stacks.append(("encoder", before.n_encoder_layers, now.n_encoder_layers))
-    if task is not Task.classification:
+    if not task.has_labels:
         stacks.append(("decoder", before.n_decoder_layers, now.n_decoder_layers))
     return stacks
 

@@ -461,8 +461,8 @@ class MainProcess:
 
 
 def _unit(run: TrainingState) -> str:
-    """What an update counts: a sentence that is classified has one target, its class."""
-    return "sentences" if run.config.data.task is Task.classification else "tokens"
+    """What an update counts: a sentence or word that gets a label has one target, its label."""
+    return {Task.classification: "sentences", Task.token_classification: "words"}.get(run.config.data.task, "tokens")
 
 
 @contextmanager

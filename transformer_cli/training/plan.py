@@ -43,8 +43,18 @@ CPU = Budget(Bounds(1024, 4096), Bounds(3, 30), 1e8)
 GPU = Budget(Bounds(4096, 25_000), Bounds(3, 50), 2.5e9)  # the paper's 100,000 updates of 25,000
 PER_ROOT = 2.2  # tokens of an update, by the square root of those of the corpus
 UPDATES_PER_EPOCH = 10  # at least, where data.max_length is no larger than such an update
-MOST_EPOCHS = {Task.translation: 50, Task.classification: 12, Task.language_model: 10}
-FEWEST_UPDATES = {Task.translation: 1000, Task.classification: 300, Task.language_model: 1000}
+MOST_EPOCHS = {
+    Task.translation: 50,
+    Task.classification: 12,
+    Task.token_classification: 20,
+    Task.language_model: 10,
+}
+FEWEST_UPDATES = {
+    Task.translation: 1000,
+    Task.classification: 300,
+    Task.token_classification: 500,
+    Task.language_model: 1000,
+}
 EPOCHS_AT_MOST = 100  # to come to the fewest updates
 WARMUP = 4000  # at most: the paper's
 EVALUATIONS = 20

@@ -115,7 +115,7 @@ def _other_vocabulary(before: Tokenizers, now: Tokenizers) -> str:
         if ours != theirs:
             return f"the {side} tokenizer had SHA-256 {_short(ours)}, and now {_short(theirs)}"
     if before.labels != now.labels:
-        return f"its classes were {quoted(', '.join(before.labels))}, and now {quoted(', '.join(now.labels))}"
+        return f"its labels were {quoted(', '.join(before.labels))}, and now {quoted(', '.join(now.labels))}"
     return ""
 
 

@@ -51,6 +51,8 @@ def _corpus(config: TrainConfig, prepared: Prepared) -> str:
             return f"{data.name}: {len(train):,} training pairs, {sides}"
         case Task.classification:
             return f"{data.name}: {len(train):,} training lines, {n_source:,} tokens"
+        case Task.token_classification:
+            return f"{data.name}: {len(train):,} training sentences, {n_target:,} words, {n_source:,} tokens"
         case Task.language_model:
             return f"{data.name}: {len(train):,} training lines, {n_target:,} tokens"
 
@@ -65,7 +67,7 @@ def _held_out(prepared: Prepared) -> str:
 def _vocabulary(prepared: Prepared) -> str:
     tokenizers = prepared.tokenizers
     if tokenizers.labels:
-        return f"{len(tokenizers.source):,} pieces, {len(tokenizers.labels)} classes"
+        return f"{len(tokenizers.source):,} pieces, {len(tokenizers.labels)} labels"
     if tokenizers.joint:
         return f"{len(tokenizers.source):,} pieces"
     return f"{len(tokenizers.source):,} and {len(tokenizers.target):,} pieces"
@@ -77,6 +79,7 @@ def _model(config: TrainConfig, trainer: Trainer) -> str:
     layers = {
         Task.translation: f"{encoder} + {decoder}",
         Task.classification: encoder,
+        Task.token_classification: encoder,
         Task.language_model: decoder,
     }[config.data.task]
     n_parameters = sum(parameter.numel() for parameter in trainer.whole_model.parameters())

@@ -29,10 +29,12 @@ from transformer_cli.data.corpus import ParallelText, text_sha256
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.sentences import share_of_several
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
+from transformer_cli.data.words import WordEncoder, in_a_row, split_words
 from transformer_cli.decoding.torch_engine import torch_translator
 from transformer_cli.decoding.training_text import TrainingText
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.evaluation.classification import accuracy, macro_f1
+from transformer_cli.evaluation.entities import are_bio, entity_f1
 from transformer_cli.evaluation.metrics import (
     METRICS,
     CometSettings,
@@ -50,15 +52,19 @@ from transformer_cli.evaluation.tokenization import (
     tokenizer_of,
     warn_of_script,
 )
+from transformer_cli.evaluation.word_labels import word_accuracy
 from transformer_cli.inference.encode import ask_each, encode_whole
+from transformer_cli.inference.tagging import sentence_windows, tag_words
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.classifier import Classifier
 from transformer_cli.models.kernel_choice import choose_kernel
+from transformer_cli.models.tagger import Tagger
 from transformer_cli.models.transformer import Model, Transformer
 from transformer_cli.training.forward import predict_batch
 from transformer_cli.training.precision import choose_dtype
 
 LONGEST_PICTURE = 24  # tokens
+IGNORED = -100  # the target of a word whose label the model does not have: torch's cross entropy leaves it out
 
 Rank = tuple[float, float]  # of an evaluation: the higher, the better; the second number decides between equals
 
@@ -152,6 +158,26 @@ class ClassScores(DevScores):
 
     def _of_the_task(self) -> dict[str, float]:
         return {"dev_accuracy": self.accuracy, "dev_macro_f1": self.macro_f1}
+
+
+@dataclass(frozen=True)
+class TagScores(DevScores):
+    """Of labels of words: its NLL is in nats per word."""
+
+    accuracy: float  # of words, in percent
+    entity_f1: float | None  # percent; None where the labels are not BIO
+    predicted: list[list[str]]
+
+    @property
+    def summary(self) -> str:
+        entities = "" if self.entity_f1 is None else f", entity F1 {self.entity_f1:.2f}"
+        return f"nll {self.nll:.3f}, accuracy {self.accuracy:.2f}{entities}"
+
+    def rank(self, metric: str) -> Rank:
+        return (self.accuracy, -self.nll) if metric == ACCURACY else (-self.nll, self.accuracy)
+
+    def _of_the_task(self) -> dict[str, float]:
+        return {"dev_accuracy": self.accuracy, **({} if self.entity_f1 is None else {"dev_entity_f1": self.entity_f1})}
 
 
 Autocast = Callable[[], AbstractContextManager[Any]]
@@ -416,6 +442,54 @@ class ClassValidator(Validator):
         return (source_BS,)
 
 
+class TagValidator(Validator):
+    """Beside the NLL, word accuracy and, of BIO labels, F1 of the entities; no word is left out."""
+
+    def encode(self, text: ParallelText) -> EncodedCorpus:
+        tokenizer, max_length = self.tokenizers.source, self.config.data.max_length
+        numbers = {label: i for i, label in enumerate(self.tokenizers.labels)}
+        self.words = WordEncoder(tokenizer).encode([split_words(source) for source in text.sources])
+        self.wanted = [split_words(target) for target in text.targets]
+        n_unknown = sum(label not in numbers for labels in self.wanted for label in labels)
+        if n_unknown:
+            LOGGER.warning("data.dev: %s words have labels that are not in the training text", f"{n_unknown:,}")
+        sources, labels, ends = [], [], []
+        for words, wanted in zip(self.words, self.wanted, strict=True):
+            for window, _ in sentence_windows(words, tokenizer, max_length=max_length):
+                chosen = slice(window.labelled.start, window.labelled.stop)
+                room = max_length - len(tokenizer.end_ids)
+                encoded = in_a_row([ids[:room] for ids in words[chosen]])
+                sources.append([*encoded.ids, *tokenizer.end_ids])
+                labels.append([numbers.get(label, IGNORED) for label in wanted[chosen]])
+                ends.append(encoded.word_ends)
+        return EncodedCorpus.of(sources, labels, ends)
+
+    def _score(self, model: Model, nll: float, autocast: Autocast, between: Callable[[], None]) -> DevScores:
+        assert isinstance(model, Tagger)
+        logits = tag_words(
+            model,
+            self.words,
+            self.tokenizers.source,
+            pooling=model.pooling,
+            max_length=self.config.data.max_length,
+            device=self.device,
+            batch_tokens=self.config.decode.batch_tokens,
+            between=lambda n_sentences: between(),
+        )
+        labels = self.tokenizers.labels
+        predicted = [[labels[i] for i in logits_TC.argmax(dim=-1).tolist()] for logits_TC in logits]
+        f1 = entity_f1(predicted, self.wanted) if are_bio(labels) else None
+        return TagScores(nll, word_accuracy(predicted, self.wanted), f1, predicted)
+
+    def samples(self, scores: DevScores) -> Sequence[Sample]:
+        assert isinstance(scores, TagScores)
+        rows = islice(zip(self.text.sources, self.wanted, scores.predicted, strict=True), self.config.train.samples)
+        return [Sample(" ".join(split_words(source)), " ".join(w), " ".join(p)) for source, w, p in rows]
+
+    def _inputs(self, source_BS: Tensor, target_in_BT: Tensor) -> Sequence[Tensor]:
+        return (source_BS,)
+
+
 class LanguageModelValidator(Validator):
     """Of a language model: the NLL alone."""
 
@@ -434,6 +508,7 @@ class LanguageModelValidator(Validator):
 VALIDATORS: dict[Task, type[Validator]] = {
     Task.translation: TranslationValidator,
     Task.classification: ClassValidator,
+    Task.token_classification: TagValidator,
     Task.language_model: LanguageModelValidator,
 }
 

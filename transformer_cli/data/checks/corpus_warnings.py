@@ -22,6 +22,7 @@ SEPARABLE = 0.8  # share of pairs whose sides are classified as two languages: 9
 _SAME = {
     Task.translation: ("training pairs have a source sentence of it", "with the same translation"),
     Task.classification: ("training lines have a sentence of it", "with the same label"),
+    Task.token_classification: ("training sentences are sentences of it", "with the same labels"),
     Task.language_model: ("training lines are lines of it", "the same"),
 }
 

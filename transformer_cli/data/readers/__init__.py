@@ -1,7 +1,7 @@
 """Readers of corpora, one module a format. `data.reader` selects one by its name in the registry."""
 
 from transformer_cli.config.data import DataConfig
-from transformer_cli.data.readers import builtin, columns, files, parallel, plain  # registers them
+from transformer_cli.data.readers import builtin, columns, conll, files, parallel, plain  # registers them
 from transformer_cli.data.readers.base import READERS, Corpus, Pair, Reader, Split
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "Split",
     "builtin",
     "columns",
+    "conll",
     "files",
     "parallel",
     "plain",

@@ -16,6 +16,7 @@ Pair = tuple[str, str]  # source and target
 _EXAMPLES = {
     Task.translation: "two text files, as in data.train=[corpus.en,corpus.de]",
     Task.classification: "a table of label<TAB>text, as in data.train=train.tsv",
+    Task.token_classification: "a file with a word and its label a line, as in data.train=train.conll",
     Task.language_model: "a text file, as in data.train=corpus.txt",
 }
 
@@ -41,8 +42,8 @@ class Reader:
     """A corpus format. A subclass is registered in READERS under the name that `data.reader` selects.
 
     Most formats only define `pairs`: from the lines of one file of `data.train`, `data.dev` or `data.test` to pairs of
-    source and target. With data.task=classification a pair is text and label, with language_model it is the same text
-    twice. `pairs` must be a pure function of its files and of the config: it is called for every pass over the text.
+    source and target. With data.task=classification a pair is text and label, with token_classification the words and
+    their labels (see `data.words.join_words`), with language_model it is the same text twice. `pairs` must be a pure function of its files and of the config: it is called for every pass over the text.
     Files come decompressed and decoded (UTF-8), from archives, too; memory is bounded as long as `pairs` is a generator
     over `Lines.numbered()`. A line that holds no pair is passed to `Lines.reject`, which follows `data.on_bad`.
 

@@ -8,6 +8,7 @@ from transformer_cli.data.lines import Lines
 from transformer_cli.data.named_sets import set_files
 from transformer_cli.data.readers.base import READERS, Corpus, Reader, file_names
 from transformer_cli.data.readers.columns import Columns, is_table, is_tsv
+from transformer_cli.data.readers.conll import Conll
 from transformer_cli.data.readers.parallel import Parallel, files_of_prefix
 from transformer_cli.data.readers.plain import Plain
 from transformer_cli.errors import ConfigError
@@ -40,6 +41,8 @@ class Files(Reader):
         config = self.config
         if config.task is Task.language_model:
             return Plain(config).group(names, key=key)
+        if config.task is Task.token_classification:
+            return Conll(config).group(names, key=key)
         if config.task is Task.classification:
             return Columns(config).group(names, key=key)
         if isinstance(names, str) and not names.startswith(NAMED) and not is_table(names, config):

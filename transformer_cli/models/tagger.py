@@ -1,0 +1,102 @@
+"""A tagger: the encoder, a vector of each word, and a linear layer.
+
+Shapes: B batch, S source, T words of all sentences, N sentences, D width, C labels. A tensor that begins with S holds
+sentences padded, [B, S, …], or packed, [S, …].
+"""
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+from transformer_cli.config.model import ModelConfig, Pooling
+from transformer_cli.data.transfer import to_device
+from transformer_cli.models.attention import initialise
+from transformer_cli.models.classifier import source_layout
+from transformer_cli.models.embeddings import TokenEmbedding
+from transformer_cli.models.layers import Dropout
+from transformer_cli.models.layouts import PackedLayout
+from transformer_cli.models.linear import Linear
+from transformer_cli.models.transformer import DEFAULT_OPTIONS, Encoder, Model, ModelOptions, Stack
+
+
+class Tagger(Model):
+    """Embeddings and encoder are those of a Transformer, and can take over its weights."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        *,
+        vocab_size: int,
+        pad_id: int,
+        n_labels: int,
+        options: ModelOptions = DEFAULT_OPTIONS,
+    ) -> None:
+        super().__init__()
+        self.source_pad_id, self.pooling = pad_id, config.pooling
+        self.source_embedding = TokenEmbedding(
+            vocab_size, config.d_model, pad_id=pad_id, scaled=config.scale_embeddings
+        )
+        self.encoder = Encoder(config, options)
+        self.dropout = Dropout(config.dropout)
+        self.to_classes = Linear(config.d_model, n_labels, is_output=True)  # called as a classifier's output layer
+        initialise(self.to_classes)
+
+    @property
+    def stacks(self) -> Sequence[Stack]:
+        return [self.encoder]
+
+    def forward(self, source_BS: Tensor) -> Tensor:
+        """Logits at every token, [B, S, C]; those of a word are `word_logits` of them."""
+        memory_BSD = self.encoder(self.source_embedding(source_BS), source_layout(source_BS, self.source_pad_id))
+        logits_BSC: Tensor = self.to_classes(self.dropout(memory_BSD))
+        return logits_BSC
+
+    def predict(self, source_S: Tensor, source: PackedLayout, word_ends_T: Tensor, words: PackedLayout) -> Tensor:
+        """Logits of each word, [T, C]; `word_ends_T` is the position of its last token in its sentence."""
+        memory_SD = self.encoder(self.source_embedding(source_S), source)
+        first_T, last_T = word_rows(word_ends_T, source, words)
+        vectors_TD = memory_SD[first_T] if self.pooling is Pooling.first else span_means(memory_SD, first_T, last_T)
+        logits_TC: Tensor = self.to_classes(self.dropout(vectors_TD))
+        return logits_TC
+
+
+def word_rows(word_ends_T: Tensor, source: PackedLayout, words: PackedLayout) -> tuple[Tensor, Tensor]:
+    """The row of the first and of the last token of each word; words lie one behind the other in their sentence."""
+    start_T = _sentence_starts(source, words, len(word_ends_T), word_ends_T.device)
+    last_T = start_T + word_ends_T
+    after_T = torch.cat([start_T[:1], last_T[:-1] + 1])
+    return torch.where(words.positions == 0, start_T, after_T), last_T
+
+
+def _sentence_starts(source: PackedLayout, words: PackedLayout, n_words: int, device: torch.device) -> Tensor:
+    """The row of the first token of the sentence that each word is in, [T]."""
+    if source.groups is None:
+        assert source.cu_seqlens_N is not None
+        assert words.cu_seqlens_N is not None
+        lengths_N = (words.cu_seqlens_N[1:] - words.cu_seqlens_N[:-1]).long()
+        return source.cu_seqlens_N[:-1].long().repeat_interleave(lengths_N, output_size=n_words)
+    assert words.groups is not None
+    begins = accumulate((n * length for n, length in source.groups), initial=0)
+    parts = [
+        (begin + torch.arange(n) * length).repeat_interleave(n_in_each)
+        for begin, (n, length), (_, n_in_each) in zip(begins, source.groups, words.groups, strict=False)
+    ]
+    return to_device(torch.cat(parts), device)
+
+
+def span_means(x_SD: Tensor, first_T: Tensor, last_T: Tensor) -> Tensor:
+    """The mean of the rows `first` to `last` of each span, [T, D]; the spans are in order and do not overlap."""
+    row_S = torch.arange(len(x_SD), device=x_SD.device)
+    span_S = torch.searchsorted(last_T, row_S).clamp(max=len(last_T) - 1)
+    is_inside_S1 = ((row_S >= first_T[span_S]) & (row_S <= last_T[span_S])).unsqueeze(1)
+    sum_TD = x_SD.new_zeros(len(last_T), x_SD.size(1)).index_add(0, span_S, torch.where(is_inside_S1, x_SD, 0.0))
+    return sum_TD / (last_T - first_T + 1).unsqueeze(1)
+
+
+def word_logits(logits_SC: Tensor, word_ends: Sequence[int], pooling: Pooling) -> Tensor:
+    """Those of each word of one sentence, [T, C], from those of its tokens: the output layer of a mean is the mean."""
+    last_T = torch.tensor(word_ends, device=logits_SC.device)
+    first_T = torch.cat([last_T.new_zeros(1), last_T[:-1] + 1])
+    return logits_SC[first_T] if pooling is Pooling.first else span_means(logits_SC, first_T, last_T)
