@@ -146,6 +146,24 @@ COMMANDS = {
         },
         input_hint=_TEXT_INPUT,
     ),
+    "tag": Command(
+        "label each word of each line of standard input, or --input, in order",
+        "tfm tag < sentences.txt",
+        "transformer_cli.commands.tag:run",
+        {
+            "--checkpoint": _ONE_MODEL,
+            "--input": Flag("input", "file to tag (default: standard input)"),
+            "--output": Flag("output", "file for the tags, written whole or not at all"),
+            "--overwrite": Flag("overwrite", "replace --output if it exists", bool),
+            "--format": Flag("format", "text: a sentence a line (default); conll or conllu: columns, a word a line"),
+            "--output-format": Flag(
+                "output_format", "text, or jsonl: an object a line with words, tags, probabilities"
+            ),
+            "--strict": Flag("strict", "stop at a line that is not UTF-8, or at a row without a word", bool),
+            "--device": _DEVICE,
+        },
+        input_hint=_TEXT_INPUT,
+    ),
     "embed": Command(
         "compute a vector for each line, or token, with a model's encoder, or find the nearest lines of a file",
         "tfm embed --input lines.txt --output lines.npy",
@@ -172,7 +190,7 @@ COMMANDS = {
         {
             "--checkpoint": _CHECKPOINT,
             "--beam": _BEAM,
-            "--source": Flag("source", "own test set: file to translate, a table of label<TAB>text, or text"),
+            "--source": Flag("source", "own test set: file to translate, label<TAB>text lines, CoNLL columns or text"),
             "--reference": Flag("reference", "own test set: its translation; repeat for several", repeated=True),
             "--test-set": Flag(
                 "test_set", "test sets of sacrebleu by name, as wmt14,wmt15; `list` prints the names", repeated=True

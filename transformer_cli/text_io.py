@@ -128,6 +128,17 @@ def write_responses(sink: Sink, responses: Iterable[str], name: str, *, first_li
         raise EnvironmentFault(f"{name}: {error.strerror}{where}. Make room, or choose another place") from error
 
 
+def write_bytes(sink: Sink, content: bytes, name: str) -> None:
+    """Write and flush. Raises EnvironmentFault."""
+    try:
+        sink.write(content)
+        sink.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise EnvironmentFault(f"{name}: {error.strerror}. Make room, or choose another place") from error
+
+
 # ---- Lines
 
 

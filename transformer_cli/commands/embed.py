@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -28,7 +29,8 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.models.classifier import Classifier
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.file import read_model, require
-from transformer_cli.models.hidden_states import LayerChoice, sentence_vectors, token_vectors
+from transformer_cli.models.hidden_states import LayerChoice, WithEncoder, sentence_vectors, token_vectors
+from transformer_cli.models.tagger import Tagger
 from transformer_cli.models.transformer import Transformer
 from transformer_cli.text_io import (
     STDOUT,
@@ -90,15 +92,15 @@ def open_reader(config: EmbedConfig) -> tuple[Reader, tuple[int, ...]]:
     device = choose_device(config.device)
     path = locate_model(config.checkpoint, config.runs)
     file = read_model(path)
-    require(file, path, "transformer", "classifier")
+    require(file, path, "transformer", "classifier", "tagger")
     if file.config.n_segments == 2:
         raise CheckpointError(
             f"{path}: classifies pairs of texts, and has no vector of one. Choose another --checkpoint"
         )
     n_layers, width = file.config.n_encoder_layers, file.config.d_model
     layer = chosen_layer(config.layer, n_layers)
-    is_classifier = file.config.name == "classifier"
-    model = file.build_as(Classifier, device) if is_classifier else file.build_as(Transformer, device)
+    kinds: dict[str, type[WithEncoder]] = {"classifier": Classifier, "tagger": Tagger}
+    model: WithEncoder = file.build_as(kinds.get(file.config.name, Transformer), device)
     encode = partial(token_vectors, model, layer=layer)
     if config.tokens is None:
         encode = partial(sentence_vectors, model, layer=layer, pooling=config.pooling)

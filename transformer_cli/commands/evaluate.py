@@ -63,6 +63,7 @@ from transformer_cli.training.run_directory import read_config, run_of
 # What reports on models that do not translate: `run` for `tfm evaluate`, `report_training` for the end of `tfm train`.
 OTHER_KINDS = {
     "classifier": "transformer_cli.commands.evaluate_classes",
+    "tagger": "transformer_cli.commands.evaluate_words",
     "decoder": "transformer_cli.commands.evaluate_text",
 }
 
@@ -450,7 +451,7 @@ def own_corpus(model: Scored, path: Path) -> DataConfig:
     run_dir, name = run_of(path), str(model.data.get("name"))
     if run_dir is not None:
         return read_config(run_dir).data
-    if name in choices_of("data") and name not in ("files", "labels", "pairs", "text"):
+    if name in choices_of("data") and name not in ("files", "labels", "pairs", "tags", "text"):
         data: DataConfig = load_config("evaluate", [f"data={name}"]).data
         return data
     raise ConfigError(f"{path}: was trained on `{name}`, which is not here. Add data=NAME, or --source and --reference")

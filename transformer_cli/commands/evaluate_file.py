@@ -19,6 +19,7 @@ from transformer_cli.data.lines import Lines, read_lines, shown
 from transformer_cli.data.named_sets import LISTED, check_languages, check_set, set_files, set_names
 from transformer_cli.data.prepare import prepare
 from transformer_cli.data.tags import split_tags
+from transformer_cli.data.words import split_words, words_of_line
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault, quoted
 from transformer_cli.evaluation.classification import class_report
 from transformer_cli.evaluation.metrics import SENTENCE_METRICS, CometSettings, MetricSettings, Translations
@@ -33,6 +34,7 @@ from transformer_cli.evaluation.report import (
 )
 from transformer_cli.evaluation.tokenization import Tokenization, tokenization
 from transformer_cli.evaluation.translation import check_metrics, evaluate_parts, evaluate_sentences
+from transformer_cli.evaluation.word_labels import word_report
 from transformer_cli.files import resolve_link, wrap_os_errors, write_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.text_io import check_output, same_file
@@ -80,6 +82,8 @@ def run(config: EvaluateConfig) -> None:
             print_report(score_translations(config, hypotheses, test), as_json=config.json)
         case Task.classification:
             score_labels(config, hypotheses, raw_test_set(config.data))
+        case Task.token_classification:
+            score_word_labels(config, hypotheses, raw_test_set(config.data))
         case Task.language_model:
             raise ConfigError(
                 f"data={config.data.name}: text for a language model, which translates nothing. Choose parallel text"
@@ -195,6 +199,26 @@ def score_labels(config: EvaluateConfig, hypotheses: Lines, text: ParallelText) 
             *(hypotheses.name, len(strange), len(predicted), quoted(strange[0])),
         )
     report = class_report(predicted, wanted, sorted({*predicted, *wanted}), seed=config.seed)
+    print_classes(report, Provenance(name, len(predicted), hypotheses.name), as_json=config.json)
+
+
+def score_word_labels(config: EvaluateConfig, hypotheses: Lines, text: ParallelText) -> None:
+    """Labels against labels: a line for each sentence, with the labels of its words."""
+    assert config.data is not None
+    if config.tokenize is not None:
+        raise ConfigError(f"--tokenize {config.tokenize}: for BLEU of translations; these are labels. Leave it out")
+    config.refuse_metrics("these are labels")
+    name, wanted = f"{config.data.title}.test", [split_words(target) for target in text.targets]
+    check_lines(hypotheses, len(wanted), f"data={config.data.name}: its test set")
+    predicted = [words_of_line(line) for line in hypotheses.texts]
+    for number, (ours, theirs) in enumerate(zip(predicted, wanted, strict=True), 1):
+        if len(ours) != len(theirs):
+            raise DataError(
+                f"{hypotheses.name}:{number}: {len(ours)} labels, but sentence {number} of {name} has {len(theirs)}"
+                " words. Write a label for each word, with spaces between them"
+            )
+    labels = sorted({label for one in (*predicted, *wanted) for label in one})
+    report = word_report(predicted, wanted, labels, seed=config.seed)
     print_classes(report, Provenance(name, len(predicted), hypotheses.name), as_json=config.json)
 
 

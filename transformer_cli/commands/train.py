@@ -130,6 +130,8 @@ def _next(config: TrainConfig, result: TrainResult) -> Iterator[str]:
             yield f"      tfm evaluate{which} --source test.{source} --reference test.{target}"
         case Task.classification:
             yield f"next: tfm classify{which} < lines.txt"
+        case Task.token_classification:
+            yield f"next: tfm tag{which} < sentences.txt"
         case Task.language_model:
             yield f'next: tfm generate{which} "The beginning"'
     if not ends_at_max_steps(config.schedule.name):

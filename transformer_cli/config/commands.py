@@ -347,6 +347,58 @@ class TokenUnit(Enum):
     words = "words"  # each the mean of its pieces
 
 
+class TagFormat(Enum):
+    text = "text"  # a sentence a line
+    conll = "conll"  # a word a line, in columns
+    conllu = "conllu"  # the columns of Universal Dependencies, with comments
+
+
+@dataclass
+class TagConfig:
+    """`tfm tag`."""
+
+    checkpoint: Any = key(None, CHECKPOINT)
+    runs: str = key("runs", RUNS)
+    input: str | None = key(None, "Input file; unset: standard input.")
+    output: str | None = key(None, "Output file, written whole or not at all; unset: standard output.")
+    overwrite: bool = key(False, OVERWRITE)
+    strict: bool = key(False, STRICT)
+    format: TagFormat = key(
+        TagFormat.text, "A sentence a line with spaces between words (text), or CoNLL columns (conll, conllu)."
+    )
+    columns: list[int] = key(
+        [],
+        "Columns of word and tag in conll and conllu, from 0; unset: those of the training text, or the first, and the"
+        " tag as one more (of conllu, 1 and 3).",
+        low=0,
+        high=999,
+    )
+    output_format: OutputFormat = key(
+        OutputFormat.text,
+        "Lines of tags, or a JSON object for each sentence with words, tags and probabilities (jsonl).",
+    )
+    batch_tokens: Any = key(AUTO, BATCH_TOKENS, low=1, auto=True)
+    device: Device = key(Device.auto, DEVICE)
+    plugins: list[str] = key([], PLUGINS)
+
+    def __post_init__(self) -> None:
+        self.checkpoint = one_model_name(self.checkpoint)
+        check_ranges(self)
+        if self.output_format is OutputFormat.moses:
+            raise ConfigError("output_format=moses: for translations. Choose text or jsonl")
+        if self.format is not TagFormat.text and self.output_format is not OutputFormat.text:
+            raise ConfigError(
+                f"output_format=jsonl: format={self.format.name} writes the columns that it reads."
+                " Leave one of them out"
+            )
+        if self.columns and self.format is TagFormat.text:
+            raise ConfigError(f"columns={self.columns}: a line of text has none. Add format=conll")
+        if self.columns and (len(self.columns) != 2 or self.columns[0] == self.columns[1]):
+            raise ConfigError(
+                f"columns={self.columns}: must be two different ones, counted from 0. Choose two, as in [0,1]"
+            )
+
+
 @dataclass
 class EmbedConfig:
     """`tfm embed`."""
@@ -415,7 +467,9 @@ class EvaluateConfig:
 
     checkpoint: Any = key(None, CHECKPOINTS)
     runs: str = key("runs", RUNS)
-    source: str | None = key(None, "Own test set: file to translate; for a classifier, a table of label<TAB>text.")
+    source: str | None = key(
+        None, "Own test set: file to translate; a classifier's table of label<TAB>text, a tagger's CoNLL file."
+    )
     reference: Any = key(None, "Own test set: reference translation, or a list of several.")
     test_set: Any = key(
         None,

@@ -20,6 +20,7 @@ from transformer_cli.config.commands import (
     InspectConfig,
     ReplayConfig,
     ScoreConfig,
+    TagConfig,
     TranslateConfig,
 )
 from transformer_cli.config.compare import CompareConfig
@@ -34,6 +35,7 @@ SCHEMAS: dict[str, type] = {
     "reproduce": ReproduceConfig,
     "translate": TranslateConfig,
     "classify": ClassifyConfig,
+    "tag": TagConfig,
     "embed": EmbedConfig,
     "evaluate": EvaluateConfig,
     "compare": CompareConfig,

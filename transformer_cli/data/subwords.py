@@ -15,8 +15,8 @@ def resegmented(
 ) -> EncodedCorpus:
     """The same text in sampled segmentations, with one of `seeds` for each sentence (two for a pair).
 
-    A sentence that would exceed `max_length` keeps its segmentation; classes are not segmented. Where words have labels,
-    each word is segmented by itself.
+    A sentence that would exceed `max_length` keeps its segmentation; classes are not segmented. Where words have
+    labels, each word is segmented by itself.
     """
     if pairs.word_ends is not None:
         return _resegmented_words(pairs, pairs.word_ends, tokenizers.source, seeds[0], dropout, max_length)

@@ -40,6 +40,7 @@ OTHER_SCORES = {  # of every task
     "ppl": "perplexity per token",
     "accuracy": "accuracy, percent",
     "macro_f1": "macro-F1, percent",
+    "entity_f1": "F1 of entities, percent",
 }
 CLEANING = (  # keys of the cleaning report, and what was done with so many pairs
     ("n_bad", "dropped: a line could not be read"),
@@ -147,7 +148,8 @@ def model_lines(facts: Mapping[str, Any]) -> list[Row]:
     rows = [("languages", direction(facts))] if is_translator else [("language", described(facts["source_lang"]))]
     rows += [("architecture", architecture(config)), ("options", options(config)), ("vocabulary", vocabulary(facts))]
     if facts.get("labels"):
-        rows.append(("classes", ", ".join(map(str, facts["labels"]))))
+        name = "labels" if config["name"] == "tagger" else "classes"
+        rows.append((name, ", ".join(map(str, facts["labels"]))))
     rows.append(("parameters", counted(facts.get("parameters"))))
     updates = counted(facts["step"]) + (
         f", the mean of {'; '.join(facts['averaged'])}" if facts.get("averaged") else ""
@@ -161,7 +163,7 @@ def direction(facts: Mapping[str, Any]) -> str:
 
 def architecture(config: Mapping[str, Any]) -> str:
     encoder, decoder = (f"{config[f'n_{side}_layers']} {side} layers" for side in ("encoder", "decoder"))
-    layers = {"transformer": f"{encoder}, {decoder}", "classifier": encoder, "decoder": decoder}
+    layers = {"transformer": f"{encoder}, {decoder}", "classifier": encoder, "tagger": encoder, "decoder": decoder}
     heads = f"{config['n_heads']} heads"
     if config.get("d_k") or config.get("d_v"):
         heads += f" (d_k {config.get('d_k') or 'd_model / n_heads'}, d_v {config.get('d_v') or 'd_model / n_heads'})"
@@ -304,7 +306,8 @@ def card(facts: Mapping[str, Any], *, files: Mapping[str, str] | None = None, ve
 
 def title(facts: Mapping[str, Any]) -> str:
     if facts["data"].get("task", "translation") != "translation":
-        return f"A {'sentence classifier' if facts.get('labels') else 'language model'}"
+        kinds = {"classification": "sentence classifier", "token_classification": "tagger of words"}
+        return f"A {kinds.get(facts['data']['task'], 'language model')}"
     names = [language_name(facts[f"{side}_lang"]) or facts[f"{side}_lang"] for side in ("source", "target")]
     return f"{names[0]} to {names[1]} translation"
 

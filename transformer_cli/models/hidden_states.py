@@ -11,12 +11,14 @@ from torch import Tensor, nn
 from transformer_cli.config.model import Pooling
 from transformer_cli.models.classifier import Classifier, pool, source_layout
 from transformer_cli.models.layouts import AttentionLayout
+from transformer_cli.models.tagger import Tagger
 from transformer_cli.models.transformer import Transformer
 
+WithEncoder = Transformer | Classifier | Tagger
 LayerChoice = int | str  # a layer from 0, "all" or "mean"
 
 
-def hidden_states(model: Transformer | Classifier, source_BS: Tensor, source: AttentionLayout) -> list[Tensor]:
+def hidden_states(model: WithEncoder, source_BS: Tensor, source: AttentionLayout) -> list[Tensor]:
     """Y tensors [B, S, D]: what enters the first layer, and the output of each layer.
 
     The last is the output of the encoder, so with pre-LN it has the final norm, and the residual sums before it have
@@ -36,7 +38,7 @@ def hidden_states(model: Transformer | Classifier, source_BS: Tensor, source: At
     return states
 
 
-def token_vectors(model: Transformer | Classifier, source_BS: Tensor, *, layer: LayerChoice) -> Tensor:
+def token_vectors(model: WithEncoder, source_BS: Tensor, *, layer: LayerChoice) -> Tensor:
     """The states of a layer, or the mean of all, [B, S, D]; those of all, [B, S, Y, D]."""
     states = hidden_states(model, source_BS, source_layout(source_BS, model.source_pad_id))
     if isinstance(layer, int):
@@ -45,9 +47,7 @@ def token_vectors(model: Transformer | Classifier, source_BS: Tensor, *, layer: 
     return stacked_BSYD if layer == "all" else stacked_BSYD.mean(dim=2)
 
 
-def sentence_vectors(
-    model: Transformer | Classifier, source_BS: Tensor, *, layer: LayerChoice, pooling: Pooling
-) -> Tensor:
+def sentence_vectors(model: WithEncoder, source_BS: Tensor, *, layer: LayerChoice, pooling: Pooling) -> Tensor:
     """`token_vectors` of each sentence pooled, [B, D] or [B, Y, D]."""
     x_BSX = token_vectors(model, source_BS, layer=layer)
     pooled_BX = pool(x_BSX.flatten(2), source_layout(source_BS, model.source_pad_id), pooling)

@@ -13,6 +13,7 @@ from transformer_cli.data.checks.profiles import Profiles, cross_scores
 from transformer_cli.data.clean import CleanText
 from transformer_cli.data.corpus import ParallelText, Splits
 from transformer_cli.data.tags import split_tags
+from transformer_cli.data.words import SEPARATOR
 from transformer_cli.errors import quoted
 
 SAMPLE = 2_000  # pairs of a split by which its languages are judged
@@ -41,7 +42,7 @@ class Leak:
         what, same = _SAME[task]
         also = f" ({self.n_same_target:,} {same})" if task is not Task.language_model else ""
         return (
-            f"data.{self.split}: {self.n_pairs:,} {what}{also}, such as line {self.line:,}, {quoted(self.text, 60)}:"
+            f"data.{self.split}: {self.n_pairs:,} {what}{also}, such as line {self.line:,}, {quoted(self.text.replace(SEPARATOR, ' '), 60)}:"
             " its scores will be too good. Remove them from data.train"
         )
 

@@ -43,9 +43,10 @@ class Reader:
 
     Most formats only define `pairs`: from the lines of one file of `data.train`, `data.dev` or `data.test` to pairs of
     source and target. With data.task=classification a pair is text and label, with token_classification the words and
-    their labels (see `data.words.join_words`), with language_model it is the same text twice. `pairs` must be a pure function of its files and of the config: it is called for every pass over the text.
-    Files come decompressed and decoded (UTF-8), from archives, too; memory is bounded as long as `pairs` is a generator
-    over `Lines.numbered()`. A line that holds no pair is passed to `Lines.reject`, which follows `data.on_bad`.
+    their labels (see `data.words.join_words`), with language_model it is the same text twice. `pairs` must be a pure
+    function of its files and of the config: it is called for every pass over the text. Files come decompressed and
+    decoded (UTF-8), from archives, too; memory is bounded as long as `pairs` is a generator over `Lines.numbered()`. A
+    line that holds no pair is passed to `Lines.reject`, which follows `data.on_bad`.
 
     A format whose corpora have several files overrides `group`.
 

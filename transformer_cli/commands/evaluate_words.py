@@ -1,0 +1,181 @@
+"""`tfm evaluate` of a tagger, and what `tfm train` reports when it has trained one."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from transformer_cli.commands.evaluate import check_corpus, default_file, own_corpus, place_to_save, save
+from transformer_cli.commands.evaluate_file import TestSet
+from transformer_cli.config.commands import EvaluateConfig
+from transformer_cli.config.data import DataConfig, Task
+from transformer_cli.config.train import TrainConfig
+from transformer_cli.data.corpus import ParallelText, load_text
+from transformer_cli.data.prepare import Prepared, prepare, prepared_of
+from transformer_cli.data.words import split_words
+from transformer_cli.errors import ConfigError, DataError, TfmError
+from transformer_cli.evaluation.report import Provenance, print_classes
+from transformer_cli.evaluation.word_labels import MostFrequent, WordReport, word_accuracy, word_report
+from transformer_cli.inference.batch_size import BatchTokens
+from transformer_cli.inference.tagging import WordTagger
+from transformer_cli.logs import LOGGER
+from transformer_cli.models.file import ModelFile, read_model
+from transformer_cli.training.result import TrainResult
+from transformer_cli.training.run_directory import read_config, run_of
+
+
+@dataclass(frozen=True)
+class WordTest:
+    """Sentences whose words have labels."""
+
+    name: str
+    sentences: list[list[str]]
+    wanted: list[list[str]]
+
+    @classmethod
+    def of(cls, name: str, text: ParallelText) -> "WordTest":
+        """Raises DataError where there is nothing to score."""
+        if not text.sources:
+            raise DataError(f"{name}: holds no sentence. Name a file with a word and its label a line")
+        return cls(name, [split_words(one) for one in text.sources], [split_words(one) for one in text.targets])
+
+    @property
+    def as_lines(self) -> TestSet:
+        return TestSet(self.name, [" ".join(words) for words in self.sentences], [])
+
+
+def run(config: EvaluateConfig, models: Sequence[ModelFile], paths: Sequence[Path], device: torch.device) -> None:
+    """Print how well a tagger does on its test set, on another corpus's, or on the user's own CoNLL file."""
+    if len(models) > 1:
+        raise ConfigError(f"{paths[1]}: a second tagger; they answer one at a time. Name one --checkpoint")
+    if config.reference is not None:
+        raise ConfigError("--reference: for translations; a tagger's --source has the labels in it. Leave it out")
+    if config.tokenize is not None:
+        raise ConfigError(f"--tokenize {config.tokenize}: for BLEU of translations; this is a tagger. Leave it out")
+    config.refuse_metrics("this is a tagger")
+    model, path = models[0], paths[0]
+    test = own_file(config, model) if config.source is not None else corpus_test_set(config, model, path)
+    saved_as = place_to_save(config, paths, models, test.as_lines)
+    predicted, ids = predict(model, test, device, batch_tokens=config.decode.batch_tokens)
+    save(lines_of(predicted), saved_as, "save the tags", may_replace=config.save is None or config.overwrite)
+    trained_on = training_text(model, path)
+    if trained_on is None:
+        LOGGER.info("no baseline: the training text is not prepared here")
+    baseline = None if trained_on is None else baseline_of(trained_on, test, ids)
+    report(path, model, test, predicted, baseline, seed=config.seed, saved_as=saved_as, as_json=config.json)
+
+
+def report_training(
+    config: TrainConfig, prepared: Prepared, result: TrainResult, device: torch.device
+) -> dict[str, float]:
+    """The same of the model file that `tfm train` shipped; its scores."""
+    if prepared.test is None:
+        LOGGER.info("no test set, so no scores: name one with data.test, or give tfm evaluate --source")
+        return {}
+    test = WordTest.of(f"{config.data.name}.test", prepared.test)
+    path, model = result.model_path, read_model(result.model_path)
+    predicted, ids = predict(model, test, device, batch_tokens=config.decode.batch_tokens)
+    saved_as = default_file([path], [model], test.as_lines)
+    save(lines_of(predicted), saved_as, "save the tags", may_replace=True)
+    baseline = baseline_of(prepared, test, ids)
+    found = report(path, model, test, predicted, baseline, seed=config.seed, saved_as=saved_as)
+    return {f"test {name}": score for name, score in found.scores().items()}
+
+
+def report(
+    path: Path,
+    model: ModelFile,
+    test: WordTest,
+    predicted: list[list[str]],
+    baseline: float | None,
+    *,
+    seed: int,
+    saved_as: Path | None,
+    as_json: bool = False,
+) -> WordReport:
+    """Print the scores to stdout."""
+    known = model.tokenizers.labels
+    unseen = sorted({label for labels in test.wanted for label in labels}.difference(known))
+    if unseen:
+        LOGGER.warning(
+            "%s: the model does not have the labels %s; their words count as wrong", test.name, ", ".join(unseen)
+        )
+    found = word_report(predicted, test.wanted, [*known, *unseen], seed=seed, baseline=baseline)
+    print_classes(found, Provenance(test.name, len(predicted), saved_as, str(path)), as_json=as_json)
+    if saved_as is not None and not as_json:
+        LOGGER.info("tags: %s", saved_as)
+    return found
+
+
+def predict(
+    model: ModelFile, test: WordTest, device: torch.device, *, batch_tokens: BatchTokens
+) -> tuple[list[list[str]], list[list[list[int]]]]:
+    """The labels of the words of each sentence, and the ids of the words."""
+    tagger = WordTagger(model, device=device, batch_tokens=batch_tokens)
+    predicted = [tagger.predicted(logits_TC) for logits_TC in tagger.tag(test.sentences)]
+    tagger.unknown.warn("sentence", where=f"{test.name}: ")
+    return predicted, tagger.encoder.encode(test.sentences)
+
+
+def baseline_of(prepared: Prepared, test: WordTest, ids: list[list[list[int]]]) -> float:
+    """Accuracy of the most frequent label that each word has in training, in percent."""
+    most_frequent = MostFrequent(prepared.train, prepared.tokenizers.labels)
+    return word_accuracy(most_frequent.predict(ids), test.wanted)
+
+
+def lines_of(predicted: list[list[str]]) -> list[str]:
+    return [" ".join(tags) for tags in predicted]
+
+
+def training_text(model: ModelFile, path: Path) -> Prepared | None:
+    """The corpus that the model was trained on, if the cache of its run has it."""
+    run_dir = run_of(path)
+    if run_dir is not None:
+        with suppress(TfmError):  # a config of another version
+            return prepared_of(read_config(run_dir).data, model.fingerprint)
+    return None
+
+
+def own_file(config: EvaluateConfig, model: ModelFile) -> WordTest:
+    """--source, a CoNLL file with the columns of the model's training text."""
+    name = str(config.source)
+    if not Path(name).exists():
+        raise DataError(f"{name}: no such file. Check --source")
+    columns = [n for n in model.data.get("columns", []) if isinstance(n, int)]
+    data = DataConfig(
+        source_lang="text", target_lang="label", task=Task.token_classification, test=name, columns=columns
+    )
+    text = load_text(data, "test")
+    assert text is not None
+    return WordTest.of(Path(name).name, text)
+
+
+def corpus_test_set(config: EvaluateConfig, model: ModelFile, path: Path) -> WordTest:
+    """The test set of `data=`, or of the corpus that the model was trained on."""
+    if config.data is not None:
+        return named_test_set(check_corpus(config, config.data), model)
+    try:
+        return named_test_set(check_corpus(config, own_corpus(model, path)), model)
+    except DataError as error:
+        raise DataError(f"{error}, or give --source (this is the corpus of the model's run)") from error
+
+
+def named_test_set(data: DataConfig, model: ModelFile) -> WordTest:
+    if data.task is not Task.token_classification:
+        raise ConfigError(f"data={data.name}: has no labels of words, but this is a tagger. Choose another corpus")
+    name = f"{data.name}.test"
+    if data.test is not None:
+        text = load_text(data, "test")
+        assert text is not None
+        return WordTest.of(name, text)
+    prepared = prepare(data, progress=True, tokenizers=model.tokenizers)
+    if prepared.fingerprint != model.fingerprint:
+        raise DataError(
+            f"data={data.name}: is not the text that the model was trained on, so what is held out of it may"
+            " have been trained on. Restore it"
+        )
+    if prepared.test is None:
+        raise ConfigError(f"data.test: {data.name} has no test set. Name one, or give --source")
+    return WordTest.of(name, prepared.test)

@@ -1,0 +1,212 @@
+"""`tfm tag`: sentences of words in, a label for each word out, in order, whatever the bytes.
+
+Shapes: T words of a sentence, C labels.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from torch import Tensor
+from tqdm import tqdm
+
+from transformer_cli.config.commands import OutputFormat, TagConfig, TagFormat
+from transformer_cli.data.lines import ChunkSource, read_chunks, shown
+from transformer_cli.data.readers.conll import Dialect, fields_of
+from transformer_cli.data.unknown import UnknownCounter
+from transformer_cli.data.words import words_of_line
+from transformer_cli.decoding.plan import named
+from transformer_cli.errors import DataError
+from transformer_cli.inference.tagging import WordTagger
+from transformer_cli.interop.locate import locate_model
+from transformer_cli.logs import LOGGER
+from transformer_cli.models.device import choose_device
+from transformer_cli.models.file import ModelFile, read_model, require
+from transformer_cli.text_io import (
+    STDIN,
+    STDOUT,
+    Line,
+    LineFilter,
+    Sink,
+    check_files,
+    decode_line,
+    input_size,
+    open_input,
+    open_output,
+    read_terminal,
+    warn_invalid,
+    write_bytes,
+    write_responses,
+)
+
+
+def run(config: TagConfig) -> None:
+    """Label the words of `config.input` or stdin, to `config.output` or stdout. Raises TfmError."""
+    check_files({"--input": config.input}, {"--output": config.output}, overwrite=config.overwrite)
+    device = choose_device(config.device)
+    path = locate_model(config.checkpoint, config.runs)
+    model = read_model(path)
+    require(model, path, "tagger")
+    tagger = WordTagger(model, device=device, batch_tokens=config.batch_tokens)
+    with ExitStack() as files:
+        source = files.enter_context(open_input(config.input))
+        sink = files.enter_context(open_output(config.output, replace=config.overwrite))
+        if config.format is not TagFormat.text:
+            RowFilter(tagger, sink, config, dialect_for(config, model)).process_stream(source)
+            return
+        lines = SentenceFilter(tagger, sink, config)
+        if config.input is None and source.isatty():
+            LOGGER.info("%s: type a sentence, with spaces between its words; Ctrl-D leaves", shown(path))
+            read_terminal(lines.process_typed, prompt="> ")
+        else:
+            lines.process_stream(source, description="tag")
+
+
+def dialect_for(config: TagConfig, model: ModelFile) -> Dialect:
+    """The columns that are named, or those of the model's training text; else the first, and one more for the tags."""
+    stored = model.data.get("columns")
+    is_sound = isinstance(stored, list) and len(stored) == 2 and all(isinstance(n, int) and n >= 0 for n in stored)
+    columns = config.columns or (stored if isinstance(stored, list) and is_sound else [])
+    return Dialect.of(columns, is_conllu=config.format is TagFormat.conllu)
+
+
+def report(tagger: WordTagger) -> None:
+    """Log what the tags do not show."""
+    if tagger.n_split:
+        LOGGER.info(
+            "%d sentences have more than the model's %d tokens; they were read in windows that overlap",
+            *(tagger.n_split, tagger.max_length),
+        )
+    tagger.unknown.warn()
+
+
+# ---- A sentence a line
+
+
+class SentenceFilter(LineFilter):
+    """A line of words in, a line of tags out."""
+
+    def __init__(self, tagger: WordTagger, sink: Sink, config: TagConfig) -> None:
+        super().__init__(config.input, strict=config.strict)
+        self.tagger, self.sink, self.config = tagger, sink, config
+
+    def respond(self, lines: Sequence[Line]) -> None:
+        sentences = [words_of_line(line.text) for line in lines]
+        logits = self.tagger.tag(sentences, first=self.n_lines + 1)
+        texts = (
+            self._text(line, words, logits_TC) for line, words, logits_TC in zip(lines, sentences, logits, strict=True)
+        )
+        write_responses(self.sink, texts, self.config.output or STDOUT)
+
+    def _text(self, line: Line, words: list[str], logits_TC: Tensor) -> str:
+        tags = self.tagger.predicted(logits_TC)
+        if self.config.output_format is OutputFormat.text:
+            return " ".join(tags) + "\n"
+        p_T = logits_TC.double().softmax(dim=-1).amax(dim=-1).tolist() if words else []
+        record = {"line": line.number, "words": words, "tags": tags, "probabilities": [round(p, 6) for p in p_T]}
+        return json.dumps(record, ensure_ascii=False) + "\n"
+
+    def process_typed(self, line: bytes) -> None:
+        super().process_typed(line)
+        self.report()
+        self.n_invalid, self.tagger.n_split, self.tagger.unknown = 0, 0, UnknownCounter()
+
+    def report(self) -> None:
+        report(self.tagger)
+        super().report()
+
+
+# ---- CoNLL columns
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line with its end, and the word that it is a row of; None for a comment, a blank line and the like."""
+
+    raw: bytes
+    word: str | None = None
+
+
+class RowFilter:
+    """CoNLL columns in, the same with the tag of each word out; all other bytes are kept."""
+
+    def __init__(self, tagger: WordTagger, sink: Sink, config: TagConfig, dialect: Dialect) -> None:
+        self.tagger, self.sink, self.config, self.dialect = tagger, sink, config, dialect
+        self.word_at = dialect.columns[0] if dialect.columns else 0
+        self.label_at = dialect.columns[1] if dialect.columns else None
+        self.waiting: list[list[Row]] = [[]]  # sentences that are not written yet; the last one may go on
+        self.n_lines, self.n_sentences, self.n_invalid = 0, 0, 0
+        self.wordless: list[int] = []  # numbers of rows that have too few columns
+
+    def process_stream(self, source: ChunkSource) -> None:
+        with tqdm(
+            total=input_size(self.config.input),
+            unit="B",
+            unit_scale=True,
+            disable=True if self.config.input is None else None,
+            desc="tag",
+            file=sys.stderr,
+        ) as bar:
+            for block in read_chunks(source, self.config.input or STDIN):
+                *lines, rest = block.split(b"\n")
+                for raw in [*(line + b"\n" for line in lines), *([rest] if rest else [])]:
+                    self._add(raw)
+                *whole, unfinished = self.waiting
+                self._write(whole)
+                self.waiting = [unfinished]
+                bar.update(len(block))
+        self._write(self.waiting)
+        self._report()
+
+    def _add(self, raw: bytes) -> None:
+        self.n_lines += 1
+        line = decode_line(raw.rstrip(b"\r\n"), self.n_lines, name=self.config.input, strict=self.config.strict)
+        self.n_invalid += line.is_invalid
+        if not self.dialect.is_word(line.text):
+            self.waiting[-1].append(Row(raw))
+            if self.dialect.ends_sentence(line.text):
+                self.waiting.append([])
+            return
+        fields = fields_of(line.text)
+        is_short = len(fields) <= self.word_at or (self.label_at is not None and len(fields) < self.label_at)
+        if is_short or not fields[self.word_at].strip():
+            if self.config.strict:
+                raise DataError(
+                    f"{self.config.input or STDIN}:{self.n_lines}: no word in column {self.word_at}, or too few columns"
+                    " before that of the tag. Repair the line, or leave out --strict"
+                )
+            self.wordless.append(self.n_lines)
+            self.waiting[-1].append(Row(raw))
+        else:
+            self.waiting[-1].append(Row(raw, fields[self.word_at].strip(" ")))
+
+    def _write(self, sentences: Sequence[Sequence[Row]]) -> None:
+        words = [[row.word for row in rows if row.word is not None] for rows in sentences]
+        logits = self.tagger.tag(words, first=self.n_sentences + 1)
+        self.n_sentences += len(sentences)
+        out = bytearray()
+        for rows, logits_TC in zip(sentences, logits, strict=True):
+            tags = iter(self.tagger.predicted(logits_TC))
+            for row in rows:
+                out += row.raw if row.word is None else with_tag(row.raw, next(tags), self.label_at)
+        write_bytes(self.sink, bytes(out), self.config.output or STDOUT)
+
+    def _report(self) -> None:
+        if self.wordless:
+            LOGGER.warning("%s: no word in column %d; kept as it is", named(self.wordless), self.word_at)
+        report(self.tagger)
+        warn_invalid(self.n_invalid, self.n_lines)
+
+
+def with_tag(raw: bytes, tag: str, label_at: int | None) -> bytes:
+    """A row with `tag` in column `label_at`, or as one more column."""
+    body = raw.rstrip(b"\r\n")
+    end, separator = raw[len(body) :], b"\t" if b"\t" in body else b" "
+    fields = body.split(b"\t") if separator == b"\t" else re.split(b" +", body.strip(b" "))
+    if label_at is None or label_at >= len(fields):
+        return body + separator + tag.encode() + end
+    fields[label_at] = tag.encode()
+    return separator.join(fields) + end
