@@ -77,8 +77,8 @@ def report(tagger: WordTagger) -> None:
     """Log what the tags do not show."""
     if tagger.n_split:
         LOGGER.info(
-            "%d sentences have more than the model's %d tokens; they were read in windows that overlap",
-            *(tagger.n_split, tagger.max_length),
+            "sentences with more than the model's %d tokens: %d, read in windows that overlap",
+            *(tagger.max_length, tagger.n_split),
         )
     tagger.unknown.warn()
 
@@ -172,7 +172,7 @@ class RowFilter:
             return
         fields = fields_of(line.text)
         is_short = len(fields) <= self.word_at or (self.label_at is not None and len(fields) < self.label_at)
-        if is_short or not fields[self.word_at].strip():
+        if is_short or not fields[self.word_at].strip(" "):
             if self.config.strict:
                 raise DataError(
                     f"{self.config.input or STDIN}:{self.n_lines}: no word in column {self.word_at}, or too few columns"

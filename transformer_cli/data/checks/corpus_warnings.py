@@ -40,9 +40,10 @@ class Leak:
 
     def sentence(self, task: Task) -> str:
         what, same = _SAME[task]
+        text = self.text.replace(SEPARATOR, " ")  # between words
         also = f" ({self.n_same_target:,} {same})" if task is not Task.language_model else ""
         return (
-            f"data.{self.split}: {self.n_pairs:,} {what}{also}, such as line {self.line:,}, {quoted(self.text.replace(SEPARATOR, ' '), 60)}:"
+            f"data.{self.split}: {self.n_pairs:,} {what}{also}, such as line {self.line:,}, {quoted(text, 60)}:"
             " its scores will be too good. Remove them from data.train"
         )
 

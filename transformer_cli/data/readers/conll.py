@@ -97,7 +97,7 @@ def _word_and_label(fields: Sequence[str], dialect: Dialect, n_columns: int) -> 
     if len(fields) <= max(word_at, label_at):
         return f"too few columns for data.columns=[{word_at},{label_at}], counted from 0"
     word, label = fields[word_at].strip(" "), fields[label_at].strip(" ")
-    if not word.strip():
+    if not word:
         return f"no word in column {word_at}, counted from 0"
     if not label or len(label.split()) != 1:
         return f"{'no' if not label else 'white space in the'} label in column {label_at}, counted from 0"
