@@ -1,7 +1,7 @@
 """Precision, recall and F1 of named entities, as conlleval (Tjong Kim Sang and De Meulder 2003) and seqeval find them.
 
 An entity is a type and the words that it consists of, and is right if both are. It begins at B-X, and also at an I-X
-that follows O or another type: so labels of IOB1, where B-X only divides neighbours of one type, count as well.
+that follows O or another type: so labels of IOB1, where B-X only divides adjacent entities of one type, count as well.
 """
 
 from collections import Counter
