@@ -1,7 +1,7 @@
 """Fine-tuning: a run that begins with a trained model has its sizes, its tokenizers and its weights.
 
-A classifier or tagger takes the encoder of a translator or of the other, or all of a model of its own kind with the
-same labels. Once a run has a
+A classifier takes the encoder of a translator, or all of another classifier of the same classes. A tagger does likewise,
+and takes the encoder of a classifier, too. Once a run has a
 checkpoint, that is where it goes on from: the model that it began with is not read any more, and may be gone.
 """
 
@@ -87,8 +87,11 @@ def named_model(config: TrainConfig) -> Initial:
     """The model that init.from names. Raises CheckpointError, also for a model of another kind than is trained."""
     name, task = config.init.from_, config.data.task
     assert name is not None
-    with_encoder = (Task.translation, Task.classification, Task.token_classification)
-    kinds = [MODEL_OF[task], *(MODEL_OF[one] for one in with_encoder if task.has_labels and one is not task)]
+    others = {
+        Task.classification: [Task.translation],
+        Task.token_classification: [Task.translation, Task.classification],
+    }
+    kinds = [MODEL_OF[one] for one in (task, *others.get(task, []))]
     wanted = " or ".join(KINDS[kind][0] for kind in kinds)
     try:
         path = locate_model(name, config.runs)
