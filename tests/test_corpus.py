@@ -25,7 +25,8 @@ from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.logs import LOGGER
 
 CORPORA = sorted(path.stem for path in (Path(__file__).parent.parent / "configs" / "data").glob("*.yaml"))
-OWN_FILES = ("files", "labels", "pairs", "sick", "sst2", "text", "trec")  # of the user, who has to have them
+# Of the user, who has to have them.
+OWN_FILES = ("ewt_pos", "files", "labels", "pairs", "sick", "sst2", "tags", "text", "trec")
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
 """Fine-tuning: a run that begins with a trained model has its sizes, its tokenizers and its weights.
 
-A classifier takes the encoder of a translator, or all of another classifier of the same classes. A tagger does likewise,
-and takes the encoder of a classifier, too. Once a run has a
-checkpoint, that is where it goes on from: the model that it began with is not read any more, and may be gone.
+A classifier takes the encoder of a translator, or all of another classifier of the same classes. A tagger does
+likewise, and takes the encoder of a classifier, too. Once a run has a checkpoint, that is where it goes on from: the
+model that it began with is not read any more, and may be gone.
 """
 
 import hashlib
