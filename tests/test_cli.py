@@ -62,7 +62,9 @@ def test_cfg_prints_the_config_and_stops(command: str, capsys: pytest.CaptureFix
     value = {"bench": "train", "export": "ctranslate2", "reproduce": "trec"}.get(command, "somewhere")
     assert main([command, "--cfg", *([value] if argument else [])]) == 0
     captured = capsys.readouterr()
-    seed = "runs: runs\n" if command in ("score", "average", "classify", "embed") else "seed: 1\n"  # those draw nothing
+    seed = (
+        "runs: runs\n" if command in ("score", "average", "classify", "tag", "embed") else "seed: 1\n"
+    )  # those draw nothing
     given = (
         ""
         if argument is None

@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,7 @@ from transformer_cli.data.words import words_of_line
 from transformer_cli.inference.tagging import WordTagger
 from transformer_cli.models.file import read_model
 from transformer_cli.text_io import decode_line
+from transformer_cli.training.divergence_dump import read_divergence_dump, write_divergence_dump
 from transformer_cli.training.trainer import Trainer
 
 CPU = torch.device("cpu")
@@ -170,6 +172,22 @@ def test_how_an_update_is_split_does_not_change_the_gradient(tmp_path: Path) -> 
 
     for one, other in zip(gradients(40), gradients(4000), strict=True):
         torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-4)
+
+
+def test_an_update_that_was_kept_is_replayed_to_the_last_bit(tmp_path: Path) -> None:
+    config = load_config("train", config_for(tmp_path))
+    corpus = prepare(config.data)
+    trainer = Trainer(config, corpus.tokenizers, CPU)
+    model = replace(
+        random_model(), config=config.model, tokenizers=corpus.tokenizers, weights=trainer.weights(), data={}
+    )
+    pairs = Feed(config, corpus).pairs(1)
+    folder = write_divergence_dump(tmp_path, trainer, model, config, corpus.tokenizers, step=1, pairs=pairs)
+    dump = read_divergence_dump(folder)
+    findings = dump.replay(CPU)
+    assert [finding.state() for finding in findings] == dump.recorded
+    shown = {label for finding in findings for _, labels in finding.pairs for label in labels.split()}
+    assert shown == set(LABELS)
 
 
 def test_halves_of_a_batch_have_its_words(tmp_path: Path) -> None:

@@ -97,7 +97,12 @@ def diagnose(trainer: Trainer, pairs: EncodedCorpus, tokenizers: Tokenizers, *, 
 
 
 def _text(batch: Batch, tokenizers: Tokenizers) -> list[tuple[str, str]]:
-    return [(tokenizers.source.decode(source), tokenizers.target.decode(target)) for source, target in batch.pairs()]
+    def of_target(ids: list[int]) -> str:
+        if tokenizers.labels:
+            return " ".join(tokenizers.labels[i] for i in ids)
+        return tokenizers.target.decode(ids)
+
+    return [(tokenizers.source.decode(source), of_target(target)) for source, target in batch.pairs()]
 
 
 def write_divergence_dump(
@@ -113,6 +118,7 @@ def write_divergence_dump(
     """Write the update of `step`, which consists of `pairs`, to a folder of the run. Raises OSError."""
     folder = run_dir / INCIDENTS / f"step-{step:08d}"
     findings = diagnose(trainer, pairs, tokenizers, step=step)
+    words = {} if pairs.word_ends is None else {"word_ends": _sentences(pairs.word_ends, pairs.target_offsets)}
     content = {
         "format": FORMAT,
         "step": step,
@@ -121,6 +127,7 @@ def write_divergence_dump(
         "compiled_sizes": trainer.compiled_sizes,
         "source_ids": _sentences(pairs.source_ids, pairs.source_offsets),
         "target_ids": _sentences(pairs.target_ids, pairs.target_offsets),
+        **words,
         "batches": [{**finding.state(), "pairs": finding.pairs} for finding in findings],
     }
     temporary = folder.with_name(f".tmp-{folder.name}")
@@ -150,7 +157,7 @@ def read_divergence_dump(folder: Path) -> DivergenceDump:
             step=whole(content["step"], "step"),
             config=from_plain(TrainConfig, content["config"]),
             model=model,
-            pairs=EncodedCorpus.of(sources, targets),
+            pairs=EncodedCorpus.of(sources, targets, content.get("word_ends")),
             scaler=dict(content["scaler"]),
             compiled_sizes=[Sizes(*map(int, sizes)) for sizes in content.get("compiled_sizes", [])],  # older ones: none
             recorded=[{key: batch[key] for key in ("loss", "grad_norms")} for batch in content["batches"]],
