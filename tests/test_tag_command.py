@@ -20,7 +20,7 @@ from tests.toy_classifier import random_model as random_classifier
 from tests.toy_run import train
 from tests.toy_tagger import LABELS, OVERRIDES, random_model, write_files, written
 from transformer_cli.cli import main
-from transformer_cli.commands.tag import RowFilter, SentenceFilter
+from transformer_cli.commands.tag import RowFilter, SentenceFilter, with_tag
 from transformer_cli.config.commands import TagConfig, TagFormat
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.model import Pooling
@@ -295,6 +295,21 @@ def test_columns_are_filled_and_everything_else_is_kept() -> None:
     assert bytes_out(b"x H\nx a\nx b O\n", TagConfig(format=TagFormat.conll, columns=[1, 2])) == (
         b"x H %s\nx a %s\nx b %s\n" % tuple(tags)
     )
+
+
+@pytest.mark.parametrize(
+    ("row", "column", "expected"),
+    [
+        (b"a\t\tc\r\n", 1, b"a\tX\tc\r\n"),
+        (b"\tb", 0, b"X\tb"),
+        (b"a\tb\t", 2, b"a\tb\tX"),
+        (b"a  b   c \n", 1, b"a  X   c \n"),  # spaces are kept
+        (b"a b", 2, b"a b X"),
+        (b"a\tb\n", None, b"a\tb\tX\n"),
+    ],
+)
+def test_a_tag_is_put_into_its_column_alone(row: bytes, column: int | None, expected: bytes) -> None:
+    assert with_tag(row, "X", column) == expected
 
 
 def test_json_lines_have_the_words_and_the_probability_of_each_tag(trained: Path, tfm: Run) -> None:

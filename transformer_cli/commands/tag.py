@@ -204,9 +204,12 @@ class RowFilter:
 def with_tag(raw: bytes, tag: str, label_at: int | None) -> bytes:
     """A row with `tag` in column `label_at`, or as one more column."""
     body = raw.rstrip(b"\r\n")
-    end, separator = raw[len(body) :], b"\t" if b"\t" in body else b" "
-    fields = body.split(b"\t") if separator == b"\t" else re.split(b" +", body.strip(b" "))
-    if label_at is None or label_at >= len(fields):
-        return body + separator + tag.encode() + end
-    fields[label_at] = tag.encode()
-    return separator.join(fields) + end
+    end, divider = raw[len(body) :], b"\t" if b"\t" in body else b" "
+    parts = body.split(b"\t") if divider == b"\t" else re.findall(b"[^ ]+", body)
+    if label_at is None or label_at >= len(parts):
+        return body + divider + tag.encode() + end
+    if divider == b"\t":
+        parts[label_at] = tag.encode()
+        return b"\t".join(parts) + end
+    at = list(re.finditer(b"[^ ]+", body))[label_at]
+    return body[: at.start()] + tag.encode() + body[at.end() :] + end
