@@ -14,7 +14,7 @@ from transformer_cli.config.model import ModelConfig, Pooling
 from transformer_cli.data.transfer import to_device
 from transformer_cli.models.attention import initialise
 from transformer_cli.models.classifier import source_layout
-from transformer_cli.models.embeddings import TokenEmbedding
+from transformer_cli.models.embeddings import make_embedding
 from transformer_cli.models.layers import Dropout
 from transformer_cli.models.layouts import PackedLayout
 from transformer_cli.models.linear import Linear
@@ -35,9 +35,7 @@ class Tagger(Model):
     ) -> None:
         super().__init__()
         self.source_pad_id, self.pooling = pad_id, config.pooling
-        self.source_embedding = TokenEmbedding(
-            vocab_size, config.d_model, pad_id=pad_id, scaled=config.scale_embeddings
-        )
+        self.source_embedding = make_embedding(config, vocab_size, pad_id=pad_id)
         self.encoder = Encoder(config, options)
         self.dropout = Dropout(config.dropout)
         self.to_classes = Linear(config.d_model, n_labels, is_output=True)  # called as a classifier's output layer
