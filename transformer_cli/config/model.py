@@ -137,7 +137,8 @@ class ModelConfig:
     pooling: Pooling = key(
         Pooling.first,
         "Encoder states that the output layer reads: the first token's, or the mean of all, of a text (classifier) or a"
-        " word (tagger); of pairs of texts also the means u and v of both, as u, v, the absolute value of u - v, and u * v (segments).",
+        " word (tagger); of pairs also the means u and v of both texts, as u, v, the absolute value of u - v, and u * v"
+        " (segments).",
     )
     n_segments: int = key(
         1, "Texts that a classifier reads together: 2 for pairs, each with its segment embedding.", low=1, high=2
