@@ -66,12 +66,19 @@ class Reader:
         self.driver, self.folder = driver, folder
         self.artefacts = Path(os.environ.get("TFM_ARTEFACTS", folder))
 
-    def open(self, maps: AttentionMaps, *, width: int = 1280, explanation: Mapping[str, Any] | None = None) -> None:
+    def open(
+        self,
+        maps: AttentionMaps,
+        *,
+        width: int = 1280,
+        explanation: Mapping[str, Any] | None = None,
+        fragment: str = "",
+    ) -> None:
         path = self.folder / "page.html"
         path.write_text(render(maps, explanation), encoding="utf-8")
         self.driver.set_window_size(width, 1000)
         ActionChains(self.driver).move_by_offset(0, 0).perform()
-        self.driver.get(path.as_uri())
+        self.driver.get(path.as_uri() + fragment)
 
     def all(self, selector: str) -> list[Any]:
         return self.driver.find_elements(By.CSS_SELECTOR, selector)
@@ -280,6 +287,27 @@ def test_a_token_that_was_clicked_stays_until_a_second_click_or_escape(reader: R
     reader.run("document.querySelectorAll('#left button')[2].focus()")
     reader.press(Keys.ESCAPE)
     assert {row for _, row, _ in reader.lines()} == set(range(6))
+
+
+def test_the_address_opens_the_page_at_a_layer_heads_and_a_token(reader: Reader) -> None:
+    maps = toy_maps(words(6), words(5))
+    token = maps.read[2]
+    reader.driver.get("about:blank")  # an address that differs in its fragment alone would not load the page
+    reader.open(maps, fragment=f"#kind=decoder&layer=1&heads=2&token={token.removeprefix('▁')}")
+    assert reader.one("#what").text == f"Decoder self-attention, layer 1 of {len(maps.decoder_YHTT)}, head 2"
+    assert [one.get_attribute("aria-label") for one in reader.all("#left [aria-pressed=true]")] == [
+        f"{token}, 3 of {len(maps.read)}"
+    ]
+    checked = reader.run("return [...document.querySelectorAll('[name=heads]')].map((one) => one.checked)")
+    assert checked == [head == 1 for head in range(len(checked))]
+
+
+def test_an_address_that_names_what_is_not_there_opens_the_page_as_ever(reader: Reader) -> None:
+    reader.driver.get("about:blank")
+    reader.open(toy_maps(words(6), words(5)), fragment="#kind=x%22]&layer=99&heads=0,77&token=nowhere&view=")
+    assert reader.one("#what").text.startswith("Encoder self-attention, layer ")
+    assert reader.one("#what").text.endswith(" heads")
+    assert reader.driver.get_log("browser") == []
 
 
 def test_the_keyboard_alone_reaches_and_changes_everything(reader: Reader) -> None:

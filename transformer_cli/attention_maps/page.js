@@ -758,6 +758,27 @@ function onNodeKey(event) {
   focusNode(to());
 }
 
+// --- Fragment of the address --------------------------------------------------------------------------------------
+
+// Opens the page at what its address names: #kind=encoder&layer=5&heads=1,6&token=it. Numbers count from 1; a name that
+// the page does not have changes nothing.
+function openAt(fragment) {
+  const wanted = new URLSearchParams(fragment);
+  const choose = (name, value) => document.querySelector(`[name=${name}][value="${CSS.escape(value)}"]`)?.click();
+  for (const name of ["view", "kind"]) if (wanted.has(name)) choose(name, wanted.get(name));
+  if (wanted.get("words") === "1") document.querySelector("[name=merged]").click();
+  if (wanted.has("layer")) choose("layer", String(Number(wanted.get("layer")) - 1));
+  if (wanted.has("heads")) {
+    const heads = wanted.get("heads").split(",").map((head) => Number(head) - 1).filter((head) => head in state.heads);
+    if (heads.length) {
+      setAllHeads(false);
+      for (const head of heads) choose("heads", String(head));
+    }
+  }
+  const index = currentWeights().rows.findIndex((label) => label.replace(/^▁/u, "") === wanted.get("token"));
+  if (index >= 0) onTokenClick({ target: tokensOf("left")[index] });
+}
+
 // --- Together ------------------------------------------------------------------------------------------------------
 
 byId("controls").addEventListener("change", onControl);
@@ -787,3 +808,4 @@ window.addEventListener("afterprint", () => { if (state.view === "matrix") fitMa
 buildPickers();
 buildTokens();
 draw();
+openAt(location.hash.slice(1));
