@@ -32,6 +32,8 @@ PAUSE_SECONDS = 1.0  # before the second attempt, then doubled
 MAX_BYTES = 1 << 36  # of a file whose size is not known beforehand
 CHUNK_BYTES = 1 << 16
 RECORDS = "downloads.json"
+# Some servers (manythings.org) answer 406 to a name that does not begin as browsers' do, so that is how ours begins.
+USER_AGENT = "Mozilla/5.0 (compatible; tfm)"
 
 
 def downloads_folder(config: DataConfig) -> Path:
@@ -230,7 +232,7 @@ class Transfer:
 
     def _attempt(self) -> None:
         """Request the missing bytes and append them. Raises Interrupted, EnvironmentFault."""
-        headers = {"User-Agent": "tfm", "Accept-Encoding": "identity"}
+        headers = {"User-Agent": USER_AGENT, "Accept": "*/*", "Accept-Encoding": "identity"}
         n_bytes = self._n_bytes()
         validator = self._records.of(self.part.name, self.url).get("validator")
         if n_bytes and (validator or self._verifiable):
@@ -268,9 +270,11 @@ class Transfer:
             ) from None
         if error.code in (408, 425, 429) or error.code >= 500:
             raise Interrupted(f"the server answers {error.code} {shown(str(error.reason))}")
+        refuses_programs = error.code in (403, 406)
+        remedy = "Open the address in a browser" if refuses_programs else "Get the file elsewhere"
         raise EnvironmentFault(
             f"{self.url}: the server answers {error.code} {shown(str(error.reason))}."
-            " Get the file elsewhere, put it into a folder and set data.root to that"
+            f" {remedy}, put the file into a folder and set data.root to that"
         ) from None
 
     def _receive(self, response: http.client.HTTPResponse, n_bytes: int) -> None:
