@@ -260,7 +260,7 @@ def test_B3_a_disk_full_from_the_start_for_tensorboard_is_told_once_and_printed_
 
     with pytest.MonkeyPatch.context() as patch, caplog.at_level(logging.WARNING, logger="tfm"):
         patch.setattr("tensorboard.summary.writer.record_writer.RecordWriter.write", full)
-        with Recorder(tmp_path, 0, 0, max_steps=2) as recorder:
+        with Recorder(tmp_path, 0, 0, max_steps=2, updates_per_epoch=1) as recorder:
             for step in (1, 2):
                 recorder.dev(step, {"dev_nll": 1.0})
     assert len(caplog.messages) == 1

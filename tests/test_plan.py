@@ -1,5 +1,6 @@
 """What a run will do: how long, in which steps, and what is logged; by the corpus where the config leaves it open."""
 
+import json
 import logging
 from dataclasses import replace
 from pathlib import Path
@@ -138,6 +139,32 @@ def test_a_schedule_that_ends_with_the_run_ends_with_its_epochs_also_after_a_sto
     assert sha256(tmp_path / "epochs/model.safetensors") == sha256(tmp_path / "steps/model.safetensors")
 
 
+def test_steps_that_end_a_run_before_its_epochs_are_told() -> None:
+    """As those of a recipe do that the user does not know of."""
+    epoch = Epoch(20_000, 200_000, 60)
+    demo: TrainConfig = load_config("train", ["data=demo_fr_en", "train.max_epochs=10"])
+    (warning,) = plan_warnings(limited(demo, epoch), epoch)
+    steps, per_epoch = demo.train.max_steps, epoch.updates(demo.train.tokens_per_update)
+    assert (
+        warning.what
+        == f"train.max_epochs=10: train.max_steps={steps} ends the run before, after {steps / per_epoch:.3g} epochs"
+    )
+    alone: TrainConfig = load_config("train", ["data=demo_fr_en", "train.max_epochs=10", "train.max_steps=auto"])
+    assert list(plan_warnings(limited(alone, epoch), epoch)) == []
+    assert limited(alone, epoch).train.max_steps == 10 * per_epoch
+
+
+def test_epochs_stand_beside_steps_in_the_log_the_metrics_and_the_result(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, logger="tfm"):
+        run(tmp_path, config(max_steps=6, log_every=3))
+    n = per_epoch()
+    assert f"step 3/6, epoch {3 / n:.2f}/{6 / n:.2f}: loss" in caplog.text
+    assert all(entry["epoch"] == round(entry["step"] / n, 4) for entry in metrics(tmp_path))
+    assert json.loads((tmp_path / "result.json").read_bytes())["epochs"] == round(6 / n, 4)
+
+
 def opened(runs: Path, settings: TrainConfig) -> TrainResult:
     with open_run(replace(settings, runs=str(runs))) as folder:
         settings = with_values(settings, chosen_before(settings, folder))
@@ -258,15 +285,17 @@ def test_the_first_line_comes_within_seconds_and_others_by_the_clock(
 ) -> None:
     now = 100.0
     monkeypatch.setattr(writers.time, "perf_counter", lambda: now)
-    with Recorder(tmp_path, 0, 0, max_steps=400, log_seconds=30.0) as recorder:
+    with Recorder(tmp_path, 0, 0, max_steps=400, updates_per_epoch=160, log_seconds=30.0) as recorder:
         for step in range(1, 101):
             now += 1.0
             recorder.advance(500)
             if recorder.is_silent():
                 with caplog.at_level(logging.INFO, logger="tfm"):
                     recorder.report_progress(step, 8.25)
-    assert [message.split(":")[0] for message in caplog.messages] == [f"step {n}/400" for n in (3, 33, 63, 93)]
-    assert caplog.messages[0] == "step 3/400: loss 8.250, 500 tokens/s, about 06:37 left"
+    assert [message.split(":")[0] for message in caplog.messages] == [
+        f"step {n}/400, epoch {n / 160:.2f}/2.50" for n in (3, 33, 63, 93)
+    ]
+    assert caplog.messages[0] == "step 3/400, epoch 0.02/2.50: loss 8.250, 500 tokens/s, about 06:37 left"
     assert not (tmp_path / "metrics.jsonl").exists()
 
 

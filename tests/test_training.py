@@ -4,6 +4,7 @@ import hashlib
 import json
 import logging
 import math
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -496,7 +497,7 @@ def test_the_log_file_has_what_was_logged(tmp_path: Path, caplog: pytest.LogCapt
     with caplog.at_level(logging.INFO, logger="tfm"):
         run(tmp_path, config(max_steps=4))
     text = (tmp_path / "tfm.log").read_text(encoding="utf-8")
-    assert "step 4/4: loss" in text
+    assert re.search(r"step 4/4, epoch \d+\.\d+/\d+\.\d+: loss", text)
     assert "dev nll" in text
     assert "nrefs:1|case:mixed|eff:no|tok:13a" in text
 

@@ -184,6 +184,7 @@ class MainProcess:
                 progress.step,
                 progress.evaluated,
                 max_steps=settings.max_steps,
+                updates_per_epoch=run.feed.plan.updates_per_epoch,
                 unit=_unit(run),
                 log_seconds=settings.log_seconds,
             ) as self.recorder,
@@ -384,7 +385,8 @@ class MainProcess:
         path = self.run_dir / MODEL_FILE
         dev_score = exported.scores.get(f"dev_{self.validator.metric_name}")
         measured = {"dev_score": dev_score, "dev_metric": self.validator.metric_name}
-        outcome |= {"step": progress.step, "shipped": what, **measured}
+        epochs = round(progress.step / run.feed.plan.updates_per_epoch, 4)
+        outcome |= {"step": progress.step, "epochs": epochs, "shipped": what, **measured}
         self.recorder.final(progress.step, outcome)
         with wrap_os_errors(path, "save the model"):
             write_model(path, exported)

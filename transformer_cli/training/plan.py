@@ -137,9 +137,12 @@ def updates(settings: TrainSettings, epoch: Epoch) -> int:
     """How many the run makes at most: those of train.max_steps or of train.max_epochs, whichever are fewer."""
     limits: list[int] = [] if settings.max_steps == AUTO else [settings.max_steps]
     if settings.max_epochs is not None:
-        n_updates = settings.max_epochs * epoch.updates(settings.tokens_per_update)
-        limits.append(max(1, math.ceil(n_updates - 1e-6)))  # 0.1 · 30 is a little more than 3
+        limits.append(_updates_of_epochs(settings.max_epochs, epoch.updates(settings.tokens_per_update)))
     return min(limits)
+
+
+def _updates_of_epochs(epochs: float, per_epoch: int) -> int:
+    return max(1, math.ceil(epochs * per_epoch - 1e-6))  # 0.1 · 30 is a little more than 3
 
 
 def _tokens_per_update(config: TrainConfig, epoch: Epoch, budget: Budget) -> int:
@@ -191,6 +194,12 @@ def plan_warnings(config: TrainConfig, epoch: Epoch) -> Iterator[PlanWarning]:
             f"schedule.warmup_steps={warmup}: the run ends after {n_updates:,} updates, while the learning rate rises"
         )
         yield PlanWarning("warmup", what, "Lower schedule.warmup_steps, or raise train.max_steps")
+    if train.max_epochs is not None and n_updates < _updates_of_epochs(train.max_epochs, per_epoch):
+        what = (
+            f"train.max_epochs={train.max_epochs:g}: train.max_steps={n_updates} ends the run before, after"
+            f" {n_updates / per_epoch:.3g} epochs"
+        )
+        yield PlanWarning("epochs", what, "Set train.max_steps=auto, and epochs alone decide")
     if n_updates > MANY_EPOCHS * per_epoch:
         what = f"{n_updates:,} updates are {n_updates / per_epoch:,.0f} epochs of {per_epoch:,} updates"
         yield PlanWarning("epochs", what, "Set train.max_epochs: a model knows a corpus by heart long before")

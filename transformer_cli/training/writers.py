@@ -71,7 +71,8 @@ def log_file(file: Path) -> Iterator[None]:
 
 class Recorder:
     """Writes to the run directory what happens after `step`, the one that was resumed from; `evaluated` is the last one
-    that was evaluated by then. `unit` is what an update counts: target tokens, or the sentences of a classification.
+    that was evaluated by then. An epoch has `updates_per_epoch` steps. `unit` is what an update counts: target tokens,
+    or the sentences of a classification.
 
     A disk that is full for these files is reported once; training goes on.
     """
@@ -83,10 +84,11 @@ class Recorder:
         evaluated: int,
         *,
         max_steps: int,
+        updates_per_epoch: int,
         unit: str = "tokens",
         log_seconds: float = math.inf,
     ) -> None:
-        self.max_steps, self.unit = max_steps, unit
+        self.max_steps, self.unit, self._updates_per_epoch = max_steps, unit, updates_per_epoch
         self._broken = False
         self._metrics = run_dir / METRICS_FILE
         with wrap_os_errors(self._metrics, "write"):
@@ -123,9 +125,7 @@ class Recorder:
         """A line between those of `train`, by the clock, and so for people only: no metrics are written."""
         speed = self._n_units / (time.perf_counter() - self._clock)
         so_far = "" if loss is None else f"loss {loss:.3f}, "
-        LOGGER.info(
-            f"step {step}/{self.max_steps}: {so_far}{speed:,.0f} {self.unit}/s, about {self._time_left(step)} left"
-        )
+        LOGGER.info(f"{self._at(step)}: {so_far}{speed:,.0f} {self.unit}/s, about {self._time_left(step)} left")
         self._note_line()
 
     def _note_line(self) -> None:
@@ -138,8 +138,7 @@ class Recorder:
         self._write(step, "train", {**values, f"{self.unit}_per_second": round(speed, 1)})
         self._bar.set_postfix_str(f"loss {values['loss']:.3f}, {speed:,.0f} {self.unit}/s", refresh=False)
         LOGGER.info(
-            f"step {step}/{self.max_steps}:"
-            f" loss {values['loss']:.3f}, nll {values['nll']:.3f}, lr {values['lr']:.2e},"
+            f"{self._at(step)}: loss {values['loss']:.3f}, nll {values['nll']:.3f}, lr {values['lr']:.2e},"
             f" grad norm {values.get('grad_norm', math.inf):.2f}, {speed:,.0f} {self.unit}/s,"
             f" {values['fill']:.0%} full, {self._time_left(step)} left"
         )
@@ -168,6 +167,7 @@ class Recorder:
         self._clock += time.perf_counter() - start
 
     def _write(self, step: int, kind: str, values: dict[str, Any]) -> None:
+        values = {"epoch": round(step / self._updates_per_epoch, 4), **values}
         line = json.dumps({"step": step, "kind": kind, **values}, allow_nan=False) + "\n"
         self._safely(lambda: append(self._metrics, line))
         for name, value in values.items():
@@ -195,6 +195,11 @@ class Recorder:
             if not self._broken:
                 LOGGER.warning("%s: %s. Training goes on without it", error.filename or self._metrics, error.strerror)
             self._broken = True
+
+    def _at(self, step: int) -> str:
+        epoch, epochs = step / self._updates_per_epoch, self.max_steps / self._updates_per_epoch
+        digits = 2 if epochs < 10 else 1
+        return f"step {step}/{self.max_steps}, epoch {epoch:.{digits}f}/{epochs:.{digits}f}"
 
     def _time_left(self, step: int) -> str:
         seconds = (time.perf_counter() - self._started) / (step - self._first) * (self.max_steps - step)
