@@ -63,7 +63,9 @@ CPU = torch.device("cpu")
 
 # What is trained, by the name of the run. The model of the walk is the usual tiny one at half its width.
 WHOLE_WORDS = "data.tokenizer.byte_fallback=false"  # a vocabulary without 256 bytes has more words in one piece
+CORPUS = "data.builtin=demo_en_fr_without_places"
 SMALL = [
+    CORPUS,
     WHOLE_WORDS,
     "model.d_model=64",
     "model.d_ff=256",
@@ -399,7 +401,7 @@ def first_gradients(tokenizers: Tokenizers, n_layers: int = 6) -> Iterator[str]:
 
 
 def first_batch(tokenizers: Tokenizers) -> Batch:
-    corpus = encode_pairs(as_text(generate(n_train=64).train), tokenizers, max_length=256)
+    corpus = encode_pairs(as_text(generate(n_train=64, places=False).train), tokenizers, max_length=256)
     (batch,) = micro_batches(corpus, np.arange(len(corpus)), tokenizers, max_tokens=10_000)
     return batch
 
@@ -485,7 +487,7 @@ def warm_up(runs: Path) -> Iterator[str]:
 
 def frequency_nll(tokenizers: Tokenizers) -> float:
     """Of dev, in nats a token, by how often each token comes in 5,000 training sentences and nothing else."""
-    corpus = generate(n_train=5000)
+    corpus = generate(n_train=5000, places=False)
     train_K, dev_K = (
         torch.from_numpy(encode_pairs(as_text(pairs), tokenizers, max_length=256).target_ids.astype(np.int64))
         for pairs in (corpus.train, corpus.dev)
@@ -504,7 +506,7 @@ def smoothing(runs: Path) -> Iterator[str]:
 
 def confidence_of(run: Path) -> dict[str, float]:
     file = read_model(run / MODEL_FILE)
-    model, corpus = file.build(CPU), generate()
+    model, corpus = file.build(CPU), generate(places=False)
     figures: dict[str, float] = {}
     for name, pairs in (("train", corpus.train[:500]), ("dev", corpus.dev)):
         text = as_text(pairs)
@@ -547,7 +549,7 @@ def calibration_error(confidence_K: Tensor, right_K: Tensor, n_bins: int = 10) -
 
 def beams(runs: Path) -> Iterator[str]:
     """On the dev set, by the model of the run."""
-    file, text = read_model(runs / SMOOTHED / MODEL_FILE), as_text(generate().dev)
+    file, text = read_model(runs / SMOOTHED / MODEL_FILE), as_text(generate(places=False).dev)
     model = file.build(CPU)
     greedy_config = DecodeConfig(search="greedy", beam_size=1)
     greedy, beam = (

@@ -40,7 +40,7 @@ def script() -> ModuleType:
 @pytest.fixture(scope="module")
 def tokenizers(script: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Tokenizers:
     cache = f"data.cache={tmp_path_factory.mktemp('data')}"
-    return prepare(load_config("train", [script.WHOLE_WORDS, cache]).data).tokenizers
+    return prepare(load_config("train", [script.CORPUS, script.WHOLE_WORDS, cache]).data).tokenizers
 
 
 @pytest.fixture(scope="module")

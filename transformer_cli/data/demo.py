@@ -1,8 +1,10 @@
 """`demo_en_fr`: English-French sentence pairs from a small grammar, so that a first run needs no download.
 
 Word-by-word lookup cannot translate them: adjectives follow their noun and agree with it, *not* becomes *ne ... pas*,
-`the milk drank the cat` is as likely as the reverse, and *it* is *il* or *elle* after whatever it refers to.
-One English sentence has exactly one French one, so a model of the whole grammar scores near 100 BLEU.
+`the milk drank the cat` is as likely as the reverse, and *it* is *il* or *elle* after whatever it refers to: who does
+not cross a street is too tired, and the street too wide.
+One English sentence has exactly one French one, so a model of the whole grammar scores near 100 BLEU. The other way
+round *son* is *his* or *her*, which nothing in the French tells, and costs a few points.
 """
 
 import re
@@ -21,7 +23,7 @@ Tense = Literal["past", "present"]  # drank: passé composé, was: imparfait; dr
 class Kind(Enum):
     """What a noun names; it decides which verbs and adjectives make sense with it."""
 
-    PERSON, ANIMAL, FOOD, DRINK, SEAT, OBJECT = range(6)
+    PERSON, ANIMAL, FOOD, DRINK, SEAT, OBJECT, PLACE = range(7)
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Noun:
 
 @dataclass(frozen=True)
 class Adjective:
-    """An adjective, the kinds of noun it can describe, and whether *very* may come before it."""
+    """An adjective, the kinds of noun it can describe, and whether *very* or *too* may come before it."""
 
     en: str
     masculine: str
@@ -59,6 +61,13 @@ class Verb:
     subjects: frozenset[Kind]
     objects: frozenset[Kind]
 
+    @property
+    def is_contracted(self) -> bool:
+        """Whether English writes *didn't* with it, and not *did not*: with verbs of going, so that a French sentence
+        has one form in English, and a model knows both.
+        """
+        return self.objects == PLACES
+
 
 @dataclass(frozen=True)
 class Posture:
@@ -73,11 +82,12 @@ class Posture:
 
 # ---- The lexicon. No English form stands for two French words, and no word starts with an aspirated h (le héros).
 
-PERSON, ANIMAL, FOOD, DRINK, SEAT, OBJECT = Kind
+PERSON, ANIMAL, FOOD, DRINK, SEAT, OBJECT, PLACE = Kind
 ALIVE = frozenset({PERSON, ANIMAL})
 PEOPLE = frozenset({PERSON})
 MEALS = frozenset({FOOD, DRINK})
 GOODS = frozenset({SEAT, OBJECT})
+PLACES = frozenset({PLACE})
 
 
 def nouns(kind: Kind, gender: Gender, rows: str) -> list[Noun]:
@@ -96,7 +106,7 @@ NOUNS = (
     *nouns(PERSON, "f", "woman women femme femmes, girl girls fille filles, queen queens reine reines"),
     *nouns(PERSON, "f", "actress actresses actrice actrices"),
     *nouns(ANIMAL, "m", "cat cats chat chats, dog dogs chien chiens, horse horses cheval chevaux"),
-    *nouns(ANIMAL, "m", "bird birds oiseau oiseaux"),
+    *nouns(ANIMAL, "m", "bird birds oiseau oiseaux, animal animals animal animaux"),
     *nouns(ANIMAL, "f", "mouse mice souris souris, frog frogs grenouille grenouilles, bee bees abeille abeilles"),
     *nouns(ANIMAL, "f", "turtle turtles tortue tortues"),
     *nouns(FOOD, "m", "cake cakes gâteau gâteaux, egg eggs œuf œufs, cheese fromage"),
@@ -107,6 +117,8 @@ NOUNS = (
     *nouns(SEAT, "f", "chair chairs chaise chaises, car cars voiture voitures, swing swings balançoire balançoires"),
     *nouns(OBJECT, "m", "book books livre livres, mirror mirrors miroir miroirs, bench benches banc bancs"),
     *nouns(OBJECT, "f", "table tables table tables, lamp lamps lampe lampes, wardrobe wardrobes armoire armoires"),
+    *nouns(PLACE, "m", "bridge bridges pont ponts, garden gardens jardin jardins, field fields champ champs"),
+    *nouns(PLACE, "f", "street streets rue rues, river rivers rivière rivières, forest forests forêt forêts"),
 )
 
 ADJECTIVES = (
@@ -116,6 +128,7 @@ ADJECTIVES = (
     Adjective("happy", "heureux", "heureuse", ALIVE),
     Adjective("furious", "furieux", "furieuse", ALIVE, gradable=False),
     Adjective("sad", "triste", "triste", ALIVE),
+    Adjective("lazy", "paresseux", "paresseuse", ALIVE),
     Adjective("elderly", "âgé", "âgée", PEOPLE),
     Adjective("delicious", "délicieux", "délicieuse", MEALS, gradable=False),
     Adjective("cold", "froid", "froide", MEALS),
@@ -129,6 +142,10 @@ ADJECTIVES = (
     Adjective("black", "noir", "noire", GOODS | {ANIMAL}, gradable=False),
     Adjective("white", "blanc", "blanche", GOODS | {ANIMAL}, gradable=False),
     Adjective("enormous", "énorme", "énorme", GOODS | {ANIMAL}, gradable=False),
+    Adjective("wide", "large", "large", PLACES),
+    Adjective("long", "long", "longue", PLACES),
+    Adjective("dangerous", "dangereux", "dangereuse", PLACES),
+    Adjective("dark", "sombre", "sombre", PLACES),
     Adjective("pretty", "joli", "jolie", GOODS | ALIVE),
     Adjective("strange", "étrange", "étrange", frozenset(Kind)),
 )
@@ -149,7 +166,17 @@ VERBS = (
     Verb("see", "saw", "sees", ("vois", "voit", "voyons", "voient"), "vu", ALIVE, frozenset(Kind)),
     Verb("hear", "heard", "hears", ("entends", "entend", "entendons", "entendent"), "entendu", ALIVE, ALIVE),
     Verb("follow", "followed", "follows", ("suis", "suit", "suivons", "suivent"), "suivi", ALIVE, ALIVE),
+    Verb(
+        "cross", "crossed", "crosses", ("traverse", "traverse", "traversons", "traversent"), "traversé", ALIVE, PLACES
+    ),
+    Verb("leave", "left", "leaves", ("quitte", "quitte", "quittons", "quittent"), "quitté", ALIVE, PLACES),
+    Verb("visit", "visited", "visits", ("visite", "visite", "visitons", "visitent"), "visité", ALIVE, PLACES),
 )
+GOING = tuple(verb for verb in VERBS if verb.objects == PLACES)
+OF_PLACES = {"animal", "lazy", *(verb.en for verb in GOING)}
+OF_PLACES |= {noun.en for noun in NOUNS if noun.kind is PLACE} | {
+    word.en for word in ADJECTIVES if word.kinds == PLACES
+}
 
 AVOIR = ("ai", "a", "avons", "ont")  # je, il, nous, ils
 TO_BE = {"present": (("is", "est"), ("are", "sont")), "past": (("was", "était"), ("were", "étaient"))}
@@ -172,7 +199,9 @@ TIMES = {
     "past": (("yesterday", "hier"), ("this morning", "ce matin")),
     "present": (("today", "aujourd'hui"), ("every day", "tous les jours")),
 }
-LINKS = ((",", ","), ("because", "parce que"), (", but", ", mais"))
+BECAUSE = ("because", "parce que")
+LINKS = ((",", ","), BECAUSE, (", but", ", mais"))
+VERY, TOO = ("very", "très"), ("too", "trop")
 
 
 # ---- Phrases. French words are first put side by side (`le eau`, `ne ai pas`); `sentence` then elides them.
@@ -244,13 +273,14 @@ def action(subject: Mention, verb: Verb, thing: Mention, *, tense: Tense, negate
     """Somebody did something to something."""
     third_singular = subject.person == 3 and not subject.plural
     slot = 2 * subject.plural + (subject.person == 3)
+    do = "did" if tense == "past" else "does" if third_singular else "do"
+    not_done = f"{do}n't {verb.en}" if verb.is_contracted else f"{do} not {verb.en}"
     if tense == "past":
-        en = f"did not {verb.en}" if negated else verb.en_past
+        en = not_done if negated else verb.en_past
         # After avoir the participle agrees with nothing, because our object always comes later.
         fr = put_together(AVOIR[slot], verb.participle, negated=negated)
     else:
-        do = "does" if third_singular else "do"
-        en = f"{do} not {verb.en}" if negated else (verb.en_third if third_singular else verb.en)
+        en = not_done if negated else verb.en_third if third_singular else verb.en
         fr = put_together(verb.fr_present[slot], "", negated=negated).strip()
     return f"{subject.en} {en} {thing.en}", f"{subject.fr} {fr} {thing.fr}"
 
@@ -264,13 +294,15 @@ def posture(subject: Mention, verb: Posture, preposition: Pair, place: Mention, 
     return f"{subject.en} {en} {preposition[0]} {place.en}", f"{subject.fr} {fr} {preposition[1]} {place.fr}"
 
 
-def description(of: Mention, *adjectives: Adjective, tense: Tense, very: bool = False, negated: bool = False) -> Pair:
+def description(
+    of: Mention, *adjectives: Adjective, tense: Tense, degree: Pair | None = None, negated: bool = False
+) -> Pair:
     """Something is or was such, or such and such."""
     en_be, fr_be = TO_BE[tense][of.plural]
     en = " and ".join(a.en for a in adjectives)
     fr = " et ".join(agree(a.masculine, a.feminine, to=of) for a in adjectives)
-    if very:
-        en, fr = f"very {en}", f"très {fr}"
+    if degree:
+        en, fr = f"{degree[0]} {en}", f"{degree[1]} {fr}"
     return f"{of.en} {en_be}{' not' if negated else ''} {en}", f"{of.fr} {put_together(fr_be, fr, negated=negated)}"
 
 
@@ -294,37 +326,35 @@ def elide(fr: str) -> str:
     return re.sub(r"\bde le\b", "du", fr)
 
 
-def fitting(mention: Mention, *others: Mention) -> list[Adjective]:
-    """Adjectives that fit a mention but none of the others, and are not repeated ("the red bed is red")."""
-    adjectives = [a for a in ADJECTIVES if mention.kind in a.kinds and a.en not in mention.en.split()]
-    return [a for a in adjectives if not any(other.kind in a.kinds for other in others)]
-
-
 # ---- Chance.
 
 
 class Speaker:
     """Says random sentences of the grammar; all its chance comes from one generator."""
 
-    def __init__(self, seed: int) -> None:
-        self._rng = Random(seed)
+    def __init__(self, seed: int, *, places: bool = True) -> None:
+        """Without `places` there are none of them, nobody goes anywhere, and nothing is too much of anything."""
+        self._rng, self._places = Random(seed), places
+        self._nouns = [noun for noun in NOUNS if places or noun.en not in OF_PLACES]
+        self._adjectives = [adjective for adjective in ADJECTIVES if places or adjective.en not in OF_PLACES]
+        self._verbs = [verb for verb in VERBS if places or verb.en not in OF_PLACES]
 
     def say(self) -> Pair:
         """One random sentence. A few are shorter or longer than the demo wants; see `generate`."""
-        plans = (self._plain, self._action, self._action, self._posture, self._posture, self._description)
-        return self._rng.choice(plans)()
+        plans = [self._plain, self._action, self._action, self._posture, self._posture, self._description]
+        return self._rng.choice([*plans, self._crossing] if self._places else plans)()
 
     def _chance(self, probability: float) -> bool:
         return self._rng.random() < probability
 
     def _noun(self, kinds: frozenset[Kind]) -> Noun:
-        return self._rng.choice([noun for noun in NOUNS if noun.kind in kinds])
+        return self._rng.choice([noun for noun in self._nouns if noun.kind in kinds])
 
     def _mention(self, kinds: frozenset[Kind], *, definite: bool = False, negated: bool = False) -> Mention:
         noun = self._noun(kinds)
         # "My woman" would be "ma femme", which is "my wife": people have no possessive here.
         mine = () if noun.kind is PERSON else ("my", "his", "her")
-        adjectives = [adjective for adjective in ADJECTIVES if noun.kind in adjective.kinds]
+        adjectives = [adjective for adjective in self._adjectives if noun.kind in adjective.kinds]
         return noun_phrase(
             self._rng.choice(("the", "the", "the", *mine) if definite else ("the", "the", "the", "a", "a", *mine)),
             noun,
@@ -342,20 +372,20 @@ class Speaker:
             return self._rng.choice((HE, SHE))
         if self._chance(0.1):
             kind = self._noun(kinds).kind
-            first, second = self._rng.sample([noun for noun in NOUNS if noun.kind is kind], 2)
+            first, second = self._rng.sample([noun for noun in self._nouns if noun.kind is kind], 2)
             return coordinate(noun_phrase("the", first), noun_phrase("the", second))
         return self._mention(kinds, definite=definite)
 
     def _plain(self) -> Pair:
         """Two bare nouns and a verb, as often the wrong way round: only word order determines the subject."""
-        verb = self._rng.choice(VERBS)
+        verb = self._rng.choice(self._verbs)
         subject, thing = self._bare(verb.subjects), self._bare(verb.objects)
         if self._chance(0.5):
             subject, thing = thing, subject
         return sentence(action(subject, verb, thing, tense=self._tense(), negated=self._chance(0.2)))
 
     def _action(self) -> Pair:
-        verb, tense, negated = self._rng.choice(VERBS), self._tense(), self._chance(0.3)
+        verb, tense, negated = self._rng.choice(self._verbs), self._tense(), self._chance(0.3)
         subject = self._rng.choice((I, WE)) if self._chance(0.3) else self._subject(verb.subjects)
         if self._chance(0.4):
             thing = self._mention(verb.objects, negated=negated)
@@ -364,6 +394,18 @@ class Speaker:
         thing = self._mention(verb.objects, definite=negated)
         clause = action(subject, verb, thing, tense=tense, negated=negated)
         return sentence(clause, *self._afterthought(subject, thing, tense=tense))
+
+    def _crossing(self) -> Pair:
+        """Somebody did not cross something, because the one was too tired, or because the other was too wide."""
+        verb, tense, negated = self._rng.choice(GOING), self._tense(), self._chance(0.8)
+        # Of people English says "he" or "she", which leaves nothing to find out.
+        subject = self._subject(frozenset({ANIMAL}) if self._chance(0.7) else PEOPLE)
+        place = self._mention(PLACES, definite=negated)
+        antecedent, other = self._rng.sample((subject, place), 2)
+        pronoun = refer(antecedent)
+        adjective = self._rng.choice([a for a in self._fitting(antecedent, other) if a.gradable])
+        because = description(pronoun, adjective, tense=tense, degree=TOO if negated else VERY)
+        return sentence(action(subject, verb, place, tense=tense, negated=negated), BECAUSE, because)
 
     def _posture(self) -> Pair:
         verb, subject, place = self._rng.choice(POSTURES), self._subject(ALIVE), self._mention(GOODS)
@@ -376,11 +418,11 @@ class Speaker:
 
     def _description(self) -> Pair:
         subject, tense = self._subject(frozenset(Kind), definite=True), self._tense()
-        adjective, other = self._rng.sample(fitting(subject), 2)
+        adjective, other = self._rng.sample(self._fitting(subject), 2)
         if self._chance(0.3):
             return sentence(description(subject, adjective, other, tense=tense))
-        very, negated = adjective.gradable and self._chance(0.4), self._chance(0.3)
-        return sentence(description(subject, adjective, tense=tense, very=very, negated=negated))
+        degree, negated = self._degree(adjective), self._chance(0.3)
+        return sentence(description(subject, adjective, tense=tense, degree=degree, negated=negated))
 
     def _afterthought(self, *mentions: Mention, tense: Tense) -> tuple[Pair, ...]:
         """A clause on one mention, found by sense: what is hungry is the cat and what is comfortable the chair."""
@@ -388,13 +430,23 @@ class Speaker:
         prefer_first = mentions[0].kind is ANIMAL and self._chance(0.6)
         antecedent = mentions[0] if prefer_first else self._rng.choice(mentions)
         pronoun = refer(antecedent)
-        choices = fitting(antecedent, *(m for m in mentions if m is not antecedent and refer(m).en == pronoun.en))
+        choices = self._fitting(antecedent, *(m for m in mentions if m is not antecedent and refer(m).en == pronoun.en))
         if not choices:
             return ()
         adjective = self._rng.choice(choices)
-        very, negated = adjective.gradable and self._chance(0.4), self._chance(0.2)
-        clause = description(pronoun, adjective, tense=tense, very=very, negated=negated)
+        degree, negated = self._degree(adjective), self._chance(0.2)
+        clause = description(pronoun, adjective, tense=tense, degree=degree, negated=negated)
         return self._rng.choice(LINKS), clause
+
+    def _fitting(self, mention: Mention, *others: Mention) -> list[Adjective]:
+        """Adjectives that fit a mention but none of the others, and are not repeated ("the red bed is red")."""
+        adjectives = [a for a in self._adjectives if mention.kind in a.kinds and a.en not in mention.en.split()]
+        return [a for a in adjectives if not any(other.kind in a.kinds for other in others)]
+
+    def _degree(self, adjective: Adjective) -> Pair | None:
+        if not (adjective.gradable and self._chance(0.4)):
+            return None
+        return self._rng.choice((VERY, VERY, TOO)) if self._places else VERY
 
     def _with_time(self, clause: Pair, tense: Tense) -> Pair:
         if self._chance(0.4):
@@ -418,23 +470,42 @@ class DemoCorpus:
     test: list[Pair]
 
 
-def held_out() -> list[Pair]:
+def held_out(*, places: bool = True) -> list[Pair]:
     """Sentences that people try first. They open the test set: a good translation of them was not memorised."""
-    cat, milk, chair = (noun_phrase("the", n) for en in ("cat", "milk", "chair") for n in NOUNS if n.en == en)
-    (drink,) = (verb for verb in VERBS if verb.en == "drink")
+    cat, milk, chair, animal, street = (
+        noun_phrase("the", noun)
+        for en in ("cat", "milk", "chair", "animal", "street")
+        for noun in NOUNS
+        if noun.en == en
+    )
+    drink, cross = (verb for en in ("drink", "cross") for verb in VERBS if verb.en == en)
     (sit,) = (verb for verb in POSTURES if verb.en == "sit down")
-    (comfortable,) = (adjective for adjective in ADJECTIVES if adjective.en == "comfortable")
-    it_was_comfortable = description(refer(chair), comfortable, tense="past", very=True)
-    return [
+    comfortable, tired, wide = (
+        adjective for en in ("comfortable", "tired", "wide") for adjective in ADJECTIVES if adjective.en == en
+    )
+    it_was_comfortable = description(refer(chair), comfortable, tense="past", degree=VERY)
+    did_not_cross = action(animal, cross, street, tense="past", negated=True)
+    found = [
         sentence(posture(SHE, sit, IN, chair), LINKS[0], it_was_comfortable),
         sentence(action(cat, drink, milk, tense="past")),
         sentence(action(milk, drink, cat, tense="past")),
     ]
+    if places:
+        found += [
+            sentence(did_not_cross, BECAUSE, description(refer(animal), tired, tense="past", degree=TOO)),
+            sentence(did_not_cross, BECAUSE, description(refer(street), wide, tense="past", degree=TOO)),
+        ]
+    return found
 
 
-def generate(seed: int = 1, *, n_train: int = 20_000, n_dev: int = 500, n_test: int = 500) -> DemoCorpus:
-    """Draw the three splits; the same seed gives the same corpus, and its test and dev sets whatever `n_train` is."""
-    speaker, famous = Speaker(seed), held_out()
+def generate(
+    seed: int = 1, *, n_train: int = 20_000, n_dev: int = 500, n_test: int = 500, places: bool = True
+) -> DemoCorpus:
+    """Draw the three splits; the same seed gives the same corpus, and its test and dev sets whatever `n_train` is.
+
+    Without `places` it is a smaller grammar, of which older measurements are.
+    """
+    speaker, famous = Speaker(seed, places=places), held_out(places=places)
     seen = {en for en, _ in famous}
 
     def fresh() -> Iterator[Pair]:

@@ -13,15 +13,30 @@ from transformer_cli.registry import Registry
 GENERATORS: Registry[Callable[[Split], list[Pair]]] = Registry("built-in corpus")
 
 
-@GENERATORS.register("demo_en_fr")
 @cache
-def _demo_en_fr(split: Split) -> list[Pair]:
-    corpus = demo.generate() if split == "train" else demo.generate(n_train=0)  # the others are drawn first
-    pairs: list[Pair] = getattr(corpus, split)
+def _demo(split: Split, *, places: bool) -> list[Pair]:
+    n_train = {"n_train": 0} if split != "train" else {}  # the others are drawn first
+    pairs: list[Pair] = getattr(demo.generate(**n_train, places=places), split)
     return pairs
 
 
+<<<<<<< HEAD
 GENERATORS.register("demo_summaries")(cache(demo_summaries.generate))
+=======
+@GENERATORS.register("demo_en_fr")
+def _demo_en_fr(split: Split) -> list[Pair]:
+    return _demo(split, places=True)
+
+
+@GENERATORS.register("demo_fr_en")
+def _demo_fr_en(split: Split) -> list[Pair]:
+    return [(french, english) for english, french in _demo(split, places=True)]
+
+
+@GENERATORS.register("demo_en_fr_without_places")
+def _demo_en_fr_without_places(split: Split) -> list[Pair]:
+    return _demo(split, places=False)
+>>>>>>> a29612f (Add places and what is too wide to the built-in corpus)
 
 
 @READERS.register("builtin")
@@ -31,7 +46,7 @@ class Builtin(Reader):
     def __init__(self, config: DataConfig) -> None:
         super().__init__(config)
         if config.builtin is None:
-            raise ConfigError("data.reader=builtin: data.builtin is not set. Use data=demo_en_fr")
+            raise ConfigError("data.reader=builtin: data.builtin is not set. Use data=demo_en_fr or data=demo_fr_en")
         self._generate = GENERATORS[config.builtin]
 
     def corpora(self, split: Split) -> list[Corpus]:
