@@ -63,7 +63,7 @@ CPU = torch.device("cpu")
 
 # What is trained, by the name of the run. The model of the walk is the usual tiny one at half its width.
 WHOLE_WORDS = "data.tokenizer.byte_fallback=false"  # a vocabulary without 256 bytes has more words in one piece
-CORPUS = "data.builtin=demo_en_fr_without_places"
+CORPUS = "data=demo_en_fr_without_places"
 SMALL = [
     CORPUS,
     WHOLE_WORDS,

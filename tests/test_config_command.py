@@ -91,10 +91,10 @@ def test_why_names_the_file_the_choice_and_what_would_be_otherwise(capsys: pytes
 @pytest.mark.parametrize(
     ("words", "otherwise", "where"),
     [
-        (["data=multi30k_en_de"], 500, "configs/recipe/demo_en_fr.yaml"),  # the recipe by task is not chosen then
+        (["data=multi30k_en_de"], 1200, "configs/recipe/demo_en_fr.yaml"),  # the recipe by task is not chosen then
         (["recipe=null", "train.max_steps=7"], 100_000, "default"),
         (["train.max_steps=7", "train.max_steps=8"], 7, "train.max_steps=7"),
-        (["experiment=paper_big"], 500, "configs/recipe/demo_en_fr.yaml"),
+        (["experiment=paper_big"], 1200, "configs/recipe/demo_en_fr.yaml"),
     ],
 )
 def test_otherwise_is_what_the_command_line_without_that_word_gives(

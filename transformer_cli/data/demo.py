@@ -333,7 +333,7 @@ class Speaker:
     """Says random sentences of the grammar; all its chance comes from one generator."""
 
     def __init__(self, seed: int, *, places: bool = True) -> None:
-        """Without `places` there are none of them, nobody goes anywhere, and nothing is too much of anything."""
+        """Without `places` the lexicon lacks OF_PLACES, no sentence is by `_crossing`, and none has *too*."""
         self._rng, self._places = Random(seed), places
         self._nouns = [noun for noun in NOUNS if places or noun.en not in OF_PLACES]
         self._adjectives = [adjective for adjective in ADJECTIVES if places or adjective.en not in OF_PLACES]
@@ -342,7 +342,7 @@ class Speaker:
     def say(self) -> Pair:
         """One random sentence. A few are shorter or longer than the demo wants; see `generate`."""
         plans = [self._plain, self._action, self._action, self._posture, self._posture, self._description]
-        return self._rng.choice([*plans, self._crossing] if self._places else plans)()
+        return self._rng.choice([*plans, self._crossing, self._crossing] if self._places else plans)()
 
     def _chance(self, probability: float) -> bool:
         return self._rng.random() < probability
@@ -399,7 +399,7 @@ class Speaker:
         """Somebody did not cross something, because the one was too tired, or because the other was too wide."""
         verb, tense, negated = self._rng.choice(GOING), self._tense(), self._chance(0.8)
         # Of people English says "he" or "she", which leaves nothing to find out.
-        subject = self._subject(frozenset({ANIMAL}) if self._chance(0.7) else PEOPLE)
+        subject = self._subject(frozenset({ANIMAL}) if self._chance(0.85) else PEOPLE)
         place = self._mention(PLACES, definite=negated)
         antecedent, other = self._rng.sample((subject, place), 2)
         pronoun = refer(antecedent)
