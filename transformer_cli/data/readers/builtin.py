@@ -20,9 +20,6 @@ def _demo(split: Split, *, places: bool) -> list[Pair]:
     return pairs
 
 
-<<<<<<< HEAD
-GENERATORS.register("demo_summaries")(cache(demo_summaries.generate))
-=======
 @GENERATORS.register("demo_en_fr")
 def _demo_en_fr(split: Split) -> list[Pair]:
     return _demo(split, places=True)
@@ -36,7 +33,9 @@ def _demo_fr_en(split: Split) -> list[Pair]:
 @GENERATORS.register("demo_en_fr_without_places")
 def _demo_en_fr_without_places(split: Split) -> list[Pair]:
     return _demo(split, places=False)
->>>>>>> a29612f (Add places and what is too wide to the built-in corpus)
+
+
+GENERATORS.register("demo_summaries")(cache(demo_summaries.generate))
 
 
 @READERS.register("builtin")
