@@ -139,7 +139,7 @@ def test_why_reads_the_users_own_files(tmp_path: Path, capsys: pytest.CaptureFix
 def test_why_of_a_run_names_the_line_of_its_config(a_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for key, written in (
         ("model.d_model", "d_model: 128"),
-        ("train.max_tokens_per_microbatch", "max_batch_cells: 2048"),
+        ("train.max_tokens_per_microbatch", "max_batch_cells: 1024"),
     ):
         assert line_in_file(answer(capsys, "why", key, str(a_run))["sources"][-1]["where"]) == written
     (source,) = answer(capsys, "why", "model.attention_dropout", str(a_run))["sources"]
