@@ -9,6 +9,7 @@ import pytest
 
 from tests.test_metrics import noised
 from transformer_cli.cli import main
+from transformer_cli.commands.evaluate_file import language_of
 from transformer_cli.data.demo_summaries import generate
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.evaluation.metrics import (
@@ -98,3 +99,20 @@ def test_evaluate_and_compare_know_them(
     assert main(["compare", "a.txt", "b.txt", "--reference", "ref.txt", "--metrics", "rougeL", "--json"]) == 0
     compared = json.loads(capsys.readouterr().out)
     assert "rouge-score:0.1.2" in json.dumps(compared)
+
+
+@pytest.mark.parametrize(
+    ("name", "language"),
+    [
+        ("a.txt", ""),
+        ("a.ref", ""),
+        ("a", ""),
+        ("a.de", "de"),
+        ("a.pt_BR.gz", "pt_BR"),
+        ("a.zh-Hans", "zh-Hans"),
+        ("a.v2", ""),
+    ],
+)
+def test_only_an_ending_that_can_be_a_language_is_one(name: str, language: str) -> None:
+    """The stemmer is for English, and for text of which the language is unknown."""
+    assert language_of(name) == language

@@ -110,7 +110,7 @@ def test_a_summarizer_reads_the_beginning_of_a_line_as_one(
     assert [len(short.segments), len(line.segments), short.too_long, line.too_long] == [1, 1, False, True]
     assert line.segments[0].ids == whole[: LONGEST - 1]
     plan.warn_too_long([short, line], 1)
-    told = "the rest is left out; decode.long_lines=split translates all"
+    told = "the rest is left out, as in training"
     assert f"line 2: longer than the model's {LONGEST - 1} tokens, {told}" in warnings.messages
     (split,) = planner(config, DecodeConfig(long_lines=LongLines.split), truncates=True).plan([report])
     assert len(split.segments) > 1

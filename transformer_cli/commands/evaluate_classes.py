@@ -13,6 +13,7 @@ from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.corpus import ParallelText, load_text
 from transformer_cli.data.labels import without_blank
 from transformer_cli.data.prepare import Prepared, prepare
+from transformer_cli.decoding.plan import named
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.evaluation.classification import ClassReport, class_report
 from transformer_cli.evaluation.report import Provenance, print_classes
@@ -85,6 +86,11 @@ def predict(model: ModelFile, test: TestSet, device: torch.device, *, batch_toke
     answers = [logits_C for logits_C in reader.read(test.sources) if logits_C is not None]
     assert len(answers) == len(test.sources)
     reader.unknown.warn(where=f"{test.name}: ")
+    if reader.cut:
+        LOGGER.warning(
+            "%s: %s: longer than the model's %d tokens; the rest is not read",
+            *(test.name, named(reader.cut), reader.max_length),
+        )
     return [model.tokenizers.labels[int(logits_C.argmax())] for logits_C in answers]
 
 

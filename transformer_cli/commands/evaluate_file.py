@@ -3,6 +3,7 @@
 Without such a file the scores are those of a model (evaluate.py).
 """
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -52,6 +53,13 @@ class TestSet:
     references: Sequence[Sequence[str]]
     parts: Sequence[TextPart] = ()  # which are scored by themselves, too; none of most
     languages: tuple[str, str] | None = None  # of the sources and the references, where the set itself says so
+
+
+_LANGUAGE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z]{2,4})?")
+# Endings of text files that look like codes of languages.
+_OF_OTHER_FILES = frozenset(
+    ("bpe", "csv", "hyp", "out", "raw", "ref", "sgm", "spm", "src", "tgt", "tok", "trg", "tsv", "txt", "xml")
+)
 
 
 def run(config: EvaluateConfig) -> None:
@@ -292,8 +300,9 @@ def reference_files(config: EvaluateConfig) -> list[str]:
 
 
 def language_of(file: str | None) -> str:
-    """The ending, as in news.de or news.de.gz, which need not be a language."""
-    return Path((file or "").removesuffix(".gz")).suffix.removeprefix(".")
+    """The ending where it can be a language, as in news.de or news.pt_BR.gz; empty of test.txt and test.ref."""
+    ending = Path((file or "").removesuffix(".gz")).suffix.removeprefix(".")
+    return ending if _LANGUAGE.fullmatch(ending) and ending.lower() not in _OF_OTHER_FILES else ""
 
 
 def raw_test_set(data: DataConfig) -> ParallelText:

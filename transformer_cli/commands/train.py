@@ -129,7 +129,8 @@ def _next(config: TrainConfig, result: TrainResult) -> Iterator[str]:
             yield f"next: tfm translate{which} < text.{source} > text.{target}"
             yield f"      tfm evaluate{which} --source test.{source} --reference test.{target}"
         case Task.classification:
-            yield f"next: tfm classify{which} < lines.txt"
+            of_pairs = "pairs.txt    (first<TAB>second on each line)" if config.data.n_texts == 2 else "lines.txt"
+            yield f"next: tfm classify{which} < {of_pairs}"
         case Task.token_classification:
             yield f"next: tfm tag{which} < sentences.txt"
         case Task.language_model:

@@ -26,6 +26,7 @@ TREATMENTS = {
     LongLines.split: "translated in parts",
     LongLines.cut: "the rest is left out; decode.long_lines=split translates all",
 }
+AS_IN_TRAINING = "the rest is left out, as in training"  # of a model that parts of a text would say nothing to
 
 SegmentKey = tuple[int, int]  # line and part
 Hypotheses = dict[SegmentKey, list[Hypothesis]]  # those of each segment, best first
@@ -142,7 +143,9 @@ class Planner:
                 "%s: longer than %s tokens, %s",
                 named(numbers),
                 self.text.named_limit(self.config),
-                TREATMENTS[self.long_lines],
+                AS_IN_TRAINING
+                if self.text.truncates and self.long_lines is LongLines.cut
+                else TREATMENTS[self.long_lines],
             )
 
     def warn_of_tags(self, lines: Sequence[str], work: Sequence[Line], first_line: int) -> None:
