@@ -98,7 +98,7 @@ def test_every_number_of_a_trace_is_that_of_the_model(config: DecodeConfig) -> N
             assert all(one.allowed for one in options if one.id not in CONTROL.banned) or config.no_repeat_ngram
             assert not any(one.allowed for one in options if one.id in CONTROL.banned)
         best = hypotheses[0]
-        ends = trace.path(trace.find(best.ids, finished=best.finished))
+        ends = trace.path(trace.find(best.ids, finished=best.finished)[0])
         assert [trace.nodes[i].token for i in ends] == [*best.ids, *[CONTROL.eos] * best.finished]
         assert ends[-1] == trace.ranking()[0]
         assert [trace.nodes[i].score for i in trace.ranking()[:1]] == [best.score]
@@ -374,6 +374,20 @@ def test_jsonl_has_the_steps_of_every_line_and_its_reference(folder: Path) -> No
             assert segment["ranking"][0]["score"] == pytest.approx(line["score"], abs=1e-4)
             assert [of_id[i]["token"] for i in segment["path"]] == [step["token"] for step in segment["steps"]]
             assert [of_id[i]["parent"] for i in segment["path"]] == [0, *segment["path"][:-1]]
+
+
+def test_equal_samples_are_each_marked_as_returned(folder: Path) -> None:
+    (_, record, *_) = records(folder, "--explain", "decode=sample", "decode.temperature=0.01", "--n-best", "3")
+    ranking = record["explanation"]["segments"][0]["ranking"]
+    assert len({one["translation"] for one in ranking}) == 1
+    assert sorted(one["returned"] for one in ranking) == [1, 2, 3]
+
+
+def test_a_table_has_nothing_that_a_terminal_would_obey(folder: Path) -> None:
+    ran = run([*TRANSLATE, "--explain"], folder, stdin="a \x1b[31m b\u202e c\n".encode())
+    assert ran.code == 0
+    assert all(character.isprintable() or character == "\n" for character in ran.out.decode())
+    assert "line 1: a \\x1b[31m b\\u202e c" in ran.out.decode()
 
 
 def test_the_table_of_a_line_shows_its_steps_its_beam_and_its_reference(folder: Path) -> None:

@@ -300,11 +300,15 @@ def test_the_address_opens_the_page_at_a_layer_heads_and_a_token(reader: Reader)
     ]
     checked = reader.run("return [...document.querySelectorAll('[name=heads]')].map((one) => one.checked)")
     assert checked == [head == 1 for head in range(len(checked))]
+    reader.run("location.hash = 'kind=encoder&heads=1&words=1'")  # another link into the open page
+    WebDriverWait(reader.driver, 5).until(lambda _: reader.one("#what").text.startswith("Encoder"))
+    assert reader.one("#what").text == f"Encoder self-attention, layer 1 of {len(maps.encoder_YHSS)}, head 1"
+    assert reader.run("return document.querySelector('[name=merged]').checked")
 
 
 def test_an_address_that_names_what_is_not_there_opens_the_page_as_ever(reader: Reader) -> None:
     reader.driver.get("about:blank")
-    reader.open(toy_maps(words(6), words(5)), fragment="#kind=x%22]&layer=99&heads=0,77&token=nowhere&view=")
+    reader.open(toy_maps(words(6), words(5)), fragment="#kind=x%22]&layer=99&heads=0,77&token=nowhere&view=steps")
     assert reader.one("#what").text.startswith("Encoder self-attention, layer ")
     assert reader.one("#what").text.endswith(" heads")
     assert reader.driver.get_log("browser") == []

@@ -760,13 +760,16 @@ function onNodeKey(event) {
 
 // --- Fragment of the address --------------------------------------------------------------------------------------
 
-// Opens the page at what its address names: #kind=encoder&layer=5&heads=1,6&token=it. Numbers count from 1; a name that
-// the page does not have changes nothing.
+// Shows what the address names: #kind=encoder&layer=5&heads=1,6&token=it. Numbers count from 1; a name that the page
+// does not have changes nothing.
 function openAt(fragment) {
   const wanted = new URLSearchParams(fragment);
   const choose = (name, value) => document.querySelector(`[name=${name}][value="${CSS.escape(value)}"]`)?.click();
-  for (const name of ["view", "kind"]) if (wanted.has(name)) choose(name, wanted.get(name));
-  if (wanted.get("words") === "1") document.querySelector("[name=merged]").click();
+  for (const name of ["view", "kind"]) {
+    if (wanted.has(name) && (wanted.get(name) !== "steps" || EXPLANATION !== null)) choose(name, wanted.get(name));
+  }
+  const merged = document.querySelector("[name=merged]");
+  if (wanted.has("words") && merged.checked !== (wanted.get("words") === "1")) merged.click();
   if (wanted.has("layer")) choose("layer", String(Number(wanted.get("layer")) - 1));
   if (wanted.has("heads")) {
     const heads = wanted.get("heads").split(",").map((head) => Number(head) - 1).filter((head) => head in state.heads);
@@ -776,7 +779,10 @@ function openAt(fragment) {
     }
   }
   const index = currentWeights().rows.findIndex((label) => label.replace(/^▁/u, "") === wanted.get("token"));
-  if (index >= 0) onTokenClick({ target: tokensOf("left")[index] });
+  if (index >= 0) {
+    pinned = null;
+    onTokenClick({ target: tokensOf("left")[index] });
+  }
 }
 
 // --- Together ------------------------------------------------------------------------------------------------------
@@ -809,3 +815,4 @@ buildPickers();
 buildTokens();
 draw();
 openAt(location.hash.slice(1));
+window.addEventListener("hashchange", () => openAt(location.hash.slice(1)));

@@ -30,7 +30,7 @@ def explain_search(searched: Searched, tokenizers: Tokenizers) -> Record:
     """
     source, target = tokenizers.source, tokenizers.target
     best, trace = searched.hypotheses[0], _trace_of(searched)
-    path = trace.path(trace.find(best.ids, finished=best.finished))
+    path = trace.path(trace.find(best.ids, finished=best.finished)[0])
     return {
         "source": source.pieces([*searched.source_ids, *source.end_ids]),
         "translation": target.decode(best.ids),
@@ -120,7 +120,10 @@ def _option(option: TokenOption, target: Tokenizer) -> Record:
 
 
 def _ranking(trace: SearchTrace, returned: Sequence[Hypothesis], target: Tokenizer) -> list[Record]:
-    place = {trace.find(one.ids, finished=one.finished): n for n, one in enumerate(returned, start=1)}
+    place: dict[int, int] = {}
+    for n, one in enumerate(returned, start=1):
+        equal = trace.find(one.ids, finished=one.finished)
+        place[next((node for node in equal if node not in place), equal[0])] = n
     found = []
     for index in trace.ranking():
         node, ids = trace.nodes[index], [trace.nodes[i].token for i in trace.path(index)]

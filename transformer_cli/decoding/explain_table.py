@@ -1,10 +1,12 @@
 """The record of `decoding.explain` as tables for a person."""
 
+import sys
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from unicodedata import combining, east_asian_width
 
 from transformer_cli.decoding.explain import Record
+from transformer_cli.errors import printable
 
 MARKS = {"kept": "+", "finished": "=", "dropped": "-"}
 LAST = 6  # tokens of a hypothesis that stand before its continuations
@@ -27,7 +29,7 @@ def explanation_table(number: int, source: str, explanation: Record) -> str:
         lines += ["translation: nothing, as the line is blank", ""]
     if reference is not None:
         lines += [*_reference_table(reference), ""]
-    return "\n".join(lines) + "\n"
+    return "\n".join(printable(line, limit=sys.maxsize) for line in lines) + "\n"
 
 
 def _steps_table(steps: Sequence[Record]) -> Iterator[str]:

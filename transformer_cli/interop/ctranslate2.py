@@ -52,7 +52,7 @@ def convert(
 
 
 def check(config: ModelConfig) -> None:
-    instead = "`tfm translate` runs this model without it"
+    instead = "`tfm translate --engine torch` runs this model"
     check_heads(config, "CTranslate2", instead)
     check_window(config, "the encoder of CTranslate2", f"{instead}, and `tfm export onnx` writes it")
 

@@ -139,6 +139,7 @@ def as_json(value: object) -> bytes:
 
 def check(model: ModelFile) -> None:
     config, instead = model.config, "Train with another, or use `tfm export ctranslate2`"
+    check_window(config, "MarianMT and Pegasus", "Use `tfm export onnx`")  # CTranslate2 has none either
     if config.norm_kind is not NormKind.layer:
         refuse("norm_kind", config.norm_kind.name, f"{PROGRAM} has it", instead)
     if config.activation is Activation.swiglu:
@@ -164,7 +165,6 @@ def check(model: ModelFile) -> None:
     if config.norm is Norm.pre and sizes[0] != sizes[1]:
         refuse("norm", "pre", f"Pegasus, which has it, has one vocabulary size, and this model {sizes}", instead)
     check_heads(config, "transformers", "Train with others")
-    check_window(config, "MarianMT and Pegasus", "Use `tfm export onnx`")
 
 
 def starts_at_zero(model: ModelFile) -> bool:

@@ -236,7 +236,7 @@ def _report(config: TrainConfig, start: Initial, sizes: Mapping[str, object]) ->
 
 
 def _shown(value: object) -> object:
-    return getattr(value, "name", value)
+    return "null" if value is None else getattr(value, "name", value)
 
 
 def initial_weights(config: TrainConfig, start: Initial, tokenizers: Tokenizers) -> dict[str, Tensor]:

@@ -74,17 +74,14 @@ class SearchTrace:
             node = self.nodes[node].parent
         return found[::-1]
 
-    def find(self, ids: Sequence[int], *, finished: bool) -> int:
-        """The node of a hypothesis, given without BOS and EOS.
-
-        Of several equal ones, which samples and groups may find, the first.
-        """
+    def find(self, ids: Sequence[int], *, finished: bool) -> list[int]:
+        """The nodes of a hypothesis, given without BOS and EOS: samples and groups may find several equal ones."""
         fates = [Fate.kept] * len(ids) + [Fate.finished] * finished
         nodes = [ROOT]
         for depth, fate in enumerate(fates, start=1):
             token = ids[depth - 1] if depth <= len(ids) else None
             nodes = [n for node in nodes for n in self._children(node, token, fate)]
-        return nodes[0]
+        return nodes
 
     def _children(self, parent: int, token: int | None, fate: Fate) -> Iterator[int]:
         for index in self.children.get(parent, ()):
