@@ -1,14 +1,13 @@
-"""Screenshot of the page that `tfm attention` writes, for the README: docs/pictures/attention-page.png.
+"""Screenshot of a page that `tfm attention` has written, as the README and the documentation show it.
 
-python scripts/page_picture.py CHECKPOINT [LAYER [PICTURE]]
+python scripts/page_picture.py PAGE.html FRAGMENT PICTURE.png
 
-Shows encoder self-attention of one layer (counted from 1), words merged, with the pronoun selected. Needs Chromium and
-chromedriver, which scripts/browser installs.
+The fragment says what the page opens at, as kind=encoder&layer=1&words=1&token=it (docs/pictures.md). Needs Chromium
+and chromedriver, which scripts/browser installs.
 """
 
 import base64
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -16,36 +15,24 @@ from pathlib import Path
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 
-ROOT = Path(__file__).resolve().parent.parent
-SENTENCE = "She sat down in the chair, it was very comfortable."
-PRONOUN = "it"
 WIDTH = 1000  # pixels of the window
-SELECT = """
-const [layer, pronoun] = arguments;
-document.querySelector("[name=merged]").click();
-document.querySelector(`[name=layer][value="${layer}"]`).click();
-const tokens = [...document.querySelectorAll("#left button")];
-tokens.find((token) => token.querySelector(".label").textContent === pronoun).click();
-"""
+BOTTOM = "return document.getElementById(arguments[0]).getBoundingClientRect().bottom"
 
 
-def main(checkpoint: str, layer: str = "1", picture: str = str(ROOT / "docs/pictures/attention-page.png")) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        page = Path(folder, "attention.html")
-        tfm = Path(sys.executable).with_name("tfm")
-        subprocess.run([tfm, "attention", SENTENCE, "--checkpoint", checkpoint, "--output", str(page)], check=True)
+def main(page: str, fragment: str, picture: str) -> None:
+    with tempfile.TemporaryDirectory() as profile:
         options = ChromeOptions()
         options.binary_location = str(shutil.which("chromium") or shutil.which("google-chrome"))
-        for argument in ("--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}/profile"):
+        for argument in ("--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}"):
             options.add_argument(argument)
         driver = Chrome(options=options, service=Service(executable_path=shutil.which("chromedriver")))
         try:
             driver.set_window_size(WIDTH, 900)
-            driver.get(page.as_uri())
-            driver.execute_script(SELECT, int(layer) - 1, PRONOUN)
-            bottom = driver.execute_script("return document.querySelector('#detail').getBoundingClientRect().bottom")
+            driver.get(f"{Path(page).resolve().as_uri()}#{fragment}")
+            bottom = max(driver.execute_script(BOTTOM, name) for name in ("detail", "stage"))
             clip = {"x": 0, "y": 0, "width": WIDTH, "height": bottom + 24, "scale": 1}
-            data = driver.execute_cdp_cmd("Page.captureScreenshot", {"clip": clip})["data"]
+            shot = {"clip": clip, "captureBeyondViewport": True}
+            data = driver.execute_cdp_cmd("Page.captureScreenshot", shot)["data"]
         finally:
             driver.quit()
     Path(picture).write_bytes(base64.b64decode(data))
