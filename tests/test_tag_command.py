@@ -324,7 +324,7 @@ def test_json_lines_have_the_words_and_the_probability_of_each_tag(trained: Path
 
 def test_columns_are_those_of_training_where_none_are_named(tfm: Run, tmp_path: Path) -> None:
     model = random_model()
-    model.data["columns"] = [1, 2]
+    model.data.update({"columns": [1, 2], "train": "/there/train.conll"})
     written(tmp_path, model)
     command = ["tag", "--checkpoint", "model.safetensors", "--format", "conll"]
     _, out, err = tfm(*command, stdin=b"1 H ? x\nlost\n")
@@ -334,6 +334,60 @@ def test_columns_are_those_of_training_where_none_are_named(tfm: Run, tmp_path: 
     status, _, err = tfm(*command, "--strict", stdin=b"lost\n")
     assert status == 3
     assert "standard input:1: no word in column 1" in err
+
+
+CONLLU = b"# text = H a\n1\tH\th\tX\t_\n2\ta\ta\tX\t_\n"
+
+
+@pytest.mark.parametrize(
+    ("train", "columns", "of_conllu", "of_conll"),
+    [
+        (["train.conll"], [0, 1], (1, 3), (0, 1)),
+        (["train.conll"], [0, 3], (1, 3), (0, 3)),
+        (["train.conllu.gz"], [1, 4], (1, 4), (0, None)),
+        (["train.conllu", "a.tgz::more.conll"], [1, 2], (1, 2), (1, 2)),
+        (["train.conllu"], [], (1, 3), (0, None)),
+        (["train.conll"], [0, -1], (1, 3), (0, None)),
+        (None, [0, 1], (1, 3), (0, None)),
+    ],
+)
+def test_columns_of_training_are_those_of_its_own_kind_of_file(
+    tfm: Run,
+    tmp_path: Path,
+    train: list[str] | None,
+    columns: list[int],
+    of_conllu: tuple[int, int],
+    of_conll: tuple[int, int | None],
+) -> None:
+    model = random_model()
+    model.data.update({"columns": columns, "train": train})
+    written(tmp_path, model)
+    for name, (word_at, label_at) in {"conllu": of_conllu, "conll": of_conll}.items():
+        rows = [["?"] * 6 for _ in "Ha"]
+        for row, word in zip(rows, "Ha", strict=True):
+            row[word_at] = word
+        text = "".join("\t".join(row) + "\n" for row in rows)
+        _, out, _ = tfm("tag", "--checkpoint", "model.safetensors", "--format", name, stdin=text.encode())
+        _, tags, _ = tfm("tag", "--checkpoint", "model.safetensors", stdin=b"H a\n")
+        for row, tag in zip(rows, tags.split(), strict=True):
+            if label_at is None:
+                row.append(tag)
+            else:
+                row[label_at] = tag
+        assert out == "".join("\t".join(row) + "\n" for row in rows)
+
+
+def test_evaluate_reads_a_source_of_another_kind_by_its_own_columns(tfm: Run, tmp_path: Path) -> None:
+    model = random_model()
+    model.data.update({"columns": [0, 1], "train": ["train.conll"]})
+    written(tmp_path, model)
+    (tmp_path / "te.conllu").write_bytes(CONLLU.replace(b"X", b"O"))
+    (tmp_path / "te.conll").write_text("H O 1\na O 2\n")
+    for name in ("te.conllu", "te.conll"):
+        status, out, err = tfm("evaluate", "--checkpoint", "model.safetensors", "--source", name, "--json")
+        assert status == 0, err
+        assert "does not have the labels" not in err
+        assert json.loads(out)["words"] == 2
 
 
 @pytest.mark.parametrize(

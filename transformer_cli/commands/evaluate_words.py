@@ -14,6 +14,7 @@ from transformer_cli.config.data import DataConfig, Task
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.corpus import ParallelText, load_text
 from transformer_cli.data.prepare import Prepared, prepare, prepared_of
+from transformer_cli.data.readers.conll import is_conllu, trained_columns
 from transformer_cli.data.words import split_words
 from transformer_cli.errors import ConfigError, DataError, TfmError
 from transformer_cli.evaluation.report import Provenance, print_classes
@@ -139,11 +140,11 @@ def training_text(model: ModelFile, path: Path) -> Prepared | None:
 
 
 def own_file(config: EvaluateConfig, model: ModelFile) -> WordTest:
-    """--source, a CoNLL file with the columns of the model's training text."""
+    """--source, a CoNLL file: with the columns of the model's training text, if that is of the same kind."""
     name = str(config.source)
     if not Path(name).exists():
         raise DataError(f"{name}: no such file. Check --source")
-    columns = [n for n in model.data.get("columns", []) if isinstance(n, int)]
+    columns = trained_columns(model.data, is_conllu_wanted=is_conllu(name))
     data = DataConfig(
         source_lang="text", target_lang="label", task=Task.token_classification, test=name, columns=columns
     )

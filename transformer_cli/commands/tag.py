@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from transformer_cli.config.commands import OutputFormat, TagConfig, TagFormat
 from transformer_cli.data.lines import ChunkSource, read_chunks, shown
-from transformer_cli.data.readers.conll import Dialect, fields_of
+from transformer_cli.data.readers.conll import Dialect, fields_of, trained_columns
 from transformer_cli.data.unknown import UnknownCounter
 from transformer_cli.data.words import words_of_line
 from transformer_cli.decoding.plan import named
@@ -66,11 +66,12 @@ def run(config: TagConfig) -> None:
 
 
 def dialect_for(config: TagConfig, model: ModelFile) -> Dialect:
-    """The columns that are named, or those of the model's training text; else the first, and one more for the tags."""
-    stored = model.data.get("columns")
-    is_sound = isinstance(stored, list) and len(stored) == 2 and all(isinstance(n, int) and n >= 0 for n in stored)
-    columns = config.columns or (stored if isinstance(stored, list) and is_sound else [])
-    return Dialect.of(columns, is_conllu=config.format is TagFormat.conllu)
+    """The columns that are named, or those of the model's training text if it is of this format.
+
+    Else those of CoNLL-U, or the first, and one more for the tags.
+    """
+    is_conllu = config.format is TagFormat.conllu
+    return Dialect.of(config.columns or trained_columns(model.data, is_conllu_wanted=is_conllu), is_conllu=is_conllu)
 
 
 def report(tagger: WordTagger) -> None:

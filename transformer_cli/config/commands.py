@@ -368,8 +368,8 @@ class TagConfig:
     )
     columns: list[int] = key(
         [],
-        "Columns of word and tag in conll and conllu, from 0; unset: those of the training text, or the first, and the"
-        " tag as one more (of conllu, 1 and 3).",
+        "Columns of word and tag in conll and conllu, from 0; unset: those of a training text of this format, or"
+        " the first, and the tag as one more (of conllu, 1 and 3).",
         low=0,
         high=999,
     )

@@ -1,8 +1,9 @@
 """CoNLL columns: a word and its label a line, and a blank line between two sentences."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from transformer_cli.config.data import DataConfig, Task
 from transformer_cli.data.lines import Lines
@@ -41,6 +42,24 @@ class Dialect:
         return not line.strip() or line.startswith(DOCUMENT_START)
 
 
+def is_conllu(name: str) -> bool:
+    """Whether a file is CoNLL-U, by its name."""
+    return name.removesuffix(".gz").endswith(CONLLU)
+
+
+def trained_columns(data: Mapping[str, Any], *, is_conllu_wanted: bool) -> list[int]:
+    """`data.columns` of a model file for files of one kind; none where its training text has no such file.
+
+    Columns of CoNLL-U count its IDs, so they are not those of the same text in other files, nor the reverse.
+    """
+    columns, train = data.get("columns"), data.get("train")
+    names = [name for name in (train if isinstance(train, list) else [train]) if isinstance(name, str)]
+    if not isinstance(columns, list) or all(is_conllu(name) != is_conllu_wanted for name in names):
+        return []
+    is_sound = len(columns) == 2 and all(isinstance(n, int) and n >= 0 for n in columns)
+    return columns if is_sound else []
+
+
 def fields_of(line: str) -> list[str]:
     """What tabs divide, or spaces in a line without tabs: a word of a table with tabs may have spaces in it."""
     return line.split("\t") if "\t" in line else _SPACES.split(line.strip(" "))
@@ -60,7 +79,7 @@ class Conll(Reader):
 
     def pairs(self, files: Sequence[Lines]) -> Iterator[Pair]:
         [lines] = files
-        dialect = Dialect.of(self.config.columns, is_conllu=lines.name.removesuffix(".gz").endswith(CONLLU))
+        dialect = Dialect.of(self.config.columns, is_conllu=is_conllu(lines.name))
         words: list[str] = []
         labels: list[str] = []
         is_sound, n_columns = True, 0
