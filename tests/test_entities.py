@@ -48,3 +48,13 @@ def test_only_b_i_and_o_are_bio() -> None:
     assert not are_bio(["O", "B-PER", "E-PER"])
     assert not are_bio(["NOUN", "VERB"])
     assert not are_bio(["O", "B-"])
+
+
+def test_a_mistyped_label_takes_no_entity_away() -> None:
+    assert are_bio(["O", "B-PER", "I-PER", "PERSN"])
+    assert are_bio(["O", "B-PER", "I-PER", "-X-"])
+    assert not are_bio(["O", "B-PER", "NOUN", "VERB"])  # a tag of words that happens to be called so
+    assert not are_bio(["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "S-LOC"])  # BIOES
+    odd = ["B-PER", "PERSN", "I-PER", "PERSN"]
+    assert entities(odd) == entities(["B-PER", "O", "I-PER", "O"])
+    assert entity_f1([["B-PER", "O", "I-PER", "O"]], [odd]) == 100

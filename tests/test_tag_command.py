@@ -18,7 +18,7 @@ from tests.test_classify_command import _metrics
 from tests.toy_classifier import SIZES as CLASSIFIER
 from tests.toy_classifier import random_model as random_classifier
 from tests.toy_run import train
-from tests.toy_tagger import LABELS, OVERRIDES, random_model, write_files, written
+from tests.toy_tagger import LABELS, OVERRIDES, conll, random_model, write_files, written
 from transformer_cli.cli import main
 from transformer_cli.commands.tag import RowFilter, SentenceFilter, with_tag
 from transformer_cli.config.commands import TagConfig, TagFormat
@@ -29,11 +29,13 @@ from transformer_cli.data.feed import Feed
 from transformer_cli.data.prepare import prepare
 from transformer_cli.data.readers.conll import Dialect
 from transformer_cli.data.words import words_of_line
+from transformer_cli.errors import DataError
 from transformer_cli.inference.tagging import WordTagger
 from transformer_cli.models.file import read_model
 from transformer_cli.text_io import decode_line
 from transformer_cli.training.divergence_dump import read_divergence_dump, write_divergence_dump
 from transformer_cli.training.trainer import Trainer
+from transformer_cli.training.validation import make_validator
 
 CPU = torch.device("cpu")
 Run = Callable[..., tuple[int, str, str]]
@@ -127,6 +129,47 @@ def test_a_label_that_training_has_not_seen_counts_as_wrong(trained: Path, tfm: 
     assert status == 0
     assert "the model does not have the labels B-NEW; their words count as wrong" in err
     assert json.loads(out)["accuracy"]["score"] == 50
+
+
+def test_a_label_that_is_not_bio_is_named_and_entity_f1_stays(trained: Path, tfm: Run, tmp_path: Path) -> None:
+    (tmp_path / "own.conll").write_text("abc x O\nH x B-PER\np x I-PER\n\na x PERSN\n")
+    model = ["--checkpoint", str(trained / "runs/a")]
+    status, out, err = tfm("evaluate", *model, "--source", "own.conll", "--json")
+    assert (status, json.loads(out)["entities"]["f1"]["score"]) == (0, 100)
+    assert err.count("own.conll: entity F1 counts labels that are not B-X, I-X or O as O: PERSN") == 1
+    (tmp_path / "tags").write_text("O B-PER I-PER\nNOUN\n")
+    data = [*OVERRIDES[:1], "data.test=own.conll"]
+    status, out, err = tfm("evaluate", "--hypotheses", "tags", "--json", *data)
+    assert (status, json.loads(out)["entities"]["f1"]["score"]) == (0, 100)
+    assert "tags: entity F1 counts labels that are not B-X, I-X or O as O: NOUN, PERSN" in err
+
+
+def test_labels_of_dev_that_are_no_bio_or_not_in_training_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    overrides = config_for(tmp_path)
+    for name, label in {"train": "PERSN", "dev": "B-NEW"}.items():
+        file = tmp_path / f"{name}.conll"
+        file.write_text(f"{file.read_text()}\nabc x {label}\n")
+    config = load_config("train", overrides)
+    corpus = prepare(config.data)
+    validator = make_validator(config, corpus, CPU)
+    said = [record.getMessage() for record in caplog.records if record.getMessage().startswith("data.dev")]
+    assert said == [
+        "data.dev: 1 word has labels that the training text does not have: B-NEW. They count as wrong in the accuracy,"
+        " and are left out of the nll",
+        "data.dev: entity F1 counts labels that are not B-X, I-X or O as O: PERSN",
+    ]
+    model = Trainer(config, corpus.tokenizers, CPU).model
+    scores = validator.score(model, contextlib.nullcontext)
+    assert "dev_entity_f1" in scores.as_dict()
+    # The NLL is that of the other words alone: the sentence with the label that is left out has no other.
+    (tmp_path / "dev.conll").write_text(conll(20, seed=1))
+    known = make_validator(config, prepare(config.data), CPU)
+    assert known.nll(model, contextlib.nullcontext) == pytest.approx(scores.nll)
+    (tmp_path / "dev.conll").write_text("a x NOUN\nb x VERB\n")
+    with pytest.raises(DataError, match=r"data\.dev: none of its labels is in the training text: NOUN, VERB\. Name"):
+        make_validator(config, prepare(config.data), CPU)
 
 
 # ---- The same promises as other models

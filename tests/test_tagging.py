@@ -130,7 +130,7 @@ def test_a_sentence_of_a_thousand_words_gets_a_thousand_tags() -> None:
 def test_accuracy_and_confusions_are_those_of_all_words() -> None:
     wanted = [["A", "B"], ["A", "A", "C"]]
     predicted = [["A", "A"], ["A", "B", "C"]]
-    report = word_report(predicted, wanted, ["A", "B", "C"], seed=1)
+    report = word_report(predicted, wanted, ["A", "B", "C"], seed=1, has_entities=False)
     assert report.labels.accuracy.score == pytest.approx(60)
     assert report.labels.confusion == [[2, 1, 0], [1, 0, 0], [0, 0, 1]]
     assert report.labels.macro_f1.score == pytest.approx((200 / 3 + 0 + 100) / 3)
@@ -141,7 +141,7 @@ def test_the_interval_is_that_of_sentences_not_of_words() -> None:
     # Ten sentences all right, ten all wrong, of 50 words each: by words the interval would be a seventh as wide.
     wanted = [["A"] * 50] * 20
     predicted = [["A"] * 50] * 10 + [["B"] * 50] * 10
-    interval = word_report(predicted, wanted, ["A", "B"], seed=1).labels.accuracy
+    interval = word_report(predicted, wanted, ["A", "B"], seed=1, has_entities=False).labels.accuracy
     assert interval.score == 50
     # Binomial with 20 draws: 2.5 % below 6 of 20 (0.0207), at most 0.0577 at 6.
     assert 25 <= interval.low <= 30

@@ -23,6 +23,7 @@ from transformer_cli.data.tags import split_tags
 from transformer_cli.data.words import split_words, words_of_line
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault, quoted
 from transformer_cli.evaluation.classification import class_report
+from transformer_cli.evaluation.entities import OUTSIDE, are_bio, warn_not_bio
 from transformer_cli.evaluation.metrics import SENTENCE_METRICS, CometSettings, MetricSettings, Translations
 from transformer_cli.evaluation.report import (
     Provenance,
@@ -226,7 +227,11 @@ def score_word_labels(config: EvaluateConfig, hypotheses: Lines, text: ParallelT
                 " words. Write a label for each word, with spaces between them"
             )
     labels = sorted({label for one in (*predicted, *wanted) for label in one})
-    report = word_report(predicted, wanted, labels, seed=config.seed)
+    decisive = {label for one in wanted for label in one} - {OUTSIDE} or labels
+    has_entities = are_bio(decisive)
+    if has_entities:
+        warn_not_bio(labels, hypotheses.name)
+    report = word_report(predicted, wanted, labels, seed=config.seed, has_entities=has_entities)
     print_classes(report, Provenance(name, len(predicted), hypotheses.name), as_json=config.json)
 
 

@@ -17,6 +17,7 @@ from transformer_cli.data.prepare import Prepared, prepare, prepared_of
 from transformer_cli.data.readers.conll import is_conllu, trained_columns
 from transformer_cli.data.words import split_words
 from transformer_cli.errors import ConfigError, DataError, TfmError
+from transformer_cli.evaluation.entities import are_bio, warn_not_bio
 from transformer_cli.evaluation.report import Provenance, print_classes
 from transformer_cli.evaluation.word_labels import MostFrequent, WordReport, word_accuracy, word_report
 from transformer_cli.inference.batch_size import BatchTokens
@@ -103,7 +104,11 @@ def report(
         LOGGER.warning(
             "%s: the model does not have the labels %s; their words count as wrong", test.name, ", ".join(unseen)
         )
-    found = word_report(predicted, test.wanted, [*known, *unseen], seed=seed, baseline=baseline)
+    has_entities = are_bio(known)
+    if has_entities:
+        warn_not_bio((label for labels in (*predicted, *test.wanted) for label in labels), test.name)
+    labels = [*known, *unseen]
+    found = word_report(predicted, test.wanted, labels, seed=seed, has_entities=has_entities, baseline=baseline)
     print_classes(found, Provenance(test.name, len(predicted), saved_as, str(path)), as_json=as_json)
     if saved_as is not None and not as_json:
         LOGGER.info("tags: %s", saved_as)

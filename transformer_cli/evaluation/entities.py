@@ -11,24 +11,52 @@ from dataclasses import dataclass
 import numpy as np
 
 from transformer_cli.evaluation.classification import ConfidenceInterval, Counts, confidence_interval, resampled_sums
+from transformer_cli.logs import LOGGER
 
 OUTSIDE = "O"
+N_SHOWN = 5  # labels in a message
 Entity = tuple[str, int, int]  # type, first word, last word
 
 
 def are_bio(labels: Iterable[str]) -> bool:
-    """Whether labels are B-X, I-X and O, and at least one of them is no O."""
+    """Whether labels are B-X, I-X and O, at least one of them no O, with a few others at most.
+
+    Others are mistyped labels in a corpus, and count as O. If they are more than those of B-X and I-X, or E-X or S-X
+    of a type X (as in BIOES), the labels are of another scheme.
+    """
     known = set(labels)
-    return bool(known - {OUTSIDE}) and all(
-        label == OUTSIDE or (label[:2] in ("B-", "I-") and label[2:]) for label in known
-    )
+    inside = {label for label in known if _is_inside(label)}
+    others = not_bio(known)
+    types = {label[2:] for label in inside}
+    has_another_scheme = any(label[1:2] == "-" and label[2:] in types for label in others)
+    return bool(inside) and len(others) <= len(inside) and not has_another_scheme
+
+
+def not_bio(labels: Iterable[str]) -> list[str]:
+    """Those that are neither B-X, I-X nor O, each once, in order."""
+    return sorted({label for label in labels if label != OUTSIDE and not _is_inside(label)})
+
+
+def warn_not_bio(labels: Iterable[str], where: str) -> None:
+    """One warning, if any label of BIO ones is another."""
+    if others := not_bio(labels):
+        LOGGER.warning("%s: entity F1 counts labels that are not B-X, I-X or O as O: %s", where, first_few(others))
+
+
+def first_few(labels: Sequence[str]) -> str:
+    """Labels in a message."""
+    return ", ".join(labels[:N_SHOWN]) + (f" and {len(labels) - N_SHOWN:,} more" if len(labels) > N_SHOWN else "")
+
+
+def _is_inside(label: str) -> bool:
+    return label[:2] in ("B-", "I-") and len(label) > 2
 
 
 def entities(labels: Sequence[str]) -> list[Entity]:
-    """Those of one sentence, in their order."""
+    """Those of one sentence, in their order. A label that is not BIO counts as O."""
     found: list[Entity] = []
     begin, kind = 0, ""  # of the entity that goes on; none if empty
-    for i, label in enumerate([*labels, OUTSIDE]):
+    for i, label in enumerate([*(label if _is_inside(label) else OUTSIDE for label in labels), OUTSIDE]):
         goes_on = label.startswith("I-") and label[2:] == kind
         if kind and not goes_on:
             found.append((kind, begin, i - 1))

@@ -25,7 +25,7 @@ from transformer_cli.evaluation.classification import (
     macro_f1s,
     resampled_sums,
 )
-from transformer_cli.evaluation.entities import EntityReport, are_bio, entity_report
+from transformer_cli.evaluation.entities import EntityReport, entity_report
 
 Labels = Sequence[Sequence[str]]  # of each word of each sentence
 
@@ -92,9 +92,18 @@ class WordReport:
 
 
 def word_report(
-    predicted: Labels, wanted: Labels, labels: Sequence[str], *, seed: int, baseline: float | None = None
+    predicted: Labels,
+    wanted: Labels,
+    labels: Sequence[str],
+    *,
+    seed: int,
+    has_entities: bool,
+    baseline: float | None = None,
 ) -> WordReport:
-    """`labels` are those of the model, in its order, and all others that are predicted or wanted."""
+    """`labels` are those of the model, in its order, and all others that are predicted or wanted.
+
+    `has_entities` says that they are BIO (see `are_bio`), so entities are scored too.
+    """
     ours, theirs = ([label for one in sentences for label in one] for sentences in (predicted, wanted))
     table_CC = confusion(ours, theirs, labels)
     numbers = {label: i for i, label in enumerate(labels)}
@@ -114,7 +123,7 @@ def word_report(
         confusion=table_CC.tolist(),
         seed=seed,
     )
-    entities = entity_report(predicted, wanted, seed=seed) if are_bio(labels) else None
+    entities = entity_report(predicted, wanted, seed=seed) if has_entities else None
     return WordReport(found, entities, baseline, len(wanted))
 
 

@@ -5,6 +5,7 @@ Shapes: T target tokens of a batch, V vocabulary.
 
 import math
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -34,7 +35,7 @@ from transformer_cli.decoding.torch_engine import torch_translator
 from transformer_cli.decoding.training_text import TrainingText
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.evaluation.classification import accuracy, macro_f1
-from transformer_cli.evaluation.entities import are_bio, entity_f1
+from transformer_cli.evaluation.entities import are_bio, entity_f1, first_few, warn_not_bio
 from transformer_cli.evaluation.metrics import (
     METRICS,
     CometSettings,
@@ -290,7 +291,8 @@ class Validator(ABC):
                 logits_TV, targets_T = predict_batch(model, batch, self.device, kernel)
             sums.append(F.cross_entropy(logits_TV.float(), targets_T, reduction="sum"))
             between()
-        return float(sum(torch.stack(sums).tolist())) / sum(batch.n_target_tokens for batch in self.batches)
+        n_targets = sum(batch.n_target_tokens for batch in self.batches)
+        return float(sum(torch.stack(sums).tolist())) / (n_targets - int((self.corpus.target_ids == IGNORED).sum()))
 
 
 class TranslationValidator(Validator):
@@ -443,16 +445,33 @@ class ClassValidator(Validator):
 
 
 class TagValidator(Validator):
-    """Beside the NLL, word accuracy and, of BIO labels, F1 of the entities; no word is left out."""
+    """Beside the NLL, word accuracy and, of BIO labels, F1 of the entities.
+
+    Words with labels that are not in the training text have no NLL, and count as wrong.
+    """
 
     def encode(self, text: ParallelText) -> EncodedCorpus:
         tokenizer, max_length = self.tokenizers.source, self.config.data.max_length
         numbers = {label: i for i, label in enumerate(self.tokenizers.labels)}
         self.words = WordEncoder(tokenizer).encode([split_words(source) for source in text.sources])
         self.wanted = [split_words(target) for target in text.targets]
-        n_unknown = sum(label not in numbers for labels in self.wanted for label in labels)
-        if n_unknown:
-            LOGGER.warning("data.dev: %s words have labels that are not in the training text", f"{n_unknown:,}")
+        unknown = Counter(label for labels in self.wanted for label in labels if label not in numbers)
+        if unknown.total() == sum(map(len, self.wanted)):
+            raise DataError(
+                f"data.dev: none of its labels is in the training text: {first_few(list(unknown))}. Name files with"
+                " labels of the same kind, or correct data.columns"
+            )
+        if unknown:
+            n_words, names = unknown.total(), [label for label, _ in unknown.most_common()]
+            LOGGER.warning(
+                "data.dev: %s labels that the training text does not have: %s. They count as wrong in the accuracy,"
+                " and are left out of the nll",
+                f"{n_words:,} word{'s have' if n_words > 1 else ' has'}",
+                first_few(names),
+            )
+        self.has_entities = are_bio(self.tokenizers.labels)
+        if self.has_entities:
+            warn_not_bio([*self.tokenizers.labels, *unknown], "data.dev")
         sources, labels, ends = [], [], []
         for words, wanted in zip(self.words, self.wanted, strict=True):
             for window, _ in sentence_windows(words, tokenizer, max_length=max_length):
@@ -478,7 +497,7 @@ class TagValidator(Validator):
         )
         labels = self.tokenizers.labels
         predicted = [[labels[i] for i in logits_TC.argmax(dim=-1).tolist()] for logits_TC in logits]
-        f1 = entity_f1(predicted, self.wanted) if are_bio(labels) else None
+        f1 = entity_f1(predicted, self.wanted) if self.has_entities else None
         return TagScores(nll, word_accuracy(predicted, self.wanted), f1, predicted)
 
     def samples(self, scores: DevScores) -> Sequence[Sample]:
