@@ -315,6 +315,7 @@ def test_each_line_has_as_many_tags_as_words_for_any_bytes(data: bytes) -> None:
 @settings(max_examples=20, deadline=None, database=None)
 @given(ANY_BYTES)
 def test_columns_keep_every_byte_beside_the_tags(data: bytes) -> None:
+    data += b"\nH\n"  # without a word there is nothing to write
     out = bytes_out(data, TagConfig(format=TagFormat.conll))
     assert out.count(b"\n") == data.count(b"\n")
     for before, after in zip(data.split(b"\n"), out.split(b"\n"), strict=True):
@@ -376,7 +377,28 @@ def test_columns_are_those_of_training_where_none_are_named(tfm: Run, tmp_path: 
     assert "line 2: no word in column 1; kept as it is" in err
     status, _, err = tfm(*command, "--strict", stdin=b"lost\n")
     assert status == 3
-    assert "standard input:1: no word in column 1" in err
+    assert "standard input:1: no word in column 1. Repair the line" in err
+
+
+def test_rows_that_cannot_be_tagged_are_named_with_the_reason(tfm: Run, tmp_path: Path) -> None:
+    written(tmp_path, random_model())
+    command = ["tag", "--checkpoint", "model.safetensors", "--format", "conll", "columns=[0,2]"]
+    status, out, err = tfm(*command, stdin=b"H x\n\ta\tb\nH\nab\n")
+    assert (status, out.split("\n")[1:]) == (0, ["\ta\tb", "H", "ab", ""])
+    assert "line 2: no word in column 0; kept as it is" in err
+    assert "lines 3, 4: 1 column, too few for a tag in column 2, counted from 0; kept as they are" in err
+
+
+def test_where_no_row_can_be_tagged_nothing_is_written(tfm: Run, tmp_path: Path) -> None:
+    written(tmp_path, random_model())
+    command = ["tag", "--checkpoint", "model.safetensors", "--format", "conll", "--output", "out", "columns=[0,9]"]
+    status, _, err = tfm(*command, stdin=b"-DOCSTART- O\n\nH O\na O\n")
+    assert (status, Path("out").exists()) == (3, False)
+    assert "standard input:3: 2 columns, too few for a tag in column 9, counted from 0, and no other row can be" in err
+    status, out, _ = tfm(*command[:-3], stdin=b"-DOCSTART- O\n\n")  # there is nothing to tag
+    assert (status, out) == (0, "-DOCSTART- O\n\n")
+    status, out, _ = tfm(*command[:-3], "columns=[1,2]", stdin=b"H\n")
+    assert (status, out) == (3, "")
 
 
 CONLLU = b"# text = H a\n1\tH\th\tX\t_\n2\ta\ta\tX\t_\n"

@@ -139,8 +139,9 @@ class RowFilter:
         self.word_at = dialect.columns[0] if dialect.columns else 0
         self.label_at = dialect.columns[1] if dialect.columns else None
         self.waiting: list[list[Row]] = [[]]  # sentences that are not written yet; the last one may go on
-        self.n_lines, self.n_sentences, self.n_invalid = 0, 0, 0
-        self.wordless: list[int] = []  # numbers of rows that have too few columns
+        self.n_lines, self.n_sentences, self.n_words, self.n_invalid = 0, 0, 0, 0
+        self.untagged: dict[str, list[int]] = {}  # numbers of rows that get no tag, by the reason
+        self.unwritten = bytearray()  # output until the first tag
 
     def process_stream(self, source: ChunkSource) -> None:
         with tqdm(
@@ -160,6 +161,7 @@ class RowFilter:
                 self.waiting = [unfinished]
                 bar.update(len(block))
         self._write(self.waiting)
+        self._refuse_without_tags()
         self._report()
 
     def _add(self, raw: bytes) -> None:
@@ -172,32 +174,55 @@ class RowFilter:
                 self.waiting.append([])
             return
         fields = fields_of(line.text)
-        is_short = len(fields) <= self.word_at or (self.label_at is not None and len(fields) < self.label_at)
-        if is_short or not fields[self.word_at].strip(" "):
-            if self.config.strict:
-                raise DataError(
-                    f"{self.config.input or STDIN}:{self.n_lines}: no word in column {self.word_at}, or too few columns"
-                    " before that of the tag. Repair the line, or leave out --strict"
-                )
-            self.wordless.append(self.n_lines)
-            self.waiting[-1].append(Row(raw))
-        else:
+        reason = self._reason(fields)
+        if reason is None:
             self.waiting[-1].append(Row(raw, fields[self.word_at].strip(" ")))
+            return
+        if self.config.strict:
+            where = f"{self.config.input or STDIN}:{self.n_lines}"
+            raise DataError(f"{where}: {reason}. Repair the line, or leave out --strict")
+        self.untagged.setdefault(reason, []).append(self.n_lines)
+        self.waiting[-1].append(Row(raw))
+
+    def _reason(self, fields: Sequence[str]) -> str | None:
+        """Why a row gets no tag, if it gets none."""
+        if len(fields) <= self.word_at or not fields[self.word_at].strip(" "):
+            return f"no word in column {self.word_at}"
+        if self.label_at is not None and len(fields) < self.label_at:
+            n_columns = "1 column" if len(fields) == 1 else f"{len(fields)} columns"
+            return f"{n_columns}, too few for a tag in column {self.label_at}, counted from 0"
+        return None
 
     def _write(self, sentences: Sequence[Sequence[Row]]) -> None:
         words = [[row.word for row in rows if row.word is not None] for rows in sentences]
         logits = self.tagger.tag(words, first=self.n_sentences + 1)
         self.n_sentences += len(sentences)
-        out = bytearray()
+        self.n_words += sum(map(len, words))
+        out = self.unwritten
         for rows, logits_TC in zip(sentences, logits, strict=True):
             tags = iter(self.tagger.predicted(logits_TC))
             for row in rows:
                 out += row.raw if row.word is None else with_tag(row.raw, next(tags), self.label_at)
-        write_bytes(self.sink, bytes(out), self.config.output or STDOUT)
+        if self.n_words:
+            self._flush()
+
+    def _flush(self) -> None:
+        write_bytes(self.sink, bytes(self.unwritten), self.config.output or STDOUT)
+        self.unwritten.clear()
+
+    def _refuse_without_tags(self) -> None:
+        """Raise DataError, with nothing written, if there are rows and none of them has got a tag."""
+        if self.untagged and not self.n_words:
+            reason, numbers = next(iter(self.untagged.items()))
+            raise DataError(
+                f"{self.config.input or STDIN}:{numbers[0]}: {reason}, and no other row can be tagged, so nothing is"
+                " written. Name the columns of word and tag, as in columns=[0,1]"
+            )
+        self._flush()
 
     def _report(self) -> None:
-        if self.wordless:
-            LOGGER.warning("%s: no word in column %d; kept as it is", named(self.wordless), self.word_at)
+        for reason, numbers in self.untagged.items():
+            LOGGER.warning("%s: %s; kept as %s", named(numbers), reason, "it is" if len(numbers) == 1 else "they are")
         report(self.tagger)
         warn_invalid(self.n_invalid, self.n_lines)
 
