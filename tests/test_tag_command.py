@@ -266,6 +266,16 @@ def test_an_encoder_is_taken_over_and_frozen(tfm: Run, tmp_path: Path, chosen: s
 # ---- Lines
 
 
+def test_a_word_that_is_longer_than_the_model_reads_is_counted(tfm: Run, tmp_path: Path) -> None:
+    written(tmp_path, random_model())
+    (tmp_path / "long.conll").write_text("a O\n" + "b" * 500 + " O\n")
+    says = "words of more than the model's 12 tokens: 1, of which the beginning alone is read"
+    _, out, err = tfm("tag", "--checkpoint", "model.safetensors", stdin=b"b" * 500 + b"\n")
+    assert (len(out.split()), says in err, "windows" in err) == (1, True, False)
+    _, _, err = tfm("evaluate", "--checkpoint", "model.safetensors", "--source", "long.conll")
+    assert f"long.conll: {says}" in err
+
+
 def bytes_out(data: bytes, config: TagConfig) -> bytes:
     """What `tfm tag` writes for `data`, with a random tagger."""
     tagger = WordTagger(random_model(), device=CPU, batch_tokens=100)

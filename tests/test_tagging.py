@@ -118,10 +118,13 @@ def test_a_sentence_of_a_thousand_words_gets_a_thousand_tags() -> None:
     tagger = WordTagger(random_model(), device=CPU, batch_tokens=1000)
     long, none, short = tagger.tag([["abc"] * 1000, [], ["a"]])
     assert (len(tagger.predicted(long)), len(tagger.predicted(none)), len(tagger.predicted(short))) == (1000, 0, 1)
-    assert tagger.n_split == 1
+    assert (tagger.n_split, tagger.n_truncated) == (1, 0)
     assert set(tagger.predicted(long)) <= set(LABELS)
     [endless] = tagger.tag([["a" * 500, "b"]])  # a word that is longer than all is truncated
     assert len(endless) == 2
+    assert (tagger.n_split, tagger.n_truncated) == (2, 1)
+    tagger.tag([["a" * 500]])
+    assert (tagger.n_split, tagger.n_truncated) == (2, 2)  # there is one window
 
 
 # ---- Scores

@@ -121,6 +121,7 @@ def predict(
     """The labels of the words of each sentence, and the ids of the words."""
     tagger = WordTagger(model, device=device, batch_tokens=batch_tokens)
     predicted = [tagger.predicted(logits_TC) for logits_TC in tagger.tag(test.sentences)]
+    tagger.warn_truncated(f"{test.name}: ")
     tagger.unknown.warn("sentence", where=f"{test.name}: ")
     return predicted, tagger.encoder.encode(test.sentences)
 

@@ -81,6 +81,7 @@ def report(tagger: WordTagger) -> None:
             "sentences with more than the model's %d tokens: %d, read in windows that overlap",
             *(tagger.max_length, tagger.n_split),
         )
+    tagger.warn_truncated()
     tagger.unknown.warn()
 
 
@@ -113,7 +114,8 @@ class SentenceFilter(LineFilter):
     def process_typed(self, line: bytes) -> None:
         super().process_typed(line)
         self.report()
-        self.n_invalid, self.tagger.n_split, self.tagger.unknown = 0, 0, UnknownCounter()
+        self.n_invalid, self.tagger.n_split, self.tagger.n_truncated = 0, 0, 0
+        self.tagger.unknown = UnknownCounter()
 
     def report(self) -> None:
         report(self.tagger)

@@ -14,6 +14,7 @@ from transformer_cli.data.unknown import UnknownCounter, unknown_characters
 from transformer_cli.data.words import EncodedWords, Window, WordEncoder, in_a_row, windows
 from transformer_cli.inference.batch_size import BatchTokens
 from transformer_cli.inference.encode import ask_each, longest_of
+from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import ModelFile
 from transformer_cli.models.tagger import Tagger, word_logits
 
@@ -69,14 +70,17 @@ def tag_words(
 
 
 class WordTagger:
-    """A tagger of a model file. `n_split` counts the sentences so far that were read in windows."""
+    """A tagger of a model file.
+
+    `n_split` counts the sentences so far that were read in windows, `n_truncated` the words that were longer than one.
+    """
 
     def __init__(self, model: ModelFile, *, device: torch.device, batch_tokens: BatchTokens) -> None:
         self.model, self.device, self.batch_tokens = model.build_as(Tagger, device), device, batch_tokens
         self.tokenizer, self.labels = model.tokenizers.source, model.tokenizers.labels
         self.max_length = longest_of(model)
         self.encoder = WordEncoder(self.tokenizer)
-        self.n_split = 0
+        self.n_split, self.n_truncated = 0, 0
         self.unknown = UnknownCounter()
 
     def tag(self, sentences: Sequence[Sequence[str]], *, first: int = 1) -> list[Tensor]:
@@ -85,7 +89,8 @@ class WordTagger:
         room = self.max_length - len(self.tokenizer.end_ids)
         for number, (words, its_ids) in enumerate(zip(sentences, ids, strict=True), start=first):
             flat = [i for word in its_ids for i in word]
-            self.n_split += len(flat) > room
+            self.n_split += len(words) > 1 and len(flat) > room
+            self.n_truncated += sum(len(ids) > room for ids in its_ids)
             self.unknown.add(number, unknown_characters(" ".join(words), flat, self.tokenizer))
         real = [i for i, words in enumerate(sentences) if words]
         answers = tag_words(
@@ -101,6 +106,14 @@ class WordTagger:
         for i, logits_TC in zip(real, answers, strict=True):
             found[i] = logits_TC
         return found
+
+    def warn_truncated(self, where: str = "") -> None:
+        """One warning, if words were longer than the model reads."""
+        if self.n_truncated:
+            LOGGER.warning(
+                "%swords of more than the model's %d tokens: %s, of which the beginning alone is read",
+                *(where, self.max_length, f"{self.n_truncated:,}"),
+            )
 
     def predicted(self, logits_TC: Tensor) -> list[str]:
         return [self.labels[i] for i in logits_TC.argmax(dim=-1).tolist()]
