@@ -119,6 +119,11 @@ class Task(Enum):
         """Whether an encoder alone is trained, with labels for its targets."""
         return self in (Task.classification, Task.token_classification)
 
+    @property
+    def counted(self) -> str:
+        """What `train.tokens_per_update` counts."""
+        return "words" if self is Task.token_classification else "tokens"
+
 
 # The entry of the model registry for each task.
 MODEL_OF = {

@@ -304,7 +304,8 @@ def _estimate(dry_run: DryRun, section: Section) -> None:
     settings, plan = dry_run.config.train, dry_run.feed.plan
     seconds, timed = _seconds_per_update(dry_run)
     total, epochs = seconds * settings.max_steps, settings.max_steps / plan.updates_per_epoch
-    tokens = plan.tokens_per_update
+    tokens, task = plan.tokens_per_update, dry_run.config.data.task
+    unit = task.counted if task.has_labels else f"target {task.counted}"
     section.figures |= {
         "seconds_per_update": seconds,
         "timed": timed,
@@ -313,7 +314,7 @@ def _estimate(dry_run: DryRun, section: Section) -> None:
         "updates_per_epoch": plan.updates_per_epoch,
         "epochs": epochs,
     }
-    what = f"{duration(seconds)} an update ({timed}), {tokens / seconds:,.0f} target tokens/s: {duration(total)} for"
+    what = f"{duration(seconds)} an update ({timed}), {tokens / seconds:,.0f} {unit}/s: {duration(total)} for"
     what += f" train.max_steps={settings.max_steps}, without evaluation and saving"
     if total > MANY_SECONDS:
         section.warn("time", what, "Lower train.max_steps, or choose a smaller model or a faster device")

@@ -214,5 +214,6 @@ def plan_warnings(config: TrainConfig, epoch: Epoch) -> Iterator[PlanWarning]:
         what = f"train.patience={train.patience}: never ends this run, which evaluates {n_evaluations} times"
         yield PlanWarning("patience", what, "Lower train.patience or train.eval_every")
     if train.tokens_per_update > epoch.n_tokens:
-        what = f"train.tokens_per_update={train.tokens_per_update}: the corpus has {epoch.n_tokens:,} tokens in all"
+        corpus = f"the corpus has {epoch.n_tokens:,} {config.data.task.counted} in all"
+        what = f"train.tokens_per_update={train.tokens_per_update}: {corpus}"
         yield PlanWarning("update", what, "Lower train.tokens_per_update")

@@ -106,7 +106,8 @@ def _plan(config: TrainConfig, prepared: Prepared) -> str:
     settings, epoch = config.train, epoch_of(config, prepared)
     epochs = settings.max_steps / epoch.updates(settings.tokens_per_update)
     shown = f"{epochs:,.0f}" if epochs >= 10 else f"{epochs:.2g}"
-    return f"{settings.max_steps:,} updates of {settings.tokens_per_update:,} tokens, {shown} epochs"
+    size = f"{settings.tokens_per_update:,} {config.data.task.counted}"
+    return f"{settings.max_steps:,} updates of {size}, {shown} epochs"
 
 
 def _schedule(config: TrainConfig) -> str:
