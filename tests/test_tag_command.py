@@ -25,7 +25,7 @@ from transformer_cli.config.commands import TagConfig, TagFormat
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.model import Pooling
 from transformer_cli.data.batching import Batch
-from transformer_cli.data.feed import Feed
+from transformer_cli.data.feed import Epoch, Feed
 from transformer_cli.data.prepare import prepare
 from transformer_cli.data.readers.conll import Dialect
 from transformer_cli.data.words import words_of_line
@@ -34,6 +34,7 @@ from transformer_cli.inference.tagging import WordTagger
 from transformer_cli.models.file import read_model
 from transformer_cli.text_io import decode_line
 from transformer_cli.training.divergence_dump import read_divergence_dump, write_divergence_dump
+from transformer_cli.training.plan import plan_warnings
 from transformer_cli.training.trainer import Trainer
 from transformer_cli.training.validation import make_validator
 
@@ -83,7 +84,16 @@ def test_training_learns_the_labels_and_reports_the_test_set(trained: Path) -> N
     assert printed[0] == f"tags.test, 30 lines, {trained / 'runs/a/model.safetensors'}"
     assert printed[1].startswith("accuracy")
     assert any(line.startswith("baseline") for line in printed)
-    assert "words/s" in (trained / "runs/a/tfm.log").read_text()
+    log = (trained / "runs/a/tfm.log").read_text()
+    assert "words/s" in log
+    assert "40 updates of 150 words, " in log
+
+
+def test_the_plan_of_a_tagger_counts_words(tmp_path: Path) -> None:
+    config = load_config("train", config_for(tmp_path, "train.max_steps=20", "train.eval_every=10"))
+    assert [warning.what for warning in plan_warnings(config, Epoch(20, 100, 9))] == [
+        "train.tokens_per_update=150: the corpus has 100 words in all"
+    ]
 
 
 def test_evaluate_says_what_training_said_and_counts_what_tag_answers(trained: Path, tfm: Run) -> None:
@@ -117,6 +127,9 @@ def test_a_file_of_labels_is_scored_without_a_model(trained: Path, tfm: Run, tmp
     data = [*OVERRIDES[:1], f"data.test={trained / 'test.conll'}"]
     status, out, _ = tfm("evaluate", "--hypotheses", "own", "--json", *data)
     assert (status, json.loads(out)["entities"]["f1"]["score"]) == (0, 100)
+    (tmp_path / "own").write_text("O\n")
+    _, _, err = tfm("evaluate", "--hypotheses", "own", *data)
+    assert "own: has 1 lines, data=tags: its test set 30, so nothing is scored. Make line n of one the labels of" in err
     (tmp_path / "own").write_text(" ".join("O" * 17) + 30 * "\n")
     status, _, err = tfm("evaluate", "--hypotheses", "own", *data)
     assert status == 3

@@ -307,6 +307,12 @@ def test_settings_of_another_task_are_refused(tmp_path: Path, overrides: list[st
     assert printed in str(refused.value)
 
 
+def test_a_text_of_blank_lines_is_refused_with_what_belongs_there(tmp_path: Path) -> None:
+    (tmp_path / "blank.conll").write_text("\n\n")
+    with pytest.raises(DataError, match=r"the text is empty\. Write a word and its label on each line"):
+        prepared(tmp_path, f"data.train={tmp_path / 'blank.conll'}")
+
+
 def test_the_toy_model_is_a_tagger() -> None:
     assert isinstance(random_model().build_as(Tagger, CPU), Tagger)
     assert SIZES.name == "tagger"

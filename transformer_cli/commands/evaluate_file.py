@@ -193,7 +193,7 @@ def score_labels(config: EvaluateConfig, hypotheses: Lines, text: ParallelText) 
     config.refuse_metrics("these are labels")
     name, real = f"{config.data.title}.test", real_lines(text)
     if len(hypotheses) != len(real):
-        check_lines(hypotheses, len(text), f"data={config.data.name}: its test set")
+        check_lines(hypotheses, len(text), f"data={config.data.name}: its test set", what="the label")
     has_blank = len(hypotheses) == len(text)
     predicted = [label.strip() for label in hypotheses.texts]
     predicted = [predicted[i] for i in real] if has_blank else predicted
@@ -218,7 +218,7 @@ def score_word_labels(config: EvaluateConfig, hypotheses: Lines, text: ParallelT
         raise ConfigError(f"--tokenize {config.tokenize}: for BLEU of translations; these are labels. Leave it out")
     config.refuse_metrics("these are labels")
     name, wanted = f"{config.data.title}.test", [split_words(target) for target in text.targets]
-    check_lines(hypotheses, len(wanted), f"data={config.data.name}: its test set")
+    check_lines(hypotheses, len(wanted), f"data={config.data.name}: its test set", what="the labels")
     predicted = [words_of_line(line) for line in hypotheses.texts]
     for number, (ours, theirs) in enumerate(zip(predicted, wanted, strict=True), 1):
         if len(ours) != len(theirs):
@@ -235,12 +235,12 @@ def score_word_labels(config: EvaluateConfig, hypotheses: Lines, text: ParallelT
     print_classes(report, Provenance(name, len(predicted), hypotheses.name), as_json=config.json)
 
 
-def check_lines(hypotheses: Lines, n_lines: int, where: str) -> None:
-    """Raise DataError unless there are as many translations as references."""
+def check_lines(hypotheses: Lines, n_lines: int, where: str, *, what: str = "the translation") -> None:
+    """Raise DataError unless there are as many lines as in the test set; `what` each of them is."""
     if len(hypotheses) != n_lines:
         raise DataError(
             f"{hypotheses.name}: has {len(hypotheses):,} lines, {where} {n_lines:,}, so nothing is scored."
-            " Make line n of one the translation of line n of the other"
+            f" Make line n of one {what} of line n of the other"
         )
 
 

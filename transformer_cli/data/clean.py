@@ -10,6 +10,7 @@ from itertools import compress
 import numpy as np
 import numpy.typing as npt
 
+from transformer_cli.config.data import Task
 from transformer_cli.data.corpus import Text
 from transformer_cli.data.tags import split_tags
 from transformer_cli.errors import DataError
@@ -50,13 +51,13 @@ class CleaningReport:
             lines.append(f"{self.n_control:,} kept with control characters in them")
         return lines
 
-    def require_pairs(self) -> None:
+    def require_pairs(self, task: Task) -> None:
         """Raise DataError if nothing is left."""
         if self.n_kept == 0:
             why = ", ".join(f"{count:,} {why}" for count, why in self._drops() if count) or "the text is empty"
-            raise DataError(
-                f"data.train: none of {self.n_read:,} pairs is left: {why}. Loosen the filter or fix the text"
-            )
+            is_blank = self.n_read == 0 and task is Task.token_classification
+            todo = "Write a word and its label on each line" if is_blank else "Loosen the filter or fix the text"
+            raise DataError(f"data.train: none of {self.n_read:,} pairs is left: {why}. {todo}")
 
     def _drops(self) -> list[tuple[int, str]]:
         return [

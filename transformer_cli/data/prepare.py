@@ -189,7 +189,7 @@ def _build(folder: Path, config: DataConfig, *, progress: bool, tokenizers: Toke
             splits.train, drop_duplicates=config.drop_duplicates, held_out=splits.held_out, tags=config.all_tags
         )
         n_left = report.n_read - report.n_bad
-        report.require_pairs()
+        report.require_pairs(config.task)
         labels = _labels(train, splits, config.task) if config.task.has_labels else []
         warnings = find_warnings(train, splits, config)
         dev, test = _scored(splits.dev, labels, "dev", config), _scored(splits.test, labels, "test", config)
@@ -208,7 +208,7 @@ def _build(folder: Path, config: DataConfig, *, progress: bool, tokenizers: Toke
                 train, tokenizers, labels, config, report, progress=progress, kept=kept
             ):
                 writer.write((sources.ids, sources.lengths), (targets.ids, targets.lengths), *word_ends)
-    report.require_pairs()
+    report.require_pairs(config.task)
     if _is_mixed(config):
         _write_json(folder / _PARTS, train.shares(np.concatenate(kept)))
     (folder / "source.model").write_bytes(tokenizers.source.model_bytes)
