@@ -250,7 +250,7 @@ def test_E3_an_unknown_choice_lists_the_choices() -> None:
         (["model.n_encoder_layers=0"], ["model.n_encoder_layers=0", "at least 1"]),
         (["train.label_smoothing=1"], ["train.label_smoothing=1", "below 1"]),
         (["schedule.warmup_steps=0"], ["schedule.warmup_steps=0", "at least 1"]),
-        (["data.max_length=9999"], ["data.max_length=9999", "train.tokens_per_update=2048"]),
+        (["data.max_length=9999"], ["data.max_length=9999", "train.tokens_per_update=1024"]),
         (["data.tokenizer.joint=false"], ["data.tokenizer.joint=false", "model.tie_embeddings=three_way"]),
         (["train.average_last=9"], ["train.average_last=9", "train.keep_last to 9"]),
         (
