@@ -329,7 +329,7 @@ def test_json_has_all_sections(capsys: pytest.CaptureFixture[str]) -> None:
         (["train", "rounds=0"], "rounds=0: out of range"),
         (["train", "n_updates=0"], "n_updates=0: out of range"),
         (["train", "train.max_tokens_per_microbatch=auto"], "train.max_tokens_per_microbatch=auto: "),
-        (["train", "train.sharding=full"], "train.sharding=full: "),
+        (["train", "train.sharding=full", "train.ema=null"], "train.sharding=full: "),
         (["train", "model.bias=false"], "model.bias=false: the baselines have true"),
     ],
 )

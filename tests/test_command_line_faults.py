@@ -67,7 +67,7 @@ def test_E3_an_unknown_choice_lists_the_choices(tmp_path: Path, command: list[st
         (["model.n_encoder_layers=0"], ["model.n_encoder_layers=0", "at least 1"]),
         (["train.label_smoothing=1"], ["train.label_smoothing=1", "below 1"]),
         (["schedule.warmup_steps=0"], ["schedule.warmup_steps=0", "at least 1"]),
-        (["data.max_length=9999"], ["data.max_length=9999", "train.tokens_per_update=2048"]),
+        (["data.max_length=9999"], ["data.max_length=9999", "train.tokens_per_update=1024"]),
     ],
 )
 def test_E4_values_that_contradict_each_other_name_both(tmp_path: Path, overrides: list[str], says: list[str]) -> None:

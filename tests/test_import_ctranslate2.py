@@ -19,6 +19,7 @@ from transformer_cli.interop.foreign import Imported, ReadOptions
 from transformer_cli.interop.importing import import_model
 from transformer_cli.interop.parts import parts_of
 from transformer_cli.interop.verify import verify
+from transformer_cli.interop.weights import with_wide_embeddings
 from transformer_cli.models.file import ModelFile
 
 KINDS = BOTH | ONLY_CTRANSLATE2
@@ -46,7 +47,7 @@ def as_file(found: Imported) -> ModelFile:
 def test_what_was_written_is_read_back_bit_for_bit(changes: dict[str, Any], tmp_path: Path) -> None:
     model = model_file(**changes)
     found = as_file(CTranslate2Reader().read(directory(tmp_path / "model", model), OPTIONS))
-    ours, theirs = parts_of(model), parts_of(found)
+    ours, theirs = parts_of(with_wide_embeddings(model)), parts_of(found)  # CTranslate2 has no narrow ones
     assert set(theirs) - set(ours) <= {name for name in theirs if name.endswith("bias")}
     for name, part in theirs.items():
         assert torch.equal(part, ours[name]) if name in ours else not part.any(), name

@@ -88,7 +88,7 @@ def test_A21_the_same_number_of_other_classes_is_always_refused(folder: Path) ->
     checkpoint = newest(folder)
     model = replace(checkpoint.model, tokenizers=replace(tokenizers(), labels=("ham", "spam")))
     swapped = replace(prepared(), tokenizers=replace(tokenizers(), labels=("spam", "ham")))
-    with pytest.raises(DataError, match=r"its classes were 'ham, spam', and now 'spam, ham'\. Restore the data"):
+    with pytest.raises(DataError, match=r"its labels were 'ham, spam', and now 'spam, ham'\. Restore the data"):
         refuse_other_data(str(folder), replace(checkpoint, model=model), swapped, force=True)
 
 

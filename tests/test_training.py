@@ -430,7 +430,7 @@ def test_metrics_are_strict_json_with_each_step_once(unbroken: Path) -> None:
     entries = [json.loads(line, parse_constant=refuse) for line in lines]
     assert [e["step"] for e in entries if e["kind"] == "train"] == list(range(1, 13))
     assert [e["step"] for e in entries if e["kind"] == "dev"] == [4, 8, 12]
-    keys = {"loss", "nll", "ppl", "grad_norm", "fill", "lr", "tokens", "tokens_per_second"}
+    keys = {"loss", "nll", "ppl", "grad_norm", "fill", "lr", "epoch", "tokens", "tokens_per_second"}
     assert entries[0].keys() == {"step", "kind"} | keys
     assert entries[0]["ppl"] == pytest.approx(math.exp(entries[0]["nll"]))
     assert 0 < entries[0]["fill"] <= 1

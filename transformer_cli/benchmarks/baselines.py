@@ -16,6 +16,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils import clip_grad_norm_
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from transformer_cli.benchmarks.timing import finish
 from transformer_cli.benchmarks.worker import Round, config_and_parameters, peak_bytes, serve
@@ -42,8 +44,6 @@ FIXED = (
         "model.d_v",
         "model.scale_embeddings",
         "optimizer.name",
-        "train.clip_norm",
-        "train.ema",
         "train.activation_checkpointing",
     ),
 )
@@ -183,6 +183,9 @@ class Baseline:
         self.optimizer = torch.optim.Adam(self.net.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.dtype is torch.float16)
         settings = config.train
+        self.average: AveragedModel | None = None
+        if settings.ema is not None:
+            self.average = AveragedModel(self.net, multi_avg_fn=get_ema_multi_avg_fn(settings.ema))  # type: ignore[no-untyped-call]
         self.n_batches = -(-settings.tokens_per_update // settings.max_tokens_per_microbatch)  # in an update
         tokens = settings.tokens_per_update // self.n_batches
         self.batches = cycle(sorted_batches(self.corpus, tokens=tokens, seed=config.seed))
@@ -208,8 +211,13 @@ class Baseline:
             target_BT = self._padded(self.corpus.target_ids, self.corpus.target_offsets, indices)
             self.scaler.scale(self.loss(source_BS, target_BT) / n_tokens).backward()  # type: ignore[no-untyped-call]
             n_padded_tokens += source_BS.numel() + target_BT.numel()
+        if self.config.train.clip_norm is not None:
+            self.scaler.unscale_(self.optimizer)
+            clip_grad_norm_(self.net.parameters(), self.config.train.clip_norm)
         self.scaler.step(self.optimizer)
         self.scaler.update()
+        if self.average is not None:
+            self.average.update_parameters(self.net)
         return n_padded_tokens
 
     def _loss(self, source_BS: Tensor, target_BT: Tensor) -> Tensor:

@@ -15,7 +15,6 @@ from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.models.file import ModelFile
 from transformer_cli.text_io import STDIN, Line
-from transformer_cli.training.run_directory import label_smoothing_of
 
 MOST_TABLES = 20  # lines; the tables of more are not for reading
 LINES_AT_ONCE = 64  # whose searches are recorded together: a record is a thousand times as large as its line
@@ -36,6 +35,9 @@ class Explainer:
         self.prints_tables = config.output_format is OutputFormat.text and not is_typed
         self.translator, self.references, self.n_likeliest = translator, references, config.likeliest
         files = [(model, path) for model, path in zip(opened.models, opened.paths, strict=True)]
+        # Not above: it imports what trains and scores, a second that no other translation needs.
+        from transformer_cli.training.run_directory import label_smoothing_of
+
         found = {label_smoothing_of(model, path) for model, path in files if isinstance(model, ModelFile)}
         self.smoothing = found.pop() if len(found) == 1 else None  # of an ensemble, what holds for all
 
