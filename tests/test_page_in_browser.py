@@ -76,6 +76,7 @@ class Reader:
     ) -> None:
         path = self.folder / "page.html"
         path.write_text(render(maps, explanation), encoding="utf-8")
+        ActionChains(self.driver).reset_actions()  # the pointer may lie outside of a narrower window
         self.driver.set_window_size(width, 1000)
         ActionChains(self.driver).move_by_offset(0, 0).perform()
         self.driver.get(path.as_uri() + fragment)
