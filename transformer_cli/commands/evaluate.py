@@ -443,6 +443,41 @@ def tagged_for(sources: Sequence[str], target_lang: str, model: Scored, where: s
     return [with_tags(line, tags[0], known) for line in sources]
 
 
+def labelled_text(
+    config: EvaluateConfig, model: ModelFile, path: Path, check: Callable[[DataConfig], None]
+) -> tuple[DataConfig, ParallelText]:
+    """The test text of `data=`, or of the corpus that a model which predicts labels was trained on.
+
+    Where the corpus names none it is what was held out of the training text. `check` raises ConfigError for a corpus
+    that such a model is not for.
+    """
+    try:
+        data = check_corpus(config, config.data if config.data is not None else own_corpus(model, path))
+        check(data)
+        return data, _named_or_held_out(data, model)
+    except DataError as error:
+        if config.data is not None:
+            raise
+        raise DataError(f"{error}, or give --source (this is the corpus of the model's run)") from error
+
+
+def _named_or_held_out(data: DataConfig, model: ModelFile) -> ParallelText:
+    if data.test is not None:
+        text = load_text(data, "test")
+        assert text is not None
+        return text
+    # Encoded by the model's own tokenizer, which may not have been trained on this text: else equal in every byte.
+    prepared = prepare(data, progress=True, tokenizers=model.tokenizers)
+    if prepared.fingerprint != model.fingerprint:
+        raise DataError(
+            f"data={data.name}: is not the text that the model was trained on, so what is held out of it may"
+            " have been trained on. Restore it"
+        )
+    if prepared.test is None:
+        raise ConfigError(f"data.test: {data.name} has no test set. Name one, or give --source")
+    return prepared.test
+
+
 def own_corpus(model: Scored, path: Path) -> DataConfig:
     """What the model's run directory says of its corpus; for a model that has left it, our corpus of that name.
 

@@ -1,18 +1,19 @@
 """`tfm evaluate` of a classifier, and what `tfm train` reports when it has trained one."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
 
-from transformer_cli.commands.evaluate import check_corpus, default_file, own_corpus, place_to_save, save
+from transformer_cli.commands.evaluate import default_file, labelled_text, place_to_save, save
 from transformer_cli.commands.evaluate_file import TestSet
 from transformer_cli.config.commands import EvaluateConfig
 from transformer_cli.config.data import DataConfig, Task
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.corpus import ParallelText, load_text
 from transformer_cli.data.labels import without_blank
-from transformer_cli.data.prepare import Prepared, prepare
+from transformer_cli.data.prepare import Prepared
 from transformer_cli.decoding.plan import named
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.evaluation.classification import ClassReport, class_report
@@ -108,35 +109,16 @@ def own_table(config: EvaluateConfig, model: ModelFile) -> TestSet:
 
 def corpus_test_set(config: EvaluateConfig, model: ModelFile, path: Path) -> TestSet:
     """The test set of `data=`, or of the corpus that the model was trained on."""
-    if config.data is not None:
-        return named_test_set(check_corpus(config, config.data), model)
-    try:
-        return named_test_set(check_corpus(config, own_corpus(model, path)), model)
-    except DataError as error:
-        raise DataError(f"{error}, or give --source (this is the corpus of the model's run)") from error
+    data, text = labelled_text(config, model, path, partial(check_classes, model))
+    return labelled(f"{data.name}.test", text, model, where=str(data.test) if data.test is not None else "data.test")
 
 
-def named_test_set(data: DataConfig, model: ModelFile) -> TestSet:
+def check_classes(model: ModelFile, data: DataConfig) -> None:
     if data.task is not Task.classification:
         raise ConfigError(f"data={data.name}: has no classes, but this is a classifier. Choose another corpus")
     if data.n_texts != model.config.n_segments:
         what, it = ("pairs of texts", "single texts") if data.n_texts == 2 else ("single texts", "pairs of texts")
         raise ConfigError(f"data={data.name}: holds {what}, but this model classifies {it}. Choose another corpus")
-    name = f"{data.name}.test"
-    if data.test is not None:
-        text = load_text(data, "test")
-        assert text is not None
-        return labelled(name, text, model, where=str(data.test))
-    # Encoded by the model's own tokenizer, which may not have been trained on this text: else equal in every byte.
-    prepared = prepare(data, progress=True, tokenizers=model.tokenizers)
-    if prepared.fingerprint != model.fingerprint:
-        raise DataError(
-            f"data={data.name}: is not the text that the model was trained on, so what is held out of it may"
-            " have been trained on. Restore it"
-        )
-    if prepared.test is None:
-        raise ConfigError(f"data.test: {data.name} has no test set. Name one, or give --source")
-    return TestSet(name, prepared.test.sources, [prepared.test.targets])
 
 
 def labelled(name: str, text: ParallelText, model: ModelFile, *, where: str) -> TestSet:

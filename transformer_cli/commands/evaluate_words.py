@@ -7,13 +7,13 @@ from pathlib import Path
 
 import torch
 
-from transformer_cli.commands.evaluate import check_corpus, default_file, own_corpus, place_to_save, save
+from transformer_cli.commands.evaluate import default_file, labelled_text, place_to_save, save
 from transformer_cli.commands.evaluate_file import TestSet
 from transformer_cli.config.commands import EvaluateConfig
 from transformer_cli.config.data import DataConfig, Task
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.corpus import ParallelText, load_text
-from transformer_cli.data.prepare import Prepared, prepare, prepared_of
+from transformer_cli.data.prepare import Prepared, prepared_of
 from transformer_cli.data.readers.conll import is_conllu, trained_columns
 from transformer_cli.data.words import split_words
 from transformer_cli.errors import ConfigError, DataError, TfmError
@@ -161,28 +161,10 @@ def own_file(config: EvaluateConfig, model: ModelFile) -> WordTest:
 
 def corpus_test_set(config: EvaluateConfig, model: ModelFile, path: Path) -> WordTest:
     """The test set of `data=`, or of the corpus that the model was trained on."""
-    if config.data is not None:
-        return named_test_set(check_corpus(config, config.data), model)
-    try:
-        return named_test_set(check_corpus(config, own_corpus(model, path)), model)
-    except DataError as error:
-        raise DataError(f"{error}, or give --source (this is the corpus of the model's run)") from error
+    data, text = labelled_text(config, model, path, check_labels_of_words)
+    return WordTest.of(f"{data.name}.test", text)
 
 
-def named_test_set(data: DataConfig, model: ModelFile) -> WordTest:
+def check_labels_of_words(data: DataConfig) -> None:
     if data.task is not Task.token_classification:
         raise ConfigError(f"data={data.name}: has no labels of words, but this is a tagger. Choose another corpus")
-    name = f"{data.name}.test"
-    if data.test is not None:
-        text = load_text(data, "test")
-        assert text is not None
-        return WordTest.of(name, text)
-    prepared = prepare(data, progress=True, tokenizers=model.tokenizers)
-    if prepared.fingerprint != model.fingerprint:
-        raise DataError(
-            f"data={data.name}: is not the text that the model was trained on, so what is held out of it may"
-            " have been trained on. Restore it"
-        )
-    if prepared.test is None:
-        raise ConfigError(f"data.test: {data.name} has no test set. Name one, or give --source")
-    return WordTest.of(name, prepared.test)
