@@ -137,6 +137,23 @@ class TrainSettings:
     label_smoothing: float = key(
         0.1, "Probability mass spread evenly over the vocabulary (section 5.4).", low=0, high=1, below=True
     )
+    rdrop: float = key(
+        0.0,
+        "R-Drop: each batch passes twice, and alpha / 2 times the mean divergence of the two predictions is added to"
+        " the loss (5 for translation); 0: off.",
+        low=0,
+        high=1000,
+    )
+    simcut: float = key(
+        0.0,
+        "SimCut: each batch also passes with tokens cut from its input, and alpha times the divergence of what is"
+        " predicted is added to the loss (3 for translation); 0: off.",
+        low=0,
+        high=1000,
+    )
+    token_cutoff: float = key(
+        0.05, "Probability with which simcut sets the embedding of a token to zero.", low=0, high=1
+    )
     clip_norm: float | None = key(
         None, "Largest norm of the gradient; larger ones are scaled down. The paper clips nothing.", low=1e-6
     )
@@ -201,6 +218,11 @@ class TrainSettings:
 
     def __post_init__(self) -> None:
         check_ranges(self, "train")
+        if self.rdrop and self.simcut:
+            raise ConfigError(
+                f"train.rdrop={self.rdrop:g} train.simcut={self.simcut:g}: are two ways to the same end. Set one"
+                " of them to 0"
+            )
         if self.average_last > self.keep_last:
             raise ConfigError(
                 f"train.average_last={self.average_last}: more than train.keep_last={self.keep_last}."

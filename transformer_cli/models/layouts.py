@@ -58,6 +58,11 @@ class Buckets:
         none_P = torch.zeros(sum(n * length for n, length in shapes), dtype=torch.bool, device=slots_K.device)
         return cls(shapes, slots_K, none_P.index_fill(0, slots_K, True))
 
+    def twice(self) -> "Buckets":
+        """Of the same sentences followed by themselves."""
+        slots_K = torch.cat([self.slots_K, self.slots_K + len(self.is_real_P)])
+        return Buckets([*self.shapes, *self.shapes], slots_K, self.is_real_P.repeat(2))
+
     def pad(self, x_KHE: Tensor) -> list[Tensor]:
         """Each bucket, [N, H, L, E], with zeros in the padding."""
         padded_PHE = x_KHE.new_zeros(len(self.is_real_P), *x_KHE.shape[1:]).index_copy(0, self.slots_K, x_KHE)
@@ -93,6 +98,17 @@ class PackedLayout:
         positions_K = torch.cat([torch.arange(length).repeat(n_sentences) for n_sentences, length in groups])
         longest = max(length for _, length in groups)
         return cls(longest, to_device(positions_K, device), groups=groups)
+
+    def twice(self) -> "PackedLayout":
+        """Of the same sentences followed by themselves."""
+        starts_N, buckets = self.cu_seqlens_N, self.buckets
+        return PackedLayout(
+            self.max_length,
+            self.positions.repeat(2),
+            groups=None if self.groups is None else [*self.groups, *self.groups],
+            cu_seqlens_N=None if starts_N is None else torch.cat([starts_N, starts_N[1:] + starts_N[-1]]),
+            buckets=None if buckets is None else buckets.twice(),
+        )
 
 
 AttentionLayout: TypeAlias = PaddedLayout | PackedLayout

@@ -57,6 +57,8 @@ def can_compile(config: TrainConfig, device: torch.device, dtype: torch.dtype, *
 def _reason_against(config: TrainConfig, device: torch.device, dtype: torch.dtype, *, is_sharded: bool) -> str | None:
     if is_sharded:
         return "train.sharding=full"
+    if config.train.rdrop or config.train.simcut:
+        return "train.rdrop" if config.train.rdrop else "train.simcut"
     if config.model.name not in ("transformer", "decoder"):
         return f"model.name={config.model.name}"
     if config.train.compile is Compile.graphs and device.type != "cuda":

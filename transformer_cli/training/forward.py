@@ -42,6 +42,16 @@ class Inputs:
         target_out_T = found.target_out_T.long()
         return cls(found.source_S, layout(found.source), found.target_in_T, layout(found.target), target_out_T)
 
+    def twice(self) -> "Inputs":
+        """The same sentences followed by themselves, for two passes at once; the targets are there once."""
+        return Inputs(
+            self.source_S.repeat(2),
+            self.source.twice(),
+            self.target_in_T.repeat(2),
+            self.target.twice(),
+            self.target_out_T,
+        )
+
 
 def ready(batch: Batch, kernel: PackedKernel, device: torch.device) -> Batch:
     """`batch` laid out for `kernel`, in memory that a GPU copies from by itself; any thread may call this."""

@@ -32,6 +32,7 @@ from transformer_cli.models.kernel_choice import choose_kernel
 from transformer_cli.models.language_model import LanguageModel
 from transformer_cli.models.memory import is_out_of_memory
 from transformer_cli.models.transformer import Transformer
+from transformer_cli.training.consistency import TwoPasses
 from transformer_cli.training.ema import PREFIX as EMA
 from transformer_cli.training.ema import Ema
 from transformer_cli.training.forward import predict_batch, ready
@@ -142,6 +143,8 @@ class Trainer:
         self.nonfinite = NonFiniteTracker(device, limit=config.train.max_nonfinite_steps)
         self.ema = Ema(self.model, config.train.ema) if config.train.ema is not None else None
         self.n_splits = 0  # of batches that were too large for the memory
+        is_twice = bool(config.train.rdrop or config.train.simcut)
+        self.two_passes = TwoPasses(config.train, tokenizers) if is_twice else None
         self.compiled: CompiledLoss | None = None
         if can_compile:
             assert isinstance(self.model, Transformer | LanguageModel)
@@ -281,6 +284,8 @@ class Trainer:
         with self.autocast():
             if self.compiled is not None:
                 return self.compiled(batch)
+            if self.two_passes is not None:
+                return self.two_passes.loss(self.model, batch, self.device, self.kernel)
             logits_KV, targets_K = predict_batch(self.model, batch, self.device, self.kernel)
         return smoothed_nll(logits_KV, targets_K, smoothing=self.settings.label_smoothing)
 

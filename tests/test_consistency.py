@@ -1,0 +1,161 @@
+"""R-Drop and SimCut: their losses against the papers' formulas, left to autograd."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tests import toy_run
+from tests.toy_run import CPU, tokenizers
+from transformer_cli.config.train import TrainSettings
+from transformer_cli.data.batching import Batch, micro_batches
+from transformer_cli.errors import ConfigError
+from transformer_cli.models.kernel_choice import PackedKernel
+from transformer_cli.training.checkpoints import CheckpointStore
+from transformer_cli.training.consistency import TwoPasses, rdrop_loss, simcut_loss
+from transformer_cli.training.forward import inputs, predict
+from transformer_cli.training.trainer import Trainer
+
+
+def logits_and_targets() -> tuple[Tensor, Tensor]:
+    random = torch.Generator().manual_seed(3)
+    logits = torch.randn(2 * 300, 23, generator=random, dtype=torch.float64)
+    return logits, torch.randint(23, (300,), generator=random)
+
+
+def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(logits, targets, label_smoothing=0.1, reduction="sum")
+
+
+def kl(p: Tensor, q: Tensor) -> Tensor:
+    """KL(P ‖ Q) of the rows' logits; torch takes the logarithm of the second argument of KL first."""
+    return F.kl_div(q.log_softmax(1), p.log_softmax(1), log_target=True, reduction="sum")
+
+
+def test_the_loss_of_r_drop_is_half_of_the_papers() -> None:
+    logits, targets = logits_and_targets()
+    reference = logits.clone().requires_grad_()
+    p, q = reference.chunk(2)
+    paper = cross_entropy(p, targets) + cross_entropy(q, targets) + 5 * (kl(p, q) + kl(q, p)) / 2
+    paper.backward()  # type: ignore[no-untyped-call]
+    assert reference.grad is not None
+
+    ours = logits.clone().requires_grad_()
+    loss, nll = rdrop_loss(ours.clone(), targets, smoothing=0.1, alpha=5)
+    (2 * loss).backward()  # type: ignore[no-untyped-call]
+    torch.testing.assert_close(loss, paper.detach() / 2)
+    torch.testing.assert_close(ours.grad, reference.grad)
+    plain = F.cross_entropy(logits, targets.repeat(2), reduction="sum") / 2
+    torch.testing.assert_close(nll, plain)
+
+
+def test_the_loss_of_simcut_is_the_papers_with_its_gradient_through_both_passes() -> None:
+    logits, targets = logits_and_targets()
+    reference = logits.clone().requires_grad_()
+    p, q = reference.chunk(2)
+    paper = cross_entropy(p, targets) + 3 * kl(p, q)
+    paper.backward()  # type: ignore[no-untyped-call]
+
+    ours = logits.clone().requires_grad_()
+    loss, nll = simcut_loss(ours.clone(), targets, smoothing=0.1, alpha=3)
+    loss.backward()  # type: ignore[no-untyped-call]
+    torch.testing.assert_close(loss, paper.detach())
+    torch.testing.assert_close(ours.grad, reference.grad)
+    torch.testing.assert_close(nll, F.cross_entropy(logits[:300], targets, reduction="sum"))
+
+
+@pytest.mark.parametrize("loss_of", [rdrop_loss, simcut_loss])
+def test_equal_passes_cost_no_more_than_one(loss_of: object) -> None:
+    logits, targets = logits_and_targets()
+    one = logits[:300]
+    assert callable(loss_of)
+    loss, _ = loss_of(torch.cat([one, one]), targets, smoothing=0.1, alpha=5)
+    torch.testing.assert_close(loss, cross_entropy(one, targets))
+
+
+# ---- Training
+
+
+def gradient(**settings: Any) -> Tensor:
+    """Of one update of several micro-batches, without dropout."""
+    trainer = Trainer(toy_run.config(model=replace(toy_run.MODEL, dropout=0.0), **settings), tokenizers(), CPU)
+    trainer.train_step(updates()[0], step=1, lr=0.0)
+    return torch.cat([x.grad.flatten() for x in trainer.model.parameters() if x.grad is not None])
+
+
+def updates() -> list[list[Batch]]:
+    corpus = toy_run.prepared().train
+    halves = np.arange(30), np.arange(30, 60)
+    return [micro_batches(corpus, rows, tokenizers(), max_tokens=60) for rows in halves]
+
+
+def test_without_dropout_r_drop_is_plain_training() -> None:
+    torch.testing.assert_close(gradient(rdrop=5.0), gradient())
+
+
+def test_without_dropout_and_cuts_simcut_is_plain_training() -> None:
+    torch.testing.assert_close(gradient(simcut=3.0, token_cutoff=0.0), gradient())
+    assert not torch.allclose(gradient(simcut=3.0, token_cutoff=0.3), gradient())
+
+
+@pytest.mark.parametrize("kernel", [PackedKernel.varlen, PackedKernel.buckets])
+@pytest.mark.parametrize("settings", [{"rdrop": 5.0}, {"simcut": 3.0, "token_cutoff": 0.3}])
+def test_every_kernel_computes_the_same_loss(settings: dict[str, float], kernel: PackedKernel) -> None:
+    config = toy_run.config(model=replace(toy_run.MODEL, dropout=0.0), **settings)
+    trainer = Trainer(config, tokenizers(), CPU)
+    two_passes = TwoPasses(config.train, tokenizers())
+    losses = []
+    for each in (PackedKernel.per_length, kernel):
+        torch.manual_seed(1)
+        loss, _ = two_passes.loss(trainer.model, updates()[0][0], CPU, each)
+        losses.append(loss)
+    torch.testing.assert_close(*losses)
+
+
+def test_the_first_pass_is_whole_and_the_second_keeps_bos_and_eos() -> None:
+    config = toy_run.config(simcut=3.0, token_cutoff=0.5)
+    trainer = Trainer(config, tokenizers(), CPU)
+    seen: list[tuple[Tensor, Tensor]] = []
+
+    def record(module: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, Any], result: Tensor) -> None:
+        seen.append((args[0], result.detach()))
+
+    embedding = trainer.model.source_embedding
+    inner = embedding.forward
+
+    def forward(ids: Tensor) -> Tensor:
+        return inner(ids) + 100.0  # so that no row is zero unless it is cut
+
+    embedding.forward = forward  # type: ignore[method-assign]
+    assert isinstance(trainer.two_passes, TwoPasses)
+    with trainer.two_passes._tokens_cut(trainer.model):
+        embedding.register_forward_hook(record, with_kwargs=True)
+        predict(trainer.model, inputs(updates()[0][0], CPU, PackedKernel.per_length).twice())
+    assert len(seen) == 2  # source and target of the shared embedding
+    for ids, vectors in seen:
+        is_cut = (vectors == 0).all(dim=1)
+        first, second = is_cut.chunk(2)
+        assert not first.any()
+        is_control = torch.isin(ids.chunk(2)[1], torch.tensor([tokenizers().source.eos_id, tokenizers().target.bos_id]))
+        assert not second[is_control].any()
+        assert 0.3 < second[~is_control].float().mean() < 0.7
+
+
+@pytest.mark.parametrize("settings", [{"rdrop": 5.0}, {"simcut": 3.0}])
+def test_a_resumed_run_is_the_run_that_was_not_stopped(settings: dict[str, float], tmp_path: Path) -> None:
+    config = toy_run.config(save_every=1, **settings)
+    toy_run.run(tmp_path / "whole", config)
+    toy_run.run_until(6, tmp_path / "stopped", config)
+    toy_run.run(tmp_path / "stopped", config)
+    whole, stopped = (CheckpointStore(tmp_path / name).load(12) for name in ("whole", "stopped"))
+    assert all(torch.equal(x, stopped.model.weights[name]) for name, x in whole.model.weights.items())
+
+
+def test_two_ways_at_once_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"train\.rdrop=5 train\.simcut=3: are two ways to the same end"):
+        TrainSettings(rdrop=5.0, simcut=3.0)

@@ -1,0 +1,144 @@
+"""Consistency regularization: each batch passes twice, with different noise, and predictions that differ cost.
+
+R-Drop (Wu et al. 2021) draws the dropout of the two passes apart. SimCut (Gao et al. 2022) also cuts tokens from the
+input of the second pass: their embeddings are zero. Both passes are computed as one batch of twice as many sentences.
+
+Shapes: S source and T target tokens of all pairs, K targets, V vocabulary, R some rows of K.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from transformer_cli.config.train import TrainSettings
+from transformer_cli.data.batching import Batch
+from transformer_cli.data.tokenizer import Tokenizers
+from transformer_cli.models.build import Model
+from transformer_cli.models.embeddings import TokenEmbedding
+from transformer_cli.models.kernel_choice import PackedKernel
+from transformer_cli.training.forward import inputs, predict
+from transformer_cli.training.loss import ROWS
+
+
+def rdrop_loss(logits_2KV: Tensor, targets_K: Tensor, *, smoothing: float, alpha: float) -> tuple[Tensor, Tensor]:
+    """The loss of R-Drop and the plain negative log-likelihood, both in nats, summed over the K targets.
+
+    With P and Q of the two passes: the mean of their label-smoothed cross entropies, plus alpha / 2 times the mean of
+    KL(P ‖ Q) and KL(Q ‖ P). That is half of equation 4 of the paper, which adds the two cross entropies: so that the
+    loss and the learning rate compare with those of plain training. The NLL is the mean of both passes.
+
+    The first K rows are of the first pass. They are used up: their memory becomes that of their gradient.
+    """
+    return _apply(logits_2KV, targets_K, smoothing, alpha, True)
+
+
+def simcut_loss(logits_2KV: Tensor, targets_K: Tensor, *, smoothing: float, alpha: float) -> tuple[Tensor, Tensor]:
+    """The loss of SimCut (equation 5 of its paper) and the NLL of the first pass, as `rdrop_loss`.
+
+    The label-smoothed cross entropy of the first pass, P, plus alpha times KL(P ‖ Q), where Q is of the pass whose
+    input was cut. The gradient passes through both.
+    """
+    return _apply(logits_2KV, targets_K, smoothing, alpha, False)
+
+
+def _apply(*args: Any) -> tuple[Tensor, Tensor]:
+    apply: Callable[..., tuple[Tensor, Tensor]] = _ConsistencyLoss.apply
+    return apply(*args)
+
+
+class _ConsistencyLoss(torch.autograd.Function):
+    """Computes the gradient along with the loss and in place, a few rows at a time on a CPU, as `smoothed_nll` does.
+
+    With d = log P - log Q, the gradients of KL(P ‖ Q) are P (d - KL) for the logits of P, and Q - P for those of Q.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, logits_2KV: Tensor, targets_K: Tensor, smoothing: float, alpha: float, is_symmetric: bool
+    ) -> tuple[Tensor, Tensor]:
+        n_vocab = logits_2KV.size(1)
+        grad_2KV = logits_2KV.float() if logits_2KV.dtype is torch.float16 else logits_2KV
+        wide = torch.promote_types(logits_2KV.dtype, torch.float32)
+        nll, uniform, divergence = logits_2KV.new_zeros(3, dtype=wide)
+        rows = ROWS if logits_2KV.is_cpu else max(1, len(targets_K))
+        parts = zip(
+            *(torch.split(half_KV, rows) for half_KV in grad_2KV.chunk(2)), torch.split(targets_K, rows), strict=True
+        )
+        share = 0.5 if is_symmetric else 1.0  # of the cross entropy of the first pass
+        for y_RV, z_RV, targets_R in parts:
+            targets_R1 = targets_R.unsqueeze(1)
+            log_p_RV, log_q_RV = (x_RV.log_softmax(dim=1, dtype=wide) for x_RV in (y_RV, z_RV))
+            p_RV, q_RV = log_p_RV.exp(), log_q_RV.exp()
+            for log_RV, its_share in ((log_p_RV, share), (log_q_RV, 1 - share)):
+                if its_share:
+                    nll -= its_share * log_RV.gather(1, targets_R1).sum()
+                    uniform -= its_share * log_RV.sum() / n_vocab
+            d_RV = log_p_RV.sub_(log_q_RV)
+            kl_R1 = (p_RV * d_RV).sum(dim=1, keepdim=True)
+            if is_symmetric:
+                back_R1 = -(q_RV * d_RV).sum(dim=1, keepdim=True)  # KL(Q ‖ P)
+                divergence += (kl_R1.sum() + back_R1.sum()) / 2
+                to_y_RV = alpha / 4 * (p_RV * (d_RV - kl_R1) + p_RV - q_RV)
+                to_z_RV = alpha / 4 * (q_RV * (-d_RV - back_R1) + q_RV - p_RV)
+            else:
+                divergence += kl_R1.sum()
+                to_y_RV, to_z_RV = alpha * p_RV * (d_RV - kl_R1), alpha * (q_RV - p_RV)
+            for out_RV, of_kl_RV, x_RV, its_share in ((y_RV, to_y_RV, p_RV, share), (z_RV, to_z_RV, q_RV, 1 - share)):
+                if its_share:  # softmax minus the target distribution
+                    of_kl_RV += its_share * (x_RV - smoothing / n_vocab)
+                    off = torch.full_like(targets_R1, its_share * (smoothing - 1), dtype=wide)
+                    of_kl_RV.scatter_add_(1, targets_R1, off)
+                out_RV.copy_(of_kl_RV)
+        ctx.dtype = logits_2KV.dtype
+        ctx.save_for_backward(grad_2KV)
+        ctx.mark_non_differentiable(nll)
+        weight = alpha / 2 if is_symmetric else alpha
+        return (1 - smoothing) * nll + smoothing * uniform + weight * divergence, nll
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None]:
+        (grad_2KV,) = ctx.saved_tensors
+        grad_2KV.mul_(grads[0])
+        return grad_2KV.to(ctx.dtype), None, None, None, None
+
+
+class TwoPasses:
+    """The loss of a batch that passes twice. `source_end_ids` and `bos_id` are never cut, as in SimCut's program."""
+
+    def __init__(self, settings: TrainSettings, tokenizers: Tokenizers) -> None:
+        self.settings = settings
+        self.uncut = torch.tensor(sorted({*tokenizers.source.end_ids, tokenizers.target.bos_id}))
+
+    def loss(self, model: Model, batch: Batch, device: torch.device, kernel: PackedKernel) -> tuple[Tensor, Tensor]:
+        """Within autocast."""
+        given = inputs(batch, device, kernel)
+        settings, twice = self.settings, given.twice()
+        if settings.rdrop:
+            logits_2KV = predict(model, twice)
+            return rdrop_loss(logits_2KV, given.target_out_T, smoothing=settings.label_smoothing, alpha=settings.rdrop)
+        with self._tokens_cut(model):
+            logits_2KV = predict(model, twice)
+        return simcut_loss(logits_2KV, given.target_out_T, smoothing=settings.label_smoothing, alpha=settings.simcut)
+
+    @contextmanager
+    def _tokens_cut(self, model: Model) -> Iterator[None]:
+        """Inside, embeddings of the second pass are zero with the probability `train.token_cutoff`."""
+
+        def cut(embedding: nn.Module, args: tuple[Tensor, ...], x_LD: Tensor) -> Tensor:
+            return x_LD * self._kept(args[0])[:, None]
+
+        with ExitStack() as hooks:
+            for module in model.modules():
+                if isinstance(module, TokenEmbedding):
+                    hooks.enter_context(module.register_forward_hook(cut))
+            yield
+
+    def _kept(self, ids_2L: Tensor) -> Tensor:
+        """False where a token is cut, [2L]."""
+        first_L, second_L = ids_2L.chunk(2)
+        drawn_L = torch.rand(second_L.shape, device=second_L.device) >= self.settings.token_cutoff
+        kept_L = drawn_L | torch.isin(second_L, self.uncut.to(second_L.device))
+        return torch.cat([torch.ones_like(first_L, dtype=torch.bool), kept_L])
