@@ -16,16 +16,15 @@ from tests.toy_classifier import random_model as classifier_file
 from tests.toy_classifier import written
 from tests.toy_run import sentences
 from tests.toy_text import content as language_model_content
+from transformer_cli.data.noise import TYPO_SHARE, with_typos
 from transformer_cli.decoding.results import Translated
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.evaluation.perturbations import (
     EMOJI,
     PERTURBATIONS,
     PLACEHOLDERS,
-    TYPO_SHARE,
     URLS,
     perturbed,
-    with_typos,
 )
 from transformer_cli.evaluation.robustness import VERSION, RobustnessReport, Row, make_suite, robustness_report
 
@@ -72,7 +71,7 @@ def test_a_line_is_perturbed(name: str, line: str, expected: str | None) -> None
 @pytest.mark.parametrize("line", ["the pretty woman", "Donaudampfschiff", "a tttt b", "abab"])
 def test_a_typo_is_two_letters_swapped_or_one_left_out_or_doubled(line: str) -> None:
     for seed in range(100):
-        found = with_typos(line, Random(seed)).line
+        found = with_typos(line, Random(seed))
         (was, now) = next(((a, b) for a, b in zip(line.split(), found.split(), strict=True) if a != b), ("", ""))
         assert found == line or (now[0] == was[0] and len(was) > 3)
         if len(now) == len(was):
@@ -84,7 +83,7 @@ def test_a_typo_is_two_letters_swapped_or_one_left_out_or_doubled(line: str) -> 
 
 def test_a_tenth_of_the_words_get_typos() -> None:
     words = " ".join(f"{a}{b}cdefgh" for a in "abcdefghij" for b in "qrstu")
-    found = with_typos(words, Random(1)).line.split()
+    found = with_typos(words, Random(1)).split()
     assert sum(a != b for a, b in zip(words.split(), found, strict=True)) == TYPO_SHARE * 50
 
 

@@ -91,6 +91,49 @@ class TokenizerConfig:
         return self.size >= BYTE_FALLBACK_FROM if self.byte_fallback is None else self.byte_fallback
 
 
+AUGMENTATIONS = ("merged", "split", "noise", "placeholders", "upper_case", "title_case", "no_final_stop", "typos")
+WITHIN_A_LINE = ("upper_case", "title_case", "no_final_stop", "typos")  # those that may change the source alone
+
+
+@dataclass
+class AugmentConfig:
+    """Augmentation: shares of the training pairs that are changed, drawn anew in each epoch.
+
+    The kinds are those of OpusTrainer (Bogoychev et al. 2023), each drawn apart, so that a pair may have several.
+    """
+
+    merged: float = key(0.0, "Share of the pairs to which another pair is joined, on both sides.", low=0, high=1)
+    split: float = key(
+        0.0, "Share of the pairs of several sentences, as many on each side, of which one is used.", low=0, high=1
+    )
+    noise: float = key(
+        0.0, "Share of the pairs replaced by words of random characters, equal on both sides.", low=0, high=1
+    )
+    placeholders: float = key(
+        0.0, "Share of the pairs with a placeholder, URL or emoji put into both sides.", low=0, high=1
+    )
+    upper_case: float = key(0.0, "Share of the pairs in capitals.", low=0, high=1)
+    title_case: float = key(0.0, "Share of the pairs in which each word gets a capital.", low=0, high=1)
+    no_final_stop: float = key(0.0, "Share of the pairs that lose the full stop at their end.", low=0, high=1)
+    typos: float = key(0.0, "Share of the pairs with typos in a tenth of the words of the source.", low=0, high=1)
+    source_only: list[str] = key(
+        ["typos"], "Kinds that change the source alone: " + ", ".join(WITHIN_A_LINE) + ".", choices=WITHIN_A_LINE
+    )
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "data.augment")
+        if unknown := [kind for kind in self.source_only if kind not in WITHIN_A_LINE]:
+            raise ConfigError(
+                f"data.augment.source_only={self.source_only}: {unknown[0]} changes both sides or is no kind."
+                f" Choose among {', '.join(WITHIN_A_LINE)}"
+            )
+
+    @property
+    def rates(self) -> dict[str, float]:
+        """Those of the kinds that are used, in the order in which they are applied."""
+        return {kind: rate for kind in AUGMENTATIONS if (rate := getattr(self, kind))}
+
+
 @dataclass
 class Download:
     """A file that a corpus needs, and how it is verified."""
@@ -216,6 +259,7 @@ class DataConfig:
     bleu_tokenize: str | None = key(
         None, "sacrebleu's tokenizer for BLEU on dev and test; unset: by target_lang.", choices=BLEU_TOKENIZERS
     )
+    augment: AugmentConfig = field(default_factory=AugmentConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
 
     def __post_init__(self) -> None:
@@ -229,6 +273,11 @@ class DataConfig:
                 f"data.reader={self.reader}: data={self.name} is built in and reads no files. Add data=files"
             )
         self._check_languages()
+        if self.augment.rates and self.task is not Task.translation:
+            kind, rate = next(iter(self.augment.rates.items()))
+            raise ConfigError(
+                f"data.augment.{kind}={rate:g}: data.task={self.task.name} has no pairs of sentences. Leave it out"
+            )
         self._check_columns()
         self._check_tags()
         check_bleu_tokenizer("data.bleu_tokenize", self.bleu_tokenize)

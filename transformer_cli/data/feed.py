@@ -8,6 +8,7 @@ import numpy as np
 
 from transformer_cli.config.data import Task
 from transformer_cli.config.train import TrainConfig
+from transformer_cli.data.augment import Augmenter
 from transformer_cli.data.batching import Batch, BatchPlan, micro_batches, updates_per_epoch
 from transformer_cli.data.cache import Array, EncodedCorpus
 from transformer_cli.data.prepare import Prepared
@@ -48,8 +49,9 @@ def _counted_lengths(config: TrainConfig, corpus: EncodedCorpus) -> Array:
 class Feed:
     """The sentences of every update as pairs and as batches: a pure function of the step, counted from 1.
 
-    With `data.subword_dropout` the pieces of a pair depend on the seed, the epoch and its place in the corpus. The plan
-    goes by the lengths that are stored, so that an update has some more tokens then; a batch has no more than it may.
+    With `data.augment` and `data.subword_dropout` the text and the pieces of a pair depend on the seed, the epoch and
+    its place in the corpus. The plan goes by the lengths that are stored, so that an update has some more tokens then;
+    a batch has no more than it may.
     Threads may share a feed. Raises EnvironmentFault for a SentencePiece that cannot draw the same pieces again.
     """
 
@@ -64,13 +66,16 @@ class Feed:
             seed=config.seed,
             parts=prepared.parts,
         )
+        self._augmenter = (
+            Augmenter(self._corpus, self._tokenizers, config.data, config.seed) if config.data.augment.rates else None
+        )
         if self._dropout:
             self._require_seeds()
 
     @property
     def longest(self) -> int:
         """Tokens of the longest sentence that there can be."""
-        if self._dropout:
+        if self._dropout or self._augmenter is not None:
             return self._max_length
         return int(max(self._corpus.source_lengths.max(), self._corpus.target_lengths.max()))
 
@@ -98,6 +103,8 @@ class Feed:
 
     def _pairs(self, indices: Array, *, epoch: int) -> EncodedCorpus:
         pairs = self._corpus.pick(indices)
+        if self._augmenter is not None:
+            pairs = self._augmenter.augmented(pairs, indices, epoch=epoch)
         if not self._dropout:
             return pairs
         seeds = sentence_seeds(indices, seed=self._seed, epoch=epoch)

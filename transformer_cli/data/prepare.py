@@ -60,7 +60,12 @@ _SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 _LARGE_PAIRS, _LARGE_BYTES = 10_000, 20_000_000  # from this size the steps are logged, because they take seconds
 _PARTS, _LABELS, _WARNINGS, _SETS = "parts.json", "labels.json", "warnings.json", "sets.json"
 _APART = (_WARNINGS, _SETS)  # of what is prepared, these are no part of its fingerprint: older versions had none
-_WHILE_TRAINING = ("weights", "temperature", "subword_dropout")  # options of how training samples the prepared corpus
+_WHILE_TRAINING = (
+    "weights",
+    "temperature",
+    "subword_dropout",
+    "augment",
+)  # options of how training samples the prepared corpus
 _OF_SCORES = ("bleu_tokenize",)  # options of how translations are scored
 _ELSEWHERE = ("name", "root", "cache", "downloads", "verify")  # options of where files are
 

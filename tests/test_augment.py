@@ -1,0 +1,171 @@
+"""Augmentation: what each kind does to a pair, how often, and that a step has the same pairs whenever it comes."""
+
+import re
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from transformer_cli.config.data import AUGMENTATIONS, AugmentConfig, DataConfig, Task, TokenizerConfig
+from transformer_cli.data.augment import Augmenter, draw, noise, placeholder
+from transformer_cli.data.cache import EncodedCorpus
+from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
+from transformer_cli.errors import ConfigError
+
+PAIRS = [
+    ("A dog runs quickly. It barks.", "Ein Hund läuft schnell. Er bellt."),
+    ("The children play in the garden.", "Die Kinder spielen im Garten."),
+    ("Where is the station?", "Wo ist der Bahnhof?"),
+    ("My brother reads newspapers", "Mein Bruder liest Zeitungen"),
+]
+
+
+def tokenizer(*, tags: list[str] | None = None, byte_fallback: bool = True) -> Tokenizer:
+    text = [line for pair in PAIRS for line in pair]
+    text += [line.upper() for line in text] + ["".join(sorted(set("".join(text))))]
+    config = TokenizerConfig(vocab_size=400 if byte_fallback else 120, byte_fallback=byte_fallback)
+    return train_tokenizer(text, config, seed=1, tags=tags or [])
+
+
+TOKENIZER = tokenizer()
+TOKENIZERS = Tokenizers(TOKENIZER, TOKENIZER)
+
+
+def corpus_of(pairs: list[tuple[str, str]], tokenizers: Tokenizers = TOKENIZERS) -> EncodedCorpus:
+    sides = [tokenizers.source, tokenizers.target]
+    ids = [[[*one, 3] for one in side.encode([pair[i] for pair in pairs])] for i, side in enumerate(sides)]
+    return EncodedCorpus.of(*ids)
+
+
+CORPUS = corpus_of(PAIRS)
+
+
+def config(**augment: Any) -> DataConfig:
+    return DataConfig(source_lang="en", target_lang="de", augment=AugmentConfig(**augment))
+
+
+def texts(corpus: EncodedCorpus, tokenizers: Tokenizers = TOKENIZERS) -> list[tuple[str, str]]:
+    def lines(side: Tokenizer, ids: Any, offsets: Any) -> list[str]:
+        return [side.decode(part.tolist()) for part in np.split(ids, offsets[1:-1])]
+
+    return list(
+        zip(
+            lines(tokenizers.source, corpus.source_ids, corpus.source_offsets),
+            lines(tokenizers.target, corpus.target_ids, corpus.target_offsets),
+            strict=True,
+        )
+    )
+
+
+def augmented(settings: DataConfig, *, epoch: int = 0, seed: int = 1) -> list[tuple[str, str]]:
+    everything = np.arange(len(CORPUS))
+    return texts(Augmenter(CORPUS, TOKENIZERS, settings, seed).augmented(CORPUS, everything, epoch=epoch))
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("upper_case", ("WHERE IS THE STATION?", "WO IST DER BAHNHOF?")),
+        ("title_case", ("Where Is The Station?", "Wo Ist Der Bahnhof?")),
+        ("no_final_stop", ("Where is the station", "Wo ist der Bahnhof")),
+    ],
+)
+def test_what_changes_a_line_changes_both_sides_or_the_source_alone(kind: str, expected: tuple[str, str]) -> None:
+    assert augmented(config(**{kind: 1.0}))[2] == expected
+    assert augmented(config(**{kind: 1.0, "source_only": [kind]}))[2] == (expected[0], PAIRS[2][1])
+
+
+def test_typos_are_in_the_source() -> None:
+    for before, (source, target) in zip(PAIRS, augmented(config(typos=1.0)), strict=True):
+        assert source != before[0]
+        assert target == before[1]
+
+
+def test_a_pair_is_merged_with_another_on_both_sides() -> None:
+    for before, after in zip(PAIRS, augmented(config(merged=1.0)), strict=True):
+        assert after in [(f"{before[0]} {source}", f"{before[1]} {target}") for source, target in PAIRS]
+
+
+def test_a_pair_of_two_sentences_is_split_and_one_of_one_is_not() -> None:
+    split = augmented(config(split=1.0))
+    assert split[0] in [("A dog runs quickly.", "Ein Hund läuft schnell."), ("It barks.", "Er bellt.")]
+    assert split[1:] == PAIRS[1:]
+
+
+def test_a_placeholder_is_on_both_sides() -> None:
+    for before, after in zip(PAIRS, augmented(config(placeholders=1.0)), strict=True):
+        added = [set(new.split()) - set(old.split()) for old, new in zip(before, after, strict=True)]
+        assert len(added[0]) == 1
+        assert added[0] == added[1]
+
+
+def test_noise_is_the_same_on_both_sides() -> None:
+    for before, (source, target) in zip(PAIRS, augmented(config(noise=1.0)), strict=True):
+        assert source == target != before[0]
+
+
+def test_placeholders_and_noise_are_single_words_and_letters() -> None:
+    for seed in range(300):
+        assert re.fullmatch(r"\S+", placeholder(Random(seed)))
+        words = noise(Random(seed)).split(" ")
+        assert 2 <= len(words) <= 6
+        assert all(word.isalpha() or not word.isascii() for word in words)
+
+
+def test_the_share_of_changed_pairs_is_the_rate_whatever_the_kind() -> None:
+    drawn = draw(np.arange(50_000), seed=1, epoch=3)
+    assert drawn.shape == (len(AUGMENTATIONS) + 1, 50_000)
+    shares = ((drawn >> np.uint64(11)) * 2.0**-53 < 0.07).mean(axis=1)
+    assert np.allclose(shares, 0.07, atol=4 * (0.07 * 0.93 / 50_000) ** 0.5)  # four standard deviations
+
+
+def test_what_is_drawn_follows_from_seed_epoch_and_place_alone() -> None:
+    settings = config(upper_case=0.3, typos=0.3, merged=0.3, placeholders=0.3)
+    assert augmented(settings) == augmented(settings)
+    assert len({tuple(augmented(settings, epoch=epoch)) for epoch in range(5)}) > 1
+    assert len({tuple(augmented(settings, seed=seed)) for seed in range(5)}) > 1
+    few = np.array([2, 0])  # in another update, in another order
+    one = Augmenter(CORPUS, TOKENIZERS, settings, 1).augmented(CORPUS.pick(few), few, epoch=0)
+    assert texts(one) == [augmented(settings)[2], augmented(settings)[0]]
+
+
+def test_tags_stay_before_the_text() -> None:
+    tagged = tokenizer(tags=["<2de>"])
+    tokenizers = Tokenizers(tagged, tagged)
+    corpus = corpus_of([(f"<2de> {source}", target) for source, target in PAIRS], tokenizers)
+    found = Augmenter(corpus, tokenizers, config(upper_case=1.0), 1).augmented(corpus, np.arange(4), epoch=0)
+    assert [source for source, _ in texts(found, tokenizers)] == [f"<2de> {source.upper()}" for source, _ in PAIRS]
+
+
+def test_a_pair_that_would_be_too_long_stays_as_it_is() -> None:
+    short = replace(config(merged=1.0), max_length=int(CORPUS.source_lengths.max()) + 1)
+    assert augmented(short) == PAIRS
+
+
+def test_a_pair_that_the_vocabulary_cannot_write_stays_as_it_is() -> None:
+    plain = tokenizer(byte_fallback=False)
+    tokenizers = Tokenizers(plain, plain)
+    corpus = corpus_of(PAIRS, tokenizers)
+    found = Augmenter(corpus, tokenizers, config(noise=1.0), 1).augmented(corpus, np.arange(4), epoch=0)
+    assert plain.unk_id not in found.target_ids.tolist()
+    unchanged = [pair for pair in texts(found, tokenizers) if pair in PAIRS]
+    assert unchanged  # at least one drawn script is not in this vocabulary
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"source_only": ["noise"]}, r"data\.augment\.source_only=\['noise'\]: noise changes both sides or is no kind"),
+        ({"typos": 1.5}, r"data\.augment\.typos=1\.5"),
+    ],
+)
+def test_what_cannot_be_is_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        AugmentConfig(**settings)
+
+
+def test_other_tasks_are_not_augmented() -> None:
+    with pytest.raises(ConfigError, match=r"data\.augment\.typos=0\.1: data\.task=language_model has no pairs"):
+        DataConfig(task=Task.language_model, source_lang="en", target_lang="en", augment=AugmentConfig(typos=0.1))
