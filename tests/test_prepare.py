@@ -776,3 +776,32 @@ def test_sides_that_are_not_in_their_declared_languages_are_warned_of(config: Da
     write(tmp_path, "dev.tsv", [f"{french}\t{english}" for english, french in pairs[500:550]])
     (exchanged,) = prepare(unknown).warnings
     assert exchanged.startswith("data.dev: source and target are exchanged, compared with data.train")
+
+
+def test_bidirectional_training_text_is_the_pairs_and_the_pairs_exchanged(config: DataConfig) -> None:
+    one, both = prepare(config).train, prepare(replace(config, bidirectional=True)).train
+
+    def sentences(ids: Any, offsets: Any) -> list[tuple[int, ...]]:
+        return [tuple(part.tolist()) for part in np.split(ids, offsets[1:-1])]
+
+    sources, targets = (
+        sentences(one.source_ids, one.source_offsets),
+        sentences(one.target_ids, one.target_offsets),
+    )
+    found = zip(
+        sentences(both.source_ids, both.source_offsets), sentences(both.target_ids, both.target_offsets), strict=True
+    )
+    assert sorted(found) == sorted([*zip(sources, targets, strict=True), *zip(targets, sources, strict=True)])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"tokenizer": TokenizerConfig(joint=False)}, r"does not go with data\.tokenizer\.joint=false"),
+        ({"tags": ["<2de>"]}, r"does not go with data\.tags=\['<2de>'\]"),
+        ({"weights": [2.0]}, r"does not go with data\.weights=\[2\.0\]"),
+    ],
+)
+def test_bidirectional_is_refused_where_the_directions_differ(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        DataConfig(source_lang="en", target_lang="fr", bidirectional=True, **settings)

@@ -234,6 +234,11 @@ class DataConfig:
         low=0.1,
         high=1000,
     )
+    bidirectional: bool = key(
+        False,
+        "Train on each pair in both directions, without tags: pre-training, after which init.from trains one direction"
+        " (Ding et al. 2021).",
+    )
     subword_dropout: float = key(
         0.0, "BPE dropout (or unigram sampling's alpha): other subwords for a sentence in each epoch.", low=0, high=1
     )
@@ -278,6 +283,7 @@ class DataConfig:
             raise ConfigError(
                 f"data.augment.{kind}={rate:g}: data.task={self.task.name} has no pairs of sentences. Leave it out"
             )
+        self._check_bidirectional()
         self._check_columns()
         self._check_tags()
         check_bleu_tokenizer("data.bleu_tokenize", self.bleu_tokenize)
@@ -304,6 +310,20 @@ class DataConfig:
                 f" and {second}. Set data.source_lang={first} data.target_lang={second} or the other way round, or"
                 " choose another corpus (your own: data=files)"
             )
+
+    def _check_bidirectional(self) -> None:
+        """Raise ConfigError for what the other direction of a pair has not."""
+        if not self.bidirectional:
+            return
+        for setting, is_set in (
+            (f"data.task={self.task.name}", self.task is not Task.translation),
+            ("data.tokenizer.joint=false", not self.tokenizer.joint),
+            (f"data.tags={self.tags}", bool(self.all_tags)),
+            (f"data.weights={self.weights}", bool(self.weights)),
+            (f"data.temperature={self.temperature:g}", self.temperature != 1),
+        ):
+            if is_set:
+                raise ConfigError(f"data.bidirectional=true: does not go with {setting}. Leave one of them out")
 
     def _check_columns(self) -> None:
         if not self.columns:

@@ -165,6 +165,8 @@ def _key(config: DataConfig, inputs: dict[Split, list[list[str]]], tokenizers: T
         del options["columns"]
     if not config.truncate_source:
         del options["truncate_source"]
+    if not config.bidirectional:
+        del options["bidirectional"]
     if config.reader is None:
         del options["reader"], options["options"]
     else:
@@ -213,6 +215,8 @@ def _build(folder: Path, config: DataConfig, *, progress: bool, tokenizers: Toke
                 train, tokenizers, labels, config, report, progress=progress, kept=kept
             ):
                 writer.write((sources.ids, sources.lengths), (targets.ids, targets.lengths), *word_ends)
+                if config.bidirectional:
+                    writer.write((targets.ids, targets.lengths), (sources.ids, sources.lengths))
     report.require_pairs(config.task)
     if _is_mixed(config):
         _write_json(folder / _PARTS, train.shares(np.concatenate(kept)))
