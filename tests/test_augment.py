@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from transformer_cli.config.data import AUGMENTATIONS, AugmentConfig, DataConfig, Task, TokenizerConfig
+from transformer_cli.config.data import AUGMENTATIONS, AugmentationConfig, DataConfig, Task, TokenizerConfig
 from transformer_cli.data.augment import Augmenter, draw, noise, placeholder
 from transformer_cli.data.cache import EncodedCorpus
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
@@ -43,7 +43,7 @@ CORPUS = corpus_of(PAIRS)
 
 
 def config(**augment: Any) -> DataConfig:
-    return DataConfig(source_lang="en", target_lang="de", augment=AugmentConfig(**augment))
+    return DataConfig(source_lang="en", target_lang="de", augment=AugmentationConfig(**augment))
 
 
 def texts(corpus: EncodedCorpus, tokenizers: Tokenizers = TOKENIZERS) -> list[tuple[str, str]]:
@@ -163,9 +163,9 @@ def test_a_pair_that_the_vocabulary_cannot_write_stays_as_it_is() -> None:
 )
 def test_what_cannot_be_is_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        AugmentConfig(**settings)
+        AugmentationConfig(**settings)
 
 
 def test_other_tasks_are_not_augmented() -> None:
     with pytest.raises(ConfigError, match=r"data\.augment\.typos=0\.1: data\.task=language_model has no pairs"):
-        DataConfig(task=Task.language_model, source_lang="en", target_lang="en", augment=AugmentConfig(typos=0.1))
+        DataConfig(task=Task.language_model, source_lang="en", target_lang="en", augment=AugmentationConfig(typos=0.1))

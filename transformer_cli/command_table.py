@@ -130,6 +130,32 @@ COMMANDS = {
             "--check": Flag("check", "load the models, translate a sentence with each, and stop", bool),
         },
     ),
+    "augment": Command(
+        "make synthetic pairs: back-translate target text, distill a teacher, merge shards of either",
+        "tfm augment back_translate --checkpoint runs/de-en --input news.de --output bt",
+        "transformer_cli.commands.augment:run",
+        {
+            "--checkpoint": _CHECKPOINT,
+            "--input": Flag("input", "text file, one sentence a line"),
+            "--output": Flag("output", "name of the corpus: NAME.en, NAME.de and NAME.json"),
+            "--overwrite": Flag("overwrite", "make the corpus again if it exists", bool),
+            "--shard": Flag("shard", "part of the input, I/N"),
+            "--reference": Flag("reference", "translations of the input, for --choose chrf"),
+            "--choose": Flag(
+                "choose", "score (default), or chrf: of the n-best list the most similar to the reference"
+            ),
+            "--forward": Flag("forward", "model from source to target that scores back-translations"),
+            "--min-score": Flag("min_score", "least log-probability per token by --forward", float),
+            "--beam": _BEAM,
+            "--n-best": Flag("decode.n_best", "translations a line that --choose chrf chooses from", int),
+            "--tag": _TAG,
+            "--strict": Flag("strict", "stop at a line that is not UTF-8", bool),
+            "--engine": _ENGINE,
+            "--device": _DEVICE,
+        },
+        argument=Flag("method", "back_translate, distill or merge"),
+        needs_argument="Name back_translate, distill or merge",
+    ),
     "classify": Command(
         "classify each line of standard input, or --input, in order",
         "tfm classify --probabilities < questions.txt",

@@ -589,6 +589,75 @@ class EvaluateConfig:
                 )
 
 
+class AugmentMethod(Enum):
+    back_translate = "back_translate"  # target text → pairs with synthetic sources
+    distill = "distill"  # source text → pairs with a teacher's translations
+    merge = "merge"  # the shards of either → one corpus
+
+
+class Choose(Enum):
+    score = "score"  # the best hypothesis of the search
+    chrf = "chrf"  # of the n-best list that which is most similar to the reference
+
+
+@dataclass
+class AugmentConfig:
+    """`tfm augment`."""
+
+    method: AugmentMethod | None = key(None, "back_translate, distill, or merge.")
+    checkpoint: Any = key(
+        None,
+        "Model that translates the input (of back_translate: from the target language), or a list of them for an"
+        " ensemble; unset: the newest run.",
+    )
+    runs: str = key("runs", RUNS)
+    input: str | None = key(None, "Text file, one sentence a line.")
+    reference: str | None = key(None, "File whose line n translates line n of the input, for choose=chrf.")
+    output: str | None = key(None, "Name of the corpus: NAME.SOURCE and NAME.TARGET, by the languages, and NAME.json.")
+    overwrite: bool = key(False, "Make the corpus again if it exists.")
+    shard: str = key("1/1", "Part of the input that is used, I/N: a byte range of whole lines.")
+    choose: Choose = key(Choose.score, "Which of the n best translations distill uses.")
+    max_ratio: float | None = key(
+        3.0, "Length-ratio filter, in tokens: pairs with a larger one are dropped.", low=1, high=1000
+    )
+    drop_copies: bool = key(True, "Drop translations that are copies of their line.")
+    drop_loops: bool = key(True, "Drop translations that repeat themselves.")
+    drop_unfinished: bool = key(True, "Drop translations that were truncated, and those of lines that were cut.")
+    forward: Any = key(
+        None,
+        "Model from source to target, which scores each synthetic pair. back_translate only.",
+    )
+    min_score: float = key(
+        -3.0,
+        "Least log-probability per token that `forward` gives the line; pairs below are dropped.",
+        low=-1000,
+        high=0,
+    )
+    block_lines: int = key(
+        1000, "Lines of a block, after each of which the work can be resumed.", low=1, high=1_000_000
+    )
+    tag: str | None = key(None, TAG)
+    strict: bool = key(False, STRICT)
+    engine: Engine | None = key(None, ENGINE)
+    seed: int = key(1, SEED, low=0, high=2**31 - 1)
+    device: Device = key(Device.auto, DEVICE)
+    plugins: list[str] = key([], PLUGINS)
+    decode: DecodeConfig = field(default_factory=DecodeConfig)
+
+    def __post_init__(self) -> None:
+        self.checkpoint, self.forward = model_names(self.checkpoint), model_names(self.forward)
+        check_ranges(self)
+        is_distilled = self.method is AugmentMethod.distill
+        if self.choose is Choose.chrf and (not is_distilled or self.reference is None):
+            raise ConfigError("choose=chrf: compares with references. Use it with distill, and give --reference")
+        if self.reference is not None and self.choose is not Choose.chrf:
+            raise ConfigError(f"--reference {self.reference}: is not used. Add --choose chrf, or leave it out")
+        if self.choose is Choose.chrf and self.decode.n_best == 1:
+            raise ConfigError("choose=chrf: chooses among n translations. Set decode.n_best to 2 or more")
+        if self.forward is not None and self.method is not AugmentMethod.back_translate:
+            raise ConfigError("forward: scores back-translations alone. Leave it out")
+
+
 @dataclass
 class ScoreConfig:
     """`tfm score`."""

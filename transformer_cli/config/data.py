@@ -96,7 +96,7 @@ WITHIN_A_LINE = ("upper_case", "title_case", "no_final_stop", "typos")  # those 
 
 
 @dataclass
-class AugmentConfig:
+class AugmentationConfig:
     """Augmentation: shares of the training pairs that are changed, drawn anew in each epoch.
 
     The kinds are those of OpusTrainer (Bogoychev et al. 2023), each drawn apart, so that a pair may have several.
@@ -264,7 +264,7 @@ class DataConfig:
     bleu_tokenize: str | None = key(
         None, "sacrebleu's tokenizer for BLEU on dev and test; unset: by target_lang.", choices=BLEU_TOKENIZERS
     )
-    augment: AugmentConfig = field(default_factory=AugmentConfig)
+    augment: AugmentationConfig = field(default_factory=AugmentationConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
 
     def __post_init__(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from transformer_cli.config.bench import BenchConfig
 from transformer_cli.config.commands import (
     AttentionConfig,
+    AugmentConfig,
     AverageConfig,
     ClassifyConfig,
     ConfigConfig,
@@ -44,6 +45,7 @@ SCHEMAS: dict[str, type] = {
     "doctor": DoctorConfig,
     "bench": BenchConfig,
     "replay": ReplayConfig,
+    "augment": AugmentConfig,
     "score": ScoreConfig,
     "generate": GenerateConfig,
     "average": AverageConfig,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from transformer_cli.decoding.results import Translated
+from transformer_cli.decoding.quality import copied, repeats_itself
 
 
 @dataclass(frozen=True)
@@ -15,23 +15,20 @@ class PairFilters:
     loops: bool
     unfinished: bool  # truncated at the longest length, or of a source that was cut
 
-
-def dropped_because(
-    result: Translated, filters: PairFilters, *, n_source_tokens: int, n_target_tokens: int
-) -> str | None:
-    """The reason for which a translation is dropped; None: it is kept."""
-    if result.empty or not result.text.strip():
-        return "empty"
-    if filters.loops and result.repeats_itself:
-        return "loop"
-    if filters.copies and result.copied:
-        return "copy"
-    if filters.unfinished and (result.hit_limit or result.cut):
-        return "unfinished"
-    lengths = sorted((n_source_tokens + 1, n_target_tokens + 1))
-    if filters.max_ratio is not None and lengths[1] > filters.max_ratio * lengths[0]:
-        return "length ratio"
-    return None
+    def reason(self, line: str, translation: str, n_tokens: tuple[int, int], *, is_unfinished: bool) -> str | None:
+        """The reason for which `translation` of `line` is dropped; None: it is kept. `n_tokens` are of both sides."""
+        if not line.strip():
+            return "blank"
+        if not translation.strip():
+            return "empty"
+        if self.loops and repeats_itself(translation, line):
+            return "loop"
+        if self.copies and copied(translation, line):
+            return "copy"
+        if self.unfinished and is_unfinished:
+            return "unfinished"
+        shorter, longer = sorted(n + 1 for n in n_tokens)
+        return "length ratio" if self.max_ratio is not None and longer > self.max_ratio * shorter else None
 
 
 def best_by(scores: Sequence[float]) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from transformer_cli.data.lines import open_text
 from transformer_cli.errors import ConfigError
 from transformer_cli.files import wrap_os_errors
 
@@ -66,6 +67,26 @@ def lines_before(path: Path, place: int) -> int:
         while left and (block := file.read(min(_READ, left))):
             n, left = n + block.count(b"\n"), left - len(block)
     return n
+
+
+def n_lines(path: Path) -> int:
+    """Lines of the file, the last of which may have no end."""
+    with wrap_os_errors(path, "read"), open_text(path) as stream:
+        n, last = 0, b"\n"
+        while block := stream.read(_READ):
+            n, last = n + block.count(b"\n"), block[-1:]
+    return n + (last != b"\n")
+
+
+def read_all(path: Path) -> Iterator[bytes]:
+    """The lines of the file, unpacked if its name ends in .gz, without their ends."""
+    with wrap_os_errors(path, "read"), open_text(path) as stream:
+        rest = b""
+        while block := stream.read(_READ):
+            *whole, rest = (rest + block).split(b"\n")
+            yield from whole
+        if rest:
+            yield rest
 
 
 def read_range(path: Path, bounds: Range) -> Iterator[bytes]:

@@ -1,0 +1,218 @@
+"""`tfm augment`: synthetic pairs are those of `tfm translate`, in shards and after a stop as in one go."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.contract import refused, run
+from tests.toy_run import model_file, packed, sentences
+from transformer_cli.synthesis import work as work_module
+from transformer_cli.synthesis.filters import PairFilters
+
+KEEP_ALL = ["max_ratio=1000", "drop_copies=false", "drop_loops=false", "drop_unfinished=false", "device=cpu"]
+LINES = [*sentences(23, seed=5), "", "  ", "a b"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A model from en to fr, a text, and references for it."""
+    (tmp_path / "model.safetensors").write_bytes(packed(model_file()))
+    (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in LINES))
+    (tmp_path / "references").write_text("".join(f"{line}\n" for line in reversed(LINES)))
+    return tmp_path
+
+
+def augment(folder: Path, *arguments: str) -> str:
+    ran = run(["augment", *arguments, *(KEEP_ALL if "merge" not in arguments else [])], folder)
+    assert (ran.code, ran.err) == (0, b""), ran.err.decode()
+    return ran.out.decode()
+
+
+def refuse(arguments: list[str], folder: Path, code: int, message: str) -> None:
+    refused(arguments, folder, code=code, says=[message])
+
+
+def made(folder: Path, name: str, *languages: str) -> list[list[str]]:
+    return [(folder / f"{name}.{language}").read_text().split("\n")[:-1] for language in languages]
+
+
+MODEL = ("--checkpoint", "model.safetensors", "--input", "in.txt")
+GREEDY = ("decode.search=greedy", "decode.beam_size=1")
+SAMPLE = ("decode.search=sample", "decode.beam_size=1")
+
+
+@pytest.mark.parametrize(("method", "languages"), [("distill", ("en", "fr")), ("back_translate", ("fr", "en"))])
+def test_the_pairs_are_the_lines_and_their_translations(folder: Path, method: str, languages: tuple[str, str]) -> None:
+    printed = augment(folder, method, *MODEL, *GREEDY, "--output", "out")
+    translated = run(["translate", *MODEL, *GREEDY, "device=cpu"], folder).out.decode().split("\n")
+    expected = [pair for pair in zip(LINES, translated, strict=False) if pair[0].strip() and pair[1].strip()]
+    given, translations = made(folder, "out", "en", "fr")
+    assert list(zip(given, translations, strict=True)) == expected
+    assert f"out: {len(expected)} pairs of {len(LINES)} lines; dropped: " in printed
+    assert "2 blank" in printed
+    assert f"out.{languages[0]},out.{languages[1]}]" in printed
+    report = json.loads((folder / "out.json").read_bytes())
+    assert (report["languages"], report["lines"], report["pairs"]) == ([*languages], len(LINES), len(expected))
+
+
+def test_shards_are_merged_to_what_one_run_makes(folder: Path) -> None:
+    """Sampling draws by the number of a line, which a shard knows of."""
+    augment(folder, "distill", *MODEL, *SAMPLE, "--output", "whole")
+    for number in (3, 1, 2):
+        augment(folder, "distill", *MODEL, *SAMPLE, "--output", "parts", "--shard", f"{number}/3")
+    assert "parts: " in augment(folder, "merge", "--output", "parts")
+    assert made(folder, "parts", "en", "fr") == made(folder, "whole", "en", "fr")
+    whole, merged = (json.loads((folder / f"{name}.json").read_bytes()) for name in ("whole", "parts"))
+    assert whole == merged
+
+
+def test_a_stopped_run_goes_on_after_its_last_block(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = ["distill", *MODEL, *SAMPLE, "block_lines=5", "--output"]
+    augment(folder, *arguments, "whole")
+    n_blocks = 0
+    write_whole = work_module.write_whole
+
+    def dying(file: Path, *pieces: Any) -> None:
+        nonlocal n_blocks
+        n_blocks += file.name.startswith("block-")
+        if n_blocks == 3:
+            raise KeyboardInterrupt
+        write_whole(file, *pieces)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(work_module, "write_whole", dying)
+        assert run(["augment", *arguments, "stopped", *KEEP_ALL], folder).code == 130
+    assert not (folder / "stopped.en").exists()
+    assert len(list((folder / "stopped.work").glob("block-*"))) == 2
+
+    other = ["augment", *arguments, "stopped", *KEEP_ALL, "seed=2"]
+    refuse(other, folder, 2, "stopped.work: holds unfinished work with other settings (seed). Repeat its command")
+
+    ran = run(["augment", *arguments, "stopped", *KEEP_ALL], folder)
+    assert (ran.code, b"2 of 6 blocks were there already" in ran.err) == (0, True)
+    assert made(folder, "stopped", "en", "fr") == made(folder, "whole", "en", "fr")
+    assert not (folder / "stopped.work").exists()
+
+
+def test_what_was_made_before_is_not_made_again(folder: Path) -> None:
+    arguments = ["distill", *MODEL, *GREEDY, "--output", "out"]
+    first = augment(folder, *arguments)
+    ran = run(["augment", *arguments, *KEEP_ALL], folder)
+    assert (ran.code, ran.out.decode(), b"was made before" in ran.err) == (0, first, True)
+    refuse(["augment", *arguments, *KEEP_ALL, "seed=2"], folder, 2, "out.json: exists already. Add --overwrite")
+
+
+def test_chrf_chooses_the_hypothesis_that_is_most_similar_to_the_reference(folder: Path) -> None:
+    n_best = ["decode.search=beam", "decode.beam_size=4", "decode.n_best=4"]
+    augment(folder, "distill", *MODEL, *n_best, "--choose", "chrf", "--reference", "references", "--output", "out")
+    from sacrebleu import sentence_chrf
+
+    ran = run(["translate", *MODEL, *n_best, "device=cpu"], folder)
+    hypotheses: dict[int, list[str]] = {}
+    for row in ran.out.decode().split("\n")[:-1]:
+        number, text, _ = row.split(" ||| ")
+        hypotheses.setdefault(int(number), []).append(text)
+    references = list(reversed(LINES))
+    expected = []
+    for number, texts in hypotheses.items():
+        best = max(texts, key=lambda text: sentence_chrf(text, [references[number - 1]]).score)
+        if LINES[number - 1].strip() and best.strip():
+            expected.append(best)
+    assert made(folder, "out", "fr") == [expected]
+
+
+def test_pairs_below_the_score_of_the_forward_model_are_dropped(folder: Path) -> None:
+    """The forward model is that which made the pairs, so its scores of the lines are those of `tfm score`."""
+    from dataclasses import replace
+
+    reverse = replace(model_file(seed=3), source_lang="fr", target_lang="en")
+    (folder / "reverse.safetensors").write_bytes(packed(reverse))
+    made_by = ["--checkpoint", "reverse.safetensors", "--input", "in.txt", *GREEDY]
+    augment(folder, "back_translate", *made_by, "--output", "all")
+    sources, lines = made(folder, "all", "en", "fr") if (folder / "all.fr").exists() else ([], [])
+    assert sources
+    rows = "".join(f"{source}\t{line}\n" for source, line in zip(sources, lines, strict=True)).encode()
+    scored = run(["score", "--checkpoint", "model.safetensors", "--json", "device=cpu"], folder, stdin=rows)
+    per_token = [one["log_prob"] / one["n_tokens"] for one in map(json.loads, scored.out.split(b"\n")[:-1])]
+    limit = sorted(per_token)[len(per_token) // 2]
+    augment(
+        folder,
+        "back_translate",
+        *made_by,
+        "--output",
+        "few",
+        "--forward",
+        "model.safetensors",
+        f"min_score={limit - 1e-3}",
+    )
+    kept = [
+        pair for pair, score in zip(zip(sources, lines, strict=True), per_token, strict=True) if score >= limit - 1e-3
+    ]
+    assert list(zip(*made(folder, "few", "en", "fr"), strict=True)) == kept
+    assert 0 < len(kept) < len(lines)
+
+
+def test_a_merge_refuses_a_missing_a_doubled_and_a_changed_shard(folder: Path) -> None:
+    for number in (1, 2):
+        augment(folder, "distill", *MODEL, *GREEDY, "--output", "out", "--shard", f"{number}/3")
+    merging = ["augment", "merge", "--output", "out"]
+    refuse(merging, folder, 3, "out: 1 of 3 shards are missing (3). Make them, as shard=3/3")
+    augment(folder, "distill", *MODEL, *GREEDY, "--output", "out", "--shard", "1/2")
+    refuse(merging, folder, 3, "out: there are shards of 2 and of 3, which hold the same lines. Remove those of")
+    for file in folder.glob("out.1-of-2.*"):
+        file.unlink()
+    augment(folder, "distill", *MODEL, *SAMPLE, "--output", "out", "--shard", "3/3")
+    refuse(merging, folder, 3, "out.3-of-3: made with other settings than out.1-of-3 (decode). Make one again")
+    augment(folder, "distill", *MODEL, *GREEDY, "--output", "out", "--shard", "3/3", "--overwrite")
+    (folder / "out.2-of-3.fr").write_text("x\n")
+    refuse(merging, folder, 3, "out.2-of-3.fr: has changed since it was made. Make the shard again")
+    refuse(["augment", "merge", "--output", "other"], folder, 3, "other: no shard is finished")
+    assert not (folder / "out.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ([], 2, "no method given. Name back_translate, distill or merge"),
+        (["distill", "--input", "in.txt"], 2, "--output: not given"),
+        (["distill", "--output", "out"], 2, "--input: not given"),
+        (["distill", *MODEL, "--output", "out", "--shard", "4/3"], 2, "shard=4/3: must be I/N with I from 1 to N"),
+        (["distill", *MODEL, "--output", "out", "--choose", "chrf"], 2, "choose=chrf: compares with references"),
+        (["distill", *MODEL, "--output", "out", "--reference", "references"], 2, "--reference references: is not used"),
+        (["distill", *MODEL, "--output", "out", "--forward", "model.safetensors"], 2, "forward: scores back-transl"),
+        (
+            ["back_translate", *MODEL, "--output", "out", "--forward", "model.safetensors"],
+            2,
+            "--forward: translates en → fr, but the pairs are fr → en",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(folder: Path, arguments: list[str], code: int, message: str) -> None:
+    refuse(["augment", *arguments, "device=cpu"], folder, code, message)
+
+
+def test_references_of_another_length_are_refused(folder: Path) -> None:
+    (folder / "references").write_text("one\n")
+    with_them = [*MODEL, "--choose", "chrf", "--reference", "references", "decode.n_best=2", "--output", "out"]
+    refuse(["augment", "distill", *with_them], folder, 3, "references: has 1 lines, in.txt 26")
+
+
+@pytest.mark.parametrize(
+    ("translation", "n_tokens", "is_unfinished", "reason"),
+    [
+        ("eine gute Übersetzung davon", (5, 5), False, None),
+        ("", (5, 0), False, "empty"),
+        ("la la la la la la la la", (5, 8), False, "loop"),
+        ("a line that is copied", (5, 5), False, "copy"),
+        ("eine gute Übersetzung davon", (5, 5), True, "unfinished"),
+        ("eine gute Übersetzung davon", (5, 17), False, None),  # 18 = 3 · 6, with EOS
+        ("eine gute Übersetzung davon", (5, 18), False, "length ratio"),
+    ],
+)
+def test_why_a_pair_is_dropped(
+    translation: str, n_tokens: tuple[int, int], is_unfinished: bool, reason: str | None
+) -> None:
+    filters = PairFilters(max_ratio=3.0, copies=True, loops=True, unfinished=True)
+    assert filters.reason("a line that is copied", translation, n_tokens, is_unfinished=is_unfinished) == reason
