@@ -14,7 +14,7 @@ ORDER = [
     {"commands"},
     {"benchmarks", "serving"},
     {"api"},
-    {"training"},
+    {"training", "synthesis"},
     {"comparison"},
     {"interop", "evaluation"},
     {"markup"},

@@ -131,7 +131,18 @@ class AugmentationConfig:
     @property
     def rates(self) -> dict[str, float]:
         """Those of the kinds that are used, in the order in which they are applied."""
-        return {kind: rate for kind in AUGMENTATIONS if (rate := getattr(self, kind))}
+        every = {
+            "merged": self.merged,
+            "split": self.split,
+            "noise": self.noise,
+            "placeholders": self.placeholders,
+            "upper_case": self.upper_case,
+            "title_case": self.title_case,
+            "no_final_stop": self.no_final_stop,
+            "typos": self.typos,
+        }
+        assert tuple(every) == AUGMENTATIONS
+        return {kind: rate for kind, rate in every.items() if rate}
 
 
 @dataclass
