@@ -59,7 +59,9 @@ def test_flags_and_overrides_mix_in_any_order(capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize("command", COMMANDS)
 def test_cfg_prints_the_config_and_stops(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     argument = COMMANDS[command].argument
-    value = {"bench": "train", "export": "ctranslate2", "reproduce": "trec", "augment": "merge"}.get(command, "somewhere")
+    value = {"bench": "train", "export": "ctranslate2", "reproduce": "trec", "augment": "merge"}.get(
+        command, "somewhere"
+    )
     assert main([command, "--cfg", *([value] if argument else [])]) == 0
     captured = capsys.readouterr()
     seed = (
