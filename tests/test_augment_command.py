@@ -11,7 +11,7 @@ from tests.toy_run import model_file, packed, sentences
 from transformer_cli.synthesis import work as work_module
 from transformer_cli.synthesis.filters import PairFilters
 
-KEEP_ALL = ["max_ratio=1000", "drop_copies=false", "drop_loops=false", "drop_unfinished=false", "device=cpu"]
+KEEP_ALL = ["max_ratio=null", "drop_copies=false", "drop_loops=false", "drop_unfinished=false", "device=cpu"]
 LINES = [*sentences(23, seed=5), "", "  ", "a b"]
 
 
@@ -43,7 +43,7 @@ GREEDY = ("decode.search=greedy", "decode.beam_size=1")
 SAMPLE = ("decode.search=sample", "decode.beam_size=1")
 
 
-@pytest.mark.parametrize(("method", "languages"), [("distill", ("en", "fr")), ("back_translate", ("fr", "en"))])
+@pytest.mark.parametrize(("method", "languages"), [("distill", ("en", "fr")), ("back-translate", ("fr", "en"))])
 def test_the_pairs_are_the_lines_and_their_translations(folder: Path, method: str, languages: tuple[str, str]) -> None:
     printed = augment(folder, method, *MODEL, *GREEDY, "--output", "out")
     translated = run(["translate", *MODEL, *GREEDY, "device=cpu"], folder).out.decode().split("\n")
@@ -64,8 +64,7 @@ def test_shards_are_merged_to_what_one_run_makes(folder: Path) -> None:
         augment(folder, "distill", *MODEL, *SAMPLE, "--output", "parts", "--shard", f"{number}/3")
     assert "parts: " in augment(folder, "merge", "--output", "parts")
     assert made(folder, "parts", "en", "fr") == made(folder, "whole", "en", "fr")
-    whole, merged = (json.loads((folder / f"{name}.json").read_bytes()) for name in ("whole", "parts"))
-    assert whole == merged
+    assert (folder / "whole.json").read_bytes() == (folder / "parts.json").read_bytes()
 
 
 def test_a_stopped_run_goes_on_after_its_last_block(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +90,7 @@ def test_a_stopped_run_goes_on_after_its_last_block(folder: Path, monkeypatch: p
     refuse(other, folder, 2, "stopped.work: holds unfinished work with other settings (seed). Repeat its command")
 
     ran = run(["augment", *arguments, "stopped", *KEEP_ALL], folder)
-    assert (ran.code, b"2 of 6 blocks were there already" in ran.err) == (0, True)
+    assert (ran.code, b"stopped: 10 of 26 lines were there already" in ran.err) == (0, True)
     assert made(folder, "stopped", "en", "fr") == made(folder, "whole", "en", "fr")
     assert not (folder / "stopped.work").exists()
 
@@ -105,7 +104,7 @@ def test_what_was_made_before_is_not_made_again(folder: Path) -> None:
 
 
 def test_chrf_chooses_the_hypothesis_that_is_most_similar_to_the_reference(folder: Path) -> None:
-    n_best = ["decode.search=beam", "decode.beam_size=4", "decode.n_best=4"]
+    n_best = [*SAMPLE, "decode.n_best=4"]
     augment(folder, "distill", *MODEL, *n_best, "--choose", "chrf", "--reference", "references", "--output", "out")
     from sacrebleu import sentence_chrf
 
@@ -120,7 +119,24 @@ def test_chrf_chooses_the_hypothesis_that_is_most_similar_to_the_reference(folde
         best = max(texts, key=lambda text: sentence_chrf(text, [references[number - 1]]).score)
         if LINES[number - 1].strip() and best.strip():
             expected.append(best)
+    assert len(expected) > 9
     assert made(folder, "out", "fr") == [expected]
+
+
+def test_all_of_the_n_best_list_are_pairs_but_what_is_there_twice(folder: Path) -> None:
+    n_best = [*SAMPLE, "decode.n_best=4", "decode.top_k=2"]
+    printed = augment(folder, "distill", *MODEL, *n_best, "--choose", "all", "--output", "out")
+    ran = run(["translate", *MODEL, *n_best, "device=cpu"], folder)
+    rows = [row.split(" ||| ")[:2] for row in ran.out.decode().split("\n")[:-1]]
+    distinct = list(dict.fromkeys((LINES[int(number) - 1], text, number) for number, text in rows))
+    kept = [(line, text) for line, text, _ in distinct if line.strip() and text.strip()]
+    assert 26 < len(kept) < len(rows) - 9
+    assert list(zip(*made(folder, "out", "en", "fr"), strict=True)) == kept
+    report = json.loads((folder / "out.json").read_bytes())
+    assert (report["lines"], report["translations"], report["pairs"]) == (len(LINES), len(rows), len(kept))
+    assert report["pairs"] + sum(report["dropped"].values()) == report["translations"]
+    assert report["dropped"]["repeated"] == len(rows) - len(distinct)
+    assert f"out: {len(kept)} pairs of 26 lines, {len(rows)} translations; dropped: " in printed
 
 
 def test_pairs_below_the_score_of_the_forward_model_are_dropped(folder: Path) -> None:
@@ -130,7 +146,7 @@ def test_pairs_below_the_score_of_the_forward_model_are_dropped(folder: Path) ->
     reverse = replace(model_file(seed=3), source_lang="fr", target_lang="en")
     (folder / "reverse.safetensors").write_bytes(packed(reverse))
     made_by = ["--checkpoint", "reverse.safetensors", "--input", "in.txt", *GREEDY]
-    augment(folder, "back_translate", *made_by, "--output", "all")
+    augment(folder, "back-translate", *made_by, "--output", "all")
     sources, lines = made(folder, "all", "en", "fr") if (folder / "all.fr").exists() else ([], [])
     assert sources
     rows = "".join(f"{source}\t{line}\n" for source, line in zip(sources, lines, strict=True)).encode()
@@ -139,7 +155,7 @@ def test_pairs_below_the_score_of_the_forward_model_are_dropped(folder: Path) ->
     limit = sorted(per_token)[len(per_token) // 2]
     augment(
         folder,
-        "back_translate",
+        "back-translate",
         *made_by,
         "--output",
         "few",
@@ -167,15 +183,26 @@ def test_a_merge_refuses_a_missing_a_doubled_and_a_changed_shard(folder: Path) -
     refuse(merging, folder, 3, "out.3-of-3: made with other settings than out.1-of-3 (decode). Make one again")
     augment(folder, "distill", *MODEL, *GREEDY, "--output", "out", "--shard", "3/3", "--overwrite")
     (folder / "out.2-of-3.fr").write_text("x\n")
-    refuse(merging, folder, 3, "out.2-of-3.fr: has changed since it was made. Make the shard again")
+    refuse(merging, folder, 3, "out.2-of-3: its text has changed since it was made. Make the shard again")
+    augment(folder, "distill", *MODEL, *GREEDY, "--output", "out", "--shard", "2/3", "--overwrite")
+    for ending in ("en", "fr", "json"):
+        (folder / f"out.2-of-3.{ending}").write_bytes((folder / f"out.1-of-3.{ending}").read_bytes())
+    refuse(merging, folder, 3, "out.2-of-3.json: holds shard 1/3, not 2/3. Make shard=2/3 again")
     refuse(["augment", "merge", "--output", "other"], folder, 3, "other: no shard is finished")
+    refuse([*merging, "--input", "in.txt"], folder, 2, "input: of pairs that are made, and merge joins")
     assert not (folder / "out.json").exists()
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ([], 2, "no method given. Name back_translate, distill or merge"),
+        ([], 2, "no method given. Name back-translate, distill or merge"),
+        (["distil", *MODEL, "--output", "out"], 2, "method=distil: unknown; did you mean `distill`?"),
+        (["distill", *MODEL, "--output", "in.txt/"], 2, "--output in.txt/: names a folder. Name the corpus in it"),
+        (["distill", *MODEL, "--output", "out", "--min-score", "-1"], 2, "min_score=-1: is of the model of --forward"),
+        (["distill", *MODEL, "--output", "out", "decode.n_best=2"], 2, "decode.n_best=2: all but the best are unused"),
+        (["distill", *MODEL, "--output", "out", "--choose", "all"], 2, "choose=all: needs several translations"),
+        (["distill", *MODEL, "--output", "out", "--shard", "1/2,2/2"], 2, "several need -m, as in `-m shard=1/2,2/2`"),
         (["distill", "--input", "in.txt"], 2, "--output: not given"),
         (["distill", "--output", "out"], 2, "--input: not given"),
         (["distill", *MODEL, "--output", "out", "--shard", "4/3"], 2, "shard=4/3: must be I/N with I from 1 to N"),
@@ -183,7 +210,7 @@ def test_a_merge_refuses_a_missing_a_doubled_and_a_changed_shard(folder: Path) -
         (["distill", *MODEL, "--output", "out", "--reference", "references"], 2, "--reference references: is not used"),
         (["distill", *MODEL, "--output", "out", "--forward", "model.safetensors"], 2, "forward: scores back-transl"),
         (
-            ["back_translate", *MODEL, "--output", "out", "--forward", "model.safetensors"],
+            ["back-translate", *MODEL, "--output", "out", "--forward", "model.safetensors"],
             2,
             "--forward: translates en → fr, but the pairs are fr → en",
         ),
@@ -196,7 +223,7 @@ def test_what_cannot_be_is_refused(folder: Path, arguments: list[str], code: int
 def test_references_of_another_length_are_refused(folder: Path) -> None:
     (folder / "references").write_text("one\n")
     with_them = [*MODEL, "--choose", "chrf", "--reference", "references", "decode.n_best=2", "--output", "out"]
-    refuse(["augment", "distill", *with_them], folder, 3, "references: has 1 lines, in.txt 26")
+    refuse(["augment", "distill", *with_them], folder, 3, "references: has 1 lines, and in.txt 26")
 
 
 @pytest.mark.parametrize(
@@ -216,3 +243,55 @@ def test_why_a_pair_is_dropped(
 ) -> None:
     filters = PairFilters(max_ratio=3.0, copies=True, loops=True, unfinished=True)
     assert filters.reason("a line that is copied", translation, n_tokens, is_unfinished=is_unfinished) == reason
+
+
+def test_a_file_of_the_user_is_never_replaced(folder: Path) -> None:
+    """`--output corpus` beside --input corpus.en would write the corpus over its input."""
+    (folder / "in.txt").rename(folder / "corpus.en")
+    given = ["augment", "distill", "--checkpoint", "model.safetensors", "--input", "corpus.en", "--output"]
+    refuse([*given, "corpus"], folder, 2, "corpus.en: both --input and --output. Choose another --output")
+    refuse([*given, "corpus", "--overwrite"], folder, 2, "corpus.en: both --input and --output")
+    (folder / "other.fr").write_text("mine\n")
+    refuse([*given, "other"], folder, 2, "other.fr: exists already. Add --overwrite, or choose another --output")
+
+
+def test_text_in_the_language_of_the_translations_is_refused(folder: Path) -> None:
+    (folder / "in.txt").rename(folder / "in.fr")
+    given = ["augment", "back-translate", "--checkpoint", "model.safetensors", "--output", "bt", "--input"]
+    refuse([*given, "in.fr"], folder, 3, "in.fr: is fr by its name, but the model translates en → fr. Choose another")
+    words = "le chat est dans la maison et les chiens sont avec une femme qui est pour nous\n"
+    (folder / "text").write_text(words * 20)
+    refuse([*given, "text"], folder, 3, "text: reads like fr, but the model translates en → fr. Choose another")
+
+
+def test_lines_that_are_not_utf_8_are_counted_and_windows_ends_are_none_of_the_text(folder: Path) -> None:
+    augment(folder, "distill", *MODEL, *SAMPLE, "--output", "out")
+    lines = [line.encode() for line in LINES]
+    lines[3] = b"\xe9"
+    (folder / "in.txt").write_bytes(b"\xef\xbb\xbf" + b"\r\n".join(lines))
+    assert "1 not UTF-8" in augment(folder, "distill", *MODEL, *SAMPLE, "--output", "odd")
+    expected = [pair for pair in zip(*made(folder, "out", "en", "fr"), strict=True) if pair[0] != LINES[3]]
+    assert list(zip(*made(folder, "odd", "en", "fr"), strict=True)) == expected
+    strict = ["augment", "distill", *MODEL, *SAMPLE, "--output", "strict", "--strict", "device=cpu"]
+    refuse(strict, folder, 3, "in.txt:4: byte 0xe9 at column 1 is not UTF-8")
+
+
+def test_a_sweep_makes_all_shards_and_the_same_again_those_that_failed(folder: Path) -> None:
+    sweep = ["augment", "distill", *MODEL, *GREEDY, "--output", "out", *KEEP_ALL, "-m", "shard=1/3,2/3,3/3"]
+    (folder / "out.2-of-3.fr").write_text("in the way\n")
+    failed = run(sweep, folder)
+    assert failed.code == 2, failed.err.decode()
+    assert b"1 of 3 runs failed, shard=2/3: out.2-of-3.fr: exists already." in failed.err
+    rows = [line.split() for line in failed.out.decode().split("\n") if line]
+    start = rows.index(["corpus", "shard", "lines", "pairs", "dropped", "minutes"])
+    assert [row[:2] for row in rows[start + 1 : start + 4]] == [["out.1-of-3", "1/3"], ["2/3"], ["out.3-of-3", "3/3"]]
+    (folder / "out.2-of-3.fr").unlink()
+    ran = run(sweep, folder)
+    assert ran.code == 0, ran.err.decode()
+    rows = [line.split() for line in ran.out.decode().split("\n") if line]
+    start = rows.index(["corpus", "shard", "lines", "pairs", "dropped", "minutes"])
+    assert [row[-1] == "before" for row in rows[start + 1 : start + 4]] == [True, False, True]
+    assert sum(int(row[2]) for row in rows[start + 1 : start + 4]) == len(LINES)
+    augment(folder, "merge", "--output", "out")
+    twice = [*sweep[:-1], "seed=1,2"]
+    refuse(twice, folder, 2, "out (shard=1/1): two runs would write it. Sweep over shard=")

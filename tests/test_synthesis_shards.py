@@ -6,13 +6,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from transformer_cli.errors import ConfigError
-from transformer_cli.synthesis.shards import Shard, lines_before, range_of, read_range
+from transformer_cli.config.commands import Shard
+from transformer_cli.errors import ConfigError, DataError
+from transformer_cli.synthesis.shards import Range, n_lines, range_of, read_lines, refuse_other_formats
 
 
 def lines_of(data: bytes) -> list[bytes]:
     lines = data.split(b"\n")
-    return lines if lines[-1] else lines[:-1]
+    return [line.removesuffix(b"\r") for line in (lines if lines[-1] else lines[:-1])]
 
 
 @settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -23,14 +24,24 @@ def test_the_shards_hold_each_line_once_in_order(tmp_path: Path, data: list[byte
     path = tmp_path / "text"
     path.write_bytes(b"".join(data))
     ranges = [range_of(path, Shard(number, n)) for number in range(1, n + 1)]
-    found = [line for bounds in ranges for line in read_range(path, bounds)]
-    assert found == lines_of(b"".join(data))
+    found = [list(read_lines(path, bounds)) for bounds in ranges]
+    assert [line for lines in found for line in lines] == lines_of(b"".join(data))
+    assert [n_lines(path, bounds) for bounds in ranges] == list(map(len, found))
     for i, bounds in enumerate(ranges):
-        if bounds.start < bounds.end:
-            assert lines_before(path, bounds.start) == sum(len(list(read_range(path, one))) for one in ranges[:i])
+        assert n_lines(path, Range(0, bounds.start)) == sum(map(len, found[:i]))
 
 
-@pytest.mark.parametrize("text", ["0/4", "5/4", "1", "1/0", "a/b", "-1/4", "1/4/2", ""])
+def test_a_line_without_an_end_and_what_is_no_text_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_bytes(b"one\n" + b"x" * (1 << 23))
+    with pytest.raises(DataError, match=r"'xxx\S* begins a line of more than 4,194,304 bytes\. Put one sentence"):
+        list(read_lines(path))
+    path.write_text("some lines\nof text\n" * 9, encoding="utf-16")
+    with pytest.raises(DataError, match=r"text: is UTF-16LE, not UTF-8\. Convert it with `iconv"):
+        refuse_other_formats(path)
+
+
+@pytest.mark.parametrize("text", ["0/4", "5/4", "1", "1/0", "a/b", "-1/4", "1/4/2", "01/4", "1/2,2/2", ""])
 def test_what_is_no_shard_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"must be I/N with I from 1 to N"):
         Shard.parse(text)

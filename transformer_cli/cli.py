@@ -108,8 +108,8 @@ def _status_of(work: Callable[[], int], arguments: list[str]) -> int:
     except BrokenPipeError:
         return 141
     except KeyboardInterrupt:
-        trains = arguments[:1] in (["train"], ["reproduce"])
-        goes_on = "; the same command goes on from the last checkpoint" if trains else ""
+        kept = {"train": "checkpoint", "reproduce": "checkpoint", "augment": "block"}.get((arguments or [""])[0])
+        goes_on = f"; the same command goes on from the last {kept}" if kept else ""
         return _fail(f"interrupted{goes_on}", 130)
     except OSError as error:
         return _fail(_describe(error), EnvironmentFault.exit_code)

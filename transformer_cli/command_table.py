@@ -131,30 +131,35 @@ COMMANDS = {
         },
     ),
     "augment": Command(
-        "make synthetic pairs: back-translate target text, distill a teacher, merge shards of either",
-        "tfm augment back_translate --checkpoint runs/de-en --input news.de --output bt",
+        "make synthetic pairs: back-translate target text, distill a teacher; merge the shards of either",
+        "tfm augment back-translate --checkpoint runs/de-en --input news.de --output bt",
         "transformer_cli.commands.augment:run",
         {
             "--checkpoint": _CHECKPOINT,
             "--input": Flag("input", "text file, one sentence a line"),
             "--output": Flag("output", "name of the corpus: NAME.en, NAME.de and NAME.json"),
             "--overwrite": Flag("overwrite", "make the corpus again if it exists", bool),
-            "--shard": Flag("shard", "part of the input, I/N"),
+            "--shard": Flag("shard", "part of the input, I/N; several with -m, as shard=1/2,2/2"),
             "--reference": Flag("reference", "translations of the input, for --choose chrf"),
             "--choose": Flag(
-                "choose", "score (default), or chrf: of the n-best list the most similar to the reference"
+                "choose", "score (default); chrf: of the n-best list the most similar to the reference; or all of it"
             ),
-            "--forward": Flag("forward", "model from source to target that scores back-translations"),
+            "--forward": Flag(
+                "forward",
+                "model from source to target that scores back-translations; repeat for an ensemble",
+                repeated=True,
+            ),
             "--min-score": Flag("min_score", "least log-probability per token by --forward", float),
             "--beam": _BEAM,
-            "--n-best": Flag("decode.n_best", "translations a line that --choose chrf chooses from", int),
+            "--n-best": Flag("decode.n_best", "translations a line, for --choose chrf or all", int),
             "--tag": _TAG,
             "--strict": Flag("strict", "stop at a line that is not UTF-8", bool),
             "--engine": _ENGINE,
             "--device": _DEVICE,
         },
-        argument=Flag("method", "back_translate, distill or merge"),
-        needs_argument="Name back_translate, distill or merge",
+        argument=Flag("method", "back-translate, distill or merge"),
+        needs_argument="Name back-translate, distill or merge",
+        multirun=True,
     ),
     "classify": Command(
         "classify each line of standard input, or --input, in order",

@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import count, islice, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -30,9 +30,6 @@ from transformer_cli.errors import ConfigError, ElsewhereError, EnvironmentFault
 from transformer_cli.files import make_folder, wrap_os_errors, write_whole
 from transformer_cli.plugins import load_plugins
 from transformer_cli.sweeps import RECORD_FILE, RESULTS_FILE, SweepRun, as_json, read_records, run_name, table, value_of
-
-if TYPE_CHECKING:  # imports torch
-    from transformer_cli.commands.train import Trained
 
 SWEEP_DIR = "hydra.sweep.dir"
 MOST_CHECKED = 100  # combinations, of a quarter of a second each
@@ -54,7 +51,7 @@ def launch(
     *,
     as_fault: Callable[[Exception, Sequence[str]], TfmError],
 ) -> None:
-    """Start one job for each combination of the `a,b,c` values in `overrides`; print the table of their scores.
+    """Start one job for each combination of the `a,b,c` values in `overrides`; print the table of their results.
 
     The other jobs run on when one fails. `as_fault` turns an exception, and the command line that raised it, into a
     message and an exit status. Raises ElsewhereError with those of the first job that failed, Stopped if a signal has
@@ -91,11 +88,11 @@ class Sweep:
     as_fault: Callable[[Exception, Sequence[str]], TfmError]
 
     def run(self, config: DictConfig) -> float | None:
-        """One run of the sweep; its dev score. Raises _RunFailed, but not where it would end the other runs."""
+        """One run of the sweep; its dev score, if any. Raises _RunFailed, but not where it would end the other runs."""
         job = HydraConfig.get()
         changes = self._changes(job.overrides.task)
         try:
-            trained, minutes = self._train(config, changes)
+            record, dev_score = _JOBS[self.command](self, config, SweepRun(job.job.num, changes))
         except Exception as error:
             fault = self.as_fault(error, ["tfm", self.command, "-m", *job.overrides.task])
             message = printable(concealed(str(fault)))
@@ -107,38 +104,19 @@ class Sweep:
             if job.sweeper["_target_"].endswith(".BasicSweeper"):  # which would end the sweep with a message of its own
                 return None
             raise _RunFailed(str(fault)) from None
-        self._write(
-            SweepRun(
-                job.job.num,
-                changes,
-                run_dir=str(trained.run_dir),
-                scores=trained.scores,
-                step=trained.step,
-                minutes=minutes if trained.is_new else None,
-            )
-        )
-        return trained.dev_score
+        self._write(record)
+        return dev_score
 
     def _changes(self, overrides: Sequence[str]) -> dict[str, str]:
         parsed = [parse_override(text) for text in overrides]
         return {one.key_or_group: value_of(one) for one in parsed if one.key_or_group not in self.fixed}
 
-    def _train(self, config: DictConfig, changes: dict[str, str]) -> tuple["Trained", float]:
-        """The result of the run, and its duration in minutes."""
-        from transformer_cli.commands.train import train_and_report
-
+    def checked(self, config: DictConfig, flags: Mapping[str, Any]) -> Any:
+        """The config of a run as an instance of its schema, with its plugins loaded."""
         logs.start()
-        flags = dict(self.flags)
-        # A name that is made from other keys, as run-${seed}, differs already.
-        base = flags.get("name") or (None if OmegaConf.is_interpolation(config, "name") else config.name)
-        if base is not None:
-            flags["name"] = run_name(str(base), {key: value for key, value in changes.items() if key != "name"})
-        start = time.perf_counter()
         checked = to_schema(config, SCHEMAS[self.command], flags=flags)
         load_plugins(checked.plugins)
-        trained = train_and_report(checked)
-        assert trained is not None, "a rank of another process"
-        return trained, (time.perf_counter() - start) / 60
+        return checked
 
     def _write(self, record: SweepRun) -> None:
         file = self.folder / str(record.number) / RECORD_FILE
@@ -149,19 +127,59 @@ class Sweep:
             logs.LOGGER.warning("%s: %s. The table will lack this run", file, error.strerror)
 
 
+def _train(sweep: Sweep, config: DictConfig, run: SweepRun) -> tuple[SweepRun, float | None]:
+    """`run` with its result, and the dev score."""
+    from transformer_cli.commands.train import train_and_report
+
+    flags = dict(sweep.flags)
+    # A name that is made from other keys, as run-${seed}, differs already.
+    base = flags.get("name") or (None if OmegaConf.is_interpolation(config, "name") else config.name)
+    if base is not None:
+        flags["name"] = run_name(str(base), {key: value for key, value in run.changes.items() if key != "name"})
+    start = time.perf_counter()
+    trained = train_and_report(sweep.checked(config, flags))
+    assert trained is not None, "a rank of another process"
+    minutes = (time.perf_counter() - start) / 60 if trained.is_new else None
+    done = replace(run, run_dir=str(trained.run_dir), scores=trained.scores, step=trained.step, minutes=minutes)
+    return done, trained.dev_score
+
+
+def _augment(sweep: Sweep, config: DictConfig, run: SweepRun) -> tuple[SweepRun, float | None]:
+    """`run` with the counts of its shard; there is no score."""
+    from transformer_cli.commands.augment import augment_and_report
+
+    start = time.perf_counter()
+    made = augment_and_report(sweep.checked(config, sweep.flags))
+    minutes = (time.perf_counter() - start) / 60 if made.is_new else None
+    n_dropped = made.report.n_translations - made.report.n_pairs
+    counts = {"lines": made.report.n_lines, "pairs": made.report.n_pairs, "dropped": n_dropped}
+    return replace(run, corpus=str(made.name), counts=counts, minutes=minutes), None
+
+
+_JOBS: dict[str, Callable[[Sweep, DictConfig, SweepRun], tuple[SweepRun, float | None]]] = {
+    "train": _train,
+    "augment": _augment,
+}
+
+
 def _check_combinations(
     command: str, overrides: Sequence[Override], user_dir: Path | None, flags: Mapping[str, Any]
 ) -> None:
     """Compose the config of each run that Hydra's own sweeper will start, so that errors show before the first one.
 
-    Raises ConfigError.
+    Raises ConfigError, also where two of them would write the same files.
     """
     keys = [one.key_or_group for one in overrides]
     if any(key == "hydra/sweeper" or key.startswith("hydra.sweeper") for key in keys):
         return  # another sweeper, which chooses values while it runs
     values = [_values(one) for one in overrides if not one.key_or_group.startswith("hydra")]
+    written: set[str | None] = set()
     for texts in islice(product(*values), MOST_CHECKED):
-        load_config(command, texts, flags=flags, user_dir=user_dir)
+        config = load_config(command, texts, flags=flags, user_dir=user_dir)
+        corpus = getattr(config, "corpus", None)
+        if corpus is not None and corpus in written:
+            raise ConfigError(f"{corpus}: two runs would write it. Sweep over shard=, or give each run an output=")
+        written.add(corpus)
 
 
 def _values(override: Override) -> list[str]:

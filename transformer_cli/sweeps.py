@@ -1,4 +1,4 @@
-"""The runs of a sweep (`tfm train -m`): their names, and the table of their scores."""
+"""The runs of a sweep (`-m`): their names, and the table of their scores, or of what they have made."""
 
 import hashlib
 import json
@@ -17,7 +17,10 @@ SEED = "seed"
 
 @dataclass(frozen=True)
 class SweepRun:
-    """The result of one run. `scores` are those of its dev and test set by their names."""
+    """The result of one run. `scores` are those of its dev and test set by their names.
+
+    A run that makes a corpus has its name and `counts` instead.
+    """
 
     number: int
     changes: dict[str, str]  # the keys that differ between the runs, in the order given, with this run's values
@@ -27,6 +30,8 @@ class SweepRun:
     minutes: float | None = None  # None: the run was finished by an earlier command
     error: str | None = None
     exit_code: int = 0
+    corpus: str | None = None
+    counts: dict[str, int] = field(default_factory=dict)
 
     @property
     def ended(self) -> str:
@@ -108,13 +113,16 @@ def table(runs: Sequence[SweepRun]) -> str:
     """The runs in columns; below, mean ± standard deviation over seeds where they were swept."""
     keys = list(dict.fromkeys(key for run in runs for key in run.changes))
     names = _score_names(runs)
-    rows = [["run", *keys, *names, "steps", "minutes"]]
+    counted = list(dict.fromkeys(name for run in runs for name in run.counts))
+    rows = [["corpus" if counted else "run", *keys, *names, *(counted or ["steps"]), "minutes"]]
     for run in runs:
         scores = [_number(run.scores.get(name), name) for name in names]
         minutes = "before" if run.minutes is None else f"{run.minutes:.1f}"
-        step = "" if run.step is None else str(run.step)
+        counts = [f"{run.counts[name]:,}" if name in run.counts else "" for name in counted]
+        steps = [] if counted else ["" if run.step is None else str(run.step)]
         changes = [run.changes.get(key, "") for key in keys]
-        rows.append([run.run_dir or "", *changes, *scores, step, "" if run.error is not None else minutes])
+        name = run.run_dir or run.corpus or ""
+        rows.append([name, *changes, *scores, *counts, *steps, "" if run.error is not None else minutes])
     lines = _columns(rows, n_left=1 + len(keys))
     lines += [f"{run.label}: {run.ended}{run.error}" for run in runs if run.error is not None]
     groups = over_seeds(runs)

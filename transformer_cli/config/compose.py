@@ -18,7 +18,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from transformer_cli.config.commands import AttentionConfig, EvaluateConfig
+from transformer_cli.config.commands import AttentionConfig, AugmentConfig, EvaluateConfig
 from transformer_cli.config.fields import written_name
 from transformer_cli.config.interpolation import literal, refuse_interpolations, resolve
 from transformer_cli.config.keys import SCHEMAS, Options, check_key, fields_of, is_option
@@ -47,7 +47,7 @@ def load_config(
         overrides = with_experiment(overrides, flags or {})
     config = composed(command, overrides, user_dir)
     checked = to_schema(config, SCHEMAS[command], flags=flags)
-    if isinstance(checked, AttentionConfig | EvaluateConfig):
+    if isinstance(checked, AttentionConfig | AugmentConfig | EvaluateConfig):
         checked.refuse_given([*(flags or {}), *(parse_override(text).key_or_group for text in overrides)])
     return checked
 

@@ -168,6 +168,7 @@ class Planner:
                 score=sum(h.score for h in rank),
                 log_prob=sum(h.log_prob for h in rank),
                 n_tokens=sum(len(h.ids) + h.finished for h in rank),
+                hit_limit=not all(h.finished for h in rank),
             )
             for rank in ranks
         ]
@@ -177,7 +178,7 @@ class Planner:
             n_parts=len(parts),
             split=line.too_long and self.long_lines is LongLines.split,
             cut=line.too_long and self.long_lines is LongLines.cut,
-            hit_limit=not all(part[0].finished for part in parts),
+            hit_limit=candidates[0].hit_limit,
             repeats_itself=repeats_itself(best, line.text),
             copied=not self.text.is_monolingual and copied(best, line.text),
             empty=not best,

@@ -14,6 +14,7 @@ class Candidate:
     score: float
     log_prob: float = 0.0  # natural logarithm
     n_tokens: int = 0  # with EOS, where there is one
+    hit_limit: bool = False  # it, or a segment of it, was truncated at its longest length
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
-"""Filters of synthetic pairs. Each pair that is dropped is counted under one reason."""
+"""Filters of synthetic pairs. Each translation that is dropped is counted under one reason."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from transformer_cli.decoding.quality import copied, repeats_itself
@@ -29,8 +28,3 @@ class PairFilters:
             return "unfinished"
         shorter, longer = sorted(n + 1 for n in n_tokens)
         return "length ratio" if self.max_ratio is not None and longer > self.max_ratio * shorter else None
-
-
-def best_by(scores: Sequence[float]) -> int:
-    """The index of the highest score; of equal ones the first, which the search ranks higher."""
-    return max(range(len(scores)), key=lambda i: scores[i])

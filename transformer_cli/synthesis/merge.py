@@ -3,14 +3,24 @@
 import re
 import shutil
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from transformer_cli.data.hashes import file_sha256
-from transformer_cli.errors import DataError
-from transformer_cli.files import wrap_os_errors, write_whole, writing_whole
-from transformer_cli.synthesis.shards import Shard
-from transformer_cli.synthesis.work import Pair, Report
+from transformer_cli.config.commands import Shard
+from transformer_cli.errors import ConfigError, DataError
+from transformer_cli.files import wrap_os_errors, writing_whole
+from transformer_cli.synthesis.work import (
+    Report,
+    alone_in,
+    different,
+    files_of,
+    finished,
+    folder_of,
+    publish,
+    report_of,
+    unpublished,
+)
 
 
 def shard_name(name: Path, shard: Shard) -> Path:
@@ -18,80 +28,99 @@ def shard_name(name: Path, shard: Shard) -> Path:
     return name if shard.n == 1 else name.with_name(f"{name.name}.{shard.number}-of-{shard.n}")
 
 
-def merge(name: Path) -> tuple[Report, Pair]:
+def merge(name: Path, *, replace: bool = False) -> tuple[Report, bool]:
     """Write NAME.SOURCE, NAME.TARGET and NAME.json from those of all shards of NAME, in their order.
 
-    Raises DataError for a shard that is missing, there twice (among 4 and among 8), unfinished, changed since it was
-    made, or made with other settings.
+    Returns the report, and whether it is new. Raises DataError for a shard that is missing, there twice (among 4 and
+    among 8, or under two names), unfinished, changed since it was made, or made with other settings.
     """
-    shards = _found(name)
-    (n,) = _agreed({shard.n for shard in shards}, name)
-    if missing := [number for number in range(1, n + 1) if Shard(number, n) not in shards]:
+    reports = _reports(name)
+    settings = _same_settings(reports)
+    _check_lines(reports)
+    for part, report in reports.items():
+        _check_whole(part, report)
+    if not replace and (report_before := finished(name, settings)) is not None:
+        return report_before, False
+    if report_of(name).exists() and not replace:
+        raise ConfigError(f"{report_of(name)}: exists already, and is another. Add --overwrite, or move it away")
+    with alone_in(folder_of(name)) as folder:
+        for number, joined in enumerate(unpublished(folder)):
+            with writing_whole(joined) as output:
+                for part, report in reports.items():
+                    file = files_of(part, report.languages)[number]
+                    with wrap_os_errors(file, "read"), file.open("rb") as content:
+                        shutil.copyfileobj(content, output)
+        report = publish(name, folder, _sum(list(reports.values()), settings), replace=replace)
+        shutil.rmtree(folder, ignore_errors=True)
+    return report, True
+
+
+def _sum(reports: Sequence[Report], settings: dict[str, Any]) -> Report:
+    return Report(
+        settings,
+        first_line=1,
+        n_lines=sum(one.n_lines for one in reports),
+        n_translations=sum(one.n_translations for one in reports),
+        n_pairs=sum(one.n_pairs for one in reports),
+        dropped=sum((Counter(one.dropped) for one in reports), Counter[str]()),
+    )
+
+
+def _reports(name: Path) -> dict[Path, Report]:
+    """Those of all shards by their names, in their order."""
+    pattern = re.compile(re.escape(name.name) + r"\.([0-9]+)-of-([0-9]+)\.json")
+    matches = [(path, match) for path in name.parent.glob("*.json") if (match := pattern.fullmatch(path.name))]
+    if not matches:
+        raise DataError(f"{name}: no shard is finished ({name}.1-of-N.json). Make them with shard=1/N, 2/N, …")
+    found = {Shard.parse(f"{match[1]}/{match[2]}"): path for path, match in matches}
+    numbers = sorted({shard.n for shard in found})
+    if len(numbers) > 1:
+        named = " and of ".join(map(str, numbers))
+        raise DataError(f"{name}: there are shards of {named}, which hold the same lines. Remove those of one")
+    n = numbers[0]
+    if missing := [number for number in range(1, n + 1) if Shard(number, n) not in found]:
         named = ", ".join(map(str, missing[:10])) + (", …" if len(missing) > 10 else "")
         raise DataError(
             f"{name}: {len(missing)} of {n} shards are missing ({named}). Make them, as shard={missing[0]}/{n}"
         )
-    ordered = [Shard(number, n) for number in range(1, n + 1)]
-    names = {shard: shard_name(name, shard) for shard in ordered}
-    reports = {shard: Report.read(Path(f"{names[shard]}.json")) for shard in ordered}
-    settings = _same_settings(reports, names)
-    languages: Pair = settings["languages"][0], settings["languages"][1]
-    for shard in ordered:
-        _check_whole(names[shard], reports[shard], languages)
-    for language in languages:
-        with writing_whole(Path(f"{name}.{language}")) as output:
-            for shard in ordered:
-                part = Path(f"{names[shard]}.{language}")
-                with wrap_os_errors(part, "read"), part.open("rb") as file:
-                    shutil.copyfileobj(file, output)
-    dropped = sum((Counter(one.dropped) for one in reports.values()), Counter[str]())
-    report = Report(
-        {**settings, "shard": "1/1"},
-        sum(one.n_lines for one in reports.values()),
-        sum(one.n_pairs for one in reports.values()),
-        dropped,
-        {language: file_sha256(Path(f"{name}.{language}")) for language in languages},
-    )
-    write_whole(Path(f"{name}.json"), (report.as_json() + "\n").encode())
-    return report, languages
+    reports = {}
+    for shard in sorted(found):
+        part = shard_name(name, shard)
+        reports[part] = Report.read(found[shard])
+        if reports[part].shard != str(shard):
+            raise DataError(f"{found[shard]}: holds shard {reports[part].shard}, not {shard}. Make shard={shard} again")
+    return reports
 
 
-def _found(name: Path) -> set[Shard]:
-    pattern = re.compile(re.escape(name.name) + r"\.([0-9]+)-of-([0-9]+)\.json")
-    matches = [pattern.fullmatch(path.name) for path in name.parent.glob("*.json")]
-    shards = {Shard(int(match[1]), int(match[2])) for match in matches if match is not None}
-    if not shards:
-        raise DataError(f"{name}: no shard is finished ({name}.1-of-N.json). Make them with shard=1/N, 2/N, …")
-    return shards
+def _same_settings(reports: dict[Path, Report]) -> dict[str, Any]:
+    """Those of all shards, which are the same but for the shard, as one run would have them."""
 
-
-def _agreed(numbers: set[int], name: Path) -> set[int]:
-    if len(numbers) > 1:
-        named = " and of ".join(map(str, sorted(numbers)))
-        raise DataError(f"{name}: there are shards of {named}, which hold the same lines. Remove those of one")
-    return numbers
-
-
-def _same_settings(reports: dict[Shard, Report], names: dict[Shard, Path]) -> dict[str, Any]:
     def shared(report: Report) -> dict[str, Any]:
-        return {key: value for key, value in report.settings.items() if key != "shard"}
+        return {**report.settings, "shard": str(Shard(1, 1))}
 
     first, *others = reports
     settings = shared(reports[first])
-    for shard in others:
-        if shared(reports[shard]) != settings:
-            keys = {*settings, *shared(reports[shard])}
-            different = sorted(key for key in keys if settings.get(key) != shared(reports[shard]).get(key))
-            raise DataError(
-                f"{names[shard]}: made with other settings than {names[first]} ({', '.join(different)}). Make one again"
-            )
+    for part in others:
+        if unlike := different(settings, shared(reports[part])):
+            raise DataError(f"{part}: made with other settings than {first} ({', '.join(unlike)}). Make one again")
     return settings
 
 
-def _check_whole(name: Path, report: Report, languages: Pair) -> None:
-    for language in languages:
-        file = Path(f"{name}.{language}")
+def _check_lines(reports: dict[Path, Report]) -> None:
+    """Each shard begins where the one before it ends."""
+    next_line = 1
+    for part, report in reports.items():
+        if report.first_line != next_line:
+            raise DataError(
+                f"{part}: begins at line {report.first_line:,} of the input, and the shard before it ends at line"
+                f" {next_line - 1:,}. Make all shards again, with the same version"
+            )
+        next_line += report.n_lines
+
+
+def _check_whole(part: Path, report: Report) -> None:
+    for file in files_of(part, report.languages):
         if not file.is_file():
-            raise DataError(f"{file}: no such file, but {name}.json is there. Make the shard again")
-        if file_sha256(file) != report.sha256[language]:
-            raise DataError(f"{file}: has changed since it was made. Make the shard again")
+            raise DataError(f"{file}: no such file, but {report_of(part)} is there. Make the shard again")
+    if not report.is_whole(part):
+        raise DataError(f"{part}: its text has changed since it was made. Make the shard again, with --overwrite")

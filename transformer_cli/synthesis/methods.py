@@ -4,81 +4,78 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from transformer_cli.decoding.results import Translated
+from transformer_cli.config.commands import Choose
+from transformer_cli.decoding.results import Candidate, Translated
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.evaluation.metrics import MetricSettings, Translations, sentence_scores
-from transformer_cli.synthesis.filters import PairFilters, best_by
+from transformer_cli.synthesis.filters import PairFilters
 from transformer_cli.synthesis.work import Made, Pair
+
+REPEATED = "repeated"
 
 LogProbs = Callable[[Sequence[Pair]], list[float]]  # per token, of each (source, target)
 
 
 @dataclass(frozen=True)
-class BackTranslation:
-    """Each line is a target, and its translation by the reverse model the source (Sennrich et al. 2016).
+class Synthesis:
+    """Back-translation or sequence-level knowledge distillation.
 
-    `forward` gives the log-probability per token of the line, given the synthetic source; pairs below `min_score` are
+    With `is_reverse` each line is a target, and its translation by the reverse model the source (Sennrich et al. 2016);
+    otherwise each line is a source, and its translation by the teacher the target (Kim and Rush 2016, sections 3.2
+    and 3.3). `forward` gives the log-probability per token of the target, given the source; pairs below `min_score` are
     dropped.
     """
 
     translator: Translator
     filters: PairFilters
+    is_reverse: bool
+    choose: Choose = Choose.score
     forward: LogProbs | None = None
     min_score: float = 0.0
 
     def __call__(self, lines: Sequence[str], first_line: int, references: Sequence[str] | None = None) -> Made:
-        assert references is None, "lines are their own references"
+        """Every translation that is chosen is a pair, or is counted under the reason for which it is dropped."""
         results = self.translator.translate(lines, first_line=first_line)
-        translated, dropped = _filtered(lines, [result.text for result in results], results, self)
-        pairs = [(translation, line) for line, translation in translated]
+        chosen = [self._chosen(result, i, references) for i, result in enumerate(results)]
+        rows = [
+            (line, candidate, result.cut)
+            for line, result, candidates in zip(lines, results, chosen, strict=True)
+            for candidate in candidates
+        ]
+        n_repeated = sum(len(result.candidates) for result in results) - len(rows) if self.choose is Choose.all else 0
+        pairs, dropped = self._filtered(rows)
+        dropped += Counter({REPEATED: n_repeated})
         if self.forward is not None and pairs:
             scores = self.forward(pairs)
             kept = [pair for pair, score in zip(pairs, scores, strict=True) if score >= self.min_score]
             dropped += Counter({"forward score": len(pairs) - len(kept)})
             pairs = kept
-        return Made(pairs, dropped)
+        return Made(len(lines), pairs, dropped)
 
+    def _chosen(self, result: Translated, index: int, references: Sequence[str] | None) -> list[Candidate]:
+        """Of the n-best list of a line, without those that repeat an earlier one."""
+        if self.choose is Choose.score:
+            return result.candidates[:1]
+        if self.choose is Choose.all:
+            return list({candidate.text: candidate for candidate in reversed(result.candidates)}.values())[::-1]
+        assert references is not None
+        texts = [candidate.text for candidate in result.candidates]
+        given = Translations(hypotheses=texts, references=[[references[index]] * len(texts)])
+        scores = sentence_scores("chrf", given, MetricSettings()).values
+        return [result.candidates[max(range(len(scores)), key=lambda i: scores[i])]]  # the first of equal ones
 
-@dataclass(frozen=True)
-class Distillation:
-    """Each line is a source, and its translation by the teacher the target (Kim and Rush 2016, sections 3.2 and 3.3).
-
-    With references, that of the n-best list which is most similar to its reference by chrF.
-    """
-
-    translator: Translator
-    filters: PairFilters
-
-    def __call__(self, lines: Sequence[str], first_line: int, references: Sequence[str] | None = None) -> Made:
-        results = self.translator.translate(lines, first_line=first_line)
-        texts = [result.text for result in results]
-        if references is not None:
-            texts = [_nearest(result, one) for result, one in zip(results, references, strict=True)]
-        return Made(*_filtered(lines, texts, results, self))
-
-
-def _nearest(result: Translated, reference: str) -> str:
-    texts = [text for text, _ in result.hypotheses]
-    given = Translations(hypotheses=texts, references=[[reference] * len(texts)])
-    return texts[best_by(sentence_scores("chrf", given, MetricSettings()).values)]
-
-
-def _filtered(
-    lines: Sequence[str],
-    texts: Sequence[str],
-    results: Sequence[Translated],
-    method: BackTranslation | Distillation,
-) -> tuple[list[Pair], Counter[str]]:
-    """The pairs of a line and its translation that are kept, and how many are not."""
-    tokenizers = method.translator.tokenizers
-    lengths = [map(len, tokenizers.source.encode(lines)), map(len, tokenizers.target.encode(texts))]
-    pairs: list[Pair] = []
-    dropped: Counter[str] = Counter()
-    for line, text, result, *n_tokens in zip(lines, texts, results, *lengths, strict=True):
-        is_unfinished = result.hit_limit or result.cut
-        reason = method.filters.reason(line, text, (n_tokens[0], n_tokens[1]), is_unfinished=is_unfinished)
-        if reason is None:
-            pairs.append((line, text))
-        else:
-            dropped[reason] += 1
-    return pairs, dropped
+    def _filtered(self, rows: Sequence[tuple[str, Candidate, bool]]) -> tuple[list[Pair], Counter[str]]:
+        """The pairs that are kept, and how many are not."""
+        tokenizers = self.translator.tokenizers
+        lines, texts = [line for line, _, _ in rows], [candidate.text for _, candidate, _ in rows]
+        lengths = [map(len, tokenizers.source.encode(lines)), map(len, tokenizers.target.encode(texts))]
+        pairs: list[Pair] = []
+        dropped: Counter[str] = Counter()
+        for (line, candidate, is_cut), *n_tokens in zip(rows, *lengths, strict=True):
+            is_unfinished = candidate.hit_limit or is_cut
+            reason = self.filters.reason(line, candidate.text, (n_tokens[0], n_tokens[1]), is_unfinished=is_unfinished)
+            if reason is None:
+                pairs.append((candidate.text, line) if self.is_reverse else (line, candidate.text))
+            else:
+                dropped[reason] += 1
+        return pairs, dropped

@@ -1,49 +1,34 @@
 """Shards of a text file: byte ranges that hold whole lines, and together every line once."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO, cast
 
-from transformer_cli.data.lines import open_text
-from transformer_cli.errors import ConfigError
+from transformer_cli.config.commands import Shard
+from transformer_cli.data.lines import MAX_LINE_BYTES, open_text, other_format, shown
+from transformer_cli.errors import DataError, quoted
 from transformer_cli.files import wrap_os_errors
 
 _READ = 1 << 20  # bytes at a time
-
-
-@dataclass(frozen=True, order=True)
-class Shard:
-    """Part `number` of `n`, counted from 1."""
-
-    number: int
-    n: int
-
-    @classmethod
-    def parse(cls, text: str) -> "Shard":
-        """Of `2/8`. Raises ConfigError."""
-        match = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text)
-        if match is None or not 1 <= int(match[1]) <= int(match[2]):
-            raise ConfigError(f"shard={text}: must be I/N with I from 1 to N, as 2/8. Correct it")
-        return cls(int(match[1]), int(match[2]))
-
-    def __str__(self) -> str:
-        return f"{self.number}/{self.n}"
+_HEAD_BYTES = 4096
 
 
 @dataclass(frozen=True)
 class Range:
-    """Bytes of a file that hold whole lines."""
+    """Bytes of a file that hold whole lines; those of a compressed one are counted after it is unpacked."""
 
-    start: int
-    end: int
+    start: int = 0
+    end: int | None = None  # None: the end of the file
 
 
 def range_of(path: Path, shard: Shard) -> Range:
     """The lines that begin in the shard's part of the bytes; there may be none. Raises DataError, EnvironmentFault."""
-    size = path.stat().st_size
-    bounds = [size * (shard.number - 1) // shard.n, size * shard.number // shard.n]
+    if shard.n == 1:
+        return Range()
     with wrap_os_errors(path, "read"):
+        size = path.stat().st_size
+        bounds = [size * (shard.number - 1) // shard.n, size * shard.number // shard.n]
         return Range(*(_line_start(path, bound, size) for bound in bounds))
 
 
@@ -60,44 +45,43 @@ def _line_start(path: Path, place: int, size: int) -> int:
     return size
 
 
-def lines_before(path: Path, place: int) -> int:
-    """How many lines end before the byte `place`."""
-    n, left = 0, place
-    with wrap_os_errors(path, "read"), path.open("rb") as file:
-        while left and (block := file.read(min(_READ, left))):
-            n, left = n + block.count(b"\n"), left - len(block)
-    return n
-
-
-def n_lines(path: Path) -> int:
-    """Lines of the file, the last of which may have no end."""
-    with wrap_os_errors(path, "read"), open_text(path) as stream:
-        n, last = 0, b"\n"
-        while block := stream.read(_READ):
-            n, last = n + block.count(b"\n"), block[-1:]
+def n_lines(path: Path, bounds: Range = Range()) -> int:
+    """Lines of the range, the last of which may have no end."""
+    n, last = 0, b"\n"
+    for block in _blocks(path, bounds):
+        n, last = n + block.count(b"\n"), block[-1:]
     return n + (last != b"\n")
 
 
-def read_all(path: Path) -> Iterator[bytes]:
-    """The lines of the file, unpacked if its name ends in .gz, without their ends."""
+def read_lines(path: Path, bounds: Range = Range()) -> Iterator[bytes]:
+    """The lines of the range without their ends, \\n or \\r\\n. Raises DataError for one that does not end."""
+    rest = b""
+    for block in _blocks(path, bounds):
+        *whole, rest = (rest + block).split(b"\n")
+        yield from (line.removesuffix(b"\r") for line in whole)
+        if len(rest) > MAX_LINE_BYTES:
+            begin = quoted(rest[:40].decode(errors="replace"))
+            raise DataError(
+                f"{shown(path)}: {begin} begins a line of more than {MAX_LINE_BYTES:,} bytes. Put one sentence on each"
+                " line"
+            )
+    if rest:
+        yield rest.removesuffix(b"\r")
+
+
+def _blocks(path: Path, bounds: Range) -> Iterator[bytes]:
+    left = None if bounds.end is None else bounds.end - bounds.start
     with wrap_os_errors(path, "read"), open_text(path) as stream:
-        rest = b""
-        while block := stream.read(_READ):
-            *whole, rest = (rest + block).split(b"\n")
-            yield from whole
-        if rest:
-            yield rest
+        if bounds.start:
+            cast(BinaryIO, stream).seek(bounds.start)  # of a plain file, which alone is divided
+        while block := stream.read(_READ if left is None else min(_READ, left)):
+            left = None if left is None else left - len(block)
+            yield block
 
 
-def read_range(path: Path, bounds: Range) -> Iterator[bytes]:
-    """The lines of the range, without their ends."""
-    with wrap_os_errors(path, "read"), path.open("rb") as file:
-        file.seek(bounds.start)
-        left = bounds.end - bounds.start
-        rest = b""
-        while left and (block := file.read(min(_READ, left))):
-            left -= len(block)
-            *whole, rest = (rest + block).split(b"\n")
-            yield from whole
-        if rest:
-            yield rest
+def refuse_other_formats(path: Path) -> None:
+    """Raise DataError for what is not UTF-8 text by its first bytes."""
+    with wrap_os_errors(path, "read"), open_text(path) as stream:
+        fault = other_format(stream.read(_HEAD_BYTES))
+    if fault is not None:
+        raise DataError(f"{shown(path)}: {fault}")

@@ -4,11 +4,13 @@ While the work goes on, its blocks are in the folder NAME.work; then NAME.SOURCE
 NAME.json, which is written last, what they were made from, the counts, and the SHA-256 of both.
 """
 
+import dataclasses
 import json
 import shutil
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -16,48 +18,63 @@ from typing import Any
 
 from transformer_cli.data.hashes import file_sha256
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
-from transformer_cli.files import locked, make_folder, wrap_os_errors, write_whole, writing_whole
+from transformer_cli.files import (
+    locked,
+    make_folder,
+    move_to_free,
+    naming,
+    remove_leftovers,
+    wrap_os_errors,
+    write_whole,
+    writing_whole,
+)
 from transformer_cli.logs import LOGGER
+from transformer_cli.synthesis.shards import n_lines
+from transformer_cli.system import sync_folder
 
 FORMAT = 1
 SETTINGS = "settings.json"
+PROGRESS_S = 30.0  # between two lines of the log
 
 Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)
 class Made:
-    """What a block of lines has come to: pairs of source and target, and how many lines gave none, by the reason."""
+    """What a block of lines has come to: pairs of source and target, and the translations that gave none, by reason."""
 
+    n_lines: int
     pairs: list[Pair]
     dropped: Counter[str]
 
     @property
-    def n_lines(self) -> int:
+    def n_translations(self) -> int:
+        """One for each line, also where it is blank; more if several of an n-best list are used."""
         return len(self.pairs) + self.dropped.total()
-
-    def also_dropped(self, reason: str, n: int) -> "Made":
-        return Made(self.pairs, self.dropped + Counter({reason: n}))
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a corpus was made from, and how many pairs it has."""
+    """What a corpus was made from, and its counts: every translation is a pair or is dropped for one reason."""
 
     settings: Mapping[str, Any]
+    first_line: int  # of the input, from 1
     n_lines: int
+    n_translations: int
     n_pairs: int
     dropped: Mapping[str, int]
-    sha256: Mapping[str, str]  # of each language's file
+    sha256: Mapping[str, str] = dataclasses.field(default_factory=dict)  # of each file, by its ending
 
     def as_json(self) -> str:
         return json.dumps(
             {
                 "format": FORMAT,
                 **self.settings,
+                "first_line": self.first_line,
                 "lines": self.n_lines,
+                "translations": self.n_translations,
                 "pairs": self.n_pairs,
-                "dropped": dict(self.dropped),
+                "dropped": dict(sorted(self.dropped.items())),
                 "sha256": dict(self.sha256),
             },
             indent=1,
@@ -70,98 +87,249 @@ class Report:
         try:
             content = json.loads(path.read_bytes())
             form = content.pop("format")
-            counts = {name: content.pop(name) for name in ("lines", "pairs", "dropped", "sha256")}
-        except (OSError, ValueError, KeyError, AttributeError) as error:
+            first_line, *counts = (int(content.pop(key)) for key in ("first_line", "lines", "translations", "pairs"))
+            dropped, sha256 = dict(content.pop("dropped")), dict(content.pop("sha256"))
+            _, _ = content["languages"]
+        except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
             raise DataError(f"{path}: not what `tfm augment` writes beside its corpus. Make it again") from error
         if form != FORMAT:
-            raise DataError(f"{path}: of format {form}, and this version has {FORMAT}. Use the same version for all")
-        return cls(content, counts["lines"], counts["pairs"], counts["dropped"], counts["sha256"])
+            raise DataError(f"{path}: of format {form}, and this version reads {FORMAT}. Use the same version for all")
+        return cls(content, first_line, counts[0], counts[1], counts[2], dropped, sha256)
+
+    @property
+    def languages(self) -> Pair:
+        source, target = self.settings["languages"]
+        return source, target
+
+    @property
+    def shard(self) -> str:
+        return str(self.settings["shard"])
+
+    def is_whole(self, name: Path) -> bool:
+        """Whether both files of the corpus are there, as they were made."""
+        files = zip(_endings(self.languages), files_of(name, self.languages), strict=True)
+        return all(file.is_file() and file_sha256(file) == self.sha256.get(ending) for ending, file in files)
+
+
+def files_of(name: Path, languages: Pair) -> tuple[Path, Path]:
+    """NAME.en and NAME.de; NAME.source and NAME.target of a model with one language."""
+    source, target = _endings(languages)
+    return Path(f"{name}.{source}"), Path(f"{name}.{target}")
+
+
+def _endings(languages: Pair) -> Pair:
+    return languages if languages[0] != languages[1] else ("source", "target")
+
+
+def report_of(name: Path) -> Path:
+    return Path(f"{name}.json")
+
+
+def folder_of(name: Path) -> Path:
+    return Path(f"{name}.work")
+
+
+def finished(name: Path, settings: Mapping[str, Any]) -> Report | None:
+    """The report of a corpus that is there, whole, and made with these settings. What a stop left of it is removed."""
+    if not report_of(name).is_file():
+        return None
+    try:
+        report = Report.read(report_of(name))
+    except DataError:  # another file with that name
+        return None
+    if dict(report.settings) != as_read(settings) or not report.is_whole(name):
+        return None
+    folder = folder_of(name)
+    if folder.is_dir() and _settings_in(folder) in (None, as_read(settings)):
+        with alone_in(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+    return report
+
+
+def _settings_in(folder: Path) -> Any:
+    try:
+        return json.loads((folder / SETTINGS).read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
+def is_begun(name: Path, settings: Mapping[str, Any]) -> bool:
+    """Whether a block of this corpus has been made; raises ConfigError if that was with other settings."""
+    found, wanted = _settings_in(folder_of(name)), as_read(settings)
+    if found is None or not any(folder_of(name).glob("block-*.json")):
+        return False
+    if found != wanted:
+        raise ConfigError(
+            f"{folder_of(name)}: holds unfinished work with other settings ({', '.join(different(found, wanted))})."
+            " Repeat its command, choose another --output, or remove the folder"
+        )
+    return True
+
+
+def as_read(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings as JSON gives them back."""
+    read: dict[str, Any] = json.loads(json.dumps(settings))
+    return read
+
+
+def different(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """The keys whose values are not the same."""
+    return sorted(key for key in one.keys() | other.keys() if one.get(key) != other.get(key))
 
 
 def work(
     name: Path,
-    languages: Pair,
     lines: Iterator[bytes],
     make: Callable[[Sequence[bytes], int], Made],
     settings: Mapping[str, Any],
     *,
+    n_expected: int,
     block_lines: int,
     first_line: int = 1,
+    replace: bool = False,
 ) -> Report:
     """Make pairs of `lines`, or go on where an earlier run with the same settings was stopped.
 
-    `make` gets a block of lines and the number of its first one. Raises ConfigError for work with other settings.
+    `make` gets a block of lines and the number of its first one. Raises ConfigError for work with other settings, and
+    DataError if there are not `n_expected`.
     """
-    folder = Path(f"{name}.work")
-    with ExitStack() as stack:
-        with wrap_os_errors(folder, "make the folder"):
-            make_folder(folder)
-            try:
-                stack.enter_context(locked(folder / "lock", wait=False))
-            except BlockingIOError:
-                raise EnvironmentFault(f"{folder}: another process works there. Wait for it, or end it") from None
-        _check_settings(folder, settings)
-        n_resumed = 0
-        number = first_line
-        blocks: list[Path] = []
+    with alone_in(folder_of(name)) as folder:
+        if not is_begun(name, settings):
+            for stale in folder.glob("block-*"):  # of settings that are not known any more
+                stale.unlink()
+            write_whole(folder / SETTINGS, json.dumps(as_read(settings), ensure_ascii=False).encode())
+        for stale in unpublished(folder):
+            remove_leftovers(stale)
+        progress = _Progress(name, n_expected)
+        number, n_resumed, blocks = first_line, 0, list[Path]()
         while block := list(islice(lines, block_lines)):
             file = folder / f"block-{number:012}.json"
             blocks.append(file)
-            if _read_block(file, len(block)) is None:
-                made = make(block, number)
+            if (made := _read_block(file)) is None or made.n_lines != len(block):
+                with _removed_if_useless(folder):
+                    made = make(block, number)
                 assert made.n_lines == len(block)
-                write_whole(file, json.dumps([made.pairs, made.dropped], ensure_ascii=False).encode())
+                write_whole(file, json.dumps([made.n_lines, made.pairs, made.dropped], ensure_ascii=False).encode())
+                progress.add(len(block))
             else:
-                n_resumed += 1
+                n_resumed += len(block)
+                progress.skip(len(block))
             number += len(block)
+        if number - first_line != n_expected:
+            raise DataError(
+                f"{name}: the input had {n_expected:,} lines at the start, and {number - first_line:,} were read."
+                f" Leave it as it is, remove {folder}, and run the same command again"
+            )
         if n_resumed:
-            LOGGER.info("%s of %s blocks were there already", f"{n_resumed:,}", f"{len(blocks):,}")
-        report = _write_corpus(name, languages, (_read_block(file) for file in blocks), settings)
-    shutil.rmtree(folder, ignore_errors=True)
+            LOGGER.info("%s: %s of %s lines were there already", name, f"{n_resumed:,}", f"{n_expected:,}")
+        whole = (_require_block(file) for file in blocks)
+        report = publish(name, folder, _assemble(folder, whole, settings, first_line), replace=replace)
+        shutil.rmtree(folder, ignore_errors=True)
     return report
 
 
-def _check_settings(folder: Path, settings: Mapping[str, Any]) -> None:
-    file, wanted = folder / SETTINGS, json.loads(json.dumps(settings))
-    if not file.exists():
-        write_whole(file, json.dumps(wanted, ensure_ascii=False).encode())
-        return
-    found = json.loads(file.read_bytes())
-    if found != wanted:
-        different = sorted(key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key))
-        raise ConfigError(
-            f"{folder}: holds unfinished work with other settings ({', '.join(different)})."
-            " Repeat its command, choose another --output, or remove the folder"
-        )
+@contextmanager
+def alone_in(folder: Path) -> Iterator[Path]:
+    """The folder, which is made, while no other process works in it."""
+    with wrap_os_errors(folder, "make the folder"):
+        make_folder(folder)
+    try:
+        with locked(folder / "lock", wait=False):
+            yield folder
+    except BlockingIOError:
+        raise EnvironmentFault(f"{folder}: another process works there. Wait for it, or end it") from None
 
 
-def _read_block(file: Path, n_lines: int | None = None) -> Made | None:
+@contextmanager
+def _removed_if_useless(folder: Path) -> Iterator[None]:
+    """Remove the folder after an exception before the first block is there."""
+    try:
+        yield
+    except BaseException:
+        if not any(folder.glob("block-*")):
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _read_block(file: Path) -> Made | None:
     """None for a block that is not there, or not whole."""
     try:
-        pairs, dropped = json.loads(file.read_bytes())
-    except (OSError, ValueError):
+        n_lines, pairs, dropped = json.loads(file.read_bytes())
+        return Made(n_lines, [(source, target) for source, target in pairs], Counter(dropped))
+    except (OSError, ValueError, TypeError):
         return None
-    made = Made([(source, target) for source, target in pairs], Counter(dropped))
-    return made if n_lines in (None, made.n_lines) else None
 
 
-def _write_corpus(name: Path, languages: Pair, blocks: Iterator[Made | None], settings: Mapping[str, Any]) -> Report:
-    n_lines = n_pairs = 0
+def _require_block(file: Path) -> Made:
+    made = _read_block(file)
+    if made is None:
+        raise EnvironmentFault(f"{file}: has gone while the work went on. Run the same command again")
+    return made
+
+
+def _assemble(folder: Path, parts: Iterable[Made], settings: Mapping[str, Any], first_line: int) -> Report:
+    """Write the pairs of all parts to the two files that `publish` takes."""
+    n_lines = n_translations = n_pairs = 0
     dropped: Counter[str] = Counter()
-    files = [Path(f"{name}.{language}") for language in languages]
-    with writing_whole(files[0]) as sources, writing_whole(files[1]) as targets:
-        for made in blocks:
-            assert made is not None, "a block has vanished"
-            sources.writelines(f"{source}\n".encode() for source, _ in made.pairs)
-            targets.writelines(f"{target}\n".encode() for _, target in made.pairs)
-            n_lines, n_pairs, dropped = n_lines + made.n_lines, n_pairs + len(made.pairs), dropped + made.dropped
-    return _finish(name, Report(settings, n_lines, n_pairs, dropped, _hashes(name, languages)))
+    source_file, target_file = unpublished(folder)
+    with writing_whole(source_file) as sources, writing_whole(target_file) as targets:
+        for part in parts:
+            sources.writelines(f"{source}\n".encode() for source, _ in part.pairs)
+            targets.writelines(f"{target}\n".encode() for _, target in part.pairs)
+            n_lines, n_translations = n_lines + part.n_lines, n_translations + part.n_translations
+            n_pairs, dropped = n_pairs + len(part.pairs), dropped + part.dropped
+    return Report(as_read(settings), first_line, n_lines, n_translations, n_pairs, dropped)
 
 
-def _finish(name: Path, report: Report) -> Report:
-    write_whole(Path(f"{name}.json"), (report.as_json() + "\n").encode())
+def unpublished(folder: Path) -> tuple[Path, Path]:
+    return folder / "source", folder / "target"
+
+
+def publish(name: Path, folder: Path, report: Report, *, replace: bool) -> Report:
+    """Move the two files of a corpus from `folder` to their names, and write the report, with their hashes.
+
+    The report of an earlier corpus goes first and the new one comes last, so that a kill at any moment leaves no
+    report beside files that it is not of. Raises ConfigError for another file of that name, without `replace`.
+    """
+    final, written = files_of(name, report.languages), unpublished(folder)
+    for file in written:
+        if (n_found := n_lines(file)) != report.n_pairs:
+            raise AssertionError(f"{file}: {n_found} lines of {report.n_pairs} pairs")
+    hashes = {one: file_sha256(file) for one, file in zip(_endings(report.languages), written, strict=True)}
+    report = dataclasses.replace(report, sha256=hashes)
+    kept = [file.exists() and file_sha256(file) == sha256 for file, sha256 in zip(final, hashes.values(), strict=True)]
+    if not replace:
+        for file, is_kept in zip(final, kept, strict=True):
+            if file.exists() and not is_kept:
+                raise ConfigError(f"{file}: exists already, and is another. Add --overwrite, or move it away")
+    elif not all(kept):
+        for file in (report_of(name), *final):
+            file.unlink(missing_ok=True)
+        sync_folder(name.parent)
+    for file, made in zip(final, written, strict=True):
+        if not file.exists():
+            with naming(file, made):
+                move_to_free(made, file)
+    sync_folder(name.parent)
+    write_whole(report_of(name), (report.as_json() + "\n").encode())
+    remove_leftovers(report_of(name))
     return report
 
 
-def _hashes(name: Path, languages: Pair) -> dict[str, str]:
-    return {language: file_sha256(Path(f"{name}.{language}")) for language in languages}
+class _Progress:
+    """Lines of the log: how much is done, how fast, and how long the rest takes."""
+
+    def __init__(self, name: Path, n_lines: int) -> None:
+        self.name, self.n_lines, self.n_done, self.n_new = name, n_lines, 0, 0
+        self.started = self.logged = time.monotonic()
+
+    def skip(self, n: int) -> None:
+        self.n_done += n
+
+    def add(self, n: int) -> None:
+        self.n_done, self.n_new, now = self.n_done + n, self.n_new + n, time.monotonic()
+        if now - self.logged >= PROGRESS_S:
+            self.logged, speed = now, self.n_new / (now - self.started)
+            minutes = (self.n_lines - self.n_done) / speed / 60
+            done = f"{self.n_done:,} of {self.n_lines:,}"
+            LOGGER.info("%s: %s lines, %.1f lines/s, %.0f minutes left", self.name, done, speed, minutes)
