@@ -71,10 +71,10 @@ def test_every_printed_command_line_composes(line: str) -> None:
     if command == "completion":
         return
     parsed = _parser(command).parse_intermixed_args(arguments)
+    flags = _flags(command, COMMANDS[command], parsed)
     if getattr(parsed, "multirun", False):
         check_overrides(command, parsed.overrides)
     else:
-        flags = _flags(command, COMMANDS[command], parsed)
         load_config(command, parsed.overrides, flags=flags)
 
 
