@@ -355,6 +355,22 @@ def fine_tuning_shards(folder: Path) -> dict[str, Any]:
     }
 
 
+def regularized(folder: Path) -> dict[str, Any]:
+    """Noise of each kind, by one rank and by two."""
+    gradients.BUCKET_BYTES = 4000
+    deep = replace(MODEL, n_decoder_layers=2, layer_drop=0.5)
+    words = {"source_word_dropout": 0.2, "target_word_dropout": 0.2}
+    outcome: dict[str, Any] = {}
+    for name, settings in (
+        ("rdrop", config(max_tokens_per_microbatch=8, model=deep, rdrop=5.0, **words)),
+        ("simcut", config(max_tokens_per_microbatch=8, simcut=3.0, token_cutoff=0.2)),
+    ):
+        for n_ranks in (1, 2):
+            ended = together(folder / f"{name}{n_ranks}", n_ranks, settings, overlapping=n_ranks == 2)
+            outcome[f"{name}, {n_ranks} ranks"] = ended
+    return outcome
+
+
 def _fine_tuning(folder: Path) -> list[tuple[str, dict[str, Any]]]:
     source = folder / "source.safetensors"
     source.write_bytes(packed(model_file(seed=5, norm=MODEL.norm)))
@@ -370,5 +386,6 @@ def main() -> None:
         "shards": shards,
         "fine_tuning": fine_tuning,
         "fine_tuning_shards": fine_tuning_shards,
+        "regularized": regularized,
     }
     print(json.dumps(groups[sys.argv[1]](Path(sys.argv[2]))))

@@ -19,7 +19,8 @@ from transformer_cli.models.kernel_choice import PackedKernel
 from transformer_cli.training.checkpoints import CheckpointStore
 from transformer_cli.training.consistency import TwoPasses, rdrop_loss, simcut_loss
 from transformer_cli.training.forward import inputs, predict
-from transformer_cli.training.trainer import Trainer
+from transformer_cli.training.trainer import Trainer, stable_seed
+from transformer_cli.training.word_dropout import embeddings_scaled
 
 
 def logits_and_targets() -> tuple[Tensor, Tensor]:
@@ -117,6 +118,24 @@ def test_every_kernel_computes_the_same_loss(settings: dict[str, float], kernel:
     torch.testing.assert_close(*losses)
 
 
+def test_several_micro_batches_add_up_to_the_papers_formula_with_dropout_on() -> None:
+    trainer = Trainer(toy_run.config(rdrop=5.0), tokenizers(), CPU)
+    batches = updates()[0]
+    assert len(batches) > 2
+    trainer.train_step(batches, step=3, lr=0.0)
+    found = [parameter.grad for parameter in trainer.model.parameters()]
+    trainer.model.zero_grad()
+    for i, batch in enumerate(batches):
+        torch.manual_seed(stable_seed(1, 3, i))
+        given = inputs(batch, CPU, PackedKernel.per_length)
+        p, q = predict(trainer.model, given.twice()).chunk(2)
+        likelihood = cross_entropy(p, given.target_out_T) + cross_entropy(q, given.target_out_T)
+        loss = (likelihood + 5 * (kl(p, q) + kl(q, p)) / 2) / 2
+        (loss / sum(one.n_target_tokens for one in batches)).backward()
+    for name, parameter in trainer.model.named_parameters():
+        torch.testing.assert_close(found.pop(0), parameter.grad, msg=name, rtol=1e-4, atol=1e-6)
+
+
 def test_the_first_pass_is_whole_and_the_second_keeps_bos_and_eos() -> None:
     config = toy_run.config(simcut=3.0, token_cutoff=0.5)
     trainer = Trainer(config, tokenizers(), CPU)
@@ -133,7 +152,7 @@ def test_the_first_pass_is_whole_and_the_second_keeps_bos_and_eos() -> None:
 
     embedding.forward = forward  # type: ignore[method-assign]
     assert isinstance(trainer.two_passes, TwoPasses)
-    with trainer.two_passes._tokens_cut(trainer.model):
+    with embeddings_scaled(trainer.model, trainer.two_passes._kept):
         embedding.register_forward_hook(record, with_kwargs=True)
         predict(trainer.model, inputs(updates()[0][0], CPU, PackedKernel.per_length).twice())
     assert len(seen) == 2  # source and target of the shared embedding

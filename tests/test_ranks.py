@@ -88,6 +88,14 @@ def test_A18_the_losses_are_those_of_one_rank_with_dropout_on(outcome_of: Outcom
     assert outcome[name]["losses"] == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.parametrize("name", ["rdrop", "simcut"])
+def test_noise_of_every_kind_is_drawn_alike_on_any_number_of_ranks(outcome_of: OutcomeOf, name: str) -> None:
+    outcome = outcome_of("regularized")
+    expected = outcome[f"{name}, 1 ranks"]["losses"]
+    assert list(expected) == STEPS
+    assert outcome[f"{name}, 2 ranks"]["losses"] == pytest.approx(expected, rel=1e-5)
+
+
 @pytest.mark.parametrize(("group", "n_ranks"), [("replicas", 1), slow("more_replicas", 4)])
 def test_A18_a_run_goes_on_with_another_number_of_ranks(outcome_of: OutcomeOf, group: str, n_ranks: int) -> None:
     outcome = outcome_of(group)

@@ -44,6 +44,10 @@ class Vocabulary:
     def end_ids(self) -> list[int]:
         return [self.eos_id]
 
+    @property
+    def tag_ids(self) -> frozenset[int]:
+        return frozenset()
+
     def without_tags(self) -> "Vocabulary":
         return self
 

@@ -22,7 +22,7 @@ from transformer_cli.training.averaging import average
 from transformer_cli.training.checkpoints import CheckpointStore
 from transformer_cli.training.run_directory import run_of
 
-NOT_OF_THE_WEIGHTS = ("preset", "dropout", "attention_dropout", "activation_dropout")
+NOT_OF_THE_WEIGHTS = ("preset", "dropout", "attention_dropout", "activation_dropout", "layer_drop")
 
 Load = Callable[[], ModelFile]
 

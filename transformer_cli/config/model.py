@@ -97,6 +97,13 @@ class ModelConfig:
     activation_dropout: float = key(
         0.0, "Dropout after the activation of the feed-forward layers.", low=0, high=1, below=True
     )
+    layer_drop: float = key(
+        0.0,
+        "Probability with which training skips a layer of either stack, each by itself (LayerDrop).",
+        low=0,
+        high=1,
+        below=True,
+    )
     norm: Norm = key(
         Norm.post, "Normalization after each residual sum (post, as in the paper) or before each sub-layer (pre)."
     )

@@ -154,6 +154,10 @@ class TrainSettings:
     token_cutoff: float = key(
         0.05, "Probability with which simcut sets the embedding of a token to zero.", low=0, high=1
     )
+    source_word_dropout: float = key(
+        0.0, "Probability with which training sets the embedding of a source token to zero.", low=0, high=1, below=True
+    )
+    target_word_dropout: float = key(0.0, "The same of the tokens that the decoder reads.", low=0, high=1, below=True)
     clip_norm: float | None = key(
         None, "Largest norm of the gradient; larger ones are scaled down. The paper clips nothing.", low=1e-6
     )
@@ -367,6 +371,15 @@ class TrainConfig:
             raise ConfigError(
                 f"data.subword_dropout={self.data.subword_dropout}: not for data.task=language_model. Leave it out"
             )
+        for side, share, has_none in (
+            ("source", self.train.source_word_dropout, task is Task.language_model),
+            ("target", self.train.target_word_dropout, task.has_labels),
+        ):
+            if share and has_none:
+                what = "encoder" if side == "source" else "decoder"
+                raise ConfigError(
+                    f"train.{side}_word_dropout={share:g}: data.task={task.name} has no {what}. Leave it out"
+                )
         if task is not Task.translation and self.decode.batch_invariant:
             raise ConfigError(f"decode.batch_invariant=true: data.task={task.name} translates nothing. Leave it out")
         if task is not Task.translation and not self.data.tokenizer.joint:
@@ -412,6 +425,8 @@ class TrainConfig:
         for setting, is_set, instead in (
             (f"train.ema={self.train.ema}", self.train.ema is not None, "train.ema=null"),
             (f"lora.rank={self.lora.rank}", self.lora.rank > 0, "train.sharding=none"),
+            # A layer that one rank skips is one that others wait for it to gather.
+            (f"model.layer_drop={self.model.layer_drop:g}", self.model.layer_drop > 0, "model.layer_drop=0"),
             ("train.max_tokens_per_microbatch=auto", self.train.max_tokens_per_microbatch == AUTO, "a number"),
         ):
             if is_set:

@@ -36,7 +36,7 @@ class CausalStack(Stack):
         """Append the keys and values of each layer to `past`, if given."""
         x_TD, rotation = self.call(self.embed_positions, x_TD, target)
         for layer in self.layers:
-            x_TD = self.maybe_checkpoint(layer, x_TD, target, rotation, past)
+            x_TD = self.run_layer(layer, x_TD, target, rotation, past)
         y_TD: Tensor = self.norm(x_TD)
         return y_TD
 

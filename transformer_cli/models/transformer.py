@@ -72,6 +72,7 @@ class Stack(nn.Module):
         self.dropout = Dropout(config.dropout)
         self.norm = make_norm(config) if config.norm is Norm.pre else nn.Identity()
         self.activation_checkpointing = options.activation_checkpointing
+        self.layer_drop = config.layer_drop
 
     def embed_positions(self, x_LD: Tensor, layout: SequenceLayout) -> tuple[Tensor, Rotation | None]:
         """Embeddings with positional encodings added; rotary ones are returned, for each layer to apply."""
@@ -79,10 +80,17 @@ class Stack(nn.Module):
         x_LD = self.positions(x_LD, layout) if self.positions is not None else x_LD
         return self.dropout(x_LD), rotation
 
-    def maybe_checkpoint(self, layer: nn.Module, *args: Any) -> Tensor:
+    def run_layer(self, layer: nn.Module, x_LD: Tensor, *args: Any) -> Tensor:
+        """The output of a layer; `x_LD` itself where training skips it (LayerDrop, Fan et al. 2020, section 3.1).
+
+        As in fairseq, each layer is drawn by itself, and the output of those that are left is not scaled. The draw is
+        made on the CPU, so that nothing waits for a GPU.
+        """
+        if self.training and self.layer_drop and float(torch.rand(())) < self.layer_drop:
+            return x_LD
         is_checkpointed = self.activation_checkpointing and torch.is_grad_enabled()
         run = partial(checkpoint, self.call, use_reentrant=False) if is_checkpointed else self.call
-        y_LD: Tensor = run(layer, *args)
+        y_LD: Tensor = run(layer, x_LD, *args)
         return y_LD
 
 
@@ -103,7 +111,7 @@ class Encoder(Stack):
     def forward(self, x_SD: Tensor, source: AttentionLayout) -> Tensor:
         x_SD, rotation = self.call(self.embed_positions, x_SD, source)
         for layer in self.layers:
-            x_SD = self.maybe_checkpoint(layer, x_SD, source, rotation)
+            x_SD = self.run_layer(layer, x_SD, source, rotation)
         memory_SD: Tensor = self.norm(x_SD)
         return memory_SD
 
@@ -125,7 +133,7 @@ class Decoder(Stack):
         if self.projects_memory_at_once:
             projected = project_memory_at_once([layer.cross_attention for layer in self.layers], memory_SD)
         for layer, keys_and_values in zip(self.layers, projected, strict=True):
-            x_TD = self.maybe_checkpoint(layer, x_TD, target, memory_SD, source, rotation, keys_and_values)
+            x_TD = self.run_layer(layer, x_TD, target, memory_SD, source, rotation, keys_and_values)
         y_TD: Tensor = self.norm(x_TD)
         return y_TD
 

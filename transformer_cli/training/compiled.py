@@ -59,12 +59,17 @@ def _reason_against(config: TrainConfig, device: torch.device, dtype: torch.dtyp
         return "train.sharding=full"
     if config.train.rdrop or config.train.simcut:
         return "train.rdrop" if config.train.rdrop else "train.simcut"
+    for side in ("source", "target"):
+        if share := getattr(config.train, f"{side}_word_dropout"):
+            return f"train.{side}_word_dropout={share:g}"
     if config.model.name not in ("transformer", "decoder"):
         return f"model.name={config.model.name}"
     if config.train.compile is Compile.graphs and device.type != "cuda":
         return "a CPU" if device.type == "cpu" else f"device={device.type}"
     if device.type not in ("cpu", "cuda"):
         return f"device={device.type}"
+    if config.train.compile is Compile.graphs and config.model.layer_drop:
+        return f"model.layer_drop={config.model.layer_drop:g}"  # a graph computes the same layers in every update
     if config.train.compile is Compile.graphs and config.train.activation_checkpointing:
         # The graph would draw the dropout of checkpointed layers from seeds of its own, the same in every update.
         return "train.activation_checkpointing=true"

@@ -6,20 +6,19 @@ input of the second pass: their embeddings are zero. Both passes are computed as
 Shapes: S source and T target tokens of all pairs, K targets, V vocabulary, R some rows of K.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from transformer_cli.config.train import TrainSettings
 from transformer_cli.data.batching import Batch
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.models.build import Model
-from transformer_cli.models.embeddings import TokenEmbedding
 from transformer_cli.models.kernel_choice import PackedKernel
-from transformer_cli.training.forward import inputs, predict
+from transformer_cli.training.forward import inputs
+from transformer_cli.training.word_dropout import WordDropout, embeddings_scaled
 
 PAIRED_ROWS = 32  # of each pass: the six blocks of these rows fit a cache of 4 MB with 6,000 types
 
@@ -56,8 +55,8 @@ class _ConsistencyLoss(torch.autograd.Function):
     With logits Y and Z of the passes, D = Y - Z and T the smoothed target distribution, the terms that both passes
     contribute to one gradient are collected, so that few passes over [R, V] are left:
 
-        R-Drop   4 / alpha · dY = P (D - Σ P D + 1 + 2 / alpha) - Q - 2 / alpha · T, and so dZ with P, Q and Y, Z swapped
-        SimCut   1 / alpha · dY = P (D - Σ P D + 1 / alpha) - 1 / alpha · T,    1 / alpha · dZ = Q - P
+        R-Drop   4 / alpha · dY = P (D - Σ P D + 1 + 2 / alpha) - Q - 2 / alpha · T, and dZ with P, Y and Q, Z swapped
+        SimCut   1 / alpha · dY = P (D - Σ P D + 1 / alpha) - 1 / alpha · T, and 1 / alpha · dZ = Q - P
 
     The common factor is multiplied in with the gradient of the loss. D differs from log P - log Q by a number for each
     row, which cancels in these.
@@ -128,7 +127,7 @@ class TwoPasses:
     """The loss of a batch that passes twice. `source_end_ids` and `bos_id` are never cut, as in SimCut's program."""
 
     def __init__(self, settings: TrainSettings, tokenizers: Tokenizers) -> None:
-        self.settings = settings
+        self.settings, self.words = settings, WordDropout(settings, tokenizers)
         self.uncut = torch.tensor(sorted({*tokenizers.source.end_ids, tokenizers.target.bos_id}))
 
     def loss(self, model: Model, batch: Batch, device: torch.device, kernel: PackedKernel) -> tuple[Tensor, Tensor]:
@@ -136,27 +135,14 @@ class TwoPasses:
         given = inputs(batch, device, kernel)
         settings, twice = self.settings, given.twice()
         if settings.rdrop:
-            logits_2KV = predict(model, twice)
+            logits_2KV = self.words.predict(model, twice)
             return rdrop_loss(logits_2KV, given.target_out_T, smoothing=settings.label_smoothing, alpha=settings.rdrop)
-        with self._tokens_cut(model):
-            logits_2KV = predict(model, twice)
+        with embeddings_scaled(model, self._kept):
+            logits_2KV = self.words.predict(model, twice)
         return simcut_loss(logits_2KV, given.target_out_T, smoothing=settings.label_smoothing, alpha=settings.simcut)
 
-    @contextmanager
-    def _tokens_cut(self, model: Model) -> Iterator[None]:
-        """Inside, embeddings of the second pass are zero with the probability `train.token_cutoff`."""
-
-        def cut(embedding: nn.Module, args: tuple[Tensor, ...], x_LD: Tensor) -> Tensor:
-            return x_LD * self._kept(args[0])[:, None]
-
-        with ExitStack() as hooks:
-            for module in model.modules():
-                if isinstance(module, TokenEmbedding):
-                    hooks.enter_context(module.register_forward_hook(cut))
-            yield
-
     def _kept(self, ids_2L: Tensor) -> Tensor:
-        """False where a token is cut, [2L]."""
+        """False where a token is cut, [2L]: of the second pass, with the probability `train.token_cutoff`."""
         first_L, second_L = ids_2L.chunk(2)
         drawn_L = torch.rand(second_L.shape, device=second_L.device) >= self.settings.token_cutoff
         kept_L = drawn_L | torch.isin(second_L, self.uncut.to(second_L.device))

@@ -36,7 +36,7 @@ from transformer_cli.training.resuming import AUTO
 from transformer_cli.training.run_directory import run_folder, run_name
 
 # Settings of a model that a run chooses for itself; all others are those of the model that it begins with.
-OWN = ("dropout", "attention_dropout", "activation_dropout", "pooling", "n_segments")
+OWN = ("dropout", "attention_dropout", "activation_dropout", "layer_drop", "pooling", "n_segments")
 # Those that have nothing to do with an encoder, which a classifier or tagger begins with.
 NOT_OF_ENCODERS = ("name", "preset", "n_decoder_layers", "tie_embeddings", "output_bias", "decoder_start")
 ENCODER = ("source_embedding.weight", "source_embedding.project_in.", "encoder.")

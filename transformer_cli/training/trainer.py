@@ -35,7 +35,7 @@ from transformer_cli.models.transformer import Transformer
 from transformer_cli.training.consistency import TwoPasses
 from transformer_cli.training.ema import PREFIX as EMA
 from transformer_cli.training.ema import Ema
-from transformer_cli.training.forward import predict_batch, ready
+from transformer_cli.training.forward import inputs, ready
 from transformer_cli.training.freezing import choose_trained
 from transformer_cli.training.gradients import GradientReducer
 from transformer_cli.training.lora import (
@@ -62,6 +62,7 @@ from transformer_cli.training.optimizers import (
 from transformer_cli.training.precision import choose_dtype, set_float32_products
 from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.signals import StopRequest
+from transformer_cli.training.word_dropout import WordDropout
 
 if TYPE_CHECKING:
     from transformer_cli.training.compiled import CompiledLoss
@@ -142,8 +143,10 @@ class Trainer:
             self.scaler.scale(torch.zeros((), device=device))
         self.nonfinite = NonFiniteTracker(device, limit=config.train.max_nonfinite_steps)
         self.ema = Ema(self.model, config.train.ema) if config.train.ema is not None else None
+        self.layer_drop = config.model.layer_drop
         self.n_splits = 0  # of batches that were too large for the memory
         is_twice = bool(config.train.rdrop or config.train.simcut)
+        self.word_dropout = WordDropout(config.train, tokenizers)
         self.two_passes = TwoPasses(config.train, tokenizers) if is_twice else None
         self.compiled: CompiledLoss | None = None
         if can_compile:
@@ -192,6 +195,8 @@ class Trainer:
         """
         n_tokens = sum(batch.n_target_tokens for batch in batches)
         loss, nll = self._backward(batches, step=step, n_tokens=n_tokens) / n_tokens
+        if self.layer_drop:
+            self._fill_gradients()
         grad_norm = self._clip()
         set_lr(self.optimizer, lr)
         finite = loss.isfinite() & (grad_norm.isfinite() | self._scale_is_lowered(loss))
@@ -286,8 +291,9 @@ class Trainer:
                 return self.compiled(batch)
             if self.two_passes is not None:
                 return self.two_passes.loss(self.model, batch, self.device, self.kernel)
-            logits_KV, targets_K = predict_batch(self.model, batch, self.device, self.kernel)
-        return smoothed_nll(logits_KV, targets_K, smoothing=self.settings.label_smoothing)
+            given = inputs(batch, self.device, self.kernel)
+            logits_KV = self.word_dropout.predict(self.model, given)
+        return smoothed_nll(logits_KV, given.target_out_T, smoothing=self.settings.label_smoothing)
 
     def _halves(self, batch: Batch, step: int) -> tuple[Batch, Batch]:
         """Raises EnvironmentFault for a single sentence."""
@@ -318,6 +324,15 @@ class Trainer:
         if self.settings.clip_norm is not None:
             clip_grads_with_norm_(self._parameters(), self.settings.clip_norm, norm)
         return norm
+
+    def _fill_gradients(self) -> None:
+        """Give parameters of layers that every batch has skipped a gradient of zero, as they have on several ranks.
+
+        Without one, optimizers would leave them out, and how many ranks there are would change the result.
+        """
+        for parameter in self._parameters():
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
 
     def gather(self) -> None:
         """Gather on the first rank what is to be evaluated or saved. All ranks call this."""
