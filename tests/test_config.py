@@ -87,7 +87,7 @@ def test_paper_base_trains_as_section_5_says() -> None:
         4000,
     )
     assert (config.optimizer.betas, config.optimizer.eps, config.train.label_smoothing) == ((0.9, 0.98), 1e-9, 0.1)
-    assert (config.decode.beam_size, config.decode.length_penalty, config.decode.max_extra_length) == (4, 0.6, 50)
+    assert (config.decode.beam_size, config.decode.alpha, config.decode.max_extra_length) == (4, 0.6, 50)
 
 
 def test_a_group_choice_an_override_and_a_flag_rank_in_this_order() -> None:
@@ -462,8 +462,9 @@ def test_the_page_of_keys_is_what_the_generator_writes() -> None:
 
 def test_the_keys_that_contain_a_pattern_are_printed_with_their_sentences() -> None:
     assert keys_page("translate", "length_pen") == (
-        "decode.length_penalty: number, 0 to 10, default 0.6\n"
-        "    Exponent α of gnmt length normalization (Wu et al. 2016); higher favours longer output.\n"
+        "decode.length_penalty: number or null, 0 to 10, default null\n"
+        "    Exponent α of gnmt length normalization (Wu et al. 2016); higher favours longer output. Unset: the model's"
+        " own, if train.length_penalties chose it, else 0.6.\n"
     )
     assert keys_page("train", "warmup").startswith("schedule.warmup_steps: int or auto, from 1, default 4000\n")
     assert "subject: choice, machine | train | loss" in keys_page("bench", "")

@@ -14,7 +14,7 @@ import torch
 
 from transformer_cli.config.commands import Engine
 from transformer_cli.config.compose import from_plain
-from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.config.decode import DecodeConfig, LengthNormalization
 from transformer_cli.config.tags import tags_in
 from transformer_cli.config.train import Device
 from transformer_cli.data.hashes import file_sha256
@@ -67,8 +67,11 @@ class Opened:
     def decode_config(self, config: DecodeConfig, device: torch.device) -> DecodeConfig:
         """`config` with the precision that auto means on `device`; auto stays for an export, which has its own.
 
+        A length penalty that is unset is that of the model, or of all models if they have the same.
+
         Raises EnvironmentFault for a precision that the device lacks.
         """
+        config = with_own_length_penalty(config, self.models)
         on_it = on_device(config, device)
         return config if any(isinstance(model, Exported) for model in self.models) else on_it
 
@@ -122,6 +125,13 @@ class Opened:
             text=training_text(files),
             precision=config.precision,
         )
+
+
+def with_own_length_penalty(config: DecodeConfig, models: Sequence[ModelFile | Exported]) -> DecodeConfig:
+    """`config` with the length penalty of the model, or of all models if they have the same, where it has none."""
+    own = {model.length_penalty if isinstance(model, ModelFile) else None for model in models}
+    is_unset = config.length_penalty is None and config.length_normalization is LengthNormalization.gnmt
+    return replace(config, length_penalty=own.pop()) if is_unset and len(own) == 1 else config
 
 
 def load(

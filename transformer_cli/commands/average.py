@@ -101,6 +101,7 @@ def averaged(sources: Mapping[Path, Load]) -> ModelFile:
         step=max(model.step for model in models),
         fingerprint=first.fingerprint if len({model.fingerprint for model in models}) == 1 else "",
         data=first.data if all(model.data == first.data for model in models) else {},
+        length_penalty=None,  # of other weights
         multi_sentence_share=training_text(models).multi_sentence_share,
         provenance=first.provenance if all(model.provenance == first.provenance for model in models) else {},
         scores={},  # of other weights

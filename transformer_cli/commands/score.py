@@ -7,12 +7,13 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from tqdm import tqdm
 
+from transformer_cli.api import with_own_length_penalty
 from transformer_cli.config.commands import ScoreConfig
 from transformer_cli.config.tags import tags_in
 from transformer_cli.data.lines import ChunkSource, TextInput, read_chunks, shown, split_lines
@@ -49,6 +50,7 @@ def run(config: ScoreConfig) -> None:
     check_line_counts(config, given)
     paths = locate_models(config.checkpoint, config.runs)
     models = read_models(paths, ("transformer", "decoder"))
+    config = replace(config, decode=with_own_length_penalty(config.decode, models))
     precision = choose_precision(config.decode.precision, device)
     is_text = models[0].config.name == "decoder"
     if is_text:

@@ -4,7 +4,7 @@ import json
 import math
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 
@@ -167,7 +167,8 @@ def _report(
     found = report_test_set(
         result.model_path,
         prepared.test,
-        config.decode,
+        # Of a choice of length penalties the model has the best, as for `tfm evaluate`.
+        replace(config.decode, length_penalty=None) if config.train.length_penalties else config.decode,
         name=name,
         device=device,
         seed=config.seed,

@@ -9,6 +9,7 @@ from transformer_cli.config.fields import check_ranges, key
 from transformer_cli.errors import ConfigError
 
 LARGEST_BEAM = 1000
+LENGTH_PENALTY = 0.6  # of the paper, where neither the config nor the model has one
 
 
 class LengthNormalization(Enum):
@@ -47,8 +48,12 @@ class DecodeConfig:
         LengthNormalization.gnmt,
         "What the log-probability of n tokens is divided by: ((5 + n) / 6)^length_penalty (gnmt), n (average), or 1.",
     )
-    length_penalty: float = key(
-        0.6, "Exponent α of gnmt length normalization (Wu et al. 2016); higher favours longer output.", low=0, high=10
+    length_penalty: float | None = key(
+        None,
+        "Exponent α of gnmt length normalization (Wu et al. 2016); higher favours longer output. Unset: the model's"
+        " own, if train.length_penalties chose it, else 0.6.",
+        low=0,
+        high=10,
     )
     coverage_penalty: float = key(
         0.0, "Weight β of the GNMT coverage penalty on source tokens with little attention; 0 is off.", low=0, high=10
@@ -114,9 +119,15 @@ class DecodeConfig:
             raise ConfigError(f"decode.split_sentences={self.split_sentences}: unknown. Choose auto, true or false")
         self._refuse_without_effect()
 
+    @property
+    def alpha(self) -> float:
+        """`length_penalty`, or that of the paper where it is unset."""
+        return LENGTH_PENALTY if self.length_penalty is None else self.length_penalty
+
     def _refuse_without_effect(self) -> None:
         """Raise ConfigError for keys that have no effect, or no result, together."""
-        if self.length_normalization is not LengthNormalization.gnmt and self.length_penalty != 0.6:
+        is_default = self.length_penalty in (None, LENGTH_PENALTY)
+        if self.length_normalization is not LengthNormalization.gnmt and not is_default:
             raise ConfigError(
                 f"decode.length_penalty={self.length_penalty}: needs decode.length_normalization=gnmt, not"
                 f" {self.length_normalization.name}. Leave one of them out"

@@ -7,7 +7,7 @@ from typing import Any
 from transformer_cli.config.checks import AUTO, check_file_name
 from transformer_cli.config.comet import CometConfig
 from transformer_cli.config.data import MODEL_OF, DataConfig, Task
-from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.config.decode import DecodeConfig, LengthNormalization
 from transformer_cli.config.fields import DEVICE, PLUGINS, RUNS, SEED, check_ranges, key
 from transformer_cli.config.model import ModelConfig, Positions, Tying
 from transformer_cli.errors import ConfigError
@@ -186,6 +186,13 @@ class TrainSettings:
         high=1,
         below=True,
     )
+    length_penalties: list[float] = key(
+        [],
+        "Values of decode.length_penalty with which the exported model translates the dev set at the end, as"
+        " [0.6,1.0,1.4]; the best becomes the model's own. Beam search only.",
+        low=0,
+        high=10,
+    )
     metrics: list[str] = key(
         [BLEU],
         "Metrics of dev translations, by the Translator that `tfm translate` uses, as [bleu,chrf,ter]: spbleu, chrf++,"
@@ -227,6 +234,8 @@ class TrainSettings:
                 f"train.rdrop={self.rdrop:g} train.simcut={self.simcut:g}: are two ways to the same end. Set one"
                 " of them to 0"
             )
+        if len(set(self.length_penalties)) < len(self.length_penalties):
+            raise ConfigError(f"train.length_penalties={self.length_penalties}: has a value twice. Remove one")
         if self.average_last > self.keep_last:
             raise ConfigError(
                 f"train.average_last={self.average_last}: more than train.keep_last={self.keep_last}."
@@ -316,6 +325,7 @@ class TrainConfig:
             raise ConfigError("name=latest: is the link to the newest run. Choose another name")
         self._refuse_another_task()
         self._refuse_without_model()
+        self._refuse_length_penalties()
         if self.train.sharding is Sharding.full:
             self._refuse_what_needs_the_whole_model()
         if self.train.tokens_per_update != AUTO and self.data.max_length > self.train.tokens_per_update:
@@ -420,6 +430,27 @@ class TrainConfig:
                 f"train.ema={self.train.ema}: averages weights, and with lora.rank={self.lora.rank} those that are"
                 " trained are factors of them. Set train.ema=null"
             )
+
+    def _refuse_length_penalties(self) -> None:
+        """Raise ConfigError for a choice of the length penalty that would have no effect."""
+        decode, values = self.decode, ",".join(f"{value:g}" for value in self.train.length_penalties)
+        for setting, is_so, instead in (
+            (f"data.task={self.data.task.name}", self.data.task is not Task.translation, "Leave it out"),
+            (f"decode.search={decode.search}", decode.search != "beam", "Choose decode=beam, or leave it out"),
+            ("decode.beam_size=1", decode.beam_size == 1, "Raise decode.beam_size, or leave it out"),
+            (
+                f"decode.length_normalization={decode.length_normalization.name}",
+                decode.length_normalization is not LengthNormalization.gnmt,
+                "Choose gnmt, or leave it out",
+            ),
+            (
+                "train.best_metric=nll",
+                self.train.best_metric == NLL,
+                "Choose a metric of translations, or leave it out",
+            ),
+        ):
+            if values and is_so:
+                raise ConfigError(f"train.length_penalties=[{values}]: has no effect with {setting}. {instead}")
 
     def _refuse_what_needs_the_whole_model(self) -> None:
         for setting, is_set, instead in (

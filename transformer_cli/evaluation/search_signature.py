@@ -3,12 +3,12 @@
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from enum import Enum
 from typing import Any
 
 from transformer_cli.config.commands import Engine
-from transformer_cli.config.decode import DecodeConfig, DecodePrecision, LengthNormalization
+from transformer_cli.config.decode import LENGTH_PENALTY, DecodeConfig, DecodePrecision, LengthNormalization
 from transformer_cli.decoding.search import SEARCHES
 
 LONGEST_OPTIONS = 100  # characters: names of files have at most 255 bytes
@@ -29,7 +29,7 @@ def search_signature(
     method = SEARCHES[decode.search]
     options = {name: getattr(decode, name) for name in SIZES if name in method.options}
     if "beam_size" in options and decode.length_normalization is LengthNormalization.gnmt:
-        options["length_penalty"] = decode.length_penalty
+        options["length_penalty"] = decode.alpha
     options |= {name: value for name, value in changed_options(decode).items() if name not in ALWAYS}
     if method.draws:
         options["seed"] = seed
@@ -56,7 +56,8 @@ def search_name(decode: DecodeConfig, *, seed: int, engine: Engine = Engine.torc
 
 def changed_options(decode: DecodeConfig) -> dict[str, Any]:
     """Those that are not the default, but for the sizes of a search. fp32 is what auto is without a GPU."""
-    default = DecodeConfig()
+    default = DecodeConfig(length_penalty=LENGTH_PENALTY)
+    decode = replace(decode, length_penalty=decode.alpha)
     values = {field.name: getattr(decode, field.name) for field in fields(decode)}
     unnamed = ("search", "batch_tokens", *SIZES)
     if decode.precision is DecodePrecision.fp32:

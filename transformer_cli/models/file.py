@@ -104,6 +104,7 @@ class ModelFile:
     data: dict[str, Any] = field(default_factory=dict)
     scores: dict[str, Any] = field(default_factory=dict)
     averaged: list[str] = field(default_factory=list)  # the models whose mean this one is
+    length_penalty: float | None = None  # that was chosen on the dev set; None: none was
     multi_sentence_share: float | None = None  # of the training text's source lines; None: not measured
     provenance: dict[str, Any] = field(default_factory=dict)  # for people: see `interop.model_card`; may be empty
 
@@ -235,6 +236,8 @@ def _metadata_of(model: ModelFile) -> str:
         metadata["plugins"] = loaded_plugins()
     if model.multi_sentence_share is not None:
         metadata["multi_sentence_share"] = model.multi_sentence_share
+    if model.length_penalty is not None:
+        metadata["length_penalty"] = model.length_penalty
     if model.provenance:
         metadata["provenance"] = model.provenance
     return json.dumps(metadata, allow_nan=False)
@@ -319,6 +322,7 @@ def _unpacked(tensors: Mapping[str, Tensor], metadata: dict[str, Any], path: Pat
             data=dict(metadata["data"]),
             scores=dict(metadata["scores"]),
             averaged=texts(metadata.get("averaged", []), "averaged"),
+            length_penalty=_number_within(10, "length_penalty", metadata.get("length_penalty")),
             multi_sentence_share=read_share(metadata.get("multi_sentence_share")),
             provenance=dict(metadata.get("provenance", {})),
         )
@@ -342,10 +346,14 @@ def _check_registered(name: str, plugins: list[str], path: Path) -> None:
 
 def read_share(value: object) -> float | None:
     """Raises what MALFORMED lists for what is no share."""
+    return _number_within(1, "multi_sentence_share", value)
+
+
+def _number_within(high: float, name: str, value: object) -> float | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise ValueError(f"multi_sentence_share is {value}")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= high:
+        raise ValueError(f"{name} is {value}")
     return float(value)
 
 

@@ -19,6 +19,7 @@ WITHOUT_EFFECT = (
 # Which checkpoint is exported.
 OF_EXPORT = (
     *("train.eval_every", "train.save_every", "train.keep_last", "train.keep_best", "train.average_last", "train.ema"),
+    *("train.length_penalties",),
     *("train.patience", "train.best_metric"),
 )
 # How the dev set is translated and scored, which is how the test set is, too.

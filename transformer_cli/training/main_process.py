@@ -53,7 +53,13 @@ from transformer_cli.training.signals import StopNow
 from transformer_cli.training.state import TrainingState
 from transformer_cli.training.summary import summary_lines
 from transformer_cli.training.trainer import UpdateStats
-from transformer_cli.training.validation import DevScores, Validator, format_scores, make_validator
+from transformer_cli.training.validation import (
+    DevScores,
+    TranslationValidator,
+    Validator,
+    format_scores,
+    make_validator,
+)
 from transformer_cli.training.writers import Recorder, log_file
 
 UNSOUND = "the loss or a weight is not a finite number"
@@ -376,12 +382,15 @@ class MainProcess:
                     scores = self.validator.score(model, trainer.autocast, self._refuse_if_signalled)
                     old = self._score_old(model, run, self._refuse_if_signalled)
             except StopNow:
-                raise Stopped(self.ranks.request.signal, f"{self.run_dir}: {self._newest()}") from None
+                self._raise_stopped()
             found = scores.as_dict() | ({} if old is None else old_scores(old))
             outcome[candidate.name] = {**candidate.details, **found}
             if scores.rank(metric) >= rank:
                 exported = replace(self._model_file(run), weights=candidate.weights, scores=found)
                 rank, what = scores.rank(metric), candidate.description
+        self._log_candidates(outcome)
+        exported, chosen = self._with_length_penalty(run, exported)
+        outcome |= chosen
         path = self.run_dir / MODEL_FILE
         dev_score = exported.scores.get(f"dev_{self.validator.metric_name}")
         measured = {"dev_score": dev_score, "dev_metric": self.validator.metric_name}
@@ -405,6 +414,51 @@ class MainProcess:
         result = read_result(self.run_dir, progress.step)
         assert result is not None
         self.result = replace(result, to_raise=plan.ended_by(progress.step))
+
+    def _log_candidates(self, outcome: Mapping[str, Mapping[str, Any]]) -> None:
+        """The dev scores of all that might be exported, in one line."""
+        if len(outcome) == 1:
+            return
+        names = {"best": f"of the checkpoint of step {outcome['best']['step']}", "ema": "of the moving average"}
+        names["average"] = "of the average of the last checkpoints"
+        key = f"dev_{self.validator.metric_name}"
+        each = (f"{scores[key]:.4g} {names[name]}" for name, scores in outcome.items() if key in scores)
+        LOGGER.info("dev %s: %s", self.validator.metric_name, ", ".join(each))
+
+    def _with_length_penalty(self, run: TrainingState, model: ModelFile) -> tuple[ModelFile, dict[str, Any]]:
+        """`model` with the best of train.length_penalties, and what result.json says of them.
+
+        Of equals the first is chosen. The scores of the model are those with it.
+        """
+        if not run.config.train.length_penalties:
+            return model, {}
+        assert isinstance(self.validator, TranslationValidator)
+        trainer, metric, nll = run.trainer, self.validator.metric_name, model.scores.get("dev_nll", math.nan)
+        trainer.load_weights(model.weights)
+        try:
+            with _evaluation_memory(run.progress.step), trainer.whole() as whole:
+                found = self.validator.by_length_penalty(whole, nll, self._refuse_if_signalled)
+        except StopNow:
+            self._raise_stopped()
+        best = max(found, key=lambda alpha: found[alpha].rank(metric))
+        each = {alpha: scores.as_dict()[f"dev_{metric}"] for alpha, scores in found.items()}
+        shown = ", ".join(f"{score:.4g} with {alpha:g}" for alpha, score in each.items())
+        LOGGER.info("length penalty %g: dev %s %s", best, metric, shown)
+        decode = replace(run.config.decode, length_penalty=best)
+        search = search_signature(on_device(decode, trainer.device), seed=run.config.seed)
+        model = replace(
+            model,
+            length_penalty=best,
+            scores=model.scores | found[best].as_dict(),
+            provenance=model.provenance | {"dev_search": search},
+        )
+        return model, {
+            "length_penalty": best,
+            "length_penalties": {f"{alpha:g}": score for alpha, score in each.items()},
+        }
+
+    def _raise_stopped(self) -> NoReturn:
+        raise Stopped(self.ranks.request.signal, f"{self.run_dir}: {self._newest()}") from None
 
     def _model_file(self, run: TrainingState) -> ModelFile:
         config, progress = run.config, run.progress

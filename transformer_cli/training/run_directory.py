@@ -51,6 +51,7 @@ CHANGEABLE = (
     "train.keep_last",
     "train.keep_best",
     "train.average_last",
+    "train.length_penalties",
     "train.ema",
     "train.patience",
     "train.robustness_lines",

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from transformer_cli.config.compose import to_plain
 from transformer_cli.config.data import DataConfig, Task
-from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.config.decode import LENGTH_PENALTY, DecodeConfig
 from transformer_cli.config.model import Positions
 from transformer_cli.config.tags import languages_of
 from transformer_cli.config.train import ACCURACY, BLEU, NLL, TrainConfig, TrainSettings
@@ -199,6 +199,8 @@ def ranked_by(config: Mapping[str, Any], *, metric: str, dev_sha256: str, n_dev:
         return found
     default = to_plain(DecodeConfig())
     search = {k: v for k, v in config["decode"].items() if k not in _NOT_OF_THE_SCORE and v != default.get(k)}
+    if search.get("length_penalty") == LENGTH_PENALTY:  # as unset; earlier versions always wrote it
+        del search["length_penalty"]
     return {**found, EVAL_LINES: min(train["eval_lines"], n_dev), "decode": search}
 
 
@@ -363,6 +365,14 @@ class TranslationValidator(Validator):
         return encode_pairs(text, self.tokenizers, max_length=data.max_length, truncate_source=data.truncate_source)
 
     def _score(self, model: Model, nll: float, autocast: Autocast, between: Callable[[], None]) -> DevScores:
+        return self._scored(nll, self.translate(model, self.config.decode, between))
+
+    def _scored(self, nll: float, translations: list[str]) -> DevScores:
+        scores = self._scores(translations, self.text, self._settings())
+        return TranslationScores(nll, scores, translations, self._of_parts(translations))
+
+    def translate(self, model: Model, decode: DecodeConfig, between: Callable[[], None]) -> list[str]:
+        """The translations of the dev lines by this search."""
         assert isinstance(model, Transformer)
         data, table = self.config.data, self.config.model
         text = TrainingText(
@@ -374,12 +384,22 @@ class TranslationValidator(Validator):
             max_positions=table.max_positions if table.positions is Positions.learned else None,
         )
         translator = torch_translator(
-            model, self.tokenizers, self.config.decode, device=self.device, seed=self.config.seed, text=text
+            model, self.tokenizers, decode, device=self.device, seed=self.config.seed, text=text
         )
         translated = translator.translate(self.text.sources, on_progress=lambda n_lines: between())
-        translations = [line.text for line in translated]
-        scores = self._scores(translations, self.text, self._settings())
-        return TranslationScores(nll, scores, translations, self._of_parts(translations))
+        return [line.text for line in translated]
+
+    def by_length_penalty(self, model: Model, nll: float, between: Callable[[], None]) -> dict[float, DevScores]:
+        """The scores with each of train.length_penalties; the model's NLL is the same with all of them."""
+        model.eval()
+        try:
+            found: dict[float, DevScores] = {}
+            for alpha in self.config.train.length_penalties:
+                decode = replace(self.config.decode, length_penalty=alpha)
+                found[alpha] = self._scored(nll, self.translate(model, decode, between))
+            return found
+        finally:
+            model.train()
 
     def _scores(self, translations: Sequence[str], text: ParallelText, settings: MetricSettings) -> dict[str, Score]:
         given = Translations(translations, [text.targets], text.sources)

@@ -26,7 +26,7 @@ def length_penalty(n_tokens: int, alpha: float) -> float:
 def divisor(n_tokens: int, config: DecodeConfig) -> float:
     """What the log-probability of `n_tokens` tokens, EOS counted, is divided by: never less than for fewer."""
     if config.length_normalization is LengthNormalization.gnmt:
-        return length_penalty(n_tokens, config.length_penalty)
+        return length_penalty(n_tokens, config.alpha)
     return float(n_tokens) if config.length_normalization is LengthNormalization.average else 1.0
 
 

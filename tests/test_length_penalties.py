@@ -1,0 +1,105 @@
+"""The length penalty that is chosen on the dev set when training ends, and that the model then has."""
+
+import json
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.toy_run import CPU, Died, config, prepared, run, sha256
+from transformer_cli.api import open_models
+from transformer_cli.config.compose import load_config
+from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.config.train import TrainConfig
+from transformer_cli.decoding.torch_engine import torch_translator
+from transformer_cli.errors import ConfigError
+from transformer_cli.evaluation.metrics import bleu
+from transformer_cli.models.file import read_model
+from transformer_cli.training.validation import TranslationValidator
+
+SEARCH = DecodeConfig(beam_size=3, max_extra_length=5)
+VALUES = [10.0, 0.0, 0.6]
+
+
+def choosing() -> TrainConfig:
+    plain = config(ema=0.9, max_steps=30, eval_every=15)
+    return replace(plain, decode=SEARCH, train=replace(plain.train, length_penalties=VALUES))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    with pytest.MonkeyPatch.context() as patch:
+        lines: list[str] = []
+        patch.setattr(logging.Logger, "info", lambda self, line, *args: lines.append(line % args if args else line))
+        run(folder, choosing())
+        (folder / "lines").write_text("\n".join(lines))
+    return folder
+
+
+def test_the_best_on_the_dev_set_becomes_the_models_own(trained: Path) -> None:
+    model, outcome = read_model(trained / "model.safetensors"), json.loads((trained / "result.json").read_bytes())
+    dev, expected = prepared().dev, {}
+    for alpha in VALUES:
+        decode = replace(SEARCH, length_penalty=alpha)
+        found = torch_translator(model.build(CPU), model.tokenizers, decode, device=CPU).translate(dev.sources)
+        expected[f"{alpha:g}"] = bleu([line.text for line in found], [dev.targets]).value
+    assert outcome["length_penalties"] == pytest.approx(expected)
+    assert len(set(expected.values())) > 1, "or nothing is chosen"
+    assert expected[f"{model.length_penalty:g}"] == pytest.approx(max(expected.values()))
+    assert model.length_penalty == outcome["length_penalty"]
+    assert model.scores["dev_bleu"] == outcome["dev_score"] == pytest.approx(max(expected.values()))
+    assert f"length_penalty:{model.length_penalty}" in model.provenance["dev_search"]
+
+
+def test_the_log_has_the_score_of_every_candidate(trained: Path) -> None:
+    lines, outcome = (trained / "lines").read_text(), json.loads((trained / "result.json").read_bytes())
+    for name, what in (("ema", "of the moving average"), ("average", "of the average of the last checkpoints")):
+        assert f"{outcome[name]['dev_bleu']:.4g} {what}" in lines
+    for alpha, score in outcome["length_penalties"].items():
+        assert f"{score:.4g} with {alpha}" in lines
+
+
+def test_a_search_has_it_unless_another_is_asked_for(trained: Path) -> None:
+    opened = open_models([str(trained)], runs="runs", decode=SEARCH)
+    (model,) = opened.models
+    assert opened.decode_config(SEARCH, CPU).length_penalty == model.length_penalty
+    assert opened.decode_config(replace(SEARCH, length_penalty=0.3), CPU).length_penalty == 0.3
+    assert SEARCH.alpha == 0.6  # of a model without its own: the paper's
+
+
+def test_a_run_that_dies_while_it_chooses_ends_alike(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dying(*_: object) -> None:
+        raise Died
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TranslationValidator, "by_length_penalty", dying)
+        with pytest.raises(Died):
+            run(tmp_path, choosing())
+    assert run(tmp_path, choosing()).is_new
+    assert sha256(tmp_path / "model.safetensors") == sha256(trained / "model.safetensors")
+    assert not run(tmp_path, choosing()).is_new
+    assert sha256(tmp_path / "model.safetensors") == sha256(trained / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["decode=greedy"], r"decode\.search=greedy"),
+        (["decode.beam_size=1"], r"decode\.beam_size=1"),
+        (["train.best_metric=nll"], r"train\.best_metric=nll"),
+        (["decode.length_normalization=average"], r"decode\.length_normalization=average"),
+        (["data=trec"], r"data\.task=classification"),
+    ],
+)
+def test_a_choice_of_length_penalties_without_effect_is_refused(overrides: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^train\.length_penalties=\[0\.6,1\]: has no effect with {message}\. "):
+        load_config("train", [*overrides, "train.length_penalties=[0.6,1.0]"])
+
+
+def test_a_length_penalty_twice_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^train\.length_penalties=\[1\.0, 1\.0\]: has a value twice\. Remove one"):
+        config(length_penalties=[1.0, 1.0])
