@@ -1,6 +1,7 @@
 """R-Drop and SimCut: their losses against the papers' formulas, left to autograd."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ from tests.toy_run import CPU, tokenizers
 from transformer_cli.config.train import TrainSettings
 from transformer_cli.data.batching import Batch, micro_batches
 from transformer_cli.errors import ConfigError
+from transformer_cli.models.embeddings import TokenEmbedding
 from transformer_cli.models.kernel_choice import PackedKernel
+from transformer_cli.training import consistency
 from transformer_cli.training.checkpoints import CheckpointStore
-from transformer_cli.training.consistency import TwoPasses, rdrop_loss, simcut_loss
+from transformer_cli.training.consistency import TwoPasses, loss_by_blocks, rdrop_loss, simcut_loss
 from transformer_cli.training.forward import inputs, predict
 from transformer_cli.training.trainer import Trainer, stable_seed
 from transformer_cli.training.word_dropout import embeddings_scaled
@@ -68,6 +71,31 @@ def test_the_loss_of_simcut_is_the_papers_with_its_gradient_through_both_passes(
     torch.testing.assert_close(loss, paper.detach())
     torch.testing.assert_close(ours.grad, reference.grad)
     torch.testing.assert_close(nll, F.cross_entropy(logits[:300], targets, reduction="sum"))
+
+
+@pytest.mark.parametrize("kind", [rdrop_loss, simcut_loss])
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_loss_of_blocks_is_that_of_all_targets_at_once(
+    kind: Any, bias: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consistency, "BLOCK", 1)
+    random = torch.Generator().manual_seed(3)
+    states = torch.randn(2 * 600, 8, generator=random, dtype=torch.float64)
+    targets = torch.randint(23, (600,), generator=random)
+    output = TokenEmbedding(23, 8, pad_id=0, scaled=True, bias=bias).double()
+    loss_of = partial(kind, smoothing=0.1, alpha=5.0)
+    results = []
+    for compute in (
+        lambda y: loss_by_blocks(y, targets, output, loss_of),
+        lambda y: loss_of(output.training_logits(y), targets),
+    ):
+        y = states.clone().requires_grad_()
+        output.zero_grad()
+        loss, nll = compute(y)
+        (loss / 7).backward()
+        results.append([loss, nll, y.grad, *(parameter.grad for parameter in output.parameters())])
+    assert len(results[0]) == 4 + bias
+    torch.testing.assert_close(*results)
 
 
 @pytest.mark.parametrize("loss_of", [rdrop_loss, simcut_loss])

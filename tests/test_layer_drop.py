@@ -119,7 +119,8 @@ def words_of(side: str, **settings: float) -> tuple[Tensor, Tensor]:
             return forward(x_LD, *args)
 
         patch.setattr(stacks[side], "forward", record)
-        one.word_dropout.predict(one.model, many)
+        with one.word_dropout.applied(one.model, many):
+            predict(one.model, many)
     return found[0]
 
 

@@ -7,19 +7,26 @@ Shapes: S source and T target tokens of all pairs, K targets, V vocabulary, R so
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from transformer_cli.config.train import TrainSettings
+from transformer_cli.config.train import Sharding, TrainSettings
 from transformer_cli.data.batching import Batch
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.models.build import Model
+from transformer_cli.models.embeddings import TokenEmbedding
 from transformer_cli.models.kernel_choice import PackedKernel
-from transformer_cli.training.forward import inputs
+from transformer_cli.models.language_model import LanguageModel
+from transformer_cli.models.transformer import Transformer
+from transformer_cli.training.forward import inputs, predict, states
 from transformer_cli.training.word_dropout import WordDropout, embeddings_scaled
 
+BLOCK = 1 << 22  # logits that are computed at a time: 16 MB
+LEAST_PAIRS = 256  # of rows in a block: fewer make small products of the gradient of a large vocabulary
 PAIRED_ROWS = 32  # of each pass: the six blocks of these rows fit a cache of 4 MB with 6,000 types
 
 
@@ -123,6 +130,53 @@ def _log_sum_exp(x_RV: Tensor, p_RV: Tensor) -> Tensor:
     return x_RV.amax(dim=1) - p_RV.amax(dim=1).log()
 
 
+def loss_by_blocks(
+    y_2KD: Tensor, targets_K: Tensor, output: TokenEmbedding, loss_of: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+) -> tuple[Tensor, Tensor]:
+    """`loss_of` the logits that the output layer makes of `y_2KD`, and of the targets, a block at a time.
+
+    The logits of both passes are hundreds of megabytes, which a CPU would fetch from its memory again and again.
+    """
+    apply: Callable[..., tuple[Tensor, Tensor]] = _LossByBlocks.apply
+    trained = [parameter for parameter in output.parameters() if parameter.requires_grad]
+    return apply(y_2KD, targets_K, output, loss_of, *trained)
+
+
+class _LossByBlocks(torch.autograd.Function):
+    """Computes the gradients of the states and of the output layer along with the loss."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, y_2KD: Tensor, targets_K: Tensor, output: TokenEmbedding, loss_of: Any, *trained: nn.Parameter
+    ) -> tuple[Tensor, Tensor]:
+        rows = max(LEAST_PAIRS, BLOCK // (2 * len(output.weight)))
+        grad_2KD, sums = torch.empty_like(y_2KD), y_2KD.new_zeros(2)
+        grads = [torch.zeros_like(parameter) for parameter in trained]
+        blocks = zip(
+            *(torch.split(half_KD, rows) for half_KD in (*y_2KD.chunk(2), *grad_2KD.chunk(2))),
+            torch.split(targets_K, rows),
+            strict=True,
+        )
+        for first_RD, second_RD, to_first_RD, to_second_RD, targets_R in blocks:
+            with torch.enable_grad():
+                block_2RD = torch.cat([first_RD, second_RD]).requires_grad_()
+                loss, nll = loss_of(output.training_logits(block_2RD), targets_R)
+                of_block_2RD, *of_trained = torch.autograd.grad(loss, [block_2RD, *trained])
+            for out_RD, part_RD in zip((to_first_RD, to_second_RD), of_block_2RD.chunk(2), strict=True):
+                out_RD.copy_(part_RD)
+            torch._foreach_add_(grads, of_trained)
+            sums += torch.stack((loss.detach(), nll))
+        ctx.save_for_backward(grad_2KD, *grads)
+        loss, nll = sums.unbind()
+        ctx.mark_non_differentiable(nll)
+        return loss, nll
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        grad_2KD, *of_trained = (saved * grads[0] for saved in ctx.saved_tensors)
+        return grad_2KD, None, None, None, *of_trained
+
+
 class TwoPasses:
     """The loss of a batch that passes twice. `source_end_ids` and `bos_id` are never cut, as in SimCut's program."""
 
@@ -134,12 +188,20 @@ class TwoPasses:
         """Within autocast."""
         given = inputs(batch, device, kernel)
         settings, twice = self.settings, given.twice()
-        if settings.rdrop:
-            logits_2KV = self.words.predict(model, twice)
-            return rdrop_loss(logits_2KV, given.target_out_T, smoothing=settings.label_smoothing, alpha=settings.rdrop)
-        with embeddings_scaled(model, self._kept):
-            logits_2KV = self.words.predict(model, twice)
-        return simcut_loss(logits_2KV, given.target_out_T, smoothing=settings.label_smoothing, alpha=settings.simcut)
+        kind, alpha = (rdrop_loss, settings.rdrop) if settings.rdrop else (simcut_loss, settings.simcut)
+        loss_of = partial(kind, smoothing=settings.label_smoothing, alpha=alpha)
+        cut = embeddings_scaled(model, self._kept) if settings.simcut else nullcontext()
+        with cut, self.words.applied(model, twice):
+            if not self._goes_by_blocks(model, device):
+                return loss_of(predict(model, twice), given.target_out_T)
+            assert isinstance(model, Transformer | LanguageModel)
+            y_2KD = states(model, twice)
+        return loss_by_blocks(y_2KD, given.target_out_T, model.output_embedding, loss_of)
+
+    def _goes_by_blocks(self, model: Model, device: torch.device) -> bool:
+        """Whether the logits of all tokens are never there at once: on a CPU, with all weights on this rank."""
+        is_whole = self.settings.sharding is Sharding.none and isinstance(model, Transformer | LanguageModel)
+        return device.type == "cpu" and is_whole and not torch.is_autocast_enabled("cpu")
 
     def _kept(self, ids_2L: Tensor) -> Tensor:
         """False where a token is cut, [2L]: of the second pass, with the probability `train.token_cutoff`."""

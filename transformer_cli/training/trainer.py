@@ -35,7 +35,7 @@ from transformer_cli.models.transformer import Transformer
 from transformer_cli.training.consistency import TwoPasses
 from transformer_cli.training.ema import PREFIX as EMA
 from transformer_cli.training.ema import Ema
-from transformer_cli.training.forward import inputs, ready
+from transformer_cli.training.forward import inputs, predict, ready
 from transformer_cli.training.freezing import choose_trained
 from transformer_cli.training.gradients import GradientReducer
 from transformer_cli.training.lora import (
@@ -292,7 +292,8 @@ class Trainer:
             if self.two_passes is not None:
                 return self.two_passes.loss(self.model, batch, self.device, self.kernel)
             given = inputs(batch, self.device, self.kernel)
-            logits_KV = self.word_dropout.predict(self.model, given)
+            with self.word_dropout.applied(self.model, given):
+                logits_KV = predict(self.model, given)
         return smoothed_nll(logits_KV, given.target_out_T, smoothing=self.settings.label_smoothing)
 
     def _halves(self, batch: Batch, step: int) -> tuple[Batch, Batch]:

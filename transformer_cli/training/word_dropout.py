@@ -4,7 +4,7 @@ Shapes: L tokens of one side, D width.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from transformer_cli.config.train import TrainSettings
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.models.build import Model
 from transformer_cli.models.embeddings import TokenEmbedding
-from transformer_cli.training.forward import Inputs, predict
+from transformer_cli.training.forward import Inputs
 
 
 class WordDropout:
@@ -29,15 +29,14 @@ class WordDropout:
         source = tokenizers.source
         self.kept = torch.tensor(sorted({*source.end_ids, *source.tag_ids, source.bos_id, tokenizers.target.bos_id}))
 
-    def predict(self, model: Model, given: Inputs) -> Tensor:
-        """The logits of `given`, as `predict` returns them."""
+    def applied(self, model: Model, given: Inputs) -> AbstractContextManager[None]:
+        """Inside, words of `given` are dropped when the model embeds them."""
         if not (self.source or self.target):
-            return predict(model, given)
+            return nullcontext()
         # One embedding may serve both sides: they differ in the ids that it is called with.
-        with embeddings_scaled(
+        return embeddings_scaled(
             model, lambda ids_L: self.factors(ids_L, self.source if ids_L is given.source_S else self.target)
-        ):
-            return predict(model, given)
+        )
 
     def factors(self, ids_L: Tensor, p: float) -> Tensor:
         """Of each token, [L]."""
