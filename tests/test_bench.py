@@ -33,6 +33,7 @@ from transformer_cli.models.attention import attend
 from transformer_cli.models.layouts import AttentionLayout, LengthGroups, PackedLayout
 from transformer_cli.models.transformer import Transformer
 from transformer_cli.training import trainer as trainer_module
+from transformer_cli.training.forward import Inputs
 
 
 @pytest.fixture(autouse=True)
@@ -178,13 +179,13 @@ def smooths_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def loses_a_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = trainer_module.predict_batch
+    right = trainer_module.predict
 
-    def wrong(model: Transformer, *args: Any) -> tuple[Tensor, Tensor]:
+    def wrong(model: Transformer, given: Inputs) -> Tensor:
         model.decoder.layers[0].cross_attention.to_q.weight.register_hook(torch.zeros_like)
-        return right(model, *args)
+        return right(model, given)
 
-    monkeypatch.setattr(trainer_module, "predict_batch", wrong)
+    monkeypatch.setattr(trainer_module, "predict", wrong)
 
 
 WRONG = [attends_to_the_future, attends_across_sentences, loses_the_positions, smooths_too_much, loses_a_gradient]

@@ -83,7 +83,7 @@ def test_every_number_of_a_trace_is_that_of_the_model(config: DecodeConfig) -> N
             each = [float(log_p_after(tables, b, ids[:n])[i]) for n, i in enumerate(ids)]
             assert node.token_log_prob == pytest.approx(each[-1])
             assert node.log_prob == pytest.approx(sum(each))
-            assert node.score == pytest.approx(sum(each) / ((5 + len(ids)) / 6) ** config.length_penalty)
+            assert node.score == pytest.approx(sum(each) / ((5 + len(ids)) / 6) ** config.alpha)
             assert trace.depths[index] == len(ids)
             assert (node.fate is Fate.finished) <= (node.token == CONTROL.eos)
             parent = trace.nodes[node.parent]

@@ -73,7 +73,7 @@ def test_force_decoding_gives_the_scores_of_the_search(
     ended = 0
     for (_, hypothesis), back in zip(rows, read(model, [(ids, h.ids) for ids, h in rows]), strict=True):
         log_probs = back.log_probs if hypothesis.finished else back.log_probs[:-1]
-        score = math.fsum(log_probs) / length_penalty(len(log_probs), config.length_penalty)
+        score = math.fsum(log_probs) / length_penalty(len(log_probs), config.alpha)
         assert hypothesis.score == pytest.approx(score, abs=tolerance)
         ended += hypothesis.finished
     assert 0 < ended < len(rows), "both those that end and those that are cut"

@@ -92,7 +92,7 @@ def every_hypothesis(tables: Tables, b: int, config: DecodeConfig, max_length: i
                 log_prob = sum(log_p[int(node)][token] for node, token in zip(nodes, ids_and_end, strict=True))
                 score = log_prob
                 if config.length_normalization is LengthNormalization.gnmt:
-                    score /= ((5 + len(ids_and_end)) / 6) ** config.length_penalty
+                    score /= ((5 + len(ids_and_end)) / 6) ** config.alpha
                 elif config.length_normalization is LengthNormalization.average:
                     score /= len(ids_and_end)
                 if isinstance(tables, AttendingTables):
@@ -353,21 +353,21 @@ def unhurried_groups(tables: Tables, b: int, config: DecodeConfig, max_length: i
                 before, ids, node = live[g][beam]
                 log_prob = before + log_p[node][v]
                 if v == CONTROL.eos:
-                    score = log_prob / ((5 + n_tokens) / 6) ** config.length_penalty
+                    score = log_prob / ((5 + n_tokens) / 6) ** config.alpha
                     if place < size:
                         finished[g].append(Hypothesis(ids, score, log_prob, finished=True))
                 else:
                     going.append((log_prob, [*ids, v], int(tables.child(torch.tensor(node), torch.tensor(v)))))
             live[g], finished[g] = going[:size], sorted(finished[g], key=lambda h: -h.score)[: config.n_best]
             best = max((one[0] for one in live[g]), default=-math.inf)
-            bound = best / ((5 + max_length) / 6) ** config.length_penalty
+            bound = best / ((5 + max_length) / 6) ** config.alpha
             if len(finished[g]) >= n_wanted and (size == 1 or bound <= finished[g][n_wanted - 1].score):
                 live[g] = []
             heard.update(one[1][-1] for one in live[g])
         if not any(live):
             break
     cut = [
-        Hypothesis(ids, log_prob / ((5 + n_tokens) / 6) ** config.length_penalty, log_prob, finished=False)
+        Hypothesis(ids, log_prob / ((5 + n_tokens) / 6) ** config.alpha, log_prob, finished=False)
         for group in live
         for log_prob, ids, _ in group
     ]
