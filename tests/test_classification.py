@@ -12,15 +12,15 @@ import torch
 from tests.conftest import slow
 from tests.toy_classifier import LABELS, OVERRIDES, SIZES, random_model, table, toy_tokenizer, write_tables
 from transformer_cli.config.compose import load_config
-from transformer_cli.config.model import Pooling
+from transformer_cli.config.model import ModelConfig, Pooling
 from transformer_cli.data.cache import EncodedCorpus
 from transformer_cli.data.feed import Feed
 from transformer_cli.data.prepare import Prepared, prepare
-from transformer_cli.errors import DataError
+from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.evaluation.classification import RESAMPLES, accuracy, class_report, columns, confusion, macro_f1
 from transformer_cli.evaluation.classification import resampled as resampled_tables
 from transformer_cli.inference.encode import Reader, ask_each
-from transformer_cli.models.classifier import Classifier, pool
+from transformer_cli.models.classifier import Classifier, Convolution, pool
 from transformer_cli.models.layouts import PackedLayout, PaddedLayout
 
 CPU = torch.device("cpu")
@@ -99,7 +99,7 @@ def test_columns_stand_under_each_other() -> None:
 # ---- The model
 
 
-@pytest.mark.parametrize("pooling", [Pooling.first, Pooling.mean])
+@pytest.mark.parametrize("pooling", [Pooling.first, Pooling.mean, Pooling.max])
 def test_packed_sentences_are_pooled_as_padded_ones(pooling: Pooling) -> None:
     torch.manual_seed(1)
     short, long = torch.randn(2, 3, 4), torch.randn(1, 5, 4)
@@ -112,11 +112,40 @@ def test_packed_sentences_are_pooled_as_padded_ones(pooling: Pooling) -> None:
     torch.testing.assert_close(pool(x_BSD, PaddedLayout(5, mask[:, None, None, :]), pooling), packed)
 
 
-def test_first_and_mean_are_what_their_names_say() -> None:
+def test_first_mean_and_max_are_what_their_names_say() -> None:
     x_SD = torch.tensor([[1.0, 2.0], [3.0, 6.0], [5.0, 1.0], [7.0, 8.0]])  # sentences of 1 and 3 tokens
     source = PackedLayout.of_groups([(1, 1), (1, 3)], CPU)
     assert pool(x_SD, source, Pooling.first).tolist() == [[1, 2], [3, 6]]
     assert pool(x_SD, source, Pooling.mean).tolist() == [[1, 2], [5, 5]]
+    assert pool(x_SD, source, Pooling.max).tolist() == [[1, 2], [7, 8]]
+
+
+def test_the_convolution_is_torchs_with_zeros_around_each_sentence() -> None:
+    torch.manual_seed(1)
+    convolution = Convolution(4, 5)
+    reference = torch.nn.Conv1d(4, 4, 5, padding=2)
+    with torch.no_grad():
+        reference.weight.copy_(convolution.to_out.weight.unflatten(1, (5, 4)).transpose(1, 2))
+        reference.bias = convolution.to_out.bias
+    one, three, six = torch.randn(1, 4), torch.randn(3, 4), torch.randn(6, 4)
+    expected = [reference(x_LD.T).relu().T for x_LD in (one, three, six)]
+    source = PackedLayout.of_groups([(1, 1), (1, 3), (1, 6)], CPU)
+    torch.testing.assert_close(convolution(torch.cat([one, three, six]), source), torch.cat(expected))
+    x_BSD = torch.full((2, 6, 4), 99.0)
+    x_BSD[0, :3], x_BSD[1] = three, six
+    mask = torch.tensor([[True] * 3 + [False] * 3, [True] * 6])
+    found = convolution(x_BSD, PaddedLayout(6, mask[:, None, None, :]))
+    torch.testing.assert_close(found[0, :3], expected[1])
+    torch.testing.assert_close(found[1], expected[2])
+
+
+def test_a_convolution_wants_an_odd_width_and_a_classifier() -> None:
+    with pytest.raises(ConfigError, match=r"model.convolution=4: even.* Choose 5"):
+        ModelConfig(name="classifier", convolution=4)
+    with pytest.raises(ConfigError, match="model.convolution=3: only of a classifier"):
+        ModelConfig(name="tagger", convolution=3)
+    with pytest.raises(ConfigError, match="model.pooling=max: is of a text, and a tagger reads words"):
+        ModelConfig(name="tagger", pooling=Pooling.max)
 
 
 def reader(pooling: Pooling = Pooling.mean, *, batch_tokens: int = 4096, max_length: int = 12) -> Reader:

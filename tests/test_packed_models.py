@@ -27,6 +27,7 @@ MODELS = {
     "language model": replace(DEEP, name="decoder"),
     "classifier, mean": replace(DEEP, name="classifier", pooling=Pooling.mean),
     "classifier, first": replace(DEEP, name="classifier", pooling=Pooling.first),
+    "classifier, max": replace(DEEP, name="classifier", pooling=Pooling.max, convolution=3),
 }
 each_model = pytest.mark.parametrize("config", MODELS.values(), ids=MODELS)
 

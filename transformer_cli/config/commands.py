@@ -421,7 +421,7 @@ class EmbedConfig:
         "Layer of the encoder that vectors are from: 0 (what enters the first) to the last, -1, or all, or mean (of all"
         " with 0); unset: the last.",
     )
-    pooling: Pooling = key(Pooling.mean, "Vector of a line: the mean of all encoder states, or the first.")
+    pooling: Pooling = key(Pooling.mean, "Vector of a line: the mean of all encoder states, the first, or the maximum.")
     nearest: int | None = key(
         None, "Print this many lines of `among`, those with the largest cosine, instead of vectors.", low=1
     )

@@ -13,6 +13,7 @@ from transformer_cli.errors import ConfigError
 class TokenizerKind(Enum):
     bpe = "bpe"
     unigram = "unigram"
+    word = "word"  # whole words, as white space divides them; those that are not in the vocabulary are <unk>
 
 
 BYTE_FALLBACK_FROM = 1000  # pieces: byte_fallback is on by default in vocabularies from this size
@@ -27,7 +28,10 @@ class TokenizerConfig:
         "Your own SentencePiece model, used as it is instead of one that is trained; or a list of two, of source and"
         " target.",
     )
-    kind: TokenizerKind = key(TokenizerKind.bpe, "Algorithm of SentencePiece.")
+    kind: TokenizerKind = key(
+        TokenizerKind.bpe,
+        "Algorithm of SentencePiece; word: the most frequent words, as white space divides them, and <unk> for others.",
+    )
     vocab_size: int = key(8000, "Pieces of the vocabulary, control symbols counted.", low=8, high=1_000_000)
     joint: bool = key(True, "One vocabulary for both languages; false: one for each.")
     character_coverage: float = key(
@@ -35,7 +39,8 @@ class TokenizerConfig:
     )
     byte_fallback: bool | None = key(
         None,
-        "Spell characters outside the vocabulary as UTF-8 bytes; unset: with a vocabulary of 1,000 pieces or more.",
+        "Spell characters outside the vocabulary as UTF-8 bytes; unset: with a vocabulary of 1,000 pieces or more, but"
+        " not of words.",
     )
     fold_case: bool = key(False, "Lowercase the text and normalize ½, ² and full-width forms (nfkc_cf).")
     max_sentences: int = key(2_000_000, "Lines sampled from larger corpora to train the tokenizer on.", low=1)
@@ -45,6 +50,11 @@ class TokenizerConfig:
 
     def __post_init__(self) -> None:
         check_ranges(self, "data.tokenizer")
+        if self.kind is TokenizerKind.word and self.byte_fallback:
+            raise ConfigError(
+                "data.tokenizer.byte_fallback=true: data.tokenizer.kind=word has <unk> for what is not in the"
+                " vocabulary. Leave it out"
+            )
         self._check_model()
         for symbol in self.user_symbols:
             if not symbol or symbol.split() != [symbol] or "\u2581" in symbol:
@@ -88,7 +98,9 @@ class TokenizerConfig:
     @property
     def has_bytes(self) -> bool:
         """Whether the vocabulary has the 256 bytes, which would be too many of its pieces by default if it is small."""
-        return self.size >= BYTE_FALLBACK_FROM if self.byte_fallback is None else self.byte_fallback
+        if self.byte_fallback is None:
+            return self.size >= BYTE_FALLBACK_FROM and self.kind is not TokenizerKind.word
+        return self.byte_fallback
 
 
 AUGMENTATIONS = ("merged", "split", "noise", "placeholders", "upper_case", "title_case", "no_final_stop", "typos")
@@ -293,6 +305,11 @@ class DataConfig:
             kind, rate = next(iter(self.augment.rates.items()))
             raise ConfigError(
                 f"data.augment.{kind}={rate:g}: data.task={self.task.name} has no pairs of sentences. Leave it out"
+            )
+        if self.subword_dropout and self.tokenizer.kind is TokenizerKind.word and self.tokenizer.model is None:
+            raise ConfigError(
+                f"data.subword_dropout={self.subword_dropout:g}: data.tokenizer.kind=word has no subwords. Leave one of"
+                " them out"
             )
         self._check_bidirectional()
         self._check_columns()

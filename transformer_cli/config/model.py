@@ -46,6 +46,7 @@ class DecoderStart(Enum):
 class Pooling(Enum):
     first = "first"  # the state of the first token, which is BOS
     mean = "mean"  # of all tokens
+    max = "max"  # the largest value of each column over all tokens (max over time, Kim 2014)
     segments = "segments"  # of a pair, [u; v; |u - v|; u * v] of the means u and v of its two texts
 
 
@@ -144,8 +145,15 @@ class ModelConfig:
     pooling: Pooling = key(
         Pooling.first,
         "Encoder states that the output layer reads: the first token's, or the mean of all, of a text (classifier) or a"
-        " word (tagger); of pairs also the means u and v of both texts, as u, v, the absolute value of u - v, and u * v"
-        " (segments).",
+        " word (tagger); of a text also the largest value of each column (max); of pairs also the means u and v of both"
+        " texts, as u, v, the absolute value of u - v, and u * v (segments).",
+    )
+    convolution: int | None = key(
+        None,
+        "Tokens, an odd number, that a convolution over the embeddings of a classifier reads at once: its output is"
+        " added to them before the encoder; unset: none.",
+        low=3,
+        high=99,
     )
     n_segments: int = key(
         1, "Texts that a classifier reads together: 2 for pairs, each with its segment embedding.", low=1, high=2
@@ -159,6 +167,15 @@ class ModelConfig:
                 f"model.first_position={self.first_position}: only of sinusoids, and model.positions="
                 f"{self.positions.name}. Leave it out"
             )
+        if self.convolution is not None and self.name != "classifier":
+            raise ConfigError(f"model.convolution={self.convolution}: only of a classifier. Leave it out")
+        if self.convolution is not None and self.convolution % 2 == 0:
+            raise ConfigError(
+                f"model.convolution={self.convolution}: even, and a token has as many neighbours on either side."
+                f" Choose {self.convolution + 1}"
+            )
+        if self.pooling is Pooling.max and self.name == "tagger":
+            raise ConfigError("model.pooling=max: is of a text, and a tagger reads words. Choose mean or first")
         if self.pooling is Pooling.segments and self.n_segments == 1:
             raise ConfigError(
                 "model.pooling=segments: is of the two texts of a pair, and model.n_segments=1. Choose mean or first,"

@@ -40,8 +40,11 @@ class Classifier(Model):
         if config.n_segments > 1:
             assert eos_id is not None
             self.segment_embedding = SegmentEmbedding(config.d_model, eos_id=eos_id)
-        self.encoder = Encoder(config, options)
         self.dropout = Dropout(config.dropout)
+        self.convolution: Convolution | None = None
+        if config.convolution is not None:
+            self.convolution = Convolution(config.d_model, config.convolution)
+        self.encoder = Encoder(config, options)
         pooled_width = config.d_model * (4 if config.pooling is Pooling.segments else 1)
         self.to_classes = Linear(pooled_width, n_classes, is_output=True)
         initialise(self.to_classes)
@@ -60,7 +63,7 @@ class Classifier(Model):
         if self.segment_embedding is not None:
             segment_S = self.segment_embedding.segments(source_S, source)
             x_SD = x_SD + self.segment_embedding(segment_S)
-        memory_SD = self.encoder(x_SD, source)
+        memory_SD = self.encoder(self.convolved(x_SD, source), source)
         if self.pooling is Pooling.segments:
             assert segment_S is not None
             pooled_NP = pool_segments(memory_SD, source, segment_S)
@@ -68,6 +71,39 @@ class Classifier(Model):
             pooled_NP = pool(memory_SD, source, self.pooling)
         logits_NC: Tensor = self.to_classes(self.dropout(pooled_NP))
         return logits_NC
+
+    def convolved(self, x_SD: Tensor, source: AttentionLayout) -> Tensor:
+        """Embeddings as they enter the encoder."""
+        return x_SD if self.convolution is None else x_SD + self.convolution(self.dropout(x_SD), source)
+
+
+class Convolution(nn.Module):
+    """relu(W [x_(t-r); …; x_(t+r)] + b) of each token t and its r neighbours on either side (Kim 2014, equation 2).
+
+    Where a sentence ends, zeros take the place of neighbours.
+    """
+
+    def __init__(self, d_model: int, width: int) -> None:
+        super().__init__()
+        self.reach = width // 2
+        self.to_out = Linear(width * d_model, d_model)
+        initialise(self.to_out)
+
+    def forward(self, x_SD: Tensor, source: AttentionLayout) -> Tensor:
+        near = [neighbours(x_SD, source, by) for by in range(-self.reach, self.reach + 1)]
+        return F.relu(self.to_out(torch.cat(near, dim=-1)))
+
+
+def neighbours(x_SD: Tensor, source: AttentionLayout, by: int) -> Tensor:
+    """The row of token t + `by` of the same sentence for each token t; zero where the sentence has none."""
+    if isinstance(source, PackedLayout):
+        position_S = source.positions
+        is_there_S = position_S.roll(-by) == position_S + by  # else it is of another sentence
+        return x_SD.roll(-by, dims=0) * is_there_S[:, None]
+    if source.mask_B11L is not None:
+        x_SD = x_SD * source.mask_B11L[:, 0, 0, :, None]
+    column_L = torch.arange(source.length, device=x_SD.device) + by
+    return x_SD.roll(-by, dims=1) * ((column_L >= 0) & (column_L < source.length))[:, None]
 
 
 class SegmentEmbedding(nn.Module):
@@ -98,20 +134,28 @@ def source_layout(source_BS: Tensor, pad_id: int) -> PaddedLayout:
 
 
 def pool(x_SD: Tensor, source: AttentionLayout, pooling: Pooling) -> Tensor:
-    """One vector of each sentence, [N, D]: that of its first token, or the mean of all."""
+    """One vector of each sentence, [N, D]: that of its first token, or the mean or the maximum of all."""
     assert pooling is not Pooling.segments
     if isinstance(source, PackedLayout):
         if source.groups is None:
             return _pool_by_offsets(x_SD, source, pooling)
         groups = torch.split(x_SD, [n_sentences * length for n_sentences, length in source.groups])
         each = [torch.unflatten(group, 0, (n, -1)) for group, (n, _) in zip(groups, source.groups, strict=True)]
-        return torch.cat([x_NLD[:, 0] if pooling is Pooling.first else x_NLD.mean(dim=1) for x_NLD in each])
-    if pooling is Pooling.first:
-        return x_SD[:, 0]
-    if source.mask_B11L is None:
-        return x_SD.mean(dim=1)
-    weight_BS1 = source.mask_B11L[:, 0, 0, :, None].to(x_SD.dtype)
+        return torch.cat([_pool_whole(x_NLD, pooling) for x_NLD in each])
+    if pooling is Pooling.first or source.mask_B11L is None:
+        return _pool_whole(x_SD, pooling)
+    is_real_BS1 = source.mask_B11L[:, 0, 0, :, None]
+    if pooling is Pooling.max:
+        return x_SD.masked_fill(~is_real_BS1, -torch.inf).amax(dim=1)
+    weight_BS1 = is_real_BS1.to(x_SD.dtype)
     return (x_SD * weight_BS1).sum(dim=1) / weight_BS1.sum(dim=1)
+
+
+def _pool_whole(x_NLD: Tensor, pooling: Pooling) -> Tensor:
+    """`pool` of sentences without padding."""
+    if pooling is Pooling.first:
+        return x_NLD[:, 0]
+    return x_NLD.amax(dim=1) if pooling is Pooling.max else x_NLD.mean(dim=1)
 
 
 def pool_segments(x_SD: Tensor, source: AttentionLayout, segment_S: Tensor) -> Tensor:
@@ -149,5 +193,8 @@ def _pool_by_offsets(x_SD: Tensor, source: PackedLayout, pooling: Pooling) -> Te
     if pooling is Pooling.first:
         return x_SD.index_select(0, start_N)
     sentence_S = torch.searchsorted(end_N, torch.arange(len(x_SD), device=x_SD.device, dtype=end_N.dtype), right=True)
+    if pooling is Pooling.max:
+        row_SD = sentence_S[:, None].expand_as(x_SD)
+        return x_SD.new_full((len(start_N), x_SD.size(1)), -torch.inf).scatter_reduce(0, row_SD, x_SD, "amax")
     sum_ND = x_SD.new_zeros(len(start_N), x_SD.size(1)).index_add(0, sentence_S, x_SD)
     return sum_ND / (end_N - start_N)[:, None]

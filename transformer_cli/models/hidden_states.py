@@ -31,7 +31,10 @@ def hidden_states(model: WithEncoder, source_BS: Tensor, source: AttentionLayout
 
     hooks = [layer.register_forward_pre_hook(record) for layer in model.encoder.layers]
     try:
-        states.append(model.encoder(model.source_embedding(source_BS), source))
+        x_BSD = model.source_embedding(source_BS)
+        if isinstance(model, Classifier):
+            x_BSD = model.convolved(x_BSD, source)
+        states.append(model.encoder(x_BSD, source))
     finally:
         for hook in hooks:
             hook.remove()

@@ -36,10 +36,11 @@ from transformer_cli.training.resuming import AUTO
 from transformer_cli.training.run_directory import run_folder, run_name
 
 # Settings of a model that a run chooses for itself; all others are those of the model that it begins with.
-OWN = ("dropout", "attention_dropout", "activation_dropout", "layer_drop", "pooling", "n_segments")
+OWN = ("dropout", "attention_dropout", "activation_dropout", "layer_drop", "pooling", "convolution", "n_segments")
 # Those that have nothing to do with an encoder, which a classifier or tagger begins with.
 NOT_OF_ENCODERS = ("name", "preset", "n_decoder_layers", "tie_embeddings", "output_bias", "decoder_start")
 ENCODER = ("source_embedding.weight", "source_embedding.project_in.", "encoder.")
+CONVOLUTION = ("convolution.to_out.weight", "convolution.to_out.bias")
 OF_PAIRS = ("segment_embedding.weight",)
 OF_SOURCE = ("source_embedding.weight",)
 OF_TARGET = (
@@ -202,6 +203,7 @@ def with_initial_sizes(config: TrainConfig, start: Initial | None) -> TrainConfi
     config = replace(config, model=replace(config.model, **sizes), data=data)
     head = ["to_classes.weight", "to_classes.bias"] if is_encoder else []
     head += OF_PAIRS if config.model.n_segments == 2 else []
+    head += CONVOLUTION if config.model.convolution is not None else []
     check_patterns([*_taken(config, model), *head], config)  # before text is prepared, which may take an hour
     return config
 
@@ -261,6 +263,8 @@ def _taken(config: TrainConfig, model: ModelFile) -> dict[str, Tensor]:
     """The weights of `model` that a run begins with, in the layers that it has."""
     is_encoder = config.data.task.has_labels
     parts = (*ENCODER, *(OF_PAIRS if config.model.n_segments == 2 else ()))
+    if model.config.convolution is not None and model.config.convolution == config.model.convolution:
+        parts += CONVOLUTION
     weights = {name: x for name, x in model.weights.items() if not is_encoder or name.startswith(parts)}
     for side, old, new in _layers(config, model):
         if old != new:
