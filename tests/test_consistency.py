@@ -1,5 +1,6 @@
 """R-Drop and SimCut: their losses against the papers' formulas, left to autograd."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,11 +12,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tests import toy_run
+from tests import toy_classifier, toy_run
 from tests.toy_run import CPU, tokenizers
+from transformer_cli.config.model import Pooling
 from transformer_cli.config.train import TrainSettings
-from transformer_cli.data.batching import Batch, micro_batches
+from transformer_cli.data.batching import Batch, Run, micro_batches
 from transformer_cli.errors import ConfigError
+from transformer_cli.models.classifier import Classifier
 from transformer_cli.models.embeddings import TokenEmbedding
 from transformer_cli.models.kernel_choice import PackedKernel
 from transformer_cli.training import consistency
@@ -206,3 +209,28 @@ def test_a_resumed_run_is_the_run_that_was_not_stopped(settings: dict[str, float
 def test_two_ways_at_once_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"train\.rdrop=5 train\.simcut=3: are two ways to the same end"):
         TrainSettings(rdrop=5.0, simcut=3.0)
+
+
+# ---- Classifiers, of which a sentence has one target: Wu et al. 2021, section 3.4
+
+
+@pytest.mark.parametrize("settings", [{"rdrop": 2.0}, {"simcut": 2.0, "token_cutoff": 0.3}])
+def test_a_classifier_has_the_loss_of_the_papers(settings: dict[str, float]) -> None:
+    file = toy_classifier.random_model(replace(toy_classifier.SIZES, dropout=0.3, convolution=3, pooling=Pooling.max))
+    model = file.build_as(Classifier, CPU).train()
+    source_S, targets = torch.randint(4, 30, (4 + 6 + 6,)), torch.tensor([0, 1, 1])
+    batch = Batch(source_S, targets, targets, [Run(1, 4, 1), Run(2, 6, 1)])
+    two_passes = TwoPasses(TrainSettings(**settings), file.tokenizers)
+
+    torch.manual_seed(1)
+    loss, nll = two_passes.loss(model, batch, CPU, PackedKernel.per_length)
+    torch.manual_seed(1)
+    with embeddings_scaled(model, two_passes._kept) if "simcut" in settings else nullcontext():
+        p, q = predict(model, inputs(batch, CPU, PackedKernel.per_length).twice()).chunk(2)
+    assert kl(p, q) > 0.01
+    if "rdrop" in settings:
+        expected = (cross_entropy(p, targets) + cross_entropy(q, targets)) / 2 + 2 / 2 * (kl(p, q) + kl(q, p)) / 2
+    else:
+        expected = cross_entropy(p, targets) + 2 * kl(p, q)
+        torch.testing.assert_close(nll, F.cross_entropy(p, targets, reduction="sum"))
+    torch.testing.assert_close(loss, expected)

@@ -27,7 +27,7 @@ from transformer_cli.training.initialisation import Initial, initial_weights
 
 SYLLABLES = ["ka", "to", "mi", "ner", "os", "la", "ru", "pe", "shi", "vol"]
 NEW_SYLLABLES = [*SYLLABLES[:4], "zzy", "qua", "жук", "99"]
-KINDS = [(kind, in_bytes) for kind in TokenizerKind for in_bytes in (False, True)]
+KINDS = [(kind, in_bytes) for kind in (TokenizerKind.bpe, TokenizerKind.unigram) for in_bytes in (False, True)]
 
 
 def sentences(syllables: list[str], n: int, *, seed: int) -> list[str]:

@@ -28,7 +28,7 @@ from transformer_cli.errors import ConfigError, EnvironmentFault
 from transformer_cli.training.run_directory import open_run, write_config
 from transformer_cli.training.validation import encode_pairs
 
-KINDS = list(TokenizerKind)
+KINDS = [TokenizerKind.bpe, TokenizerKind.unigram]
 
 
 @cache

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from transformer_cli.config.compose import load_config
 from transformer_cli.config.data import TokenizerConfig, TokenizerKind
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, normalize, train_tokenizer
 from transformer_cli.errors import CheckpointError, ConfigError, DataError
@@ -20,6 +21,9 @@ CONTROL_TEXT = ["<s>", "</s>", "<pad>", "<unk>", "<2de>", "a </s> b", "<s></s>",
 def sentences(n: int = 400) -> Iterator[str]:
     for i in range(n):
         yield " ".join(WORDS[(i * k * k + k) % len(WORDS)] for k in range(3, 3 + i % 9)) + "."
+
+
+SUBWORDS = [TokenizerKind.bpe, TokenizerKind.unigram]
 
 
 def train(lines: list[str] | None = None, *, seed: int = 1, vocab_size: int = 70, **options: object) -> Tokenizer:
@@ -37,9 +41,30 @@ def byte_tokenizer() -> Tokenizer:
     return train(vocab_size=350, byte_fallback=True)
 
 
-@pytest.mark.parametrize("kind", TokenizerKind)
+@pytest.mark.parametrize("kind", SUBWORDS)
 def test_equal_input_gives_equal_bytes(kind: TokenizerKind) -> None:
     assert train(kind=kind).model_bytes == train(kind=kind).model_bytes
+
+
+def test_a_vocabulary_of_words_has_the_most_frequent_ones_and_cuts_none() -> None:
+    lines = ["Who saw the cat ?", "Who saw the dog ?", "Who is the King ?"]
+    tokenizer = train(lines, kind=TokenizerKind.word, vocab_size=4 + 4, fold_case=True)
+    assert sorted(tokenizer.pieces(range(4, 8))) == sorted(["▁who", "▁the", "▁?", "▁saw"])
+    assert tokenizer.sha256 == train(lines, kind=TokenizerKind.word, vocab_size=4 + 4, fold_case=True).sha256
+    (ids,) = tokenizer.encode(["WHO saw  the walrus ?"])
+    assert [*tokenizer.pieces(ids)] == ["▁who", "▁saw", "▁the", "<unk>", "▁?"]
+    assert tokenizer.decode(ids) == "who saw the⁇ ?"
+    assert not TokenizerConfig(kind=TokenizerKind.word, vocab_size=2000).has_bytes
+
+
+def test_words_have_neither_bytes_nor_subwords() -> None:
+    with pytest.raises(ConfigError, match="byte_fallback=true: data.tokenizer.kind=word has <unk>"):
+        TokenizerConfig(kind=TokenizerKind.word, byte_fallback=True)
+    with pytest.raises(ConfigError, match="subword_dropout=0.1: data.tokenizer.kind=word has no subwords"):
+        load_config("train", ["data=labels", "data.tokenizer.kind=word", "data.subword_dropout=0.1"])
+    words = train(["who saw the cat ?"] * 3, kind=TokenizerKind.word, vocab_size=9)
+    with pytest.raises(ConfigError, match="subword_dropout=0.1: the model's tokenizer has no subwords"):
+        words.sample(words.encode(["who saw"]), [1], alpha=0.1)
 
 
 def test_the_sample_depends_on_the_seed_alone() -> None:
@@ -128,7 +153,7 @@ def many_words() -> list[str]:
     return [" ".join(words[(i * k + k) % len(words)] for k in range(3, 11)) for i in range(1000)]
 
 
-@pytest.mark.parametrize("kind", TokenizerKind)
+@pytest.mark.parametrize("kind", SUBWORDS)
 def test_a_new_vocabulary_spells_what_it_does_not_have_in_bytes(kind: TokenizerKind) -> None:
     tokenizer = train(many_words(), kind=kind, vocab_size=1000)
     (ids,) = tokenizer.encode(["baceda 東京 😀"])
@@ -179,7 +204,7 @@ def test_C13_unknown_characters_are_marked(tokenizer: Tokenizer) -> None:
     assert tokenizer.decode(ids) == "the ⁇"
 
 
-@pytest.mark.parametrize("kind", TokenizerKind)
+@pytest.mark.parametrize("kind", SUBWORDS)
 @pytest.mark.parametrize("text", CONTROL_TEXT)
 def test_C14_literal_control_tokens_are_plain_text(kind: TokenizerKind, text: str) -> None:
     tokenizer = train([*sentences(), *CONTROL_TEXT * 5], kind=kind)
@@ -208,7 +233,7 @@ def test_D3_control_ids_leave_no_trace(tokenizer: Tokenizer) -> None:
 # ---- Mistakes
 
 
-@pytest.mark.parametrize("kind", TokenizerKind)
+@pytest.mark.parametrize("kind", SUBWORDS)
 @pytest.mark.parametrize("byte_fallback", [False, True])
 def test_C19_a_vocabulary_too_big_names_the_largest_possible(kind: TokenizerKind, byte_fallback: bool) -> None:
     lines = list(sentences(40))

@@ -136,7 +136,13 @@ class Tokenizer:
         with _SEEDING:
             for text, seed in zip(texts, seeds, strict=True):
                 sentencepiece.set_random_generator_seed(seed)
-                drawn.append(self._model.encode(text, enable_sampling=True, alpha=alpha, nbest_size=-1)[n_prefix:])
+                try:
+                    pieces = self._model.encode(text, enable_sampling=True, alpha=alpha, nbest_size=-1)
+                except RuntimeError as error:
+                    raise ConfigError(
+                        f"data.subword_dropout={alpha}: the model's tokenizer has no subwords. Leave it out"
+                    ) from error
+                drawn.append(pieces[n_prefix:])
         # Text that does not survive decoding, as a literal ▁ of SentencePiece's own, keeps its pieces, too.
         resampled: list[str] = self._model.decode(drawn)
         return [
