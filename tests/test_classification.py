@@ -22,6 +22,7 @@ from transformer_cli.evaluation.classification import resampled as resampled_tab
 from transformer_cli.inference.encode import Reader, ask_each
 from transformer_cli.models.classifier import Classifier, Convolution, pool
 from transformer_cli.models.layouts import PackedLayout, PaddedLayout
+from transformer_cli.training.initialisation import Initial, initial_weights, with_initial_sizes
 
 CPU = torch.device("cpu")
 WANTED = ["a"] * 4 + ["b"] * 3 + ["c"] * 3
@@ -139,12 +140,24 @@ def test_the_convolution_is_torchs_with_zeros_around_each_sentence() -> None:
     torch.testing.assert_close(found[1], expected[2])
 
 
+@pytest.mark.parametrize(("width", "is_taken"), [(None, False), (3, True), (5, False)])
+def test_a_run_begins_with_a_convolution_of_its_width(tmp_path: Path, width: int | None, is_taken: bool) -> None:
+    start = random_model(replace(SIZES, convolution=3))
+    wanted = "null" if width is None else str(width)
+    overrides = [*OVERRIDES, *write_tables(tmp_path), "init.from=x", f"model.convolution={wanted}"]
+    config = with_initial_sizes(load_config("train", overrides), Initial(Path("x"), start, is_resumed=False))
+    found = initial_weights(config, Initial(Path("x"), start, is_resumed=False), start.tokenizers)
+    assert config.model.convolution == width
+    assert ("convolution.to_out.weight" in found) == is_taken
+    assert {"encoder.layers.0.feed_forward.to_out.weight", "to_classes.weight"} <= found.keys()
+
+
 def test_a_convolution_wants_an_odd_width_and_a_classifier() -> None:
-    with pytest.raises(ConfigError, match=r"model.convolution=4: even.* Choose 5"):
+    with pytest.raises(ConfigError, match=r"model\.convolution=4: even.* Choose 5"):
         ModelConfig(name="classifier", convolution=4)
-    with pytest.raises(ConfigError, match="model.convolution=3: only of a classifier"):
+    with pytest.raises(ConfigError, match=r"model\.convolution=3: only of a classifier"):
         ModelConfig(name="tagger", convolution=3)
-    with pytest.raises(ConfigError, match="model.pooling=max: is of a text, and a tagger reads words"):
+    with pytest.raises(ConfigError, match=r"model\.pooling=max: is of a text, and a tagger reads words"):
         ModelConfig(name="tagger", pooling=Pooling.max)
 
 

@@ -58,12 +58,12 @@ def test_a_vocabulary_of_words_has_the_most_frequent_ones_and_cuts_none() -> Non
 
 
 def test_words_have_neither_bytes_nor_subwords() -> None:
-    with pytest.raises(ConfigError, match="byte_fallback=true: data.tokenizer.kind=word has <unk>"):
+    with pytest.raises(ConfigError, match=r"byte_fallback=true: data\.tokenizer\.kind=word has <unk>"):
         TokenizerConfig(kind=TokenizerKind.word, byte_fallback=True)
-    with pytest.raises(ConfigError, match="subword_dropout=0.1: data.tokenizer.kind=word has no subwords"):
+    with pytest.raises(ConfigError, match=r"subword_dropout=0\.1: data\.tokenizer\.kind=word has no subwords"):
         load_config("train", ["data=labels", "data.tokenizer.kind=word", "data.subword_dropout=0.1"])
     words = train(["who saw the cat ?"] * 3, kind=TokenizerKind.word, vocab_size=9)
-    with pytest.raises(ConfigError, match="subword_dropout=0.1: the model's tokenizer has no subwords"):
+    with pytest.raises(ConfigError, match=r"subword_dropout=0\.1: the model's tokenizer has no subwords"):
         words.sample(words.encode(["who saw"]), [1], alpha=0.1)
 
 
