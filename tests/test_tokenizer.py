@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.data import TokenizerConfig, TokenizerKind
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, normalize, train_tokenizer
+from transformer_cli.data.unknown import unknown_characters
 from transformer_cli.errors import CheckpointError, ConfigError, DataError
 
 TEXT = """the a cat dog milk chair drank sat down in on very comfortable was it she he Œuvre Straße café naïve
@@ -54,6 +55,9 @@ def test_a_vocabulary_of_words_has_the_most_frequent_ones_and_cuts_none() -> Non
     (ids,) = tokenizer.encode(["WHO saw  the walrus ?"])
     assert [*tokenizer.pieces(ids)] == ["▁who", "▁saw", "▁the", "<unk>", "▁?"]
     assert tokenizer.decode(ids) == "who saw the⁇ ?"
+    assert unknown_characters("the walrus", tokenizer.encode(["the walrus"])[0], tokenizer) == ()  # meant to be so
+    assert tokenizer.has_words_only
+    assert not any(train(kind=kind).has_words_only for kind in SUBWORDS)
     assert not TokenizerConfig(kind=TokenizerKind.word, vocab_size=2000).has_bytes
 
 

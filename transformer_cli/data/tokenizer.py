@@ -61,6 +61,8 @@ class Tokenizer:
         # What stands for a character that is no piece: <unk>, or the bytes of byte fallback.
         in_bytes = (i for i, piece in enumerate(pieces) if piece.startswith("<0x") and self._model.is_byte(i))
         self.unknown_ids = frozenset([self.unk_id, *in_bytes])
+        # Other models of SentencePiece have characters for what is in no longer piece, ▁ at least.
+        self.has_words_only = self.packed is None and all(len(piece) > 1 for piece in pieces)
         self._tags = self._find_tags(pieces)
         has_codes = self.packed is not None and self.packed.codes  # which it finds and shows by itself
         self._split_off = {tag: i for tag, i in self._tags.items() if not (has_codes and is_code(tag))}

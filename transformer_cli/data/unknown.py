@@ -24,9 +24,9 @@ def unknown_characters(line: str, ids: Sequence[int], tokenizer: Tokenizer) -> t
 
     White space, control characters, what only formats (joiners, soft hyphens, variation selectors) and U+FFFD, which
     stands for text that was lost before, are ignored: a translation loses nothing by them. An emoji of
-    several code points is one character.
+    several code points is one character. A vocabulary of whole words is meant to lack rare ones: nothing is reported.
     """
-    if tokenizer.unknown_ids.isdisjoint(ids):
+    if tokenizer.has_words_only or tokenizer.unknown_ids.isdisjoint(ids):
         return ()
     characters = dict.fromkeys(_CHARACTER.findall(split_tags(normalize(line), tokenizer.tags)[1]))
     return tuple(character for character in characters if _is_unknown(character, tokenizer))

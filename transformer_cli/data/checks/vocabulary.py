@@ -117,7 +117,7 @@ def _check_unknown(side: _Side, section: Section) -> Iterator[str]:
     n_unknown = sum(token in unknown_ids for ids in side.sentences for token in ids)
     rate = n_unknown / max(1, n_tokens)
     side.figures["unknown_rate"] = rate
-    if rate > MANY_UNKNOWN and n_unknown > 2:
+    if rate > MANY_UNKNOWN and n_unknown > 2 and not side.tokenizer.has_words_only:
         has_bytes = len(unknown_ids) > 1
         named = "bytes of characters that the vocabulary does not have" if has_bytes else "unknown"
         what = f"{n_unknown:,} of {n_tokens:,} {side.name} tokens are {named} ({percent(rate)})"
