@@ -171,7 +171,7 @@ class ModelConfig:
             raise ConfigError(f"model.convolution={self.convolution}: only of a classifier. Leave it out")
         if self.convolution is not None and self.convolution % 2 == 0:
             raise ConfigError(
-                f"model.convolution={self.convolution}: even, and a token has as many neighbours on either side."
+                f"model.convolution={self.convolution}: even, and it reads as many tokens on either side of one."
                 f" Choose {self.convolution + 1}"
             )
         if self.pooling is Pooling.max and self.name == "tagger":

@@ -78,9 +78,9 @@ class Classifier(Model):
 
 
 class Convolution(nn.Module):
-    """relu(W [x_(t-r); …; x_(t+r)] + b) of each token t and its r neighbours on either side (Kim 2014, equation 2).
+    """relu(W [x_(t-r); …; x_(t+r)] + b) of each token t and the r on either side (Kim 2014, equation 2).
 
-    Where a sentence ends, zeros take the place of neighbours.
+    Beyond the ends of a sentence are zeros.
     """
 
     def __init__(self, d_model: int, width: int) -> None:
@@ -90,11 +90,11 @@ class Convolution(nn.Module):
         initialise(self.to_out)
 
     def forward(self, x_SD: Tensor, source: AttentionLayout) -> Tensor:
-        near = [neighbours(x_SD, source, by) for by in range(-self.reach, self.reach + 1)]
+        near = [shifted(x_SD, source, by) for by in range(-self.reach, self.reach + 1)]
         return F.relu(self.to_out(torch.cat(near, dim=-1)))
 
 
-def neighbours(x_SD: Tensor, source: AttentionLayout, by: int) -> Tensor:
+def shifted(x_SD: Tensor, source: AttentionLayout, by: int) -> Tensor:
     """The row of token t + `by` of the same sentence for each token t; zero where the sentence has none."""
     if isinstance(source, PackedLayout):
         position_S = source.positions
