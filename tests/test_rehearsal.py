@@ -160,6 +160,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "classifier, first": {"task": Task.classification, "pooling": Pooling.first},
     "classifier, mean": {"task": Task.classification, "pooling": Pooling.mean},
+    "classifier, max": {"task": Task.classification, "pooling": Pooling.max, "convolution": 3},
 }
 
 
