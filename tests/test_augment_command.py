@@ -1,12 +1,14 @@
 """`tfm augment`: synthetic pairs are those of `tfm translate`, in shards and after a stop as in one go."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.contract import refused, run
+from tests.test_export import tagged_model
 from tests.toy_run import model_file, packed, sentences
 from transformer_cli.synthesis import work as work_module
 from transformer_cli.synthesis.filters import PairFilters
@@ -295,3 +297,45 @@ def test_a_sweep_makes_all_shards_and_the_same_again_those_that_failed(folder: P
     augment(folder, "merge", "--output", "out")
     twice = [*sweep[:-1], "seed=1,2"]
     refuse(twice, folder, 2, "out (shard=1/1): two runs would write it. Sweep over shard=")
+
+
+# ---- Tags
+
+
+@pytest.fixture
+def tagged(folder: Path) -> Path:
+    """A model from en to de and fr, whose lines may also begin with <bt>."""
+    model = replace(tagged_model(), target_lang="de+fr", data={"tags": ["<2de>", "<2fr> <bt>"]})
+    (folder / "model.safetensors").write_bytes(packed(model))
+    (folder / "in.txt").write_text("the cat sat down .\n<2fr> a woman .\n<2de> in her chair\n<2de> <bt> the cat\n")
+    return folder
+
+
+def test_a_target_language_is_chosen_where_there_are_several(tagged: Path) -> None:
+    for method in ("distill", "back-translate"):
+        arguments = ["augment", method, *MODEL, *GREEDY, "--output", "out", "device=cpu"]
+        refuse(
+            arguments,
+            tagged,
+            2,
+            "--tag: names none of the target languages de+fr. Choose one (tags: <2fr>, <2de>,",
+        )
+    assert not list(tagged.glob("out*"))
+
+
+def test_lines_keep_their_tags_and_the_training_command_names_them(tagged: Path) -> None:
+    """But a line whose tag asks for another language is dropped."""
+    printed = augment(tagged, "distill", *MODEL, *GREEDY, "--output", "out", "--tag", "<2de>")
+    kept = ["the cat sat down .", "<2de> in her chair", "<2de> <bt> the cat"]
+    assert made(tagged, "out", "en")[0] == kept
+    assert "1 tag of another language" in printed
+    (tagged / "in.txt").write_text("".join(f"{line}\n" for line in kept))
+    translated = run(["translate", *MODEL, "--tag", "<2de>", *GREEDY, "device=cpu"], tagged).out.decode()
+    assert made(tagged, "out", "de")[0] == translated.split("\n")[:-1]
+    assert """'data.tags=["<2de>"]' 'data.dev_tags=["<2de>"]'""" in printed
+    assert printed.rstrip().endswith("""'data.line_tags=["<2de>","<bt>"]'""")
+
+
+def test_no_tag_is_in_the_target_of_a_back_translation(tagged: Path) -> None:
+    augment(tagged, "back-translate", *MODEL, *GREEDY, "--output", "out", "--tag", "<2de>")
+    assert made(tagged, "out", "en")[0] == ["the cat sat down .", "in her chair", "the cat"]

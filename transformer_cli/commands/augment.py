@@ -17,6 +17,8 @@ from transformer_cli.config.tags import language_of, tags_in
 from transformer_cli.data.checks.languages import iso_639_1, reads_like
 from transformer_cli.data.hashes import file_sha256
 from transformer_cli.data.lines import shown
+from transformer_cli.data.tags import split_tags
+from transformer_cli.decoding.plan import listed_tags
 from transformer_cli.decoding.results import TranslateOptions
 from transformer_cli.decoding.training_text import training_text
 from transformer_cli.errors import ConfigError, DataError
@@ -83,7 +85,10 @@ def make(name: Path, shard: Shard, config: AugmentConfig) -> tuple[Report, bool]
         config.checkpoint, runs=config.runs, engine=config.engine, decode=config.decode, options=options
     )
     model = opened.models[0]
-    of_model = model.source_lang, language_of(options.tags, model.target_lang) or model.target_lang
+    of_model = model.source_lang, language_of(options.tags, model.target_lang)
+    if not of_model[1]:
+        tags = listed_tags(model.tokenizers.source.tags)
+        raise ConfigError(f"--tag: names none of the target languages {model.target_lang}. Choose one ({tags})")
     languages: Pair = of_model[::-1] if is_reverse else of_model
     settings = settings_of(config, opened, languages, shard, source)
     if not config.overwrite and (report := finished(name, settings)) is not None:
@@ -103,6 +108,7 @@ def make(name: Path, shard: Shard, config: AugmentConfig) -> tuple[Report, bool]
             unfinished=config.drop_unfinished,
         ),
         is_reverse,
+        of_model[1],
         config.choose,
         forward_scores(config, languages),
         config.min_score,
@@ -188,6 +194,7 @@ def settings_of(config: AugmentConfig, opened: Opened, languages: Pair, shard: S
             "drop_unfinished": config.drop_unfinished,
         },
         "tag": config.tag,
+        "tags_of_model": list(opened.models[0].tokenizers.source.tags),
         "seed": config.seed,
         "decode": {key: value for key, value in decode.items() if key not in WITHOUT_EFFECT},
     }
@@ -292,19 +299,31 @@ def summary(result: Augmented, config: AugmentConfig) -> list[str]:
 def train_command(result: Augmented) -> str:
     """A command line of `tfm train` that uses the corpus: a back-translation beside real pairs, and with a tag."""
     source, target = result.report.languages
+    settings = result.report.settings
     made = [str(file) for file in files_of(result.name, (source, target))]
     splits = "train", "dev", "test"
     train, dev, test = ([str(file) for file in files_of(Path(split), (source, target))] for split in splits)
-    tag = str(result.report.settings["tag"] or "")
-    if result.report.settings["method"] == AugmentMethod.back_translate.value:
+    tag, of_lines = str(settings["tag"] or ""), list[str]()
+    if settings["method"] == AugmentMethod.back_translate.value:
         files, tags, of_text = [*train, *made], ["", BACK_TRANSLATION_TAG], ""
     else:
         files, tags, of_text = made, [tag], tag
+        of_lines = tags_of_lines(Path(made[0]), settings["tags_of_model"])
     overrides = [f"data.train={_list(files)}", f"data.dev={_list(dev)}", f"data.test={_list(test)}"]
     if any(tags):
         overrides += [f"data.tags={_list(tags)}", *(f"data.{split}_tags={_list([of_text])}" for split in splits[1:])]
+    if of_lines:
+        overrides.append(f"data.line_tags={_list(of_lines)}")
     words = ["tfm", "train", "data=files", f"data.source_lang={source}", f"data.target_lang={target}", *overrides]
     return shlex.join(words)
+
+
+def tags_of_lines(file: Path, known: Sequence[str]) -> list[str]:
+    """Those of `known` that a line of the file begins with."""
+    if not known:
+        return []
+    found = {tag for line in read_lines(file) for tag in split_tags(line.decode(), known)[0]}
+    return [tag for tag in known if tag in found]
 
 
 def _list(values: Sequence[str]) -> str:

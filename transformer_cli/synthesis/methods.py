@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from transformer_cli.config.commands import Choose
+from transformer_cli.config.tags import language_of
+from transformer_cli.data.tags import split_tags
 from transformer_cli.decoding.results import Candidate, Translated
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.evaluation.metrics import MetricSettings, Translations, sentence_scores
@@ -12,6 +14,7 @@ from transformer_cli.synthesis.filters import PairFilters
 from transformer_cli.synthesis.work import Made, Pair
 
 REPEATED = "repeated"
+OTHER_LANGUAGE = "tag of another language"
 
 LogProbs = Callable[[Sequence[Pair]], list[float]]  # per token, of each (source, target)
 
@@ -22,13 +25,14 @@ class Synthesis:
 
     With `is_reverse` each line is a target, and its translation by the reverse model the source (Sennrich et al. 2016);
     otherwise each line is a source, and its translation by the teacher the target (Kim and Rush 2016, sections 3.2
-    and 3.3). `forward` gives the log-probability per token of the target, given the source; pairs below `min_score` are
-    dropped.
+    and 3.3). A tag at the beginning of a line stays on a source, and is left out of a target. `forward` gives the
+    log-probability per token of the target, given the source; pairs below `min_score` are dropped.
     """
 
     translator: Translator
     filters: PairFilters
     is_reverse: bool
+    language: str  # of the translations
     choose: Choose = Choose.score
     forward: LogProbs | None = None
     min_score: float = 0.0
@@ -66,16 +70,19 @@ class Synthesis:
 
     def _filtered(self, rows: Sequence[tuple[str, Candidate, bool]]) -> tuple[list[Pair], Counter[str]]:
         """The pairs that are kept, and how many are not."""
-        tokenizers = self.translator.tokenizers
-        lines, texts = [line for line, _, _ in rows], [candidate.text for _, candidate, _ in rows]
-        lengths = [map(len, tokenizers.source.encode(lines)), map(len, tokenizers.target.encode(texts))]
+        tokenizers, target_lang = self.translator.tokenizers, self.translator.engine.text.target_lang
+        split = [split_tags(line, tokenizers.source.tags) for line, _, _ in rows]
+        bodies, texts = [body for _, body in split], [candidate.text for _, candidate, _ in rows]
+        lengths = [map(len, tokenizers.source.encode(bodies)), map(len, tokenizers.target.encode(texts))]
         pairs: list[Pair] = []
         dropped: Counter[str] = Counter()
-        for (line, candidate, is_cut), *n_tokens in zip(rows, *lengths, strict=True):
+        for (line, candidate, is_cut), (tags, body), *n_tokens in zip(rows, split, *lengths, strict=True):
             is_unfinished = candidate.hit_limit or is_cut
-            reason = self.filters.reason(line, candidate.text, (n_tokens[0], n_tokens[1]), is_unfinished=is_unfinished)
+            reason = self.filters.reason(body, candidate.text, (n_tokens[0], n_tokens[1]), is_unfinished=is_unfinished)
+            if tags and language_of(tags, target_lang) != self.language:
+                reason = OTHER_LANGUAGE
             if reason is None:
-                pairs.append((candidate.text, line) if self.is_reverse else (line, candidate.text))
+                pairs.append((candidate.text, body) if self.is_reverse else (line, candidate.text))
             else:
                 dropped[reason] += 1
         return pairs, dropped
