@@ -184,6 +184,28 @@ def test_two_models_of_one_pair_and_a_pivot_that_joins_nothing_are_refused(model
 # ---- What a request may ask for
 
 
+def test_a_model_is_served_with_its_own_length_penalty(tmp_path: Path) -> None:
+    lines, scores = ["the cat sat .", "a woman drank milk ."], {}
+    for own in (0.0, 10.0):
+        path = str(tmp_path / f"{own}.safetensors")
+        write_model(Path(path), replace(model_file(), source_lang="de", length_penalty=own))
+        served, given = serving(path), serving(path, decode=DecodeConfig(beam_size=2, length_penalty=0.3))
+        for what, alpha, service, wish in (
+            ("own", None, served, PLAIN),
+            ("own beside another key", None, served, Wish(decode={"max_extra_length": 50})),
+            ("of the request", 1.0, served, Wish(decode={"length_penalty": 1.0})),
+            ("of the config", 0.3, given, PLAIN),
+            ("of the request, before the config", 1.0, given, Wish(decode={"length_penalty": 1.0})),
+        ):
+            expected = api.load(path, device="cpu", beam_size=2, length_penalty=alpha).translate(lines)
+            answered = service.translate(lines, "de", "en", wish, service.call()).results
+            found = [(one.text, one.score) for one in answered]
+            assert found == [(one.text, pytest.approx(one.candidates[0].score)) for one in expected], (own, what)
+            scores[own, what] = [score for _, score in found]
+    assert scores[0.0, "own"] != pytest.approx(scores[10.0, "own"])
+    assert scores[0.0, "of the config"] == pytest.approx(scores[10.0, "of the config"])
+
+
 @pytest.mark.parametrize(
     ("wish", "says"),
     [

@@ -71,7 +71,7 @@ class Opened:
 
         Raises EnvironmentFault for a precision that the device lacks.
         """
-        config = with_own_length_penalty(config, self.models)
+        config = with_own_length_penalty(config, [model.length_penalty for model in self.models])
         on_it = on_device(config, device)
         return config if any(isinstance(model, Exported) for model in self.models) else on_it
 
@@ -127,11 +127,13 @@ class Opened:
         )
 
 
-def with_own_length_penalty(config: DecodeConfig, models: Sequence[ModelFile | Exported]) -> DecodeConfig:
-    """`config` with the length penalty of the model, or of all models if they have the same, where it has none."""
-    own = {model.length_penalty if isinstance(model, ModelFile) else None for model in models}
-    is_unset = config.length_penalty is None and config.length_normalization is LengthNormalization.gnmt
-    return replace(config, length_penalty=own.pop()) if is_unset and len(own) == 1 else config
+def with_own_length_penalty(config: DecodeConfig, own: Sequence[float | None]) -> DecodeConfig:
+    """`config` with `own`, the length penalty of each model, where it has none itself and they are the same."""
+    if config.length_penalty is not None or config.length_normalization is not LengthNormalization.gnmt:
+        return config
+    if len(set(own)) == 1:
+        return replace(config, length_penalty=own[0])
+    return replace(config, length_penalty=config.alpha)
 
 
 def load(

@@ -50,7 +50,7 @@ def run(config: ScoreConfig) -> None:
     check_line_counts(config, given)
     paths = locate_models(config.checkpoint, config.runs)
     models = read_models(paths, ("transformer", "decoder"))
-    config = replace(config, decode=with_own_length_penalty(config.decode, models))
+    config = replace(config, decode=with_own_length_penalty(config.decode, [model.length_penalty for model in models]))
     precision = choose_precision(config.decode.precision, device)
     is_text = models[0].config.name == "decoder"
     if is_text:

@@ -34,6 +34,7 @@ class Exported:
     data: dict[str, Any]
     fingerprint: str
     multi_sentence_share: float | None = None
+    length_penalty: None = None  # no format has a place for the model's own
 
 
 def facts_of(model: ModelFile, model_sha256: str, *, program: str, max_positions: int | None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from transformer_cli.api import Opened, open_models
+from transformer_cli.api import Opened, open_models, with_own_length_penalty
 from transformer_cli.config.commands import Engine
 from transformer_cli.config.decode import DecodeConfig, DecodePrecision, Quantize
 from transformer_cli.config.serve import ServeConfig
@@ -65,7 +65,7 @@ class ServedModel:
         self.name = _name(Path(os.path.abspath(self.path)))
         self.source_lang, self.target_lang, self.engine = model.source_lang, model.target_lang, opened.engine
         self.tags, self.symbols = model.tokenizers.source.tags, placeholder_symbols(model.tokenizers)
-        self.is_export = isinstance(model, Exported)
+        self.is_export, self.length_penalty = isinstance(model, Exported), model.length_penalty
         self.device = choose_device(config.device)
         self.shared = self._share(opened)
         self.torch: SharedEngine | None = None  # built when a request first needs it
@@ -117,7 +117,11 @@ class ServedModel:
         return tuple((asking or named)[:1])
 
     def translator(self, decode: DecodeConfig, options: TranslateOptions) -> SharedTranslator:
-        """With the engine if it can do what is asked for, else with torch. Raises ConfigError where neither can."""
+        """With the engine if it can do what is asked for, else with torch. Raises ConfigError where neither can.
+
+        A length penalty that neither the server nor the request sets is the model's own.
+        """
+        decode = with_own_length_penalty(decode, [self.length_penalty])
         key = f"{decode} {replace(options, terminology=None)}" if options.terminology is None else ""
         with self.lock:
             if key and key in self.translators:
