@@ -183,6 +183,14 @@ def test_the_page_has_the_steps_that_tfm_translate_explains(folder: Path, option
     assert shown["next"]["0"] == segment["steps"][0]["likeliest"]
 
 
+def test_the_models_own_length_penalty_ranks_what_is_shown(folder: Path) -> None:
+    plain = explanation_of(folder, "--beam", "3")["ranking"]
+    (folder / "m").write_bytes(packed(replace(read_model(folder / "m"), length_penalty=3.0)))
+    own = explanation_of(folder, "--beam", "3")["ranking"]
+    assert own == explanation_of(folder, "--beam", "3", "decode.length_penalty=3")["ranking"] != plain
+    assert plain == explanation_of(folder, "--beam", "3", "decode.length_penalty=0.6")["ranking"]
+
+
 def test_the_page_of_a_given_translation_has_its_targets(folder: Path) -> None:
     shown = explanation_of(folder, "--translation", "d e")
     assert [step["token"] for step in shown["steps"]] == ["▁d", "▁e", "</s>"]

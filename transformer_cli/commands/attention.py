@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from transformer_cli.api import with_own_length_penalty
 from transformer_cli.attention_maps.maps import (
     AttentionMaps,
     compute_attention_maps,
@@ -88,8 +89,9 @@ def run(config: AttentionConfig) -> None:
     text = training_text([file])
     shows_steps = form == ".html" and SEARCHES[config.decode.search].has_trace
     options = TranslateOptions(n_likeliest=LIKELIEST if shows_steps else 0)
+    decode = with_own_length_penalty(config.decode, [file.length_penalty])
     translator = torch_translator(
-        model, file.tokenizers, config.decode, device=device, seed=config.seed, options=options, text=text
+        model, file.tokenizers, decode, device=device, seed=config.seed, options=options, text=text
     )
     smoothing = label_smoothing_of(file, path)
     for job, ids in [(job, encode(job, file, translator)) for job in work]:
