@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.toy_run import CPU, Died, config, prepared, run, sha256
+from tests.toy_run import CPU, Died, config, model_file, prepared, run, sha256
 from transformer_cli.api import open_models
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.decode import DecodeConfig
@@ -15,7 +15,7 @@ from transformer_cli.config.train import TrainConfig
 from transformer_cli.decoding.torch_engine import torch_translator
 from transformer_cli.errors import ConfigError
 from transformer_cli.evaluation.metrics import bleu
-from transformer_cli.models.file import read_model
+from transformer_cli.models.file import read_model, write_model
 from transformer_cli.training.validation import TranslationValidator
 
 SEARCH = DecodeConfig(beam_size=3, max_extra_length=5)
@@ -67,6 +67,24 @@ def test_a_search_has_it_unless_another_is_asked_for(trained: Path) -> None:
     assert opened.decode_config(SEARCH, CPU).length_penalty == model.length_penalty
     assert opened.decode_config(replace(SEARCH, length_penalty=0.3), CPU).length_penalty == 0.3
     assert SEARCH.alpha == 0.6  # of a model without its own: the paper's
+
+
+def test_models_that_differ_are_searched_with_that_of_the_paper_and_a_line_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    values, names = [1.4, None, 0.0], [str(tmp_path / f"{n}.safetensors") for n in range(3)]
+    for name, own in zip(names, values, strict=True):
+        write_model(Path(name), replace(model_file(seed=1), length_penalty=own))
+    caplog.set_level("INFO", logger="tfm")
+    opened = open_models(names, decode=SEARCH)
+    decode = opened.decode_config(SEARCH, CPU)
+    assert opened.translator(decode, CPU).config.length_penalty == 0.6  # as `tfm evaluate` does: still one line
+    (line,) = caplog.messages
+    assert line.startswith("length penalties of the models differ (1.4, none, 0), so 0.6 is used; ")
+    caplog.clear()
+    assert opened.decode_config(replace(SEARCH, length_penalty=1.0), CPU).length_penalty == 1.0
+    assert open_models([names[0]] * 2, decode=SEARCH).decode_config(SEARCH, CPU).length_penalty == 1.4
+    assert not caplog.messages
 
 
 def test_a_run_that_dies_while_it_chooses_ends_alike(

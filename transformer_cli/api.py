@@ -128,11 +128,20 @@ class Opened:
 
 
 def with_own_length_penalty(config: DecodeConfig, own: Sequence[float | None]) -> DecodeConfig:
-    """`config` with `own`, the length penalty of each model, where it has none itself and they are the same."""
+    """`config` with `own`, the length penalty of each model, where it has none itself and they are the same.
+
+    Of models that differ, none is preferred: it is then that of the paper, and a line says so.
+    """
     if config.length_penalty is not None or config.length_normalization is not LengthNormalization.gnmt:
         return config
     if len(set(own)) == 1:
         return replace(config, length_penalty=own[0])
+    named = ", ".join("none" if alpha is None else f"{alpha:g}" for alpha in own)
+    LOGGER.info(
+        "length penalties of the models differ (%s), so %g is used; decode.length_penalty sets another",
+        named,
+        config.alpha,
+    )
     return replace(config, length_penalty=config.alpha)
 
 
