@@ -103,6 +103,19 @@ def test_a_run_that_dies_while_it_chooses_ends_alike(
     assert sha256(tmp_path / "model.safetensors") == sha256(trained / "model.safetensors")
 
 
+def test_other_values_for_a_finished_run_are_named(trained: Path, caplog: pytest.LogCaptureFixture) -> None:
+    before, plain = (trained / "config.yaml").read_bytes(), choosing()
+    for values, is_named in ((VALUES, False), ([0.0, 1.0], True), ([], True)):
+        caplog.clear()
+        run(trained, replace(plain, train=replace(plain.train, length_penalties=values)))
+        warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        assert warnings == is_named * [
+            f"train.length_penalties={values}: has no effect on a finished run, which had [10.0, 0.0, 0.6]. Raise"
+            " train.max_steps to train on and choose again, or set decode.length_penalty where the model is used"
+        ]
+    assert (trained / "config.yaml").read_bytes() == before
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [

@@ -4,7 +4,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -47,7 +47,7 @@ from transformer_cli.training.resuming import (
     require_room,
     warn_of_other_environment,
 )
-from transformer_cli.training.run_directory import LOG_FILE, write_config
+from transformer_cli.training.run_directory import LOG_FILE, read_config, write_config
 from transformer_cli.training.saver import Saver
 from transformer_cli.training.signals import StopNow
 from transformer_cli.training.state import TrainingState
@@ -165,6 +165,7 @@ class MainProcess:
         if result is not None:
             key = plan.ended_by(progress.step)
             LOGGER.info("%s: already finished at step %d; raise %s to go on", self.run_dir, result.step, key)
+            self._warn_of_length_penalties(config.train.length_penalties, key)
             self.result = replace(result, is_new=False, to_raise=key)
             return False
         require_room(self.store, config.train, run.trainer)
@@ -177,6 +178,19 @@ class MainProcess:
         for warning in plan_warnings(config, plan.epoch):
             LOGGER.warning("%s. %s", warning.what, warning.todo)
         return True
+
+    def _warn_of_length_penalties(self, now: list[float], key: str) -> None:
+        """Of other values than those that the finished run has chosen from; `key` is what would have it train on."""
+        with suppress(CheckpointError):  # without the config of the run, as force=true allows
+            before = read_config(self.run_dir).train.length_penalties
+            if now != before:
+                LOGGER.warning(
+                    "train.length_penalties=%s: has no effect on a finished run, which had %s. Raise %s to train on"
+                    " and choose again, or set decode.length_penalty where the model is used",
+                    now,
+                    before,
+                    key,
+                )
 
     # ---- While the run trains
 
