@@ -42,6 +42,12 @@ def byte_tokenizer() -> Tokenizer:
     return train(vocab_size=350, byte_fallback=True)
 
 
+def test_every_character_coverage_that_the_config_allows_is_one_of_sentencepiece() -> None:
+    train(character_coverage=0.98)
+    with pytest.raises(ConfigError, match=r"^data\.tokenizer\.character_coverage=0\.979: out of range\. .* 0\.98 "):
+        train(character_coverage=0.979)
+
+
 @pytest.mark.parametrize("kind", SUBWORDS)
 def test_equal_input_gives_equal_bytes(kind: TokenizerKind) -> None:
     assert train(kind=kind).model_bytes == train(kind=kind).model_bytes

@@ -35,7 +35,7 @@ class TokenizerConfig:
     vocab_size: int = key(8000, "Pieces of the vocabulary, control symbols counted.", low=8, high=1_000_000)
     joint: bool = key(True, "One vocabulary for both languages; false: one for each.")
     character_coverage: float = key(
-        1.0, "Share of all characters of the text that the vocabulary covers; 0.9995 for Chinese.", low=0.9, high=1
+        1.0, "Share of all characters of the text that the vocabulary covers; 0.9995 for Chinese.", low=0.98, high=1
     )
     byte_fallback: bool | None = key(
         None,
