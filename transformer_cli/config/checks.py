@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from transformer_cli.errors import ConfigError
@@ -10,14 +11,26 @@ AUTO = "auto"  # of a number that is derived from the memory (train.max_tokens_p
 REQUIRED: Any = "???"  # how OmegaConf marks a value without a default; written out, as importing OmegaConf takes time
 
 
-def check_range(key: str, value: float | None, low: float, high: float = math.inf, *, below: bool = False) -> None:
-    """Refuse `value` outside [low, high], or [low, high) with `below`; None means "not set" and passes."""
+def check_range(
+    key: str,
+    value: float | None,
+    low: float,
+    high: float = math.inf,
+    *,
+    below: bool = False,
+    among: Sequence[float] | None = None,
+) -> None:
+    """Refuse `value` outside [low, high], or [low, high) with `below`; None means "not set" and passes.
+
+    `among` is the list that it is an element of, if it is of one.
+    """
     if value is None:
         return
     if not (low <= value < high if below else low <= value <= high):  # a NaN fails both
         top = f"below {high:,}" if below else f"at most {high:,}"
         wanted = f"at least {low:,}" + ("" if math.isinf(high) else f" and {top}")
-        raise ConfigError(f"{key}={value}: out of range. Choose a value of {wanted}")
+        setting = f"{key}={value}: out of range" if among is None else f"{key}={among}: {value} is out of range"
+        raise ConfigError(f"{setting}. Choose a value of {wanted}")
 
 
 def check_number_or_auto(key: str, value: Any, low: int) -> None:

@@ -4,6 +4,7 @@ Hydra composes and nothing more: no `_target_`, no `instantiate`, no DictConfig 
 """
 
 import dataclasses
+import re
 import typing
 from collections.abc import Mapping, Sequence
 from enum import Enum
@@ -189,7 +190,8 @@ def as_config_error(error: Exception, schema: type) -> ConfigError:
     lines = [line.strip() for line in str(cause).split("\n")]
     named = [line.removeprefix("full_key:").strip() for line in lines if line.startswith("full_key:")]
     if named and named[0]:
-        check_key(named[0], schema)  # an unknown key in a YAML file gets the message of one on the command line
+        # An unknown key in a YAML file gets the message of one on the command line; `key[0]` is an element of a list.
+        check_key(re.sub(r"\[\d+\]", "", named[0]), schema)
     if not isinstance(cause, OmegaConfBaseException):
         kept = [line for line in lines if line and not line.startswith(("full_key:", "object_type="))]
         return ConfigError(f"{' '.join(kept).rstrip('.')}. `--cfg` prints every key with its value")

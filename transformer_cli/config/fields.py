@@ -67,8 +67,9 @@ def check_ranges(config: Any, group: str = "") -> None:
         if info is None or info.low is None:
             continue
         name = f"{group}.{field.name}".removeprefix(".")
-        for one in value if isinstance(value, list | tuple) else [value]:
+        among = value if isinstance(value, list | tuple) else None
+        for one in [value] if among is None else among:
             if info.auto:
                 check_number_or_auto(name, one, int(info.low))
             else:
-                check_range(name, one, info.low, info.high, below=info.below)
+                check_range(name, one, info.low, info.high, below=info.below, among=among)
