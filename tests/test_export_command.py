@@ -86,6 +86,24 @@ def test_an_export_tells_what_it_was_made_from_and_how_it_was_verified(folder: P
     assert text.count("\n") == 6
 
 
+@FORMATS
+def test_a_length_penalty_that_is_left_behind_is_named(folder: Path, form: str) -> None:
+    pytest.importorskip(PACKAGES[form])
+    path = folder / "model.safetensors"
+    write_model(path, replace(read_model(path), length_penalty=1.4))
+    ran = run(export(form), folder)
+    assert ran.code == 0, ran.err
+    named = "tfm: warning: model.safetensors: has a length penalty of its own, 1.4, which is not in this format. "
+    (line,) = [line for line in ran.err.decode().splitlines() if "length" in line]
+    assert line.startswith(named)
+    if form == "ctranslate2":
+        scores = [
+            json.loads(run(["translate", "--checkpoint", name, "--output-format", "jsonl", *more, "a b c"], folder).out)
+            for name, more in (("out", ["decode.length_penalty=1.4"]), (str(path), []))
+        ]
+        assert scores[0]["score"] == pytest.approx(scores[1]["score"], abs=1e-3)
+
+
 @pytest.mark.parametrize("quantization", ["int8", "int16", "bfloat16"])
 def test_fewer_bits_are_compared_by_the_mean(folder: Path, quantization: str) -> None:
     pytest.importorskip("ctranslate2")

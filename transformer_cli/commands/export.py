@@ -36,6 +36,7 @@ class Format:
     write: Callable[
         [ModelFile, Path, ExportConfig], Program
     ]  # into an empty folder; as a user would load it from there
+    length: str  # how its search normalizes for length, for a model whose own length penalty is left behind
     suffix: str | None = None  # of a file that the folder may be packed into
     pack: Pack | None = None
     takes_tags: bool = True  # whether a text can have tags there
@@ -74,13 +75,41 @@ def write_marian(model: ModelFile, folder: Path, config: ExportConfig) -> Progra
 
 
 FORMATS = {
-    ExportFormat.ctranslate2: Format(("ctranslate2",), ctranslate2.max_positions, write_ctranslate2),
-    ExportFormat.huggingface: Format(("transformers",), huggingface.max_positions, write_huggingface),
-    ExportFormat.onnx: Format(("onnxruntime", "onnx"), onnx.max_positions, write_onnx),
-    ExportFormat.argos: Format(
-        ("ctranslate2",), ctranslate2.max_positions, write_argos, suffix=argos.SUFFIX, pack=argos.pack, takes_tags=False
+    ExportFormat.ctranslate2: Format(
+        ("ctranslate2",),
+        ctranslate2.max_positions,
+        write_ctranslate2,
+        "Give `tfm translate` decode.length_penalty={own:g}; CTranslate2's own length_penalty is another formula,"
+        " length^length_penalty",
     ),
-    ExportFormat.marian: Format(("ctranslate2",), marian.max_positions, write_marian, takes_tags=False),
+    ExportFormat.huggingface: Format(
+        ("transformers",),
+        huggingface.max_positions,
+        write_huggingface,
+        "The length_penalty of `generate` is another formula, length^length_penalty, and is 1 in this folder",
+    ),
+    ExportFormat.onnx: Format(
+        ("onnxruntime", "onnx"),
+        onnx.max_positions,
+        write_onnx,
+        "A beam search of yours has it by dividing the log-probability of n tokens by ((5 + n) / 6)^{own:g}",
+    ),
+    ExportFormat.argos: Format(
+        ("ctranslate2",),
+        ctranslate2.max_positions,
+        write_argos,
+        "Argos always divides by length^0.2",
+        suffix=argos.SUFFIX,
+        pack=argos.pack,
+        takes_tags=False,
+    ),
+    ExportFormat.marian: Format(
+        ("ctranslate2",),
+        marian.max_positions,
+        write_marian,
+        "Marian's normalize is another formula, length^normalize, and is 0.6 in decoder.yml",
+        takes_tags=False,
+    ),
 }
 
 
@@ -132,6 +161,13 @@ def run(config: ExportConfig) -> None:
     print(f"{output}: {path}, for {library}, {config.quantization.name}")
     print(f"compared on {verdict.lines} lines of {whose}")
     print("\n".join(verdict.lines_of_text()), flush=True)
+    if (own := model.length_penalty) is not None:
+        LOGGER.warning(
+            "%s: has a length penalty of its own, %g, which is not in this format. %s",
+            path,
+            own,
+            form.length.format(own=own),
+        )
 
 
 def refuse_tags(model: ModelFile, form: ExportFormat) -> None:
