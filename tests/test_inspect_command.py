@@ -5,6 +5,7 @@ import random
 import subprocess
 import sys
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from tests.contract import refused, run
 from tests.golden.make import FOLDER
 from tests.test_export import model_file
 from tests.test_model_card import PROVENANCE, SCORES
+from transformer_cli.errors import CheckpointError
+from transformer_cli.interop.model_card import checked, model_facts
 from transformer_cli.models.file import write_model
 from transformer_cli.models.header import read_header
 
@@ -39,6 +42,17 @@ def test_a_model_file_is_described_in_columns(folder: Path) -> None:
     rows = dict(line.split("  ", 1) for line in text.split("\n")[1:] if "  " in line)
     assert rows["languages"].strip() == "English (en) → xx"
     assert rows["parameters"].strip().replace(",", "").isdigit()
+
+
+def test_a_length_penalty_of_its_own_has_a_line(folder: Path) -> None:
+    assert "length penalty" not in printed(folder, "m")
+    write_model(folder / "own", replace(model_file(), length_penalty=1.4))
+    (line,) = [line for line in printed(folder, "own").splitlines() if line.startswith("length penalty")]
+    assert line.split("  ")[-1].strip() == "1.4, its own: chosen on the dev set"
+    assert "| length penalty | 1.4, its own" in printed(folder, "own", "--card")
+    assert json.loads(printed(folder, "own", "--json"))["length_penalty"] == 1.4
+    with pytest.raises(CheckpointError, match="damaged or not written by tfm"):
+        checked(model_facts(folder / "own") | {"length_penalty": "1.4"}, folder / "own")
 
 
 def test_json_and_the_card_have_the_same_facts(folder: Path) -> None:

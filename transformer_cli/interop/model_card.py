@@ -73,6 +73,7 @@ def model_facts(path: Path) -> dict[str, Any]:
             "averaged": list(metadata.get("averaged", [])),
             "provenance": dict(metadata.get("provenance", {})),
             "labels": list(metadata.get("labels", [])),
+            "length_penalty": metadata.get("length_penalty"),
             "parameters": header.n_parameters,
             "vocabularies": vocabularies(header),
             "dtypes": sorted({dtype for name, dtype in header.dtypes.items() if not name.startswith("tokenizer.")}),
@@ -151,6 +152,8 @@ def model_lines(facts: Mapping[str, Any]) -> list[Row]:
         name = "labels" if config["name"] == "tagger" else "classes"
         rows.append((name, ", ".join(map(str, facts["labels"]))))
     rows.append(("parameters", counted(facts.get("parameters"))))
+    if (own := facts.get("length_penalty")) is not None:
+        rows.append(("length penalty", f"{own:g}, its own: chosen on the dev set"))
     updates = counted(facts["step"]) + (
         f", the mean of {'; '.join(facts['averaged'])}" if facts.get("averaged") else ""
     )
