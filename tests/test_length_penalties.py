@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.toy_run import CPU, Died, config, model_file, prepared, run, sha256
+from transformer_cli import api
 from transformer_cli.api import open_models
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.decode import DecodeConfig
@@ -67,6 +68,20 @@ def test_a_search_has_it_unless_another_is_asked_for(trained: Path) -> None:
     assert opened.decode_config(SEARCH, CPU).length_penalty == model.length_penalty
     assert opened.decode_config(replace(SEARCH, length_penalty=0.3), CPU).length_penalty == 0.3
     assert SEARCH.alpha == 0.6  # of a model without its own: the paper's
+
+
+def test_log_probabilities_of_the_python_api_do_not_depend_on_it(tmp_path: Path) -> None:
+    found = []
+    for own in (0.0, 2.0):
+        path = tmp_path / f"{own}.safetensors"
+        write_model(path, replace(model_file(), length_penalty=own))
+        (scored,) = api.score([("a b c", "d e f")], path, device="cpu")
+        n_tokens = len(scored.pieces)
+        with api.load(path, device="cpu") as translator:
+            normalized = scored.normalized_score(translator.config)
+        assert normalized == pytest.approx(scored.log_prob / ((5 + n_tokens) / 6) ** own)
+        found.append(scored.log_prob)
+    assert found[0] == found[1]
 
 
 def test_models_that_differ_are_searched_with_that_of_the_paper_and_a_line_says_so(
