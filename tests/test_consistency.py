@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from tests import toy_classifier, toy_run
 from tests.toy_run import CPU, tokenizers
+from transformer_cli.config.data import DataConfig, Task
 from transformer_cli.config.model import Pooling
-from transformer_cli.config.train import TrainSettings
+from transformer_cli.config.train import InitConfig, LoraConfig, TrainSettings
 from transformer_cli.data.batching import Batch, Run, micro_batches
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.classifier import Classifier
@@ -149,22 +150,62 @@ def test_every_kernel_computes_the_same_loss(settings: dict[str, float], kernel:
     torch.testing.assert_close(*losses)
 
 
-def test_several_micro_batches_add_up_to_the_papers_formula_with_dropout_on() -> None:
-    trainer = Trainer(toy_run.config(rdrop=5.0), tokenizers(), CPU)
-    batches = updates()[0]
-    assert len(batches) > 2
-    trainer.train_step(batches, step=3, lr=0.0)
-    found = [parameter.grad for parameter in trainer.model.parameters()]
+def by_the_formula(trainer: Trainer, batches: list[Batch]) -> tuple[Tensor, dict[str, Tensor | None]]:
+    """The loss of update 3 and its gradients, of all logits at once and left to autograd."""
+    settings, two_passes = trainer.settings, trainer.two_passes
+    assert two_passes is not None
     trainer.model.zero_grad()
+    total = torch.zeros(())
     for i, batch in enumerate(batches):
         torch.manual_seed(stable_seed(1, 3, i))
         given = inputs(batch, CPU, PackedKernel.per_length)
-        p, q = predict(trainer.model, given.twice()).chunk(2)
-        likelihood = cross_entropy(p, given.target_out_T) + cross_entropy(q, given.target_out_T)
-        loss = (likelihood + 5 * (kl(p, q) + kl(q, p)) / 2) / 2
-        (loss / sum(one.n_target_tokens for one in batches)).backward()
+        with embeddings_scaled(trainer.model, two_passes._kept) if settings.simcut else nullcontext():
+            p, q = predict(trainer.model, given.twice()).chunk(2)
+        loss = cross_entropy(p, given.target_out_T) + settings.simcut * kl(p, q)
+        if settings.rdrop:
+            likelihood = cross_entropy(p, given.target_out_T) + cross_entropy(q, given.target_out_T)
+            loss = (likelihood + settings.rdrop * (kl(p, q) + kl(q, p)) / 2) / 2
+        part = loss / sum(one.n_target_tokens for one in batches)
+        part.backward()
+        total += part.detach()
+    return total, {name: parameter.grad for name, parameter in trainer.model.named_parameters()}
+
+
+BASE = InitConfig(from_="base")
+LANGUAGE_MODEL = DataConfig(task=Task.language_model, source_lang="en", target_lang="en", max_length=20)
+
+
+@pytest.mark.parametrize("settings", [{"rdrop": 5.0}, {"simcut": 3.0, "token_cutoff": 0.3}], ids=["rdrop", "simcut"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"init": replace(BASE, freeze=["embeddings"])},
+        {"init": BASE, "lora": LoraConfig(rank=2)},
+        {"init": BASE, "lora": LoraConfig(rank=2, also=["embeddings"])},
+        {"model": replace(toy_run.MODEL, d_embedding=8, output_bias=True)},
+        {"model": replace(toy_run.MODEL, d_embedding=8), "init": replace(BASE, freeze=["source_embedding.weight"])},
+        {"model": replace(toy_run.MODEL, d_embedding=8, name="decoder"), "data": LANGUAGE_MODEL},
+    ],
+    ids=["all", "freeze", "lora", "lora_and_embeddings", "narrow", "narrow_and_freeze", "narrow_language_model"],
+)
+def test_several_micro_batches_add_up_to_the_papers_formula_with_dropout_on(
+    changes: dict[str, Any], settings: dict[str, float]
+) -> None:
+    trainer = Trainer(replace(toy_run.config(best_metric="nll", **settings), **changes), tokenizers(), CPU)
     for name, parameter in trainer.model.named_parameters():
-        torch.testing.assert_close(found.pop(0), parameter.grad, msg=name, rtol=1e-4, atol=1e-6)
+        if name.endswith("lora_b"):
+            nn.init.normal_(parameter)  # zero, its A would have no gradient
+    batches = updates()[0]
+    assert len(batches) > 2
+    stats = trainer.train_step(batches, step=3, lr=0.0)
+    found = {name: parameter.grad for name, parameter in trainer.model.named_parameters()}
+    loss, expected = by_the_formula(trainer, batches)
+    torch.testing.assert_close(stats.loss, loss)
+    assert any(gradient is not None and gradient.any() for gradient in expected.values())
+    for name, parameter in trainer.model.named_parameters():
+        assert (expected[name] is None) == (not parameter.requires_grad), name
+        torch.testing.assert_close(found[name], expected[name], msg=name, rtol=1e-4, atol=1e-6)
 
 
 def test_the_first_pass_is_whole_and_the_second_keeps_bos_and_eos() -> None:

@@ -161,10 +161,12 @@ class _LossByBlocks(torch.autograd.Function):
             with torch.enable_grad():
                 block_2RD = torch.cat([first_RD, second_RD]).requires_grad_()
                 loss, nll = loss_of(output.training_logits(block_2RD), targets_R)
-                of_block_2RD, *of_trained = torch.autograd.grad(loss, [block_2RD, *trained])
+                # Zeros for what these logits do not use: the projection behind a narrow embedding.
+                of_block_2RD, *of_trained = torch.autograd.grad(loss, [block_2RD, *trained], materialize_grads=True)
             for out_RD, part_RD in zip((to_first_RD, to_second_RD), of_block_2RD.chunk(2), strict=True):
                 out_RD.copy_(part_RD)
-            torch._foreach_add_(grads, of_trained)
+            if grads:  # none of a frozen layer
+                torch._foreach_add_(grads, of_trained)
             sums += torch.stack((loss.detach(), nll))
         ctx.save_for_backward(grad_2KD, *grads)
         loss, nll = sums.unbind()
