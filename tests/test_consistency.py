@@ -1,6 +1,5 @@
 """R-Drop and SimCut: their losses against the papers' formulas, left to autograd."""
 
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,7 +26,6 @@ from transformer_cli.training.checkpoints import CheckpointStore
 from transformer_cli.training.consistency import TwoPasses, loss_by_blocks, rdrop_loss, simcut_loss
 from transformer_cli.training.forward import inputs, predict
 from transformer_cli.training.trainer import Trainer, stable_seed
-from transformer_cli.training.word_dropout import embeddings_scaled
 
 
 def logits_and_targets() -> tuple[Tensor, Tensor]:
@@ -159,8 +157,9 @@ def by_the_formula(trainer: Trainer, batches: list[Batch]) -> tuple[Tensor, dict
     for i, batch in enumerate(batches):
         torch.manual_seed(stable_seed(1, 3, i))
         given = inputs(batch, CPU, PackedKernel.per_length)
-        with embeddings_scaled(trainer.model, two_passes._kept) if settings.simcut else nullcontext():
-            p, q = predict(trainer.model, given.twice()).chunk(2)
+        twice = given.twice()
+        with two_passes.cuts(trainer.model, twice):
+            p, q = predict(trainer.model, twice).chunk(2)
         loss = cross_entropy(p, given.target_out_T) + settings.simcut * kl(p, q)
         if settings.rdrop:
             likelihood = cross_entropy(p, given.target_out_T) + cross_entropy(q, given.target_out_T)
@@ -224,9 +223,10 @@ def test_the_first_pass_is_whole_and_the_second_keeps_bos_and_eos() -> None:
 
     embedding.forward = forward  # type: ignore[method-assign]
     assert isinstance(trainer.two_passes, TwoPasses)
-    with embeddings_scaled(trainer.model, trainer.two_passes._kept):
+    twice = inputs(updates()[0][0], CPU, PackedKernel.per_length).twice()
+    with trainer.two_passes.cuts(trainer.model, twice):
         embedding.register_forward_hook(record, with_kwargs=True)
-        predict(trainer.model, inputs(updates()[0][0], CPU, PackedKernel.per_length).twice())
+        predict(trainer.model, twice)
     assert len(seen) == 2  # source and target of the shared embedding
     for ids, vectors in seen:
         is_cut = (vectors == 0).all(dim=1)
@@ -266,8 +266,9 @@ def test_a_classifier_has_the_loss_of_the_papers(settings: dict[str, float]) -> 
     torch.manual_seed(1)
     loss, nll = two_passes.loss(model, batch, CPU, PackedKernel.per_length)
     torch.manual_seed(1)
-    with embeddings_scaled(model, two_passes._kept) if "simcut" in settings else nullcontext():
-        p, q = predict(model, inputs(batch, CPU, PackedKernel.per_length).twice()).chunk(2)
+    twice = inputs(batch, CPU, PackedKernel.per_length).twice()
+    with two_passes.cuts(model, twice):
+        p, q = predict(model, twice).chunk(2)
     assert kl(p, q) > 0.01
     if "rdrop" in settings:
         expected = (cross_entropy(p, targets) + cross_entropy(q, targets)) / 2 + 2 / 2 * (kl(p, q) + kl(q, p)) / 2

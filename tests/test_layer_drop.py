@@ -11,10 +11,14 @@ import torch
 from torch import Tensor
 
 from tests import toy_run
+from tests.test_packed_tokenizer import packed
 from tests.toy_run import CPU, tokenizers
 from transformer_cli.config.compose import load_config
+from transformer_cli.config.data import TokenizerConfig
+from transformer_cli.config.model import Tying
 from transformer_cli.config.train import Compile, Sharding, TrainConfig
-from transformer_cli.data.batching import Batch, micro_batches
+from transformer_cli.data.batching import Batch, Run, micro_batches
+from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
 from transformer_cli.errors import ConfigError, EnvironmentFault
 from transformer_cli.models.kernel_choice import PackedKernel
 from transformer_cli.models.transformer import Transformer
@@ -141,6 +145,29 @@ def test_whole_words_are_dropped_on_the_side_that_is_named_and_the_others_scaled
 def test_a_side_without_word_dropout_is_whole() -> None:
     _, factors = words_of("source", target_word_dropout=0.5)
     torch.testing.assert_close(factors, torch.ones_like(factors))
+
+
+@pytest.mark.parametrize("kind", ["word dropout", "SimCut"])
+def test_tags_are_whole_on_the_side_that_has_them_and_only_there(kind: str) -> None:
+    source = train_tokenizer(toy_run.sentences(50, seed=1), TokenizerConfig(vocab_size=25), seed=1, tags=["<a>", "<b>"])
+    target = Tokenizer(packed(whole=[], prefix=[">>fra<<"], bos=0).to_bytes())  # every sentence begins with 2, its tag
+    ids = [4, 5, 7, 8, source.eos_id], [target.bos_id, 2, 4, 5, 6]  # words of the target are numbered as the tags
+    spared = {4, 5, source.eos_id}, {target.bos_id, 2}
+    if kind == "SimCut":
+        settings = {"simcut": 3.0, "token_cutoff": 0.5}
+    else:
+        settings = {"source_word_dropout": 0.5, "target_word_dropout": 0.5}
+    config = toy_run.config(model=replace(DEEP, tie_embeddings=Tying.none), **settings)
+    one = Trainer(config, Tokenizers(source, target), CPU)
+    assert isinstance(one.model, Transformer)
+    source_S, target_T = (torch.tensor(of_side * 50) for of_side in ids)
+    given = inputs(Batch(source_S, target_T, target_T, [Run(50, 5, 5)]), CPU, PackedKernel.per_length).twice()
+    dropping = one.word_dropout.applied if one.two_passes is None else one.two_passes.cuts
+    with dropping(one.model, given):
+        rows = one.model.source_embedding(given.source_S), one.model.target_embedding(given.target_in_T)
+    for of_side, whole, x_LD in zip(ids, spared, rows, strict=True):
+        is_dropped = (x_LD == 0).all(dim=1).unflatten(0, (-1, 5)).any(dim=0).tolist()
+        assert is_dropped == [number not in whole for number in of_side]
 
 
 # ---- Both

@@ -7,7 +7,7 @@ Shapes: S source and T target tokens of all pairs, K targets, V vocabulary, R so
 """
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -22,8 +22,8 @@ from transformer_cli.models.embeddings import TokenEmbedding
 from transformer_cli.models.kernel_choice import PackedKernel
 from transformer_cli.models.language_model import LanguageModel
 from transformer_cli.models.transformer import Transformer
-from transformer_cli.training.forward import inputs, predict, states
-from transformer_cli.training.word_dropout import WordDropout, embeddings_scaled
+from transformer_cli.training.forward import Inputs, inputs, predict, states
+from transformer_cli.training.word_dropout import WordDropout, embeddings_scaled, spared_ids
 
 BLOCK = 1 << 22  # logits that are computed at a time: 16 MB
 LEAST_PAIRS = 256  # of rows in a block: fewer make small products of the gradient of a large vocabulary
@@ -180,11 +180,11 @@ class _LossByBlocks(torch.autograd.Function):
 
 
 class TwoPasses:
-    """The loss of a batch that passes twice. `source_end_ids` and `bos_id` are never cut, as in SimCut's program."""
+    """The loss of a batch that passes twice. SimCut's program never cuts BOS and EOS; we spare tags, too."""
 
     def __init__(self, settings: TrainSettings, tokenizers: Tokenizers) -> None:
         self.settings, self.words = settings, WordDropout(settings, tokenizers)
-        self.uncut = torch.tensor(sorted({*tokenizers.source.end_ids, tokenizers.target.bos_id}))
+        self.spared = spared_ids(tokenizers)
 
     def loss(self, model: Model, batch: Batch, device: torch.device, kernel: PackedKernel) -> tuple[Tensor, Tensor]:
         """Within autocast."""
@@ -192,22 +192,28 @@ class TwoPasses:
         settings, twice = self.settings, given.twice()
         kind, alpha = (rdrop_loss, settings.rdrop) if settings.rdrop else (simcut_loss, settings.simcut)
         loss_of = partial(kind, smoothing=settings.label_smoothing, alpha=alpha)
-        cut = embeddings_scaled(model, self._kept) if settings.simcut else nullcontext()
-        with cut, self.words.applied(model, twice):
+        with self.cuts(model, twice), self.words.applied(model, twice):
             if not self._goes_by_blocks(model, device):
                 return loss_of(predict(model, twice), given.target_out_T)
             assert isinstance(model, Transformer | LanguageModel)
             y_2KD = states(model, twice)
         return loss_by_blocks(y_2KD, given.target_out_T, model.output_embedding, loss_of)
 
+    def cuts(self, model: Model, twice: Inputs) -> AbstractContextManager[None]:
+        """Inside, tokens of the second pass are cut with SimCut."""
+        if not self.settings.simcut:
+            return nullcontext()
+        source, target = (partial(self._kept, spared=spared) for spared in self.spared)
+        return embeddings_scaled(model, twice, source, target)
+
     def _goes_by_blocks(self, model: Model, device: torch.device) -> bool:
         """Whether the logits of all tokens are never there at once: on a CPU, with all weights on this rank."""
         is_whole = self.settings.sharding is Sharding.none and isinstance(model, Transformer | LanguageModel)
         return device.type == "cpu" and is_whole and not torch.is_autocast_enabled("cpu")
 
-    def _kept(self, ids_2L: Tensor) -> Tensor:
+    def _kept(self, ids_2L: Tensor, *, spared: Tensor) -> Tensor:
         """False where a token is cut, [2L]: of the second pass, with the probability `train.token_cutoff`."""
         first_L, second_L = ids_2L.chunk(2)
         drawn_L = torch.rand(second_L.shape, device=second_L.device) >= self.settings.token_cutoff
-        kept_L = drawn_L | torch.isin(second_L, self.uncut.to(second_L.device))
+        kept_L = drawn_L | torch.isin(second_L, spared.to(second_L.device))
         return torch.cat([torch.ones_like(first_L, dtype=torch.bool), kept_L])

@@ -5,6 +5,7 @@ Shapes: L tokens of one side, D width.
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -15,41 +16,53 @@ from transformer_cli.models.build import Model
 from transformer_cli.models.embeddings import TokenEmbedding
 from transformer_cli.training.forward import Inputs
 
+Factors = Callable[[Tensor], Tensor]  # ids of one side, [L] -> what the embedding of each is multiplied by, [L]
+
 
 class WordDropout:
     """Multiplies the embedding of each token by 0 with probability p, and by 1 / (1 - p) otherwise.
 
     That is Sennrich, Haddow and Birch 2016 (section 2.5), as their Nematus and Marian scale it, with one p for each
     side. Gal and Ghahramani 2016 (section 4.2) drop a word wherever it occurs in the sequence; here each token is drawn
-    by itself. BOS, EOS and the tags in front of a source are neither dropped nor scaled: of words, they tell nothing.
+    by itself. BOS, EOS and tags are neither dropped nor scaled: of words, they tell nothing.
     """
 
     def __init__(self, settings: TrainSettings, tokenizers: Tokenizers) -> None:
-        self.source, self.target = settings.source_word_dropout, settings.target_word_dropout
-        source = tokenizers.source
-        self.kept = torch.tensor(sorted({*source.end_ids, *source.tag_ids, source.bos_id, tokenizers.target.bos_id}))
+        self.rates = settings.source_word_dropout, settings.target_word_dropout
+        self.spared = spared_ids(tokenizers)
 
     def applied(self, model: Model, given: Inputs) -> AbstractContextManager[None]:
         """Inside, words of `given` are dropped when the model embeds them."""
-        if not (self.source or self.target):
+        if not any(self.rates):
             return nullcontext()
-        # One embedding may serve both sides: they differ in the ids that it is called with.
-        return embeddings_scaled(
-            model, lambda ids_L: self.factors(ids_L, self.source if ids_L is given.source_S else self.target)
-        )
+        each = zip(self.rates, self.spared, strict=True)
+        source, target = (partial(self.factors, p=p, spared=spared) for p, spared in each)
+        return embeddings_scaled(model, given, source, target)
 
-    def factors(self, ids_L: Tensor, p: float) -> Tensor:
+    def factors(self, ids_L: Tensor, *, p: float, spared: Tensor) -> Tensor:
         """Of each token, [L]."""
         is_dropped_L = torch.rand(ids_L.shape, device=ids_L.device) < p
         factor_L = torch.where(is_dropped_L, 0.0, 1 / (1 - p))
-        return torch.where(torch.isin(ids_L, self.kept.to(ids_L.device)), 1.0, factor_L)
+        return torch.where(torch.isin(ids_L, spared.to(ids_L.device)), 1.0, factor_L)
+
+
+def spared_ids(tokenizers: Tokenizers) -> tuple[Tensor, Tensor]:
+    """What is no word, of the source and of the target: BOS, EOS and tags, that of the target's language, too.
+
+    They are two, as a tag of one of two vocabularies is a word of the other.
+    """
+    source, target = tokenizers.source, tokenizers.target
+    of_source = {source.bos_id, *source.end_ids, *source.tag_ids}
+    return torch.tensor(sorted(of_source)), torch.tensor(sorted({target.bos_id, *target.prefix_ids}))
 
 
 @contextmanager
-def embeddings_scaled(model: Model, factors: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """Inside, the embedding of each token is multiplied by the one of the `factors` of the ids, [L], that is its."""
+def embeddings_scaled(model: Model, given: Inputs, source: Factors, target: Factors) -> Iterator[None]:
+    """Inside, the embedding of each token of `given` is multiplied by its factor."""
 
     def scaled(embedding: nn.Module, args: tuple[Tensor, ...], x_LD: Tensor) -> Tensor:
+        # One embedding may serve both sides: they differ in the ids that it is called with.
+        factors = source if args[0] is given.source_S else target
         return x_LD * factors(args[0]).to(x_LD.dtype)[:, None]
 
     with ExitStack() as hooks:
