@@ -70,6 +70,12 @@ def test_a_vocabulary_of_words_has_the_most_frequent_ones_and_cuts_none() -> Non
 def test_words_have_neither_bytes_nor_subwords() -> None:
     with pytest.raises(ConfigError, match=r"byte_fallback=true: data\.tokenizer\.kind=word has <unk>"):
         TokenizerConfig(kind=TokenizerKind.word, byte_fallback=True)
+    with pytest.raises(
+        ConfigError, match=r"split_digits=true: data\.tokenizer\.kind=word cuts no words\. Leave it out"
+    ):
+        TokenizerConfig(kind=TokenizerKind.word, split_digits=True)
+    with pytest.raises(ConfigError, match=r"user_symbols=\['<num>'\]: data\.tokenizer\.kind=word cuts no words"):
+        TokenizerConfig(kind=TokenizerKind.word, user_symbols=["<num>"])
     with pytest.raises(ConfigError, match=r"subword_dropout=0\.1: data\.tokenizer\.kind=word has no subwords"):
         load_config("train", ["data=labels", "data.tokenizer.kind=word", "data.subword_dropout=0.1"])
     words = train(["who saw the cat ?"] * 3, kind=TokenizerKind.word, vocab_size=9)

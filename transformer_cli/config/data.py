@@ -16,6 +16,7 @@ class TokenizerKind(Enum):
     word = "word"  # whole words, as white space divides them; those that are not in the vocabulary are <unk>
 
 
+SMALLEST_VOCABULARY = 8  # pieces
 BYTE_FALLBACK_FROM = 1000  # pieces: byte_fallback is on by default in vocabularies from this size
 
 
@@ -32,7 +33,9 @@ class TokenizerConfig:
         TokenizerKind.bpe,
         "Algorithm of SentencePiece; word: the most frequent words, as white space divides them, and <unk> for others.",
     )
-    vocab_size: int = key(8000, "Pieces of the vocabulary, control symbols counted.", low=8, high=1_000_000)
+    vocab_size: int = key(
+        8000, "Pieces of the vocabulary, control symbols counted.", low=SMALLEST_VOCABULARY, high=1_000_000
+    )
     joint: bool = key(True, "One vocabulary for both languages; false: one for each.")
     character_coverage: float = key(
         1.0, "Share of all characters of the text that the vocabulary covers; 0.9995 for Chinese.", low=0.98, high=1
@@ -50,11 +53,8 @@ class TokenizerConfig:
 
     def __post_init__(self) -> None:
         check_ranges(self, "data.tokenizer")
-        if self.kind is TokenizerKind.word and self.byte_fallback:
-            raise ConfigError(
-                "data.tokenizer.byte_fallback=true: data.tokenizer.kind=word has <unk> for what is not in the"
-                " vocabulary. Leave it out"
-            )
+        if self.kind is TokenizerKind.word:
+            self._refuse_parts_of_words()
         self._check_model()
         for symbol in self.user_symbols:
             if not symbol or symbol.split() != [symbol] or "\u2581" in symbol:
@@ -63,6 +63,16 @@ class TokenizerConfig:
                     " Write one text for each piece"
                 )
             check_symbol("data.tokenizer.user_symbols", symbol)
+
+    def _refuse_parts_of_words(self) -> None:
+        """Raise ConfigError for what would cut a word, or spell it: SentencePiece ignores it."""
+        for option, is_set, has in (
+            ("byte_fallback=true", self.byte_fallback, "has <unk> for what is not in the vocabulary"),
+            ("split_digits=true", self.split_digits, "cuts no words"),
+            (f"user_symbols={self.user_symbols}", self.user_symbols, "cuts no words"),
+        ):
+            if is_set:
+                raise ConfigError(f"data.tokenizer.{option}: data.tokenizer.kind=word {has}. Leave it out")
 
     def _check_model(self) -> None:
         """Raise ConfigError for names that are none, and for keys that only training a vocabulary follows."""
