@@ -266,6 +266,26 @@ def test_C19_a_vocabulary_too_big_names_the_largest_possible(kind: TokenizerKind
         train(lines, kind=kind, byte_fallback=byte_fallback, vocab_size=largest + 1)
 
 
+@pytest.mark.parametrize("kind", [*SUBWORDS, TokenizerKind.word])
+@pytest.mark.parametrize("vocab_size", [8, 5000])
+def test_a_text_of_one_word_is_too_little_for_any_vocabulary(kind: TokenizerKind, vocab_size: int) -> None:
+    # <pad>, <unk>, <s>, </s>, and ▁a; a model of subwords has ▁ or a besides, at least.
+    with pytest.raises(
+        DataError, match=r"^data\.train: too little text to train a tokenizer on, [567] pieces; .* 8 or more\. Add text"
+    ):
+        train(["a"], kind=kind, vocab_size=vocab_size)
+
+
+def test_the_largest_possible_is_a_multiple_where_one_is_asked_for() -> None:
+    lines = ["hello world"] * 3
+    with pytest.raises(ConfigError, match=r"^data\.tokenizer\.multiple_of=64: more than the \d+ pieces of the"):
+        train(lines, multiple_of=64)
+    with pytest.raises(ConfigError, match=r"vocab_size=70: more pieces .* the largest possible is (\d+)") as caught:
+        train(lines, multiple_of=5)
+    largest = int(str(caught.value).rpartition("=")[2].split()[0])
+    assert len(train(lines, vocab_size=largest, multiple_of=5)) == largest
+
+
 def test_a_vocabulary_too_small_names_the_smallest_possible() -> None:
     with pytest.raises(
         ConfigError, match=r"^data.tokenizer.vocab_size=8: too small .* smallest possible is (\d+)\."

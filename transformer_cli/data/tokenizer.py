@@ -19,7 +19,7 @@ from typing import Any
 
 import sentencepiece
 
-from transformer_cli.config.data import TokenizerConfig
+from transformer_cli.config.data import BYTE_FALLBACK_FROM, SMALLEST_VOCABULARY, TokenizerConfig
 from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter, is_code, is_packed
 from transformer_cli.data.tags import split_tags
 from transformer_cli.errors import CheckpointError, ConfigError, DataError
@@ -224,7 +224,7 @@ def train_tokenizer(
     """Train on `sentences`, or on a sample drawn with `seed` when there are many; equal input gives equal bytes.
 
     Each of `tags` is a piece. Raises ConfigError when the text has too few pieces for the vocabulary size, or too many
-    characters.
+    characters; DataError when it has too few for any.
     """
     lines = list(sentences)
     lines = [lines[i] for i in sampled(len(lines), config, seed=seed)]
@@ -281,7 +281,9 @@ def _training_parts(lines: Iterable[str], tags: Sequence[str] = ()) -> Iterator[
             yield text[start : start + _LONGEST_PART]
 
 
-def _size_error(lines: Sequence[str], config: TokenizerConfig, tags: Sequence[str], message: str) -> ConfigError:
+def _size_error(
+    lines: Sequence[str], config: TokenizerConfig, tags: Sequence[str], message: str
+) -> ConfigError | DataError:
     """What is wrong with the vocabulary size, and which size would do."""
     key = f"data.tokenizer.vocab_size={config.vocab_size}"
     too_small = re.search(r"smaller than required_chars\. \d+ vs (\d+)", message)
@@ -291,9 +293,20 @@ def _size_error(lines: Sequence[str], config: TokenizerConfig, tags: Sequence[st
             " Raise it, or lower data.tokenizer.character_coverage"
         )
     # SentencePiece names the limit too, in words that may change; a training that may stop short ends at it.
-    largest = len(Tokenizer(_train(lines, config, tags, exact_size=False)))
-    if replace(config, vocab_size=largest).has_bytes != config.has_bytes:  # a vocabulary of that size has none
-        largest = len(Tokenizer(_train(lines, replace(config, byte_fallback=False), tags, exact_size=False)))
+    n_pieces = len(Tokenizer(_train(lines, config, tags, exact_size=False)))
+    if config.byte_fallback is None and config.has_bytes and n_pieces < BYTE_FALLBACK_FROM:  # so small, it has none
+        n_pieces = len(Tokenizer(_train(lines, replace(config, byte_fallback=False), tags, exact_size=False)))
+    if n_pieces < SMALLEST_VOCABULARY:
+        return DataError(
+            f"data.train: too little text to train a tokenizer on, {n_pieces} pieces; a vocabulary has"
+            f" {SMALLEST_VOCABULARY} or more. Add text"
+        )
+    largest = n_pieces - n_pieces % config.multiple_of
+    if largest < SMALLEST_VOCABULARY:
+        return ConfigError(
+            f"data.tokenizer.multiple_of={config.multiple_of}: more than the {n_pieces} pieces of the training text"
+            " allow. Lower it"
+        )
     return ConfigError(
         f"{key}: more pieces than the training text has; the largest possible is {largest}."
         f" Set data.tokenizer.vocab_size={largest} or less"
