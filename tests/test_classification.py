@@ -152,13 +152,17 @@ def test_a_run_begins_with_a_convolution_of_its_width(tmp_path: Path, width: int
     assert {"encoder.layers.0.feed_forward.to_out.weight", "to_classes.weight"} <= found.keys()
 
 
-def test_a_convolution_wants_an_odd_width_and_a_classifier() -> None:
+def test_a_convolution_wants_an_odd_width() -> None:
     with pytest.raises(ConfigError, match=r"model\.convolution=4: even.* Choose 5"):
         ModelConfig(name="classifier", convolution=4)
-    with pytest.raises(ConfigError, match=r"model\.convolution=3: only of a classifier"):
-        ModelConfig(name="tagger", convolution=3)
-    with pytest.raises(ConfigError, match=r"model\.pooling=max: is of a text, and a tagger reads words"):
-        ModelConfig(name="tagger", pooling=Pooling.max)
+
+
+@pytest.mark.parametrize("name", ["transformer", "tagger", "decoder"])
+def test_only_a_classifier_has_a_convolution_and_the_largest_of_each_column(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"model\.convolution=3: only of a classifier\. Leave it out"):
+        ModelConfig(name=name, convolution=3)
+    with pytest.raises(ConfigError, match=r"model\.pooling=max: only of a classifier\. Leave it out"):
+        ModelConfig(name=name, pooling=Pooling.max)
 
 
 def reader(pooling: Pooling = Pooling.mean, *, batch_tokens: int = 4096, max_length: int = 12) -> Reader:

@@ -252,6 +252,11 @@ def test_two_ways_at_once_are_refused() -> None:
         TrainSettings(rdrop=5.0, simcut=3.0)
 
 
+def test_a_share_of_cut_tokens_is_refused_where_none_are_cut() -> None:
+    with pytest.raises(ConfigError, match=r"train\.token_cutoff=0\.3: has no effect without train\.simcut\. Set train"):
+        TrainSettings(rdrop=5.0, token_cutoff=0.3)
+
+
 # ---- Classifiers, of which a sentence has one target: Wu et al. 2021, section 3.4
 
 

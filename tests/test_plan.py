@@ -154,6 +154,32 @@ def test_steps_that_end_a_run_before_its_epochs_are_told() -> None:
     assert limited(alone, epoch).train.max_steps == 10 * per_epoch
 
 
+@pytest.mark.parametrize(
+    ("overrides", "is_told"),
+    [
+        (["train.rdrop=5"], False),
+        (["train.rdrop=5", "model.dropout=0"], True),
+        (["train.rdrop=5", "model.dropout=0", "model.layer_drop=0.1", "data.subword_dropout=0.1"], True),
+        *(
+            (["train.rdrop=5", "model.dropout=0", f"{key}=0.1"], False)
+            for key in ("model.attention_dropout", "model.activation_dropout", "train.target_word_dropout")
+        ),
+        (["train.rdrop=5", "model.dropout=0", "lora.dropout=0.1"], True),
+        (["train.rdrop=5", "model.dropout=0", "lora.dropout=0.1", "lora.rank=2", "init.from=base"], False),
+        (["train.simcut=3", "model.dropout=0"], False),
+        (["train.simcut=3", "model.dropout=0", "train.token_cutoff=0"], True),
+        (["model.dropout=0"], False),
+    ],
+)
+def test_two_passes_that_are_the_same_are_told(overrides: list[str], is_told: bool) -> None:
+    """Layer drop and subwords are drawn once for both."""
+    epoch = Epoch(20_000, 200_000, 60)
+    chosen = limited(planned(files(*overrides), epoch, "cpu")[0], epoch)
+    told = [warning.what for warning in plan_warnings(chosen, epoch)]
+    assert bool(told) == is_told
+    assert all("without dropout both passes of a batch are the same" in what for what in told)
+
+
 def test_epochs_stand_beside_steps_in_the_log_the_metrics_and_the_result(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -167,18 +167,21 @@ class ModelConfig:
                 f"model.first_position={self.first_position}: only of sinusoids, and model.positions="
                 f"{self.positions.name}. Leave it out"
             )
-        if self.convolution is not None and self.name != "classifier":
-            raise ConfigError(f"model.convolution={self.convolution}: only of a classifier. Leave it out")
+        for setting, is_set in (
+            (f"convolution={self.convolution}", self.convolution is not None),
+            ("pooling=max", self.pooling is Pooling.max),
+        ):
+            if is_set and self.name != "classifier":
+                raise ConfigError(f"model.{setting}: only of a classifier. Leave it out")
         if self.convolution is not None and self.convolution % 2 == 0:
             raise ConfigError(
                 f"model.convolution={self.convolution}: even, and it reads as many tokens on either side of one."
                 f" Choose {self.convolution + 1}"
             )
-        if self.pooling is Pooling.max and self.name == "tagger":
-            raise ConfigError("model.pooling=max: is of a text, and a tagger reads words. Choose mean or first")
         if self.pooling is Pooling.segments and self.n_segments == 1:
+            others = "mean, max or first" if self.name == "classifier" else "mean or first"
             raise ConfigError(
-                "model.pooling=segments: is of the two texts of a pair, and model.n_segments=1. Choose mean or first,"
+                f"model.pooling=segments: is of the two texts of a pair, and model.n_segments=1. Choose {others},"
                 " or pairs (data=pairs)"
             )
         if self.d_model % 2 and self.positions in SINUSOIDAL:

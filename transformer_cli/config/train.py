@@ -85,6 +85,9 @@ ACCURACY = "accuracy"  # of the dev set, in percent: of sentences or words that 
 BLEU = "bleu"  # of dev translations; chrF where BLEU cannot be computed
 
 
+TOKEN_CUTOFF = 0.05  # of SimCut's paper
+
+
 class Precision(Enum):
     auto = "auto"  # bf16 on a GPU that has it, else fp16 there; fp32 on CPU
     fp32 = "fp32"
@@ -152,7 +155,7 @@ class TrainSettings:
         high=1000,
     )
     token_cutoff: float = key(
-        0.05, "Probability with which simcut sets the embedding of a token to zero.", low=0, high=1
+        TOKEN_CUTOFF, "Probability with which simcut sets the embedding of a token to zero.", low=0, high=1
     )
     source_word_dropout: float = key(
         0.0, "Probability with which training sets the embedding of a source token to zero.", low=0, high=1, below=True
@@ -233,6 +236,11 @@ class TrainSettings:
             raise ConfigError(
                 f"train.rdrop={self.rdrop:g} train.simcut={self.simcut:g}: are two ways to the same end. Set one"
                 " of them to 0"
+            )
+        if self.token_cutoff != TOKEN_CUTOFF and not self.simcut:
+            raise ConfigError(
+                f"train.token_cutoff={self.token_cutoff:g}: has no effect without train.simcut. Set train.simcut=3, or"
+                " leave it out"
             )
         if len(set(self.length_penalties)) < len(self.length_penalties):
             raise ConfigError(f"train.length_penalties={self.length_penalties}: has a value twice. Remove one")

@@ -217,3 +217,17 @@ def plan_warnings(config: TrainConfig, epoch: Epoch) -> Iterator[PlanWarning]:
         corpus = f"the corpus has {epoch.n_tokens:,} {config.data.task.counted} in all"
         what = f"train.tokens_per_update={train.tokens_per_update}: {corpus}"
         yield PlanWarning("update", what, "Lower train.tokens_per_update")
+    if (train.rdrop or train.simcut) and not _passes_differ(config):
+        setting = f"train.rdrop={train.rdrop:g}" if train.rdrop else f"train.simcut={train.simcut:g}"
+        what = (
+            f"{setting}: without dropout both passes of a batch are the same, and take about 1.9 times as long as one"
+        )
+        yield PlanWarning("passes", what, "Set model.dropout=0.1 or more, or leave it out")
+
+
+def _passes_differ(config: TrainConfig) -> bool:
+    """Whether R-Drop or SimCut has any noise to draw apart: layers that are dropped, and subwords, are so in both."""
+    model, train = config.model, config.train
+    dropout = model.dropout, model.attention_dropout, model.activation_dropout, config.lora.dropout * config.lora.rank
+    words = train.source_word_dropout, train.target_word_dropout, train.token_cutoff * train.simcut
+    return any([*dropout, *words])
