@@ -206,7 +206,7 @@ COMMANDS = {
             "--overwrite": Flag("overwrite", "replace --output if it exists", bool),
             "--tokens": Flag("tokens", "a vector for each token instead: pieces, or words"),
             "--layer": Flag("layer", "encoder layer, from 0 (its input); -1, all, or mean (default: the last)"),
-            "--pooling": Flag("pooling", "mean of all tokens (default), or first"),
+            "--pooling": Flag("pooling", "mean of all tokens (default), max of each column, or first"),
             "--nearest": Flag("nearest", "print the N nearest lines of --among instead, by cosine", int),
             "--among": Flag("among", "file whose lines are searched"),
             "--strict": Flag("strict", "stop at a line that is not UTF-8", bool),

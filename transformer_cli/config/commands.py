@@ -434,7 +434,7 @@ class EmbedConfig:
         self.checkpoint = one_model_name(self.checkpoint)
         check_ranges(self)
         if self.pooling is Pooling.segments:
-            raise ConfigError("--pooling segments: is for classifiers of pairs of texts. Choose mean or first")
+            raise ConfigError("--pooling segments: is for classifiers of pairs of texts. Choose mean, max or first")
         if (self.nearest is None) != (self.among is None):
             given, lacking = ("nearest", "among") if self.among is None else ("among", "nearest")
             raise ConfigError(f"--{lacking}: not given, but --{given} is. Say how many lines, and of which file")
