@@ -218,11 +218,11 @@ def plan_warnings(config: TrainConfig, epoch: Epoch) -> Iterator[PlanWarning]:
         what = f"train.tokens_per_update={train.tokens_per_update}: {corpus}"
         yield PlanWarning("update", what, "Lower train.tokens_per_update")
     if (train.rdrop or train.simcut) and not _passes_differ(config):
-        setting = f"train.rdrop={train.rdrop:g}" if train.rdrop else f"train.simcut={train.simcut:g}"
+        kind, alpha = ("rdrop", train.rdrop) if train.rdrop else ("simcut", train.simcut)
         what = (
-            f"{setting}: without dropout both passes of a batch are the same, and take about 1.9 times as long as one"
+            f"train.{kind}={alpha:g}: without dropout both passes of a batch are the same, at 1.9 times the time of one"
         )
-        yield PlanWarning("passes", what, "Set model.dropout=0.1 or more, or leave it out")
+        yield PlanWarning("passes", what, f"Set model.dropout=0.1 or more, or train.{kind}=0")
 
 
 def _passes_differ(config: TrainConfig) -> bool:
