@@ -190,6 +190,12 @@ def test_a_merge_refuses_a_missing_a_doubled_and_a_changed_shard(folder: Path) -
     for ending in ("en", "fr", "json"):
         (folder / f"out.2-of-3.{ending}").write_bytes((folder / f"out.1-of-3.{ending}").read_bytes())
     refuse(merging, folder, 3, "out.2-of-3.json: holds shard 1/3, not 2/3. Make shard=2/3 again")
+    for also in ("out.01-of-3.json", "out.4-of-3.json"):
+        (folder / also).write_bytes((folder / "out.1-of-3.json").read_bytes())
+        refuse(
+            merging, folder, 3, f"{also}: not the name of a shard, which begins at 1-of-N, ends at N-of-N and has no"
+        )
+        (folder / also).unlink()
     refuse(["augment", "merge", "--output", "other"], folder, 3, "other: no shard is finished")
     refuse([*merging, "--input", "in.txt"], folder, 2, "input: of pairs that are made, and merge joins")
     assert not (folder / "out.json").exists()

@@ -32,7 +32,7 @@ def merge(name: Path, *, replace: bool = False) -> tuple[Report, bool]:
     """Write NAME.SOURCE, NAME.TARGET and NAME.json from those of all shards of NAME, in their order.
 
     Returns the report, and whether it is new. Raises DataError for a shard that is missing, there twice (among 4 and
-    among 8, or under two names), unfinished, changed since it was made, or made with other settings.
+    among 8, or under another number or name), unfinished, changed since it was made, or made with other settings.
     """
     reports = _reports(name)
     settings = _same_settings(reports)
@@ -72,7 +72,7 @@ def _reports(name: Path) -> dict[Path, Report]:
     matches = [(path, match) for path in name.parent.glob("*.json") if (match := pattern.fullmatch(path.name))]
     if not matches:
         raise DataError(f"{name}: no shard is finished ({name}.1-of-N.json). Make them with shard=1/N, 2/N, …")
-    found = {Shard.parse(f"{match[1]}/{match[2]}"): path for path, match in matches}
+    found = {_shard(path, f"{match[1]}/{match[2]}"): path for path, match in matches}
     numbers = sorted({shard.n for shard in found})
     if len(numbers) > 1:
         named = " and of ".join(map(str, numbers))
@@ -90,6 +90,17 @@ def _reports(name: Path) -> dict[Path, Report]:
         if reports[part].shard != str(shard):
             raise DataError(f"{found[shard]}: holds shard {reports[part].shard}, not {shard}. Make shard={shard} again")
     return reports
+
+
+def _shard(path: Path, number: str) -> Shard:
+    """That of a report by its name, of which each shard has one. Raises DataError for another."""
+    try:
+        return Shard.parse(number)
+    except ConfigError as error:
+        raise DataError(
+            f"{path}: not the name of a shard, which begins at 1-of-N, ends at N-of-N and has no zeros in front."
+            " Rename or remove it"
+        ) from error
 
 
 def _same_settings(reports: dict[Path, Report]) -> dict[str, Any]:
