@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
+from transformer_cli.data.placeholders import Placeholder
 from transformer_cli.decoding.results import Translated
 from transformer_cli.markup.html import parse_html
 from transformer_cli.markup.markdown import parse_markdown
 from transformer_cli.markup.placeholders import (
     Masked,
-    Placeholder,
     Restored,
     numbers_lost,
     placeholders_of,

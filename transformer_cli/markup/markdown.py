@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from html import unescape
 
+from transformer_cli.data.placeholders import VARIABLE
 from transformer_cli.markup.html import CODE, OPAQUE, add_html
-from transformer_cli.markup.placeholders import VARIABLE
 from transformer_cli.markup.tags import Kind, markup_at
 from transformer_cli.markup.units import Builder, Document, Item, add_run
 

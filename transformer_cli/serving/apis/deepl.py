@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from transformer_cli.markup.placeholders import placeholders_in
+from transformer_cli.data.placeholders import placeholders_in
 from transformer_cli.serving.errors import RequestError
 from transformer_cli.serving.forms import Fields, language_of, switch_of, text_of, texts_of
 from transformer_cli.serving.languages import names_of, written

@@ -13,9 +13,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from transformer_cli.data.placeholders import placeholders_in
 from transformer_cli.markup.document import PARSERS
 from transformer_cli.markup.encodings import other_encoding
-from transformer_cli.markup.placeholders import placeholders_in
 from transformer_cli.serving.detection import Detected
 from transformer_cli.serving.errors import RequestError
 from transformer_cli.serving.forms import Fields, language_of, number_of, text_of, texts_of
