@@ -77,8 +77,16 @@ def test_what_changes_a_line_changes_both_sides_or_the_source_alone(kind: str, e
     assert augmented(config(**{kind: 1.0, "source_only": [kind]}))[2] == (expected[0], PAIRS[2][1])
 
 
-def test_typos_are_in_the_source() -> None:
-    for before, (source, target) in zip(PAIRS, augmented(config(typos=1.0)), strict=True):
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"source_only": ["no_final_stop"], "no_final_stop": 1e-9},
+        {"source_only": ["typos"]},  # as saved configs of some runs have it
+    ],
+)
+def test_typos_are_in_the_source_alone(settings: dict[str, Any]) -> None:
+    for before, (source, target) in zip(PAIRS, augmented(config(typos=1.0, **settings)), strict=True):
         assert source != before[0]
         assert target == before[1]
 
@@ -158,6 +166,7 @@ def test_a_pair_that_the_vocabulary_cannot_write_stays_as_it_is() -> None:
     ("settings", "message"),
     [
         ({"source_only": ["noise"]}, r"data\.augment\.source_only=\['noise'\]: noise changes both sides or is no kind"),
+        ({"source_only": ["upper_case"], "typos": 0.1}, r"source_only=\['upper_case'\]: data\.augment\.upper_case is 0"),
         ({"typos": 1.5}, r"data\.augment\.typos=1\.5"),
     ],
 )

@@ -114,7 +114,7 @@ class TokenizerConfig:
 
 
 AUGMENTATIONS = ("merged", "split", "noise", "placeholders", "upper_case", "title_case", "no_final_stop", "typos")
-WITHIN_A_LINE = ("upper_case", "title_case", "no_final_stop", "typos")  # those that may change the source alone
+WITHIN_A_LINE = ("upper_case", "title_case", "no_final_stop")  # those that may change the source alone; typos always do
 
 
 @dataclass
@@ -139,15 +139,24 @@ class AugmentationConfig:
     no_final_stop: float = key(0.0, "Share of the pairs that lose the full stop at their end.", low=0, high=1)
     typos: float = key(0.0, "Share of the pairs with typos in a tenth of the words of the source.", low=0, high=1)
     source_only: list[str] = key(
-        ["typos"], "Kinds that change the source alone: " + ", ".join(WITHIN_A_LINE) + ".", choices=WITHIN_A_LINE
+        [],
+        "Kinds that change the source alone, as typos always do: " + ", ".join(WITHIN_A_LINE) + ".",
+        choices=WITHIN_A_LINE,
     )
 
     def __post_init__(self) -> None:
         check_ranges(self, "data.augment")
-        if unknown := [kind for kind in self.source_only if kind not in WITHIN_A_LINE]:
+        # The saved configs of some runs have `typos` there.
+        chosen = [kind for kind in self.source_only if kind != "typos"]
+        if unknown := [kind for kind in chosen if kind not in WITHIN_A_LINE]:
             raise ConfigError(
                 f"data.augment.source_only={self.source_only}: {unknown[0]} changes both sides or is no kind."
                 f" Choose among {', '.join(WITHIN_A_LINE)}"
+            )
+        if unused := [kind for kind in chosen if kind not in self.rates]:
+            raise ConfigError(
+                f"data.augment.source_only={self.source_only}: data.augment.{unused[0]} is 0, so it changes nothing."
+                " Set its share, or leave it out"
             )
 
     @property

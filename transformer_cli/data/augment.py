@@ -83,7 +83,7 @@ class Augmenter:
 
     def _changed(self, pair: Pair, kinds: list[str], random: Random) -> Pair:
         """`pair` after each of `kinds`, in their order."""
-        source_only = self.config.augment.source_only
+        source_only = {*self.config.augment.source_only, "typos"}
         for kind in kinds:
             if kind == "merged":
                 pair = self._merged(pair, random)
