@@ -800,6 +800,7 @@ def test_bidirectional_training_text_is_the_pairs_and_the_pairs_exchanged(config
         ({"tokenizer": TokenizerConfig(joint=False)}, r"does not go with data\.tokenizer\.joint=false"),
         ({"tags": ["<2de>"]}, r"does not go with data\.tags=\['<2de>'\]"),
         ({"weights": [2.0]}, r"does not go with data\.weights=\[2\.0\]"),
+        ({"truncate_source": True}, r"does not go with data\.truncate_source=true"),
     ],
 )
 def test_bidirectional_is_refused_where_the_directions_differ(settings: dict[str, Any], message: str) -> None:

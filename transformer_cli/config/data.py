@@ -368,6 +368,7 @@ class DataConfig:
             (f"data.tags={self.tags}", bool(self.all_tags)),
             (f"data.weights={self.weights}", bool(self.weights)),
             (f"data.temperature={self.temperature:g}", self.temperature != 1),
+            ("data.truncate_source=true", self.truncate_source),  # which would end targets in mid-sentence, too
         ):
             if is_set:
                 raise ConfigError(f"data.bidirectional=true: does not go with {setting}. Leave one of them out")
