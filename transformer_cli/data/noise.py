@@ -4,22 +4,29 @@ Training augments its text with these (`data.augment`), and the robustness suite
 """
 
 import re
+import unicodedata
 from random import Random
 
 _STOPS = ".!?…。｡．！？؟۔।॥։።၊။៕"  # full stops, question and exclamation marks of the scripts that we know of
 _CLOSING = "\"'”’»›)]」』） "  # may stand behind them
 _WORD = re.compile(r"[^\W\d_]+")
+_CHARACTER = re.compile(r"[!-~]+|\S")  # or what is written with spaces, as a whole
+_BOUND_TO_THE_LEFT = "\u200c\u200dำຳ"
+_BOUND_TO_THE_RIGHT = "\u200dเแโใไເແໂໃໄ"  # vowels of Thai and Lao that are written before their consonant
+_VIRAMA = 9  # combining class of what stacks the next consonant, as in Khmer and Burmese
 _TYPO_LENGTH = 4  # letters of the words that get typos
 TYPO_SHARE = 0.1  # of these words, and one at least
+_DOTTED_I = re.compile(r"(?:az|aze|azj|tr|tur)(?:[-_].*)?", re.IGNORECASE)  # languages with i → İ and ı → I
 
 
-def upper_case(line: str) -> str:
-    return line.upper()
+def upper_case(line: str, language: str = "") -> str:
+    """In capitals; `language` is a code, as tr or tur_Latn."""
+    return (line.replace("i", "İ") if _DOTTED_I.fullmatch(language) else line).upper()
 
 
-def title_case(line: str) -> str:
+def title_case(line: str, language: str = "") -> str:
     """Every word with a capital; `don't` does not become `Don'T`, as with `str.title`."""
-    return re.sub(r"(?<!\S)([^\w\s]*)(\w)", lambda found: found[1] + found[2].upper(), line)
+    return re.sub(r"(?<!\S)([^\w\s]*)(\w)", lambda found: found[1] + upper_case(found[2], language), line)
 
 
 def without_final_stop(line: str) -> str:
@@ -61,11 +68,38 @@ def single_word(line: str, random: Random) -> str:
     return random.choice(words) if has_blanks(line) and words else line
 
 
-def inserted_at(line: str, thing: str, place: float) -> str:
-    """`thing` between two words, as far from the first as `place` says (1: behind the last); or behind a lone word."""
+def inserted_at(line: str, thing: str, place: float, *, has_spaces: bool = True) -> str:
+    """`thing` between two words, as far from the first as `place` says (1: behind the last); or behind a lone word.
+
+    In languages without spaces it stands between two characters, or behind the last.
+    """
+    if not has_spaces:
+        return _inserted_between_characters(line, thing, place)
     words = line.split()
     index = 1 + round(place * (len(words) - 1))
     return " ".join([*words[:index], thing, *words[index:]])
+
+
+def _inserted_between_characters(line: str, thing: str, place: float) -> str:
+    """With a space only where it would run into ASCII, or where there is one. No syllable is taken apart."""
+    ends = [match.end() for match in _CHARACTER.finditer(line) if _may_part(line, match.end())]
+    end = ends[round(place * (len(ends) - 1))] if ends else 0
+    before, after = line[:end], line[end:]
+    gap = " " if _runs_into(before[-1:]) or after[:1].isspace() else ""
+    return f"{before}{gap}{thing}{' ' if _runs_into(after[:1]) else ''}{after}"
+
+
+def _may_part(line: str, at: int) -> bool:
+    """Whether what is before and behind `at` are characters of their own."""
+    if at == len(line):
+        return True
+    is_mark = unicodedata.category(line[at]).startswith("M") or line[at] in _BOUND_TO_THE_LEFT
+    is_joined = unicodedata.combining(line[at - 1]) == _VIRAMA or line[at - 1] in _BOUND_TO_THE_RIGHT
+    return not (is_mark or is_joined)
+
+
+def _runs_into(character: str) -> bool:
+    return character.isascii() and not character.isspace() and character != ""
 
 
 def some_number(random: Random) -> str:
