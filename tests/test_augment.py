@@ -11,6 +11,7 @@ import pytest
 from transformer_cli.config.data import AUGMENTATIONS, AugmentationConfig, DataConfig, Task, TokenizerConfig
 from transformer_cli.data.augment import Augmenter, draw, noise, placeholder
 from transformer_cli.data.cache import EncodedCorpus
+from transformer_cli.data.noise import inserted_at, title_case, upper_case
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
 from transformer_cli.errors import ConfigError
 
@@ -114,6 +115,47 @@ def test_noise_is_the_same_on_both_sides() -> None:
         assert source == target != before[0]
 
 
+VERBATIM = ("{name}", "%(n)s", "https://example.com/Path?id=ab", "first.last@example.com", "<item>", "&amp;", "qUx")
+
+
+@pytest.mark.parametrize("kind", ["upper_case", "title_case", "typos"])
+def test_what_must_be_copied_is_left_alone(kind: str) -> None:
+    line = " ".join(["the garden", *VERBATIM, "stations"])
+    user_symbol = TokenizerConfig(vocab_size=400, byte_fallback=True, user_symbols=["qUx"])
+    one = train_tokenizer([line, line.upper()], user_symbol, seed=1)
+    corpus = corpus_of([(line, line)], tokenizers := Tokenizers(one, one))
+    ((source, target),) = texts(
+        Augmenter(corpus, tokenizers, config(**{kind: 1.0}), 1).augmented(corpus, np.arange(1), epoch=0), tokenizers
+    )
+    words = source.split()
+    assert words[2:-1] == list(VERBATIM)
+    if kind == "typos":
+        assert target == line != source
+    else:
+        assert target == source
+        assert (
+            words[:2] + words[-1:]
+            == {
+                "upper_case": ["THE", "GARDEN", "STATIONS"],
+                "title_case": ["The", "Garden", "Stations"],
+            }[kind]
+        )
+
+
+def test_what_is_put_in_to_be_copied_is_not_changed_by_other_kinds() -> None:
+    kinds: dict[str, Any] = {"upper_case": 1.0, "typos": 1.0, "placeholders": 1.0}
+    for epoch in range(20):
+        for before, after in zip(PAIRS, augmented(config(**kinds), epoch=epoch), strict=True):
+            (added,) = set(after[1].split()) - set(before[1].upper().split())
+            assert added in after[0].split()
+        assert all(source == target for source, target in augmented(config(noise=1.0, **kinds), epoch=epoch))
+
+
+def test_capitals_are_refused_where_the_vocabulary_has_none() -> None:
+    with pytest.raises(ConfigError, match=r"upper_case=0\.1: data\.tokenizer\.fold_case=true lowercases every line"):
+        replace(config(upper_case=0.1), tokenizer=TokenizerConfig(fold_case=True))
+
+
 def test_placeholders_and_noise_are_single_words_and_letters() -> None:
     for seed in range(300):
         assert re.fullmatch(r"\S+", placeholder(Random(seed)))
@@ -162,11 +204,52 @@ def test_a_pair_that_the_vocabulary_cannot_write_stays_as_it_is() -> None:
     assert unchanged  # at least one drawn script is not in this vocabulary
 
 
+def test_capitals_of_turkish_and_azeri_keep_the_dot_of_their_i() -> None:
+    assert [upper_case("kırmızı şişe", language) for language in ("tr", "az_AZ", "tur_Latn")] == ["KIRMIZI ŞİŞE"] * 3
+    assert [upper_case("miss", language) for language in ("en", "trv", "")] == ["MISS"] * 3
+    assert title_case("iyi ışık", "tr") == "İyi Işık"
+
+
+@pytest.mark.parametrize(
+    ("line", "places"),
+    [
+        ("我们去学校。", ["我{x}们去学校。", "我们去{x}学校。", "我们去学校。{x}"]),  # six ends: the third of them
+        ("买iPhone吗", ["买{x} iPhone吗", "买iPhone {x}吗", "买iPhone吗{x}"]),
+        ("น้ำดี", ["น้ำ{x}ดี", "น้ำ{x}ดี", "น้ำดี{x}"]),  # two syllables of five characters
+        ("เขา", ["เข{x}า", "เข{x}า", "เขา{x}"]),
+        ("我 们", ["我 {x} 们", "我 {x} 们", "我 们{x}"]),
+        ("", ["{x}"] * 3),
+    ],
+)
+def test_a_placeholder_stands_between_characters_where_no_spaces_are(line: str, places: list[str]) -> None:
+    assert [inserted_at(line, "{x}", place, has_spaces=False) for place in (0.0, 0.4, 1.0)] == places
+
+
+def test_a_placeholder_stands_at_the_same_relative_place_in_a_language_without_spaces() -> None:
+    pairs = [("one two three four five six seven eight nine ten", "一二三四五六七八九十")]
+    text = [*pairs[0], "".join(chr(i) for i in range(33, 127))]
+    one = train_tokenizer(text, TokenizerConfig(vocab_size=400, byte_fallback=True), seed=1)
+    corpus = corpus_of(pairs, tokenizers := Tokenizers(one, one))
+    settings = replace(config(placeholders=1.0), target_lang="zh_CN")
+    for epoch in range(20):
+        ((source, target),) = texts(
+            Augmenter(corpus, tokenizers, settings, 1).augmented(corpus, np.arange(1), epoch=epoch), tokenizers
+        )
+        before, after = re.split(r"[^一二三四五六七八九十]+", target)
+        words = source.split()
+        (at,) = [i for i, word in enumerate(words) if word not in pairs[0][0].split()]
+        assert before + after == pairs[0][1]
+        assert (at, words[at]) == (len(before), target[len(before) : len(target) - len(after)])
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"source_only": ["noise"]}, r"data\.augment\.source_only=\['noise'\]: noise changes both sides or is no kind"),
-        ({"source_only": ["upper_case"], "typos": 0.1}, r"source_only=\['upper_case'\]: data\.augment\.upper_case is 0"),
+        (
+            {"source_only": ["upper_case"], "typos": 0.1},
+            r"source_only=\['upper_case'\]: data\.augment\.upper_case is 0",
+        ),
         ({"typos": 1.5}, r"data\.augment\.typos=1\.5"),
     ],
 )

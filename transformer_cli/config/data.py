@@ -113,7 +113,8 @@ class TokenizerConfig:
         return self.byte_fallback
 
 
-AUGMENTATIONS = ("merged", "split", "noise", "placeholders", "upper_case", "title_case", "no_final_stop", "typos")
+# In the order in which they are applied: what is to be copied comes last, so that nothing damages it.
+AUGMENTATIONS = ("merged", "split", "upper_case", "title_case", "no_final_stop", "typos", "placeholders", "noise")
 WITHIN_A_LINE = ("upper_case", "title_case", "no_final_stop")  # those that may change the source alone; typos always do
 
 
@@ -165,12 +166,12 @@ class AugmentationConfig:
         every = {
             "merged": self.merged,
             "split": self.split,
-            "noise": self.noise,
-            "placeholders": self.placeholders,
             "upper_case": self.upper_case,
             "title_case": self.title_case,
             "no_final_stop": self.no_final_stop,
             "typos": self.typos,
+            "placeholders": self.placeholders,
+            "noise": self.noise,
         }
         assert tuple(every) == AUGMENTATIONS
         return {kind: rate for kind, rate in every.items() if rate}
@@ -325,6 +326,12 @@ class DataConfig:
             raise ConfigError(
                 f"data.augment.{kind}={rate:g}: data.task={self.task.name} has no pairs of sentences. Leave it out"
             )
+        for kind in ("upper_case", "title_case"):
+            if self.tokenizer.fold_case and kind in self.augment.rates:
+                raise ConfigError(
+                    f"data.augment.{kind}={self.augment.rates[kind]:g}: data.tokenizer.fold_case=true lowercases every"
+                    " line. Leave one of them out"
+                )
         if self.subword_dropout and self.tokenizer.kind is TokenizerKind.word and self.tokenizer.model is None:
             raise ConfigError(
                 f"data.subword_dropout={self.subword_dropout:g}: data.tokenizer.kind=word has no subwords. Leave one of"

@@ -4,13 +4,18 @@ What is drawn for a pair follows from the seed, the epoch and its place in the c
 OpusTrainer (Bogoychev et al. 2023, arXiv 2311.14838). The text is that of the stored ids: nothing is prepared anew.
 """
 
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from random import Random
 
 import numpy as np
 
 from transformer_cli.config.data import AUGMENTATIONS, DataConfig
+from transformer_cli.config.tags import language_of, languages_named
 from transformer_cli.data.cache import Array, EncodedCorpus
+from transformer_cli.data.extend_vocabulary import SPACE, PieceKind, Pieces
 from transformer_cli.data.noise import (
     inserted_at,
     some_number,
@@ -19,8 +24,9 @@ from transformer_cli.data.noise import (
     with_typos,
     without_final_stop,
 )
+from transformer_cli.data.placeholders import placeholders_in
 from transformer_cli.data.sentences import has_no_spaces, split_sentences
-from transformer_cli.data.shuffling import splitmix64
+from transformer_cli.data.shuffling import Part, splitmix64
 from transformer_cli.data.tokenizer import Tokenizers
 
 _PURPOSE = np.uint64(0x6175676D656E74)  # of its random bits, apart from other uses of the seed
@@ -29,17 +35,28 @@ _EMOJI = "😀😃😄😁😅😂🙂😉😊😍😎🤔😐😴😢😭😡�
 # The first letter of some blocks of Unicode, and how many letters follow each other there.
 _BLOCKS = ((0x61, 26), (0xE0, 23), (0x3B1, 17), (0x430, 32), (0x5D0, 27), (0x905, 53), (0x3041, 86), (0x4E00, 20_000))
 
+_INLINE = re.compile(r"</?[^\W\d_][^<>]{0,200}>|&#?\w{1,32};")  # tags and entities of HTML and XML
+_MASK = "\U0001e2f0"  # a digit that is hardly ever used: no letter, and neither the start of a word nor its end
+_CANDIDATES = 100  # pairs that are tried for one with the same tags
+
 Pair = tuple[str, str]
+Ids = list[int]
 
 
 @dataclass(frozen=True)
 class Augmenter:
-    """Changes the pairs of an update of a corpus."""
+    """Changes the pairs of an update of a corpus.
+
+    `parts` are the corpora that it consists of, one after another, if they are mixed. `chunks` are the numbers of pairs
+    of each chunk of the corpus of data.bidirectional, where as many follow each chunk: the same ones, exchanged.
+    """
 
     corpus: EncodedCorpus
     tokenizers: Tokenizers
     config: DataConfig
     seed: int
+    parts: Sequence[Part] = ()
+    chunks: Sequence[int] = ()
 
     def augmented(self, pairs: EncodedCorpus, indices: Array, *, epoch: int) -> EncodedCorpus:
         """`pairs`, which are those of the corpus at `indices`, with some of them changed.
@@ -50,75 +67,134 @@ class Augmenter:
         rates = self.config.augment.rates
         draws = draw(indices, seed=self.seed, epoch=epoch)
         is_drawn = np.stack([_is_below(draws[AUGMENTATIONS.index(kind)], rate) for kind, rate in rates.items()])
-        rows = np.flatnonzero(is_drawn.any(axis=0)).tolist()
-        if not rows:
-            return pairs
         sides = [_split(pairs.source_ids, pairs.source_offsets), _split(pairs.target_ids, pairs.target_offsets)]
-        texts = [
-            self._changed(
-                self._text(sides[0][row], sides[1][row]),
-                [kind for kind, drawn in zip(rates, is_drawn[:, row], strict=True) if drawn],
-                Random(int(draws[-1, row])),
-            )
-            for row in rows
-        ]
-        source, target = self.tokenizers.source, self.tokenizers.target
-        sources, targets = source.encode([text[0] for text in texts]), target.encode([text[1] for text in texts])
-        for row, source_ids, target_ids in zip(rows, sources, targets, strict=True):
-            tags = sides[0][row][: source.n_tags(sides[0][row])]
-            changed = [[*tags, *source_ids[len(source.prefix_ids) :], *source.end_ids], [*target_ids, *target.end_ids]]
-            if source_ids and target_ids and self._is_usable(*changed):
-                sides[0][row], sides[1][row] = changed
+        changed: dict[int, Pair] = {}
+        for row in np.flatnonzero(is_drawn.any(axis=0)).tolist():
+            stored = sides[0][row], sides[1][row]
+            if self._is_written(*stored):  # else its text is lost
+                kinds = [kind for kind, drawn in zip(rates, is_drawn[:, row], strict=True) if drawn]
+                before = self._text(*stored)
+                after = self._changed(int(indices[row]), stored, before, kinds, Random(int(draws[-1, row])))
+                if after != before:
+                    changed[row] = after
+        if not changed:
+            return pairs
+        # Without tags, since what a text begins with is no tag: those of the pair are put before it again.
+        source, target = self.tokenizers.source.without_tags(), self.tokenizers.target
+        sources = source.encode([text[0] for text in changed.values()])
+        targets = target.encode([text[1] for text in changed.values()])
+        for row, source_ids, target_ids in zip(changed, sources, targets, strict=True):
+            texts = source_ids[len(source.prefix_ids) :], target_ids[len(target.prefix_ids) :]
+            new = [*self._tags(sides[0][row]), *texts[0], *source.end_ids], [*target_ids, *target.end_ids]
+            if all(texts) and max(map(len, new)) <= self.config.max_length and self._is_written(*new):
+                sides[0][row], sides[1][row] = new
         return EncodedCorpus.of(*sides)
 
-    def _is_usable(self, source_ids: list[int], target_ids: list[int]) -> bool:
-        is_short = max(len(source_ids), len(target_ids)) <= self.config.max_length
-        return is_short and self.tokenizers.target.unk_id not in target_ids
+    def _is_written(self, source_ids: Ids, target_ids: Ids) -> bool:
+        """Whether the ids hold the whole text."""
+        return self.tokenizers.source.unk_id not in source_ids and self.tokenizers.target.unk_id not in target_ids
 
-    def _text(self, source_ids: list[int], target_ids: list[int]) -> Pair:
+    def _tags(self, source_ids: Ids) -> Ids:
+        return source_ids[: self.tokenizers.source.n_tags(source_ids)]
+
+    def _text(self, source_ids: Ids, target_ids: Ids) -> Pair:
         source, target = self.tokenizers.source, self.tokenizers.target
         return source.decode(source_ids[source.n_tags(source_ids) :]), target.decode(
             target_ids[len(target.prefix_ids) :]
         )
 
-    def _changed(self, pair: Pair, kinds: list[str], random: Random) -> Pair:
-        """`pair` after each of `kinds`, in their order."""
-        source_only = {*self.config.augment.source_only, "typos"}
+    def _changed(self, index: int, stored: tuple[Ids, Ids], pair: Pair, kinds: list[str], random: Random) -> Pair:
+        """`pair`, the text of the ids `stored` at `index`, after each of `kinds`, in their order."""
+        if "noise" in kinds:
+            return (noise(random),) * 2
+        languages = self._languages(index, stored[0])
         for kind in kinds:
             if kind == "merged":
-                pair = self._merged(pair, random)
+                other = self._partner(index, stored, random)
+                pair = pair if other is None else _joined(pair, other, languages)
             elif kind == "split":
-                pair = self._split_pair(pair, random)
-            elif kind == "noise":
-                pair = (noise(random),) * 2
+                pair = _split_pair(pair, languages, random)
             elif kind == "placeholders":
                 thing, place = placeholder(random), random.random()
-                pair = inserted_at(pair[0], thing, place), inserted_at(pair[1], thing, place)
-            else:
-                pair = (
-                    within_a_line(kind, pair[0], random),
-                    (pair[1] if kind in source_only else within_a_line(kind, pair[1], random)),
+                first, second = (
+                    inserted_at(line, thing, place, has_spaces=not has_no_spaces(language))
+                    for line, language in zip(pair, languages, strict=True)
                 )
+                pair = first, second
+            else:
+                pair = self._within_the_lines(kind, pair, languages, random)
         return pair
 
-    def _merged(self, pair: Pair, random: Random) -> Pair:
-        """With another pair of the corpus behind it."""
-        other = self.corpus.pick(np.array([random.randrange(len(self.corpus))]))
-        text = self._text(other.source_ids.tolist(), other.target_ids.tolist())
-        languages = self.config.source_lang, self.config.target_lang
-        first, second = (
-            f"{one}{'' if has_no_spaces(language) else ' '}{its_next}"
-            for one, its_next, language in zip(pair, text, languages, strict=True)
-        )
-        return first, second
+    def _within_the_lines(self, kind: str, pair: Pair, languages: Pair, random: Random) -> Pair:
+        source, target = pair
+        source = sparing(lambda text: within_a_line(kind, text, languages[0], random), source, self._symbols)
+        if kind != "typos" and kind not in self.config.augment.source_only:
+            target = sparing(lambda text: within_a_line(kind, text, languages[1], random), target, self._symbols)
+        return source, target
 
-    def _split_pair(self, pair: Pair, random: Random) -> Pair:
-        """One sentence of several, where both sides have as many."""
-        sources = split_sentences(pair[0], self.config.source_lang)
-        targets = split_sentences(pair[1], self.config.target_lang)
-        if len(sources) != len(targets):
-            return pair
-        return random.choice(list(zip(sources, targets, strict=True)))
+    @cached_property
+    def _symbols(self) -> re.Pattern[str] | None:
+        """What the vocabularies have one piece for, wherever it stands (data.tokenizer.user_symbols)."""
+        models = {self.tokenizers.source.sentencepiece, self.tokenizers.target.sentencepiece} - {None}
+        entries = [entry for model in models if model is not None for entry in Pieces(model).entries]
+        found = {name for name, _, kind in entries if kind == PieceKind.user_defined and SPACE not in name}
+        return re.compile("|".join(map(re.escape, sorted(found, key=len, reverse=True)))) if found else None
+
+    def _languages(self, index: int, source_ids: Ids) -> Pair:
+        """Those of the pair; of a side that has several, the one that its tags name, or else an empty one."""
+        source, target = self.config.source_lang, self.config.target_lang
+        if self._is_exchanged(index):
+            return target, source
+        tags = self.tokenizers.source.pieces(self._tags(source_ids))
+        target = language_of(tags, target)
+        return language_of([tag for tag in tags if not languages_named([tag], [target])], source), target
+
+    def _is_exchanged(self, index: int) -> bool:
+        return bool(np.searchsorted(self._ends, index, side="right") % 2)
+
+    @cached_property
+    def _ends(self) -> Array:
+        """Where each run of pairs of one direction ends."""
+        return np.cumsum(np.repeat(np.array(self.chunks, np.int64), 2))
+
+    @cached_property
+    def _bounds(self) -> Array:
+        """Where each part of the corpus begins, and the last one ends."""
+        return np.cumsum([0, *(part.n_pairs for part in self.parts)]) if self.parts else np.array([0, len(self.corpus)])
+
+    def _partner(self, index: int, stored: tuple[Ids, Ids], random: Random) -> Pair | None:
+        """The text of another pair of the same part, tags and direction; None if none is found."""
+        part = int(np.searchsorted(self._bounds, index, side="right")) - 1
+        first, end = self._bounds[part : part + 2].tolist()
+        for _ in range(_CANDIDATES):
+            candidate = random.randrange(first, end)
+            source_ids, target_ids = self._ids(candidate)
+            if self._is_exchanged(candidate) != self._is_exchanged(index):
+                source_ids, target_ids = target_ids, source_ids
+            is_another = (source_ids, target_ids) != stored and self._tags(source_ids) == self._tags(stored[0])
+            if is_another and self._is_written(source_ids, target_ids):
+                return self._text(source_ids, target_ids)
+        return None
+
+    def _ids(self, index: int) -> tuple[Ids, Ids]:
+        """Those of a pair of the corpus."""
+        corpus = self.corpus
+        source = corpus.source_ids[corpus.source_offsets[index] : corpus.source_offsets[index + 1]].tolist()
+        return source, corpus.target_ids[corpus.target_offsets[index] : corpus.target_offsets[index + 1]].tolist()
+
+
+def _joined(pair: Pair, other: Pair, languages: Pair) -> Pair:
+    first, second = (
+        f"{one}{'' if has_no_spaces(language) else ' '}{its_next}"
+        for one, its_next, language in zip(pair, other, languages, strict=True)
+    )
+    return first, second
+
+
+def _split_pair(pair: Pair, languages: Pair, random: Random) -> Pair:
+    """One sentence of several, where both sides have as many."""
+    sources, targets = (split_sentences(line, language) for line, language in zip(pair, languages, strict=True))
+    return random.choice(list(zip(sources, targets, strict=True))) if len(sources) == len(targets) else pair
 
 
 def draw(indices: Array, *, seed: int, epoch: int) -> Array:
@@ -142,10 +218,36 @@ def _split(ids: Array, offsets: Array) -> list[list[int]]:
     return [part.tolist() for part in np.split(ids, offsets[1:-1])]
 
 
-def within_a_line(kind: str, line: str, random: Random) -> str:
-    if kind == "typos":
-        return with_typos(line, random)
-    return {"upper_case": upper_case, "title_case": title_case, "no_final_stop": without_final_stop}[kind](line)
+def within_a_line(kind: str, line: str, language: str, random: Random) -> str:
+    match kind:
+        case "upper_case":
+            return upper_case(line, language)
+        case "title_case":
+            return title_case(line, language)
+        case "no_final_stop":
+            return without_final_stop(line)
+        case _:
+            return with_typos(line, random)
+
+
+def sparing(change: Callable[[str], str], line: str, symbols: re.Pattern[str] | None) -> str:
+    """`line` after `change`, but for placeholders, tags and `symbols`; as it is if it has the mask in it."""
+    if _MASK in line:
+        return line
+    spans = [(one.start, one.end) for one in placeholders_in(line)]
+    for pattern in (_INLINE, symbols):
+        spans += [match.span() for match in pattern.finditer(line)] if pattern else []
+    kept: list[str] = []
+    masked, position = "", 0
+    for start, end in sorted(spans):
+        if start < position:  # within the one before, or overlapping
+            kept[-1] += line[position:end]
+        else:
+            masked += line[position:start] + _MASK
+            kept.append(line[start:end])
+        position = max(position, end)
+    texts = iter(kept)
+    return re.sub(_MASK, lambda _: next(texts), change(masked + line[position:]))
 
 
 def placeholder(random: Random) -> str:
