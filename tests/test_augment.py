@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -9,9 +10,13 @@ import numpy as np
 import pytest
 
 from transformer_cli.config.data import AUGMENTATIONS, AugmentationConfig, DataConfig, Task, TokenizerConfig
+from transformer_cli.config.train import TrainConfig
+from transformer_cli.data import encoding
 from transformer_cli.data.augment import Augmenter, draw, noise, placeholder
 from transformer_cli.data.cache import EncodedCorpus
+from transformer_cli.data.feed import Feed
 from transformer_cli.data.noise import inserted_at, title_case, upper_case
+from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
 from transformer_cli.errors import ConfigError
 
@@ -187,6 +192,80 @@ def test_tags_stay_before_the_text() -> None:
     corpus = corpus_of([(f"<2de> {source}", target) for source, target in PAIRS], tokenizers)
     found = Augmenter(corpus, tokenizers, config(upper_case=1.0), 1).augmented(corpus, np.arange(4), epoch=0)
     assert [source for source, _ in texts(found, tokenizers)] == [f"<2de> {source.upper()}" for source, _ in PAIRS]
+
+
+# Every word of a corpus has its letter, so that a line shows where it is from.
+ENGLISH, GERMAN, FRENCH = ([f"{letter}{n} {letter}." for n in range(40)] for letter in "egf")
+SWAPPED_CHUNK = 16  # pairs that are encoded at a time, of which some are dropped
+
+
+def of_files(folder: Path, **settings: Any) -> tuple[TrainConfig, Prepared]:
+    """A corpus of en and de, and one of en and fr with one pair with a tag of its own, prepared."""
+    lines = {"a.en": ENGLISH, "a.de": GERMAN, "b.en": ["<2it> e e.", *ENGLISH[1:]], "b.fr": FRENCH}
+    for name, text in {**lines, "dev.en": ["e"], "dev.de": ["g"]}.items():
+        (folder / name).write_text("\n".join(text) + "\n", encoding="utf-8")
+    dev = [str(folder / name) for name in ("dev.en", "dev.de")]
+    data = DataConfig(
+        **{
+            "source_lang": "en",
+            "target_lang": "de",
+            "train": [str(folder / name) for name in lines],
+            "dev": dev,
+            "test": dev,
+            "cache": str(folder / "cache"),
+            "tokenizer": TokenizerConfig(vocab_size=300, byte_fallback=True),
+            **settings,
+        }
+    )
+    return TrainConfig(data=data), prepare(data)
+
+
+def changed_pairs(config: TrainConfig, prepared: Prepared) -> list[tuple[str, str]]:
+    """Those of some epochs of the run that are two pairs."""
+    feed = Feed(config, prepared)
+    found: list[tuple[str, str]] = []
+    for step in range(1, 3 * feed.plan.updates_per_epoch + 1):
+        found += texts(feed.pairs(step), prepared.tokenizers)
+    return [pair for pair in found if pair[1].count(".") == 2]
+
+
+def letters(line: str) -> set[str]:
+    return set(re.sub("<[^>]*>", "", line)) & set("egf")
+
+
+@pytest.mark.parametrize("weights", [[], [1.0, 2.0]])
+def test_a_pair_is_merged_with_one_of_its_tags_and_its_language(tmp_path: Path, weights: list[float]) -> None:
+    of_dev = {"dev_tags": ["<2de>"], "test_tags": ["<2de>"], "weights": weights}
+    tags = {"tags": ["<2de>", "<2fr>"], "line_tags": ["<2it>"], **of_dev}
+    found = changed_pairs(*of_files(tmp_path, target_lang="de+fr", augment=AugmentationConfig(merged=1.0), **tags))
+    assert {(source[:5], *letters(target)) for source, target in found} == {("<2de>", "g"), ("<2fr>", "f")}
+    assert all(source.count("<") == 1 for source, _ in found)  # and <2it>, of which there is one pair, is not merged
+
+
+def test_a_pair_is_merged_with_one_of_its_corpus_if_several_are_mixed(tmp_path: Path) -> None:
+    found = changed_pairs(*of_files(tmp_path, augment=AugmentationConfig(merged=1.0), temperature=2.0))
+    assert {frozenset(letters(target)) for _, target in found} == {frozenset("g"), frozenset("f")}
+
+
+def test_a_pair_is_merged_with_one_of_its_direction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoding, "_CHUNK", SWAPPED_CHUNK)
+    config, prepared = of_files(tmp_path, augment=AugmentationConfig(merged=0.5, upper_case=1e-9), bidirectional=True)
+    assert len(prepared.chunks) > 2
+    assert 2 * sum(prepared.chunks) == len(prepared.train)
+    found = changed_pairs(config, prepared)
+    assert {tuple(map(frozenset, map(letters, pair))) for pair in found} >= {
+        (frozenset("e"), frozenset("g")),
+        (frozenset("g"), frozenset("e")),
+    }
+    assert all((letters(source) == {"e"}) != (letters(target) == {"e"}) for source, target in found)
+
+
+def test_exchanged_pairs_are_changed_as_their_own_languages_ask() -> None:
+    pairs = [("miss", "kiss")]
+    corpus = corpus_of([*pairs, *[(target, source) for source, target in pairs]])
+    settings = replace(config(upper_case=1.0), source_lang="en", target_lang="tr")
+    one = Augmenter(corpus, TOKENIZERS, settings, 1, chunks=[1]).augmented(corpus, np.arange(2), epoch=0)
+    assert texts(one) == [("MISS", "KİSS"), ("KİSS", "MISS")]
 
 
 def test_a_pair_that_would_be_too_long_stays_as_it_is() -> None:

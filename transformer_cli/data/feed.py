@@ -66,9 +66,11 @@ class Feed:
             seed=config.seed,
             parts=prepared.parts,
         )
-        self._augmenter = (
-            Augmenter(self._corpus, self._tokenizers, config.data, config.seed) if config.data.augment.rates else None
-        )
+        self._augmenter = None
+        if config.data.augment.rates:
+            self._augmenter = Augmenter(
+                self._corpus, self._tokenizers, config.data, config.seed, prepared.parts, prepared.chunks
+            )
         if self._dropout:
             self._require_seeds()
 

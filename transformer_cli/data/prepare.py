@@ -58,8 +58,9 @@ _SENTENCES_AT_A_TIME = 10_000
 _PAIRS_PER_PROCESS = 50_000  # at least, to be worth its start
 _SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 _LARGE_PAIRS, _LARGE_BYTES = 10_000, 20_000_000  # from this size the steps are logged, because they take seconds
-_PARTS, _LABELS, _WARNINGS, _SETS = "parts.json", "labels.json", "warnings.json", "sets.json"
-_APART = (_WARNINGS, _SETS)  # of what is prepared, these are no part of its fingerprint: older versions had none
+_PARTS, _LABELS, _WARNINGS, _SETS, _CHUNKS = "parts.json", "labels.json", "warnings.json", "sets.json", "chunks.json"
+# Of what is prepared, these are no part of its fingerprint: older versions had none.
+_APART = (_WARNINGS, _SETS, _CHUNKS)
 _WHILE_TRAINING = (
     "weights",
     "temperature",
@@ -88,6 +89,7 @@ class Prepared:
     parts: list[Part] = field(default_factory=list)  # corpora of `train`, unless each is seen once an epoch
     inputs: dict[str, str] = field(default_factory=dict)  # what it was made from, with the SHA-256 of each
     warnings: Sequence[str] = ()  # probable faults; none for corpora that older versions prepared
+    chunks: Sequence[int] = ()  # of data.bidirectional: numbers of pairs that are followed by the same ones, exchanged
 
 
 def prepare(config: DataConfig, *, progress: bool = False, tokenizers: Tokenizers | None = None) -> Prepared:
@@ -173,6 +175,8 @@ def _key(config: DataConfig, inputs: dict[Split, list[list[str]]], tokenizers: T
         options["reader"] = [config.reader, READERS[config.reader].version]
     if _is_mixed(config):
         options[_PARTS] = True
+    if config.bidirectional:
+        options[_CHUNKS] = True  # which older versions did not write
     if tokenizers is not None:
         options["tokenizer"] = tokenizers.source.sha256
         if not tokenizers.joint:
@@ -220,6 +224,8 @@ def _build(folder: Path, config: DataConfig, *, progress: bool, tokenizers: Toke
     report.require_pairs(config.task)
     if _is_mixed(config):
         _write_json(folder / _PARTS, train.shares(np.concatenate(kept)))
+    if config.bidirectional:
+        _write_json(folder / _CHUNKS, [int(keep.sum()) for keep in kept])
     (folder / "source.model").write_bytes(tokenizers.source.model_bytes)
     (folder / "target.model").write_bytes(tokenizers.target.model_bytes)
     _write_json(folder / "report.json", asdict(report))
@@ -408,6 +414,7 @@ def _open(folder: Path, task: Task) -> Prepared:
         fingerprint=_fingerprint(folder),
         report=CleaningReport(**json.loads((folder / "report.json").read_bytes())),
         warnings=_read_warnings(folder).sentences(task),
+        chunks=json.loads((folder / _CHUNKS).read_bytes()) if (folder / _CHUNKS).exists() else [],
     )
 
 
