@@ -271,6 +271,15 @@ def test_a_file_without_references_is_refused(folder: Path) -> None:
     refused(["evaluate", "--hypotheses", "other.fr", "--source", "t.fr"], folder, code=2, says=says)
 
 
+def test_text_in_another_language_than_the_models_is_scored_with_a_warning(folder: Path) -> None:
+    put(folder / "t", ["Le chat est dans la maison et il ne boit pas le lait avec une amie."] * 8)
+    texts = ["--source", "t", "--reference", "t", "robustness=false"]
+    ran = run([*MODEL[:5], *texts], folder)
+    assert b"warning: t: reads like fr, but the model translates from en\n" in ran.err
+    put(folder / "t", ["The cat is in the house and it was not with the milk that we have."] * 8)
+    assert b"reads like" not in run([*MODEL[:5], *texts], folder).err
+
+
 def test_the_reference_itself_is_scored_with_a_warning(folder: Path) -> None:
     ran = run([*OTHER[:-1], "t.fr"], folder)
     assert ran.code == 0

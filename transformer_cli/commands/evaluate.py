@@ -33,10 +33,11 @@ from transformer_cli.config.data import DataConfig
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.tags import distinct, language_of, languages_named, languages_of, tags_in
 from transformer_cli.config.yaml_files import choices_of
-from transformer_cli.data.checks.languages import iso_639_1
+from transformer_cli.data.checks.languages import iso_639_1, reads_like
 from transformer_cli.data.checks.overlap import warn_of_overlap
 from transformer_cli.data.corpus import ParallelText, input_files, load_text
 from transformer_cli.data.download import fetch
+from transformer_cli.data.lines import shown
 from transformer_cli.data.named_sets import check_languages
 from transformer_cli.data.prepare import prepare, prepared_of
 from transformer_cli.data.tags import split_tags, with_tags
@@ -105,6 +106,10 @@ def run(config: EvaluateConfig) -> None:
 
     for test in tests:
         prepare_metrics(config.metrics, settings_for(test)(""))  # refuses before anything is translated
+    if config.source is not None:
+        languages = models[0].source_lang, language_of_lines(tests[0].sources, models[0], tags)
+        warn_of_other_language(config.source, tests[0].sources, languages[0], "from")
+        warn_of_other_language(reference_files(config)[0], tests[0].references[0], languages[1], "into")
     warn_of_training_text(tests, models, paths)
     decode = opened.decode_config(config.decode, device)
     name = search_name(decode, seed=config.seed, engine=opened.engine)
@@ -378,6 +383,12 @@ def sets_for(names: Sequence[str], languages: str | None, model: Scored, tags: S
         raise ConfigError(f"{flag}: the model has several tags for {target_lang}, or none. Say which with --tag")
     tests = named_test_sets(names, languages)
     return [replace(test, sources=tagged_for(test.sources, target_lang, model, test.name)) for test in tests]
+
+
+def warn_of_other_language(file: str, lines: Sequence[str], language: str, way: str) -> None:
+    """Say if the text of --source or --reference is clearly in another language than the model's, as if exchanged."""
+    if (found := reads_like(lines, language)) is not None:
+        LOGGER.warning("%s: reads like %s, but the model translates %s %s", shown(file), found, way, language)
 
 
 def warn_of_training_text(tests: Sequence[TestSet], models: Sequence[Scored], paths: Sequence[Path]) -> None:
