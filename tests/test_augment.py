@@ -194,6 +194,28 @@ def test_tags_stay_before_the_text() -> None:
     assert [source for source, _ in texts(found, tokenizers)] == [f"<2de> {source.upper()}" for source, _ in PAIRS]
 
 
+def test_a_sentence_that_begins_like_a_tag_gets_none() -> None:
+    tagged = tokenizer(tags=["<2de>"])
+    tokenizers = Tokenizers(tagged, tagged)
+    corpus = corpus_of([("A dog runs. <2de> It barks.", "Ein Hund läuft. Er bellt.")], tokenizers)
+    augmenter = Augmenter(corpus, tokenizers, config(split=1.0), 1)
+    each = [augmenter.augmented(corpus, np.arange(1), epoch=epoch) for epoch in range(20)]
+    assert {texts(one, tokenizers)[0][0] for one in each} == {"A dog runs.", "<2de> It barks."}
+    assert not any(set(one.source_ids.tolist()) & tagged.tag_ids for one in each)
+
+
+def test_a_pair_whose_text_is_lost_stays_as_it_is() -> None:
+    plain = tokenizer(byte_fallback=False)
+    tokenizers = Tokenizers(plain, plain)
+    corpus = corpus_of([("A ж runs.", "Ein Hund läuft."), PAIRS[2]], tokenizers)
+    found = Augmenter(corpus, tokenizers, config(upper_case=1.0, merged=1.0), 1).augmented(
+        corpus, np.arange(2), epoch=0
+    )
+    before, after = texts(corpus, tokenizers), texts(found, tokenizers)
+    assert plain.unk_id in corpus.source_ids.tolist()
+    assert after == [before[0], (PAIRS[2][0].upper(), PAIRS[2][1].upper())]  # and it is not joined to another
+
+
 # Every word of a corpus has its letter, so that a line shows where it is from.
 ENGLISH, GERMAN, FRENCH = ([f"{letter}{n} {letter}." for n in range(40)] for letter in "egf")
 SWAPPED_CHUNK = 16  # pairs that are encoded at a time, of which some are dropped
