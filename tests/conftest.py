@@ -98,3 +98,5 @@ def _forget_the_log() -> None:
     logger = logging.getLogger("tfm")
     logger.propagate, logger.handlers = True, []
     logger.setLevel(logging.NOTSET)
+    root = logging.getLogger()  # a sweep lets Hydra set it up; pytest's handlers are of other types
+    root.handlers = [handler for handler in root.handlers if type(handler) is not logging.StreamHandler]

@@ -45,6 +45,10 @@ class Vocabulary:
         return [self.eos_id]
 
     @property
+    def prefix_ids(self) -> list[int]:
+        return []
+
+    @property
     def tag_ids(self) -> frozenset[int]:
         return frozenset()
 
