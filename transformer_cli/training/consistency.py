@@ -65,8 +65,7 @@ class _ConsistencyLoss(torch.autograd.Function):
         R-Drop   4 / alpha · dY = P (D - Σ P D + 1 + 2 / alpha) - Q - 2 / alpha · T, and dZ with P, Y and Q, Z swapped
         SimCut   1 / alpha · dY = P (D - Σ P D + 1 / alpha) - 1 / alpha · T, and 1 / alpha · dZ = Q - P
 
-    The common factor is multiplied in with the gradient of the loss. D differs from log P - log Q by a number for each
-    row, which cancels in these.
+    D differs from log P - log Q by a number for each row, which cancels in these.
     """
 
     @staticmethod
@@ -83,8 +82,8 @@ class _ConsistencyLoss(torch.autograd.Function):
         )
         weight = alpha / 2 if is_symmetric else alpha  # of the divergence
         share = 0.5 if is_symmetric else 1.0  # of the cross entropy of the first pass
-        ctx.factor = alpha / 4 if is_symmetric else alpha
-        of_target = share / ctx.factor
+        factor = alpha / 4 if is_symmetric else alpha
+        of_target = share / factor
         of_uniform = of_target * smoothing / n_vocab
         for y_RV, z_RV, targets_R in parts:
             targets_R1 = targets_R.unsqueeze(1)
@@ -111,8 +110,8 @@ class _ConsistencyLoss(torch.autograd.Function):
                 d_RV.sub_(mean_R1 - of_target).mul_(p_RV).sub_(of_uniform)
                 torch.sub(q_RV, p_RV, out=second_RV)
             d_RV.scatter_add_(1, targets_R1, off_R1)
-            y_RV.copy_(d_RV)
-            z_RV.copy_(second_RV)
+            y_RV.copy_(d_RV.mul_(factor))  # in float32 these are the same memory
+            z_RV.copy_(second_RV.mul_(factor))
         ctx.dtype = logits_2KV.dtype
         ctx.save_for_backward(grad_2KV)
         ctx.mark_non_differentiable(nll)
@@ -121,7 +120,8 @@ class _ConsistencyLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None]:
         (grad_2KV,) = ctx.saved_tensors
-        grad_2KV.mul_(grads[0] * ctx.factor)
+        if not grads[0].is_cpu or grads[0] != 1:  # that of a block is 1, which saves a pass over its logits
+            grad_2KV.mul_(grads[0])
         return grad_2KV.to(ctx.dtype), None, None, None, None
 
 

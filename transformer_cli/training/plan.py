@@ -219,9 +219,7 @@ def plan_warnings(config: TrainConfig, epoch: Epoch) -> Iterator[PlanWarning]:
         yield PlanWarning("update", what, "Lower train.tokens_per_update")
     if (train.rdrop or train.simcut) and not _passes_differ(config):
         kind, alpha = ("rdrop", train.rdrop) if train.rdrop else ("simcut", train.simcut)
-        what = (
-            f"train.{kind}={alpha:g}: without dropout both passes of a batch are the same, at 1.9 times the time of one"
-        )
+        what = f"train.{kind}={alpha:g}: without dropout both passes of a batch are the same, at twice the time of one"
         yield PlanWarning("passes", what, f"Set model.dropout=0.1 or more, or train.{kind}=0")
 
 
