@@ -86,6 +86,8 @@ def test_a_number_that_is_given_stays_and_the_others_follow_from_it() -> None:
     given = plan_of(200_000, "cpu", "train.tokens_per_update=2000", "train.max_epochs=5", "train.log_every=7")
     assert (given.train.tokens_per_update, given.train.max_steps, given.train.log_every) == (2000, 500, 7)
     assert given.schedule.warmup_steps == 512  # 4 · model.d_model: a tenth of the run would make the rate too high
+    linear = plan_of(200_000, "cpu", "train.max_steps=500", "schedule=linear")
+    assert linear.schedule.warmup_steps == 50  # its highest rate is schedule.lr
     assert given.train.eval_every == 25
     assert plan_of(200_000, "cpu", "train.max_steps=77").train.max_steps == 77
     assert plan_of(200_000, "cpu", "train.max_steps=77", "train.max_epochs=5").train.max_steps == 77

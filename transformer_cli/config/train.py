@@ -38,7 +38,7 @@ class ScheduleConfig:
     factor: float | None = key(None, "Scale of the noam schedule; required there.", low=1e-6, high=100)
     lr: float | None = key(None, "Peak learning rate; required by every other schedule of ours.", low=1e-9, high=10)
     warmup_steps: Any = key(
-        4000, "Updates of linear warm-up; auto: a tenth of the run, more for a wide model.", low=1, auto=True
+        4000, "Updates of linear warm-up; auto: a tenth of the run, by noam more for a wide model.", low=1, auto=True
     )
     decay: float | None = key(None, "Share of all updates in which the rate falls to zero. wsd only.", low=1e-3, high=1)
     options: dict[str, Any] = key({}, "Settings of a schedule that a plugin registers.")

@@ -162,12 +162,13 @@ def _updates(task: Task, epoch: Epoch, per_epoch: int, budget: Budget) -> int:
 
 
 def _warmup(config: TrainConfig, n_updates: int) -> int:
-    """A tenth of the run, but not so few that the highest rate by noam is too high for a model of this width."""
+    """A tenth of the run."""
     return Bounds(_least_warmup(config), WARMUP).clamp(_round(n_updates / 10))
 
 
 def _least_warmup(config: TrainConfig) -> int:
-    return min(WARMUP, 4 * config.model.d_model)
+    """Fewer would make the highest rate by noam too high for a model of this width; others do not depend on it."""
+    return min(WARMUP, 4 * config.model.d_model) if config.schedule.name == "noam" else 1
 
 
 def _round(value: float) -> int:
