@@ -84,18 +84,22 @@ def test_log_probabilities_of_the_python_api_do_not_depend_on_it(tmp_path: Path)
     assert found[0] == found[1]
 
 
-def test_models_that_differ_are_searched_with_that_of_the_paper_and_a_line_says_so(
+def test_models_that_differ_are_searched_with_the_mean_and_a_line_says_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    values, names = [1.4, None, 0.0], [str(tmp_path / f"{n}.safetensors") for n in range(3)]
+    values, names = [1.4, None, 0.4], [str(tmp_path / f"{n}.safetensors") for n in range(3)]
     for name, own in zip(names, values, strict=True):
         write_model(Path(name), replace(model_file(seed=1), length_penalty=own))
     caplog.set_level("INFO", logger="tfm")
     opened = open_models(names, decode=SEARCH)
     decode = opened.decode_config(SEARCH, CPU)
-    assert opened.translator(decode, CPU).config.length_penalty == 0.6  # as `tfm evaluate` does: still one line
-    (line,) = caplog.messages
-    assert line.startswith("length penalties of the models differ (1.4, none, 0), so 0.6 is used; ")
+    assert decode.length_penalty == 0.8  # as printed, and the same in any order of the models
+    assert opened.translator(decode, CPU).config == decode  # as `tfm evaluate` does: still one line
+    assert caplog.messages == [
+        "length penalties of the models differ (1.4, none, which counts as 0.6, 0.4), so their mean, 0.8, is used;"
+        " decode.length_penalty sets another"
+    ]
+    assert open_models(names[::-1], decode=SEARCH).decode_config(SEARCH, CPU) == decode
     caplog.clear()
     assert opened.decode_config(replace(SEARCH, length_penalty=1.0), CPU).length_penalty == 1.0
     assert open_models([names[0]] * 2, decode=SEARCH).decode_config(SEARCH, CPU).length_penalty == 1.4

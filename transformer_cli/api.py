@@ -8,6 +8,7 @@ print(translator.translate(["A cat sat down."])[0].text)
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -67,7 +68,7 @@ class Opened:
     def decode_config(self, config: DecodeConfig, device: torch.device) -> DecodeConfig:
         """`config` with the precision that auto means on `device`; auto stays for an export, which has its own.
 
-        A length penalty that is unset is that of the model, or of all models if they have the same.
+        A length penalty that is unset is that of the model, or the mean of those of several.
 
         Raises EnvironmentFault for a precision that the device lacks.
         """
@@ -128,21 +129,23 @@ class Opened:
 
 
 def with_own_length_penalty(config: DecodeConfig, own: Sequence[float | None]) -> DecodeConfig:
-    """`config` with `own`, the length penalty of each model, where it has none itself and they are the same.
+    """`config` with the mean of `own`, the length penalty of each model, where it has none itself.
 
-    Of models that differ, none is preferred: it is then that of the paper, and a line says so.
+    A model without one counts as the default. A line names the values if they differ.
     """
     if config.length_penalty is not None or config.length_normalization is not LengthNormalization.gnmt:
         return config
-    if len(set(own)) == 1:
+    if len(set(own)) == 1:  # also if no model has one: it stays unset
         return replace(config, length_penalty=own[0])
-    named = ", ".join("none" if alpha is None else f"{alpha:g}" for alpha in own)
+    # Rounded, so that the printed value, given as decode.length_penalty, is the same search.
+    mean = round(fmean(config.alpha if alpha is None else alpha for alpha in own), 4)
+    named = ", ".join(f"none, which counts as {config.alpha:g}" if alpha is None else f"{alpha:g}" for alpha in own)
     LOGGER.info(
-        "length penalties of the models differ (%s), so %g is used; decode.length_penalty sets another",
+        "length penalties of the models differ (%s), so their mean, %g, is used; decode.length_penalty sets another",
         named,
-        config.alpha,
+        mean,
     )
-    return replace(config, length_penalty=config.alpha)
+    return replace(config, length_penalty=mean)
 
 
 def load(
