@@ -42,6 +42,8 @@ def made(folder: Path, name: str, *languages: str) -> list[list[str]]:
 
 MODEL = ("--checkpoint", "model.safetensors", "--input", "in.txt")
 GREEDY = ("decode.search=greedy", "decode.beam_size=1")
+BEAM = ("decode.beam_size=2", "decode.max_extra_length=5")
+NOT_SETTINGS = ("format", "first_line", "lines", "translations", "pairs", "dropped", "sha256")  # of a report
 SAMPLE = ("decode.search=sample", "decode.beam_size=1")
 
 
@@ -95,6 +97,33 @@ def test_a_stopped_run_goes_on_after_its_last_block(folder: Path, monkeypatch: p
     assert (ran.code, b"stopped: 10 of 26 lines were there already" in ran.err) == (0, True)
     assert made(folder, "stopped", "en", "fr") == made(folder, "whole", "en", "fr")
     assert not (folder / "stopped.work").exists()
+
+
+@pytest.mark.parametrize(("own", "used"), [([1.4], 1.4), ([None], 0.6), ([1.4, 0.4], 0.9)])
+def test_the_length_penalty_of_the_search_is_kept_beside_the_pairs(
+    folder: Path, own: list[float | None], used: float
+) -> None:
+    """And another one makes other pairs."""
+    arguments = ["augment", "distill", "--input", "in.txt", *BEAM, "--output", "out", *KEEP_ALL]
+    for n, alpha in enumerate(own):
+        (folder / f"{n}.safetensors").write_bytes(packed(replace(model_file(), length_penalty=alpha)))
+        arguments += ["--checkpoint", f"{n}.safetensors"]
+    assert run(arguments, folder).code == 0
+    report = json.loads((folder / "out.json").read_bytes())
+    assert report["decode"]["length_penalty"] == used
+    ran = run([*arguments, f"decode.length_penalty={used}"], folder)
+    assert (ran.code, b"was made before" in ran.err) == (0, True)
+    other = [*arguments, "decode.length_penalty=0.2"]
+    refuse(other, folder, 2, "out.json: exists already. Add --overwrite")
+
+    (folder / "out.work").mkdir()  # as a stopped run leaves it
+    begun = {key: report[key] for key in report if key not in NOT_SETTINGS}
+    (folder / "out.work/settings.json").write_text(json.dumps(begun))
+    (folder / "out.work/block-000000000001.json").write_text("[1, [], {}]")
+    for path in (folder / "out.en", folder / "out.fr", folder / "out.json"):
+        path.unlink()
+    refuse(other, folder, 2, "out.work: holds unfinished work with other settings (decode). Repeat its command")
+    assert run(arguments, folder).code == 0
 
 
 def test_what_was_made_before_is_not_made_again(folder: Path) -> None:

@@ -5,13 +5,14 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import compress, islice
 from pathlib import Path
 from typing import Any
 
-from transformer_cli.api import Opened, open_models
+from transformer_cli.api import Opened, open_models, with_own_length_penalty
 from transformer_cli.config.commands import AugmentConfig, AugmentMethod, Shard
+from transformer_cli.config.decode import LengthNormalization
 from transformer_cli.config.overrides import quoted_for_hydra
 from transformer_cli.config.tags import language_of, tags_in
 from transformer_cli.data.checks.languages import iso_639_1, reads_like
@@ -84,7 +85,8 @@ def make(name: Path, shard: Shard, config: AugmentConfig) -> tuple[Report, bool]
     opened = open_models(
         config.checkpoint, runs=config.runs, engine=config.engine, decode=config.decode, options=options
     )
-    model = opened.models[0]
+    decode = with_own_length_penalty(config.decode, [model.length_penalty for model in opened.models])
+    config, model = replace(config, decode=decode), opened.models[0]
     of_model = model.source_lang, language_of(options.tags, model.target_lang)
     if not of_model[1]:
         tags = listed_tags(model.tokenizers.source.tags)
@@ -175,6 +177,8 @@ def settings_of(config: AugmentConfig, opened: Opened, languages: Pair, shard: S
     if config.reference is not None:
         check_input(config.reference, "the reference")
     decode = {key: getattr(value, "name", value) for key, value in asdict(config.decode).items()}
+    if config.decode.length_normalization is LengthNormalization.gnmt:
+        decode["length_penalty"] = config.decode.alpha  # that of the search, also where none is set
     return {
         "method": config.method,
         "languages": list(languages),
