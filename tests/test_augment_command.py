@@ -1,6 +1,8 @@
 """`tfm augment`: synthetic pairs are those of `tfm translate`, in shards and after a stop as in one go."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -228,6 +230,45 @@ def test_a_merge_refuses_a_missing_a_doubled_and_a_changed_shard(folder: Path) -
     refuse(["augment", "merge", "--output", "other"], folder, 3, "other: no shard is finished")
     refuse([*merging, "--input", "in.txt"], folder, 2, "input: of pairs that are made, and merge joins")
     assert not (folder / "out.json").exists()
+
+
+HOLDS = "import fcntl, sys; lock = open(sys.argv[1], 'ab'); fcntl.lockf(lock, fcntl.LOCK_EX); print(); input()"
+
+
+@pytest.mark.parametrize("unfinished", ["out", "out.2-of-2"])
+def test_a_merge_leaves_unfinished_work_alone(folder: Path, unfinished: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a run with --overwrite that was stopped, whose older shard is there and whole; or of one without shards."""
+    for number in (1, 2):
+        augment(folder, "distill", *MODEL, *GREEDY, "--output", "out", "--shard", f"{number}/2")
+    again = ["distill", *MODEL, *GREEDY, "seed=2", "block_lines=5", "--output", "out", "--overwrite"]
+    again += ["--shard", "2/2"] * (unfinished != "out")
+    work = folder / f"{unfinished}.work"
+
+    def stop(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(work_module, "publish", stop)
+        assert run(["augment", *again, *KEEP_ALL], folder).code == 130
+    blocks = sorted(path.name for path in work.glob("block-*"))
+    assert len(blocks) > 1
+    merging = ["augment", "merge", "--output", "out"]
+    message = f"{work.name}: holds unfinished work on {unfinished}. Repeat its command to finish it, or remove"
+    for arguments in (merging, [*merging, "--overwrite"]):
+        refuse(arguments, folder, 2, message)
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDS, work / "lock"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        refuse(merging, folder, 5, f"{work.name}: another process works there. Wait for it, or end it")
+        other.communicate(b"\n")
+    assert sorted(path.name for path in work.glob("block-*")) == blocks
+    assert not (folder / "out.json").exists()
+    for path in work.iterdir():
+        path.unlink()
+    work.rmdir()
+    augment(folder, "merge", "--output", "out")
 
 
 @pytest.mark.parametrize(

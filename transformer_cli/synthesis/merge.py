@@ -18,6 +18,7 @@ from transformer_cli.synthesis.work import (
     finished,
     folder_of,
     publish,
+    refuse_unfinished,
     report_of,
     unpublished,
 )
@@ -32,9 +33,12 @@ def merge(name: Path, *, replace: bool = False) -> tuple[Report, bool]:
     """Write NAME.SOURCE, NAME.TARGET and NAME.json from those of all shards of NAME, in their order.
 
     Returns the report, and whether it is new. Raises DataError for a shard that is missing, there twice (among 4 and
-    among 8, or under another number or name), unfinished, changed since it was made, or made with other settings.
+    among 8, or under another number or name), changed since it was made, or made with other settings; ConfigError or
+    EnvironmentFault if a run of a shard, or of NAME itself, is not finished.
     """
     reports = _reports(name)
+    for one in (name, *reports):  # what a run with --overwrite has not yet replaced is whole, but is not what is wanted
+        refuse_unfinished(one)
     settings = _same_settings(reports)
     _check_lines(reports)
     for part, report in reports.items():

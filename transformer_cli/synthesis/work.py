@@ -166,6 +166,18 @@ def is_begun(name: Path, settings: Mapping[str, Any]) -> bool:
     return True
 
 
+def refuse_unfinished(name: Path) -> None:
+    """Raise EnvironmentFault while another process works on this corpus, ConfigError where a run of it was stopped."""
+    folder = folder_of(name)
+    if not folder.is_dir():
+        return
+    with alone_in(folder):
+        if any(folder.glob("block-*.json")):
+            raise ConfigError(
+                f"{folder}: holds unfinished work on {name}. Repeat its command to finish it, or remove the folder"
+            )
+
+
 def as_read(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings as JSON gives them back."""
     read: dict[str, Any] = json.loads(json.dumps(settings))
