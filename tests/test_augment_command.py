@@ -5,15 +5,23 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from tests.contract import refused, run
 from tests.test_export import tagged_model
 from tests.toy_run import model_file, packed, sentences
+from transformer_cli.config.commands import Choose
+from transformer_cli.data.tokenizer import Tokenizers
+from transformer_cli.decoding.results import Candidate, Translated
+from transformer_cli.decoding.translator import Translator
 from transformer_cli.synthesis import work as work_module
 from transformer_cli.synthesis.filters import PairFilters
+from transformer_cli.synthesis.methods import Synthesis
 
 KEEP_ALL = ["max_ratio=null", "drop_copies=false", "drop_loops=false", "drop_unfinished=false", "device=cpu"]
 LINES = [*sentences(23, seed=5), "", "  ", "a b"]
@@ -170,6 +178,24 @@ def test_all_of_the_n_best_list_are_pairs_but_what_is_there_twice(folder: Path) 
     assert report["pairs"] + sum(report["dropped"].values()) == report["translations"]
     assert report["dropped"]["repeated"] == len(rows) - len(distinct)
     assert f"out: {len(kept)} pairs of 26 lines, {len(rows)} translations; dropped: " in printed
+
+
+@given(texts=st.lists(st.sampled_from(["x", "y y", "z", "", "a a a a a a"]), min_size=1, max_size=8))
+@example(texts=["x", "z", "x"])  # two segmentations of one text, and another between them
+def test_all_of_the_n_best_list_stay_in_their_order(texts: list[str]) -> None:
+    """The best of equal texts is kept, in its place, and filters take others out between the rest."""
+    tokenizer = model_file().tokenizers.source
+    candidates = [Candidate(text, -float(i), hit_limit=text == "z") for i, text in enumerate(texts)]
+    translator = SimpleNamespace(
+        translate=lambda lines, first_line: [Translated(candidates) for _ in lines],
+        tokenizers=Tokenizers(tokenizer, tokenizer),
+        engine=SimpleNamespace(text=SimpleNamespace(target_lang="fr")),
+    )
+    filters = PairFilters(max_ratio=None, copies=True, loops=True, unfinished=True)
+    made = Synthesis(cast(Translator, translator), filters, False, "fr", Choose.all)(["b", "c"], 1)
+    kept = [text for text in dict.fromkeys(texts) if text in ("x", "y y")]
+    assert made.pairs == [(line, text) for line in "bc" for text in kept]
+    assert (made.n_lines, made.n_translations) == (2, 2 * len(texts))
 
 
 def test_pairs_below_the_score_of_the_forward_model_are_dropped(folder: Path) -> None:

@@ -57,11 +57,14 @@ class Synthesis:
         return Made(len(lines), pairs, dropped)
 
     def _chosen(self, result: Translated, index: int, references: Sequence[str] | None) -> list[Candidate]:
-        """Of the n-best list of a line, without those that repeat an earlier one."""
+        """Of the n-best list of a line, best first, without those that repeat an earlier one."""
         if self.choose is Choose.score:
             return result.candidates[:1]
         if self.choose is Choose.all:
-            return list({candidate.text: candidate for candidate in reversed(result.candidates)}.values())[::-1]
+            distinct: dict[str, Candidate] = {}
+            for candidate in result.candidates:  # other tokens may be the same text
+                distinct.setdefault(candidate.text, candidate)
+            return list(distinct.values())
         assert references is not None
         texts = [candidate.text for candidate in result.candidates]
         given = Translations(hypotheses=texts, references=[[references[index]] * len(texts)])
