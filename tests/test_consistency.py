@@ -26,6 +26,7 @@ from transformer_cli.training.checkpoints import CheckpointStore
 from transformer_cli.training.consistency import TwoPasses, loss_by_blocks, rdrop_loss, simcut_loss
 from transformer_cli.training.forward import inputs, predict
 from transformer_cli.training.trainer import Trainer, stable_seed
+from transformer_cli.training.word_dropout import WordDropout
 
 
 def logits_and_targets() -> tuple[Tensor, Tensor]:
@@ -139,7 +140,7 @@ def test_without_dropout_and_cuts_simcut_is_plain_training() -> None:
 def test_every_kernel_computes_the_same_loss(settings: dict[str, float], kernel: PackedKernel) -> None:
     config = toy_run.config(model=replace(toy_run.MODEL, dropout=0.0), **settings)
     trainer = Trainer(config, tokenizers(), CPU)
-    two_passes = TwoPasses(config.train, tokenizers())
+    two_passes = TwoPasses(config.train, WordDropout(config.train, tokenizers(), CPU))
     losses = []
     for each in (PackedKernel.per_length, kernel):
         torch.manual_seed(1)
@@ -266,7 +267,8 @@ def test_a_classifier_has_the_loss_of_the_papers(settings: dict[str, float]) -> 
     model = file.build_as(Classifier, CPU).train()
     source_S, targets = torch.randint(4, 30, (4 + 6 + 6,)), torch.tensor([0, 1, 1])
     batch = Batch(source_S, targets, targets, [Run(1, 4, 1), Run(2, 6, 1)])
-    two_passes = TwoPasses(TrainSettings(**settings), file.tokenizers)
+    train = TrainSettings(**settings)
+    two_passes = TwoPasses(train, WordDropout(train, file.tokenizers, CPU))
 
     torch.manual_seed(1)
     loss, nll = two_passes.loss(model, batch, CPU, PackedKernel.per_length)

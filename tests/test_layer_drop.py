@@ -23,8 +23,10 @@ from transformer_cli.errors import ConfigError, EnvironmentFault
 from transformer_cli.models.kernel_choice import PackedKernel
 from transformer_cli.models.transformer import Transformer
 from transformer_cli.training.checkpoints import CheckpointStore
+from transformer_cli.training.consistency import TwoPasses
 from transformer_cli.training.forward import Inputs, inputs, predict
 from transformer_cli.training.trainer import Trainer
+from transformer_cli.training.word_dropout import WordDropout
 
 DEEP = replace(toy_run.MODEL, n_encoder_layers=2, n_decoder_layers=2, dropout=0.0)
 
@@ -168,6 +170,15 @@ def test_tags_are_whole_on_the_side_that_has_them_and_only_there(kind: str) -> N
     for of_side, whole, x_LD in zip(ids, spared, rows, strict=True):
         is_dropped = (x_LD == 0).all(dim=1).unflatten(0, (-1, 5)).any(dim=0).tolist()
         assert is_dropped == [number not in whole for number in of_side]
+
+
+def test_the_ids_that_are_spared_are_on_the_device_before_the_first_batch() -> None:
+    """Made for each batch, they would be copied to an accelerator each time."""
+    settings = toy_run.config(simcut=3.0, source_word_dropout=0.5).train
+    for device in (CPU, torch.device("meta")):
+        words = WordDropout(settings, tokenizers(), device)
+        assert [ids.device for ids in words.spared] == [device, device]
+        assert TwoPasses(settings, words).words is words
 
 
 # ---- Both

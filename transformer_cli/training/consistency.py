@@ -16,14 +16,13 @@ from torch import Tensor, nn
 
 from transformer_cli.config.train import Sharding, TrainSettings
 from transformer_cli.data.batching import Batch
-from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.models.build import Model
 from transformer_cli.models.embeddings import TokenEmbedding
 from transformer_cli.models.kernel_choice import PackedKernel
 from transformer_cli.models.language_model import LanguageModel
 from transformer_cli.models.transformer import Transformer
 from transformer_cli.training.forward import Inputs, inputs, predict, states
-from transformer_cli.training.word_dropout import WordDropout, embeddings_scaled, spared_ids
+from transformer_cli.training.word_dropout import WordDropout, embeddings_scaled
 
 BLOCK = 1 << 22  # logits that are computed at a time: 16 MB
 LEAST_PAIRS = 256  # of rows in a block: fewer make small products of the gradient of a large vocabulary
@@ -182,9 +181,8 @@ class _LossByBlocks(torch.autograd.Function):
 class TwoPasses:
     """The loss of a batch that passes twice. SimCut's program never cuts BOS and EOS; we spare tags, too."""
 
-    def __init__(self, settings: TrainSettings, tokenizers: Tokenizers) -> None:
-        self.settings, self.words = settings, WordDropout(settings, tokenizers)
-        self.spared = spared_ids(tokenizers)
+    def __init__(self, settings: TrainSettings, words: WordDropout) -> None:
+        self.settings, self.words = settings, words
 
     def loss(self, model: Model, batch: Batch, device: torch.device, kernel: PackedKernel) -> tuple[Tensor, Tensor]:
         """Within autocast."""
@@ -203,7 +201,7 @@ class TwoPasses:
         """Inside, tokens of the second pass are cut with SimCut."""
         if not self.settings.simcut:
             return nullcontext()
-        source, target = (partial(self._kept, spared=spared) for spared in self.spared)
+        source, target = (partial(self._kept, spared=spared) for spared in self.words.spared)
         return embeddings_scaled(model, twice, source, target)
 
     def _goes_by_blocks(self, model: Model, device: torch.device) -> bool:
@@ -215,5 +213,5 @@ class TwoPasses:
         """False where a token is cut, [2L]: of the second pass, with the probability `train.token_cutoff`."""
         first_L, second_L = ids_2L.chunk(2)
         drawn_L = torch.rand(second_L.shape, device=second_L.device) >= self.settings.token_cutoff
-        kept_L = drawn_L | torch.isin(second_L, spared.to(second_L.device))
+        kept_L = drawn_L | torch.isin(second_L, spared)
         return torch.cat([torch.ones_like(first_L, dtype=torch.bool), kept_L])

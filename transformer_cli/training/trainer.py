@@ -146,8 +146,8 @@ class Trainer:
         self.layer_drop = config.model.layer_drop
         self.n_splits = 0  # of batches that were too large for the memory
         is_twice = bool(config.train.rdrop or config.train.simcut)
-        self.word_dropout = WordDropout(config.train, tokenizers)
-        self.two_passes = TwoPasses(config.train, tokenizers) if is_twice else None
+        self.word_dropout = WordDropout(config.train, tokenizers, device)
+        self.two_passes = TwoPasses(config.train, self.word_dropout) if is_twice else None
         self.compiled: CompiledLoss | None = None
         if can_compile:
             assert isinstance(self.model, Transformer | LanguageModel)

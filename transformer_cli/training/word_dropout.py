@@ -27,9 +27,9 @@ class WordDropout:
     by itself. BOS, EOS and tags are neither dropped nor scaled: of words, they tell nothing.
     """
 
-    def __init__(self, settings: TrainSettings, tokenizers: Tokenizers) -> None:
+    def __init__(self, settings: TrainSettings, tokenizers: Tokenizers, device: torch.device) -> None:
         self.rates = settings.source_word_dropout, settings.target_word_dropout
-        self.spared = spared_ids(tokenizers)
+        self.spared = spared_ids(tokenizers, device)
 
     def applied(self, model: Model, given: Inputs) -> AbstractContextManager[None]:
         """Inside, words of `given` are dropped when the model embeds them."""
@@ -43,17 +43,18 @@ class WordDropout:
         """Of each token, [L]."""
         is_dropped_L = torch.rand(ids_L.shape, device=ids_L.device) < p
         factor_L = torch.where(is_dropped_L, 0.0, 1 / (1 - p))
-        return torch.where(torch.isin(ids_L, spared.to(ids_L.device)), 1.0, factor_L)
+        return torch.where(torch.isin(ids_L, spared), 1.0, factor_L)
 
 
-def spared_ids(tokenizers: Tokenizers) -> tuple[Tensor, Tensor]:
+def spared_ids(tokenizers: Tokenizers, device: torch.device) -> tuple[Tensor, Tensor]:
     """What is no word, of the source and of the target: BOS, EOS and tags, that of the target's language, too.
 
     They are two, as a tag of one of two vocabularies is a word of the other.
     """
     source, target = tokenizers.source, tokenizers.target
-    of_source = {source.bos_id, *source.end_ids, *source.tag_ids}
-    return torch.tensor(sorted(of_source)), torch.tensor(sorted({target.bos_id, *target.prefix_ids}))
+    each = {source.bos_id, *source.end_ids, *source.tag_ids}, {target.bos_id, *target.prefix_ids}
+    of_source, of_target = (torch.tensor(sorted(ids), device=device) for ids in each)
+    return of_source, of_target
 
 
 @contextmanager
