@@ -225,19 +225,22 @@ def test_a_path_with_an_equals_sign_is_an_argument(tmp_path: Path) -> None:
 def test_prepare_takes_the_command_line_of_train_and_tells_what_it_does_not_use(tmp_path: Path) -> None:
     write(tmp_path / "corpus.en", sentences(60, seed=1))
     write(tmp_path / "corpus.de", sentences(60, seed=2))
-    ran = run(["prepare", *TRAIN[1:], "data.train=corpus", "--name", "run", "model=small"], tmp_path)
+    ran = run(["prepare", *TRAIN[1:], "data.train=corpus", "--name", "run", "model=small", "recipe=files"], tmp_path)
     assert ran.code == 0, ran.err.decode()
     first = ran.err.decode().split("\n")[0]
     assert first.startswith("not used by `tfm prepare`: name, device, decode")
     assert "model" in first
     assert "data" not in first
+    assert "recipe" not in first
     assert run([*TRAIN, "data.train=corpus"], tmp_path).code == 0
     assert len(list((tmp_path / "data" / "files").glob("prepared-*"))) == 1  # the same
 
 
-def test_prepare_uses_the_corpus_of_an_experiment_and_knows_its_keys(tmp_path: Path) -> None:
+def test_prepare_uses_the_corpus_of_an_experiment_and_of_a_recipe_and_knows_its_keys(tmp_path: Path) -> None:
     ran = run(["prepare", "experiment=sst2", "--cfg"], tmp_path)
     assert b"  name: sst2\n" in ran.out
+    ran = run([*PREPARE, "data.train=corpus", "recipe=summarization", "--cfg"], tmp_path)
+    assert (b"\n  truncate_source: true\n" in ran.out, ran.err) == (True, b"")
     refused(["prepare", "model.d_modle=3"], tmp_path, code=2, says=["did you mean `model.d_model`?"])
     # Which `tfm train` would refuse, as its model has one vocabulary: an older command line for an own model.
     assert run(["prepare", "data.tokenizer.joint=false", "--cfg"], tmp_path).code == 0

@@ -348,7 +348,7 @@ COMMANDS = {
         "tfm prepare data=multi30k_en_de",
         "transformer_cli.commands.prepare:run",
         {"--name": Flag("name", "of `tfm train`; not used"), "--device": Flag("device", "of `tfm train`; not used")},
-        reads=("data", "init", "experiment"),
+        reads=("data", "init", "experiment", "recipe"),  # a recipe may set keys of data
     ),
     "doctor": Command(
         "check the text, memory, time and disk of a training run before it starts",
