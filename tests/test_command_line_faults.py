@@ -33,6 +33,8 @@ def test_E1_an_unknown_key_names_the_right_one(tmp_path: Path, command: list[str
     [
         (["train", "model.d_model=abc"], ["model.d_model: Value 'abc'"]),
         (["train", "model.d_model=12.5"], ["model.d_model: Value '12.5'"]),
+        (["train", "train.length_penalties=0.6"], ["train.length_penalties=0.6: must be a list. Write train.length_p"]),
+        (["train", "data.tags='<2de>'"], ['data.tags=<2de>: must be a list. Write data.tags=["<2de>"]']),
         (["train", "train.max_steps=-1"], ["train.max_steps=-1: out of range", "at least 1"]),
         (["train", "train.label_smoothing=nan"], ["train.label_smoothing=nan: out of range"]),
         (["train", "schedule=cosine", "schedule.lr=1e3"], ["schedule.lr=1000.0: out of range", "at most 10"]),
@@ -49,6 +51,12 @@ def test_E2_a_wrong_type_or_range_names_the_range(tmp_path: Path, command: list[
     [
         (["train", "model=bgi"], ["model: no model called `bgi`; did you mean `big`?", "decoder_tiny, small, tiny"]),
         (["train", "-m", "model=tiny,bgi"], ["no model called `bgi`"]),
+        (["train", "+model=base"], ["'+model=base': model is there already, and + only adds. Write model=base"]),
+        (["train", "++model=base"], ["'++model=base': model is there already, and + only adds. Write model=base"]),
+        (["train", "-m", "+model=base,big"], ["'+model=base,big': model is there already", "Write model=base,big"]),
+        (["train", "+recipe=small"], ["'+recipe=small': recipe is there already, and + only adds. Write recipe=small"]),
+        (["train", "+recipe=null"], ["'+recipe=null': recipe is there already", "Write recipe=null"]),
+        (["train", "+experiment=sst2"], ["'+experiment=sst2': experiment is there already", "Write experiment=sst2"]),
         (["evaluate", "data=nowhere"], ["data: no data called `nowhere`", "choices: "]),
         (["train", "schedule.name=cosin"], ["no schedule called `cosin`", "did you mean `cosine`?"]),
         (["train", "model.name=transfomer"], ["`transfomer`", "did you mean `transformer`?"]),

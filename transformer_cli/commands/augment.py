@@ -1,7 +1,6 @@
 """`tfm augment`: synthetic pairs, made with models, as a corpus that training can use."""
 
 import math
-import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -13,7 +12,7 @@ from typing import Any
 from transformer_cli.api import Opened, open_models, with_own_length_penalty
 from transformer_cli.config.commands import AugmentConfig, AugmentMethod, Shard
 from transformer_cli.config.decode import LengthNormalization
-from transformer_cli.config.overrides import quoted_for_hydra
+from transformer_cli.config.overrides import as_list
 from transformer_cli.config.tags import language_of, tags_in
 from transformer_cli.data.checks.languages import iso_639_1, reads_like
 from transformer_cli.data.hashes import file_sha256
@@ -41,7 +40,6 @@ BACK_TRANSLATION_TAG = "<bt>"  # as in the examples of docs/data.md
 SAMPLE_LINES = 1000  # whose language is looked at
 FEW = 100  # lines, of which no share says much
 WITHOUT_EFFECT = ("batch_tokens",)  # of the keys of decode, on what is made
-_PLAIN = re.compile(r"[\w./+-]+", re.ASCII)  # what a list on a command line may hold without quotes
 
 
 @dataclass(frozen=True)
@@ -313,11 +311,14 @@ def train_command(result: Augmented) -> str:
     else:
         files, tags, of_text = made, [tag], tag
         of_lines = tags_of_lines(Path(made[0]), settings["tags_of_model"])
-    overrides = [f"data.train={_list(files)}", f"data.dev={_list(dev)}", f"data.test={_list(test)}"]
+    overrides = [f"data.train={as_list(files)}", f"data.dev={as_list(dev)}", f"data.test={as_list(test)}"]
     if any(tags):
-        overrides += [f"data.tags={_list(tags)}", *(f"data.{split}_tags={_list([of_text])}" for split in splits[1:])]
+        overrides += [
+            f"data.tags={as_list(tags)}",
+            *(f"data.{split}_tags={as_list([of_text])}" for split in splits[1:]),
+        ]
     if of_lines:
-        overrides.append(f"data.line_tags={_list(of_lines)}")
+        overrides.append(f"data.line_tags={as_list(of_lines)}")
     words = ["tfm", "train", "data=files", f"data.source_lang={source}", f"data.target_lang={target}", *overrides]
     return shlex.join(words)
 
@@ -328,14 +329,3 @@ def tags_of_lines(file: Path, known: Sequence[str]) -> list[str]:
         return []
     found = {tag for line in read_lines(file) for tag in split_tags(line.decode(), known)[0]}
     return [tag for tag in known if tag in found]
-
-
-def _list(values: Sequence[str]) -> str:
-    """A list on a command line; within quotes for a shell, double ones are easier to read."""
-    return f"[{','.join(map(_element, values))}]"
-
-
-def _element(value: str) -> str:
-    if _PLAIN.fullmatch(value):
-        return value
-    return quoted_for_hydra(value) if re.search(r'["\\]', value) else f'"{value}"'

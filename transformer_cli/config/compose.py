@@ -23,12 +23,14 @@ from transformer_cli.config.commands import AttentionConfig, AugmentConfig, Eval
 from transformer_cli.config.fields import written_name
 from transformer_cli.config.interpolation import literal, refuse_interpolations, resolve
 from transformer_cli.config.keys import SCHEMAS, Options, check_key, fields_of, is_option
-from transformer_cli.config.overrides import check_overrides, parse_override, quoted_for_hydra
+from transformer_cli.config.overrides import as_list, check_overrides, parse_override, quoted_for_hydra
 from transformer_cli.config.recipes import chosen_files, read_files, recipe_by_task
 from transformer_cli.config.renamed import register_user_files, renamed_config, renamed_override
 from transformer_cli.config.reproduce import with_experiment
 from transformer_cli.config.yaml_files import config_dir
 from transformer_cli.errors import ConfigError, quoted
+
+_NO_LIST = "is not a ListConfig, list or tuple."  # ends OmegaConf's message on a single value for a list
 
 
 def load_config(
@@ -196,4 +198,7 @@ def as_config_error(error: Exception, schema: type) -> ConfigError:
         kept = [line for line in lines if line and not line.startswith(("full_key:", "object_type="))]
         return ConfigError(f"{' '.join(kept).rstrip('.')}. `--cfg` prints every key with its value")
     key = written_name(cause.full_key or next(iter(named), "config"))
+    if lines[0].endswith(_NO_LIST):
+        value = _plain(getattr(cause.value, "_value", lambda: cause.value)(), Any)
+        return ConfigError(f"{key}={value}: must be a list. Write {key}={as_list([value])}")
     return ConfigError(f"{key}: {lines[0].rstrip('.')}. `--cfg` prints every key with its value")

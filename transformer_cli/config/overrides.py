@@ -15,6 +15,8 @@ from transformer_cli.config.yaml_files import choices_of, config_dir, groups_of,
 from transformer_cli.errors import ConfigError, quoted
 from transformer_cli.registry import did_you_mean
 
+_PLAIN = re.compile(r"[\w./+-]+", re.ASCII)  # what a list on a command line may hold without quotes
+
 
 def check_overrides(command: str, overrides: Sequence[str], user_dir: Path | None = None) -> None:
     """Refuse what Hydra would accept silently or answer at length: strange keys, choices and grammar."""
@@ -33,6 +35,8 @@ def check_overrides(command: str, overrides: Sequence[str], user_dir: Path | Non
         if override.is_delete():
             raise ConfigError(f"{quoted(text)}: keys cannot be deleted. Set {key} to a value, or to null")
         if "." not in key and folders and key in groups_of(command):
+            if override.is_add() or override.is_force_add():  # each group has a choice, be it null
+                raise ConfigError(f"{quoted(text)}: {key} is there already, and + only adds. Write {text.lstrip('+')}")
             _check_choice(key, override.value(), folders, may_be_null=key in optional_groups(command))
             continue
         check_key(key, schema, groups=groups_of(command))
@@ -83,6 +87,17 @@ def parse_override(text: str) -> Override:
             f"{quoted(text)}: not a key=value override. Close every bracket, and quote a value that holds blanks,"
             " letters beyond ASCII, commas, braces, ~ or = signs, as in 'key=\"a=b\"'"
         ) from error
+
+
+def as_list(values: Sequence[object]) -> str:
+    """A list on a command line; within quotes for a shell, double ones are easier to read."""
+    return f"[{','.join(map(_element, map(str, values)))}]"
+
+
+def _element(value: str) -> str:
+    if _PLAIN.fullmatch(value):
+        return value
+    return quoted_for_hydra(value) if re.search(r'["\\]', value) else f'"{value}"'
 
 
 def quoted_for_hydra(text: str) -> str:
