@@ -51,6 +51,8 @@ def test_every_yaml_file_composes(group: str, choice: str) -> None:
         overrides += ["data.source_lang=en", "data.target_lang=de", "data.train=[a.en,a.de]"]
     if (group, choice) == ("recipe", "summarization"):  # of files, in one language
         overrides += ["data=files", "data.source_lang=en", "data.target_lang=en", "data.train=a.tsv"]
+    elif (group, choice) == ("recipe", "small"):  # of files, too
+        overrides += ["data=files", "data.source_lang=en", "data.target_lang=de", "data.train=[a.en,a.de]"]
     elif group == "recipe" and choice != "files":
         overrides.append(f"data={choice}")
     if choice.startswith("decoder_"):

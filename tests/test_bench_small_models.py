@@ -1,0 +1,113 @@
+"""The script that trains and scores small models: its rows, texts and table."""
+
+import gzip
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tests.conftest import ROOT
+from transformer_cli.config.compose import load_config
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("bench_small_models", ROOT / "scripts" / "bench_small_models.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "bench_small_models", module)  # its dataclasses look themselves up
+    spec.loader.exec_module(module)
+    return module
+
+
+def corpora(folder: Path) -> Path:
+    """Multi30k and the others with a few pairs, one file of them packed."""
+    for name, languages in (("multi30k", ("en", "de", "fr")), ("iwslt14_de_en_small", ("de", "en"))):
+        (folder / name).mkdir(parents=True)
+        stems = ("train", "val", "test_2016_flickr") if name == "multi30k" else ("train_small", "valid", "test")
+        for stem in stems:
+            n_lines = 60 if stem.startswith("train") else 4
+            for language in languages:
+                lines = (f"{language.upper()} Dog no. {n} sees {n % 7} cats ({stem})." for n in range(n_lines))
+                (folder / name / f"{stem}.{language}").write_text("".join(f"{line}\n" for line in lines))
+    plain = folder / "multi30k" / "train.en"
+    plain.with_name("train.en.gz").write_bytes(gzip.compress(plain.read_bytes()))
+    plain.unlink()
+    return folder
+
+
+def test_the_config_of_every_row_composes(bench: ModuleType, tmp_path: Path) -> None:
+    one = bench.Bench(corpora(tmp_path), tmp_path / "runs", [])
+    for name, row in bench.ROWS.items():
+        assert row.text in bench.TEXTS
+        for other in (row.begins_with, row.teachers, row.members):
+            assert other is None or bench.ROWS[other].text == row.text, name
+        if row.members is None:
+            data = one.data_of(row.text, [tmp_path / "a", tmp_path / "b"])
+            config = load_config("train", [*row.overrides.split(), *data]).data
+            assert config.train == [str(tmp_path / "a"), str(tmp_path / "b")]
+            assert config.test is None  # it is scored by --test alone
+            assert config.source_lang == bench.TEXTS[row.text].source
+
+
+def test_rows_of_equal_updates_and_of_equal_passes_are_what_they_say(bench: ModuleType) -> None:
+    def settings(name: str) -> tuple[int, float, float]:
+        data = "data=files data.source_lang=de data.target_lang=en data.train=[a.de,a.en]"
+        train = load_config("train", [*bench.ROWS[name].overrides.split(), *data.split()[1:]]).train
+        return train.max_steps, train.rdrop, train.simcut
+
+    (steps, *none), regularized = settings("iwslt14"), [settings(f"iwslt14_{name}") for name in ("rdrop", "simcut")]
+    assert none == [0, 0]
+    assert regularized == [(steps, 3, 0), (steps, 0, 3)]
+    assert settings("iwslt14_twice") == (2 * steps, 0, 0)
+    assert settings("iwslt14_both")[0] + settings("iwslt14_after_both")[0] == steps
+    assert settings("iwslt14_both_twice")[0] + settings("iwslt14_after_both_twice")[0] == 2 * steps
+
+
+def test_lower_cased_text_is_that_of_the_task_without_escapes(bench: ModuleType, tmp_path: Path) -> None:
+    one = bench.Bench(corpora(tmp_path), tmp_path / "runs", [])
+    source, target = one.files("lower_cased", "dev")
+    assert source.read_text().split("\n")[0] == "en dog no . 0 sees 0 cats ( val ) ."
+    assert target.read_text().count("\n") == 4
+    assert bench.lowercased_tokens("en")("A \u201cdog\u2019s\u201d [bone]") == 'a " dog \'s " [ bone ]'
+
+
+def test_a_part_has_the_first_pairs_and_all_of_dev_and_test(
+    bench: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(bench.TEXTS, "10k", bench.Text("multi30k", "en", "de", n_pairs=10))
+    one = bench.Bench(corpora(tmp_path), tmp_path / "runs", [])
+    for language, path in zip(("en", "de"), one.files("10k", "train"), strict=True):
+        lines = path.read_text().split("\n")[:-1]
+        assert lines == [f"{language.upper()} Dog no. {n} sees {n % 7} cats (train)." for n in range(10)]
+    assert one.files("10k", "dev")[0] == (tmp_path / "multi30k" / "val.en").resolve()
+
+
+def test_scores_are_shown_with_their_mean_and_deviation(bench: ModuleType) -> None:
+    assert bench.spread([41.0, 42.0, 43.0]) == "42.00 ± 1.00 (41.00, 42.00, 43.00)"
+    assert bench.spread([41.0]) == "41.00"
+    assert bench.spread([None]) == bench.spread([]) == ""
+
+
+@pytest.mark.slow
+def test_a_row_is_trained_and_scored_once(
+    bench: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And a second start prints the same without training."""
+    runs = tmp_path / "runs"
+    tiny = "model=tiny train.max_steps=2 schedule.warmup_steps=1 data.tokenizer.vocab_size=300 train.save_every=1"
+    options = ["--seeds", "1,2", "--runs", str(runs), "--test", *tiny.split(), "device=cpu"]
+    arguments = ["bench", str(corpora(tmp_path / "text")), "10k", "10k_ensemble", *options]
+    monkeypatch.setattr(sys, "argv", arguments)
+    bench.main()
+    first = capsys.readouterr().out
+    rows = [line.split("|")[1].strip() for line in first.split("\n")[2:-1]]
+    assert rows == ["10k", "10k_ensemble"]
+    assert json.loads((runs / "10k-1" / "bench.json").read_bytes())["seconds"] > 1
+    monkeypatch.setattr(bench, "tfm", lambda *_, **__: pytest.fail("nothing is left to do"))
+    bench.main()
+    assert capsys.readouterr().out == first
