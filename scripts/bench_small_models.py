@@ -71,7 +71,7 @@ TEXTS = {
     "tatoeba_en_fr": Text("tatoeba_en_fr", "en", "fr", dev="valid", test="test"),
 }
 MULTI30K = "experiment=multi30k"
-SHORT = f"{MULTI30K} train.max_steps=1000 schedule.warmup_steps=100 train.save_every=50"
+SHORT = f"{MULTI30K} train.max_steps=600 schedule.warmup_steps=60 train.save_every=30"
 TED = f"{MULTI30K} train.rdrop=0 train.max_steps=2000 schedule.warmup_steps=200 train.eval_lines=500"
 TED_TWICE = f"{TED} train.max_steps=4000 schedule.warmup_steps=400"
 TED_HALF = f"{TED} train.max_steps=1000 schedule.warmup_steps=100"
@@ -93,7 +93,7 @@ ROWS = {
     "10k_adam": Row("10k", f"{SHORT} optimizer=adam schedule.lr=3e-3"),
     "10k_sinusoidal": Row("10k", f"{SHORT} model.positions=sinusoidal"),
     "10k_plain": Row("10k", f"{SHORT} train.rdrop=0"),
-    "10k_plain_twice": Row("10k", f"{SHORT} train.rdrop=0 train.max_steps=2000 schedule.warmup_steps=200"),
+    "10k_plain_twice": Row("10k", f"{SHORT} train.rdrop=0 train.max_steps=1200 schedule.warmup_steps=120"),
     "10k_ensemble": Row("10k", members="10k"),
     "10k_distilled": Row("10k", SHORT, teachers="10k"),
     "10k_recipe_small": Row("10k", "data=files recipe=small"),

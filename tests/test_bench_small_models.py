@@ -99,7 +99,7 @@ def test_a_row_is_trained_and_scored_once(
 ) -> None:
     """And a second start prints the same without training."""
     runs = tmp_path / "runs"
-    tiny = "model=tiny train.max_steps=2 schedule.warmup_steps=1 data.tokenizer.vocab_size=300 train.save_every=1"
+    tiny = "model=tiny train.max_steps=2 schedule.warmup_steps=1 data.tokenizer.vocab_size=120 train.save_every=1"
     options = ["--seeds", "1,2", "--runs", str(runs), "--test", *tiny.split(), "device=cpu"]
     arguments = ["bench", str(corpora(tmp_path / "text")), "10k", "10k_ensemble", *options]
     monkeypatch.setattr(sys, "argv", arguments)
