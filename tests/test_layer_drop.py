@@ -22,6 +22,7 @@ from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenize
 from transformer_cli.errors import ConfigError, EnvironmentFault
 from transformer_cli.models.kernel_choice import PackedKernel
 from transformer_cli.models.transformer import Transformer
+from transformer_cli.training import word_dropout
 from transformer_cli.training.checkpoints import CheckpointStore
 from transformer_cli.training.consistency import TwoPasses
 from transformer_cli.training.forward import Inputs, inputs, predict
@@ -172,8 +173,9 @@ def test_tags_are_whole_on_the_side_that_has_them_and_only_there(kind: str) -> N
         assert is_dropped == [number not in whole for number in of_side]
 
 
-def test_the_ids_that_are_spared_are_on_the_device_before_the_first_batch() -> None:
+def test_the_ids_that_are_spared_are_on_the_device_before_the_first_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Made for each batch, they would be copied to an accelerator each time."""
+    monkeypatch.setattr(word_dropout, "to_device", Tensor.to)  # pinned memory needs an accelerator
     settings = toy_run.config(simcut=3.0, source_word_dropout=0.5).train
     for device in (CPU, torch.device("meta")):
         words = WordDropout(settings, tokenizers(), device)

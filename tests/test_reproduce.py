@@ -362,7 +362,7 @@ def test_at_the_end_the_published_score_stands_beside_ours(
     assert re.search(r"^test tokenised BLEU +41\.02 +41\.68 +38\.75$", printed, re.MULTILINE)
     assert re.search(r"^test BLEU +- +41\.31 +38\.10$", printed, re.MULTILINE)
     assert "Wu et al. 2021" in printed
-    assert "commit 093a27f" in printed
+    assert "commit e252afe" in printed
     assert re.search(r"^this run    20 updates, 12,345 target tokens, torch", printed, re.MULTILINE)
     for word in ("lower-casing", "hardware", "tokens seen", "averaging", "tokenization"):
         assert word in printed

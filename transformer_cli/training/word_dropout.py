@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from transformer_cli.config.train import TrainSettings
 from transformer_cli.data.tokenizer import Tokenizers
+from transformer_cli.data.transfer import to_device
 from transformer_cli.models.build import Model
 from transformer_cli.models.embeddings import TokenEmbedding
 from transformer_cli.training.forward import Inputs
@@ -53,7 +54,7 @@ def spared_ids(tokenizers: Tokenizers, device: torch.device) -> tuple[Tensor, Te
     """
     source, target = tokenizers.source, tokenizers.target
     each = {source.bos_id, *source.end_ids, *source.tag_ids}, {target.bos_id, *target.prefix_ids}
-    of_source, of_target = (torch.tensor(sorted(ids), device=device) for ids in each)
+    of_source, of_target = (to_device(torch.tensor(sorted(ids)), device) for ids in each)
     return of_source, of_target
 
 
