@@ -17,13 +17,12 @@ import resource
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
 
-from sacremoses import MosesPunctNormalizer, MosesTokenizer
-
+from transformer_cli.evaluation.paper_bleu import lowercased_tokens
 from transformer_cli.files import write_whole
 
 TFM = [sys.executable, "-c", "from transformer_cli.cli import entry_point; entry_point()"]
@@ -133,7 +132,7 @@ class Bench:
             if text.lower_cased or n_lines is not None:
                 made = self.runs / "text" / name / f"{stem}.{language}"
                 if not made.exists():
-                    make = lowercased_tokens(language) if text.lower_cased else str
+                    make = lowercased_tokens(language, escape=False) if text.lower_cased else str
                     write_lines(made, map(make, read_lines(given)[:n_lines]))
                 given = made
             paths.append(given.resolve())
@@ -164,6 +163,7 @@ class Bench:
         data = self.data_of(row.text, text)
         given = [f"runs={self.runs}", f"name={run_dir.name}", f"seed={seed}", f"data.cache={self.runs / 'cache'}"]
         before = json.loads(record.read_bytes())["seconds"] if record.exists() else 0.0
+        before -= seconds_of_children()  # those of scoring are not of this run
         log = self.runs / f"{run_dir.name}.log"
         try:
             with log.open("a", encoding="utf-8") as file:
@@ -229,12 +229,6 @@ def spread(scores: list[float | None]) -> str:
     return f"{mean(numbers):.2f} ± {stdev(numbers):.2f} ({each})"
 
 
-def lowercased_tokens(language: str) -> Callable[[str], str]:
-    """As scripts/task1-tokenize.sh of Multi30k, without Moses' escapes, which only that form of the text has."""
-    tokenizer, normalizer = MosesTokenizer(language), MosesPunctNormalizer(language, perl_parity=True)
-    return lambda line: tokenizer.tokenize(normalizer.normalize(line.lower()), return_str=True, escape=False)
-
-
 def read_lines(path: Path) -> list[str]:
     content = path.read_bytes()
     return (gzip.decompress(content) if path.suffix == ".gz" else content).decode().split("\n")[:-1]
@@ -246,11 +240,9 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
 
 
 def seconds_of_children() -> float:
-    """Processor time of the last commands that have ended; each call counts from the one before."""
+    """Processor time of all commands that have ended."""
     spent = resource.getrusage(resource.RUSAGE_CHILDREN)
-    now = spent.ru_utime + spent.ru_stime
-    last, seconds_of_children.last = getattr(seconds_of_children, "last", 0.0), now
-    return now - last
+    return spent.ru_utime + spent.ru_stime
 
 
 def tfm(arguments: list[str], **streams: object) -> bytes:

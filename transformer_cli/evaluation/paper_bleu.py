@@ -79,12 +79,15 @@ def tokenised_bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]
     return _multi_bleu("tokenised BLEU", signature, hypotheses, references, prepare, prepare)
 
 
-def lowercased_tokens(language: str) -> Callable[[str], str]:
-    """Multi30k's own preparation of a line: lower case, plain punctuation, tokens between blanks."""
+def lowercased_tokens(language: str, *, escape: bool = True) -> Callable[[str], str]:
+    """Multi30k's own preparation of a line: lower case, plain punctuation, tokens between blanks.
+
+    `escape` writes quotes, brackets and & as Moses does (`&quot;`).
+    """
     tokenizer, normalizer = MosesTokenizer(language), MosesPunctNormalizer(language, perl_parity=True)
 
     def prepare(line: str) -> str:
-        tokens: str = tokenizer.tokenize(normalizer.normalize(line.lower()), return_str=True)
+        tokens: str = tokenizer.tokenize(normalizer.normalize(line.lower()), return_str=True, escape=escape)
         return tokens
 
     return prepare
