@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 
-from transformer_cli.models.device import keep_freed_memory
+from transformer_cli.models.device import tune_cpu_memory
 from transformer_cli.models.layers import dropout_mask
 from transformer_cli.models.linear import prefers_onednn, project
 
@@ -51,7 +51,7 @@ def products(m: int, k: int, n: int) -> tuple[Callable[[], object], Callable[[],
 def churn() -> None:
     """Allocate and free tensors as large as logits, and print the median milliseconds of one."""
     if "keep" in sys.argv:
-        keep_freed_memory()
+        tune_cpu_memory()
     x = torch.randn(4096, 8000)
     times = []
     for _ in range(40):

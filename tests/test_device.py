@@ -3,6 +3,8 @@
 import ast
 import logging
 import re
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -291,3 +293,32 @@ def test_mps_is_not_measured(machine: Callable[..., Any], capsys: pytest.Capture
     machine(mps=True)
     assert cli.main(["bench", "machine"]) == EnvironmentFault.exit_code
     assert "device=mps: has no float64, with which `tfm bench` compares. Use device=cpu" in capsys.readouterr().err
+
+
+# ---- Memory of the CPU
+
+PRODUCTS = """
+import torch
+from transformer_cli.models.device import tune_cpu_memory
+from transformer_cli.models.linear import has_onednn
+from transformer_cli.system import peak_memory
+
+tune_cpu_memory()
+if not has_onednn():
+    raise SystemExit(3)
+torch.set_num_threads(1)
+weight, peaks = torch.ones(512, 64), []
+for rows in range(1000, 1300):
+    torch.ops.mkldnn._linear_pointwise(torch.ones(rows, 64), weight, None, "none", [], "")
+    peaks.append(peak_memory())
+print(peaks[-1] - peaks[99])
+"""
+
+
+def test_products_of_ever_new_sizes_do_not_fill_the_memory() -> None:
+    """Between these results of 2 MB lay what oneDNN kept of each, and none had room in the place of earlier ones."""
+    done = subprocess.run([sys.executable, "-c", PRODUCTS], stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode == 3:
+        pytest.skip("this torch multiplies without oneDNN")
+    assert done.returncode == 0
+    assert int(done.stdout) < 100 << 20

@@ -244,7 +244,7 @@ def train_parts(config: "TrainConfig", marks: Marks) -> None:
 
     from transformer_cli.data.prefetch import Prefetcher
     from transformer_cli.data.prepare import prepare
-    from transformer_cli.models.device import choose_device, keep_freed_memory
+    from transformer_cli.models.device import choose_device, tune_cpu_memory
     from transformer_cli.training.loop import check_divergence
     from transformer_cli.training.main_process import MainProcess
     from transformer_cli.training.plan import plan_run
@@ -259,7 +259,7 @@ def train_parts(config: "TrainConfig", marks: Marks) -> None:
     with open_run(config) as run_dir:
         marks.mark("the run's folder")
         prepared = prepare(config.data)
-        keep_freed_memory()
+        tune_cpu_memory()
         config = plan_run(config, prepared, device).config
         marks.mark("opening the prepared data")
         torch.optim.Adam([torch.zeros(1, requires_grad=True)])

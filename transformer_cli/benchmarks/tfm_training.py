@@ -19,7 +19,7 @@ from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.batching import Batch
 from transformer_cli.data.prefetch import Prefetcher
 from transformer_cli.data.prepare import Prepared
-from transformer_cli.models.device import choose_device, keep_freed_memory
+from transformer_cli.models.device import choose_device, tune_cpu_memory
 from transformer_cli.training.loop import check_divergence
 from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.signals import StopRequest
@@ -65,7 +65,7 @@ class TfmTraining:
 def set_up() -> Callable[[], Round]:
     config, parameters = config_and_parameters()
     device = choose_device(config.device)
-    keep_freed_memory()
+    tune_cpu_memory()
     trainer = TfmTraining(config, device)
     if parameters.get("checked", True):
         check_model(trainer.run.trainer, trainer.batches(1)[0], config, trainer.prepared.tokenizers)

@@ -20,7 +20,7 @@ from transformer_cli.config.checks import AUTO
 from transformer_cli.config.compose import to_plain
 from transformer_cli.data.feed import epoch_of
 from transformer_cli.errors import EnvironmentFault
-from transformer_cli.models.device import choose_device, keep_freed_memory
+from transformer_cli.models.device import choose_device, tune_cpu_memory
 from transformer_cli.training.plan import planned
 from transformer_cli.training.precision import set_float32_products
 from transformer_cli.training.state import check_components
@@ -46,7 +46,7 @@ def run(config: BenchConfig) -> None:
     if device.type == "mps":  # and the clocks are those of CUDA and of a CPU
         raise EnvironmentFault("device=mps: has no float64, with which `tfm bench` compares. Use device=cpu")
     check_components(config, device)
-    keep_freed_memory()
+    tune_cpu_memory()
     set_float32_products(config.train.precision, device)
     if config.train.tokens_per_update == AUTO and config.subject in OF_UPDATES:
         config = planned(config, epoch_of(config, load_workload(config)), device.type)[0]

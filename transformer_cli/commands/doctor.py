@@ -18,7 +18,7 @@ from transformer_cli.data.checks.vocabulary import check_tokenizer
 from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.device import choose_device, keep_freed_memory
+from transformer_cli.models.device import choose_device, tune_cpu_memory
 from transformer_cli.training.batch_size import resolve_batch_size
 from transformer_cli.training.dry_run import check_training, duration
 from transformer_cli.training.initialisation import initial_tokenizers, read_initial_model, with_initial_sizes
@@ -45,7 +45,7 @@ def run(config: DoctorConfig) -> None:
     start = time.perf_counter()
     prepared = prepare(training.data, progress=True, tokenizers=initial_tokenizers(training, initial))
     opened = time.perf_counter()
-    keep_freed_memory()
+    tune_cpu_memory()
     plan = plan_run(training, prepared, device)
     training = resolve_batch_size(plan.config, prepared, device, Ranks(StopRequest()), None)
     report = examine(training, prepared, device, folder=folder, chosen=plan.chosen)

@@ -22,7 +22,7 @@ from transformer_cli.data.tags import split_tags
 from transformer_cli.errors import ConfigError
 from transformer_cli.files import follow
 from transformer_cli.logs import LOGGER, is_first_rank
-from transformer_cli.models.device import choose_device, keep_freed_memory
+from transformer_cli.models.device import choose_device, tune_cpu_memory
 from transformer_cli.training.initialisation import initial_tokenizers, read_initial_model, with_initial_sizes
 from transformer_cli.training.loop import train
 from transformer_cli.training.main_process import MainProcess, Observer
@@ -77,7 +77,7 @@ def train_and_report(config: TrainConfig, observe: Observer | None = None) -> Tr
         if not ranks.is_first:
             config = with_values(config, json.loads(ranks.publish_and_wait("the run directory is ours", None)))
             prepared = prepare(config.data, tokenizers=tokenizers)
-            keep_freed_memory()
+            tune_cpu_memory()
             _require_same("prepared data", prepared.fingerprint, ranks)
             train(config, prepared, Worker(ranks), device=device)
             return None
@@ -86,7 +86,7 @@ def train_and_report(config: TrainConfig, observe: Observer | None = None) -> Tr
             ranks.publish_and_wait("the run directory is ours", json.dumps(chosen))
             config = with_values(config, chosen)
             prepared = prepare(config.data, progress=True, tokenizers=tokenizers)
-            keep_freed_memory()  # not what preparing took
+            tune_cpu_memory()  # not what preparing took
             for warning in prepared.warnings:
                 LOGGER.warning("%s", warning)
             _require_same("prepared data", prepared.fingerprint, ranks)

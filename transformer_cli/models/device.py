@@ -1,5 +1,6 @@
 """The device that a config asks for, never another one in silence; and the memory of a CPU."""
 
+import os
 import re
 import shutil
 import warnings
@@ -101,16 +102,23 @@ def accumulation_dtype(device: torch.device) -> torch.dtype:
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of glibc's malloc.h
 _NEVER = 2**31 - 1
+_N_PRIMITIVES = 64  # more than a batch uses: some 40 in four layers of each stack
 
 
-def keep_freed_memory() -> None:
-    """Let this process keep what tensors on the CPU have freed, for the next ones.
+def tune_cpu_memory() -> None:
+    """Let this process keep what tensors on the CPU have freed, and oneDNN little. Call it before the first product.
 
     glibc returns blocks of many megabytes to the system at once, which then has to clear the pages of the next ones: a
     tensor as large as the logits took four times as long to make (scripts/bench_choices.py). Other C libraries have no
     such setting, and nothing happens.
+
+    oneDNN and torch each keep the last 1,024 primitives, which are of one size of batch. Each has half a megabyte, and
+    they lie between the tensors, so that what these free is in pieces. Nearly every batch of a training has a new size:
+    memory grew to gigabytes, and primitives were seldom used again.
     """
     mallopt = c_function("mallopt")
     if mallopt is not None:
         mallopt(_M_MMAP_MAX, 0)
         mallopt(_M_TRIM_THRESHOLD, _NEVER)
+    for of_library in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):  # the second is torch's
+        os.environ.setdefault(of_library, str(_N_PRIMITIVES))
