@@ -15,7 +15,7 @@ from tests import toy_classifier, toy_run
 from tests.toy_run import CPU, tokenizers
 from transformer_cli.config.data import DataConfig, Task
 from transformer_cli.config.model import Pooling
-from transformer_cli.config.train import InitConfig, LoraConfig, TrainSettings
+from transformer_cli.config.train import InitConfig, LoraConfig, Precision, TrainSettings
 from transformer_cli.data.batching import Batch, Run, micro_batches
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.classifier import Classifier
@@ -99,6 +99,13 @@ def test_the_loss_of_blocks_is_that_of_all_targets_at_once(
         results.append([loss, nll, y.grad, *(parameter.grad for parameter in output.parameters())])
     assert len(results[0]) == 4 + bias
     torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize("settings", [{"rdrop": 5.0}, {"simcut": 3.0, "token_cutoff": 0.3}])
+def test_in_bf16_the_gradient_is_near_that_of_float32(settings: dict[str, float]) -> None:
+    of_16_bits, exact = gradient(precision=Precision.bf16, **settings), gradient(precision=Precision.fp32, **settings)
+    assert not torch.equal(of_16_bits, exact)
+    assert (of_16_bits - exact).norm() < 0.02 * exact.norm()  # factors are rounded to 8 bits, by up to 0.004
 
 
 @pytest.mark.parametrize("loss_of", [rdrop_loss, simcut_loss])

@@ -207,7 +207,7 @@ class TwoPasses:
     def _goes_by_blocks(self, model: Model, device: torch.device) -> bool:
         """Whether the logits of all tokens are never there at once: on a CPU, with all weights on this rank."""
         is_whole = self.settings.sharding is Sharding.none and isinstance(model, Transformer | LanguageModel)
-        return device.type == "cpu" and is_whole and not torch.is_autocast_enabled("cpu")
+        return device.type == "cpu" and is_whole
 
     def _kept(self, ids_2L: Tensor, *, spared: Tensor) -> Tensor:
         """False where a token is cut, [2L]: of the second pass, with the probability `train.token_cutoff`."""

@@ -1,10 +1,10 @@
 """The trainer: a model, its optimizer and the precision they work in; and one update of them.
 
-In bf16 and fp16 the matrix products and attention read and write 16 bits. All that adds up many small numbers stays
-float32: the parameters and the residual sum of each layer, the statistics of its norm, the log-sum-exp of attention and
-of the loss, the loss itself, the gradients as they accumulate, their norm, the state of the optimizer (Muon's five
-products apart, which torch does in bf16), and the moving average. In tf32 everything is float32, but the products round
-their factors to 10 bits.
+In bf16 and fp16 the matrix products and attention read and write 16 bits; on a CPU attention is float32. All that adds
+up many small numbers stays float32: the parameters and the residual sum of each layer, the statistics of its norm, the
+log-sum-exp of attention and of the loss, the loss itself, the gradients as they accumulate, their norm, the state of
+the optimizer (Muon's five products apart, which torch does in bf16), and the moving average. In tf32 everything is
+float32, but the products round their factors to 10 bits.
 
 Shapes: K target tokens that are real, V vocabulary.
 """
