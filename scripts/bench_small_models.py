@@ -143,7 +143,8 @@ class Bench:
         files = {"train": training, "dev": self.files(name, "dev")}
         return [
             *(f"data.{part}=[{','.join(map(str, paths))}]" for part, paths in files.items()),
-            "data.test=null",  # `tfm train` would score it at the end of every run
+            # `tfm train` would score the test set at the end of every run. Without one it holds out a part of the text.
+            *("data.test=null", "data.holdout=1", "train.robustness_lines=0"),
             *("data.downloads=[]", "data.languages=[]", f"data.bleu_tokenize={text.tokenize}"),
             *(f"data.source_lang={text.source}", f"data.target_lang={text.target}", "data.reader=null"),
         ]
