@@ -87,7 +87,26 @@ def test_punctuation_after_a_url_is_not_part_of_it(after: str) -> None:
 def test_a_bracket_that_a_url_opens_is_part_of_it_and_one_of_the_text_is_not() -> None:
     assert found("on https://example.com/Cat_(animal).") == ["https://example.com/Cat_(animal)"]
     assert found("(on https://example.com/Cat)") == ["https://example.com/Cat"]
+    assert found("(see https://example.com/Cat_(animal)).") == ["https://example.com/Cat_(animal)"]
+    assert found("[at https://example.com/a[1]]") == ["https://example.com/a[1]"]
+    assert found("https://example.com/{id}, {n}") == ["https://example.com/{id}", "{n}"]
     assert found('<a href="https://example.com/a">here</a>') == ["https://example.com/a"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("请访问https://example.com/page查看详情", "https://example.com/page"),
+        ("请访问https://example.com，谢谢", "https://example.com"),
+        ("（https://example.com/a）", "https://example.com/a"),
+        ("https://example.comをご覧ください", "https://example.com"),
+        ("https://example.com/a에서 보세요", "https://example.com/a"),
+        ("https://zh.wikipedia.org/wiki/中文_维基 和", "https://zh.wikipedia.org/wiki/中文_维基"),
+        ("https://example.com/?q=中文&n=1", "https://example.com/?q=中文&n=1"),
+    ],
+)
+def test_a_url_ends_where_a_script_without_spaces_goes_on(text: str, expected: str) -> None:
+    assert found(text) == [expected]
 
 
 def test_what_is_within_a_placeholder_is_not_found_again() -> None:
@@ -124,6 +143,8 @@ def test_what_is_longer_than_any_placeholder_is_text() -> None:
         "@a.a",
         "www.",
         "http://",
+        "http://()",
+        "/中",
         "%1$",
         "%0",
         ")",

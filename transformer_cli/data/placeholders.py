@@ -9,11 +9,15 @@ _VARIABLE = (
     r"|%%|%\([^()\s]{1,100}\)[#0+-]{0,5}[0-9]{0,6}(?:\.[0-9]{1,6})?[a-zA-Z](?!\w)"
     r"|%(?:[0-9]{1,3}\$)?[#0+-]{0,5}[0-9]{0,6}(?:\.[0-9]{1,6})?(?:hh|h|ll|l|L|z|j|t)?[diouxXeEfFgGcrsapn@](?!\w)"
 )
-_URL = r"(?:https?|ftp)://[^\s<>\"]++|\bwww\.[^\s<>\"]++"
+# Scripts that put no space after a URL, Hangul with its particles among them. Their letters are part of a URL at the
+# start of a segment, and their punctuation never.
+_SOLID = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
+_IN_URL = rf"(?:[^\s<>\"\u3000-\u303f\uff00-\uffef{_SOLID}]|(?<=[/=_-])[{_SOLID}]++)++"
+_URL = rf"(?:https?|ftp)://{_IN_URL}|\bwww\.{_IN_URL}"
 _EMAIL = r"(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)++"
 VARIABLE = re.compile(_VARIABLE)
 _PATTERN = re.compile(rf"(?P<url>{_URL})|(?P<email>{_EMAIL})|(?P<variable>{_VARIABLE})")
-_AFTER_URL = ".,;:!?'\"»”’)]}>…。、"
+_AFTER_URL = ".,;:!?'»”’)]}…"
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,20 @@ def placeholders_in(text: str) -> list[Placeholder]:
     for match in _PATTERN.finditer(text):
         start, end = match.span()
         if match["url"]:
-            after = _AFTER_URL.replace(")", "") if "(" in match[0] else _AFTER_URL
-            end = start + len(match[0].rstrip(after))
+            end = start + _length_of_url(match[0])
         found.append(Placeholder(start, end, text[start:end]))
     return found
+
+
+def _length_of_url(text: str) -> int:
+    """Without the punctuation behind it; a bracket that the URL itself opens is part of it."""
+    unopened = {closing: text.count(closing) - text.count(opening) for opening, closing in ("()", "[]", "{}")}
+    end = len(text)
+    while end and text[end - 1] in _AFTER_URL:
+        last = text[end - 1]
+        if last in unopened:
+            if unopened[last] <= 0:
+                break
+            unopened[last] -= 1
+        end -= 1
+    return end
