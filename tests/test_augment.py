@@ -97,9 +97,17 @@ def test_typos_are_in_the_source_alone(settings: dict[str, Any]) -> None:
         assert target == before[1]
 
 
-def test_a_pair_is_merged_with_another_on_both_sides() -> None:
-    for before, after in zip(PAIRS, augmented(config(merged=1.0)), strict=True):
-        assert after in [(f"{before[0]} {source}", f"{before[1]} {target}") for source, target in PAIRS]
+def test_a_pair_is_merged_with_another_on_both_sides_and_never_with_itself() -> None:
+    partners = set()
+    for epoch in range(10):
+        for before, after in zip(PAIRS, augmented(config(merged=1.0), epoch=epoch), strict=True):
+            merged = {
+                (f"{before[0]} {source}", f"{before[1]} {target}"): source
+                for source, target in PAIRS
+                if source != before[0]
+            }
+            partners.add(merged[after])
+    assert partners == {source for source, _ in PAIRS}
 
 
 def test_a_pair_of_two_sentences_is_split_and_one_of_one_is_not() -> None:
@@ -113,6 +121,8 @@ def test_a_placeholder_is_on_both_sides() -> None:
         added = [set(new.split()) - set(old.split()) for old, new in zip(before, after, strict=True)]
         assert len(added[0]) == 1
         assert added[0] == added[1]
+        (word,) = added[0]
+        assert tuple(" ".join(w for w in new.split() if w != word) for new in after) == before
 
 
 def test_noise_is_the_same_on_both_sides() -> None:
