@@ -102,7 +102,15 @@ def test_a_bracket_that_a_url_opens_is_part_of_it_and_one_of_the_text_is_not() -
         ("https://example.comをご覧ください", "https://example.com"),
         ("https://example.com/a에서 보세요", "https://example.com/a"),
         ("https://zh.wikipedia.org/wiki/中文_维基 和", "https://zh.wikipedia.org/wiki/中文_维基"),
-        ("https://example.com/?q=中文&n=1", "https://example.com/?q=中文&n=1"),
+        ("https://example.com/?q=中文&名前=1", "https://example.com/?q=中文&名前=1"),
+        ("见 https://ja.wikipedia.org/wiki/Category:日本。", "https://ja.wikipedia.org/wiki/Category:日本"),
+        ("https://ja.wikipedia.org/wiki/東京_(曖昧さ回避) と", "https://ja.wikipedia.org/wiki/東京_(曖昧さ回避)"),
+        (
+            "https://ja.wikipedia.org/wiki/東京2020オリンピック#歴史、",
+            "https://ja.wikipedia.org/wiki/東京2020オリンピック#歴史",
+        ),
+        ("（https://www.食狮.公司.cn/）", "https://www.食狮.公司.cn/"),
+        ("http://例え.jp/a", "http://例え.jp/a"),
     ],
 )
 def test_a_url_ends_where_a_script_without_spaces_goes_on(text: str, expected: str) -> None:

@@ -12,6 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from transformer_cli.data.cache import EncodedCorpus
+from transformer_cli.data.checks.languages import iso_639_1
 from transformer_cli.data.tokenizer import Tokenizer
 
 # The marks, with the quotes and brackets that close behind them. Most need white space, so that 3.14 and a URL stay
@@ -24,9 +25,10 @@ _END = re.compile(
 _NEXT = re.compile(r"[^\W_]")  # the first letter or digit
 _NEAR = 16  # characters in which a sentence comes to its first letter or digit
 _OPENING = "\"'“”„‘’«‹([{¿¡—–-"
+_BEGIN = re.compile(rf"[^\s{re.escape(_OPENING)}]")  # of the first word of a sentence
 _LONGEST_WORD = 40  # characters that an abbreviation can have
 _ACRONYM = re.compile(r"\.[^\W\d_a-z]+$")  # U.S, of which the last full stop was cut off
-_NO_SPACES = re.compile("bo|dz|ja|jpn|km|lo|lzh|my|th|tha|wuu|yue|zh|zho")
+_NO_SPACES = re.compile("bo|dz|ja|km|lo|lzh|my|th|wuu|yue|zh")
 _SAMPLE = 5000  # lines: the share is known to a percent
 _NUMERIC_ONLY = "#NUMERIC_ONLY#"
 # Languages that write 3rd as 3., where it is in the middle of a sentence.
@@ -56,42 +58,44 @@ def share_of_several(corpus: EncodedCorpus, tokenizer: Tokenizer, language: str)
 
 def has_no_spaces(language: str) -> bool:
     """Whether a language puts no space between sentences."""
-    return _NO_SPACES.fullmatch(_main(language)) is not None
+    return _NO_SPACES.fullmatch(iso_639_1(language)) is not None
 
 
 def _ends(text: str, language: str) -> Iterable[int]:
     has_capitals = text != text.lower()  # a line without any may begin its sentences without one
-    start = 0
+    language = iso_639_1(language)
+    begin = _begin(text, 0)
     for match in _END.finditer(text):
-        if match["marks"] is None or _ends_here(text, match, start, language, has_capitals=has_capitals):
-            start = match.end()
-            yield start
+        if match["marks"] is None or _ends_here(text, match, begin, language, has_capitals=has_capitals):
+            begin = _begin(text, match.end())
+            yield match.end()
 
 
-def _ends_here(text: str, match: re.Match[str], start: int, language: str, *, has_capitals: bool) -> bool:
+def _begin(text: str, start: int) -> int:
+    """Where the first word of the sentence that begins at `start` does."""
+    match = _BEGIN.search(text, start)
+    return match.start() if match else len(text)
+
+
+def _ends_here(text: str, match: re.Match[str], begin: int, language: str, *, has_capitals: bool) -> bool:
     following = _NEXT.search(text, match.end(), match.end() + _NEAR)
     next_letter = following[0] if following else ""
     if has_capitals and next_letter.islower():
         return False
     if match["marks"] != ".":
         return True
-    head = text[max(start, match.start() - _LONGEST_WORD) : match.start()]
+    head = text[max(begin, match.start() - _LONGEST_WORD) : match.start()]
     word = head.rsplit(None, 1)[-1].lstrip(_OPENING) if head and not head[-1].isspace() else ""
     if not word:
         return True
     if word.isdecimal():
-        is_first = not text[start : match.start()].strip().removesuffix(word).strip(_OPENING + " ")  # 1. as in a list
-        return not is_first and not (len(word) <= 2 and _ORDINALS.fullmatch(_main(language)))
-    always, before_numbers = _prefixes(_main(language))
+        is_first = begin == match.start() - len(word)  # 1. as in a list
+        return not is_first and not (len(word) <= 2 and _ORDINALS.fullmatch(language))
+    always, before_numbers = _prefixes(language)
     if word in always or (word in before_numbers and next_letter.isdecimal()):
         return False
     is_initial = len(word) == 1 and word.isupper()
     return not is_initial and _ACRONYM.search(word) is None
-
-
-def _main(language: str) -> str:
-    """`pt` of pt_BR and pt-br."""
-    return re.split("[-_]", language.lower(), maxsplit=1)[0]
 
 
 @cache

@@ -60,6 +60,9 @@ _ISO_639_1 = {
     **{"heb": "he", "tha": "th", "hin": "hi", "ara": "ar", "fas": "fa", "zho": "zh", "chi": "zh", "jpn": "ja"},
     **{"kor": "ko", "cn": "zh", "jp": "ja", "kr": "ko", "cmn": "zh", "est": "et", "lit": "lt", "lav": "lv"},
     **{"hrv": "hr", "isl": "is", "khm": "km", "kaz": "kk", "ben": "bn", "tam": "ta", "guj": "gu", "pus": "ps"},
+    **{"lao": "lo", "mya": "my", "bur": "my", "bod": "bo", "tib": "bo", "dzo": "dz", "slv": "sl", "slk": "sk"},
+    **{"slo": "sk", "srp": "sr", "bos": "bs", "nor": "no", "nob": "nb", "nno": "nn", "eus": "eu", "baq": "eu"},
+    **{"fao": "fo", "ltz": "lb", "sme": "se", "cat": "ca", "gle": "ga"},
 }
 _OTHER_CODES = {**_ISO_639_1, "no": "da", "nb": "da", "nn": "da"}  # whose common words are almost the same
 
