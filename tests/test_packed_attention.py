@@ -57,6 +57,17 @@ def test_variable_length_attention_is_that_of_each_length(
         torch.testing.assert_close(one, other)
 
 
+@EACH_KIND
+def test_in_bf16_a_cpu_attends_in_float32(keys: list[tuple[int, int]], causal: bool, window: int | None) -> None:
+    """The same as of float32 tensors with these values, rounded once."""
+    x = [one.bfloat16() for one in drawn(TARGET, keys)]
+    found = attended(by_offsets(TARGET), by_offsets(keys), *x, causal=causal, window=window)
+    wide = [one.float() for one in x]
+    y, *_ = attended(by_offsets(TARGET), by_offsets(keys), *wide, causal=causal, window=window)
+    assert torch.equal(found[0], y.bfloat16())
+    assert {one.dtype for one in found} == {torch.bfloat16}
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @EACH_KIND

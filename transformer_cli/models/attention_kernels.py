@@ -54,10 +54,15 @@ def fused_attention(
         causal = False
     if q_BHTE.is_cpu and torch.is_autocast_enabled("cpu"):
         with torch.autocast("cpu", enabled=False):
-            wide = q_BHTE.float(), k_BHSE.float(), v_BHSE.float()
-            y_BHTE = F.scaled_dot_product_attention(*wide, mask, dropout, is_causal=causal)
+            q_BHTE, k_BHSE, wide_BHSE = widened(q_BHTE, k_BHSE, v_BHSE)
+            y_BHTE = F.scaled_dot_product_attention(q_BHTE, k_BHSE, wide_BHSE, mask, dropout, is_causal=causal)
         return y_BHTE.to(v_BHSE.dtype)
     return F.scaled_dot_product_attention(q_BHTE, k_BHSE, v_BHSE, mask, dropout, is_causal=causal)
+
+
+def widened(*tensors: Tensor) -> list[Tensor]:
+    """Those of 16 bits in float32."""
+    return [x.to(torch.promote_types(x.dtype, torch.float32)) for x in tensors]
 
 
 def attention_weights(

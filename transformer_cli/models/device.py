@@ -120,5 +120,6 @@ def tune_cpu_memory() -> None:
     if mallopt is not None:
         mallopt(_M_MMAP_MAX, 0)
         mallopt(_M_TRIM_THRESHOLD, _NEVER)
-    for of_library in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):  # the second is torch's
-        os.environ.setdefault(of_library, str(_N_PRIMITIVES))
+    for names in (("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "DNNL_PRIMITIVE_CACHE_CAPACITY"), ("LRU_CACHE_CAPACITY",)):
+        if not any(name in os.environ for name in names):  # the second is oneDNN's older one, the third torch's
+            os.environ[names[0]] = str(_N_PRIMITIVES)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention.varlen import varlen_attn
 
-from transformer_cli.models.attention_kernels import attention_weights, fused_attention, is_restricted
+from transformer_cli.models.attention_kernels import attention_weights, fused_attention, is_restricted, widened
 from transformer_cli.models.layouts import LengthGroups, PackedLayout, concatenate_groups, split_groups
 
 CAUSAL: dict[str, Any] = {"window_size": (-1, 0)}  # unlimited to the left, nothing to the right
@@ -62,14 +62,15 @@ def varlen_attention_on_cpu(
     causal: bool,
     window: int | None,
 ) -> Tensor:
-    """Grouped by length. A custom operator, opaque to a compiler: the number of groups depends on the data."""
+    """Grouped by length. A custom operator, opaque to a compiler: the number of groups depends on the data.
+
+    In float32 at least, as `fused_attention`; compiled code calls it without autocast.
+    """
     groups, key_groups = _length_groups(cu_seqlens_N, key_cu_seqlens_N)
-    each = zip(
-        split_groups(q_THE, groups), split_groups(k_SHE, key_groups), split_groups(v_SHE, key_groups), strict=True
-    )
-    return concatenate_groups(
-        [fused_attention(*group, None, causal=causal, window=window, dropout=0.0) for group in each]
-    )
+    q, k, v = widened(q_THE, k_SHE, v_SHE)
+    each = zip(split_groups(q, groups), split_groups(k, key_groups), split_groups(v, key_groups), strict=True)
+    attended = [fused_attention(*group, None, causal=causal, window=window, dropout=0.0) for group in each]
+    return concatenate_groups(attended).to(v_SHE.dtype)
 
 
 @torch.library.custom_op("tfm::varlen_attention_on_cpu_backward", mutates_args=())
@@ -85,12 +86,8 @@ def varlen_attention_on_cpu_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Written out: autograd does not see into a custom operator."""
     groups, key_groups = _length_groups(cu_seqlens_N, key_cu_seqlens_N)
-    each = (
-        split_groups(grad_THE, groups),
-        split_groups(q_THE, groups),
-        split_groups(k_SHE, key_groups),
-        split_groups(v_SHE, key_groups),
-    )
+    of_groups = zip(widened(grad_THE, q_THE, k_SHE, v_SHE), (groups, groups, key_groups, key_groups), strict=True)
+    each = [split_groups(x, its_groups) for x, its_groups in of_groups]
     grads = []
     for grad_NHTE, q_NHTE, k_NHSE, v_NHSE in zip(*each, strict=True):
         p_NHTS = attention_weights(q_NHTE, k_NHSE, causal=causal, window=window)
@@ -99,7 +96,7 @@ def varlen_attention_on_cpu_backward(
         scores_grad_NHTS = scores_grad_NHTS / math.sqrt(q_NHTE.size(-1))
         grads.append((scores_grad_NHTS @ k_NHSE, scores_grad_NHTS.mT @ q_NHTE, p_NHTS.mT @ grad_NHTE))
     q_grad_THE, k_grad_SHE, v_grad_SHE = map(concatenate_groups, zip(*grads, strict=True))
-    return q_grad_THE, k_grad_SHE, v_grad_SHE
+    return q_grad_THE.to(q_THE.dtype), k_grad_SHE.to(k_SHE.dtype), v_grad_SHE.to(v_SHE.dtype)
 
 
 @varlen_attention_on_cpu.register_fake
