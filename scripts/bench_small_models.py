@@ -2,19 +2,22 @@
 
 python scripts/bench_small_models.py FOLDER ROW [ROW …] [--seeds 1,2,3] [--runs RUNS] [--test] [key=value …]
 
-FOLDER holds multi30k/, iwslt14_de_en_small/ and tatoeba_en_de/ (train, dev and test files as ROWS and TEXTS below name
-them). Trains what a row needs and is not there yet, one run for each seed, and prints the row as a line of a Markdown
-table: the dev score, with --test the test score, both with the length penalty that was chosen on dev, and processor
-hours. An interrupted run goes on when this is started again; its hours are those of all starts. Overrides are for
-every training, as device=cpu; a run directory with another config is refused, as by `tfm train`.
+FOLDER holds multi30k/, iwslt14_de_en_small/, tatoeba_en_de/ and tatoeba_en_fr/ (train, dev and test files as ROWS and
+TEXTS below name them). Trains what a row needs and is not there yet, one run for each seed, and prints the row as a
+line of a Markdown table: the dev score, with --test the test score, both with the length penalty that was chosen on
+dev, and processor hours. An interrupted run goes on when this is started again; its hours are those of all starts, or
+nan after a kill that left no time to note them. Overrides are for every training, as train.precision=bf16; a run that
+was trained with other ones is refused.
 """
 
 import argparse
 import gzip
 import json
+import math
 import os
 import resource
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -158,24 +161,30 @@ class Bench:
     def run(self, name: str, seed: int) -> Path:
         """The directory of a finished run, trained where it is not there yet."""
         row, run_dir = ROWS[name], self.runs / f"{name}-{seed}"
-        record = run_dir / RECORD
-        if (run_dir / "result.json").exists() and record.exists():
+        record, settings = run_dir / RECORD, [*row.overrides.split(), *self.overrides]
+        before = {"seconds": math.nan if run_dir.is_dir() else 0.0, "settings": settings}
+        if record.exists():
+            before = json.loads(record.read_bytes())
+        if before["settings"] != settings:
+            sys.exit(f"{run_dir}: was trained with {shlex.join(before['settings'])}. Name another folder by --runs")
+        if (run_dir / "result.json").exists():
             return run_dir
+        record.unlink(missing_ok=True)  # until it holds all hours again
         text = list(self.files(row.text, "train"))
         if row.teachers is not None:
             text += self.distilled(row.teachers, row.text)
         start = [] if row.begins_with is None else [f"init.from={self.run(row.begins_with, seed)}"]
         data = self.data_of(row.text, text)
         given = [f"runs={self.runs}", f"name={run_dir.name}", f"seed={seed}", f"data.cache={self.runs / 'cache'}"]
-        before = json.loads(record.read_bytes())["seconds"] if record.exists() else 0.0
-        before -= seconds_of_children()  # those of scoring are not of this run
+        spent = before["seconds"] - seconds_of_children()  # those of scoring are not of this run
         log = self.runs / f"{run_dir.name}.log"
         try:
             with log.open("a", encoding="utf-8") as file:
-                tfm(["train", *row.overrides.split(), *data, *start, *given, *self.overrides], stdout=file, stderr=file)
+                tfm(["train", *settings, *data, *start, *given], stdout=file, stderr=file)
         finally:
             if run_dir.is_dir():
-                write_whole(record, json.dumps({"seconds": before + seconds_of_children()}).encode())
+                seconds = spent + seconds_of_children()
+                write_whole(record, json.dumps({"seconds": seconds, "settings": settings}).encode())
         return run_dir
 
     def distilled(self, teachers: str, text: str) -> tuple[Path, Path]:
@@ -193,7 +202,8 @@ class Bench:
     def scores(self, name: str, runs: list[Path], part: str) -> dict[str, float]:
         """By the names of `tfm evaluate`, of translations of a part by all `runs` together; kept beside the first."""
         text = TEXTS[name]
-        kept = runs[0] / f"bench-{part}-of-{len(runs)}.json"
+        seeds = "-".join(run.name.rpartition("-")[2] for run in runs)
+        kept = runs[0] / f"bench-{part}-of-{seeds}.json"
         if not kept.exists():
             source, target = self.files(name, part)
             metrics = "bleu" if text.tokenize == "none" else "bleu,tokenised_bleu,chrf"
@@ -215,7 +225,8 @@ class Bench:
             cells += [spread([one["BLEU"] for one in found]), spread([one.get("tokenised BLEU") for one in found])]
         results = [json.loads((run / "result.json").read_bytes()) for run in runs]
         cells.append(", ".join(f"{result['length_penalty']:g}" for result in results if "length_penalty" in result))
-        hours = [json.loads((run / RECORD).read_bytes())["seconds"] / 3600 for run in runs]
+        records = [run / RECORD for run in runs]
+        hours = [json.loads(one.read_bytes())["seconds"] / 3600 if one.exists() else math.nan for one in records]
         cells.append(f"{sum(hours) if row.members else mean(hours):.2f}")
         return f"| {' | '.join(cells)} |"
 
@@ -236,7 +247,8 @@ def spread(scores: list[float | None]) -> str:
 
 def read_lines(path: Path) -> list[str]:
     content = path.read_bytes()
-    return (gzip.decompress(content) if path.suffix == ".gz" else content).decode().split("\n")[:-1]
+    lines = (gzip.decompress(content) if path.suffix == ".gz" else content).decode().split("\n")
+    return lines if lines[-1] else lines[:-1]
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
@@ -267,6 +279,7 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs/bench_small_models"))
     parser.add_argument("--test", action="store_true", help="score the test set, too: once for each finished row")
     options = parser.parse_intermixed_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # notes the hours, and ends the training
     rows = [word for word in options.rows if "=" not in word]
     if unknown := [row for row in rows if row not in ROWS]:
         parser.error(f"{unknown[0]}: no row. Rows: {', '.join(ROWS)}")

@@ -87,6 +87,60 @@ def test_a_part_has_the_first_pairs_and_all_of_dev_and_test(
     assert one.files("10k", "dev")[0] == (tmp_path / "multi30k" / "val.en").resolve()
 
 
+def test_the_last_line_may_lack_its_line_feed(bench: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "a.en").write_bytes(b"one\n\nthree")
+    assert bench.read_lines(tmp_path / "a.en") == ["one", "", "three"]
+
+
+@pytest.fixture
+def trained(bench: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The commands that are given to tfm, which only leaves a result."""
+    commands: list[list[str]] = []
+
+    def tfm(arguments: list[str], **_: object) -> bytes:
+        commands.append(arguments)
+        if arguments[0] == "train":
+            run_dir = tmp_path / "runs" / next(a for a in arguments if a.startswith("name=")).removeprefix("name=")
+            run_dir.mkdir(parents=True, exist_ok=True)
+            (run_dir / "result.json").write_text("{}")
+        return json.dumps({"scores": [{"name": "BLEU", "score": float(len(commands))}]}).encode()
+
+    monkeypatch.setattr(bench, "tfm", tfm)
+    return commands
+
+
+def test_a_run_of_other_overrides_is_refused(bench: ModuleType, tmp_path: Path, trained: list[list[str]]) -> None:
+    text = corpora(tmp_path / "text")
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    bench.Bench(text, runs, ["train.precision=fp32"]).run("cased", 1)
+    bench.Bench(text, runs, ["train.precision=fp32"]).run("cased", 1)
+    assert [command[0] for command in trained] == ["train"]
+    with pytest.raises(SystemExit, match=r"cased-1: was trained with experiment=multi30k train\.precision=fp32"):
+        bench.Bench(text, runs, ["train.precision=bf16"]).run("cased", 1)
+
+
+def test_hours_that_were_not_noted_are_not_a_number(
+    bench: ModuleType, tmp_path: Path, trained: list[list[str]]
+) -> None:
+    """After SIGKILL, whether the training was stopped with it or went on to its end."""
+    one = bench.Bench(corpora(tmp_path / "text"), tmp_path / "runs", [])
+    (tmp_path / "runs" / "cased-1").mkdir(parents=True)  # stopped
+    (tmp_path / "runs" / "cased-2").mkdir()
+    (tmp_path / "runs" / "cased-2" / "result.json").write_text("{}")
+    assert one.line("cased", [1], with_test=False).endswith("| nan |")
+    assert one.line("cased", [2], with_test=False).endswith("| nan |")
+    assert one.line("cased", [3], with_test=False).endswith("| 0.00 |")
+
+
+def test_each_ensemble_has_its_own_score(bench: ModuleType, tmp_path: Path, trained: list[list[str]]) -> None:
+    one = bench.Bench(corpora(tmp_path / "text"), tmp_path / "runs", [])
+    (tmp_path / "runs").mkdir()
+    first, second = (one.line("cased_ensemble", seeds, with_test=False) for seeds in ([1, 2], [1, 3]))
+    assert first.split("|")[3] != second.split("|")[3]
+    assert one.line("cased_ensemble", [1, 2], with_test=False) == first
+
+
 def test_scores_are_shown_with_their_mean_and_deviation(bench: ModuleType) -> None:
     assert bench.spread([41.0, 42.0, 43.0]) == "42.00 ± 1.00 (41.00, 42.00, 43.00)"
     assert bench.spread([41.0]) == "41.00"
