@@ -15,7 +15,7 @@ import numpy as np
 from transformer_cli.config.data import AUGMENTATIONS, DataConfig
 from transformer_cli.config.tags import language_of, languages_named
 from transformer_cli.data.cache import Array, EncodedCorpus
-from transformer_cli.data.extend_vocabulary import SPACE, PieceKind, Pieces
+from transformer_cli.data.extend_vocabulary import Pieces
 from transformer_cli.data.noise import (
     inserted_at,
     some_number,
@@ -25,6 +25,7 @@ from transformer_cli.data.noise import (
     without_final_stop,
 )
 from transformer_cli.data.placeholders import placeholders_in
+from transformer_cli.data.sentencepiece_model import SPACE, PieceKind
 from transformer_cli.data.sentences import has_no_spaces, split_sentences
 from transformer_cli.data.shuffling import Part, splitmix64
 from transformer_cli.data.tokenizer import Tokenizers

@@ -13,9 +13,8 @@ with no other byte touched.
 import struct
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from enum import IntEnum
 from functools import cache, cached_property
 from heapq import heappop, heappush
 from itertools import pairwise
@@ -24,28 +23,15 @@ from typing import Any
 import sentencepiece
 
 from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter, is_packed
+from transformer_cli.data.sentencepiece_model import SPACE, ModelKind, PieceKind, model_kind, read_pieces
 from transformer_cli.data.subword_nmt import merged
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, normalize
 from transformer_cli.errors import ConfigError
 
-SPACE = "\u2581"  # SentencePiece's sign for a space
 LONGEST = 16  # characters of a piece
 COVERAGE = 0.9995  # of the characters of the new text, by those that are or become pieces
 BETTER = 0.01  # than its parts, is a new piece of a unigram model
 _UNKNOWN_PENALTY = 10.0  # below the lowest score, SentencePiece's score of an unknown character
-
-
-class PieceKind(IntEnum):
-    """The types of pieces, and of models, as SentencePiece's files have them."""
-
-    normal = 1
-    control = 3
-    user_defined = 4
-
-
-class ModelKind(IntEnum):
-    unigram = 1
-    bpe = 2
 
 
 @dataclass(frozen=True)
@@ -61,7 +47,7 @@ class Pieces:
     @cached_property
     def kind(self) -> ModelKind:
         """Raises ConfigError for a model of words or characters."""
-        kind = _model_kind(self.model)
+        kind = model_kind(self.model)
         if kind not in list(ModelKind):
             raise ConfigError(
                 "init.extend_vocab: the model's tokenizer is SentencePiece, but neither bpe nor unigram, and takes no"
@@ -72,7 +58,7 @@ class Pieces:
     @cached_property
     def entries(self) -> list[tuple[str, float, int]]:
         """Piece, score and kind of each."""
-        return [_read_piece(content) for number, content in _fields(self.model) if number == 1]
+        return read_pieces(self.model)
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -197,61 +183,6 @@ def _field(number: int, content: bytes) -> bytes:
 
 def _piece_message(piece: str, score: float, kind: PieceKind) -> bytes:
     return _field(1, piece.encode()) + b"\x15" + struct.pack("<f", score) + b"\x18" + _varint(kind)
-
-
-def _read_piece(message: int | float | bytes) -> tuple[str, float, int]:
-    """The inverse of `_piece_message`, with the defaults of what is left out."""
-    assert isinstance(message, bytes)
-    name, score, kind = b"", 0.0, int(PieceKind.normal)
-    for number, value in _fields(message):
-        match number, value:
-            case 1, bytes():
-                name = value
-            case 2, float():
-                score = value
-            case 3, int():
-                kind = value
-    return name.decode(), score, kind
-
-
-def _model_kind(model: bytes) -> int:
-    """trainer_spec.model_type; the last one holds, and unset it is unigram."""
-    kind = int(ModelKind.unigram)
-    for number, content in _fields(model):
-        if number == 2 and isinstance(content, bytes):
-            kind = next((value for inner, value in _fields(content) if inner == 3 and isinstance(value, int)), kind)
-    return kind
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, int | float | bytes]]:
-    """The fields of a protobuf message that SentencePiece has read, by number."""
-    at = 0
-
-    def varint() -> int:
-        nonlocal at
-        value = shift = 0
-        while True:
-            byte = message[at]
-            at += 1
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return value
-
-    while at < len(message):
-        key = varint()
-        match key & 7:
-            case 0:
-                yield key >> 3, varint()
-            case 2:
-                length = varint()
-                yield key >> 3, message[at : at + length]
-                at += length
-            case 5:
-                yield key >> 3, struct.unpack_from("<f", message, at)[0]
-                at += 4
-            case _:
-                at += 8
 
 
 # New pieces

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.metadata import version
 
 import numpy as np
 
@@ -14,9 +13,7 @@ from transformer_cli.data.cache import Array, EncodedCorpus
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.shuffling import Mixture
 from transformer_cli.data.subwords import resegmented, sentence_seeds
-from transformer_cli.errors import EnvironmentFault
 
-_TRIED = 100  # sentences
 _SAMPLED = 50  # updates
 
 
@@ -51,8 +48,7 @@ class Feed:
 
     With `data.augment` and `data.subword_dropout` the text and the pieces of a pair depend on the seed, the epoch and
     its place in the corpus. The plan goes by the lengths that are stored, so that an update has some more tokens then;
-    a batch has no more than it may.
-    Threads may share a feed. Raises EnvironmentFault for a SentencePiece that cannot draw the same pieces again.
+    a batch has no more than it may. Threads may share a feed.
     """
 
     def __init__(self, config: TrainConfig, prepared: Prepared) -> None:
@@ -71,8 +67,6 @@ class Feed:
             self._augmenter = Augmenter(
                 self._corpus, self._tokenizers, config.data, config.seed, prepared.parts, prepared.chunks
             )
-        if self._dropout:
-            self._require_seeds()
 
     @property
     def longest(self) -> int:
@@ -93,15 +87,6 @@ class Feed:
     def expected(self) -> Iterator[Batch]:
         """The batches of some updates, from which fixed batch sizes are chosen."""
         return (batch for step in range(1, _SAMPLED + 1) for batch in self.batches(step))
-
-    def _require_seeds(self) -> None:
-        few = np.arange(min(len(self._corpus), _TRIED))
-        first, again = (self._pairs(few, epoch=0) for _ in range(2))
-        if not np.array_equal(first.source_ids, again.source_ids):
-            raise EnvironmentFault(
-                f"data.subword_dropout={self._dropout}: SentencePiece {version('sentencepiece')} draws other pieces"
-                " with the same seed. Install 0.2.3 or later, or set data.subword_dropout=0"
-            )
 
     def _pairs(self, indices: Array, *, epoch: int) -> EncodedCorpus:
         pairs = self._corpus.pick(indices)

@@ -7,7 +7,7 @@ processor that `Tokenizer` uses. Its bytes stand where a SentencePiece model sta
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -21,6 +21,7 @@ from transformer_cli.errors import CheckpointError, quoted
 
 MAGIC = b"tfm tokenizer 1\n"
 _SPACE = "\u2581"  # SentencePiece's sign for a space
+Sample = Callable[[str], list[str]]
 _UNK_SURFACE = "\u2047"
 
 
@@ -144,14 +145,14 @@ class PackedTokenizer:
         own = self._sentencepiece.piece_to_id(self.pieces[number])
         return own != self._sentencepiece.unk_id() and bool(self._sentencepiece.is_byte(own))
 
-    def encode(self, text: str | list[str], *, num_threads: int | None = None, **sampling: Any) -> Any:
-        """Ids of a text, or of each of a list; `sampling` are SentencePiece's options of subword regularization."""
+    def encode(self, text: str | list[str], *, num_threads: int | None = None, sample: Sample | None = None) -> Any:
+        """Ids of a text, or of each of a list; `sample` cuts it into other pieces than SentencePiece's usual ones."""
         texts = [text] if isinstance(text, str) else text
         split = [self._split(line) for line in texts]
         found = [
             [self.ids.get(piece, self.unk) for piece in (*self.prefix, *tags, *pieces)] if tags or pieces else []
             for (tags, _), pieces in zip(
-                split, self._segment([rest for _, rest in split], num_threads, sampling), strict=True
+                split, self._segment([rest for _, rest in split], num_threads, sample), strict=True
             )
         ]
         return found[0] if isinstance(text, str) else found
@@ -177,19 +178,19 @@ class PackedTokenizer:
     def _whole(self) -> frozenset[str]:
         return frozenset(self.whole)
 
-    def _segment(self, texts: list[str], num_threads: int | None, sampling: dict[str, Any]) -> list[list[str]]:
+    def _segment(self, texts: list[str], num_threads: int | None, sample: Sample | None) -> list[list[str]]:
         if self.lowercase:
             texts = [text.lower() for text in texts]
         if self._moses_text is not None:
             texts = [self._moses_text.tokenized(text) for text in texts]
-        found = self._cut(texts, num_threads, sampling)
+        found = self._cut(texts, num_threads, sample)
         return [" ".join(pieces).split() for pieces in found] if self.respaced else found
 
-    def _cut(self, texts: list[str], num_threads: int | None, sampling: dict[str, Any]) -> list[list[str]]:
+    def _cut(self, texts: list[str], num_threads: int | None, sample: Sample | None) -> list[list[str]]:
+        if sample is not None:
+            return [sample(text) for text in texts]
         if self.segmenter is Segmenter.sentencepiece:
-            found: list[list[str]] = self._sentencepiece.encode(
-                texts, out_type=str, num_threads=num_threads, **sampling
-            )
+            found: list[list[str]] = self._sentencepiece.encode(texts, out_type=str, num_threads=num_threads)
             return found
         if self.segmenter is Segmenter.subword_nmt:
             return [self._subword_nmt.segment(text) for text in texts]

@@ -11,16 +11,17 @@ import hashlib
 import io
 import random
 import re
-import threading
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 import sentencepiece
 
 from transformer_cli.config.data import BYTE_FALLBACK_FROM, SMALLEST_VOCABULARY, TokenizerConfig
 from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter, is_code, is_packed
+from transformer_cli.data.subword_sampling import SubwordSampler
 from transformer_cli.data.tags import split_tags
 from transformer_cli.errors import CheckpointError, ConfigError, DataError
 
@@ -34,7 +35,6 @@ _MARKS = dict.fromkeys(map(ord, "\0\u2581\u2585"), " ")
 _CONTROL_TOKENS = ("<pad>", "<unk>", "<s>", "</s>")
 UNK_SURFACE = "\u2047"
 _LONGEST_PART = 4000  # characters
-_SEEDING = threading.Lock()  # SentencePiece has one seed for all threads
 
 
 class Tokenizer:
@@ -119,38 +119,34 @@ class Tokenizer:
         return _LONE_SURROGATE.sub("\ufffd", line).strip()
 
     def sample(self, sentences: Sequence[Sequence[int]], seeds: Sequence[int], *, alpha: float) -> list[list[int]]:
-        """Other pieces of the same text, drawn with a seed below 2**31 for each sentence; no BOS or EOS, in or out.
+        """Other pieces of the same text, drawn with a seed for each sentence; no BOS or EOS, in or out.
 
-        bpe: each merge that comes up is left out with probability `alpha`, which 1 makes single characters of
-        (BPE-dropout, Provilkov et al. 2020; SentencePiece does not offer a merge again that it has left out).
-        unigram: a segmentation is drawn by its probability to the power of `alpha` (Kudo 2018).
-        A sentence with something unknown in it stays as it is: its text is lost. Tags stay, too. Raises ConfigError
-        where it is not SentencePiece that segments.
+        What `alpha` means to bpe and to unigram, `SubwordSampler` says. A sentence with something unknown in it stays
+        as it is: its text is lost. Tags stay, too. Raises ConfigError where it is not SentencePiece that segments.
         """
-        if self.sentencepiece is None:
+        if self._sampler is None:
             raise ConfigError(
                 f"data.subword_dropout={alpha}: the model's tokenizer is not SentencePiece, which samples. Leave it out"
             )
         n_tags = [self.n_tags(ids) for ids in sentences]
         texts: list[str] = self._model.decode([list(ids[n:]) for ids, n in zip(sentences, n_tags, strict=True)])
-        n_prefix = len(self.prefix_ids)
         drawn: list[list[int]] = []
-        with _SEEDING:
-            for text, seed in zip(texts, seeds, strict=True):
-                sentencepiece.set_random_generator_seed(seed)
-                try:
-                    pieces = self._model.encode(text, enable_sampling=True, alpha=alpha, nbest_size=-1)
-                except RuntimeError as error:
-                    raise ConfigError(
-                        f"data.subword_dropout={alpha}: the model's tokenizer has no subwords. Leave it out"
-                    ) from error
-                drawn.append(pieces[n_prefix:])
+        for text, seed in zip(texts, seeds, strict=True):
+            cut = partial(self._sampler.pieces, alpha=alpha, draw=random.Random(seed).random)
+            if self.packed is None:
+                drawn.append(self._model.piece_to_id(cut(text)))
+            else:
+                drawn.append(self._model.encode(text, sample=cut)[len(self.prefix_ids) :])
         # Text that does not survive decoding, as a literal ▁ of SentencePiece's own, keeps its pieces, too.
         resampled: list[str] = self._model.decode(drawn)
         return [
             [*old[:n], *new] if old_text == new_text and self.unk_id not in old else list(old)
             for old, n, new, old_text, new_text in zip(sentences, n_tags, drawn, texts, resampled, strict=True)
         ]
+
+    @cached_property
+    def _sampler(self) -> SubwordSampler | None:
+        return None if self.sentencepiece is None else SubwordSampler(self.sentencepiece)
 
     def decode(self, ids: Sequence[int]) -> str:
         """One line of text whatever the ids: padding, BOS and EOS are left out, line ends become spaces.

@@ -2,7 +2,8 @@
 
 import re
 
-from transformer_cli.data.extend_vocabulary import PieceKind, Pieces
+from transformer_cli.data.extend_vocabulary import Pieces
+from transformer_cli.data.sentencepiece_model import PieceKind
 from transformer_cli.data.tokenizer import Tokenizers
 
 _PLACEHOLDER = re.compile(r"[<\[{(⟦]+[\w:-]+[>\]})⟧]+")
