@@ -349,12 +349,27 @@ def test_why_a_pair_is_dropped(
     assert filters.reason("a line that is copied", translation, n_tokens, is_unfinished=is_unfinished) == reason
 
 
+def test_a_merge_never_replaces_the_text_that_its_shards_were_made_from(folder: Path) -> None:
+    for number in (1, 2):
+        augment(folder, "distill", *MODEL, *GREEDY, "--output", "out", "--shard", f"{number}/2")
+    text = (folder / "in.txt").read_bytes()
+    (folder / "out.en").write_bytes(text)  # as if it had been --input out.en in another folder
+    merging = ["augment", "merge", "--output", "out"]
+    refuse(merging, folder, 2, "out.en: is the text that the shards were made from")
+    refuse([*merging, "--overwrite"], folder, 2, "out.en: is the text that the shards were made from")
+    assert (folder / "out.en").read_bytes() == text
+    (folder / "out.en").unlink()
+    augment(folder, "merge", "--output", "out")
+    augment(folder, "merge", "--output", "out", "--overwrite")  # whose source side is the same text
+
+
 def test_a_file_of_the_user_is_never_replaced(folder: Path) -> None:
     """`--output corpus` beside --input corpus.en would write the corpus over its input."""
     (folder / "in.txt").rename(folder / "corpus.en")
     given = ["augment", "distill", "--checkpoint", "model.safetensors", "--input", "corpus.en", "--output"]
     refuse([*given, "corpus"], folder, 2, "corpus.en: both --input and --output. Choose another --output")
     refuse([*given, "corpus", "--overwrite"], folder, 2, "corpus.en: both --input and --output")
+    refuse([*given, "corpus", "--shard", "1/2"], folder, 2, "corpus.en: both --input and --output")
     (folder / "other.fr").write_text("mine\n")
     refuse([*given, "other"], folder, 2, "other.fr: exists already. Add --overwrite, or choose another --output")
 

@@ -203,10 +203,16 @@ def settings_of(config: AugmentConfig, opened: Opened, languages: Pair, shard: S
 
 
 def check_outputs(name: Path, languages: Pair, config: AugmentConfig, *, is_begun: bool) -> None:
-    """Refuse a file that is there, unless it is of a run with the same settings that was stopped as it finished."""
+    """Refuse a file that is there, unless it is of a run with the same settings that was stopped as it finished.
+
+    Refuse an input as the output of this shard, or of the merge that comes later.
+    """
+    assert config.output is not None
     inputs = {"--input": config.input, "--reference": config.reference}
     for file in (report_of(name), *files_of(name, languages)):
         check_output(file, "--output", inputs, overwrite=config.overwrite or is_begun)
+    for file in files_of(Path(config.output), languages):
+        check_output(file, "--output", inputs, overwrite=True)
 
 
 def references_of(config: AugmentConfig, source: Path) -> "References | None":

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_cli.config.commands import Shard
+from transformer_cli.data.hashes import file_sha256
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.files import wrap_os_errors, writing_whole
 from transformer_cli.synthesis.work import (
@@ -33,8 +34,8 @@ def merge(name: Path, *, replace: bool = False) -> tuple[Report, bool]:
     """Write NAME.SOURCE, NAME.TARGET and NAME.json from those of all shards of NAME, in their order.
 
     Returns the report, and whether it is new. Raises DataError for a shard that is missing, there twice (among 4 and
-    among 8, or under another number or name), changed since it was made, or made with other settings; ConfigError or
-    EnvironmentFault if a run of a shard, or of NAME itself, is not finished.
+    among 8, or under another number or name), changed since it was made, or made with other settings; ConfigError where
+    a file of NAME is the input, and ConfigError or EnvironmentFault if a run of a shard, or of NAME, is not finished.
     """
     reports = _reports(name)
     for one in (name, *reports):  # what a run with --overwrite has not yet replaced is whole, but is not what is wanted
@@ -47,6 +48,7 @@ def merge(name: Path, *, replace: bool = False) -> tuple[Report, bool]:
         return report_before, False
     if report_of(name).exists() and not replace:
         raise ConfigError(f"{report_of(name)}: exists already, and is another. Add --overwrite, or move it away")
+    _refuse_inputs(name, settings)
     with alone_in(folder_of(name)) as folder:
         for number, joined in enumerate(unpublished(folder)):
             with writing_whole(joined) as output:
@@ -119,6 +121,18 @@ def _same_settings(reports: dict[Path, Report]) -> dict[str, Any]:
         if unlike := different(settings, shared(reports[part])):
             raise DataError(f"{part}: made with other settings than {first} ({', '.join(unlike)}). Make one again")
     return settings
+
+
+def _refuse_inputs(name: Path, settings: dict[str, Any]) -> None:
+    """Raise ConfigError where a file of NAME is the text that the shards were made from, and not an earlier merge."""
+    if report_of(name).is_file() and Report.read(report_of(name)).is_whole(name):
+        return
+    inputs = {settings["input_sha256"], settings["reference_sha256"]}
+    for file in files_of(name, (settings["languages"][0], settings["languages"][1])):
+        if file.is_file() and file_sha256(file) in inputs:
+            raise ConfigError(
+                f"{file}: is the text that the shards were made from. Give the shards another name, or move it away"
+            )
 
 
 def _check_lines(reports: dict[Path, Report]) -> None:
