@@ -315,6 +315,17 @@ def test_a_pair_that_the_vocabulary_cannot_write_stays_as_it_is() -> None:
     assert unchanged  # at least one drawn script is not in this vocabulary
 
 
+def test_a_vocabulary_that_cannot_write_the_changes_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    few = tokenizer(byte_fallback=False)
+    tokenizers = Tokenizers(few, few)
+    corpus = corpus_of(PAIRS, tokenizers)
+    for kinds, n_kept in (({"placeholders": 1.0}, 4), ({"upper_case": 1.0}, 0)):
+        caplog.clear()
+        Augmenter(corpus, tokenizers, config(**kinds), 1).warn_of_kept()
+        named = f"data.augment: {n_kept} of 4 pairs that it would change stay as they are"
+        assert (named in caplog.text) == bool(n_kept)
+
+
 def test_capitals_of_turkish_and_azeri_keep_the_dot_of_their_i() -> None:
     assert [upper_case("kırmızı şişe", language) for language in ("tr", "az_AZ", "tur_Latn")] == ["KIRMIZI ŞİŞE"] * 3
     assert [upper_case("miss", language) for language in ("en", "trv", "")] == ["MISS"] * 3

@@ -274,6 +274,13 @@ def test_weights_that_leave_an_epoch_without_pairs_are_refused(
     assert "data.weights: an epoch has none of the 40 pairs of corpus 2" in caplog.text
 
 
+def test_a_weight_of_a_corpus_that_is_part_of_an_earlier_one_is_a_warning(
+    config: DataConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    prepare(replace(config, train=["train.en", "train.fr", "train.en", "train.fr"], weights=[1.0, 5.0]))
+    assert "data.weights: all pairs of corpus 2 are in an earlier one or left out in cleaning" in caplog.text
+
+
 @pytest.mark.parametrize("weights", [[1.0], [1.0, 2.0, 3.0]])
 def test_weights_are_as_many_as_the_corpora(config: DataConfig, weights: list[float]) -> None:
     twice = replace(config, train=["train.en", "train.fr", "train.en", "train.fr"], weights=weights)

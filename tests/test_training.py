@@ -131,6 +131,19 @@ def test_A17_bf16_resumes_to_the_last_bit_too(tmp_path: Path, monkeypatch: pytes
     assert sha256(tmp_path / "stopped/model.safetensors") == sha256(tmp_path / "unbroken/model.safetensors")
 
 
+def test_a_finished_run_whose_schedule_ends_with_it_is_not_said_to_go_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """More steps would give every step before another rate, and are refused."""
+    settings = config(max_steps=4)
+    settings = replace(settings, schedule=ScheduleConfig(name="linear", lr=1e-3, warmup_steps=1))
+    with caplog.at_level(logging.INFO, logger="tfm"):
+        run(tmp_path, settings)
+        run(tmp_path, settings)
+    assert "already finished at step 4; schedule=linear ends there; a longer run is a new one" in caplog.text
+    assert "to go on" not in caplog.text
+
+
 def test_other_data_than_before_are_refused(tmp_path: Path, unbroken: Path) -> None:
     settings = config(max_steps=14)
     with pytest.raises(DataError, match=r"was trained on other data: all of it had SHA-256 copy 60 6, and now other\."):

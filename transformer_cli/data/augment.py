@@ -29,6 +29,7 @@ from transformer_cli.data.sentencepiece_model import SPACE, PieceKind
 from transformer_cli.data.sentences import has_no_spaces, split_sentences
 from transformer_cli.data.shuffling import Part, splitmix64
 from transformer_cli.data.tokenizer import Tokenizers
+from transformer_cli.logs import LOGGER
 
 _PURPOSE = np.uint64(0x6175676D656E74)  # of its random bits, apart from other uses of the seed
 _NAMES = ("name", "user", "count", "file", "date", "id", "value", "item", "size", "title", "n", "x")
@@ -39,6 +40,7 @@ _BLOCKS = ((0x61, 26), (0xE0, 23), (0x3B1, 17), (0x430, 32), (0x5D0, 27), (0x905
 _INLINE = re.compile(r"</?[^\W\d_][^<>]{0,200}>|&#?\w{1,32};")  # tags and entities of HTML and XML
 _MASK = "\U0001e2f0"  # a digit that is hardly ever used: no letter, and neither the start of a word nor its end
 _CANDIDATES = 100  # pairs that are tried for one with the same tags
+_TRIED = 1000  # pairs that are changed before training, to see whether that can be written
 
 Pair = tuple[str, str]
 Ids = list[int]
@@ -65,6 +67,22 @@ class Augmenter:
         A pair stays as it is where the change leaves it without text, longer than data.max_length, or with something
         that the vocabulary cannot write.
         """
+        return self._augmented(pairs, indices, epoch=epoch)[0]
+
+    def warn_of_kept(self) -> None:
+        """Try some pairs, and warn if most of those that would change stay as they are."""
+        indices = np.arange(min(len(self.corpus), _TRIED))
+        _, n_changed, n_kept = self._augmented(self.corpus.pick(indices), indices, epoch=0)
+        if n_kept > n_changed / 2:
+            LOGGER.warning(
+                "data.augment: %d of %d pairs that it would change stay as they are, since the vocabulary cannot write"
+                " them then, or they are too long. Set data.tokenizer.byte_fallback=true and a vocab_size with room for"
+                " bytes, or leave out the kinds that need other characters",
+                *(n_kept, n_changed),
+            )
+
+    def _augmented(self, pairs: EncodedCorpus, indices: Array, *, epoch: int) -> tuple[EncodedCorpus, int, int]:
+        """Also how many pairs change, or would, and how many of these stay as they are."""
         rates = self.config.augment.rates
         draws = draw(indices, seed=self.seed, epoch=epoch)
         is_drawn = np.stack([_is_below(draws[AUGMENTATIONS.index(kind)], rate) for kind, rate in rates.items()])
@@ -79,17 +97,20 @@ class Augmenter:
                 if after != before:
                     changed[row] = after
         if not changed:
-            return pairs
+            return pairs, 0, 0
         # Without tags, since what a text begins with is no tag: those of the pair are put before it again.
         source, target = self.tokenizers.source.without_tags(), self.tokenizers.target
         sources = source.encode([text[0] for text in changed.values()])
         targets = target.encode([text[1] for text in changed.values()])
+        n_kept = 0
         for row, source_ids, target_ids in zip(changed, sources, targets, strict=True):
             texts = source_ids[len(source.prefix_ids) :], target_ids[len(target.prefix_ids) :]
             new = [*self._tags(sides[0][row]), *texts[0], *source.end_ids], [*target_ids, *target.end_ids]
             if all(texts) and max(map(len, new)) <= self.config.max_length and self._is_written(*new):
                 sides[0][row], sides[1][row] = new
-        return EncodedCorpus.of(*sides)
+            else:
+                n_kept += 1
+        return EncodedCorpus.of(*sides), len(changed), n_kept
 
     def _is_written(self, source_ids: Ids, target_ids: Ids) -> bool:
         """Whether the ids hold the whole text."""

@@ -67,6 +67,7 @@ class Feed:
             self._augmenter = Augmenter(
                 self._corpus, self._tokenizers, config.data, config.seed, prepared.parts, prepared.chunks
             )
+            self._augmenter.warn_of_kept()
 
     @property
     def longest(self) -> int:

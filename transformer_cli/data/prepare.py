@@ -395,7 +395,13 @@ def _parts(folder: Path, corpus: EncodedCorpus, config: DataConfig) -> list[Part
     if not any(counts):
         raise ConfigError(f"data.weights={config.weights}: leave an epoch without a pair. Raise them")
     for number, (size, count) in enumerate(zip(sizes, counts, strict=True), 1):
-        if size and not count:
+        if not size:
+            LOGGER.warning(
+                "data.weights: all pairs of corpus %d are in an earlier one or left out in cleaning, so its weight has"
+                " no effect. Name it first, or set data.drop_duplicates=false",
+                number,
+            )
+        elif not count:
             LOGGER.warning("data.weights: an epoch has none of the %s pairs of corpus %d", f"{size:,}", number)
     return [Part(*part) for part in zip(sizes, times, strict=True)]
 

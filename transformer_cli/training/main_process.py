@@ -49,6 +49,7 @@ from transformer_cli.training.resuming import (
 )
 from transformer_cli.training.run_directory import LOG_FILE, read_config, write_config
 from transformer_cli.training.saver import Saver
+from transformer_cli.training.schedules import ends_at_max_steps
 from transformer_cli.training.signals import StopNow
 from transformer_cli.training.state import TrainingState
 from transformer_cli.training.summary import summary_lines
@@ -163,9 +164,15 @@ class MainProcess:
         result = read_result(self.run_dir, progress.step) if is_finished else None
         self.ranks.publish("finished", "finished" if result is not None else "")
         if result is not None:
-            key = plan.ended_by(progress.step)
-            LOGGER.info("%s: already finished at step %d; raise %s to go on", self.run_dir, result.step, key)
-            self._warn_of_length_penalties(config.train.length_penalties, key)
+            key, schedule = plan.ended_by(progress.step), config.schedule.name
+            goes_on = not ends_at_max_steps(schedule)
+            what_next = (
+                f"raise {key} to go on" if goes_on else f"schedule={schedule} ends there; a longer run is a new one"
+            )
+            LOGGER.info("%s: already finished at step %d; %s", self.run_dir, result.step, what_next)
+            self._warn_of_length_penalties(
+                config.train.length_penalties, f"Raise {key} to train on and choose again, or set" if goes_on else "Set"
+            )
             self.result = replace(result, is_new=False, to_raise=key)
             return False
         require_room(self.store, config.train, run.trainer)
@@ -179,17 +186,17 @@ class MainProcess:
             LOGGER.warning("%s. %s", warning.what, warning.todo)
         return True
 
-    def _warn_of_length_penalties(self, now: list[float], key: str) -> None:
-        """Of other values than those that the finished run has chosen from; `key` is what would have it train on."""
+    def _warn_of_length_penalties(self, now: list[float], todo: str) -> None:
+        """Of other values than those that the finished run has chosen from."""
         with suppress(CheckpointError):  # without the config of the run, as force=true allows
             before = read_config(self.run_dir).train.length_penalties
             if now != before:
                 LOGGER.warning(
-                    "train.length_penalties=%s: has no effect on a finished run, which had %s. Raise %s to train on"
-                    " and choose again, or set decode.length_penalty where the model is used",
+                    "train.length_penalties=%s: has no effect on a finished run, which had %s. %s"
+                    " decode.length_penalty where the model is used",
                     now,
                     before,
-                    key,
+                    todo,
                 )
 
     # ---- While the run trains
