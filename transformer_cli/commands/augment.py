@@ -275,10 +275,14 @@ def forward_scores(config: AugmentConfig, languages: Pair) -> LogProbs | None:
 
 
 def _warn_of_few(result: Augmented) -> None:
+    """Raises DataError for a corpus without a pair; a shard may have none."""
     report = result.report
     if not report.n_pairs and report.shard == "1/1":
-        LOGGER.warning("%s: no pair is left. There is nothing to train on", result.name)
-        return
+        reasons = f" ({_dropped(report)})" if report.dropped else ""
+        raise DataError(
+            f"{result.name}: no pair is left of {report.n_lines:,} lines{reasons}, so there is nothing to train on."
+            " Check the text and the model, or set other filters"
+        )
     dropped = {reason: n for reason, n in report.dropped.items() if reason != REPEATED}
     if report.n_translations >= FEW and sum(dropped.values()) > report.n_pairs:
         most = max(dropped, key=lambda reason: dropped[reason])
@@ -287,10 +291,14 @@ def _warn_of_few(result: Augmented) -> None:
         )
 
 
+def _dropped(report: Report) -> str:
+    return ", ".join(f"{n:,} {reason}" for reason, n in sorted(report.dropped.items(), key=lambda one: -one[1]))
+
+
 def summary(result: Augmented, config: AugmentConfig) -> list[str]:
     """The counts, and how to train on the corpus."""
     report = result.report
-    dropped = ", ".join(f"{n:,} {reason}" for reason, n in sorted(report.dropped.items(), key=lambda one: -one[1]))
+    dropped = _dropped(report)
     of = f"{report.n_lines:,} lines"
     if report.n_translations != report.n_lines:
         of += f", {report.n_translations:,} translations"
