@@ -298,27 +298,30 @@ def test_mps_is_not_measured(machine: Callable[..., Any], capsys: pytest.Capture
 # ---- Memory of the CPU
 
 PRODUCTS = """
-import torch
+import ctypes, torch
 from transformer_cli.models.device import tune_cpu_memory
 from transformer_cli.models.linear import has_onednn
-from transformer_cli.system import peak_memory
+from transformer_cli.system import c_function
 
 tune_cpu_memory()
-if not has_onednn():
+mallinfo2 = c_function("mallinfo2")
+if not has_onednn() or mallinfo2 is None:
     raise SystemExit(3)
+names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
+mallinfo2.restype = type("mallinfo2", (ctypes.Structure,), {"_fields_": [(name, ctypes.c_size_t) for name in names]})
 torch.set_num_threads(1)
-weight, peaks = torch.ones(512, 64), []
+weight, in_use = torch.ones(512, 64), []
 for rows in range(1000, 1300):
     torch.ops.mkldnn._linear_pointwise(torch.ones(rows, 64), weight, None, "none", [], "")
-    peaks.append(peak_memory())
-print(peaks[-1] - peaks[99])
+    in_use.append(mallinfo2().uordblks)
+print(in_use[-1] - in_use[99])
 """
 
 
 def test_products_of_ever_new_sizes_do_not_fill_the_memory() -> None:
-    """Between these results of 2 MB lay what oneDNN kept of each, and none had room in the place of earlier ones."""
+    """200 more sizes took 103 MB of what malloc gave, or 7 MB without AVX2, while all that oneDNN made was kept."""
     done = subprocess.run([sys.executable, "-c", PRODUCTS], stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode == 3:
-        pytest.skip("this torch multiplies without oneDNN")
+        pytest.skip("no oneDNN, or no glibc 2.33 that counts what is in use")
     assert done.returncode == 0
-    assert int(done.stdout) < 100 << 20
+    assert int(done.stdout) < 2 << 20
