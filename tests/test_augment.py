@@ -15,7 +15,8 @@ from transformer_cli.data import encoding
 from transformer_cli.data.augment import Augmenter, draw, noise, placeholder
 from transformer_cli.data.cache import EncodedCorpus
 from transformer_cli.data.feed import Feed
-from transformer_cli.data.noise import inserted_at, title_case, upper_case
+from transformer_cli.data.noise import inserted_at, single_word, title_case, upper_case, with_typos
+from transformer_cli.data.placeholders import placeholders_in
 from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
 from transformer_cli.errors import ConfigError
@@ -173,10 +174,26 @@ def test_capitals_are_refused_where_the_vocabulary_has_none() -> None:
 
 def test_placeholders_and_noise_are_single_words_and_letters() -> None:
     for seed in range(300):
-        assert re.fullmatch(r"\S+", placeholder(Random(seed)))
+        assert re.fullmatch(r"\S+", placeholder(Random(seed), ["dog"]))
         words = noise(Random(seed)).split(" ")
         assert 2 <= len(words) <= 6
         assert all(word.isalpha() or not word.isascii() for word in words)
+
+
+def test_placeholders_and_urls_have_the_form_of_one_and_hold_words_of_the_text() -> None:
+    made = [placeholder(Random(seed), ["garden", "bahnhof"]) for seed in range(2000)]
+    named = [thing for thing in made if re.search("[a-z]", thing) and not thing.startswith("<")]
+    assert all([found.text for found in placeholders_in(thing)] == [thing] for thing in named)
+    for word in ("garden", "bahnhof"):
+        assert {"://" in thing for thing in named if word in thing} == {True, False}
+    assert all(placeholder(Random(seed), []) for seed in range(100))
+
+
+def test_words_in_placeholders_are_whole_words_of_the_corpus() -> None:
+    augmenter = Augmenter(CORPUS, TOKENIZERS, config(placeholders=1.0), 1)
+    found = {word for seed in range(50) for word in augmenter._words(Random(seed))}
+    spoken = {word for pair in PAIRS for line in pair for word in re.findall(r"\w+", line.lower())}
+    assert found == {word for word in spoken if word.isascii() and len(word) > 1}
 
 
 def test_the_share_of_changed_pairs_is_the_rate_whatever_the_kind() -> None:
@@ -326,10 +343,77 @@ def test_a_vocabulary_that_cannot_write_the_changes_is_a_warning(caplog: pytest.
         assert (named in caplog.text) == bool(n_kept)
 
 
+@pytest.mark.parametrize("kind", ["upper_case", "title_case"])
+@pytest.mark.parametrize(
+    ("source", "is_changed"),
+    [
+        ("我今天去了学校。", False),
+        ("هذا الكتاب جيد.", False),
+        ("मैं आज स्कूल गया था।", False),
+        ("12:30 …", False),
+        ("我用iPhone看书。", False),  # its capitals do not tell those of the whole translation
+        ("Я читаю книгу.", True),
+    ],
+)
+def test_a_source_without_capitals_leaves_the_translation_as_it_is(kind: str, source: str, is_changed: bool) -> None:
+    pair = (source, "i read a book today.")
+    found = Augmenter(corpus_of([pair]), TOKENIZERS, config(**{kind: 1.0}), 1)
+    changed = texts(found.augmented(found.corpus, np.arange(1), epoch=0))
+    assert (changed != [pair]) == is_changed
+    if is_changed:
+        assert changed[0][1] == (pair[1].upper() if kind == "upper_case" else "I Read A Book Today.")
+
+
+def test_a_kind_that_changes_nothing_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    one = PAIRS[1:2]
+    Augmenter(corpus_of(one), TOKENIZERS, config(split=0.5, upper_case=0.5), 1).warn_of_kept()
+    assert [record.getMessage() for record in caplog.records] == [
+        "data.augment.split: changes none of 1 pairs, which have nothing of what it changes. Leave it out"
+    ]
+
+
+def test_pairs_that_have_unknown_words_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    few = tokenizer(byte_fallback=False)
+    tokenizers = Tokenizers(few, few)
+    corpus = corpus_of([*PAIRS[:1], *[("漢字", "漢字")] * 2], tokenizers)
+    Augmenter(corpus, tokenizers, config(typos=0.5), 1).warn_of_kept()
+    (record,) = caplog.records
+    assert record.getMessage().startswith("data.augment: 2 of 3 pairs have <unk>, and stay as they are.")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "सरकार ने नई योजना की घोषणा की।",
+        "আমাদের দেশে অনেক ভাষা আছে।",
+        "இந்தப் புத்தகம் மிகவும் நன்றாக இருக்கிறது.",
+        "ខ្ញុំទៅសាលារៀននៅថ្ងៃនេះ។",
+        "un cafe\u0301 glace\u0301",
+    ],
+)
+def test_typos_keep_the_marks_of_letters(line: str) -> None:
+    def with_marks(text: str) -> list[str]:  # each letter with what stands on it
+        return re.findall(
+            r"\S[\u0300-\u036f\u0900-\u0903\u093a-\u094f\u0981-\u0983\u09bc-\u09cd\u0bbe-\u0bcd\u17b4-\u17d3]*", text
+        )
+
+    changed = [with_typos(line, Random(seed)) for seed in range(60)]
+    assert sum(one != line for one in changed) > 50  # a letter beside its like may be swapped with it
+    for one in changed:
+        assert {*with_marks(one)} <= {*with_marks(line)}
+        assert one.split(" ")[0][0] == line[0]
+
+
+def test_single_words_are_whole_where_letters_have_marks() -> None:
+    line = "सरकार ने नई योजना की घोषणा की"
+    assert {single_word(line, Random(seed)) for seed in range(200)} <= {*line.split()}
+
+
 def test_capitals_of_turkish_and_azeri_keep_the_dot_of_their_i() -> None:
     assert [upper_case("kırmızı şişe", language) for language in ("tr", "az_AZ", "tur_Latn")] == ["KIRMIZI ŞİŞE"] * 3
     assert [upper_case("miss", language) for language in ("en", "trv", "")] == ["MISS"] * 3
     assert title_case("iyi ışık", "tr") == "İyi Işık"
+    assert title_case("გამარჯობა ǆep", "ka") == "გამარჯობა ǅep"  # Georgian has capitals for whole words alone
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 from tests.contract import error_line, refused, run
 from tests.test_export import tagged_model
 from tests.toy_run import model_file, packed, sentences
+from transformer_cli.commands.augment import language_of_text
 from transformer_cli.config.commands import Choose
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.results import Candidate, Translated
 from transformer_cli.decoding.translator import Translator
+from transformer_cli.errors import ConfigError
 from transformer_cli.synthesis import work as work_module
 from transformer_cli.synthesis.filters import PairFilters
 from transformer_cli.synthesis.methods import Synthesis
@@ -471,3 +473,10 @@ def test_lines_keep_their_tags_and_the_training_command_names_them(tagged: Path)
 def test_no_tag_is_in_the_target_of_a_back_translation(tagged: Path) -> None:
     augment(tagged, "back-translate", *MODEL, *GREEDY, "--output", "out", "--tag", "<2de>")
     assert made(tagged, "out", "en")[0] == ["the cat sat down .", "in her chair", "the cat"]
+
+
+def test_a_text_for_a_model_of_several_languages_says_by_its_name_which_it_is_in() -> None:
+    assert language_of_text(Path("web.txt"), "fr") == "fr"
+    assert [language_of_text(Path(name), "en+fr") for name in ("web.fr", "a.b/web.en.gz")] == ["fr", "en"]
+    with pytest.raises(ConfigError, match=r"web\.txt: the model reads en\+fr, .*Call it web\.en if it is in en"):
+        language_of_text(Path("web.txt"), "en+fr")

@@ -173,6 +173,19 @@ def test_a_leak_is_found_wherever_it_is_in_a_large_corpus(
     assert test_pairs.tolist() == []
 
 
+def test_unknown_words_do_not_make_sentences_equal(tmp_path: Path) -> None:
+    train = [(f"the {a} house", f"das {b} Haus") for a, b in (("red", "rote"), ("green", "gruene"), ("old", "alte"))]
+    dev = [("the blue house", "das blaue Haus"), ("the house", "das Haus")]
+    overrides = write(tmp_path, train=[*train * 20, ("the house", "das Haus")], dev=dev, test=dev[:1])
+    config = load_config("doctor", [*overrides, "data.tokenizer.kind=word", "data.tokenizer.vocab_size=8"])
+    prepared = prepare(config.data)
+    assert all(
+        prepared.tokenizers.source.unk_id in ids for ids in prepared.tokenizers.source.encode(["the blue", "the red"])
+    )
+    ((of_dev, by_source), _) = text_checks.leaks([prepared.dev, prepared.test or prepared.dev], prepared)
+    assert of_dev.tolist() == by_source.tolist() == [1]
+
+
 def test_blank_and_repeated_lines_of_dev_are_numbered(pairs: Pairs, tmp_path: Path) -> None:
     dev = [*pairs[2500:2600], ("", "Oui ."), *pairs[2500:2520]]
     report = examined(tmp_path, train=pairs[:2500], dev=dev, test=pairs[2800:])

@@ -331,7 +331,7 @@ def test_the_card_of_a_model_has_the_table_of_its_run_or_of_scores(folder: Path)
     (folder / "scores").write_bytes(scores)
     card = run(["inspect", str(model), "--card", "--scores", "scores"], folder).out.decode()
     of_suite = card.split("## Robustness\n\n")[1].split("\n\n## Hashes")[0]
-    assert of_suite.startswith("The source lines of t.en, perturbed (robustness suite 1, seed 1, 6 lines of 7; search:")
+    assert of_suite.startswith("The source lines of t.en, perturbed (robustness suite 2, seed 1, 6 lines of 7; search:")
     rows = [line.split(" | ")[0].removeprefix("| ") for line in of_suite.split("\n") if line.startswith("| ")]
     assert rows == ["source lines", "---", "plain", *BY_NAME]
 

@@ -89,7 +89,7 @@ def make(name: Path, shard: Shard, config: AugmentConfig) -> tuple[Report, bool]
     if not of_model[1]:
         tags = listed_tags(model.tokenizers.source.tags)
         raise ConfigError(f"--tag: names none of the target languages {model.target_lang}. Choose one ({tags})")
-    languages: Pair = of_model[::-1] if is_reverse else of_model
+    languages: Pair = (of_model[1], language_of_text(source, of_model[0])) if is_reverse else of_model
     settings = settings_of(config, opened, languages, shard, source)
     if not config.overwrite and (report := finished(name, settings)) is not None:
         return report, False
@@ -149,6 +149,21 @@ def input_of(config: AugmentConfig, shard: Shard) -> Path:
     if next(read_lines(path), None) is None:
         raise DataError(f"{shown(path)}: is empty. Put one sentence on each line")
     return path
+
+
+def language_of_text(source: Path, known: str) -> str:
+    """That of the text, of those that the model reads, as `de+fr`; of several the ending of the file says which.
+
+    Raises ConfigError where it does not.
+    """
+    languages = known.split("+")
+    ending = source.name.removesuffix(".gz").rpartition(".")[2]
+    if len(languages) > 1 and ending not in languages:
+        raise ConfigError(
+            f"--input {shown(source)}: the model reads {known}, and the file's name does not end with one of these."
+            f" Call it {source.name.partition('.')[0]}.{languages[0]} if it is in {languages[0]}"
+        )
+    return ending if len(languages) > 1 else known
 
 
 def refuse_other_language(source: Path, of_model: Pair) -> None:

@@ -5,6 +5,8 @@ OpusTrainer (Bogoychev et al. 2023, arXiv 2311.14838). The text is that of the s
 """
 
 import re
+import string
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -33,12 +35,15 @@ from transformer_cli.logs import LOGGER
 
 _PURPOSE = np.uint64(0x6175676D656E74)  # of its random bits, apart from other uses of the seed
 _NAMES = ("name", "user", "count", "file", "date", "id", "value", "item", "size", "title", "n", "x")
+_DOMAINS = ("com", "org", "net", "info", "de", "fr", "io", "eu")
 _EMOJI = "😀😃😄😁😅😂🙂😉😊😍😎🤔😐😴😢😭😡👍👎👏🙏💪🔥⭐🎉🎂🚀🚗🏠🌍🌞☕🍕🐶🐱"
 # The first letter of some blocks of Unicode, and how many letters follow each other there.
 _BLOCKS = ((0x61, 26), (0xE0, 23), (0x3B1, 17), (0x430, 32), (0x5D0, 27), (0x905, 53), (0x3041, 86), (0x4E00, 20_000))
 
+_PLAIN_WORD = re.compile(r"\b[a-z]{2,}\b")
 _INLINE = re.compile(r"</?[^\W\d_][^<>]{0,200}>|&#?\w{1,32};")  # tags and entities of HTML and XML
 _MASK = "\U0001e2f0"  # a digit that is hardly ever used: no letter, and neither the start of a word nor its end
+_OF_CASE = ("upper_case", "title_case")
 _CANDIDATES = 100  # pairs that are tried for one with the same tags
 _TRIED = 1000  # pairs that are changed before training, to see whether that can be written
 
@@ -70,8 +75,21 @@ class Augmenter:
         return self._augmented(pairs, indices, epoch=epoch)[0]
 
     def warn_of_kept(self) -> None:
-        """Try some pairs, and warn if most of those that would change stay as they are."""
+        """Try some pairs, and warn if most of those that would change stay as they are, or a kind changes none."""
         indices = np.arange(min(len(self.corpus), _TRIED))
+        written = [i for i in indices.tolist() if self._is_written(*self._ids(i))]
+        if len(written) < len(indices) / 2:
+            LOGGER.warning(
+                "data.augment: %d of %d pairs have <unk>, and stay as they are. Set data.tokenizer.byte_fallback=true"
+                " and a vocab_size with room for bytes",
+                *(len(indices) - len(written), len(indices)),
+            )
+        for kind in self.config.augment.rates:
+            if written and not any(self._changes(kind, i) for i in written):
+                LOGGER.warning(
+                    "data.augment.%s: changes none of %d pairs, which have nothing of what it changes. Leave it out",
+                    *(kind, len(written)),
+                )
         _, n_changed, n_kept = self._augmented(self.corpus.pick(indices), indices, epoch=0)
         if n_kept > n_changed / 2:
             LOGGER.warning(
@@ -80,6 +98,11 @@ class Augmenter:
                 " bytes, or leave out the kinds that need other characters",
                 *(n_kept, n_changed),
             )
+
+    def _changes(self, kind: str, index: int) -> bool:
+        stored = self._ids(index)
+        before = self._text(*stored)
+        return self._changed(index, stored, before, [kind], Random(index)) != before
 
     def _augmented(self, pairs: EncodedCorpus, indices: Array, *, epoch: int) -> tuple[EncodedCorpus, int, int]:
         """Also how many pairs change, or would, and how many of these stay as they are."""
@@ -137,7 +160,7 @@ class Augmenter:
             elif kind == "split":
                 pair = _split_pair(pair, languages, random)
             elif kind == "placeholders":
-                thing, place = placeholder(random), random.random()
+                thing, place = placeholder(random, self._words(random)), random.random()
                 first, second = (
                     inserted_at(line, thing, place, has_spaces=not has_no_spaces(language))
                     for line, language in zip(pair, languages, strict=True)
@@ -149,6 +172,8 @@ class Augmenter:
 
     def _within_the_lines(self, kind: str, pair: Pair, languages: Pair, random: Random) -> Pair:
         source, target = pair
+        if kind in _OF_CASE and not _has_case(source):
+            return pair  # its translation would be in capitals by chance
         source = sparing(lambda text: within_a_line(kind, text, languages[0], random), source, self._symbols)
         if kind != "typos" and kind not in self.config.augment.source_only:
             target = sparing(lambda text: within_a_line(kind, text, languages[1], random), target, self._symbols)
@@ -161,6 +186,11 @@ class Augmenter:
         entries = [entry for model in models if model is not None for entry in Pieces(model).entries]
         found = {name for name, _, kind in entries if kind == PieceKind.user_defined and SPACE not in name}
         return re.compile("|".join(map(re.escape, sorted(found, key=len, reverse=True)))) if found else None
+
+    def _words(self, random: Random) -> list[str]:
+        """The words of another pair that may stand in a URL, in small letters."""
+        text = " ".join(self._text(*self._ids(random.randrange(len(self.corpus)))))
+        return _PLAIN_WORD.findall(text.lower())
 
     def _languages(self, index: int, source_ids: Ids) -> Pair:
         """Those of the pair; of a side that has several, the one that its tags name, or else an empty one."""
@@ -240,6 +270,11 @@ def _split(ids: Array, offsets: Array) -> list[list[int]]:
     return [part.tolist() for part in np.split(ids, offsets[1:-1])]
 
 
+def _has_case(line: str) -> bool:
+    """Whether it has letters, and none of a script without capitals, beside which a name in capitals says nothing."""
+    return line.lower() != line.upper() and not any(unicodedata.category(letter) == "Lo" for letter in line)
+
+
 def within_a_line(kind: str, line: str, language: str, random: Random) -> str:
     match kind:
         case "upper_case":
@@ -272,20 +307,44 @@ def sparing(change: Callable[[str], str], line: str, symbols: re.Pattern[str] | 
     return re.sub(_MASK, lambda _: next(texts), change(masked + line[position:]))
 
 
-def placeholder(random: Random) -> str:
-    """What a translation must contain as it is: a placeholder of a program, a URL or an emoji."""
-    name = random.choice(_NAMES)
+def placeholder(random: Random, words: Sequence[str]) -> str:
+    """What a translation must contain as it is: a placeholder of a program, a URL, a number or an emoji.
+
+    Its names are words that programs use, some of `words`, or letters.
+    """
     kind = random.randrange(4)
     if kind == 0:
-        return random.choice((f"{{{name}}}", f"{{{random.randrange(10)}}}", f"${{{name}}}", f"%({name})s", f"<{name}>"))
+        return _variable(random, words)
     if kind == 1:
-        host = "".join(chr(0x61 + random.randrange(26)) for _ in range(random.randint(3, 9)))
-        scheme, domain = random.choice(("https://", "http://", "https://www.")), random.choice(("com", "org", "net"))
-        path = random.choice(("", f"/{name}", f"/{name}?id={some_number(random)}", f"/{name}.html"))
-        return f"{scheme}{host}.{domain}{path}"
-    if kind == 2:
-        return some_number(random)
-    return random.choice(_EMOJI)
+        return _url(random, words)
+    return some_number(random) if kind == 2 else random.choice(_EMOJI)
+
+
+def _variable(random: Random, words: Sequence[str]) -> str:
+    name = "_".join(_name(random, words) for _ in range(random.choice((1, 1, 2))))
+    return random.choice((f"{{{name}}}", f"{{{random.randrange(10)}}}", f"${{{name}}}", f"%({name})s", f"<{name}>"))
+
+
+def _url(random: Random, words: Sequence[str]) -> str:
+    host = ".".join(_name(random, words) for _ in range(random.choice((1, 1, 2))))
+    path = "".join(f"/{_segment(random, words)}" for _ in range(random.randrange(3)))
+    end = random.choice(("", "", "/", ".html", f"?{_name(random, words)}={some_number(random)}"))
+    scheme = random.choice(("https://", "http://", "https://www.", "http://www."))
+    return f"{scheme}{host}.{random.choice(_DOMAINS)}{path}{end if path else ''}"
+
+
+def _segment(random: Random, words: Sequence[str]) -> str:
+    name, number = _name(random, words), str(random.randrange(100))
+    return random.choice((name, name, number, f"{name}{random.choice('-_')}{number}"))
+
+
+def _name(random: Random, words: Sequence[str]) -> str:
+    kind = random.randrange(4)
+    if kind == 0:
+        return random.choice(_NAMES)
+    if kind == 1 or not words:
+        return "".join(random.choice(string.ascii_lowercase) for _ in range(random.randint(1, 8)))
+    return random.choice(words)
 
 
 def noise(random: Random) -> str:

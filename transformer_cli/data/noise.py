@@ -7,14 +7,14 @@ import re
 import unicodedata
 from random import Random
 
-_STOPS = ".!?…。｡．！？؟۔।॥։።၊။៕"  # full stops, question and exclamation marks of the scripts that we know of
+_STOPS = ".!?\u037e…。｡．！？؟۔।॥։።၊။៕"  # full stops, question and exclamation marks of the scripts that we know of
 _CLOSING = "\"'”’»›)]」』） "  # may stand behind them
-_WORD = re.compile(r"[^\W\d_]+")
 _CHARACTER = re.compile(r"[!-~]+|\S")  # or what is written with spaces, as a whole
-_BOUND_TO_THE_LEFT = "\u200c\u200dำຳ"
+_JOINERS = "\u200c\u200d"
+_BOUND_TO_THE_LEFT = _JOINERS + "ำຳ"
 _BOUND_TO_THE_RIGHT = "\u200dเแโใไເແໂໃໄ"  # vowels of Thai and Lao that are written before their consonant
 _VIRAMA = 9  # combining class of what stacks the next consonant, as in Khmer and Burmese
-_TYPO_LENGTH = 4  # letters of the words that get typos
+_TYPO_LENGTH = 4  # letters and marks of the words that get typos, which have three letters at least
 TYPO_SHARE = 0.1  # of these words, and one at least
 _DOTTED_I = re.compile(r"(?:az|aze|azj|tr|tur)(?:[-_].*)?", re.IGNORECASE)  # languages with i → İ and ı → I
 
@@ -26,7 +26,12 @@ def upper_case(line: str, language: str = "") -> str:
 
 def title_case(line: str, language: str = "") -> str:
     """Every word with a capital; `don't` does not become `Don'T`, as with `str.title`."""
-    return re.sub(r"(?<!\S)([^\w\s]*)(\w)", lambda found: found[1] + upper_case(found[2], language), line)
+    return re.sub(r"(?<!\S)([^\w\s]*)(\w)", lambda found: found[1] + _title(found[2], language), line)
+
+
+def _title(letter: str, language: str) -> str:
+    """Some letters have another form as the first of a word than among capitals."""
+    return upper_case(letter, language) if letter == "i" else letter.title()
 
 
 def without_final_stop(line: str) -> str:
@@ -38,24 +43,41 @@ def without_final_stop(line: str) -> str:
 def with_typos(line: str, random: Random) -> str:
     """Two letters swapped, one left out or one doubled, in a tenth of the words of four letters or more, one at least.
 
-    The first letter stays.
+    The first letter stays. A letter keeps its marks, as vowel signs, which count as letters of the word.
     """
-    words = [found for found in _WORD.finditer(line) if len(found[0]) >= _TYPO_LENGTH]
+    words = [(at, word) for at, word in _words(line) if len(word) > 2 and sum(map(len, word)) >= _TYPO_LENGTH]
     if not words:
         return line
     chosen = sorted(random.sample(range(len(words)), k=max(1, round(TYPO_SHARE * len(words)))), reverse=True)
     for i in chosen:  # from the right, so that the places of the others stay
-        word = words[i]
-        line = line[: word.start()] + _mistyped(word[0], random) + line[word.end() :]
+        at, word = words[i]
+        line = line[:at] + "".join(_mistyped(word, random)) + line[at + sum(map(len, word)) :]
     return line
 
 
-def _mistyped(word: str, random: Random) -> str:
+def _words(line: str) -> list[tuple[int, list[str]]]:
+    """Where each word begins, and its letters with their marks."""
+    words: list[tuple[int, list[str]]] = []
+    goes_on = False
+    for at, character in enumerate(line):
+        if goes_on and (character in _JOINERS or unicodedata.category(character)[0] == "M"):
+            words[-1][1][-1] += character
+        elif character.isalpha():
+            if not goes_on:
+                words.append((at, []))
+            words[-1][1].append(character)
+            goes_on = True
+        else:
+            goes_on = False
+    return words
+
+
+def _mistyped(word: list[str], random: Random) -> list[str]:
     place, kind = random.randrange(1, len(word) - 1), random.choice(("swapped", "left out", "doubled"))
     before, letter, after = word[:place], word[place], word[place + 1 :]
     if kind == "swapped" and letter != after[0]:
-        return before + after[0] + letter + after[1:]
-    return before + after if kind == "left out" else before + letter + letter + after
+        return [*before, after[0], letter, *after[1:]]
+    return before + after if kind == "left out" else [*before, letter, letter, *after]
 
 
 def doubled(line: str) -> str:
@@ -64,7 +86,7 @@ def doubled(line: str) -> str:
 
 def single_word(line: str, random: Random) -> str:
     """One of the words of two letters or more; of a script without blanks, none, since its words are unknown."""
-    words = [word for word in _WORD.findall(line) if len(word) > 1]
+    words = ["".join(word) for _, word in _words(line) if len(word) > 1]
     return random.choice(words) if has_blanks(line) and words else line
 
 

@@ -14,7 +14,7 @@ from transformer_cli.evaluation.metrics import METRICS, MetricSettings, Score, T
 from transformer_cli.evaluation.perturbations import PERTURBATIONS, Perturbation, Perturbed, perturbed
 from transformer_cli.evaluation.text_statistics import is_copy
 
-VERSION = 1  # of the perturbations and of how they are compared: another one gives other numbers
+VERSION = 2  # of the perturbations and of how they are compared: another one gives other numbers
 PLAIN = "plain"
 LONGEST_LINE = 5000  # characters. A longer one is a document or damage, and each line is translated eleven times
 

@@ -338,11 +338,13 @@ def leaks(texts: Sequence[ParallelText], prepared: Prepared) -> list[tuple[Array
     """For each text, indices of the pairs that are training pairs, and of those whose source sentence is in one.
 
     Two sentences are equal if they are the same tokens, so white space does not count, nor do tags. Blank ones are
-    ignored. The texts have no tags.
+    ignored, as are those with `<unk>`, which is equal for other words. The texts have no tags.
     """
     corpus, tokenizers = prepared.train, prepared.tokenizers
     tags = tokenizers.source.tag_ids - set(tokenizers.source.prefix_ids)
-    wanted = [(_keys_of(text.sources, tokenizers.source), _keys_of(text.targets, tokenizers.target)) for text in texts]
+    keys = [(_keys_of(text.sources, tokenizers.source), _keys_of(text.targets, tokenizers.target)) for text in texts]
+    wanted = [(of_sources[0], of_targets[0]) for of_sources, of_targets in keys]
+    without_key = [(of_sources[1], of_targets[1]) for of_sources, of_targets in keys]
     in_pair = [np.zeros(len(text), bool) for text in texts]
     in_source = [np.zeros(len(text), bool) for text in texts]
     source_keys = _sentence_keys(corpus.source_ids, corpus.source_offsets, tags)
@@ -354,25 +356,23 @@ def leaks(texts: Sequence[ParallelText], prepared: Prepared) -> list[tuple[Array
             in_pair[i] |= np.isin(_pair_keys(of_sources, of_targets), pairs)
     return [
         (
-            np.flatnonzero(pair & _written(text.sources) & _written(text.targets)),
-            np.flatnonzero(source & _written(text.sources)),
+            np.flatnonzero(pair & ~(no_key[0] | no_key[1])),
+            np.flatnonzero(source & ~no_key[0]),
         )
-        for text, pair, source in zip(texts, in_pair, in_source, strict=True)
+        for pair, source, no_key in zip(in_pair, in_source, without_key, strict=True)
     ]
-
-
-def _written(lines: Sequence[str]) -> Array:
-    return np.array([bool(line.strip()) for line in lines], bool)
 
 
 _SENTENCES_AT_A_TIME = 20_000
 
 
-def _keys_of(lines: list[str], tokenizer: Tokenizer) -> Array:
+def _keys_of(lines: list[str], tokenizer: Tokenizer) -> tuple[Array, Array]:
+    """The key of each line, and whether it says nothing: of a line that is blank, or has `<unk>`."""
     sentences = [[*ids, *tokenizer.end_ids] for ids in tokenizer.encode(lines)]
+    says_nothing = [not line.strip() or tokenizer.unk_id in ids for line, ids in zip(lines, sentences, strict=True)]
     offsets = np.cumsum([0, *map(len, sentences)])
     ids = np.fromiter((token for sentence in sentences for token in sentence), np.int64, int(offsets[-1]))
-    return np.concatenate([np.empty(0, np.uint64), *_sentence_keys(ids, offsets)])
+    return np.concatenate([np.empty(0, np.uint64), *_sentence_keys(ids, offsets)]), np.array(says_nothing, bool)
 
 
 def _sentence_keys(ids: Array, offsets: Array, tags: Collection[int] = ()) -> Iterator[Array]:
