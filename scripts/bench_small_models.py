@@ -80,7 +80,7 @@ TED_HALF = f"{TED} train.max_steps=1000 schedule.warmup_steps=100"
 MORE = f"{MULTI30K} train.max_steps=1000 schedule.warmup_steps=100 schedule.lr=2e-3"  # updates of a trained model
 AUGMENTED = (
     "data.augment.upper_case=0.07 data.augment.title_case=0.05 data.augment.no_final_stop=0.2 data.augment.typos=0.05"
-    " data.augment.noise=0.05 data.augment.placeholders=0.2"
+    " data.augment.placeholders=0.3"
 )
 ROWS = {
     "lower_cased": Row("lower_cased", MULTI30K),
@@ -102,6 +102,8 @@ ROWS = {
     "10k_layers_6": Row("10k", f"{SHORT} model.n_encoder_layers=6 model.n_decoder_layers=6"),
     "10k_ensemble": Row("10k", members="10k"),
     "10k_distilled": Row("10k", SHORT, teachers="10k"),
+    "10k_longer": Row("10k", f"{MORE} train.rdrop=0", begins_with="10k"),
+    "10k_augmented": Row("10k", f"{MORE} train.rdrop=0 {AUGMENTED}", begins_with="10k"),
     "10k_recipe_small": Row("10k", "data=files recipe=small"),
     "10k_recipe_files": Row("10k", "data=files recipe=files"),
     "1k_recipe_small": Row("1k", "data=files recipe=small data.tokenizer.vocab_size=2000"),
