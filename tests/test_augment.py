@@ -368,8 +368,15 @@ def test_a_kind_that_changes_nothing_is_a_warning(caplog: pytest.LogCaptureFixtu
     one = PAIRS[1:2]
     Augmenter(corpus_of(one), TOKENIZERS, config(split=0.5, upper_case=0.5), 1).warn_of_kept()
     assert [record.getMessage() for record in caplog.records] == [
-        "data.augment.split: changes none of 1 pairs, which have nothing of what it changes. Leave it out"
+        "data.augment.split: changes none of the 1 pairs that were tried, which have nothing for it to change."
+        " Leave it out"
     ]
+
+
+def test_the_pairs_that_are_tried_are_of_the_whole_corpus(caplog: pytest.LogCaptureFixture) -> None:
+    corpus = corpus_of([*PAIRS[1:2] * 3000, *PAIRS[:1] * 30])  # only the last 30 have two sentences
+    Augmenter(corpus, TOKENIZERS, config(split=0.5), 1).warn_of_kept()
+    assert not caplog.records
 
 
 def test_pairs_that_have_unknown_words_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:

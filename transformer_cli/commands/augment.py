@@ -13,7 +13,7 @@ from transformer_cli.api import Opened, open_models, with_own_length_penalty
 from transformer_cli.config.commands import AugmentConfig, AugmentMethod, Shard
 from transformer_cli.config.decode import LengthNormalization
 from transformer_cli.config.overrides import as_list
-from transformer_cli.config.tags import language_of, tags_in
+from transformer_cli.config.tags import language_of, languages_of, tags_in
 from transformer_cli.data.checks.languages import iso_639_1, reads_like
 from transformer_cli.data.hashes import file_sha256
 from transformer_cli.data.lines import shown
@@ -156,7 +156,7 @@ def language_of_text(source: Path, known: str) -> str:
 
     Raises ConfigError where it does not.
     """
-    languages = known.split("+")
+    languages = languages_of(known)
     ending = source.name.removesuffix(".gz").rpartition(".")[2]
     if len(languages) > 1 and ending not in languages:
         raise ConfigError(

@@ -76,7 +76,8 @@ class Augmenter:
 
     def warn_of_kept(self) -> None:
         """Try some pairs, and warn if most of those that would change stay as they are, or a kind changes none."""
-        indices = np.arange(min(len(self.corpus), _TRIED))
+        n = len(self.corpus)
+        indices = np.linspace(0, n - 1, min(n, _TRIED)).astype(np.int64)  # of all its parts
         written = [i for i in indices.tolist() if self._is_written(*self._ids(i))]
         if len(written) < len(indices) / 2:
             LOGGER.warning(
@@ -87,7 +88,8 @@ class Augmenter:
         for kind in self.config.augment.rates:
             if written and not any(self._changes(kind, i) for i in written):
                 LOGGER.warning(
-                    "data.augment.%s: changes none of %d pairs, which have nothing of what it changes. Leave it out",
+                    "data.augment.%s: changes none of the %d pairs that were tried, which have nothing for it to change."
+                    " Leave it out",
                     *(kind, len(written)),
                 )
         _, n_changed, n_kept = self._augmented(self.corpus.pick(indices), indices, epoch=0)

@@ -342,24 +342,25 @@ def leaks(texts: Sequence[ParallelText], prepared: Prepared) -> list[tuple[Array
     """
     corpus, tokenizers = prepared.train, prepared.tokenizers
     tags = tokenizers.source.tag_ids - set(tokenizers.source.prefix_ids)
-    keys = [(_keys_of(text.sources, tokenizers.source), _keys_of(text.targets, tokenizers.target)) for text in texts]
-    wanted = [(of_sources[0], of_targets[0]) for of_sources, of_targets in keys]
-    without_key = [(of_sources[1], of_targets[1]) for of_sources, of_targets in keys]
+    sources_of = [_keys_of(text.sources, tokenizers.source) for text in texts]
+    targets_of = [_keys_of(text.targets, tokenizers.target) for text in texts]
     in_pair = [np.zeros(len(text), bool) for text in texts]
     in_source = [np.zeros(len(text), bool) for text in texts]
     source_keys = _sentence_keys(corpus.source_ids, corpus.source_offsets, tags)
     target_keys = _sentence_keys(corpus.target_ids, corpus.target_offsets)
     for sources, targets in zip(source_keys, target_keys, strict=True):
         pairs = _pair_keys(sources, targets)
-        for i, (of_sources, of_targets) in enumerate(wanted):
+        for i, ((of_sources, _), (of_targets, _)) in enumerate(zip(sources_of, targets_of, strict=True)):
             in_source[i] |= np.isin(of_sources, sources)
             in_pair[i] |= np.isin(_pair_keys(of_sources, of_targets), pairs)
     return [
         (
-            np.flatnonzero(pair & ~(no_key[0] | no_key[1])),
-            np.flatnonzero(source & ~no_key[0]),
+            np.flatnonzero(pair & source_tells & target_tells),
+            np.flatnonzero(source & source_tells),
         )
-        for pair, source, no_key in zip(in_pair, in_source, without_key, strict=True)
+        for pair, source, (_, source_tells), (_, target_tells) in zip(
+            in_pair, in_source, sources_of, targets_of, strict=True
+        )
     ]
 
 
@@ -367,12 +368,12 @@ _SENTENCES_AT_A_TIME = 20_000
 
 
 def _keys_of(lines: list[str], tokenizer: Tokenizer) -> tuple[Array, Array]:
-    """The key of each line, and whether it says nothing: of a line that is blank, or has `<unk>`."""
+    """The key of each line, and whether it tells the line from others: not if that is blank, or has `<unk>`."""
     sentences = [[*ids, *tokenizer.end_ids] for ids in tokenizer.encode(lines)]
-    says_nothing = [not line.strip() or tokenizer.unk_id in ids for line, ids in zip(lines, sentences, strict=True)]
+    tells = [bool(line.strip()) and tokenizer.unk_id not in ids for line, ids in zip(lines, sentences, strict=True)]
     offsets = np.cumsum([0, *map(len, sentences)])
     ids = np.fromiter((token for sentence in sentences for token in sentence), np.int64, int(offsets[-1]))
-    return np.concatenate([np.empty(0, np.uint64), *_sentence_keys(ids, offsets)]), np.array(says_nothing, bool)
+    return np.concatenate([np.empty(0, np.uint64), *_sentence_keys(ids, offsets)]), np.array(tells, bool)
 
 
 def _sentence_keys(ids: Array, offsets: Array, tags: Collection[int] = ()) -> Iterator[Array]:
