@@ -88,8 +88,8 @@ class Augmenter:
         for kind in self.config.augment.rates:
             if written and not any(self._changes(kind, i) for i in written):
                 LOGGER.warning(
-                    "data.augment.%s: changes none of the %d pairs that were tried, which have nothing for it to change."
-                    " Leave it out",
+                    "data.augment.%s: changes none of the %d pairs that were tried, which have nothing for it to"
+                    " change. Leave it out",
                     *(kind, len(written)),
                 )
         _, n_changed, n_kept = self._augmented(self.corpus.pick(indices), indices, epoch=0)
