@@ -293,9 +293,10 @@ def test_the_oldest_is_not_passed_over_for_ever() -> None:
         for _ in range(50):
             found(shared, [n])
 
-    threads = [in_thread(lambda: found(shared, [11])), *(in_thread(partial(short_ones, n)) for n in range(1, 9))]
-    engine.wait(1)
-    until(lambda: shared.n_waiting >= 7)
+    threads = [in_thread(lambda: found(shared, [11]))]
+    engine.wait(1)  # with a batch of this one alone, so that all others wait
+    threads.extend(in_thread(partial(short_ones, n)) for n in range(1, 9))
+    until(lambda: shared.n_waiting == 8)
     threads.append(in_thread(lambda: found(shared, [1] * 15)))  # alone it fills a batch
     until(lambda: (1,) * 15 in [tuple(work.what.ids) for work in list(shared._queue.waiting.values())])
     n_before, n_ahead = len(engine.batches), shared.n_waiting
