@@ -189,11 +189,18 @@ def test_placeholders_and_urls_have_the_form_of_one_and_hold_words_of_the_text()
     assert all(placeholder(Random(seed), []) for seed in range(100))
 
 
-def test_words_in_placeholders_are_whole_words_of_the_corpus() -> None:
+def test_words_in_placeholders_are_whole_words_of_the_corpus_and_pieces_that_it_need_not_have() -> None:
     augmenter = Augmenter(CORPUS, TOKENIZERS, config(placeholders=1.0), 1)
-    found = {word for seed in range(50) for word in augmenter._words(Random(seed))}
+    found = [augmenter._words(Random(seed)) for seed in range(50)]
     spoken = {word for pair in PAIRS for line in pair for word in re.findall(r"\w+", line.lower())}
-    assert found == {word for word in spoken if word.isascii() and len(word) > 1}
+    assert {word for one in found for word in one[: len(one) // 2]} == {
+        word for word in spoken if word.isascii() and len(word) > 1
+    }
+    pieces = {piece.strip("▁") for piece in TOKENIZERS.source.pieces(range(len(TOKENIZERS.source)))}
+    pieces = {piece for piece in pieces if re.fullmatch("[a-z]{2,}", piece)}
+    made = [word for one in found for word in one[len(one) // 2 :]]
+    assert all(re.fullmatch(f"({'|'.join(pieces)}){{2,3}}", word) for word in made)
+    assert pieces == {piece for piece in pieces if any(piece in word for word in made)}
 
 
 def test_the_share_of_changed_pairs_is_the_rate_whatever_the_kind() -> None:

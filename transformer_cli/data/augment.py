@@ -41,6 +41,7 @@ _EMOJI = "😀😃😄😁😅😂🙂😉😊😍😎🤔😐😴😢😭😡�
 _BLOCKS = ((0x61, 26), (0xE0, 23), (0x3B1, 17), (0x430, 32), (0x5D0, 27), (0x905, 53), (0x3041, 86), (0x4E00, 20_000))
 
 _PLAIN_WORD = re.compile(r"\b[a-z]{2,}\b")
+_PLAIN_PIECE = re.compile(r"[a-z]{2,}")
 _INLINE = re.compile(r"</?[^\W\d_][^<>]{0,200}>|&#?\w{1,32};")  # tags and entities of HTML and XML
 _MASK = "\U0001e2f0"  # a digit that is hardly ever used: no letter, and neither the start of a word nor its end
 _OF_CASE = ("upper_case", "title_case")
@@ -190,9 +191,22 @@ class Augmenter:
         return re.compile("|".join(map(re.escape, sorted(found, key=len, reverse=True)))) if found else None
 
     def _words(self, random: Random) -> list[str]:
-        """The words of another pair that may stand in a URL, in small letters."""
+        """The words of another pair that may stand in a URL, in small letters, and as many of two or three pieces.
+
+        What is copied is pieces, and those that hardly any training text has would never be seen to be.
+        """
         text = " ".join(self._text(*self._ids(random.randrange(len(self.corpus)))))
-        return _PLAIN_WORD.findall(text.lower())
+        words = _PLAIN_WORD.findall(text.lower())
+        if not self._plain_pieces:
+            return words
+        return words + ["".join(random.choices(self._plain_pieces, k=random.choice((2, 2, 3)))) for _ in words]
+
+    @cached_property
+    def _plain_pieces(self) -> list[str]:
+        """Those of the vocabularies that may stand in a URL."""
+        sides = self.tokenizers.source, self.tokenizers.target
+        names = {piece.strip(SPACE) for side in sides for piece in side.pieces(range(len(side)))}
+        return sorted(name for name in names if _PLAIN_PIECE.fullmatch(name))
 
     def _languages(self, index: int, source_ids: Ids) -> Pair:
         """Those of the pair; of a side that has several, the one that its tags name, or else an empty one."""
