@@ -79,8 +79,8 @@ TED_TWICE = f"{TED} train.max_steps=4000 schedule.warmup_steps=400"
 TED_HALF = f"{TED} train.max_steps=1000 schedule.warmup_steps=100"
 MORE = f"{MULTI30K} train.max_steps=1000 schedule.warmup_steps=100 schedule.lr=2e-3"  # updates of a trained model
 AUGMENTED = (
-    "data.augment.upper_case=0.07 data.augment.title_case=0.05 data.augment.no_final_stop=0.2 data.augment.typos=0.05"
-    " data.augment.placeholders=0.3"
+    "data.augment.upper_case=0.15 data.augment.title_case=0.1 data.augment.no_final_stop=0.2 data.augment.typos=0.05"
+    " data.augment.placeholders=0.4"
 )
 ROWS = {
     "lower_cased": Row("lower_cased", MULTI30K),
@@ -96,6 +96,8 @@ ROWS = {
     "10k_sinusoidal": Row("10k", f"{SHORT} model.positions=sinusoidal"),
     "10k_plain": Row("10k", f"{SHORT} train.rdrop=0"),
     "10k_plain_twice": Row("10k", f"{SHORT} train.rdrop=0 train.max_steps=1200 schedule.warmup_steps=120"),
+    "10k_simcut": Row("10k", f"{SHORT} train.rdrop=0 train.simcut=3"),
+    "10k_simcut_1": Row("10k", f"{SHORT} train.rdrop=0 train.simcut=1"),
     "10k_vocab_2000": Row("10k", f"{SHORT} data.tokenizer.vocab_size=2000"),
     "10k_vocab_12000": Row("10k", f"{SHORT} data.tokenizer.vocab_size=12000"),
     "10k_layers_2": Row("10k", f"{SHORT} model.n_encoder_layers=2 model.n_decoder_layers=2"),
@@ -112,6 +114,7 @@ ROWS = {
     "iwslt14_twice": Row("iwslt14", TED_TWICE),
     "iwslt14_rdrop": Row("iwslt14", f"{TED} train.rdrop=3"),
     "iwslt14_simcut": Row("iwslt14", f"{TED} train.simcut=3"),
+    "iwslt14_simcut_1": Row("iwslt14", f"{TED} train.simcut=1"),
     "iwslt14_both": Row("iwslt14", f"{TED_HALF} data.bidirectional=true"),
     "iwslt14_after_both": Row("iwslt14", TED_HALF, begins_with="iwslt14_both"),
     "iwslt14_both_twice": Row("iwslt14", f"{TED} data.bidirectional=true"),
@@ -154,7 +157,7 @@ class Bench:
             *(f"data.{part}=[{','.join(map(str, paths))}]" for part, paths in files.items()),
             # `tfm train` would score the test set at the end of every run. Without one it holds out a part of the text.
             *("data.test=null", "data.holdout=1", "train.robustness_lines=0"),
-            *("data.downloads=[]", "data.languages=[]", f"data.bleu_tokenize={text.tokenize}"),
+            *("data.downloads=[]", "data.languages=[]", "data.columns=[]", f"data.bleu_tokenize={text.tokenize}"),
             *(f"data.source_lang={text.source}", f"data.target_lang={text.target}", "data.reader=null"),
         ]
 
