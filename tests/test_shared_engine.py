@@ -409,6 +409,24 @@ def test_a_coroutine_that_is_late_or_cancelled_leaves_the_queue() -> None:
     assert engine.batches == [[(1,)]]
 
 
+def test_a_timer_that_comes_early_does_not_end_a_call_before_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = FakeEngine()
+    shared = SharedEngine(engine)
+    engine.gate.clear()
+    call = Call(deadline=time.monotonic() + 0.2)
+
+    async def ask() -> None:
+        loop = asyncio.get_running_loop()
+        later = loop.call_later
+        monkeypatch.setattr(loop, "call_later", lambda delay, *rest, **named: later(delay / 2, *rest, **named))
+        with pytest.raises(GoneError):
+            await shared.search_async(segments_of([1]), DecodeRequest(BEAM), call)
+        assert call.remaining == 0.0
+
+    asyncio.run(ask())
+    engine.gate.set()
+
+
 def test_an_event_loop_that_has_ended_does_not_end_the_engine() -> None:
     engine = FakeEngine()
     shared = SharedEngine(engine)
@@ -496,6 +514,7 @@ def test_a_process_that_is_forked_in_the_middle_of_a_search_can_use_it() -> None
     answers = context.SimpleQueue()
 
     def ask() -> None:
+        engine.gate = threading.Event()  # a thread of the parent may have held the lock of its own
         engine.gate.set()
         answers.put([h.ids for (h,) in found(shared, [1], [2])])
 

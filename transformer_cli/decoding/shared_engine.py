@@ -346,8 +346,18 @@ class _Queue:
                 with contextlib.suppress(RuntimeError):  # the loop has been closed
                     loop.call_soon_threadsafe(end)
 
+        timer: asyncio.TimerHandle | None = None
+
+        def end_when_late() -> None:
+            nonlocal timer
+            if call.remaining:  # the timers of uvloop come up to a millisecond early
+                timer = loop.call_later(call.remaining, end_when_late)
+            else:
+                end()
+
         self._add(kind, items, call, answer)
-        timer = None if call.deadline is None else loop.call_later(call.remaining or 0.0, end)
+        if call.deadline is not None:
+            end_when_late()
         try:
             if len(arrived) < len(items):
                 await done
