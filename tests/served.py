@@ -5,7 +5,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -103,6 +103,14 @@ class Served:
         """Resident bytes."""
         pages = Path(f"/proc/{self.process.pid}/statm").read_text(encoding="ascii").split()[1]
         return int(pages) * 4096
+
+
+def until(condition: Callable[[], bool], *, timeout: float = 10.0) -> None:
+    """Wait for what must come to be on any machine."""
+    end = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def read_answer(connection: socket.socket) -> Answer:

@@ -112,18 +112,19 @@ import importlib.util, os
 spec = importlib.util.spec_from_file_location("bench_gpu", {str(SCRIPT)!r})
 module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
-module.end_with_parent(os.getppid())
+parent = os.getppid()
+print(os.getpid(), flush=True)
+module.end_with_parent(parent)
 """
     parent = f"""
 import subprocess, sys, time
-child = subprocess.Popen([sys.executable, "-c", {block!r}], process_group=0)
-print(child.pid, flush=True)
+subprocess.Popen([sys.executable, "-c", {block!r}], process_group=0)
 time.sleep(600)
 """
     with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        child = int(process.stdout.readline())
-        time.sleep(1)  # the child asks for its parent once it runs
+        child = int(process.stdout.readline())  # it knows its parent by now
+        time.sleep(1)
         process.kill()
     assert ends(child)
 

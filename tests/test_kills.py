@@ -10,6 +10,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -180,8 +181,20 @@ def test_two_ranks_killed_at_any_instant_end_as_the_same_run(figures: Figures, n
 
 def orphans() -> dict[str, bool]:
     """Whether a killed trainer, and a process that leaves a child behind, leave their sessions empty."""
-    subject = trials.training(Path.cwd())
-    process = zygote.start(subject.work, subject.copy())
+    from transformer_cli.training.trainer import Trainer
+
+    subject, update = trials.training(Path.cwd()), Trainer.train_step
+
+    def pausing(self: Trainer, *args: Any, **kwargs: Any) -> Any:
+        if kwargs["step"] == 4:
+            signal.pause()  # until it is killed, however fast it was before
+        return update(self, *args, **kwargs)
+
+    def work(report: trials.Report) -> int:
+        Trainer.train_step = pausing  # type: ignore[method-assign]
+        return subject.work(report)
+
+    process = zygote.start(work, subject.copy())
     killed = zygote.finish(process, kill_after=subject.seconds / 2)
     assert killed.status == -9
 

@@ -428,10 +428,10 @@ def test_C11_a_long_line_that_comes_in_small_pieces_is_not_copied_for_each() -> 
     source = io.BufferedReader(ours, 512)  # type: ignore[arg-type]
     source.read1 = lambda size=-1, /: ours.read(512)  # type: ignore[method-assign]
     tracemalloc.start()
-    start = time.perf_counter()
+    start = time.process_time()  # others may have the machine
     for chunk in read_chunks(source, "it"):
         theirs.write(chunk)
-    seconds, (_, peak) = time.perf_counter() - start, tracemalloc.get_traced_memory()
+    seconds, (_, peak) = time.process_time() - start, tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(theirs.getvalue()) == 4_000_001
     assert seconds < 1.5  # 7,800 pieces; copied each time, they would be 16 GB
@@ -458,7 +458,7 @@ def test_F11_escapes_in_a_file_name_are_not_shown_to_the_terminal(tmp_path: Path
 
 
 def test_multi30k_is_read_in_half_a_second(shared_data: Path) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     sides: list[Lines] = [read_lines(shared_data / "multi30k" / f"train.{lang}.gz") for lang in ("en", "de")]
     assert [len(side) for side in sides] == [29000, 29000]
-    assert time.perf_counter() - start < 0.5
+    assert time.process_time() - start < 0.5

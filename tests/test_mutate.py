@@ -130,7 +130,7 @@ sys.exit(mutate.main())
 
 
 def run(project: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", PROGRAM, "--timeout", "5", "--jobs", "1", "--output", "results.jsonl", *options]
+    command = [sys.executable, "-c", PROGRAM, "--timeout", "15", "--jobs", "1", "--output", "results.jsonl", *options]
     environment = {**os.environ, "PYTHONPATH": str(project / "scripts")}
     return subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
 

@@ -18,7 +18,7 @@ import pytest
 from tests import toy_run
 from tests.conftest import ROOT, slow
 from tests.forked import run
-from tests.served import BROKEN, SECONDS, SLOW, TESTED_ENGINE, Served, read_answer, serving, write_toy_model
+from tests.served import BROKEN, SLOW, TESTED_ENGINE, Served, read_answer, serving, until, write_toy_model
 from transformer_cli.config.commands import Engine
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.serve import ServeConfig
@@ -133,7 +133,7 @@ def test_a_queue_that_is_full_takes_no_more_lines(served: Served) -> None:
     with ThreadPoolExecutor(3) as pool:
         lines = [f"{SLOW} c" + " c" * n for n in range(25)]
         first = pool.submit(served.translate, lines)  # type: ignore[arg-type]
-        time.sleep(SECONDS / 3)
+        until(lambda: served.metric("tfm_requests_active") == 1)
         second = served.translate(["d"] * 20)  # type: ignore[arg-type]
         assert (second.status, second.json["error"]) == (503, "too much is waiting. Try again later")
         assert first.result().status == 200
@@ -153,24 +153,25 @@ def test_what_a_client_no_longer_waits_for_is_not_translated(served: Served) -> 
     before = served.metric("tfm_sentences_total")
     body = json.dumps({"text": [f"{SLOW}{' a' * n}" for n in range(20, 27)], "search": "greedy"}).encode()
     head = b"POST /api/translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
-    with ThreadPoolExecutor(1) as pool:
-        busy = pool.submit(served.translate, SLOW + " e")
-        time.sleep(0.05)
+    with ThreadPoolExecutor(3) as pool:
+        # Each with options of its own, and so in a batch of its own: the client is gone long before its turn has come.
+        busy = [pool.submit(served.translate, SLOW + " e", search="beam", beam_size=n) for n in (2, 3, 4)]
+        until(lambda: served.metric("tfm_requests_active") >= 2)
         with served.connect() as connection:
             connection.sendall(head + body)
             time.sleep(0.3)
-        assert busy.result().status == 200
+        assert [one.result().status for one in busy] == [200] * 3
     assert served.lines("POST /api/translate 499")
-    assert served.metric("tfm_queue_depth") == 0
-    assert served.metric("tfm_sentences_total") == before + 1
+    until(lambda: served.metric("tfm_queue_depth") == 0)
+    assert served.metric("tfm_sentences_total") == before + 3
 
 
 @pytest.mark.slow
 def test_a_deadline_ends_a_request(tmp_path: Path) -> None:
-    with serving(tmp_path, "limits.seconds=0.3", program=TESTED_ENGINE) as served:
+    with serving(tmp_path, "limits.seconds=0.1", program=TESTED_ENGINE) as served:  # a third of what the search takes
         answer = served.translate(SLOW)
         assert answer.status == 503
-        assert answer.json["error"].startswith("not done within limits.seconds=0.3")
+        assert answer.json["error"].startswith("not done within limits.seconds=0.1")
         assert int(answer.headers["retry-after"]) >= 1
 
 
@@ -220,19 +221,15 @@ def test_a_thousand_idle_connections_do_not_disturb_a_client(tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_a_client_that_does_not_read_its_answer_is_dropped(tmp_path: Path) -> None:
-    with serving(tmp_path, "limits.seconds=6", "limits.body_bytes=2000000", "limits.texts=80000") as served:
-        body = json.dumps({"text": ["c d e f g"] * 80_000}).encode()
+    with serving(tmp_path, "limits.seconds=10", "limits.body_bytes=2000000", "limits.texts=40000") as served:
+        body = json.dumps({"text": ["c d e f g"] * 40_000}).encode()  # an answer of 8 MB, and the system takes up to 4
         with served.connect() as connection:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             connection.sendall(
                 b"POST /api/translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
             )
-            end = time.monotonic() + 20
-            while served.metric("tfm_requests_active") == 0 and time.monotonic() < end:
-                time.sleep(0.05)
-            while served.metric("tfm_connections") > 1 and time.monotonic() < end:
-                time.sleep(0.2)
-            assert served.metric("tfm_connections") == 1
+            until(lambda: served.metric("tfm_requests_active") == 1)
+            until(lambda: served.metric("tfm_connections") == 1, timeout=120)
             assert served.metric("tfm_requests_active") == 0
 
 
@@ -452,7 +449,7 @@ def test_a_replaced_file_is_served_and_a_damaged_one_is_not(tmp_path: Path) -> N
         assert served.lines("replaced, and read again")
         second = served.translate("a b c").json
         assert second["model"]["sha256"] == toy_run.sha256(model) != first["model"]["sha256"]
-        assert served.metric("tfm_reloads_total") == 1
+        until(lambda: served.metric("tfm_reloads_total") == 1)  # which is counted when it has been logged
         assert served.metric("tfm_reload_failures_total") == 1
         assert f'sha256="{first["model"]["sha256"]}"' not in served.ask("/metrics").body.decode()
 
@@ -471,7 +468,7 @@ def test_a_replaced_model_leaves_the_memory(tmp_path: Path) -> None:
     assert before() is None
     thread.join(5)
     assert not thread.is_alive()
-    assert len(reports) == 2
+    until(lambda: len(reports) == 2)  # a batch is reported when it has been answered
 
 
 # ---- The end
@@ -481,9 +478,11 @@ def test_a_batch_that_is_searched_when_the_process_ends_is_finished(tmp_path: Pa
     program = """
 import threading, time
 from transformer_cli.decoding.shared_engine import Call, SharedEngine, _Kind
+searching = threading.Event()
 class Engine:
     n_searches = 1
     def score(self, pairs, **_):
+        searching.set()
         time.sleep(0.3)
         print("finished", flush=True)
         return [None]
@@ -491,24 +490,34 @@ shared = SharedEngine(Engine())
 items = [("key", ([1], [1]), 2)]
 kind = _Kind(None, "score", 100)
 threading.Thread(target=lambda: list(shared._queue.results(kind, items, Call())), daemon=True).start()
-time.sleep(0.1)
+assert searching.wait(60)
 """
     assert run([], tmp_path, program=program).out == b"finished\n"
 
 
+def refuses(served: Served) -> bool:
+    try:
+        served.connect().close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
 def test_sigterm_answers_what_is_waiting_and_takes_nothing_new(tmp_path: Path) -> None:
-    with serving(tmp_path, program=TESTED_ENGINE) as served, served.connect() as kept, ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(served.translate, f"{SLOW} c")
-        body = json.dumps({"text": f"{SLOW} d"}).encode()
+    with (
+        serving(tmp_path, "decode.batch_tokens=8", program=TESTED_ENGINE) as served,  # each line is a batch of its own
+        served.connect() as kept,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        waiting = pool.submit(served.translate, [f"{SLOW} c{' c' * n}" for n in range(3)])  # type: ignore[arg-type]
+        body = json.dumps({"text": [f"{SLOW} d{' d' * n}" for n in range(3)]}).encode()
         kept.sendall(
             b"POST /api/translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
         )
         kept.sendall(b"GET /ready HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        time.sleep(SECONDS / 4)
+        until(lambda: served.metric("tfm_requests_active") == 2)
         served.process.send_signal(signal.SIGTERM)
-        time.sleep(0.3)
-        with pytest.raises(ConnectionRefusedError):
-            served.connect()
+        until(lambda: refuses(served))
         assert waiting.result().status == 200
         stream = kept.makefile("rb").read()
         assert stream.startswith(b"HTTP/1.1 200 OK")
@@ -520,16 +529,17 @@ def test_sigterm_answers_what_is_waiting_and_takes_nothing_new(tmp_path: Path) -
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), slow(signal.SIGTERM, 143)])
 def test_a_second_signal_ends_at_once(tmp_path: Path, number: int, status: int) -> None:
-    with serving(tmp_path, program=TESTED_ENGINE) as served, served.connect() as client:
+    settings = ("decode.batch_tokens=8",)  # each line is a batch of its own: nine times SECONDS for the request
+    with serving(tmp_path, *settings, program=TESTED_ENGINE) as served, served.connect() as client:
         body = json.dumps({"text": [f"{SLOW}{' c' * n}" for n in range(9)]}).encode()
         client.sendall(
             b"POST /api/translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
         )
-        time.sleep(0.1)
+        until(lambda: served.metric("tfm_requests_active") == 1)
         served.process.send_signal(number)
-        time.sleep(0.2)
+        assert served.lines("^stopping")  # two signals at once may be one
         served.process.send_signal(number)
-        assert served.process.wait(timeout=1) == status
+        assert served.process.wait(timeout=2) == status
 
 
 @pytest.mark.slow
