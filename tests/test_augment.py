@@ -15,7 +15,14 @@ from transformer_cli.data import encoding
 from transformer_cli.data.augment import Augmenter, draw, noise, placeholder
 from transformer_cli.data.cache import EncodedCorpus
 from transformer_cli.data.feed import Feed
-from transformer_cli.data.noise import inserted_at, single_word, title_case, upper_case, with_typos
+from transformer_cli.data.noise import (
+    inserted_at,
+    single_word,
+    title_case,
+    upper_case,
+    with_typos,
+    without_final_stop,
+)
 from transformer_cli.data.placeholders import placeholders_in
 from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
@@ -82,6 +89,20 @@ def augmented(settings: DataConfig, *, epoch: int = 0, seed: int = 1) -> list[tu
 def test_what_changes_a_line_changes_both_sides_or_the_source_alone(kind: str, expected: tuple[str, str]) -> None:
     assert augmented(config(**{kind: 1.0}))[2] == expected
     assert augmented(config(**{kind: 1.0, "source_only": [kind]}))[2] == (expected[0], PAIRS[2][1])
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ('He said: "Go."', 'He said: "Go"'),
+        ("Er sagte: „Geh.“", "Er sagte: „Geh“"),
+        ("»Er kam.«", "»Er kam«"),
+        ("« Il part.\u00a0»", "« Il part\u00a0»"),
+        ("他说：【好。】", "他说：【好】"),
+    ],
+)
+def test_a_final_stop_is_taken_from_before_closing_quotes(line: str, expected: str) -> None:
+    assert without_final_stop(line) == expected
 
 
 @pytest.mark.parametrize(

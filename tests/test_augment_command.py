@@ -352,6 +352,12 @@ def test_why_a_pair_is_dropped(
     assert filters.reason("a line that is copied", translation, n_tokens, is_unfinished=is_unfinished) == reason
 
 
+def test_a_copy_without_blanks_between_words_is_dropped() -> None:
+    filters = PairFilters(max_ratio=None, copies=True, loops=True, unfinished=True)
+    line = "今日は晴れです。明日は雨でしょう。"
+    assert filters.reason(line, line, (20, 20), is_unfinished=False) == "copy"
+
+
 def test_a_corpus_without_a_pair_is_an_error_and_a_shard_without_one_is_not(folder: Path) -> None:
     (folder / "in.txt").write_text("\n \n")
     making = ["augment", "distill", *MODEL, *GREEDY, *KEEP_ALL, "device=cpu", "--output"]

@@ -24,6 +24,8 @@ from transformer_cli.decoding.quality import copied, repeats_itself
         ("- - - - - - - -", False),
         ("ein Schlittenlittenlittenlitten fährt", True),
         ("hm hm hm", False),
+        ("मेरे दादा दादी घर आए।", False),  # letters with their vowel signs
+        ("घर घर घर घर आए", True),
         ("", False),
     ],
 )

@@ -12,6 +12,7 @@ import pytest
 
 from tests.toy_run import Died, tree
 from transformer_cli import files
+from transformer_cli.data.hashes import file_sha256
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.synthesis import work as work_module
 from transformer_cli.synthesis.work import Made, Report, files_of, finished, report_of, work
@@ -27,7 +28,7 @@ def double(lines: Sequence[bytes], number: int) -> Made:
 
 def made(folder: Path, settings: dict[str, Any] = SETTINGS, *, replace: bool = False, n: int = len(LINES)) -> Report:
     name = folder / "bt"
-    return work(name, iter(LINES), double, settings, n_expected=n, block_lines=2, replace=replace)
+    return work(name, iter(LINES), double, settings, inputs={}, n_expected=n, block_lines=2, replace=replace)
 
 
 def die_at(patch: pytest.MonkeyPatch, last: int) -> None:
@@ -96,13 +97,26 @@ def test_unfinished_work_goes_on_with_blocks_of_another_size_but_not_with_other_
     assert len(list((tmp_path / "bt.work").glob("block-*"))) > 1
     with pytest.raises(ConfigError, match=r"bt\.work: holds unfinished work with other settings \(seed\)\. Repeat its"):
         made(tmp_path, {**SETTINGS, "seed": 2})
-    report = work(tmp_path / "bt", iter(LINES), double, SETTINGS, n_expected=5, block_lines=3)
+    report = work(tmp_path / "bt", iter(LINES), double, SETTINGS, inputs={}, n_expected=5, block_lines=3)
     assert (report.n_lines, (tmp_path / "bt.de").read_text()) == (5, "1 a\n3 c d\n4 e\n5 f f\n")
 
 
 def test_an_input_that_changes_meanwhile_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"the input had 6 lines at the start, and 5 were read\. Leave it as it is"):
         made(tmp_path, n=6)
+    assert not report_of(tmp_path / "bt").exists()
+
+
+def test_an_input_that_is_edited_in_place_meanwhile_is_refused(tmp_path: Path) -> None:
+    (source := tmp_path / "in.en").write_bytes(b"\n".join(LINES))
+    inputs = {source: file_sha256(source)}
+
+    def editing(lines: Sequence[bytes], number: int) -> Made:
+        source.write_bytes(source.read_bytes().replace(b"f f", b"g g"))
+        return double(lines, number)
+
+    with pytest.raises(DataError, match=r"in\.en was changed while it was read\. Leave it as it is"):
+        work(tmp_path / "bt", iter(LINES), editing, SETTINGS, inputs=inputs, n_expected=5, block_lines=2)
     assert not report_of(tmp_path / "bt").exists()
 
 

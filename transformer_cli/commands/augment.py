@@ -97,6 +97,9 @@ def make(name: Path, shard: Shard, config: AugmentConfig) -> tuple[Report, bool]
     refuse_other_language(source, of_model)
     bounds = range_of(source, shard)
     references = references_of(config, source)
+    inputs = {source: settings["input_sha256"]}
+    if config.reference is not None:
+        inputs[Path(config.reference)] = settings["reference_sha256"]
     first_line = 1 + (n_lines(source, Range(0, bounds.start)) if bounds.start else 0)
     device = choose_device(config.device)
     synthesis = Synthesis(
@@ -129,6 +132,7 @@ def make(name: Path, shard: Shard, config: AugmentConfig) -> tuple[Report, bool]
         read_lines(source, bounds),
         make_block,
         settings,
+        inputs=inputs,
         n_expected=n_lines(source, bounds),
         block_lines=config.block_lines,
         first_line=first_line,

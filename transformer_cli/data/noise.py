@@ -8,7 +8,7 @@ import unicodedata
 from random import Random
 
 _STOPS = ".!?\u037e…。｡．！？؟۔।॥։።၊။៕"  # full stops, question and exclamation marks of the scripts that we know of
-_CLOSING = "\"'”’»›)]」』） "  # may stand behind them
+_CLOSING = "\"'”“’‘»«›‹)]」』）】］ \u00a0\u202f"  # may stand behind them, as “ and « in German
 _CHARACTER = re.compile(r"[!-~]+|\S")  # or what is written with spaces, as a whole
 _JOINERS = "\u200c\u200d"
 _BOUND_TO_THE_LEFT = _JOINERS + "ำຳ"

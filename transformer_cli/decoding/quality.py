@@ -1,11 +1,10 @@
 """Quality flags of degenerate outputs that need no knowledge of the language: repetition and copies."""
 
 import re
+import unicodedata
 from difflib import SequenceMatcher
 
-# A word is letters. Numbers repeat where nothing is wrong (3 000 000 000), and so do marks.
-_LETTERS = re.compile(r"[^\W\d_]+")
-_STUTTER = re.compile(r"([^\W\d_]{2,12}?)\1{3}")
+_STUTTER = re.compile(r"(\S{2,12}?)\1{3}")
 _MANY = 3  # times in a row: a loop, where several words do it; a single one may (very, very, very)
 
 COPIED_WORDS = 4  # what is shorter may be a name, or the same in both languages
@@ -26,7 +25,7 @@ def repeats_itself(text: str, source: str) -> bool:
 
 
 def _loops(text: str) -> bool:
-    words = [word.lower() for word in _LETTERS.findall(text)]
+    words = _words(text)
     if _STUTTER.search(" ".join(words)):
         return True
     if len(words) - len(set(words)) < _MANY:  # no word four times, no two of them three times each
@@ -39,6 +38,11 @@ def _loops(text: str) -> bool:
             if equal == wanted:
                 return True
     return False
+
+
+def _words(text: str) -> list[str]:
+    """Letters with their marks, as the vowel signs of Hindi. Numbers repeat where nothing is wrong (3 000 000 000)."""
+    return "".join(sign if unicodedata.category(sign)[0] in "LM" else " " for sign in text.lower()).split()
 
 
 def copied(text: str, source: str) -> bool:

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from transformer_cli.decoding.quality import copied, repeats_itself
+from transformer_cli.decoding.quality import repeats_itself
+from transformer_cli.evaluation.text_statistics import is_copy
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class PairFilters:
             return "empty"
         if self.loops and repeats_itself(translation, line):
             return "loop"
-        if self.copies and copied(translation, line):
+        if self.copies and is_copy(translation, line):
             return "copy"
         if self.unfinished and is_unfinished:
             return "unfinished"

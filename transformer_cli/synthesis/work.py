@@ -195,6 +195,7 @@ def work(
     make: Callable[[Sequence[bytes], int], Made],
     settings: Mapping[str, Any],
     *,
+    inputs: Mapping[Path, str],
     n_expected: int,
     block_lines: int,
     first_line: int = 1,
@@ -202,8 +203,9 @@ def work(
 ) -> Report:
     """Make pairs of `lines`, or go on where an earlier run with the same settings was stopped.
 
-    `make` gets a block of lines and the number of its first one. Raises ConfigError for work with other settings, and
-    DataError if there are not `n_expected`.
+    `make` gets a block of lines and the number of its first one. `inputs` are the files that are read, with their
+    SHA-256 at the start. Raises ConfigError for work with other settings, and DataError if there are not `n_expected`
+    lines or an input was changed.
     """
     with alone_in(folder_of(name)) as folder:
         if not is_begun(name, settings):
@@ -232,6 +234,12 @@ def work(
                 f"{name}: the input had {n_expected:,} lines at the start, and {number - first_line:,} were read."
                 f" Leave it as it is, remove {folder}, and run the same command again"
             )
+        for file, sha256 in inputs.items():
+            if file_sha256(file) != sha256:
+                raise DataError(
+                    f"{name}: {file} was changed while it was read. Leave it as it is, remove {folder}, and run"
+                    " the same command again"
+                )
         if n_resumed:
             LOGGER.info("%s: %s of %s lines were there already", name, f"{n_resumed:,}", f"{n_expected:,}")
         whole = (_require_block(file) for file in blocks)
