@@ -23,7 +23,7 @@ from transformer_cli.data.noise import (
     with_typos,
     without_final_stop,
 )
-from transformer_cli.data.placeholders import placeholders_in
+from transformer_cli.data.placeholders import placeholders_in, spans_to_keep
 from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
 from transformer_cli.errors import ConfigError
@@ -449,6 +449,19 @@ def test_capitals_of_turkish_and_azeri_keep_the_dot_of_their_i() -> None:
     assert [upper_case("miss", language) for language in ("en", "trv", "")] == ["MISS"] * 3
     assert title_case("iyi ışık", "tr") == "İyi Işık"
     assert title_case("გამარჯობა ǆep", "ka") == "გამარჯობა ǅep"  # Georgian has capitals for whole words alone
+
+
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [('press <a title="so or so"> it', (6, 26)), ("{first name} is here", (0, 12)), ("请看{用户 名}吧", (2, 8))],
+)
+def test_nothing_is_inserted_within_what_is_kept(line: str, kept: tuple[int, int]) -> None:
+    assert spans_to_keep(line) == [kept]
+    has_spaces = line.isascii()
+    found = {inserted_at(line, "{x}", place / 50, spans_to_keep(line), has_spaces=has_spaces) for place in range(51)}
+    assert all(line[slice(*kept)] in one for one in found)
+    assert f"{line}{' ' if has_spaces else ''}{{x}}" in found
+    assert len(found) > 1
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,27 @@ def test_a_thing_is_put_between_two_words_or_at_the_end(name: str, things: tuple
     assert removed("a b", found.inserted) == "a b"
 
 
+@pytest.mark.parametrize("kept", ["{user name}", '<a href="x" title="y z">', "{% if a %}"])
+def test_nothing_is_put_into_a_placeholder_or_tag(kept: str) -> None:
+    for seed in range(30):
+        found = perturbed(BY_NAME["number"], f"press {kept} now", seed=seed)
+        assert found is not None
+        assert kept in found.line
+
+
+@pytest.mark.parametrize(
+    ("language", "capitals", "titles"), [("tr", "İYİ IŞIK", "İyi Işık"), ("", "IYI IŞIK", "Iyi Işık")]
+)
+def test_case_is_that_of_the_language(language: str, capitals: str, titles: str) -> None:
+    """Turkish has two letters i, with a dot and without, small and capital."""
+    suite = make_suite(["iyi ışık"], n_lines=1, seed=1, languages=(language, language))
+    upper, title, *_ = suite.rows
+    assert (upper.sources, title.sources) == ([capitals], [titles])
+    report = robustness_report(suite, ["iyi ışık"], suite.sources, [["iyi ışık"]])
+    similar = [row.chrf_plain for row in report.rows[1:3]]
+    assert similar == [100.0, 100.0] if language else min(filter(None, similar)) < 100
+
+
 def test_a_suite_is_the_same_for_a_seed_and_a_line_in_any_selection() -> None:
     sources = [f"line {i} of many words that go on" for i in range(50)]
     one, again, other = (make_suite(sources, n_lines=20, seed=seed) for seed in (1, 1, 2))
@@ -331,7 +352,7 @@ def test_the_card_of_a_model_has_the_table_of_its_run_or_of_scores(folder: Path)
     (folder / "scores").write_bytes(scores)
     card = run(["inspect", str(model), "--card", "--scores", "scores"], folder).out.decode()
     of_suite = card.split("## Robustness\n\n")[1].split("\n\n## Hashes")[0]
-    assert of_suite.startswith("The source lines of t.en, perturbed (robustness suite 2, seed 1, 6 lines of 7; search:")
+    assert of_suite.startswith("The source lines of t.en, perturbed (robustness suite 3, seed 1, 6 lines of 7; search:")
     rows = [line.split(" | ")[0].removeprefix("| ") for line in of_suite.split("\n") if line.startswith("| ")]
     assert rows == ["source lines", "---", "plain", *BY_NAME]
 

@@ -199,9 +199,9 @@ def evaluate_set(
     names, hashes = ", ".join(map(str, opened.paths)), opened.sha256()
     search = search_signature(decode, seed=config.seed, engine=opened.engine, models=hashes)
     provenance = Provenance(test.name, len(hypotheses), saved_as, names, search, hashes, sentences)
-    measure = partial(
-        measure_robustness, translator, test, hypotheses, n_lines=config.robustness_lines, seed=config.seed
-    )
+    languages = settings_of("").source_lang, settings_of("").target_lang
+    n_lines, seed = config.robustness_lines, config.seed
+    measure = partial(measure_robustness, translator, test, hypotheses, languages=languages, n_lines=n_lines, seed=seed)
     return Evaluated(Report(results, provenance), measure)
 
 

@@ -16,13 +16,21 @@ from transformer_cli.models.locate import ROBUSTNESS_FILE
 
 
 def measure_robustness(
-    translator: Translator, test: TestSet, hypotheses: list[str], *, n_lines: int, seed: int
+    translator: Translator,
+    test: TestSet,
+    hypotheses: list[str],
+    *,
+    languages: tuple[str, str],
+    n_lines: int,
+    seed: int,
 ) -> RobustnessReport | None:
     """Translate perturbed lines of `test`, whose translations are `hypotheses`; None, with a warning, if all are blank.
 
-    All perturbations are translated in one call, so that batches are full.
+    `languages` are those of the lines and of their translations. All perturbations are translated in one call, so that
+    batches are full.
     """
-    suite = make_suite(test.sources, n_lines=n_lines, seed=seed, tags=translator.tokenizers.source.tags)
+    tags = translator.tokenizers.source.tags
+    suite = make_suite(test.sources, n_lines=n_lines, seed=seed, tags=tags, languages=languages)
     sources = suite.sources
     if not sources:
         LOGGER.warning("%s: no line that could be perturbed, so nothing is said of robustness", test.name)

@@ -26,7 +26,7 @@ from transformer_cli.data.noise import (
     with_typos,
     without_final_stop,
 )
-from transformer_cli.data.placeholders import placeholders_in
+from transformer_cli.data.placeholders import spans_to_keep
 from transformer_cli.data.sentencepiece_model import SPACE, PieceKind
 from transformer_cli.data.sentences import has_no_spaces, split_sentences
 from transformer_cli.data.shuffling import Part, splitmix64
@@ -36,13 +36,12 @@ from transformer_cli.logs import LOGGER
 _PURPOSE = np.uint64(0x6175676D656E74)  # of its random bits, apart from other uses of the seed
 _NAMES = ("name", "user", "count", "file", "date", "id", "value", "item", "size", "title", "n", "x")
 _DOMAINS = ("com", "org", "net", "info", "de", "fr", "io", "eu")
-_EMOJI = "😀😃😄😁😅😂🙂😉😊😍😎🤔😐😴😢😭😡👍👎👏🙏💪🔥⭐🎉🎂🚀🚗🏠🌍🌞☕🍕🐶🐱"
+_EMOJI = (*"😀😃😄😁😅😂🙂😉😊😍😎🤔😐😴😢😭😡👍👎👏🙏💪🔥⭐🎉🎂🚀🚗🏠🌍🌞☕🍕🐶🐱", "❤️", "☀️", "✈️", "✔️", "⚠️", "☎️")
 # The first letter of some blocks of Unicode, and how many letters follow each other there.
 _BLOCKS = ((0x61, 26), (0xE0, 23), (0x3B1, 17), (0x430, 32), (0x5D0, 27), (0x905, 53), (0x3041, 86), (0x4E00, 20_000))
 
 _PLAIN_WORD = re.compile(r"\b[a-z]{2,}\b")
 _PLAIN_PIECE = re.compile(r"[a-z]{2,}")
-_INLINE = re.compile(r"</?[^\W\d_][^<>]{0,200}>|&#?\w{1,32};")  # tags and entities of HTML and XML
 _MASK = "\U0001e2f0"  # a digit that is hardly ever used: no letter, and neither the start of a word nor its end
 _OF_CASE = ("upper_case", "title_case")
 _CANDIDATES = 100  # pairs that are tried for one with the same tags
@@ -164,14 +163,17 @@ class Augmenter:
                 pair = _split_pair(pair, languages, random)
             elif kind == "placeholders":
                 thing, place = placeholder(random, self._words(random)), random.random()
-                first, second = (
-                    inserted_at(line, thing, place, has_spaces=not has_no_spaces(language))
-                    for line, language in zip(pair, languages, strict=True)
-                )
-                pair = first, second
+                pair = self._with_inserted(thing, place, pair, languages)
             else:
                 pair = self._within_the_lines(kind, pair, languages, random)
         return pair
+
+    def _with_inserted(self, thing: str, place: float, pair: Pair, languages: Pair) -> Pair:
+        first, second = (
+            inserted_at(line, thing, place, spans_to_keep(line, self._symbols), has_spaces=not has_no_spaces(language))
+            for line, language in zip(pair, languages, strict=True)
+        )
+        return first, second
 
     def _within_the_lines(self, kind: str, pair: Pair, languages: Pair, random: Random) -> Pair:
         source, target = pair
@@ -307,19 +309,12 @@ def sparing(change: Callable[[str], str], line: str, symbols: re.Pattern[str] | 
     """`line` after `change`, but for placeholders, tags and `symbols`; as it is if it has the mask in it."""
     if _MASK in line:
         return line
-    spans = [(one.start, one.end) for one in placeholders_in(line)]
-    for pattern in (_INLINE, symbols):
-        spans += [match.span() for match in pattern.finditer(line)] if pattern else []
-    kept: list[str] = []
     masked, position = "", 0
-    for start, end in sorted(spans):
-        if start < position:  # within the one before, or overlapping
-            kept[-1] += line[position:end]
-        else:
-            masked += line[position:start] + _MASK
-            kept.append(line[start:end])
-        position = max(position, end)
-    texts = iter(kept)
+    spans = spans_to_keep(line, symbols)
+    for start, end in spans:
+        masked += line[position:start] + _MASK
+        position = end
+    texts = iter([line[start:end] for start, end in spans])
     return re.sub(_MASK, lambda _: next(texts), change(masked + line[position:]))
 
 

@@ -5,11 +5,13 @@ Training augments its text with these (`data.augment`), and the robustness suite
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from random import Random
 
 _STOPS = ".!?\u037e…。｡．！？؟۔।॥։።၊။៕"  # full stops, question and exclamation marks of the scripts that we know of
 _CLOSING = "\"'”“’‘»«›‹)]」』）】］ \u00a0\u202f"  # may stand behind them, as “ and « in German
 _CHARACTER = re.compile(r"[!-~]+|\S")  # or what is written with spaces, as a whole
+_WORD = re.compile(r"\S+")
 _JOINERS = "\u200c\u200d"
 _BOUND_TO_THE_LEFT = _JOINERS + "ำຳ"
 _BOUND_TO_THE_RIGHT = "\u200dเแโใไເແໂໃໄ"  # vowels of Thai and Lao that are written before their consonant
@@ -18,10 +20,17 @@ _TYPO_LENGTH = 4  # letters and marks of the words that get typos, which have th
 TYPO_SHARE = 0.1  # of these words, and one at least
 _DOTTED_I = re.compile(r"(?:az|aze|azj|tr|tur)(?:[-_].*)?", re.IGNORECASE)  # languages with i → İ and ı → I
 
+Spans = Sequence[tuple[int, int]]  # where parts of a line begin and end
+
 
 def upper_case(line: str, language: str = "") -> str:
     """In capitals; `language` is a code, as tr or tur_Latn."""
     return (line.replace("i", "İ") if _DOTTED_I.fullmatch(language) else line).upper()
+
+
+def lower_case(line: str, language: str = "") -> str:
+    """In small letters; `language` is a code, as for `upper_case`."""
+    return (line.replace("İ", "i").replace("I", "ı") if _DOTTED_I.fullmatch(language) else line).lower()
 
 
 def title_case(line: str, language: str = "") -> str:
@@ -90,23 +99,33 @@ def single_word(line: str, random: Random) -> str:
     return random.choice(words) if has_blanks(line) and words else line
 
 
-def inserted_at(line: str, thing: str, place: float, *, has_spaces: bool = True) -> str:
+def inserted_at(line: str, thing: str, place: float, kept: Spans = (), *, has_spaces: bool = True) -> str:
     """`thing` between two words, as far from the first as `place` says (1: behind the last); or behind a lone word.
 
-    In languages without spaces it stands between two characters, or behind the last.
+    In languages without spaces it stands between two characters, or behind the last. Within the spans `kept`, as those
+    of placeholders that are in the line, it never stands.
     """
-    if not has_spaces:
-        return _inserted_between_characters(line, thing, place)
-    words = line.split()
-    index = 1 + round(place * (len(words) - 1))
-    return " ".join([*words[:index], thing, *words[index:]])
-
-
-def _inserted_between_characters(line: str, thing: str, place: float) -> str:
-    """With a space only where it would run into ASCII, or where there is one. No syllable is taken apart."""
-    ends = [match.end() for match in _CHARACTER.finditer(line) if _may_part(line, match.end())]
+    if has_spaces:
+        ends = word_ends(line, kept)
+    else:
+        ends = [end for end in _ends(_CHARACTER, line, kept) if _may_part(line, end)]
     end = ends[round(place * (len(ends) - 1))] if ends else 0
     before, after = line[:end], line[end:]
+    return f"{before} {thing}{after}".strip() if has_spaces else _in_between(before, thing, after)
+
+
+def word_ends(line: str, kept: Spans = ()) -> list[int]:
+    """Where words end, but for those that end within the spans `kept`."""
+    return _ends(_WORD, line, kept)
+
+
+def _ends(pattern: re.Pattern[str], line: str, kept: Spans) -> list[int]:
+    ends = [match.end() for match in pattern.finditer(line)]
+    return [place for place in ends if not any(start < place < end for start, end in kept)]
+
+
+def _in_between(before: str, thing: str, after: str) -> str:
+    """With a space only where it would run into ASCII, or where there is one. No syllable is taken apart."""
     gap = " " if _runs_into(before[-1:]) or after[:1].isspace() else ""
     return f"{before}{gap}{thing}{' ' if _runs_into(after[:1]) else ''}{after}"
 

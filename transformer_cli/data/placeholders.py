@@ -1,4 +1,4 @@
-"""What has the form of a placeholder in a text: variables, URLs and e-mail addresses, which a translation must keep."""
+"""What a translation must keep as it is, by its form: variables, URLs, e-mail addresses, and the tags of markup."""
 
 import re
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ _EMAIL = r"(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)++"
 VARIABLE = re.compile(_VARIABLE)
 _PATTERN = re.compile(rf"(?P<url>{_URL})|(?P<email>{_EMAIL})|(?P<variable>{_VARIABLE})")
 _AFTER_URL = ".,;:!?'»”’)]}…"
+_MARKUP = re.compile(r"</?[^\W\d_][^<>]{0,200}>|&#?\w{1,32};")  # tags and entities of HTML and XML
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,20 @@ def placeholders_in(text: str) -> list[Placeholder]:
             end = start + _length_of_url(match[0])
         found.append(Placeholder(start, end, text[start:end]))
     return found
+
+
+def spans_to_keep(text: str, symbols: re.Pattern[str] | None = None) -> list[tuple[int, int]]:
+    """Where its placeholders, tags and `symbols` begin and end, in order; those that overlap are one span."""
+    found = [(one.start, one.end) for one in placeholders_in(text)]
+    for pattern in (_MARKUP, symbols):
+        found += [match.span() for match in pattern.finditer(text)] if pattern else []
+    spans: list[tuple[int, int]] = []
+    for start, end in sorted(found):
+        if spans and start < spans[-1][1]:
+            spans[-1] = spans[-1][0], max(end, spans[-1][1])
+        else:
+            spans.append((start, end))
+    return spans
 
 
 def _length_of_url(text: str) -> int:

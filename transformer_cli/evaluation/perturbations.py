@@ -1,4 +1,4 @@
-"""Perturbed source lines. Each follows from the seed and the line.
+"""Perturbed source lines. Each follows from the seed, the line and its language.
 
 The complaints that these stand for are those of users of machine translation: loops, copies and lost placeholders on
 input in capitals, without a final stop, with typos, of a single word, or with signs that no training text had.
@@ -11,13 +11,16 @@ from random import Random
 
 from transformer_cli.data.noise import (
     doubled,
+    lower_case,
     single_word,
     some_number,
     title_case,
     upper_case,
     with_typos,
     without_final_stop,
+    word_ends,
 )
+from transformer_cli.data.placeholders import spans_to_keep
 from transformer_cli.evaluation.verbatim import without_number
 
 EMOJI = ("😀", "🎉", "👍", "😢", "🚀", "❤️")
@@ -31,7 +34,8 @@ class Perturbed:
     inserted: str = ""  # what its translation must contain as it is
 
 
-Perturb = Callable[[str, Random], Perturbed]
+Perturb = Callable[[str, str, Random], Perturbed]  # of a line and the code of its language
+Change = Callable[[str, str], str]  # of a text and the code of its language
 
 
 @dataclass(frozen=True)
@@ -40,26 +44,30 @@ class Perturbation:
 
     name: str
     perturb: Perturb
-    compared: Callable[[str], str] | None = str  # applied to both; None: lines of another meaning are not compared
+    compared: Change | None = lambda text, _: text  # applied to both; None: lines of another meaning are not compared
     times: int = 1  # that the plain translation is expected
     removed: Callable[[str, str], str] | None = None  # (translation, inserted) → the translation without it
 
 
-def perturbing(change: Callable[[str], str]) -> Perturb:
-    return lambda line, random: Perturbed(change(line))
+def in_any_language(change: Callable[[str], str]) -> Change:
+    return lambda text, _: change(text)
+
+
+def perturbing(change: Change) -> Perturb:
+    return lambda line, language, _: Perturbed(change(line, language))
 
 
 def perturbing_randomly(change: Callable[[str, Random], str]) -> Perturb:
-    return lambda line, random: Perturbed(change(line, random))
+    return lambda line, _, random: Perturbed(change(line, random))
 
 
 def inserting(thing: Callable[[Random], str]) -> Perturb:
-    """Between two words, or behind the last; behind a line without blanks."""
+    """Between two words, or behind the last; behind a line without blanks. No placeholder or tag is taken apart."""
 
-    def perturb(line: str, random: Random) -> Perturbed:
-        words, inserted = line.split(), thing(random)
-        place = random.randint(1, len(words))
-        return Perturbed(" ".join([*words[:place], inserted, *words[place:]]), inserted)
+    def perturb(line: str, _: str, random: Random) -> Perturbed:
+        ends, inserted = word_ends(line, spans_to_keep(line)), thing(random)
+        end = random.choice(ends)
+        return Perturbed(f"{line[:end]} {inserted}{line[end:]}", inserted)
 
     return perturb
 
@@ -73,13 +81,14 @@ def _without_emoji(text: str, inserted: str) -> str:
     return re.sub(re.escape(inserted[0]) + "\ufe0f?", " ", text, count=1)
 
 
+WITHOUT_FINAL_STOP = in_any_language(without_final_stop)
 # The order is that of the table.
 PERTURBATIONS = (
-    Perturbation("upper case", perturbing(upper_case), str.lower),
-    Perturbation("title case", perturbing(title_case), str.lower),
-    Perturbation("no final stop", perturbing(without_final_stop), without_final_stop),
+    Perturbation("upper case", perturbing(upper_case), lower_case),
+    Perturbation("title case", perturbing(title_case), lower_case),
+    Perturbation("no final stop", perturbing(WITHOUT_FINAL_STOP), WITHOUT_FINAL_STOP),
     Perturbation("typos", perturbing_randomly(with_typos)),
-    Perturbation("doubled", perturbing(doubled), times=2),
+    Perturbation("doubled", perturbing(in_any_language(doubled)), times=2),
     Perturbation("single words", perturbing_randomly(single_word), None),
     Perturbation("emoji", inserting(lambda random: random.choice(EMOJI)), removed=_without_emoji),
     Perturbation("URL", inserting(lambda random: random.choice(URLS)), removed=_without),
@@ -88,8 +97,8 @@ PERTURBATIONS = (
 )
 
 
-def perturbed(perturbation: Perturbation, line: str, *, seed: int) -> Perturbed | None:
+def perturbed(perturbation: Perturbation, line: str, language: str = "", *, seed: int) -> Perturbed | None:
     """`line`, which has no tags, perturbed; None where that changes nothing."""
     # By the line, not by its number: the same line is perturbed in the same way in another selection.
-    found = perturbation.perturb(line, Random(f"{seed} {perturbation.name} {line}"))
+    found = perturbation.perturb(line, language, Random(f"{seed} {perturbation.name} {line}"))
     return found if found.line.strip() and found.line != line else None

@@ -14,7 +14,7 @@ from transformer_cli.evaluation.metrics import METRICS, MetricSettings, Score, T
 from transformer_cli.evaluation.perturbations import PERTURBATIONS, Perturbation, Perturbed, perturbed
 from transformer_cli.evaluation.text_statistics import is_copy
 
-VERSION = 2  # of the perturbations and of how they are compared: another one gives other numbers
+VERSION = 3  # of the perturbations and of how they are compared: another one gives other numbers
 PLAIN = "plain"
 LONGEST_LINE = 5000  # characters. A longer one is a document or damage, and each line is translated eleven times
 
@@ -33,6 +33,7 @@ class SuiteRow:
 class Suite:
     seed: int
     plain: Mapping[int, str]  # the lines of the test set that were chosen, without tags
+    languages: tuple[str, str]  # of the source and of the translations: codes, as in data.source_lang
     rows: Sequence[SuiteRow]
 
     @property
@@ -110,7 +111,14 @@ class RobustnessReport:
         return [found[0], "; ".join(found[1:])]
 
 
-def make_suite(sources: Sequence[str], *, n_lines: int, seed: int, tags: Sequence[str] = ()) -> Suite:
+def make_suite(
+    sources: Sequence[str],
+    *,
+    n_lines: int,
+    seed: int,
+    tags: Sequence[str] = (),
+    languages: tuple[str, str] = ("", ""),
+) -> Suite:
     """At most `n_lines` of the lines that are not blank, drawn by `seed`, in their order, and perturbed.
 
     None is longer than `LONGEST_LINE` characters.
@@ -126,13 +134,13 @@ def make_suite(sources: Sequence[str], *, n_lines: int, seed: int, tags: Sequenc
         found: dict[int, Perturbed] = {}
         once: set[str] = set()  # a word that several lines have is translated once
         for i in numbers:
-            line = perturbed(perturbation, texts[i], seed=seed)
+            line = perturbed(perturbation, texts[i], languages[0], seed=seed)
             if line is not None and not (perturbation.compared is None and line.line in once):
                 found[i] = line
                 once.add(line.line)
         tagged = [sources[i].removesuffix(texts[i]) + line.line for i, line in found.items()]
         rows.append(SuiteRow(perturbation, [*found], [*found.values()], tagged))
-    return Suite(seed, {i: texts[i] for i in numbers}, rows)
+    return Suite(seed, {i: texts[i] for i in numbers}, languages, rows)
 
 
 def robustness_report(
@@ -150,11 +158,14 @@ def robustness_report(
     for row in suite.rows:
         texts = outputs[start : start + len(row.lines)]
         start += len(row.lines)
-        rows.append(_row(row, texts, hypotheses, references))
+        rows.append(_row(row, texts, hypotheses, references, suite.languages[1]))
     return RobustnessReport(suite.seed, len(plain), len(hypotheses), rows, score.signature)
 
 
-def _row(row: SuiteRow, texts: Sequence[str], hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Row:
+def _row(
+    row: SuiteRow, texts: Sequence[str], hypotheses: Sequence[str], references: Sequence[Sequence[str]], language: str
+) -> Row:
+    """`language` is that of the texts."""
     how, sources = row.perturbation, [line.line for line in row.lines]
     n_loops, n_copies, n_empty = _degenerate(texts, sources)
     if how.compared is None:
@@ -164,9 +175,10 @@ def _row(row: SuiteRow, texts: Sequence[str], hypotheses: Sequence[str], referen
     if how.removed is not None:
         compared = [how.removed(text, line.inserted) for text, line in zip(texts, row.lines, strict=True)]
         n_lost = sum(text == before for text, before in zip(compared, texts, strict=True))  # nothing to be removed
-    compared = [how.compared(text) for text in compared]
+    compared = [how.compared(text, language) for text in compared]
     plain, *wanted = (
-        [how.compared(" ".join([lines[i]] * how.times)) for i in row.numbers] for lines in (hypotheses, *references)
+        [how.compared(" ".join([lines[i]] * how.times), language) for i in row.numbers]
+        for lines in (hypotheses, *references)
     )
     return Row(
         how.name,
