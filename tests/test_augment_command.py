@@ -1,6 +1,7 @@
 """`tfm augment`: synthetic pairs are those of `tfm translate`, in shards and after a stop as in one go."""
 
 import json
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -83,7 +84,10 @@ def test_shards_are_merged_to_what_one_run_makes(folder: Path) -> None:
     assert (folder / "whole.json").read_bytes() == (folder / "parts.json").read_bytes()
 
 
-def test_a_stopped_run_goes_on_after_its_last_block(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_run_goes_on_after_its_last_block(
+    folder: Path, signum: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
     arguments = ["distill", *MODEL, *SAMPLE, "block_lines=5", "--output"]
     augment(folder, *arguments, "whole")
     n_blocks = 0
@@ -93,12 +97,15 @@ def test_a_stopped_run_goes_on_after_its_last_block(folder: Path, monkeypatch: p
         nonlocal n_blocks
         n_blocks += file.name.startswith("block-")
         if n_blocks == 3:
-            raise KeyboardInterrupt
+            signal.raise_signal(signum)
         write_whole(file, *pieces)
 
     with monkeypatch.context() as patch:
         patch.setattr(work_module, "write_whole", dying)
-        assert run(["augment", *arguments, "stopped", *KEEP_ALL], folder).code == 130
+        stopped = run(["augment", *arguments, "stopped", *KEEP_ALL], folder)
+    assert stopped.code == 128 + signum
+    says = f"stopped by {signum.name}: the blocks that are finished are kept. Go on with `tfm augment distill"
+    assert says in stopped.err.decode()
     assert not (folder / "stopped.en").exists()
     assert len(list((folder / "stopped.work").glob("block-*"))) == 2
 

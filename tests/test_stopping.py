@@ -366,14 +366,14 @@ def test_A20_another_config_is_refused_after_a_table_and_can_be_forced(
         f"{tmp_path}/toy: holds another run: seed was 1, is 2 and 3 more."
         " Choose another name=, leave name out, or go on all the same with force=true"
     )
-    assert [message.split() for message in caplog.messages][:3] == [
+    table = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert [line.split() for line in table][:3] == [
         ["key", "was", "is"],
         ["seed", "1", "2"],
         ["decode.search", '"greedy"', '"beam"'],
     ]
-    assert {len(message) - len(message.split()[-1]) for message in caplog.messages} == {
-        caplog.messages[0].index("is")
-    }  # the third column begins at one place
+    third_column = {len(line) - len(line.split()[-1]) for line in table}
+    assert third_column == {table[0].index("is")}  # it begins at one place
     assert tree(tmp_path) == {**untouched, "toy/.owner": (tmp_path / "toy/.owner").read_bytes()}
     opened(tmp_path, seed=2, force=True)
     assert "going on with another config than before, as force=true says" in caplog.text

@@ -34,6 +34,7 @@ from transformer_cli.synthesis.methods import REPEATED, LogProbs, Synthesis
 from transformer_cli.synthesis.shards import Range, n_lines, range_of, read_lines, refuse_other_formats
 from transformer_cli.synthesis.work import Made, Pair, Report, files_of, finished, is_begun, report_of, work
 from transformer_cli.text_io import check_input, check_output, decode_line
+from transformer_cli.training.signals import stop_signals
 
 INVALID = "not UTF-8"
 BACK_TRANSLATION_TAG = "<bt>"  # as in the examples of docs/data.md
@@ -62,12 +63,13 @@ def augment_and_report(config: AugmentConfig) -> Augmented:
     name = Path(config.output)
     if name.name in ("", "..") or config.output.endswith("/") or name.is_dir():
         raise ConfigError(f"--output {config.output}: names a folder. Name the corpus in it, as {name / 'bt'}")
-    if config.method == AugmentMethod.merge.value:
-        result = Augmented(name, *merge(name, replace=config.overwrite))
-    else:
-        shard = Shard.parse(config.shard)
-        name = shard_name(name, shard)
-        result = Augmented(name, *make(name, shard, config))
+    with stop_signals(idle="the blocks that are finished are kept"):
+        if config.method == AugmentMethod.merge.value:
+            result = Augmented(name, *merge(name, replace=config.overwrite))
+        else:
+            shard = Shard.parse(config.shard)
+            name = shard_name(name, shard)
+            result = Augmented(name, *make(name, shard, config))
     if not result.is_new:
         LOGGER.info("%s: was made before, in the same way", name)
     _warn_of_few(result)

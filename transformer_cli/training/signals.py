@@ -11,6 +11,7 @@ from transformer_cli.errors import Stopped
 
 # SIGUSR1 is Slurm's usual warning; SIGBREAK comes when a window of Windows is closed, which has no SIGHUP.
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGBREAK")
+IDLE = "nothing was being trained yet"
 SIGNALS = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
 
 
@@ -25,14 +26,15 @@ class _Interruption(BaseException):
 class StopRequest:
     """The signal that asks this process to stop, once there is one.
 
-    Before training has begun there is nothing to save, and what is going on is interrupted on the spot.
+    Before training has begun there is nothing to save, and what is going on is interrupted on the spot. `idle` says
+    what a stop means then.
     """
 
-    def __init__(self, *, speaks: bool = True) -> None:
+    def __init__(self, *, speaks: bool = True, idle: str = IDLE) -> None:
         self.signal = 0  # none yet
         self.is_training = False
         self.speaks = speaks
-        self._idle = "nothing was being trained yet"
+        self._idle = idle
 
     def note_end(self) -> None:
         """From here on there is nothing left that a stop could lose. Raises Stopped if a signal came until now."""
@@ -63,12 +65,12 @@ class StopRequest:
 
 
 @contextmanager
-def stop_signals(*, speaks: bool = True) -> Iterator[StopRequest]:
+def stop_signals(*, speaks: bool = True, idle: str = IDLE) -> Iterator[StopRequest]:
     """Receive the signals meanwhile. In another thread than the main one, handlers stay as they are.
 
     Raises Stopped for one that comes outside of training, whatever else has become of it on the way.
     """
-    request = StopRequest(speaks=speaks)
+    request = StopRequest(speaks=speaks, idle=idle)
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
