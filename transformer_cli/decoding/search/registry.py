@@ -61,7 +61,7 @@ def check_search(config: DecodeConfig) -> None:
     if "beam_size" not in method.options and config.beam_size != 1:
         raise ConfigError(
             f"decode.beam_size={config.beam_size}: needs decode.search=beam, not {method.name}."
-            " Choose decode=beam, or leave the beam out"
+            " Set decode.beam_size=1, or choose decode=beam"
         )
     is_default = config.temperature == 1 and not config.top_k and not config.top_p
     if not method.options.issuperset(SAMPLING_OPTIONS) and not is_default:
