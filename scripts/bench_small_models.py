@@ -85,6 +85,7 @@ AUGMENTED = (
 ROWS = {
     "lower_cased": Row("lower_cased", MULTI30K),
     "lower_cased_twice": Row("lower_cased", f"{MULTI30K} train.max_steps=10000 schedule.warmup_steps=1000"),
+    "lower_cased_vocab_10000": Row("lower_cased", f"{MULTI30K} data.tokenizer.vocab_size=10000"),
     "lower_cased_ensemble": Row("lower_cased", members="lower_cased"),
     "lower_cased_distilled": Row("lower_cased", MULTI30K, teachers="lower_cased"),
     "cased": Row("cased", MULTI30K),
