@@ -154,6 +154,20 @@ def test_what_was_made_before_is_not_made_again(folder: Path) -> None:
     refuse(["augment", *arguments, *KEEP_ALL, "seed=2"], folder, 2, "out.json: exists already. Add --overwrite")
 
 
+def test_a_corpus_that_was_damaged_is_not_made_again_unasked(folder: Path) -> None:
+    """Who edited a file would lose it."""
+    arguments = ["augment", "distill", *MODEL, *GREEDY, *KEEP_ALL, "--output", "out"]
+    assert run(arguments, folder).code == 0
+    whole = made(folder, "out", "en", "fr")
+    (folder / "out.fr").write_text("edited\n")
+    refuse(arguments, folder, 2, "out.fr: was made before with these settings, and was edited since. Add --overwrite")
+    assert (folder / "out.fr").read_text() == "edited\n"
+    (folder / "out.fr").unlink()
+    refuse(arguments, folder, 2, "out.fr: was made before with these settings, and has gone. Add --overwrite")
+    assert run([*arguments, "--overwrite"], folder).code == 0
+    assert made(folder, "out", "en", "fr") == whole
+
+
 def test_chrf_chooses_the_hypothesis_that_is_most_similar_to_the_reference(folder: Path) -> None:
     n_best = [*SAMPLE, "decode.n_best=4"]
     augment(folder, "distill", *MODEL, *n_best, "--choose", "chrf", "--reference", "references", "--output", "out")

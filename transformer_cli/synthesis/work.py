@@ -107,8 +107,12 @@ class Report:
 
     def is_whole(self, name: Path) -> bool:
         """Whether both files of the corpus are there, as they were made."""
+        return not self.damaged(name)
+
+    def damaged(self, name: Path) -> list[Path]:
+        """The files of the corpus that are not there, or not as they were made."""
         files = zip(_endings(self.languages), files_of(name, self.languages), strict=True)
-        return all(file.is_file() and file_sha256(file) == self.sha256.get(ending) for ending, file in files)
+        return [file for ending, file in files if not file.is_file() or file_sha256(file) != self.sha256.get(ending)]
 
 
 def files_of(name: Path, languages: Pair) -> tuple[Path, Path]:
@@ -130,15 +134,24 @@ def folder_of(name: Path) -> Path:
 
 
 def finished(name: Path, settings: Mapping[str, Any]) -> Report | None:
-    """The report of a corpus that is there, whole, and made with these settings. What a stop left of it is removed."""
+    """The report of a corpus that is there and was made with these settings. What a stop left of it is removed.
+
+    Raises ConfigError if a file of that corpus has gone or was edited.
+    """
     if not report_of(name).is_file():
         return None
     try:
         report = Report.read(report_of(name))
     except DataError:  # another file with that name
         return None
-    if dict(report.settings) != as_read(settings) or not report.is_whole(name):
+    if dict(report.settings) != as_read(settings):
         return None
+    if damaged := report.damaged(name):
+        what = "was edited since" if damaged[0].exists() else "has gone"
+        raise ConfigError(
+            f"{damaged[0]}: was made before with these settings, and {what}. Add --overwrite to make the corpus again,"
+            " or choose another --output"
+        )
     folder = folder_of(name)
     if folder.is_dir() and _settings_in(folder) in (None, as_read(settings)):
         with alone_in(folder):
