@@ -5,7 +5,7 @@ import json
 import logging
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,13 @@ def pytest_configure() -> None:
 def slow(*values: object) -> Any:
     """Values of a test's parameters that scripts/test --all alone takes."""
     return pytest.param(*values, marks=pytest.mark.slow)
+
+
+def slow_but(values: Iterable[str], *quick: str) -> list[Any]:
+    """Values of a test's parameter of which scripts/test takes only the `quick` ones."""
+    found = list(values)
+    assert set(quick) <= set(found)
+    return [value if value in quick else slow(value) for value in found]
 
 
 @pytest.fixture(scope="session")

@@ -55,7 +55,7 @@ def limit_memory(
     return tried
 
 
-@pytest.mark.parametrize("limit", [slow(700), slow(3333), 5000, slow(60_000), 100_000])
+@pytest.mark.parametrize("limit", [slow(700), slow(3333), 5000, slow(60_000), slow(100_000)])
 def test_the_largest_that_fits_with_room_is_found_in_a_few_trials(
     monkeypatch: pytest.MonkeyPatch, trial: DryRun, limit: int
 ) -> None:
@@ -74,6 +74,7 @@ def test_no_more_than_there_is_use_for(monkeypatch: pytest.MonkeyPatch, trial: D
     assert largest(trial, 40) == 40
 
 
+@pytest.mark.slow
 def test_where_nothing_fits_the_smallest_is_left_to_be_cut(monkeypatch: pytest.MonkeyPatch, trial: DryRun) -> None:
     limit_memory(monkeypatch, 0)
     assert largest(trial, 10_000) == SMALLEST
@@ -96,7 +97,7 @@ def test_a_real_batch_of_that_size_is_computed(trial: DryRun) -> None:
     assert fits(trial, 300)
 
 
-@pytest.mark.parametrize(("limit", "expected"), [(10**9, 3000), (3000, 3000 - 2 * 375), (0, SMALLEST)])
+@pytest.mark.parametrize(("limit", "expected"), [(10**9, 3000), (3000, 3000 - 2 * 375), slow(0, SMALLEST)])
 def test_the_number_is_tried_as_the_program_that_will_run(
     monkeypatch: pytest.MonkeyPatch, limit: int, expected: int
 ) -> None:

@@ -15,6 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.conftest import slow
 from tests.toy_run import append
 from transformer_cli.config.data import TokenizerConfig
 from transformer_cli.data.batching import Batch, BatchPlan, micro_batches
@@ -167,7 +168,7 @@ def test_windows_hold_other_sentences_in_every_epoch_and_from_all_over_the_corpu
     assert len(set(np.diff(sorted(first)))) > 20  # an affine shuffle would leave regular gaps
 
 
-@pytest.mark.parametrize("n_pairs", [1_000_000, pytest.param(100_000_000, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("n_pairs", [slow(1_000_000), pytest.param(100_000_000, marks=pytest.mark.nightly)])
 def test_a_step_of_a_huge_corpus_is_found_within_a_second_in_little_memory(
     figures: Callable[[str, str], None], n_pairs: int
 ) -> None:

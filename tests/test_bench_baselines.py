@@ -153,6 +153,7 @@ def test_close_kills_the_worker(worker: Callable[[str], BenchmarkWorker]) -> Non
         os.kill(working._process.pid, 0)
 
 
+@pytest.mark.slow
 def test_the_memory_of_a_worker_excludes_that_of_the_parent(tmp_path: Path) -> None:
     program = """
 import torch

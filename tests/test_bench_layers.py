@@ -235,6 +235,7 @@ def test_a_plot_is_a_picture(tmp_path: Path) -> None:
     assert (height, width) == (600, 1650)
 
 
+@pytest.mark.slow
 def test_equal_figures_make_equal_drawings(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     for name in ("a.svg", "b.svg"):

@@ -40,6 +40,7 @@ def corpora(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_config_of_every_row_composes(bench: ModuleType, tmp_path: Path) -> None:
     one = bench.Bench(corpora(tmp_path), tmp_path / "runs", [])
     for name, row in bench.ROWS.items():

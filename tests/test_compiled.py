@@ -365,7 +365,7 @@ def test_a_compiler_that_was_asked_for_and_fails_is_a_fault(monkeypatch: pytest.
 
 
 @OF_TORCH
-@pytest.mark.parametrize("n_before", [1, 3])
+@pytest.mark.parametrize("n_before", [slow(1), 3])
 def test_a_compiler_that_fails_in_a_backward_pass_leaves_no_gradient_twice(
     n_before: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

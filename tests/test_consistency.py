@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tests import toy_classifier, toy_run
+from tests.conftest import slow
 from tests.toy_run import CPU, tokenizers
 from transformer_cli.config.data import DataConfig, Task
 from transformer_cli.config.model import Pooling
@@ -245,7 +246,7 @@ def test_the_first_pass_is_whole_and_the_second_keeps_bos_and_eos() -> None:
         assert 0.3 < second[~is_control].float().mean() < 0.7
 
 
-@pytest.mark.parametrize("settings", [{"rdrop": 5.0}, {"simcut": 3.0}])
+@pytest.mark.parametrize("settings", [{"rdrop": 5.0}, slow({"simcut": 3.0})])
 def test_a_resumed_run_is_the_run_that_was_not_stopped(settings: dict[str, float], tmp_path: Path) -> None:
     config = toy_run.config(save_every=1, **settings)
     toy_run.run(tmp_path / "whole", config)

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, slow
 from tests.rehearsal import rehearse
 from tests.test_export import model_file
 from tests.toy_translator import (
@@ -389,7 +389,7 @@ def test_in_16_bits_there_is_no_second_pass() -> None:
 # ---- Memory
 
 
-@pytest.mark.parametrize("n_rows", [1, 3])
+@pytest.mark.parametrize("n_rows", [slow(1), 3])
 def test_later_batches_begin_with_as_many_sentences_as_fitted(monkeypatch: pytest.MonkeyPatch, n_rows: int) -> None:
     lines = sentences(40, seed=6)
     expected = texts(translator_of(toy_tokenizer(), batch_tokens=600).translate(lines))

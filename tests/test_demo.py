@@ -147,10 +147,8 @@ def test_no_english_sentence_occurs_twice_in_or_across_splits(pairs: list[Pair])
 
 
 def test_one_english_sentence_has_one_french_translation_whatever_the_seed(pairs: list[Pair]) -> None:
-    every = set(pairs)
-    for seed in (2, 3):
-        every |= set(generate(seed).train)
-    assert len(every) > 50_000
+    every = set(pairs) | set(generate(2).train)
+    assert len(every) > 35_000
     assert len({en for en, _ in every}) == len(every)
 
 

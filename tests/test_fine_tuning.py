@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from tests import toy_run, zygote
+from tests.conftest import slow
 from tests.test_compiled import OF_TORCH, assert_same, batches, traced
 from tests.test_extend_vocabulary import packed as foreign
 from tests.test_ranks import codes, scenarios
@@ -400,7 +401,7 @@ def test_another_kind_of_model_is_refused(place: Path, capsys: pytest.CaptureFix
     ) in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("changes", [["init.freeze=[embeddings]"], ["init.extend_vocab=6", "lora.rank=2"]])
+@pytest.mark.parametrize("changes", [slow(["init.freeze=[embeddings]"]), ["init.extend_vocab=6", "lora.rank=2"]])
 def test_a_language_model_is_trained_further(changes: list[str], place: Path) -> None:
     kept = [word for word in command("new") if not word.startswith(("data", "decode", "norm"))]
     both = [*kept, "data=text", "data.tokenizer.vocab_size=25", "model.name=decoder", "data.max_length=20"]
@@ -444,7 +445,7 @@ def test_a_model_that_has_become_another_is_said(place: Path, capsys: pytest.Cap
     assert "init.from=runs/base: is another model now than when this run began" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("changes", [[], ["init.extend_vocab=4"]])
+@pytest.mark.parametrize("changes", [slow([]), ["init.extend_vocab=4"]])
 def test_a_model_of_another_program_is_trained_further(changes: list[str], place: Path) -> None:
     """One vocabulary that the other program has numbered, with a segmenter for each language, and tied embeddings."""
     sides = [foreign(one) for one in (tokenizers().source, tokenizers().source)]

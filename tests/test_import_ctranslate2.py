@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.conftest import slow
 from tests.test_export import BOTH, ONLY_CTRANSLATE2, TAGGED, model_file, tagged_model
 from tests.toy_translator import sentences
 from transformer_cli.config.model import Norm, Positions
@@ -56,7 +57,7 @@ def test_what_was_written_is_read_back_bit_for_bit(changes: dict[str, Any], tmp_
     assert found.tokenizers.source.encode(sentence) == model.tokenizers.source.encode(sentence)
 
 
-@pytest.mark.parametrize("quantization", [None, "int8"])
+@pytest.mark.parametrize("quantization", [slow(None), "int8"])
 def test_an_export_can_be_a_checkpoint_again(quantization: str | None, tmp_path: Path) -> None:
     found = CTranslate2Reader().read(directory(tmp_path / "model", tagged_model(), quantization), OPTIONS)
     outcome = import_model(found, tmp_path / "m.safetensors", origin=tmp_path / "model")
@@ -71,7 +72,7 @@ def test_tags_are_tags_again(tmp_path: Path) -> None:
     assert found.tokenizers.source.encode(TAGGED) == model.tokenizers.source.encode(TAGGED)
 
 
-@pytest.mark.parametrize("quantization", ["int8", "float16", "int16", "bfloat16"])
+@pytest.mark.parametrize("quantization", ["int8", slow("float16"), slow("int16"), "bfloat16"])
 def test_rounded_weights_are_those_that_the_library_computes_with(quantization: str, tmp_path: Path) -> None:
     model = model_file(d_model=64, n_heads=4, d_ff=128, gain=1)
     found = CTranslate2Reader().read(directory(tmp_path / "model", model, quantization), OPTIONS)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests import toy_run
+from tests.conftest import slow
 from tests.toy_run import CPU, MODEL, model_file, packed, tokenizers
 from transformer_cli.config.model import Activation
 from transformer_cli.config.train import InitConfig, LoraConfig, TrainConfig
@@ -143,7 +144,7 @@ def test_what_is_scored_is_what_is_shipped(source: Path, tmp_path: Path) -> None
     assert first["dev_nll"] == found[0]["dev_nll"]
 
 
-@pytest.mark.parametrize("lora", [{}, {"dropout": 0.2, "also": ["embeddings", "*.norm"]}], ids=["plain", "also"])
+@pytest.mark.parametrize("lora", [slow({}), {"dropout": 0.2, "also": ["embeddings", "*.norm"]}], ids=["plain", "also"])
 def test_a_resumed_run_is_the_run_that_was_not_stopped(lora: dict[str, Any], source: Path, tmp_path: Path) -> None:
     settings = config(source, lora=lora, save_every=1)
     toy_run.run(tmp_path / "whole", settings)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from tests import toy_classifier, toy_run, toy_text
+from tests.conftest import slow, slow_but
 from tests.rehearsal import META, Rehearsal, rehearse
 from tests.toy_translator import (
     GREEDY,
@@ -164,7 +165,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize(
+    "name",
+    slow_but(OPTIONS, "paper", "bf16, checkpointing", "rotary", "all dropout", "clipping, moving average", "Muon"),
+)
 def test_an_update_does_not_wait_for_the_device(name: str) -> None:
     run = training(config_of(**OPTIONS[name]))
     for _ in range(2):
@@ -172,7 +176,7 @@ def test_an_update_does_not_wait_for_the_device(name: str) -> None:
 
 
 @pytest.mark.usefixtures("fp16")
-@pytest.mark.parametrize("options", [{}, {"clip_norm": 1.0, "ema": 0.9}, {"optimizer": "muon"}])
+@pytest.mark.parametrize("options", [slow({}), {"clip_norm": 1.0, "ema": 0.9}, slow({"optimizer": "muon"})])
 def test_an_update_in_fp16_with_its_scaler_does_not_wait(options: dict[str, Any]) -> None:
     run = training(config_of(**options))
     assert run.trainer.scaler.is_enabled()

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.conftest import slow
+from tests.conftest import slow, slow_but
 from tests.rehearsal import rehearse
 from tests.test_search import CONTROL, VOCABULARY, Tables, every_sentence, greedy, random_tables, sampling
 from tests.test_search_options import AttendingTables, asked, attending_tables
@@ -185,7 +185,7 @@ def source(n_sentences: int, longest: int, device: torch.device) -> Tensor:
     return torch.full((n_sentences, longest), 5, device=device)
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", slow_but(CONFIGS, "greedy", "groups", "everything"))
 def test_no_step_waits_for_an_accelerator(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the device "meta" nothing can be read: a step that tries to raises."""
     (config, what), tokenizer = CONFIGS[name], toy_tokenizer()
