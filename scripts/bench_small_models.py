@@ -89,6 +89,7 @@ ROWS = {
     "lower_cased_ensemble": Row("lower_cased", members="lower_cased"),
     "lower_cased_distilled": Row("lower_cased", MULTI30K, teachers="lower_cased"),
     "cased": Row("cased", MULTI30K),
+    "cased_vocab_10000": Row("cased", f"{MULTI30K} data.tokenizer.vocab_size=10000"),
     "cased_ensemble": Row("cased", members="cased"),
     "cased_longer": Row("cased", MORE, begins_with="cased"),
     "cased_augmented": Row("cased", f"{MORE} {AUGMENTED}", begins_with="cased"),
