@@ -272,11 +272,18 @@ def seconds_of_children() -> float:
 
 def tfm(arguments: list[str], **streams: object) -> bytes:
     """Run a command, and end with its exit code if it fails."""
-    done = subprocess.run([*TFM, *arguments], env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False, **streams)
-    if done.returncode:
-        print(f"tfm {shlex.join(arguments)}: exit code {done.returncode}", file=sys.stderr)
-        sys.exit(done.returncode)
-    return done.stdout or b""
+    with subprocess.Popen([*TFM, *arguments], env={**os.environ, "OMP_NUM_THREADS": "1"}, **streams) as process:
+        try:
+            output, _ = process.communicate()
+        except BaseException as error:
+            if isinstance(error, SystemExit):  # by SIGTERM; Ctrl-C reaches the command, too
+                process.terminate()
+            process.wait()  # a training saves what it has before it ends
+            raise
+    if process.returncode:
+        print(f"tfm {shlex.join(arguments)}: exit code {process.returncode}", file=sys.stderr)
+        sys.exit(process.returncode)
+    return output or b""
 
 
 def main() -> None:

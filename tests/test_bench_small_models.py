@@ -3,6 +3,7 @@
 import gzip
 import importlib.util
 import json
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -132,6 +133,33 @@ def test_hours_that_were_not_noted_are_not_a_number(
     assert one.line("cased", [1], with_test=False).endswith("| nan |")
     assert one.line("cased", [2], with_test=False).endswith("| nan |")
     assert one.line("cased", [3], with_test=False).endswith("| 0.00 |")
+
+
+SAVES_AND_ENDS = """
+import pathlib, signal, sys
+def save(*_):
+    pathlib.Path(sys.argv[1]).write_text("saved")
+    sys.exit(143)
+signal.signal(signal.SIGTERM, save)
+print("ready", flush=True)
+signal.pause()
+"""
+
+
+def test_a_training_saves_before_a_signal_ends_it(
+    bench: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "TFM", [sys.executable, "-c", SAVES_AND_ENDS])
+
+    def as_main_does(process: subprocess.Popen[bytes], *_: object, **__: object) -> None:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        sys.exit(143)  # what the handler of SIGTERM raises while the script waits
+
+    monkeypatch.setattr(subprocess.Popen, "communicate", as_main_does)
+    with pytest.raises(SystemExit):
+        bench.tfm([str(tmp_path / "state")], stdout=subprocess.PIPE)
+    assert (tmp_path / "state").read_text() == "saved"
 
 
 def test_each_ensemble_has_its_own_score(bench: ModuleType, tmp_path: Path, trained: list[list[str]]) -> None:
