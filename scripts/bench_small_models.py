@@ -110,6 +110,9 @@ ROWS = {
     "10k_longer": Row("10k", f"{MORE} train.rdrop=0", begins_with="10k"),
     "10k_augmented": Row("10k", f"{MORE} train.rdrop=0 {AUGMENTED}", begins_with="10k"),
     "10k_recipe_small": Row("10k", "data=files recipe=small"),
+    "10k_recipe_small_plain_twice": Row(
+        "10k", "data=files recipe=small train.rdrop=0 train.max_steps=4440 schedule.warmup_steps=444"
+    ),
     "10k_recipe_files": Row("10k", "data=files recipe=files"),
     "1k_recipe_small": Row("1k", "data=files recipe=small data.tokenizer.vocab_size=2000"),
     "1k_recipe_files": Row("1k", "data=files recipe=files data.tokenizer.vocab_size=2000"),
