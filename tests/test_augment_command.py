@@ -168,6 +168,19 @@ def test_a_corpus_that_was_damaged_is_not_made_again_unasked(folder: Path) -> No
     assert made(folder, "out", "en", "fr") == whole
 
 
+def test_a_merged_corpus_that_was_edited_is_not_merged_again_unasked(folder: Path) -> None:
+    for number in (1, 2):
+        augment(folder, "distill", *MODEL, *GREEDY, "--output", "out", "--shard", f"{number}/2")
+    augment(folder, "merge", "--output", "out")
+    whole = made(folder, "out", "en", "fr")
+    (folder / "out.fr").write_text("edited\n")
+    merging = ["augment", "merge", "--output", "out"]
+    refuse(merging, folder, 2, "out.fr: was made before with these settings, and was edited since. Add --overwrite")
+    assert (folder / "out.fr").read_text() == "edited\n"
+    augment(folder, "merge", "--output", "out", "--overwrite")
+    assert made(folder, "out", "en", "fr") == whole
+
+
 def test_chrf_chooses_the_hypothesis_that_is_most_similar_to_the_reference(folder: Path) -> None:
     n_best = [*SAMPLE, "decode.n_best=4"]
     augment(folder, "distill", *MODEL, *n_best, "--choose", "chrf", "--reference", "references", "--output", "out")

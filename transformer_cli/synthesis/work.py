@@ -150,7 +150,7 @@ def finished(name: Path, settings: Mapping[str, Any]) -> Report | None:
         what = "was edited since" if damaged[0].exists() else "has gone"
         raise ConfigError(
             f"{damaged[0]}: was made before with these settings, and {what}. Add --overwrite to make the corpus again,"
-            " or choose another --output"
+            " which replaces its files"
         )
     folder = folder_of(name)
     if folder.is_dir() and _settings_in(folder) in (None, as_read(settings)):
