@@ -58,7 +58,7 @@ class Row:
     text: str
     overrides: str = ""
     begins_with: str | None = None  # the row whose run with the same seed is trained on
-    teachers: str | None = None  # the row whose runs, together, translate the training text for this one
+    teachers: tuple[str, ...] = ()  # runs that translate the training text for this one; those of one string together
     members: str | None = None  # the row whose runs are an ensemble: nothing is trained
 
 
@@ -87,7 +87,12 @@ ROWS = {
     "lower_cased_twice": Row("lower_cased", f"{MULTI30K} train.max_steps=10000 schedule.warmup_steps=1000"),
     "lower_cased_vocab_10000": Row("lower_cased", f"{MULTI30K} data.tokenizer.vocab_size=10000"),
     "lower_cased_ensemble": Row("lower_cased", members="lower_cased"),
-    "lower_cased_distilled": Row("lower_cased", MULTI30K, teachers="lower_cased"),
+    "lower_cased_distilled": Row("lower_cased", MULTI30K, teachers=("lower_cased-1 lower_cased-2 lower_cased-3",)),
+    "lower_cased_diversified": Row(
+        "lower_cased",
+        f"{MULTI30K} data.tokenizer.vocab_size=10000",
+        teachers=("lower_cased_twice-1", "lower_cased_vocab_10000-1"),
+    ),
     "cased": Row("cased", MULTI30K),
     "cased_vocab_10000": Row("cased", f"{MULTI30K} data.tokenizer.vocab_size=10000"),
     "cased_ensemble": Row("cased", members="cased"),
@@ -106,7 +111,7 @@ ROWS = {
     "10k_layers_2": Row("10k", f"{SHORT} model.n_encoder_layers=2 model.n_decoder_layers=2"),
     "10k_layers_6": Row("10k", f"{SHORT} model.n_encoder_layers=6 model.n_decoder_layers=6"),
     "10k_ensemble": Row("10k", members="10k"),
-    "10k_distilled": Row("10k", SHORT, teachers="10k"),
+    "10k_distilled": Row("10k", SHORT, teachers=("10k-1 10k-2 10k-3",)),
     "10k_longer": Row("10k", f"{MORE} train.rdrop=0", begins_with="10k"),
     "10k_augmented": Row("10k", f"{MORE} train.rdrop=0 {AUGMENTED}", begins_with="10k"),
     "10k_recipe_small": Row("10k", "data=files recipe=small"),
@@ -182,8 +187,8 @@ class Bench:
             return run_dir
         record.unlink(missing_ok=True)  # until it holds all hours again
         text = list(self.files(row.text, "train"))
-        if row.teachers is not None:
-            text += self.distilled(row.teachers, row.text)
+        for teachers in row.teachers:
+            text += self.distilled(teachers.split(), row.text)
         start = [] if row.begins_with is None else [f"init.from={self.run(row.begins_with, seed)}"]
         data = self.data_of(row.text, text)
         given = [f"runs={self.runs}", f"name={run_dir.name}", f"seed={seed}", f"data.cache={self.runs / 'cache'}"]
@@ -198,11 +203,12 @@ class Bench:
                 write_whole(record, json.dumps({"seconds": seconds, "settings": settings}).encode())
         return run_dir
 
-    def distilled(self, teachers: str, text: str) -> tuple[Path, Path]:
+    def distilled(self, teachers: list[str], text: str) -> tuple[Path, Path]:
         """The training source and its translation by all teachers together."""
         source, target = TEXTS[text].source, TEXTS[text].target
-        corpus = self.runs / "text" / f"{text}-by-{teachers}"
-        of_teachers = [f"--checkpoint={self.run(teachers, seed)}" for seed in (1, 2, 3)]
+        corpus = self.runs / "text" / f"{text}-by-{'-'.join(teachers)}"
+        names = [teacher.rpartition("-") for teacher in teachers]
+        of_teachers = [f"--checkpoint={self.run(name, int(seed))}" for name, _, seed in names]
         if not corpus.with_name(f"{corpus.name}.{target}").exists():
             given = [f"--input={self.files(text, 'train')[0]}", f"--output={corpus}"]
             tfm(["augment", "distill", *of_teachers, *given])
