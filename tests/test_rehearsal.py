@@ -393,7 +393,7 @@ def waits_of_steps(name: str, *, n_steps: int) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("name", SEARCHES)
+@pytest.mark.parametrize("name", slow_but(SEARCHES, "greedy", "groups", "top p"))
 def test_a_step_of_a_search_does_not_wait(name: str) -> None:
     """But for the looks at which sentences are done, of which one is before the last steps counted here."""
     waits = waits_of_steps(name, n_steps=LOOK_EVERY + 3)
