@@ -72,7 +72,7 @@ TEXTS = {
     "tatoeba_en_de": Text("tatoeba_en_de", "en", "de", dev="valid", test="test"),
     "tatoeba_en_fr": Text("tatoeba_en_fr", "en", "fr", dev="valid", test="test"),
 }
-MULTI30K = "experiment=multi30k"
+MULTI30K = "experiment=multi30k data.tokenizer.vocab_size=6000"
 SHORT = f"{MULTI30K} train.max_steps=600 schedule.warmup_steps=60 train.save_every=30"
 TED = f"{MULTI30K} train.rdrop=0 train.max_steps=2000 schedule.warmup_steps=200 train.eval_lines=500"
 TED_TWICE = f"{TED} train.max_steps=4000 schedule.warmup_steps=400"
@@ -85,16 +85,16 @@ AUGMENTED = (
 ROWS = {
     "lower_cased": Row("lower_cased", MULTI30K),
     "lower_cased_twice": Row("lower_cased", f"{MULTI30K} train.max_steps=10000 schedule.warmup_steps=1000"),
-    "lower_cased_vocab_10000": Row("lower_cased", f"{MULTI30K} data.tokenizer.vocab_size=10000"),
+    "lower_cased_vocab_10000": Row("lower_cased", "experiment=multi30k"),
     "lower_cased_ensemble": Row("lower_cased", members="lower_cased"),
     "lower_cased_distilled": Row("lower_cased", MULTI30K, teachers=("lower_cased-1 lower_cased-2 lower_cased-3",)),
     "lower_cased_diversified": Row(
         "lower_cased",
-        f"{MULTI30K} data.tokenizer.vocab_size=10000",
+        "experiment=multi30k",
         teachers=("lower_cased_twice-1", "lower_cased_vocab_10000-1"),
     ),
     "cased": Row("cased", MULTI30K),
-    "cased_vocab_10000": Row("cased", f"{MULTI30K} data.tokenizer.vocab_size=10000"),
+    "cased_vocab_10000": Row("cased", "experiment=multi30k"),
     "cased_ensemble": Row("cased", members="cased"),
     "cased_longer": Row("cased", MORE, begins_with="cased"),
     "cased_augmented": Row("cased", f"{MORE} {AUGMENTED}", begins_with="cased"),
