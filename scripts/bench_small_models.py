@@ -87,6 +87,7 @@ ROWS = {
     "lower_cased_twice": Row("lower_cased", f"{MULTI30K} train.max_steps=10000 schedule.warmup_steps=1000"),
     "lower_cased_vocab_10000": Row("lower_cased", "experiment=multi30k"),
     "lower_cased_ensemble": Row("lower_cased", members="lower_cased"),
+    "lower_cased_twice_ensemble": Row("lower_cased", members="lower_cased_twice"),
     "lower_cased_distilled": Row("lower_cased", MULTI30K, teachers=("lower_cased-1 lower_cased-2 lower_cased-3",)),
     "lower_cased_diversified": Row(
         "lower_cased",
