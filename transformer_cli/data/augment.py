@@ -193,7 +193,7 @@ class Augmenter:
         return re.compile("|".join(map(re.escape, sorted(found, key=len, reverse=True)))) if found else None
 
     def _words(self, random: Random) -> list[str]:
-        """The words of another pair that may stand in a URL, in small letters, and as many of two or three pieces.
+        """The words of another pair that may stand in a URL, in small letters, and three times as many made of pieces.
 
         What is copied is pieces, and those that hardly any training text has would never be seen to be.
         """
@@ -201,7 +201,7 @@ class Augmenter:
         words = _PLAIN_WORD.findall(text.lower())
         if not self._plain_pieces:
             return words
-        return words + ["".join(random.choices(self._plain_pieces, k=random.choice((2, 2, 3)))) for _ in words]
+        return words + ["".join(random.choices(self._plain_pieces, k=random.choice((2, 3, 4)))) for _ in words * 3]
 
     @cached_property
     def _plain_pieces(self) -> list[str]:
