@@ -103,9 +103,11 @@ class InProcessWorker:
         assert module == decoders.__name__
         config: BenchConfig = from_plain(BenchConfig, parameters["config"])
         model, threads = read_model(Path(parameters["model"])), parameters["threads"]
-        self.handler = RequestHandler(engine(name, model, config.decode, device=CPU, threads=threads), CPU)
+        self.handler: RequestHandler | None = None
+        self.make = lambda: RequestHandler(engine(name, model, config.decode, device=CPU, threads=threads), CPU)
 
     def request(self, request: str) -> dict[str, Any]:
+        self.handler = self.handler or self.make()
         response: dict[str, Any] = json.loads(json.dumps(dict(self.handler(request + "\n"))))
         return response
 
@@ -324,6 +326,20 @@ def test_a_trained_model_is_measured_from_lines_to_lines(
     assert "9 sentences, " in text
     for printed in ("beam 4, lines to lines: tfm to Hugging Face ", "is the likelier one in ", "reordering "):
         assert printed in " ".join(lines)
+
+
+@OF_CT2
+@NEEDS_BASELINES
+def test_a_baseline_without_such_a_model_is_left_out_with_a_line(
+    in_process: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", "decode", *TOY, "model.positions=rotary"]) == 0
+    captured = capsys.readouterr()
+    rows = [line.split("|")[1].strip() for line in captured.out.split("\n") if line.startswith("| ")]
+    assert {"greedy: tfm", "greedy: CTranslate2"} <= set(rows)
+    assert "greedy: Hugging Face" not in rows
+    assert "Left out: model.positions=rotary" in " ".join(captured.out.split())
+    assert "left out: model.positions=rotary" in captured.err
 
 
 def test_without_baselines_only_tfm_is_measured(in_process: None, capsys: pytest.CaptureFixture[str]) -> None:

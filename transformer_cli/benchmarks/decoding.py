@@ -46,6 +46,7 @@ def bench_decode(config: BenchConfig, device: torch.device) -> Measured:
         text = read_text(config, model)
         workers = start_workers(config, path, device)
         try:
+            left_out = leave_out_unable(workers)
             check_translations(workers, text)
             searches = [
                 run_rounds(config, text, workers, model, beam_size=beam_size, device=device)
@@ -56,6 +57,7 @@ def bench_decode(config: BenchConfig, device: torch.device) -> Measured:
             for worker in workers.values():
                 worker.close()
     found = summary(config, text, model, searches)
+    found.notes += left_out
     found.figures["versions"] = sorted(set(filter(None, versions)))
     if config.rivals:
         found.notes.append(f"{', '.join(found.figures['versions'])}; {torch.get_num_threads()} threads for each.")
@@ -111,6 +113,19 @@ def start_workers(config: BenchConfig, path: Path, device: torch.device) -> dict
         )
         for name in (TFM, *(BASELINES if config.rivals else ()))
     }
+
+
+def leave_out_unable(workers: dict[str, BenchmarkWorker]) -> list[str]:
+    """Close and remove the baselines that have no such model, as transformers with rotary positions; a note on each."""
+    notes = []
+    for name in sorted(workers.keys() & set(BASELINES)):
+        try:
+            request(workers[name], "info")
+        except ConfigError as error:
+            workers.pop(name).close()
+            notes.append(f"Left out: {error}.")
+            LOGGER.warning("left out: %s", error)
+    return notes
 
 
 def check_translations(workers: dict[str, BenchmarkWorker], text: Text) -> None:
