@@ -245,6 +245,8 @@ def _marked_up(unit: Unit, aligned: Aligned) -> tuple[Parts, int]:
     for boundary in range(len(tokens) + 1):
         start, end = tokens[boundary] if boundary < len(tokens) else (len(target), len(target))
         space = target[position:start]
+        if space == " " and boundary in placement.joints:
+            space = ""
         while next_mark < len(marks) and marks[next_mark][0] == boundary:
             tag = marks[next_mark][1]
             if space and prefers_space_before(unit, tag):

@@ -64,7 +64,7 @@ def add_html(builder: Builder, first: int, last: int) -> None:
         if token.kind is Kind.text:
             run.append(Item(token.start, token.end, unescape(source[token.start : token.end])))
         elif token.kind is Kind.comment:
-            run.append(Item(token.start, token.end, is_tag=True))
+            run.append(Item(token.start, token.end, name="!--", is_tag=True))
         elif token.name == "br" and not _continues(source, found[i] if i < len(found) else None):
             _finish(builder, run)
         elif is_inline:

@@ -8,10 +8,12 @@ alignment.
 """
 
 import re
+import unicodedata
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from transformer_cli.markup.joint_spaces import joint_boundaries
 from transformer_cli.markup.units import Unit
 
 Span = tuple[int, int]
@@ -162,6 +164,18 @@ class _Tokens:
         at = bisect_left(self.sources, offset)
         return None if at == len(self.sources) else self.places[at]
 
+    def of_words(self) -> list[tuple[int | None, int | None]]:
+        """The source of the word that each token ends, and of the word that it begins."""
+        ending: list[int | None] = []
+        beginning: list[int | None] = []
+        for found, step in ((ending, 1), (beginning, -1)):
+            previous: _Token | None = None
+            for token in self.tokens[::step]:
+                is_near = previous is not None and token.start <= previous.end and previous.start <= token.end
+                found.append(found[-1] if token.source is None and is_near else token.source)
+                previous = token
+        return list(zip(ending, beginning[::-1], strict=True))
+
     def _words(self) -> list[_Token]:
         source_of = _sources(self.aligned)
         found: list[_Token] = []
@@ -246,7 +260,11 @@ def _innermost(elements: Sequence[_Element]) -> tuple[list[int], list[int]]:
 
 
 def _same_place(offset: int, source: str, target: str) -> int:
-    """The offset in a translated word: after the same letters, before the same letters, or as far in it."""
+    """The offset in a translated word: within the same letters, after or before them, or as far in it."""
+    if offset in (0, len(source)):
+        return len(target) if offset else 0
+    if (at := target.find(source)) >= 0:
+        return at + offset
     if target.startswith(source[:offset]):
         return offset
     if target.endswith(source[offset:]):
@@ -316,6 +334,7 @@ class Placement:
     tokens: list[Span]
     marks: list[Mark] = field(default_factory=list)  # in the order in which the tags are written
     n_empty: int = 0  # elements for whose text the translation has no word
+    joints: frozenset[int] = frozenset()  # boundaries at which the document has no space
 
 
 def place(unit: Unit, aligned: Aligned) -> Placement:
@@ -324,6 +343,7 @@ def place(unit: Unit, aligned: Aligned) -> Placement:
     tokens = _Tokens(unit, aligned, elements)
     placement = Placement([(token.start, token.end) for token in tokens.tokens])
     _place_within(_Placed(0, len(tokens.tokens), elements[0]), unit, tokens, placement)
+    placement.joints = joint_boundaries(unit, tokens.of_words(), placement.marks)
     return placement
 
 
@@ -444,6 +464,23 @@ def _boundary(parent: _Placed, offset: int, tokens: _Tokens, *, joins_next: bool
     return min(max(boundary, parent.start), parent.end)
 
 
+def _is_bracket(character: str) -> bool:
+    return character in "\"'" or unicodedata.category(character) in ("Ps", "Pe", "Pi", "Pf")
+
+
+def _beside_word(boundary: int, parent: _Placed, tokens: _Tokens, *, before: bool) -> int:
+    """The boundary beyond the brackets and quotes that the translation has at the word, and the source has not."""
+    step = -1 if before else 1
+    while parent.start < boundary < parent.end:
+        left, right = tokens.tokens[boundary - 1 : boundary + 1]
+        beyond = left if before else right
+        is_bracket = all(map(_is_bracket, tokens.aligned.target[beyond.start : beyond.end]))
+        if left.end < right.start or beyond.source is not None or not is_bracket:
+            break
+        boundary += step
+    return boundary
+
+
 def _snap(boundary: int, taken: Sequence[Span], *, upwards: bool = False) -> int:
     """The boundary, or the nearer end of the stretch that it is within."""
     at = bisect_left(taken, (boundary, -1)) - 1
@@ -466,7 +503,10 @@ def _place_atoms(parent: _Placed, placed: Sequence[_Placed], unit: Unit, tokens:
             boundary = parent.end
         else:
             joins_next = text[atom.offset - 1 : atom.offset] == " "
-            boundary = _snap(_boundary(parent, atom.offset, tokens, joins_next=joins_next), taken, upwards=spans)
+            boundary = _boundary(parent, atom.offset, tokens, joins_next=joins_next)
+            if joins_next or text[atom.offset : atom.offset + 1] == " ":
+                boundary = _beside_word(boundary, parent, tokens, before=joins_next)
+            boundary = _snap(boundary, taken, upwards=spans)
         if spans:
             boundary = lowest = _snap(max(boundary, lowest), taken, upwards=True)
         found.append((boundary, atom))

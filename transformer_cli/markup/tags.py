@@ -28,9 +28,13 @@ class Token:
 # A quote counts only after an equals sign, as HTML has it. No part of this can match in two ways.
 _TAG = re.compile(r"<(/?)([^\W\d][^\s/>]*+)((?:=\s*+(?:\"[^\"]*+\"|'[^']*+')|[^>])*+)>")
 _TAG_BEGINS = re.compile(r"</?[^\W\d]")
+_NO_TAG = re.compile(r"</[^a-zA-Z]")  # which HTML reads as a comment, up to the next >
+_HTML_COMMENT = re.compile(r"<!--(?:-?>|.*?--!?>)", re.DOTALL)  # <!--> is a whole one
 _DECLARATION_PART = re.compile(r"\"[^\"]*+\"|'[^']*+'|<!--.*?-->|[\[\]>]", re.DOTALL)
 _RAW_TEXT = ("script", "style", "textarea", "xmp", "iframe", "noembed", "noframes", "title")
 _RAW_TEXT_END = {name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE) for name in _RAW_TEXT}
+# Within <!-- and --> in a script, a second <script> has an end of its own, which is not the end of the first.
+_SCRIPT_PART = re.compile(r"<!--|-->|</?script(?=[\s/>])", re.IGNORECASE)
 
 
 def tokens(text: str, *, is_xml: bool) -> Iterator[Token]:
@@ -43,25 +47,54 @@ def tokens(text: str, *, is_xml: bool) -> Iterator[Token]:
             yield Token(Kind.text, position, start)
             position = start
             continue
-        token = markup_at(text, start, is_xml=is_xml)
+        if not is_xml and _NO_TAG.match(text, start):
+            token = _until(text, start, ">", Kind.comment, start)
+        else:
+            token = markup_at(text, start, is_xml=is_xml)
         yield token
         position = token.end
-        if token.kind is Kind.opening and not is_xml and token.name in _RAW_TEXT_END:
-            end = _RAW_TEXT_END[token.name].search(text, position)
-            kind = Kind.text if token.name == "title" and end else Kind.rest if end is None else Kind.comment
-            stop = len(text) if end is None else end.start()
+        if token.kind is Kind.opening and not is_xml and token.name in (*_RAW_TEXT, "plaintext"):
+            end = _raw_text_end(text, position, token.name)
+            kind = Kind.text if token.name == "title" and end is not None else Kind.comment
+            kind = Kind.rest if end is None else kind
+            stop = len(text) if end is None else end
             if stop > position:
                 yield Token(kind, position, stop)
             position = stop
 
 
+def _raw_text_end(text: str, start: int, name: str) -> int | None:
+    """Where the closing tag of an element begins in which there are no tags."""
+    if name == "plaintext":  # which has no end
+        return None
+    if name != "script":
+        found = _RAW_TEXT_END[name].search(text, start)
+        return None if found is None else found.start()
+    is_escaped = is_nested = False
+    for match in _SCRIPT_PART.finditer(text, start):
+        if match[0] == "<!--":
+            is_escaped = is_escaped or not text.startswith((">", "->"), match.end())
+        elif match[0] == "-->":
+            is_escaped = is_nested = False
+        elif match[0][1] != "/":
+            is_nested = is_escaped
+        elif is_nested:
+            is_nested = False
+        else:
+            return match.start()
+    return None
+
+
 def markup_at(text: str, start: int, *, is_xml: bool) -> Token:
+    if not is_xml and text.startswith("<!--", start):
+        comment = _HTML_COMMENT.match(text, start)
+        return Token(Kind.rest, start, len(text)) if comment is None else Token(Kind.comment, start, comment.end())
     if text.startswith("<!--", start):
         return _until(text, start, "-->", Kind.comment, start + 4)
     if is_xml and text.startswith("<![CDATA[", start):
         return _until(text, start, "]]>", Kind.cdata, start + 9)
     if text.startswith("<!", start):
-        return _declaration(text, start)
+        return _declaration(text, start) if is_xml else _until(text, start, ">", Kind.declaration, start)
     if text.startswith("<?", start):
         is_code = is_xml or text.startswith(("<?php", "<?=", "<?xml"), start)
         return _until(text, start, "?>" if is_code else ">", Kind.comment, start + 2)

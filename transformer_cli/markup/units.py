@@ -7,11 +7,14 @@ else of a document is literal and never changed.
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from html import unescape
+
+from transformer_cli.markup.joints import WINDOW, Joint, JointTag, joint_between
 
 Parts = tuple[str | int, ...]  # literal text, and indices of units
 SPACE = re.compile(r"\s+")
-_NBSP = ("&nbsp;", "&#160;", "&#xA0;", "&#xa0;")
+_ENTITY = re.compile(r"&(?:#\w{1,8}|\w{1,32});?")
 _LETTER = re.compile(r"[^\W\d_]")
 
 
@@ -49,6 +52,7 @@ class Unit:
     protected: tuple[Protected, ...] = ()
     escape: Callable[[str], str] = str  # writes text so that the format reads it as text
     n_lines: int = 1  # on which the translation is written
+    joints: tuple[int, ...] = ()  # offsets of spaces that the document does not have
 
 
 @dataclass(frozen=True)
@@ -122,7 +126,84 @@ class Item:
 
 
 def add_run(builder: Builder, items: Sequence[Item], escape: Callable[[str], str], *, n_lines: int = 1) -> None:
-    """Make a unit of a run, from its first to its last text, with the tags that have their partners within."""
+    """Make a unit of each text of a run, from its first to its last letter, with the tags that are within."""
+    joints = _joints(items)
+    position = 0
+    for cut in [*(_cuts(items, joints) if n_lines == 1 else ()), len(items)]:
+        _add_text(builder, items[position:cut], joints, position, escape, n_lines)
+        position = cut
+
+
+def _joints(items: Sequence[Item]) -> dict[int, Joint]:
+    """The joints of a run, each by the item that follows its tags."""
+    found: dict[int, Joint] = {}
+    before, last = "", -1
+    for i, item in enumerate(items):
+        if item.is_tag or not item.text:
+            continue
+        tags = [
+            JointTag(tag.name.lstrip("<").rstrip("0123456789"), tag.opens, tag.closes) for tag in items[last + 1 : i]
+        ]
+        joint = joint_between(before, item.text, tags)
+        if joint is not Joint.none:
+            found[i] = joint
+        before, last = ("" if joint is Joint.split else before[-WINDOW:]) + item.text, i
+    return found
+
+
+def _cuts(items: Sequence[Item], joints: dict[int, Joint]) -> list[int]:
+    """Items with which another text begins; no pair of tags that is within a text is cut."""
+    if Joint.split not in joints.values():
+        return []
+    partners = match_pairs(items)
+    texts = [i for i, item in enumerate(items) if not item.is_tag and item.text]
+    previous = dict(zip(texts[1:], texts, strict=False))
+    # Of each joint, how many pairs are around both texts, and the innermost of them.
+    around: dict[int, tuple[int, tuple[int, int] | None]] = {}
+    stack: list[tuple[int, int]] = []
+    for i in range(len(items)):
+        partner = partners.get(i)
+        if partner is not None and partner > i:
+            stack.append((i, partner))
+        elif partner is not None:
+            stack.pop()
+        if joints.get(i) is Joint.split:
+            depth = len(stack)
+            while depth and stack[depth - 1][0] > previous[i]:
+                depth -= 1
+            around[i] = depth, stack[depth - 1] if depth else None
+    allowed: set[int] = set()
+
+    def is_free(place: int) -> bool:
+        """Whether a text begins or ends at a tag."""
+        following = bisect_left(texts, place)
+        return following in (0, len(texts)) or texts[following] in allowed
+
+    for i in sorted(around, key=lambda i: around[i][0]):
+        pair = around[i][1]
+        if pair is None or (is_free(pair[0]) and is_free(pair[1])):
+            allowed.add(i)
+    return [_cut(previous[i], i, partners) for i in sorted(allowed)]
+
+
+def _cut(last: int, following: int, partners: dict[int, int]) -> int:
+    """The first item after the closing tags of the elements that end between two texts."""
+    closing = [i for i in range(last + 1, following) if partners.get(i, following) <= last]
+    return closing[-1] + 1 if closing else last + 1
+
+
+def _add_text(
+    builder: Builder,
+    items: Sequence[Item],
+    joints: dict[int, Joint],
+    number: int,
+    escape: Callable[[str], str],
+    n_lines: int,
+) -> None:
+    """Make a unit of items, from the first to the last with text, and the tags that have their partners within.
+
+    `number` is that of the first item in the run that has the joints.
+    """
     shown = [i for i, item in enumerate(items) if item.has_text]
     if not shown or not has_letters("".join(item.text for item in items if not item.is_tag and not item.is_protected)):
         return
@@ -133,8 +214,14 @@ def add_run(builder: Builder, items: Sequence[Item], escape: Callable[[str], str
     first, last = min([first, *inside]), max([last, *inside])
     run = _trimmed(builder.source, list(items[first : last + 1]))
     start, end = run[0].start, run[-1].end
-    text, tags, protected = "", [], []
+    text = ""
+    tags: list[tuple[int, Tag]] = []
+    protected: list[Protected] = []
+    spaces: list[int] = []
     for i, item in enumerate(run, first):
+        if text and number + i in joints:
+            spaces.append(_space_at(tags, run, first, len(text)))
+            text += " "
         if item.is_tag:
             parts = builder.parts(item.start, item.end) if item.markup is None else (item.markup,)
             partner = partners.get(i)
@@ -151,22 +238,23 @@ def add_run(builder: Builder, items: Sequence[Item], escape: Callable[[str], str
                 # White space on both sides of a tag is one space for the model, and the other one belongs to the tag.
                 if tags:
                     i_tag, tag = tags[-1]
-                    tags[-1] = (i_tag, _with_space(tag, " "))
+                    tags[-1] = (i_tag, replace(tag, parts=(*tag.parts, " ")))
                 new = new[1:]
             text += new
-    number = {i: n for n, (i, _) in enumerate(tags)}
-    final = tuple(
-        Tag(
-            tag.offset,
-            tag.parts,
-            None if tag.partner is None else number.get(tag.partner),
-            tag.spans,
-            tag.needs_text,
-        )
-        for _, tag in tags
-    )
-    unit = Unit(text, builder.parts(start, end), final, tuple(protected), escape, n_lines)
+    places = {i: n for n, (i, _) in enumerate(tags)}
+    final = tuple(tag if tag.partner is None else replace(tag, partner=places.get(tag.partner)) for _, tag in tags)
+    unit = Unit(text, builder.parts(start, end), final, tuple(protected), escape, n_lines, tuple(spaces))
     builder.add(start, end, unit)
+
+
+def _space_at(tags: list[tuple[int, Tag]], run: Sequence[Item], first: int, place: int) -> int:
+    """Where the space of a joint is: after what ends there, and before what begins, which is moved behind it."""
+    n = len(tags)
+    while n and tags[n - 1][1].offset == place and run[tags[n - 1][0] - first].opens:
+        n -= 1
+        i, tag = tags[n]
+        tags[n] = i, replace(tag, offset=place + 1)
+    return place
 
 
 def match_pairs(items: Sequence[Item]) -> dict[int, int]:
@@ -187,38 +275,31 @@ def match_pairs(items: Sequence[Item]) -> dict[int, int]:
     return partners
 
 
-def _with_space(tag: Tag, space: str) -> Tag:
-    return Tag(tag.offset, (*tag.parts, space), tag.partner, tag.spans, tag.needs_text)
-
-
 def _trimmed(source: str, run: list[Item]) -> list[Item]:
     """Without white space before its first text and after its last, which stay as they are in the document."""
-    first, last = run[0], run[-1]
+    first = run[0]
     if not first.is_tag and not first.is_protected:
-        run[0] = first = Item(_skip_space(source, first.start, first.end), first.end, first.text.lstrip())
+        text = first.text.lstrip()
+        run[0] = Item(_skip(source, first.start, first.end, len(first.text) - len(text)), first.end, text)
     last = run[-1]
     if not last.is_tag and not last.is_protected:
-        run[-1] = Item(last.start, _skip_space_back(source, last.start, last.end), last.text.rstrip())
+        text = last.text.rstrip()
+        run[-1] = Item(last.start, _skip_back(source, last.start, last.end, len(last.text) - len(text)), text)
     return run
 
 
-def _skip_space(source: str, start: int, end: int) -> int:
-    while start < end:
-        if source[start].isspace():
-            start += 1
-        elif source.startswith(_NBSP, start):
-            start += next(len(one) for one in _NBSP if source.startswith(one, start))
-        else:
-            break
+def _skip(source: str, start: int, end: int, n: int) -> int:
+    """The place after `n` characters of white space, which may be written as entities."""
+    while n > 0 and start < end:
+        entity = None if source[start].isspace() else _ENTITY.match(source, start, end)
+        n -= 1 if entity is None else len(unescape(entity[0]))
+        start = start + 1 if entity is None else entity.end()
     return start
 
 
-def _skip_space_back(source: str, start: int, end: int) -> int:
-    while start < end:
-        if source[end - 1].isspace():
-            end -= 1
-        elif source.endswith(_NBSP, start, end):
-            end -= next(len(one) for one in _NBSP if source.endswith(one, start, end))
-        else:
-            break
+def _skip_back(source: str, start: int, end: int, n: int) -> int:
+    while n > 0 and start < end:
+        at = -1 if source[end - 1].isspace() else source.rfind("&", start, end)
+        n -= 1 if at < 0 else len(unescape(source[at:end]))
+        end = end - 1 if at < 0 else at
     return end
