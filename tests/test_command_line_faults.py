@@ -1,15 +1,20 @@
 """Fault rows E, config and command line, as every command meets them. Test names carry the row of the fault matrix."""
 
 import time
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.contract import process, refused, run
 from tests.forked import UNMEASURED
 from tests.test_corpus_faults import PREPARE, TRAIN, write
-from tests.toy_run import sentences
+from tests.toy_run import model_file, packed, sentences
 from transformer_cli import __version__, cli
+from transformer_cli.commands import prepare
+from transformer_cli.config.compose import load_config
+from transformer_cli.config.train import PrepareConfig
 
 
 @pytest.mark.parametrize(
@@ -242,6 +247,35 @@ def test_prepare_takes_the_command_line_of_train_and_tells_what_it_does_not_use(
     assert "recipe" not in first
     assert run([*TRAIN, "data.train=corpus"], tmp_path).code == 0
     assert len(list((tmp_path / "data" / "files").glob("prepared-*"))) == 1  # the same
+
+
+@pytest.mark.parametrize("start", ["", "model.safetensors"])
+def test_prepare_reports_as_unused_just_what_it_does_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, start: str
+) -> None:
+    """What it reads is recorded; a plugin is imported before."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("corpus.en", "corpus.de"):
+        write(tmp_path / name, sentences(60, seed=1))
+    if start:
+        (tmp_path / start).write_bytes(packed(model_file()))
+    overrides = [*PREPARE[1:], "data.train=corpus", "name=run", *([f"init.from={start}"] if start else [])]
+    config = load_config("prepare", overrides)
+    read: set[str] = set()
+
+    class Recorded(PrepareConfig):
+        def __getattribute__(self, name: str) -> Any:
+            read.add(name)
+            return super().__getattribute__(name)
+
+    config.__class__ = Recorded
+    prepare.run(config)
+    every = {field.name for field in fields(PrepareConfig)}
+    given = {"init.from_": start} if start else {}
+    caplog.set_level("INFO", logger="tfm")
+    cli._report_unused("prepare", given, {name: ["x"] for name in sorted(every)})
+    unused = set(caplog.messages[-1].removeprefix("not used by `tfm prepare`: ").split(", "))
+    assert unused == every - read - {"plugins", "init"}
 
 
 def test_prepare_uses_the_corpus_of_an_experiment_and_of_a_recipe_and_knows_its_keys(tmp_path: Path) -> None:

@@ -187,6 +187,9 @@ def test_a_damaged_model_is_refused_or_read_as_sentencepiece_reads_it(config: Da
         ({"model": "a", "user_symbols": ["<num>"]}, "data.tokenizer.user_symbols=['<num>']: data.tokenizer.model=a"),
         ({"user_symbols": ["a b"]}, "'a b' is empty or has white space in it"),
         ({"user_symbols": ["</s>"]}, "</s> is a control token"),
+        ({"user_symbols": [""]}, "'' is empty or has white space in it"),
+        ({"user_symbols": ["<a>", "\0"]}, r"'\x00' has a control character"),
+        ({"user_symbols": ["a\ud800"]}, r"'a\ud800' has a control character"),
         ({"multiple_of": 0}, "data.tokenizer.multiple_of=0"),
     ],
 )
@@ -235,6 +238,16 @@ def test_symbols_are_never_cut() -> None:
         assert {"<num>", "livre"} & set(tokenizer.pieces(ids))
         assert tokenizer.decode(ids) == line or tokenizer.unk_id in ids
     assert tokenizer.tags == ()  # they are text
+
+
+def test_a_symbol_that_is_named_twice_is_one_piece() -> None:
+    lines = [line.replace("lamp", "<num>") for line in TEXT]
+    once, twice = (
+        train_tokenizer(lines, TokenizerConfig(vocab_size=70, user_symbols=symbols), seed=1)
+        for symbols in (["<num>", "<url>"], ["<num>", "<url>", "<num>"])
+    )
+    assert twice.pieces(range(70)).count("<num>") == 1
+    assert twice.sha256 == once.sha256
 
 
 def test_digits_stand_alone() -> None:

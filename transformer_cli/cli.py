@@ -286,8 +286,9 @@ def _report_unused(name: str, flags: Mapping[str, Any], given: Mapping[str, Sequ
         if len(values) > 1:
             shown = ", ".join(f"{written_name(key)}={value}" for value in values)
             LOGGER.warning("%s: given more than once; the last one holds", shown)
-    reads = COMMANDS[name].reads
-    if unused := [key for key in {**given, **flags} if reads and key.partition(".")[0] not in reads]:
+    command, keys = COMMANDS[name], {**given, **flags}
+    reads = {*command.reads}.union(*(groups for key, groups in command.reads_with.items() if key in keys))
+    if unused := [key for key in keys if reads and key.partition(".")[0] not in reads]:
         LOGGER.info("not used by `tfm %s`: %s", name, ", ".join(unused))
 
 

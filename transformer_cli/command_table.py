@@ -31,6 +31,7 @@ class Command:
     takes_command_lines: bool = False  # its words are those of other commands, also where they hold a = sign
     input_hint: str = ""  # where input comes from, for the message that refuses a word on its own
     reads: tuple[str, ...] = ()  # the groups of keys that it uses, of those that it accepts; empty: all
+    reads_with: dict[str, tuple[str, ...]] = field(default_factory=dict)  # a key → the groups used where it is given
     multirun: bool = False
 
     def load(self) -> Callable[[Any], object]:
@@ -348,7 +349,8 @@ COMMANDS = {
         "tfm prepare data=multi30k_en_de",
         "transformer_cli.commands.prepare:run",
         {"--name": Flag("name", "of `tfm train`; not used"), "--device": Flag("device", "of `tfm train`; not used")},
-        reads=("data", "init", "experiment", "recipe"),  # a recipe may set keys of data
+        reads=("data", "init", "experiment", "recipe", "plugins"),  # a recipe may set keys of data
+        reads_with={"init.from_": ("runs", "name", "resume")},  # where the model is, or the run that goes on
     ),
     "doctor": Command(
         "check the text, memory, time and disk of a training run before it starts",

@@ -1,5 +1,6 @@
 """Keys of the group `data`: the corpus, its tokenizer and its cleaning."""
 
+import unicodedata
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 from transformer_cli.config.checks import BLEU_TOKENIZERS, REQUIRED, check_bleu_tokenizer, check_file_name
 from transformer_cli.config.fields import check_ranges, key
 from transformer_cli.config.tags import check_symbol, check_tag, distinct, languages_named, languages_of, tags_in
-from transformer_cli.errors import ConfigError
+from transformer_cli.errors import ConfigError, quoted
 
 
 class TokenizerKind(Enum):
@@ -56,11 +57,17 @@ class TokenizerConfig:
         if self.kind is TokenizerKind.word:
             self._refuse_parts_of_words()
         self._check_model()
+        self.user_symbols = list(dict.fromkeys(self.user_symbols))  # SentencePiece fails at a second one
         for symbol in self.user_symbols:
             if not symbol or symbol.split() != [symbol] or "\u2581" in symbol:
                 raise ConfigError(
                     f"data.tokenizer.user_symbols={self.user_symbols}: {symbol!r} is empty or has white space in it."
                     " Write one text for each piece"
+                )
+            if any(unicodedata.category(character) in ("Cc", "Cs") for character in symbol):
+                raise ConfigError(
+                    f"data.tokenizer.user_symbols: {quoted(symbol)} has a control character, which vocabularies cannot"
+                    " hold. Leave it out"
                 )
             check_symbol("data.tokenizer.user_symbols", symbol)
 
