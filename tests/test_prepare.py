@@ -281,6 +281,21 @@ def test_a_weight_of_a_corpus_that_is_part_of_an_earlier_one_is_a_warning(
     assert "data.weights: all pairs of corpus 2 are in an earlier one or left out in cleaning" in caplog.text
 
 
+@pytest.mark.parametrize(("n_new", "is_warned"), [(1, True), (4, True), (5, False), (40, False)])
+def test_a_weight_that_acts_on_a_tenth_of_a_corpus_or_less_is_a_warning(
+    config: DataConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture, n_new: int, is_warned: bool
+) -> None:
+    """Corpus 2 has the 40 pairs of corpus 1, or less of them, and `n_new` others."""
+    n_old = 40 - n_new
+    write(tmp_path, "more.en", [*SOURCES[:n_old], *(f"one {line}" for line in SOURCES[:n_new])])
+    write(tmp_path, "more.fr", [*TARGETS[:n_old], *(f"un {line}" for line in TARGETS[:n_new])])
+    mixed = replace(config, train=["train.en", "train.fr", "more.en", "more.fr"], weights=[1.0, 3.0])
+    for _ in ("prepared", "opened"):
+        caplog.clear()
+        prepare(mixed)
+        assert (f"corpus 2 acts on {n_new} of its 40 pairs" in caplog.text) == is_warned
+
+
 @pytest.mark.parametrize("weights", [[1.0], [1.0, 2.0, 3.0]])
 def test_weights_are_as_many_as_the_corpora(config: DataConfig, weights: list[float]) -> None:
     twice = replace(config, train=["train.en", "train.fr", "train.en", "train.fr"], weights=weights)

@@ -56,6 +56,7 @@ T = TypeVar("T")
 _FORMAT = 2  # to be raised when the same key would give other files
 _SENTENCES_AT_A_TIME = 10_000
 _PAIRS_PER_PROCESS = 50_000  # at least, to be worth its start
+_FEW_LEFT = 0.1  # of the pairs of a corpus, at most which its weight is hardly that of the corpus
 _SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 _LARGE_PAIRS, _LARGE_BYTES = 10_000, 20_000_000  # from this size the steps are logged, because they take seconds
 _PARTS, _LABELS, _WARNINGS, _SETS, _CHUNKS = "parts.json", "labels.json", "warnings.json", "sets.json", "chunks.json"
@@ -389,6 +390,7 @@ def _is_mixed(config: DataConfig) -> bool:
 def _parts(folder: Path, corpus: EncodedCorpus, config: DataConfig) -> list[Part]:
     """The corpora that the training text is made of, and how often an epoch goes through each."""
     sizes: list[int] = json.loads((folder / _PARTS).read_bytes())
+    read = dict(enumerate(_read_warnings(folder).n_read, 1))
     ends = corpus.target_offsets[np.cumsum([0, *sizes])]
     times = times_per_epoch(np.diff(ends).tolist(), config.weights or [1.0] * len(sizes), config.temperature)
     counts = [round(size * often) for size, often in zip(sizes, times, strict=True)]
@@ -400,6 +402,12 @@ def _parts(folder: Path, corpus: EncodedCorpus, config: DataConfig) -> list[Part
                 "data.weights: all pairs of corpus %d are in an earlier one or left out in cleaning, so its weight has"
                 " no effect. Name it first, or set data.drop_duplicates=false",
                 number,
+            )
+        elif size <= _FEW_LEFT * (n_read := read.get(number, 0)):
+            LOGGER.warning(
+                "data.weights: the weight of corpus %d acts on %s of its %s pairs, as the others are in an earlier"
+                " corpus or left out in cleaning. Name it first, or set data.drop_duplicates=false",
+                *(number, f"{size:,}", f"{n_read:,}"),
             )
         elif not count:
             LOGGER.warning("data.weights: an epoch has none of the %s pairs of corpus %d", f"{size:,}", number)
@@ -435,7 +443,8 @@ def _read_warnings(folder: Path) -> CorpusWarnings:
     if not path.exists():
         return CorpusWarnings()
     content = json.loads(path.read_bytes())
-    return CorpusWarnings([Leak(**leak) for leak in content["leaks"]], content["direction"])
+    leaks = [Leak(**leak) for leak in content["leaks"]]
+    return CorpusWarnings(leaks, content["direction"], content.get("n_read", []))
 
 
 def _vocab_sizes(tokenizers: Tokenizers) -> dict[str, int]:

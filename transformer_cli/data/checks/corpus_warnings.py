@@ -54,6 +54,7 @@ class CorpusWarnings:
 
     leaks: list[Leak] = field(default_factory=list)
     direction: list[str] = field(default_factory=list)
+    n_read: list[int] = field(default_factory=list)  # pairs of each corpus before cleaning; none in older versions
 
     def sentences(self, task: Task) -> list[str]:
         return [*self.direction, *(leak.sentence(task) for leak in self.leaks)]
@@ -75,7 +76,7 @@ def find_warnings(train: CleanText, splits: Splits, config: DataConfig) -> Corpu
         for split, lines in known.items():
             if key in lines:
                 _count(leaks[split], key, lines[key][0], same=target.strip() in lines[key][1])
-    found = CorpusWarnings([leak for leak in leaks.values() if leak.n_pairs])
+    found = CorpusWarnings([leak for leak in leaks.values() if leak.n_pairs], n_read=list(train.text.sizes))
     if config.task is Task.translation:
         texts = {
             f"data.{split}": text.pick(range(0, len(text), 1 + len(text) // SAMPLE)) for split, text in held.items()
