@@ -43,8 +43,24 @@ class _Parser(argparse.ArgumentParser):
         command = self.prog.removeprefix("tfm").strip()
         words = message.split("unrecognized arguments: ")[-1].split()
         flags = [name for action in self._actions for name in action.option_strings]
-        near = did_you_mean(words[0], flags) if words and words[0].startswith("-") else ""
+        word = next((word.partition("=")[0] for word in words if word.startswith("-")), "")
+        near = (_flag_meant_by(word, command) or did_you_mean(word, flags)) if word else ""
         raise ConfigError(f"{message}{near or f'. `tfm {command} --help` lists the flags'}")
+
+
+def _flag_meant_by(word: str, command: str) -> str:
+    """`; did you mean ...?` for a flag of another toolkit: our flag, or the key where there is no flag for it."""
+    from transformer_cli.config.foreign_names import our_key
+    from transformer_cli.config.keys import SCHEMAS, all_keys
+    from transformer_cli.config.yaml_files import groups_of
+
+    found = our_key(word, [*all_keys(SCHEMAS[command]), *groups_of(command)])
+    if found is None:
+        return ""
+    keys, clause = found
+    flags = {flag.key: option for option, flag in COMMANDS[command].flags.items()}
+    ours = " ".join(flags.get(key, key if "=" in key else f"{key}=VALUE") for key in keys.split(" and "))
+    return f"; did you mean `{ours}`{clause and f', {clause}'}?"
 
 
 def entry_point() -> NoReturn:

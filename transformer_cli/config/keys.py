@@ -26,6 +26,7 @@ from transformer_cli.config.commands import (
 )
 from transformer_cli.config.compare import CompareConfig
 from transformer_cli.config.fields import written_name
+from transformer_cli.config.foreign_names import meant_by
 from transformer_cli.config.serve import ServeConfig
 from transformer_cli.config.train import DoctorConfig, PrepareConfig, ReproduceConfig, TrainConfig
 from transformer_cli.errors import ConfigError
@@ -121,5 +122,7 @@ def _nearest_key(
 ) -> str:
     siblings = [prefix + written_name(name) for name in children] + ([] if prefix else list(groups))
     everywhere = all_keys(schema)
+    if meant := meant_by(key.rsplit(".", 1)[-1], {*everywhere, *groups}):
+        return meant
     same_name = [known for known in everywhere if known.rsplit(".", 1)[-1] == key.rsplit(".", 1)[-1]]
     return did_you_mean(key, same_name) or did_you_mean(wrong, siblings) or did_you_mean(key, everywhere)
