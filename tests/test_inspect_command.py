@@ -67,9 +67,15 @@ def test_a_run_a_checkpoint_and_the_newest_run_are_found(folder: Path) -> None:
     model = (folder / "m").read_bytes()
     (folder / "runs" / "a" / "checkpoints" / "step-00000007").mkdir(parents=True)
     (folder / "runs" / "a" / "checkpoints" / "step-00000007" / "model.safetensors").write_bytes(model)
-    for arguments in (["runs/a"], ["runs/a/checkpoints/step-00000007"], []):
+    for arguments in (["runs/a"], ["runs/a/checkpoints/step-00000007"]):
         ran = run(["inspect", *arguments], folder)
         assert ran.out.startswith(b"runs/a/checkpoints/step-00000007/model.safetensors\n"), ran.err
+    refused(["inspect"], folder, code=4, says=["runs: no run is finished. runs/a is unfinished, step 7"])
+    (folder / "runs" / "b").mkdir()
+    (folder / "runs" / "b" / "model.safetensors").write_bytes(model)
+    ran = run(["inspect"], folder)
+    assert ran.out.startswith(b"runs/b/model.safetensors\n")
+    assert ran.err == b"using runs/b, finished\n"
 
 
 @pytest.mark.parametrize("form", ["ctranslate2", "argos"])

@@ -273,8 +273,43 @@ class TestLocateModel:
         folder = run / "checkpoints/step-00000010"
         assert locate_model(str(folder), "x") == folder / "model.safetensors"
 
-    def test_nothing_means_the_newest_run(self, run: Path) -> None:
-        assert locate_model(None, str(run.parent)).resolve() == run / "checkpoints/step-00000200/model.safetensors"
+    def test_nothing_means_the_run_that_was_finished_last_and_not_one_that_trains(
+        self, run: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        finished = run.with_name("finished")
+        self.touch(finished / "model.safetensors")
+        (finished / "result.json").write_text('{"step": 30}')
+        os.utime(finished / "model.safetensors", (10, 10))  # long before the checkpoints of the other
+        with caplog.at_level("INFO", "tfm"):
+            for link in ("copy", "finished"):
+                (run.parent / "latest").unlink()
+                (run.parent / "latest").symlink_to(link)
+                assert locate_model(None, str(run.parent)) == finished / "model.safetensors"
+        assert caplog.messages == [f"using {finished}, finished at step 30"] * 2
+
+    def test_a_run_that_has_not_ended_is_used_where_it_is_named_and_said_to_be_unfinished(
+        self, run: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        newest = run / "checkpoints/step-00000200"
+        (newest / "state.json").write_text('{"state": {"config": {"train": {"max_steps": 300}}}}')
+        locate_model(str(run), "x")
+        locate_model(str(newest), "x")
+        self.touch(run / "model.safetensors")
+        (run / "result.json").write_text('{"step": 200}')
+        locate_model(str(run), "x")
+        (run / "result.json").write_text('{"step": 10}')  # train.max_steps was raised, and it trains again
+        locate_model(str(run), "x")
+        locate_model(None, str(run.parent))
+        assert caplog.messages == [
+            f"{run}: unfinished, step 200 of 300. Using {newest}/model.safetensors",
+            f"{run}: finished at step 10, and now goes on, step 200 of 300. Using {run}/model.safetensors",
+        ]
+
+    def test_runs_of_which_none_has_ended_are_not_used_without_their_name(self, run: Path) -> None:
+        for name in (None, str(run.parent / "latest")):
+            with pytest.raises(CheckpointError, match=r"copy is unfinished, step 200: .* with --checkpoint .*/copy$"):
+                (run.parent / "latest").unlink(missing_ok=True)
+                locate_model(name, str(run.parent))
 
     @pytest.mark.parametrize("what", ["dangling", "gone", "empty"])
     def test_without_the_newest_run_the_next_newest_with_a_model_is_used_and_named(

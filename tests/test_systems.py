@@ -134,9 +134,11 @@ def test_latest_and_best_lead_to_the_model_also_where_links_are_not_permitted(tm
         atomic_symlink(tmp_path / "runs/latest", run)
     atomic_symlink(tmp_path / "runs/run/best", "checkpoints/step-00000004")
     expected = checkpoint / "model.safetensors"
-    for name in (None, "runs/latest", "runs/latest/best", "runs/run/best/model.safetensors", "runs/run"):
-        found = locate_model(name and str(tmp_path / name), str(tmp_path / "runs"))
-        assert found.samefile(expected), name
+    for name in ("runs/latest", "runs/latest/best", "runs/run/best/model.safetensors", "runs/run"):
+        assert locate_model(str(tmp_path / name), str(tmp_path / "runs")).samefile(expected), name
+    finished = tmp_path / "runs/run/model.safetensors"
+    finished.write_bytes(b"")
+    assert locate_model(None, str(tmp_path / "runs")) == finished
     assert [path.name for path in (tmp_path / "runs").iterdir() if path.is_file()] == ["latest"]
 
 

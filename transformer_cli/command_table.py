@@ -42,12 +42,12 @@ class Command:
 
 _CHECKPOINT = Flag(
     "checkpoint",
-    "model file, checkpoint or run directory (default: the newest run); repeat for an ensemble",
+    "model file, checkpoint or run directory (default: the newest finished run); repeat for an ensemble",
     repeated=True,
 )
 _ONE_MODEL = Flag(
     "checkpoint",
-    "model file, checkpoint or run directory (default: the newest run)",
+    "model file, checkpoint or run directory (default: the newest finished run)",
     repeated=True,  # and refused then, rather than to let the last one win
 )
 _BEAM = Flag("decode.beam_size", "hypotheses kept by beam search (default: 4)", int)
@@ -116,7 +116,7 @@ COMMANDS = {
         {
             "--checkpoint": Flag(
                 "checkpoint",
-                "model file, checkpoint, run or export (default: the newest run); repeat for other language pairs",
+                "model file, checkpoint, run or export (default: the newest finished run); or repeated for other pairs",
                 repeated=True,
             ),
             "--host": Flag("host", "address to listen at (default: 127.0.0.1, this machine alone)"),
@@ -338,7 +338,7 @@ COMMANDS = {
         "transformer_cli.commands.average:run",
         {
             "--checkpoint": Flag("checkpoint", "model to average; repeat for several", repeated=True),
-            "--last": Flag("last", "average the last N checkpoints of a run (default: the newest run)", int),
+            "--last": Flag("last", "average the last N checkpoints of a run (default: the newest finished run)", int),
             "--output": Flag("output", "file for the model, written whole or not at all"),
             "--overwrite": Flag("overwrite", "replace --output if it exists", bool),
         },
@@ -400,7 +400,9 @@ COMMANDS = {
             "--license": Flag("license", "licence of the model, for its card (default: not stated)"),
             "--scores": Flag("scores", "output of `tfm evaluate --json`, for the card"),
         },
-        argument=Flag("checkpoint", "model file, checkpoint, run directory or export (default: the newest run)"),
+        argument=Flag(
+            "checkpoint", "model file, checkpoint, run directory or export (default: the newest finished run)"
+        ),
     ),
     "import": Command(
         "read a model of Hugging Face, Marian, fairseq, OpenNMT-py or CTranslate2, and verify that it is the same",

@@ -635,7 +635,7 @@ class AugmentConfig:
     checkpoint: Any = key(
         None,
         "Model that translates the input (of back-translate: from the target language), or a list of them for an"
-        " ensemble; unset: the newest run.",
+        " ensemble; unset: the newest finished run.",
     )
     runs: str = key("runs", RUNS)
     input: str | None = key(None, "Text file, one sentence a line.")
@@ -842,7 +842,7 @@ class AttentionConfig:
 class AverageConfig:
     """`tfm average`."""
 
-    checkpoint: Any = key(None, "Models to average: files, checkpoints or run directories; unset: the newest run.")
+    checkpoint: Any = key(None, "Models to average: files, checkpoints or runs; unset: the newest finished run.")
     runs: str = key("runs", RUNS)
     last: int | None = key(None, "Average this many of a run's checkpoints, the newest.", low=2)
     output: str | None = key(None, "Output file for the model, written whole or not at all.")

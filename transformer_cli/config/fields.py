@@ -10,8 +10,8 @@ from transformer_cli.config.checks import check_number_or_auto, check_range
 
 T = TypeVar("T")
 # Sentences of keys that several commands share.
-CHECKPOINT = "Model file, checkpoint or run directory; unset: the newest run."
-CHECKPOINTS = "Model file, checkpoint or run directory, or a list of them for an ensemble; unset: the newest run."
+CHECKPOINT = "Model file, checkpoint or run directory; unset: the newest finished run."
+CHECKPOINTS = "Model file, checkpoint or run directory, or a list for an ensemble; unset: the newest finished run."
 RUNS = "Folder that holds the run directories."
 BATCH_TOKENS = "Padded tokens of one batch; lower it to save memory. auto: 4096 on a CPU, what fits on a GPU."
 SEED = "Seed of everything random."

@@ -330,7 +330,7 @@ class TrainConfig:
         if self.name is not None:
             check_file_name("name", self.name, also="=,")  # names of a sweep's runs have both
         if self.name == "latest":
-            raise ConfigError("name=latest: is the link to the newest run. Choose another name")
+            raise ConfigError("name=latest: is the link to the newest finished run. Choose another name")
         self._refuse_another_task()
         self._refuse_without_model()
         self._refuse_length_penalties()

@@ -1,4 +1,4 @@
-"""Which model file a `--checkpoint` means: of a file, a checkpoint, a run, or the newest run."""
+"""Which model file a `--checkpoint` means: of a file, a checkpoint, a run, or the newest finished run."""
 
 import json
 import math
@@ -9,6 +9,8 @@ from transformer_cli.files import follow
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.header import MALFORMED, MODEL_FILE
 
+LATEST = "latest"  # the link to the run that was finished last
+RESULT_FILE, STATE_FILE = "result.json", "state.json"  # of a finished run; of a checkpoint
 EXPORT_FILE = "export.json"  # of what `tfm export` wrote
 ROBUSTNESS_FILE = "robustness.json"  # beside the model of a run: the table of `evaluation.robustness`
 EXPORTED_FILES = ("model.bin", MODEL_FILE)
@@ -23,9 +25,21 @@ def locate_models(checkpoint: str | list[str] | None, runs: str) -> list[Path]:
 def locate_model(checkpoint: str | None, runs: str) -> Path:
     """What `--checkpoint` means: a model file, or that of a checkpoint or run directory; unset, of the newest run.
 
-    In a run directory the finished model comes first, then the best checkpoint, then the newest one.
+    Unset, only a finished run counts: a model must not change because another run has begun. In a run directory that
+    is named, the finished model comes first, then the best checkpoint, then the newest one. One line of the log names
+    the run that is chosen, or says that the named one is unfinished.
     """
-    path = follow(Path(checkpoint)) if checkpoint is not None else newest_run(Path(runs))
+    path = follow(Path(checkpoint)) if checkpoint is not None else Path(runs) / LATEST
+    if checkpoint is None or (path.name == LATEST and not path.exists()):
+        return newest_run(path.parent) / MODEL_FILE
+    model = model_at(path)
+    if (path / "checkpoints").is_dir() and (model.parent != path or _goes_on(path)):
+        LOGGER.warning("%s: %s. Using %s", path, progress_of(path), model)
+    return model
+
+
+def model_at(path: Path) -> Path:
+    """The model file that a path means, a file or a folder. Raises CheckpointError."""
     refuse_export(path)
     if path.is_dir():
         model = model_in(path)
@@ -38,21 +52,83 @@ def locate_model(checkpoint: str | None, runs: str) -> Path:
 
 
 def newest_run(runs: Path) -> Path:
-    """`<runs>/latest`; where that leads to no model, the run whose model file is the newest, with a line in the log.
+    """The run that was finished last: `<runs>/latest`, else that of the newest model file. The log names it.
 
-    Raises CheckpointError if no run has a model.
+    Raises CheckpointError if no run is finished, naming the newest that is not.
     """
-    latest = runs / "latest"
-    newest = follow(latest)
-    if newest.is_dir() and model_in(newest) is not None:
-        return newest
+    run = _linked_run(runs) or _newest_by_age(runs)
+    LOGGER.info("using %s, %s", run, progress_of(run))
+    return run
+
+
+def _linked_run(runs: Path) -> Path | None:
+    """The finished run that `latest` leads to, by its own name, which stays where the link is moved meanwhile."""
+    linked = follow(runs / LATEST)
+    if not (linked / MODEL_FILE).is_file() or exported_for(linked) is not None:
+        return None
+    own = runs / linked.resolve().name
+    return own if own.exists() and own.samefile(linked) else linked
+
+
+def _newest_by_age(runs: Path) -> Path:
+    latest = runs / LATEST
     folders = [path for path in sorted(runs.glob("[!.]*")) if path != latest and exported_for(path) is None]
-    written = {path: model.stat().st_mtime_ns for path in folders if (model := model_in(path)) is not None}
-    if not written:
+    models = {path: model for path in folders if path.is_dir() and (model := model_in(path)) is not None}
+    if not models:
         raise CheckpointError(f"{latest}: no trained model. Train one with `tfm train`, or name one with --checkpoint")
-    newest = max(written, key=lambda path: (written[path], path.name))  # a clock may have stood still
-    LOGGER.info("%s: leads to no model; using %s, which has the newest of the others", latest, newest)
-    return newest
+
+    def age(path: Path) -> tuple[int, str]:
+        return models[path].stat().st_mtime_ns, path.name  # a clock may have stood still
+
+    finished = [path for path, model in models.items() if model.parent == path]
+    if finished:
+        return max(finished, key=age)
+    newest = max(models, key=age)
+    raise CheckpointError(
+        f"{runs}: no run is finished. {newest} is {progress_of(newest)}: wait for its end, or use what it has with"
+        f" --checkpoint {newest}"
+    )
+
+
+def progress_of(run: Path) -> str:
+    """How far a run has come, for a line of the log: `unfinished, step 2 of 30`, `finished at step 30`."""
+    step, goal = _newest_step(run), _goal(run)
+    reached = "" if step is None else f"step {step}" if goal is None else f"step {step} of {goal}"
+    if not (run / MODEL_FILE).is_file():
+        return f"unfinished, {reached}" if reached else "unfinished"
+    ended = finished_at(run)
+    if ended is None:
+        return "finished"
+    return f"finished at step {ended}" + (f", and now goes on, {reached}" if _goes_on(run) else "")
+
+
+def finished_at(run: Path) -> int | None:
+    """The last step of a finished run, by its result."""
+    try:
+        file = run / RESULT_FILE
+        return int(json.loads(file.read_bytes())["step"]) if file.is_file() else None
+    except (OSError, *MALFORMED):
+        return None
+
+
+def _goes_on(run: Path) -> bool:
+    """Whether a finished run has been trained further, and is not finished anew."""
+    step, ended = _newest_step(run), finished_at(run)
+    return step is not None and ended is not None and step > ended
+
+
+def _newest_step(run: Path) -> int | None:
+    return max((int(step) for path in run.glob("checkpoints/step-*") if (step := _step_of(path)) >= 0), default=None)
+
+
+def _goal(run: Path) -> int | None:
+    """The last update that a run is to make, by its newest checkpoint."""
+    step = _newest_step(run)
+    try:
+        file = run / f"checkpoints/step-{step:08d}" / STATE_FILE
+        return int(json.loads(file.read_bytes())["state"]["config"]["train"]["max_steps"]) if file.is_file() else None
+    except (OSError, *MALFORMED):
+        return None
 
 
 def model_in(folder: Path) -> Path | None:

@@ -52,11 +52,12 @@ from transformer_cli.models.file import (
     unpack_model,
     whole,
 )
+from transformer_cli.models.locate import LATEST, STATE_FILE
 from transformer_cli.system import NO_LINK, rename, sync_folder
 
 FORMAT = 1
 CHECKPOINTS = "checkpoints"
-OPTIMIZER_FILE, STATE_FILE, MANIFEST_FILE = "optimizer.safetensors", "state.json", "manifest.json"
+OPTIMIZER_FILE, MANIFEST_FILE = "optimizer.safetensors", "manifest.json"
 FILES = (MODEL_FILE, OPTIMIZER_FILE, STATE_FILE)
 
 
@@ -209,8 +210,8 @@ class CheckpointStore:
             link.unlink(missing_ok=True)
 
     def mark_latest(self) -> None:
-        """Point `<runs>/latest` at this run."""
-        link = self.run_dir.parent / "latest"
+        """Point `<runs>/latest` at this run, which is finished."""
+        link = self.run_dir.parent / LATEST
         with wrap_os_errors(link, "write"):
             atomic_symlink(link, self.run_dir.name)
 

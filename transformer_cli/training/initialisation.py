@@ -27,9 +27,11 @@ from transformer_cli.data.pairs import texts_of
 from transformer_cli.data.tags import split_tags
 from transformer_cli.data.tokenizer import Tokenizers, sampled
 from transformer_cli.errors import CheckpointError, TfmError
+from transformer_cli.files import follow
 from transformer_cli.interop.locate import locate_model
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import KINDS, ModelFile, read_model, require
+from transformer_cli.models.locate import model_at
 from transformer_cli.training.checkpoints import CheckpointStore
 from transformer_cli.training.freezing import check_patterns, is_trained
 from transformer_cli.training.resuming import AUTO
@@ -79,7 +81,7 @@ def _own_model(config: TrainConfig) -> Initial | None:
         except CheckpointError:
             continue  # damaged: the run goes on from the one before, and says so
     if config.resume != AUTO:
-        path = locate_model(config.resume, config.runs)
+        path = model_at(follow(Path(config.resume)))
         return Initial(path, read_model(path), is_resumed=True)
     return None
 

@@ -26,6 +26,7 @@ from transformer_cli.inference.batch_invariance import check_batch_invariance
 from transformer_cli.inference.precision import on_device
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import MALFORMED, MODEL_FILE, ModelFile, write_model
+from transformer_cli.models.locate import RESULT_FILE
 from transformer_cli.models.memory import is_out_of_memory
 from transformer_cli.models.transformer import Model, Transformer
 from transformer_cli.training.batch_size import with_batch_size
@@ -38,7 +39,7 @@ from transformer_cli.training.plan import RunPlan, plan_warnings
 from transformer_cli.training.profile import Trace
 from transformer_cli.training.progress import Evaluation, Progress, Ranked
 from transformer_cli.training.ranks import Ranks
-from transformer_cli.training.result import RESULT_FILE, TrainResult, averaged_candidates, read_result
+from transformer_cli.training.result import TrainResult, averaged_candidates, read_result
 from transformer_cli.training.resuming import (
     environment,
     find_checkpoint,
@@ -420,6 +421,8 @@ class MainProcess:
         self.recorder.final(progress.step, outcome)
         with wrap_os_errors(path, "save the model"):
             write_model(path, exported)
+        self.store.mark_latest()  # not before: commands without --checkpoint take this run from now on
+        with wrap_os_errors(path, "save the result"):
             write_whole(self.run_dir / RESULT_FILE, json.dumps(outcome, indent=1).encode())  # last: it ends the run
         LOGGER.info("%s: %s (%s)", path, what, format_scores(exported.scores))
         if run.config.lora.rank:
@@ -526,7 +529,7 @@ class MainProcess:
         return f"step {steps[-1]} is the newest that is saved" if steps else "no step was sound enough to be saved"
 
     def _tidy(self, progress: Progress) -> None:
-        """What follows a save, and is repeated after a crash in between: `best`, `latest`, and no more than is kept."""
+        """What follows a save, and is repeated after a crash in between: `best`, and no more than is kept."""
         steps = self.store.steps()
         best = [ranked.step for ranked in progress.best if ranked.step in steps]
         if best:
@@ -534,7 +537,6 @@ class MainProcess:
         else:
             self.store.unmark_best()
         self.store.prune({progress.step, *progress.saved, *best})
-        self.store.mark_latest()
 
 
 def _unit(run: TrainingState) -> str:

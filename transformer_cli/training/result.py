@@ -12,12 +12,11 @@ from torch import Tensor
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.errors import CheckpointError
 from transformer_cli.models.file import MALFORMED, MODEL_FILE, read_model
+from transformer_cli.models.locate import RESULT_FILE
 from transformer_cli.training.averaging import average
 from transformer_cli.training.checkpoints import CheckpointStore
 from transformer_cli.training.ema import Ema
 from transformer_cli.training.progress import Progress
-
-RESULT_FILE = "result.json"
 
 
 @dataclass(frozen=True)
