@@ -2,22 +2,26 @@
 
 import json
 import logging
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.toy_run import CPU, Died, config, model_file, prepared, run, sha256
+from tests.toy_run import CPU, Died, config, model_file, prepared, run, sentences, sha256
 from transformer_cli import api
 from transformer_cli.api import open_models
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.train import TrainConfig
+from transformer_cli.data.corpus import ParallelText
 from transformer_cli.decoding.torch_engine import torch_translator
 from transformer_cli.errors import ConfigError
-from transformer_cli.evaluation.metrics import bleu
+from transformer_cli.evaluation.metrics import MetricSettings, bleu
+from transformer_cli.evaluation.tokenization import PLAIN
 from transformer_cli.models.file import read_model, write_model
-from transformer_cli.training.validation import TranslationValidator
+from transformer_cli.training.length_penalty import Tried, choose
+from transformer_cli.training.validation import TranslationScores, TranslationValidator
 
 SEARCH = DecodeConfig(beam_size=3, max_extra_length=5)
 VALUES = [10.0, 0.0, 0.6]
@@ -39,7 +43,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_best_on_the_dev_set_becomes_the_models_own(trained: Path) -> None:
+def test_the_best_on_the_dev_set_becomes_the_models_own_where_it_is_much_better(trained: Path) -> None:
     model, outcome = read_model(trained / "model.safetensors"), json.loads((trained / "result.json").read_bytes())
     dev, expected = prepared().dev, {}
     for alpha in VALUES:
@@ -59,7 +63,32 @@ def test_the_log_has_the_score_of_every_candidate(trained: Path) -> None:
     for name, what in (("ema", "of the moving average"), ("average", "of the average of the last checkpoints")):
         assert f"{outcome[name]['dev_bleu']:.4g} {what}" in lines
     for alpha, score in outcome["length_penalties"].items():
-        assert f"{score:.4g} with {alpha}" in lines
+        assert re.search(rf"{score:.4g} with {alpha} in \d+\.\d s", lines)
+
+
+def tried(alpha: float, translations: list[str], references: list[str]) -> Tried:
+    score = bleu(translations, [references])
+    return Tried(alpha, TranslationScores(1.0, {"bleu": score}, translations), seconds=alpha)
+
+
+@pytest.mark.parametrize(
+    ("n_right", "expected"),
+    [
+        ({0.6: 100, 1.0: 100, 1.4: 101}, 0.6),  # one line of 200 more is chance
+        ({0.6: 100, 1.0: 140, 1.4: 141}, 1.0),  # forty are not
+        ({0.6: 140, 1.0: 120, 1.4: 100}, 0.6),
+        ({1.4: 100, 0.6: 100, 1.0: 100}, 0.6),  # of equals the cheapest, in whatever order they are named
+    ],
+)
+def test_of_choices_within_noise_the_cheapest_is_taken(n_right: dict[float, int], expected: float) -> None:
+    references = [f"{line} of two hundred lines" for line in sentences(200, seed=1)]
+    text = ParallelText(references, references)
+    wrong = "there is nothing right in this one"
+    found = [tried(alpha, [*references[:n], *[wrong] * (200 - n)], references) for alpha, n in n_right.items()]
+    chosen, why = choose(found, "bleu", text, MetricSettings(PLAIN, "en", "xx"), seed=1)
+    assert chosen.alpha == expected
+    best = max(found, key=lambda one: one.scores.scores["bleu"].value)
+    assert ("may be chance" in why) == (chosen.scores.scores["bleu"].value < best.scores.scores["bleu"].value)
 
 
 def test_a_search_has_it_unless_another_is_asked_for(trained: Path) -> None:

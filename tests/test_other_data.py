@@ -196,7 +196,8 @@ def test_a_checkpoint_that_does_not_tell_what_its_ranks_are_of_is_known_by_its_f
         return {"data.dev: a.en": data.dev.sources[0]}
 
     checkpoint = newest(folder)
-    state = {**checkpoint.state, "inputs": inputs(prepared())}
+    settings = {**checkpoint.state["config"], "train": {**checkpoint.state["config"]["train"], "best_metric": "bleu"}}
+    state = {**checkpoint.state, "inputs": inputs(prepared()), "config": settings}
     del state["ranked_by"]
     older, now = replace(checkpoint, state=state), replace(data, inputs=inputs(data))
     rank_anew_if_other(older, now, make_validator(config(), now, CPU).ranked_by(), steps=[2, 4])

@@ -192,7 +192,8 @@ class TrainSettings:
     length_penalties: list[float] = key(
         [],
         "Values of decode.length_penalty with which the exported model translates the dev set at the end, as"
-        " [0.6,1.0,1.4]; the best becomes the model's own. Beam search only.",
+        " [0.6,1.0,1.4]; the lowest that is not significantly worse than the best becomes the model's own. Beam search"
+        " only.",
         low=0,
         high=10,
     )
@@ -202,9 +203,9 @@ class TrainSettings:
         " those of a plugin.",
     )
     best_metric: str = key(
-        BLEU,
+        AUTO,
         "Dev score by which the best checkpoint is chosen: nll, accuracy (of a classifier or tagger), or a metric of"
-        " translations as in `metrics`.",
+        " translations as in `metrics`. auto: BLEU or accuracy, and the NLL where BLEU is tiny or differs by noise.",
     )
     robustness_lines: int = key(
         100,
@@ -212,7 +213,11 @@ class TrainSettings:
         " only.",
         low=0,
     )
-    patience: int | None = key(None, "Evaluations without a new best score before training stops.", low=1)
+    patience: int | None = key(
+        None,
+        "Evaluations without a new best score before training stops; with best_metric=auto also without a lower NLL.",
+        low=1,
+    )
     samples: int = key(3, "Dev translations shown in the log and in TensorBoard.", low=0, high=100)
     precision: Precision = key(
         Precision.auto, "Number format of matrix products; auto: bf16 or fp16 on a GPU, fp32 on a CPU."
@@ -249,6 +254,13 @@ class TrainSettings:
                 f"train.average_last={self.average_last}: more than train.keep_last={self.keep_last}."
                 f" Raise train.keep_last to {self.average_last}"
             )
+
+
+def ranking_metric(settings: TrainSettings, task: Task) -> str:
+    """The dev score that decides on the best checkpoint, by `train.best_metric` or, with auto, by the task."""
+    if settings.best_metric != AUTO:
+        return settings.best_metric
+    return ACCURACY if task.has_labels else BLEU if task is Task.translation else NLL
 
 
 @dataclass
@@ -375,7 +387,7 @@ class TrainConfig:
             )
         own = ACCURACY if task.has_labels else BLEU if task is Task.translation else NLL
         is_of_task = self.train.best_metric != ACCURACY if task is Task.translation else self.train.best_metric == own
-        if not is_of_task and self.train.best_metric != NLL:
+        if not is_of_task and self.train.best_metric not in (NLL, AUTO):
             raise ConfigError(
                 f"train.best_metric={self.train.best_metric}: data.task={task.name} has none."
                 f" Set train.best_metric={own}"

@@ -115,7 +115,7 @@ def evaluate_and_save(run: TrainingState, process: Process) -> None:
             process.ranks.synchronise(progress.step)
             process.save_and_stop(run)
         progress.forget(evaluation.failed_steps)  # on every rank, or they would disagree on when patience ends
-        is_one_of_the_best = progress.rank(evaluation.rank, settings)
+        is_one_of_the_best = progress.rank(evaluation.rank, settings, evaluation.trust)
     is_last = progress.is_over(settings)
     if is_last and not progress.best and not trainer.is_sound():
         process.diverge(run, progress.step)  # with nothing to export

@@ -34,6 +34,7 @@ from transformer_cli.training.checkpoints import Checkpoint, CheckpointStore
 from transformer_cli.training.divergence_dump import write_divergence_dump
 from transformer_cli.training.forgetting import OldDev, comparison, find_old_dev, old_scores
 from transformer_cli.training.initialisation import identity, initial_weights, named_model, warn_if_changed
+from transformer_cli.training.length_penalty import Tried, choose
 from transformer_cli.training.pictures import attention_picture
 from transformer_cli.training.plan import RunPlan, plan_warnings
 from transformer_cli.training.profile import Trace
@@ -56,6 +57,7 @@ from transformer_cli.training.state import TrainingState
 from transformer_cli.training.summary import summary_lines
 from transformer_cli.training.trainer import UpdateStats
 from transformer_cli.training.validation import (
+    LABELS,
     DevScores,
     TranslationValidator,
     Validator,
@@ -138,7 +140,7 @@ class MainProcess:
         if is_own:  # dev scores stay comparable
             self.validator.multi_sentence_share = checkpoint.model.multi_sentence_share
         else:  # what was best there has no checkpoint here
-            checkpoint.state["progress"]["n_without_best"] = 0
+            checkpoint.state["progress"] |= {"n_without_best": 0, "highest": None, "lowest_nll": None}
         came_from = str(self.run_dir) if is_own else f"resume={config.resume}"
         refuse_other_data(came_from, checkpoint, run.prepared, force=config.force)
         if is_own and self.validator.keep_metric(checkpoint.state):
@@ -287,7 +289,7 @@ class MainProcess:
             self.recorder.text(step, f"sample/{i + 1}", "{}\n\n{}\n\n**{}**".format(*texts))
         for name, layers_BHTS in pictures.items():
             self.recorder.picture(step, f"attention/{name}", attention_picture(layers_BHTS))
-        return Evaluation(scores.rank(self.validator.metric_name), failed)
+        return Evaluation(scores.rank(self.validator.metric_name), failed, self.validator.trust)
 
     def _score_old(self, model: Model, run: TrainingState, between: Callable[[], None]) -> DevScores | None:
         """The scores on the text that the model was trained on before, where that is at hand."""
@@ -395,7 +397,8 @@ class MainProcess:
         progress, trainer, metric = run.progress, run.trainer, self.validator.metric_name
         best = progress.best[0] if progress.best else Ranked((-math.inf, -math.inf), progress.step)
         exported, what = self.store.load_model(best.step), f"the checkpoint of step {best.step}"
-        rank = best.rank
+        LOGGER.info("%s", self._why_ended(run, plan, best, exported.scores))
+        trust, rank = self.validator.trust, best.rank
         outcome: dict[str, Any] = {"best": {"step": best.step, **exported.scores}}
         for candidate in averaged_candidates(run.config, progress, trainer.ema, self.store):
             trainer.load_weights(candidate.weights)
@@ -407,7 +410,7 @@ class MainProcess:
                 self._raise_stopped()
             found = scores.as_dict() | ({} if old is None else old_scores(old))
             outcome[candidate.name] = {**candidate.details, **found}
-            if scores.rank(metric) >= rank:
+            if progress.is_no_worse(scores.rank(metric), rank, trust):
                 exported = replace(self._model_file(run), weights=candidate.weights, scores=found)
                 rank, what = scores.rank(metric), candidate.description
         self._log_candidates(outcome)
@@ -439,6 +442,21 @@ class MainProcess:
         assert result is not None
         self.result = replace(result, to_raise=plan.ended_by(progress.step))
 
+    def _why_ended(self, run: TrainingState, plan: RunPlan, best: Ranked, scores: Mapping[str, Any]) -> str:
+        """Why the run has ended, in one line, given its best checkpoint and the scores of that."""
+        progress, settings, metric = run.progress, run.config.train, self.validator.metric_name
+        where, key = f"ended at step {progress.step} of {settings.max_steps}", plan.ended_by(progress.step)
+        if key != "train.patience":
+            limit = plan.stored_config.train.max_epochs if key == "train.max_epochs" else settings.max_steps
+            return f"{where}: by {key}={limit:g}"
+        value, label = scores.get(f"dev_{metric}"), LABELS.get(metric, metric)
+        shown = f"{label} {value:.4g}" if value is not None else label
+        also = "" if progress.lowest_nll is None else f", and dev nll {progress.lowest_nll:.3f} fell no further"
+        return (
+            f"{where}: dev {shown} of step {best.step} was not exceeded in the last {progress.n_without_best}"
+            f" evaluations{also} ({key}={settings.patience})"
+        )
+
     def _log_candidates(self, outcome: Mapping[str, Mapping[str, Any]]) -> None:
         """The dev scores of all that might be exported, in one line."""
         if len(outcome) == 1:
@@ -450,9 +468,9 @@ class MainProcess:
         LOGGER.info("dev %s: %s", self.validator.metric_name, ", ".join(each))
 
     def _with_length_penalty(self, run: TrainingState, model: ModelFile) -> tuple[ModelFile, dict[str, Any]]:
-        """`model` with the best of train.length_penalties, and what result.json says of them.
+        """`model` with the length penalty that `length_penalty.choose` takes, and what result.json says of all.
 
-        Of equals the first is chosen. The scores of the model are those with it.
+        The scores of the model are those with it.
         """
         if not run.config.train.length_penalties:
             return model, {}
@@ -461,24 +479,23 @@ class MainProcess:
         trainer.load_weights(model.weights)
         try:
             with _evaluation_memory(run.progress.step), trainer.whole() as whole:
-                found = self.validator.by_length_penalty(whole, nll, self._refuse_if_signalled)
+                found = [Tried(*one) for one in self.validator.by_length_penalty(whole, nll, self._refuse_if_signalled)]
         except StopNow:
             self._raise_stopped()
-        best = max(found, key=lambda alpha: found[alpha].rank(metric))
-        each = {alpha: scores.as_dict()[f"dev_{metric}"] for alpha, scores in found.items()}
-        shown = ", ".join(f"{score:.4g} with {alpha:g}" for alpha, score in each.items())
-        LOGGER.info("length penalty %g: dev %s %s", best, metric, shown)
-        decode = replace(run.config.decode, length_penalty=best)
+        chosen, why = choose(found, metric, self.validator.text, self.validator.metric_settings(), seed=run.config.seed)
+        shown = ", ".join(one.shown(metric) for one in found)
+        LOGGER.info("length penalty %g: dev %s %s%s", chosen.alpha, metric, shown, why)
+        decode = replace(run.config.decode, length_penalty=chosen.alpha)
         search = search_signature(on_device(decode, trainer.device), seed=run.config.seed)
         model = replace(
             model,
-            length_penalty=best,
-            scores=model.scores | found[best].as_dict(),
+            length_penalty=chosen.alpha,
+            scores=model.scores | chosen.scores.as_dict(),
             provenance=model.provenance | {"dev_search": search},
         )
         return model, {
-            "length_penalty": best,
-            "length_penalties": {f"{alpha:g}": score for alpha, score in each.items()},
+            "length_penalty": chosen.alpha,
+            "length_penalties": {f"{one.alpha:g}": one.scores.as_dict()[f"dev_{metric}"] for one in found},
         }
 
     def _raise_stopped(self) -> NoReturn:

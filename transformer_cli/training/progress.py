@@ -11,7 +11,7 @@ import torch
 from transformer_cli.config.train import TrainSettings
 from transformer_cli.models.device import accumulation_dtype
 from transformer_cli.training.trainer import UpdateStats
-from transformer_cli.training.validation import Rank, perplexity
+from transformer_cli.training.validation import Rank, Trust, perplexity
 
 
 @dataclass(frozen=True)
@@ -20,21 +20,28 @@ class Ranked:
     step: int
 
 
+LEAST_FALL = 0.001  # nats by which the NLL must fall to count: what the log shows of it
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """What all ranks need of an evaluation: how good the step is, and which steps could not be saved until then."""
 
     rank: Rank
     failed_steps: list[int]
+    trust: Trust | None = None  # None: the rank alone decides
 
     @staticmethod
     def to_json(evaluation: "Evaluation | None") -> str:
-        return json.dumps(None if evaluation is None else [evaluation.rank, evaluation.failed_steps])
+        return json.dumps(None if evaluation is None else asdict(evaluation))
 
     @classmethod
     def from_json(cls, text: str) -> "Evaluation | None":
         fields = json.loads(text)
-        return None if fields is None else cls((fields[0][0], fields[0][1]), fields[1])
+        if fields is None:
+            return None
+        trust = None if fields["trust"] is None else Trust(**fields["trust"])
+        return cls((fields["rank"][0], fields["rank"][1]), fields["failed_steps"], trust)
 
 
 @dataclass
@@ -48,7 +55,9 @@ class Progress:
     saved: tuple[
         int, ...
     ] = ()  # the last steps that were to be saved; one more may have been, when the run was stopped
-    n_without_best: int = 0  # evaluations
+    n_without_best: int = 0  # evaluations; with `Trust`, also without a lower NLL
+    highest: float | None = None  # score of an evaluation with `Trust`
+    lowest_nll: float | None = None  # of such an evaluation
     must_evaluate: bool = False  # before the next update: the scores until now are of another dev set or metric
 
     def remaining_steps(self, settings: TrainSettings) -> Iterator[int]:
@@ -73,16 +82,40 @@ class Progress:
     def out_of_patience(self, settings: TrainSettings) -> bool:
         return settings.patience is not None and self.n_without_best >= settings.patience
 
-    def rank(self, rank: Rank, settings: TrainSettings) -> bool:
+    def rank(self, rank: Rank, settings: TrainSettings, trust: Trust | None = None) -> bool:
         """Count an evaluation at this step; True when it is one of the best. NaN is never best."""
         self.evaluated, self.must_evaluate = self.step, False
         is_finite = all(map(math.isfinite, rank))
-        is_new_best = is_finite and (not self.best or rank > self.best[0].rank)
-        self.n_without_best = 0 if is_new_best else self.n_without_best + 1
+        is_progress = is_finite and trust is not None and self._nll_falls(-rank[1])
         if is_finite:
+            if trust is not None:
+                self.highest = rank[0] if self.highest is None else max(self.highest, rank[0])
             candidates = [*self.best, Ranked(rank, self.step)]
-            self.best = tuple(sorted(candidates, key=lambda ranked: ranked.rank, reverse=True)[: settings.keep_best])
+            candidates.sort(key=lambda ranked: self.order(ranked.rank, trust), reverse=True)
+            self.best = tuple(candidates[: settings.keep_best])
+            is_progress |= self.best[0].step == self.step
+        self.n_without_best = 0 if is_progress else self.n_without_best + 1
         return any(ranked.step == self.step for ranked in self.best)
+
+    def order(self, rank: Rank, trust: Trust | None) -> tuple[float, ...]:
+        """The higher, the better, after the evaluations until now."""
+        if trust is None:
+            return rank
+        return trust.order(rank, rank[0] if self.highest is None else max(self.highest, rank[0]))
+
+    def is_no_worse(self, rank: Rank, than: Rank, trust: Trust | None) -> bool:
+        """Compare the average of checkpoints with one of them, where its score may be the highest."""
+        if trust is None:
+            return rank >= than
+        highest = max(rank[0], than[0] if self.highest is None else self.highest)
+        return trust.order(rank, highest) >= trust.order(than, highest)
+
+    def _nll_falls(self, nll: float) -> bool:
+        """Whether the NLL is lower than ever, and not only in digits that the log does not show."""
+        falls = self.lowest_nll is None or nll <= self.lowest_nll - LEAST_FALL
+        if falls:
+            self.lowest_nll = nll
+        return falls
 
     def keep(self, settings: TrainSettings) -> None:
         """Count this step as saved; those that are too old by now are no longer kept."""
@@ -105,6 +138,7 @@ class Progress:
         """
         self.saved = tuple(sorted(self.steps()))
         self.best, self.n_without_best = (), 0
+        self.highest = self.lowest_nll = None
         self.evaluated, self.must_evaluate = min(self.evaluated, self.step - 1), True
 
     def state(self) -> dict[str, Any]:
@@ -123,7 +157,16 @@ class Progress:
         evaluated = int(state.get("evaluated", counts["step"]))
         saved = tuple(int(step) for step in state.get("saved", steps))
         must_evaluate = bool(state.get("must_evaluate", False))
-        progress = cls(**counts, evaluated=evaluated, best=best, saved=saved, must_evaluate=must_evaluate)
+        highest, lowest = (None if (x := state.get(key)) is None else float(x) for key in ("highest", "lowest_nll"))
+        progress = cls(
+            **counts,
+            evaluated=evaluated,
+            best=best,
+            saved=saved,
+            must_evaluate=must_evaluate,
+            highest=highest,
+            lowest_nll=lowest,
+        )
         progress.forget([step for step in progress.steps() if step not in steps])
         return progress
 

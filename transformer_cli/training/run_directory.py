@@ -73,6 +73,7 @@ LEFT_OPEN: tuple[str, ...] = (
     "train.log_every",
     "train.eval_every",
     "train.save_every",
+    "train.best_metric",
     "schedule.warmup_steps",
 )
 # What was there instead when recipes did not follow the corpus, by which older runs have their names.

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 
+from transformer_cli.config.checks import AUTO
 from transformer_cli.config.data import Task
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.feed import epoch_of
@@ -112,5 +113,6 @@ def _plan(config: TrainConfig, prepared: Prepared) -> str:
 
 def _schedule(config: TrainConfig) -> str:
     settings = config.train
-    patience = f", ends after {settings.patience} without a better one" if settings.patience is not None else ""
+    better = "a better one or a lower nll" if settings.best_metric == AUTO else "a better one"
+    patience = f", ends after {settings.patience} without {better}" if settings.patience is not None else ""
     return f"warm-up {config.schedule.warmup_steps:,}, dev scores every {settings.eval_every:,}{patience}"

@@ -4,6 +4,7 @@ Shapes: T target tokens of a batch, V vocabulary.
 """
 
 import math
+import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -17,12 +18,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from transformer_cli.config.checks import AUTO
 from transformer_cli.config.compose import to_plain
 from transformer_cli.config.data import DataConfig, Task
 from transformer_cli.config.decode import LENGTH_PENALTY, DecodeConfig
 from transformer_cli.config.model import Positions
 from transformer_cli.config.tags import languages_of
-from transformer_cli.config.train import ACCURACY, BLEU, NLL, TrainConfig, TrainSettings
+from transformer_cli.config.train import ACCURACY, BLEU, NLL, TrainConfig, TrainSettings, ranking_metric
 from transformer_cli.data.batching import micro_batches
 from transformer_cli.data.cache import EncodedCorpus
 from transformer_cli.data.checks.findings import Section
@@ -68,6 +70,27 @@ LONGEST_PICTURE = 24  # tokens
 IGNORED = -100  # the target of a word whose label the model does not have: torch's cross entropy leaves it out
 
 Rank = tuple[float, float]  # of an evaluation: the higher, the better; the second number decides between equals
+
+
+@dataclass(frozen=True)
+class Trust:
+    """How far a dev score decides; beyond that the NLL does, which every target token of the dev set has a part in.
+
+    Scores below `floor` come from a few chance matches, and two that differ by no more than `noise` are a tie.
+    """
+
+    floor: float
+    noise: float
+
+    def order(self, rank: Rank, highest: float) -> tuple[float, ...]:
+        """The higher, the better, where `highest` is the best score until now.
+
+        Ties are with the highest score, not with that of the best checkpoint: many small steps down are none.
+        """
+        score, negative_nll = rank
+        if highest < self.floor or score >= highest - self.noise:
+            return 1.0, negative_nll, score
+        return 0.0, score, negative_nll
 
 
 @dataclass(frozen=True)
@@ -181,6 +204,10 @@ class TagScores(DevScores):
         return {"dev_accuracy": self.accuracy, **({} if self.entity_f1 is None else {"dev_entity_f1": self.entity_f1})}
 
 
+# Of each metric: the score below which a few chance matches decide, and its noise times the square root of the number
+# of lines, for which docs/training.md has the measurement. Of equal accuracies the NLL decides.
+TRUSTED = {BLEU: (5.0, 10.0), CHRF: (20.0, 7.0), ACCURACY: (0.0, 0.0)}
+
 Autocast = Callable[[], AbstractContextManager[Any]]
 
 DEV_TEXT, METRIC, EVAL_LINES = "data.dev", "train.best_metric", "train.eval_lines"
@@ -232,8 +259,16 @@ class Validator(ABC):
 
     @property
     def metric_name(self) -> str:
-        """The metric of a rank: train.best_metric, if it can be computed."""
-        return self.config.train.best_metric
+        """The metric of a rank: that of train.best_metric, if it can be computed."""
+        return ranking_metric(self.config.train, self.config.data.task)
+
+    @property
+    def trust(self) -> Trust | None:
+        """How far the metric of a rank decides; None where train.best_metric names it, and it decides alone."""
+        if self.config.train.best_metric != AUTO or self.metric_name not in TRUSTED:
+            return None
+        floor, deviation = TRUSTED[self.metric_name]
+        return Trust(floor, deviation / math.sqrt(len(self.text)))
 
     def metric_signature(self) -> str:
         """The metric of a rank with its tokenization."""
@@ -317,7 +352,8 @@ class TranslationValidator(Validator):
 
     @property
     def metric_name(self) -> str:
-        return CHRF if self.by_chrf and self.config.train.best_metric == BLEU else super().metric_name
+        name = super().metric_name
+        return CHRF if self.by_chrf and name == BLEU else name
 
     @property
     def metrics(self) -> list[str]:
@@ -331,7 +367,7 @@ class TranslationValidator(Validator):
 
     def keep_metric(self, state: Mapping[str, Any]) -> bool:
         ranked_by, before = state.get("ranked_by", {}), state["config"]["train"].get("best_metric", BLEU)
-        is_other = ranked_by.get(METRIC) == CHRF and before == self.metric_name == BLEU
+        is_other = ranked_by.get(METRIC) == CHRF and before in (BLEU, AUTO) and self.metric_name == BLEU
         if is_other and self.config.data.bleu_tokenize is None:
             self.by_chrf = True
             LOGGER.warning(
@@ -346,7 +382,9 @@ class TranslationValidator(Validator):
         first = self.text.first(1)
         for name in self.metrics:
             try:
-                if not METRICS[name](Translations(first.targets, [first.targets], first.sources), self._settings()):
+                if not METRICS[name](
+                    Translations(first.targets, [first.targets], first.sources), self.metric_settings()
+                ):
                     data = self.config.data
                     raise MetricUnavailable(name, f"says nothing about {data.source_lang} → {data.target_lang}")
             except MetricUnavailable as unavailable:
@@ -354,7 +392,8 @@ class TranslationValidator(Validator):
                     f"train.metrics={name}: {unavailable.reason}. Leave it out of train.metrics and train.best_metric"
                 ) from unavailable
 
-    def _settings(self, language: str = "") -> MetricSettings:
+    def metric_settings(self, language: str = "") -> MetricSettings:
+        """Those of the whole dev set, or of a part of it in one language."""
         data = self.config.data
         tokens = dev_tokens(data, language) if language else self.tokens
         comet = CometSettings.of(self.config.comet, self.config.device)
@@ -367,8 +406,8 @@ class TranslationValidator(Validator):
     def _score(self, model: Model, nll: float, autocast: Autocast, between: Callable[[], None]) -> DevScores:
         return self._scored(nll, self.translate(model, self.config.decode, between))
 
-    def _scored(self, nll: float, translations: list[str]) -> DevScores:
-        scores = self._scores(translations, self.text, self._settings())
+    def _scored(self, nll: float, translations: list[str]) -> TranslationScores:
+        scores = self._scores(translations, self.text, self.metric_settings())
         return TranslationScores(nll, scores, translations, self._of_parts(translations))
 
     def translate(self, model: Model, decode: DecodeConfig, between: Callable[[], None]) -> list[str]:
@@ -389,14 +428,18 @@ class TranslationValidator(Validator):
         translated = translator.translate(self.text.sources, on_progress=lambda n_lines: between())
         return [line.text for line in translated]
 
-    def by_length_penalty(self, model: Model, nll: float, between: Callable[[], None]) -> dict[float, DevScores]:
-        """The scores with each of train.length_penalties; the model's NLL is the same with all of them."""
+    def by_length_penalty(
+        self, model: Model, nll: float, between: Callable[[], None]
+    ) -> list[tuple[float, TranslationScores, float]]:
+        """Each of train.length_penalties with its scores and the seconds of its search; the NLL is that of all."""
         model.eval()
         try:
-            found: dict[float, DevScores] = {}
+            found = []
             for alpha in self.config.train.length_penalties:
-                decode = replace(self.config.decode, length_penalty=alpha)
-                found[alpha] = self._scored(nll, self.translate(model, decode, between))
+                decode, start = replace(self.config.decode, length_penalty=alpha), time.perf_counter()
+                translations = self.translate(model, decode, between)
+                seconds = time.perf_counter() - start
+                found.append((alpha, self._scored(nll, translations), seconds))
             return found
         finally:
             model.train()
@@ -415,7 +458,7 @@ class TranslationValidator(Validator):
         for part in self.text.parts:
             rows = slice(start, start + part.n)
             text = ParallelText(self.text.sources[rows], self.text.targets[rows])
-            found[part.name] = self._scores(translations[rows], text, self._settings(part.target_lang))
+            found[part.name] = self._scores(translations[rows], text, self.metric_settings(part.target_lang))
             start += part.n
         return found
 
@@ -554,7 +597,8 @@ VALIDATORS: dict[Task, type[Validator]] = {
 
 def dev_metrics(settings: TrainSettings) -> list[str]:
     """The metrics of dev translations by name: `train.metrics`, and that of `train.best_metric`."""
-    also = [] if settings.best_metric in (NLL, ACCURACY) else [settings.best_metric]
+    best = ranking_metric(settings, Task.translation)
+    also = [] if best in (NLL, ACCURACY) else [best]
     return list(dict.fromkeys([*settings.metrics, *also]))
 
 
@@ -583,7 +627,7 @@ def check_dev_score(config: TrainConfig, prepared: Prepared, section: Section) -
 
 
 def _chrf_decides(config: TrainConfig) -> str:
-    ranked = config.train.best_metric == BLEU
+    ranked = ranking_metric(config.train, Task.translation) == BLEU
     more = ", which also decides on the best checkpoint, patience and the average" if ranked else ""
     return f"Dev scores are chrF until then{more}"
 
