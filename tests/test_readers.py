@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 from xml.etree.ElementTree import XMLPullParser
 
 import pytest
@@ -21,10 +21,14 @@ from transformer_cli.errors import ConfigError, DataError
 LETTERS = "abcdefghij"
 
 
+@dataclass
+class Fields:
+    source: str = "source"
+    target: str = "target"
+
+
 class JsonLines(Reader):
     """One JSON object per line; `data.options` names the two fields."""
-
-    default_options: ClassVar = {"source": "source", "target": "target"}
 
     def pairs(self, files: Sequence[Lines]) -> Iterator[Pair]:
         [lines] = files
@@ -55,7 +59,8 @@ class Tmx(Reader):
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the module of a user registers them: `@READERS.register("jsonl")`."""
     monkeypatch.setattr(READERS, "_entries", dict(READERS._entries))
-    READERS.register("jsonl")(JsonLines)
+    monkeypatch.setattr(READERS, "_options", {})
+    READERS.register("jsonl", options=Fields)(JsonLines)
     READERS.register("tmx")(Tmx)
 
 
@@ -165,14 +170,14 @@ def test_pairs_may_span_lines(config: DataConfig, tmp_path: Path) -> None:
     ("changes", "says"),
     [
         ({"reader": "jsnl"}, r"no corpus reader called `jsnl`; did you mean `jsonl`\?"),
-        ({"options": {"sourc": "en"}}, r"data\.options\.sourc: .* no such option; did you mean `source`\?"),
+        ({"options": {"sourc": "en"}}, r"data\.options\.sourc: unknown key; did you mean `data\.options\.source`\?"),
         (
             {"reader": None, "options": {"source": "en"}},
-            r"data\.options\.source: data=files has no such option\. Leave",
+            r"data\.options\.source: corpus reader `files` has no such option\. Leave",
         ),
         (
             {"reader": "columns", "options": {"x": 1}},
-            r"data\.options\.x: data\.reader=columns has no such option\. Leave",
+            r"data\.options\.x: corpus reader `columns` has no such option\. Leave",
         ),
         ({"reader": "plain"}, r"data\.task=translation: data\.reader=plain is for language_model\. Choose another"),
         ({"reader": "builtin"}, r"data\.reader=builtin: data\.builtin is not set"),

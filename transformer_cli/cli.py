@@ -20,6 +20,7 @@ from transformer_cli import __version__
 from transformer_cli.command_table import COMMANDS, COMMON_OPTIONS, Command
 from transformer_cli.environment import concealed
 from transformer_cli.errors import ConfigError, EnvironmentFault, Stopped, TfmError, printable, quoted
+from transformer_cli.plugins import loaded_plugins, plugin_fault
 from transformer_cli.registry import did_you_mean
 from transformer_cli.standard_streams import replace_standard_streams
 
@@ -144,7 +145,10 @@ def as_fault(error: Exception, arguments: Sequence[str]) -> TfmError:
         return EnvironmentFault(f"out of memory ({type(error).__name__}). {_FOR_LESS_MEMORY}")
     if isinstance(error, NotImplementedError | TypeError) and (lacks := re.search(_LACKED_BY_MPS, str(error))):
         return EnvironmentFault(f"device=mps: has no {lacks[1] or lacks[2]}. Use device=cpu")
-    return TfmError(f"internal error ({type(error).__name__}), please report: {_crash_report(arguments)}")
+    if fault := plugin_fault(error):
+        return fault
+    beside = f". It ran with the plugin {' and '.join(loaded_plugins())}: try without" if loaded_plugins() else ""
+    return TfmError(f"internal error ({type(error).__name__}), please report: {_crash_report(arguments)}{beside}")
 
 
 # As torch words it.
@@ -188,7 +192,9 @@ def _run_command(name: str, arguments: list[str]) -> int:
     parsed = parser.parse_intermixed_args(arguments)
     if parsed.keys is not None:
         from transformer_cli.config.key_help import keys_page
+        from transformer_cli.plugins import load_plugins
 
+        load_plugins(parsed.plugin or [])
         _print(keys_page(name, parsed.keys))
         return 0
     flags = _flags(name, command, parsed)

@@ -4,14 +4,16 @@ A plugin is code, so it is imported only where the user's command line or config
 never imported.
 """
 
+import contextlib
 import importlib
 import re
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from transformer_cli.errors import ConfigError, quoted
+from transformer_cli.registry import place
 
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
@@ -30,6 +32,33 @@ def loaded_plugins() -> list[str]:
     return list(_loaded)
 
 
+def plugin_fault(error: BaseException) -> ConfigError | None:
+    """`error` in one line, if code of a plugin was running when it was raised: the plugin, its file and the line."""
+    for one in _chain(error):
+        for call in reversed(traceback.extract_tb(one.__traceback__)):
+            for name in _loaded:
+                if _is_part_of(call.filename, name):
+                    return _fault(place(name, call.filename, call.lineno or 0), error)
+    return None
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The error and what has caused it."""
+    seen: list[BaseException] = []
+    following: BaseException | None = error
+    while following is not None and following not in seen:
+        seen.append(following)
+        yield following
+        following = following.__cause__ or following.__context__
+
+
+def _is_part_of(file: str, name: str) -> bool:
+    """Whether a file belongs to the plugin: it is its module, or is in the package that the module is of."""
+    top = sys.modules.get(name.split(".")[0])
+    folders = [Path(folder) for folder in getattr(top, "__path__", ())]
+    return file == getattr(top, "__file__", None) or any(Path(file).is_relative_to(folder) for folder in folders)
+
+
 def _import(name: str) -> None:
     if not _MODULE.fullmatch(name) or name.endswith(".py"):
         raise ConfigError(f"plugins={quoted(name)}: not the name of a module. Write it as in an import, without .py")
@@ -37,7 +66,8 @@ def _import(name: str) -> None:
     folder = str(Path.cwd())
     sys.path.append(folder)
     try:
-        importlib.import_module(name)
+        with contextlib.redirect_stdout(sys.stderr):  # standard output has the results of the command alone
+            importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise _failed(name, error) from error
@@ -51,6 +81,17 @@ def _import(name: str) -> None:
 
 
 def _failed(name: str, error: BaseException) -> ConfigError:
-    *_, last = traceback.extract_tb(error.__traceback__)
+    """An import that failed: the last line of a module outside this package that was running, or cannot be read."""
+    calls = [(call.filename, call.lineno or 0) for call in traceback.extract_tb(error.__traceback__)]
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        calls.append((error.filename, error.lineno or 0))
+    package = Path(__file__).parent
+    file, line = next(
+        call for call in reversed(calls) if not Path(call[0]).is_relative_to(package) and call[0][:1] != "<"
+    )
+    return _fault(f"{place(name, file, line)}: cannot be imported", error)
+
+
+def _fault(where: str, error: BaseException) -> ConfigError:
     what = f"{type(error).__name__}: {error}".rstrip(".: ")
-    return ConfigError(f"plugins={name}: cannot be imported ({last.filename}:{last.lineno}: {what}). Correct it")
+    return ConfigError(f"{where}: {what}. Correct it, or see all calls with TFM_DEBUG=1")

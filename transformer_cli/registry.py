@@ -1,12 +1,17 @@
 """Name → builder, with "did you mean". A config can name entries of a registry, and nothing else."""
 
+import dataclasses
 import difflib
-from collections.abc import Callable, Iterable
-from typing import Generic, NoReturn, TypeVar
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar, Generic, NoReturn, TypeVar
 
 from transformer_cli.errors import ConfigError
 
 T = TypeVar("T")
+EntryT = TypeVar("EntryT")
 
 
 def did_you_mean(name: str, choices: Iterable[str]) -> str:
@@ -16,19 +21,41 @@ def did_you_mean(name: str, choices: Iterable[str]) -> str:
 
 
 class Registry(Generic[T]):
-    """Builders by the names that a config may use."""
+    """Builders by the names that a config may use.
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
+    `adopt` gets the name and what is registered, which may be a plugin's, and returns the entry; it raises ConfigError
+    for what is none. `options_key` is the key under which a config holds the settings that are an entry's own.
+    """
+
+    with_options: ClassVar[list["Registry[Any]"]] = []
+
+    def __init__(self, kind: str, *, adopt: Callable[[str, Any], T] | None = None, options_key: str = "") -> None:
+        self.kind, self.options_key = kind, options_key
+        self._adopt = adopt
         self._entries: dict[str, T] = {}
+        self._options: dict[str, type] = {}
+        if options_key:
+            self.with_options.append(self)
 
-    def register(self, name: str) -> Callable[[T], T]:
-        """Decorate a builder with the name that configs use for it. Raises ConfigError where the name is taken."""
+    def register(self, name: str, *, options: type | None = None) -> Callable[[EntryT], EntryT]:
+        """Decorate a builder with the name that configs use for it.
+
+        `options` is a dataclass of the settings that are its own. Raises ConfigError where the name is taken, or what
+        is registered is no entry of this registry.
+        """
+        if not isinstance(name, str):
+            raise ConfigError(f"{self.kind} registry: the name of an entry is text, as register('mine')")
         if name in self._entries:
             raise ConfigError(f"two entries called `{name}` in the registry of {self.kind} builders. Rename one")
+        if options is not None and not (self.options_key and dataclasses.is_dataclass(options)):
+            keys = "takes a dataclass" if self.options_key else "does not exist here"
+            raise ConfigError(f"{self.kind} `{name}`: options= {keys}. Correct it")
 
-        def add(builder: T) -> T:
-            self._entries[name] = builder
+        def add(builder: EntryT) -> EntryT:
+            entry: Any = builder
+            self._entries[name] = entry if self._adopt is None else self._adopt(name, entry)
+            if options is not None:
+                self._options[name] = options
             return builder
 
         return add
@@ -45,6 +72,85 @@ class Registry(Generic[T]):
     def names(self) -> list[str]:
         return sorted(self._entries)
 
+    def options_of(self, name: str) -> type | None:
+        """The dataclass of the settings that are the entry's own, if it has any."""
+        return self._options.get(name)
+
+    def all_options(self) -> Iterator[type]:
+        """The dataclass of each entry that has settings of its own, by name."""
+        return (self._options[name] for name in sorted(self._options))
+
     def _refuse(self, name: str) -> NoReturn:
         choices = ", ".join(self.names())
         raise ConfigError(f"no {self.kind} called `{name}`{did_you_mean(name, self._entries)} (choices: {choices})")
+
+
+# ---- What plugins register
+
+
+def check_callable(entry: object, *, what: str, arguments: str) -> None:
+    """Raise ConfigError unless `entry` can be called with the comma-separated `arguments`."""
+    wanted = f"{what} is a function of ({arguments})"
+    if not callable(entry):
+        raise ConfigError(f"{entry!r:.80}: {wanted}, and this is a {type(entry).__name__}. Correct it")
+    try:
+        inspect.signature(entry).bind(*arguments.split(", "))
+    except ValueError:  # one in C, without a signature
+        return
+    except TypeError as error:
+        raise ConfigError(
+            f"{place_of(entry)}: {wanted}, and this one cannot be called so ({error}). Correct it"
+        ) from None
+
+
+def guarded(function: Callable[..., T], fault_of: Callable[..., str | None]) -> Callable[..., T]:
+    """`function`; if it is a plugin's, its result is refused in one line where `fault_of` says what is wrong with it.
+
+    `fault_of` gets the result and the arguments.
+    """
+    if is_ours(function):
+        return function
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> T:
+        result = function(*args, **kwargs)
+        if fault := fault_of(result, *args, **kwargs):
+            raise ConfigError(f"{place_of(function)}: returned {fault}. Correct it")
+        return result
+
+    return call
+
+
+def is_ours(function: Any) -> bool:
+    """Whether a function or class is of this package, not of a plugin."""
+    return str(_defined(function).__module__).split(".")[0] == __name__.split(".")[0]
+
+
+def place_of(function: Any) -> str:
+    """Where a plugin defines a function or class: `plugin mine (mine.py:12)`."""
+    defined = _defined(function)
+    code = getattr(defined, "__code__", None)
+    file, line = (code.co_filename, code.co_firstlineno) if code is not None else ("", 0)
+    if isinstance(defined, type):
+        try:
+            file, line = str(inspect.getsourcefile(defined)), inspect.getsourcelines(defined)[1]
+        except (OSError, TypeError):  # one without a source file
+            file = ""
+    return place(str(defined.__module__), file, line)
+
+
+def place(plugin: str, file: str, line: int) -> str:
+    if not file:
+        return f"plugin {plugin}"
+    path = Path(file)
+    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    return f"plugin {plugin} ({shown}:{line})"
+
+
+def _defined(function: Any) -> Any:
+    """The function or class that is behind a partial, a method, a wrapper or an object that can be called."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = inspect.unwrap(getattr(function, "__func__", function))
+    is_code = inspect.isroutine(function) or isinstance(function, type)
+    return function if is_code else type(function)

@@ -110,6 +110,7 @@ class DecodeConfig:
     batch_invariant: bool = key(
         False, "Scores equal to the last bit whatever else is in the batch; CPU only, with one thread for each process."
     )
+    options: dict[str, Any] = key({}, "Settings of a search that a plugin registers.")
 
     def __post_init__(self) -> None:
         if self.temperature == 0:

@@ -11,10 +11,10 @@ from typing import Any
 
 from transformer_cli.config.checks import REQUIRED
 from transformer_cli.config.fields import KeyInfo, info_of, written_name
-from transformer_cli.config.keys import SCHEMAS, Options, fields_of
+from transformer_cli.config.keys import SCHEMAS, Options, all_keys, fields_of
 from transformer_cli.config.yaml_files import choices_of, groups_of
 from transformer_cli.errors import ConfigError, quoted
-from transformer_cli.registry import did_you_mean
+from transformer_cli.registry import Registry, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class KeyHelp:
 
 def keys_page(command: str, pattern: str) -> str:
     """The keys of `command` that contain `pattern`, two lines each. Raises ConfigError where there is none."""
-    keys = help_of(SCHEMAS[command])
+    keys = [*help_of(SCHEMAS[command]), *_options_of_plugins(command)]
     found = [one for one in keys if pattern.lower() in one.key.lower()]
     if not found:
         near = did_you_mean(pattern, [one.key for one in keys])
@@ -54,6 +54,14 @@ def keys_page(command: str, pattern: str) -> str:
 def help_of(schema: type) -> list[KeyHelp]:
     """Every key of `schema` and of the groups in it."""
     return list(_walk(schema, "", None))
+
+
+def _options_of_plugins(command: str) -> Iterator[KeyHelp]:
+    """The settings of entries that plugins have registered, where `command` has the key that they are under."""
+    for registry in Registry.with_options:
+        if registry.options_key in all_keys(SCHEMAS[command]):
+            for schema in registry.all_options():
+                yield from _walk(schema, f"{registry.options_key}.", None)
 
 
 def _walk(schema: type, prefix: str, group: Any) -> Iterator[KeyHelp]:

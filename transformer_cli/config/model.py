@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from transformer_cli.config.checks import check_file_name
 from transformer_cli.config.fields import check_ranges, key
@@ -158,6 +159,7 @@ class ModelConfig:
     n_segments: int = key(
         1, "Texts that a classifier reads together: 2 for pairs, each with its segment embedding.", low=1, high=2
     )
+    options: dict[str, Any] = key({}, "Settings of a model that a plugin registers.")
 
     def __post_init__(self) -> None:
         check_file_name("model.preset", self.preset)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, chain
 from pathlib import Path
+from typing import NoReturn
 
 from transformer_cli.config.data import DataConfig, OnBad, Task
 from transformer_cli.config.tags import language_of, languages_of, tags_in
@@ -18,9 +19,10 @@ from transformer_cli.data.corpus_files import read_files
 from transformer_cli.data.lines import Lines, shown
 from transformer_cli.data.readers import Corpus, Split, reader_of
 from transformer_cli.data.readers.base import no_names
+from transformer_cli.data.readers.checked import checked_pairs
 from transformer_cli.data.readers.parallel import file_language
 from transformer_cli.data.tags import split_tags, with_tags
-from transformer_cli.errors import ConfigError
+from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.logs import LOGGER
 
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
@@ -95,19 +97,20 @@ class SpooledText:
     sizes: list[int]  # pairs of each corpus
     tags: Sequence[str] = ()  # those of each corpus, with white space between them; none where no text has any
     known_tags: tuple[str, ...] = ()
+    bad_pairs: list[str] = field(default_factory=list)  # what is wrong with those that a plugin's reader gave
 
     @property
     def n_bad(self) -> int:
-        return sum(len(_bad(files)) for _, files in self.corpora)
+        return sum(len(_bad(files)) for _, files in self.corpora) + len(self.bad_pairs)
 
     def each(self) -> Iterator[tuple[str, str]]:
         """The pairs in their order, the sources with their tags."""
         if not self.tags:
-            return chain.from_iterable(corpus.pairs(files) for corpus, files in self.corpora)
+            return chain.from_iterable(checked_pairs(corpus, files) for corpus, files in self.corpora)
         return (
             (with_tags(source, tags, self.known_tags), target)
             for (corpus, files), tags in zip(self.corpora, self.tags, strict=True)
-            for source, target in corpus.pairs(files)
+            for source, target in checked_pairs(corpus, files)
         )
 
 
@@ -245,9 +248,10 @@ def _read(corpora: Sequence[Corpus], config: DataConfig, split: Split, spool: Pa
     )
     n_copies = n_tagged = 0
     first_tagged = ""
+    on_fault = text.bad_pairs.append if config.on_bad is OnBad.skip else _refuse_pair
     for corpus, of_corpus in text.corpora:
         n_pairs = 0
-        for source, target in corpus.pairs(of_corpus):
+        for source, target in checked_pairs(corpus, of_corpus, on_fault):
             n_pairs += 1
             n_copies += source == target != ""
             if text.tags and not set(split_tags(source, text.known_tags)[0]) <= set(config.line_tags):
@@ -264,6 +268,7 @@ def _read(corpora: Sequence[Corpus], config: DataConfig, split: Split, spool: Pa
         for warning in corpus.warnings(of_corpus):
             LOGGER.warning("%s", warning)
         _report_bad(of_corpus)
+    _report_dropped(text.bad_pairs, len(text.bad_pairs))
     if n_copies > MANY_COPIES * sum(text.sizes) and config.task is not Task.language_model:
         share = f"{n_copies / sum(text.sizes):.0%}"
         LOGGER.warning(
@@ -277,16 +282,23 @@ def _in_memory(text: Text) -> ParallelText:
     return ParallelText([source for source, _ in pairs], [target for _, target in pairs], text.n_bad)
 
 
+def _refuse_pair(fault: str) -> NoReturn:
+    raise DataError(f"{fault}. Correct the reader, or drop such pairs with data.on_bad=skip")
+
+
 def _bad(files: Sequence[Lines]) -> set[int]:
     return {index for lines in files for index in lines.bad}
 
 
 def _report_bad(files: Sequence[Lines]) -> None:
     """Log how many pairs were dropped for lines that cannot be read, with the first ten faults."""
-    faults = [fault for lines in files for fault in lines.bad.values()]
+    _report_dropped([fault for lines in files for fault in lines.bad.values()], len(_bad(files)))
+
+
+def _report_dropped(faults: Sequence[str], n_pairs: int) -> None:
     if faults:
         first = "; ".join(faults[:10]) + ("; …" if len(faults) > 10 else "")
-        LOGGER.warning("%s pairs dropped, their lines cannot be read: %s", f"{len(_bad(files)):,}", first)
+        LOGGER.warning("%s pairs dropped, their lines cannot be read: %s", f"{n_pairs:,}", first)
 
 
 # ---- Dev and test text where none is named

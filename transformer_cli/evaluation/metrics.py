@@ -5,8 +5,10 @@ of sacrebleu's own command. Some also score each sentence by itself. A module th
 own with `METRICS.register`, and its sentence-level scores, if there are any, with `SENTENCE_METRICS.register`.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from sacrebleu.metrics.base import Metric as SacreBLEUMetric
 from sacrebleu.metrics.bleu import BLEU
@@ -17,7 +19,7 @@ from transformer_cli.config.comet import CometConfig
 from transformer_cli.config.train import Device
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.evaluation.tokenization import FLORES200, PLAIN, Tokenization, tokenization
-from transformer_cli.registry import Registry
+from transformer_cli.registry import Registry, check_callable, guarded
 
 
 @dataclass(frozen=True)
@@ -85,9 +87,43 @@ class MetricUnavailable(Exception):
 
 # A metric that means nothing for the languages returns no scores. It may raise MetricUnavailable.
 Metric = Callable[[Translations, MetricSettings], list[Score]]
-METRICS: Registry[Metric] = Registry("metric")
 SentenceMetric = Callable[[Translations, MetricSettings], SentenceScores]
-SENTENCE_METRICS: Registry[SentenceMetric] = Registry("sentence-level metric")
+
+
+def _adopted(name: str, entry: Any) -> Metric:
+    check_callable(entry, what="a metric", arguments="translations, settings")
+    return guarded(entry, _fault_of_scores)
+
+
+def _fault_of_scores(found: object, *_: object) -> str | None:
+    if not isinstance(found, list) or not all(isinstance(one, Score) for one in found):
+        return f"{found!r:.80}, not a list of Score"
+    return next(
+        (f"{one!r:.80}, whose value is not a finite number" for one in found if not _is_number(one.value)), None
+    )
+
+
+def _adopted_of_sentences(name: str, entry: Any) -> SentenceMetric:
+    check_callable(entry, what="a sentence-level metric", arguments="translations, settings")
+    return guarded(entry, _fault_of_sentences)
+
+
+def _fault_of_sentences(found: object, translations: Translations, settings: MetricSettings) -> str | None:
+    if not isinstance(found, SentenceScores):
+        return f"{found!r:.80}, not SentenceScores"
+    if len(found.values) != len(translations.hypotheses):
+        return f"{len(found.values)} scores for {len(translations.hypotheses)} lines"
+    return next(
+        (f"{value!r:.80} for a line, not a finite number" for value in found.values if not _is_number(value)), None
+    )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+METRICS: Registry[Metric] = Registry("metric", adopt=_adopted)
+SENTENCE_METRICS: Registry[SentenceMetric] = Registry("sentence-level metric", adopt=_adopted_of_sentences)
 
 
 # ---- sacrebleu's own metrics, by the names that they have here

@@ -1,16 +1,18 @@
 """The registry of models, and the model that a config names."""
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeAlias
 
 from transformer_cli.config.model import ModelConfig
+from transformer_cli.config.options import checked_options
 from transformer_cli.models.classifier import Classifier
 from transformer_cli.models.language_model import LanguageModel
 from transformer_cli.models.tagger import Tagger
 from transformer_cli.models.transformer import DEFAULT_OPTIONS, Model, ModelOptions, Transformer
-from transformer_cli.registry import Registry
+from transformer_cli.registry import Registry, check_callable, guarded
 
-__all__ = ["MODELS", "Model", "ModelOptions", "Vocabulary", "build_model"]
+__all__ = ["MODELS", "Model", "ModelOptions", "Vocabulary", "build_model", "check_model"]
 
 
 class Vocabulary(NamedTuple):
@@ -24,7 +26,25 @@ class Vocabulary(NamedTuple):
 
 Builder: TypeAlias = Callable[[ModelConfig, Vocabulary, Vocabulary, ModelOptions], Model]
 
-MODELS: Registry[Builder] = Registry("model")
+
+def _adopted(name: str, entry: Any) -> Builder:
+    check_callable(entry, what="a model", arguments="config, source, target, options")
+    return guarded(entry, _fault_of)
+
+
+def _fault_of(made: object, *_: object) -> str | None:
+    if isinstance(made, Transformer | Classifier | Tagger | LanguageModel):
+        return None
+    return f"a {type(made).__name__}, not a Transformer, Classifier, Tagger or LanguageModel or a subclass of these"
+
+
+MODELS: Registry[Builder] = Registry("model", adopt=_adopted, options_key="model.options")
+
+
+def check_model(config: ModelConfig) -> None:
+    """Raise ConfigError for a name that is not registered, or options that its model does not take."""
+    MODELS.check(config.name)
+    checked_options(MODELS, config.name, config.options)
 
 
 def build_model(
@@ -41,6 +61,7 @@ def build_model(
     """The model called `config.name`, with freshly drawn weights."""
     source = Vocabulary(source_vocab_size, source_pad_id, eos_id=source_eos_id)
     target = Vocabulary(target_vocab_size, target_pad_id, target_bos_id)
+    config = replace(config, options=checked_options(MODELS, config.name, config.options))
     return MODELS[config.name](config, source, target, options)
 
 

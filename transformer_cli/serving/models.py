@@ -34,7 +34,7 @@ from transformer_cli.system import peak_memory
 
 KEPT_TRANSLATORS = 32  # for as many combinations of options
 # Of the engine, and not of a request.
-OF_THE_ENGINE = ("precision", "quantize", "batch_invariant", "batch_tokens")
+OF_THE_ENGINE = ("precision", "quantize", "batch_invariant", "batch_tokens", "options")
 Observe = Callable[["ServedModel", BatchReport], object]
 
 

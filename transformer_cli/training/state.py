@@ -15,7 +15,7 @@ from transformer_cli.decoding.search import check_search
 from transformer_cli.errors import ConfigError, DivergedError, EnvironmentFault
 from transformer_cli.evaluation.translation import check_metrics
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.build import MODELS
+from transformer_cli.models.build import check_model
 from transformer_cli.models.memory import is_out_of_memory
 from transformer_cli.training.checkpoints import Checkpoint
 from transformer_cli.training.optimizers import check_optimizer
@@ -103,7 +103,7 @@ def check_components(config: TrainConfig, device: torch.device) -> None:
     """Raise ConfigError for a name that is in no registry, or settings that its entry does not take; EnvironmentFault
     for a precision that `device` lacks, or a tokenizer that is not installed.
     """
-    MODELS.check(config.model.name)
+    check_model(config.model)
     check_schedule(config.schedule)
     needs_whole_model = check_optimizer(config.optimizer).needs_whole_model
     if needs_whole_model and config.train.sharding is Sharding.full:

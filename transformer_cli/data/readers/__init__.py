@@ -2,7 +2,7 @@
 
 from transformer_cli.config.data import DataConfig
 from transformer_cli.data.readers import builtin, columns, conll, files, parallel, plain  # registers them
-from transformer_cli.data.readers.base import READERS, Corpus, Pair, Reader, Split
+from transformer_cli.data.readers.base import READERS, Corpus, Pair, Reader, Split, reader_name
 
 __all__ = [
     "READERS",
@@ -22,4 +22,4 @@ __all__ = [
 
 def reader_of(config: DataConfig) -> Reader:
     """The reader that the config names, or else the one for generated corpora or for text files."""
-    return READERS[config.reader or ("files" if config.builtin is None else "builtin")](config)
+    return READERS[reader_name(config)](config)

@@ -1,14 +1,15 @@
 """The registry of corpus formats, and the base class of their readers."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from transformer_cli.config.data import DataConfig, Task
+from transformer_cli.config.options import checked_options
 from transformer_cli.data.corpus_files import CorpusFile, find_file
 from transformer_cli.data.lines import Lines
 from transformer_cli.errors import ConfigError
-from transformer_cli.registry import Registry, did_you_mean
+from transformer_cli.registry import Registry, place_of
 
 Split = Literal["train", "dev", "test"]
 Pair = tuple[str, str]  # source and target
@@ -56,17 +57,12 @@ class Reader:
 
     version: ClassVar[int] = 1  # to be raised when the same files would give other pairs
     tasks: ClassVar[frozenset[Task]] = frozenset(Task)
-    default_options: ClassVar[Mapping[str, Any]] = {}  # what `data.options` may set, with its defaults
 
     def __init__(self, config: DataConfig) -> None:
         """Raises ConfigError if the config has options that the format does not have, or another task."""
         self.config = config
-        self.options = {**self.default_options, **config.options}
+        self.options = checked_options(READERS, reader_name(config), config.options)
         name = f"data.reader={config.reader}" if config.reader else f"data={config.name}"
-        for option in self.options:
-            if option not in self.default_options:
-                guess = did_you_mean(option, self.default_options)
-                raise ConfigError(f"data.options.{option}: {name} has no such option{guess or '. Leave it out'}")
         if config.task not in self.tasks:
             tasks = " and ".join(task.name for task in self.tasks)
             raise ConfigError(f"data.task={config.task.name}: {name} is for {tasks}. Choose another reader")
@@ -97,7 +93,18 @@ class Reader:
         return ()
 
 
-READERS: Registry[type[Reader]] = Registry("corpus reader")
+def _adopted(name: str, entry: Any) -> type[Reader]:
+    if isinstance(entry, type) and issubclass(entry, Reader):
+        return entry
+    raise ConfigError(f"{place_of(entry)}: a corpus reader is a subclass of Reader. Correct it")
+
+
+READERS: Registry[type[Reader]] = Registry("corpus reader", adopt=_adopted, options_key="data.options")
+
+
+def reader_name(config: DataConfig) -> str:
+    """The entry that the config names, or else the one for generated corpora or for text files."""
+    return config.reader or ("files" if config.builtin is None else "builtin")
 
 
 def no_names(key: str, task: Task) -> ConfigError:

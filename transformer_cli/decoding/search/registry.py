@@ -1,15 +1,18 @@
 """The registry of searches: what each one does, and which options of `decode` it has.
 
-A new search is one module that registers a SearchMethod; `decode.search` then accepts its name.
+A new search is one module that registers a SearchMethod, or a function of a SearchRequest; `decode.search` then
+accepts its name.
 """
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Any
 
 from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.config.options import checked_options
 from transformer_cli.decoding.search.request import Hypothesis, Search, SearchRequest
 from transformer_cli.errors import ConfigError
-from transformer_cli.registry import Registry
+from transformer_cli.registry import Registry, check_callable, guarded
 
 SAMPLING_OPTIONS = ("temperature", "top_k", "top_p")
 
@@ -33,7 +36,8 @@ class SearchMethod:
     has_trace: bool = False  # its choices are those of `SearchRequest.recorder`'s trace
 
     def __call__(self, request: SearchRequest[Any]) -> list[list[Hypothesis]]:
-        return self.run(request)
+        options = checked_options(SEARCHES, self.name, request.config.options)
+        return self.run(replace(request, config=replace(request.config, options=options)) if options else request)
 
     def rows_per_sentence(self, config: DecodeConfig) -> int:
         """N: how many hypotheses of a sentence are live at once."""
@@ -44,7 +48,32 @@ class SearchMethod:
         return self.name if self.rows_key not in self.options else f"{self.name}{self.rows_per_sentence(config)}"
 
 
-SEARCHES: Registry[SearchMethod] = Registry("search")
+def _adopted(name: str, entry: Any) -> SearchMethod:
+    """A SearchMethod, or one with a row for each sentence and no options of `decode`."""
+    method = entry if isinstance(entry, SearchMethod) else SearchMethod(name, entry)
+    check_callable(method.run, what="a search", arguments="request")
+    return replace(method, run=guarded(method.run, _fault_of))
+
+
+def _fault_of(found: object, request: SearchRequest[Any]) -> str | None:
+    n_sentences = len(request.max_lengths_B)
+    if not isinstance(found, list) or len(found) != n_sentences:
+        return f"{found!r:.80}, not a list with the hypotheses of each of {n_sentences} sentences"
+    no_text = {*request.control.banned, request.control.eos}
+    for of_sentence in found:
+        if not isinstance(of_sentence, list) or not 1 <= len(of_sentence) <= request.config.n_best:
+            return f"{of_sentence!r:.80} for a sentence, not a list of 1 to decode.n_best={request.config.n_best}"
+        for one in of_sentence:
+            if not isinstance(one, Hypothesis) or not all(isinstance(i, int) and i >= 0 for i in one.ids):
+                return f"{one!r:.80}, not a Hypothesis whose ids are whole numbers"
+            if no_text & set(one.ids):
+                return f"ids with {min(no_text & set(one.ids))}, which stands for no text, such as BOS, EOS or padding"
+            if not (math.isfinite(one.score) and math.isfinite(one.log_prob)):
+                return f"a score of {one.score} and a log_prob of {one.log_prob}, not two finite numbers"
+    return None
+
+
+SEARCHES: Registry[SearchMethod] = Registry("search", adopt=_adopted, options_key="decode.options")
 
 
 def register(method: SearchMethod) -> None:
@@ -58,6 +87,7 @@ def rows_per_sentence(config: DecodeConfig) -> int:
 def check_search(config: DecodeConfig) -> None:
     """Raise ConfigError for an unknown `decode.search`, and for options that it does not have."""
     method = SEARCHES[config.search]
+    checked_options(SEARCHES, config.search, config.options)
     if "beam_size" not in method.options and config.beam_size != 1:
         raise ConfigError(
             f"decode.beam_size={config.beam_size}: needs decode.search=beam, not {method.name}."

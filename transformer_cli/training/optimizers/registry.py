@@ -1,16 +1,16 @@
 """Optimizers by name, each with what saving and resuming it needs."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from transformer_cli.config.options import checked_options
 from transformer_cli.config.train import OptimizerConfig
-from transformer_cli.errors import ConfigError
-from transformer_cli.registry import Registry
+from transformer_cli.registry import Registry, check_callable, guarded
 
 BuildOptimizer = Callable[[nn.Module, OptimizerConfig], Optimizer]
 # Is given a new optimizer, its parameters by name, and the tensors of a checkpoint; returns those to load.
@@ -56,23 +56,33 @@ class OptimizerKind:
     allocate: Callable[[Optimizer], None] = allocate_state  # for state that a step with zero gradients does not create
     upgrade: Upgrade = keep_tensors  # of checkpoints of earlier versions
     needs_whole_model: bool = False  # so that train.sharding=full is refused
-    takes_options: bool = False  # whether the builder uses `config.options`
 
 
-OPTIMIZERS: Registry[OptimizerKind] = Registry("optimizer")  # OPTIMIZERS.register("lion")(OptimizerKind(build_lion))
+def _adopted(name: str, entry: Any) -> OptimizerKind:
+    """An OptimizerKind, or the builder of one whose state is all in `optimizer.state`."""
+    kind = entry if isinstance(entry, OptimizerKind) else OptimizerKind(entry)
+    check_callable(kind.build, what="an optimizer", arguments="model, config")
+    return replace(kind, build=guarded(kind.build, _fault_of))
+
+
+def _fault_of(made: object, *_: object) -> str | None:
+    return None if isinstance(made, Optimizer) else f"{made!r:.80}, not a torch.optim.Optimizer"
+
+
+OPTIMIZERS: Registry[OptimizerKind] = Registry("optimizer", adopt=_adopted, options_key="optimizer.options")
 
 
 def check_optimizer(config: OptimizerConfig) -> OptimizerKind:
     """Raise ConfigError for a name that is not registered, or options that its optimizer does not take."""
     kind = OPTIMIZERS[config.name]
-    if config.options and not kind.takes_options:
-        raise ConfigError(f"optimizer.options: optimizer.name={config.name} takes none. Leave them out")
+    checked_options(OPTIMIZERS, config.name, config.options)
     return kind
 
 
 def build_optimizer(model: nn.Module, config: OptimizerConfig) -> Optimizer:
     """The learning rate is set by the schedule before every update."""
-    return check_optimizer(config).build(model, config)
+    options = checked_options(OPTIMIZERS, config.name, config.options)
+    return OPTIMIZERS[config.name].build(model, replace(config, options=options))
 
 
 def decay_groups(parameters: Sequence[nn.Parameter], config: OptimizerConfig) -> list[dict[str, Any]]:

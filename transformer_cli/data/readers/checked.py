@@ -1,0 +1,66 @@
+"""The pairs of a plugin's reader, each of which is checked: what it gives may be anything."""
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from transformer_cli.data.lines import Lines
+from transformer_cli.data.readers.base import Corpus, Pair
+from transformer_cli.errors import DataError, TfmError
+from transformer_cli.plugins import plugin_fault
+from transformer_cli.registry import is_ours, place, place_of
+
+_NO_SURROGATES = "has half of a surrogate pair (U+D800 to U+DFFF), which no text holds"
+
+
+def checked_pairs(
+    corpus: Corpus, files: Sequence[Lines], on_fault: Callable[[str], None] = lambda fault: None
+) -> Iterator[Pair]:
+    """The pairs of a corpus, without what a plugin's reader gives that is no pair: `on_fault` gets what it is.
+
+    Raises DataError for what the reader raises, and TfmErrors as they are.
+    """
+    if is_ours(corpus.pairs):
+        return corpus.pairs(files)
+    return _checked(corpus, files, on_fault)
+
+
+def _checked(corpus: Corpus, files: Sequence[Lines], on_fault: Callable[[str], None]) -> Iterator[Pair]:
+    name = corpus.name or ", ".join(lines.name for lines in files) or "data"
+    n = 0
+    try:
+        pairs: Any = corpus.pairs(files)
+        if not isinstance(pairs, Iterable):
+            raise DataError(f"{place_of(corpus.pairs)}: returned {pairs!r:.80}, not the pairs of {name}. Yield them")
+        for n, pair in enumerate(pairs, start=1):
+            if fault := _fault_of(pair):
+                on_fault(f"{name}: pair {n:,} {fault} ({_place(corpus, pairs)})")
+            else:
+                yield pair
+    except (TfmError, OSError):
+        raise
+    except Exception as error:
+        if (fault_of_plugin := plugin_fault(error)) is None:
+            raise
+        raise DataError(f"{name}: after {n:,} pairs: {fault_of_plugin}") from error
+
+
+def _place(corpus: Corpus, pairs: object) -> str:
+    """Where the reader gave the newest pair: the line of its `yield`, if it is a generator."""
+    frame = pairs.gi_frame if inspect.isgenerator(pairs) else None
+    if frame is None:
+        return place_of(corpus.pairs)
+    return place(corpus.pairs.__module__, frame.f_code.co_filename, frame.f_lineno)
+
+
+def _fault_of(pair: object) -> str | None:
+    if not isinstance(pair, tuple) or len(pair) != 2:
+        return f"is {pair!r:.80}, not a tuple of two texts"
+    for text in pair:
+        if not isinstance(text, str):
+            return f"has {text!r:.80}, a {type(text).__name__}, where a text belongs"
+        if "\n" in text:
+            return f"has a line break within a text: {text!r:.80}"
+        if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+            return f"{_NO_SURROGATES}: {text!r:.80}"
+    return None
