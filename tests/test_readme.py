@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import ROOT, slow
+from tests.docs_code import write_files_of
 from transformer_cli.cli import COMMANDS, _flags, _parser
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.keys import all_keys
@@ -20,6 +21,7 @@ from transformer_cli.config.yaml_files import choices_of
 PACKAGE = ROOT / "transformer_cli"
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "benchmarks").glob("*.md")), *DOCS]
+FIRST = ("README", "training", "translating", "data", "extending")  # pages whose commands scripts/test composes
 BLOCK = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`([^`\n]+)`")
 KEY = re.compile(
@@ -61,12 +63,23 @@ def printed_commands(pages: Iterable[Path]) -> list[str]:
 
 def commands_of_pages() -> list[Any]:
     """Those of the first pages; with --all, those of every page."""
-    first = printed_commands([page for page in PAGES if page.stem in ("README", "training", "translating", "data")])
+    first = printed_commands([page for page in PAGES if page.stem in FIRST])
     return [line if line in first else slow(line) for line in printed_commands(PAGES)]
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working folder with every file that a page shows."""
+    made = tmp_path_factory.mktemp("files")
+    for page in PAGES:
+        write_files_of(page, made)
+    (made / "configs").symlink_to(ROOT / "configs")
+    return made
+
+
 @pytest.mark.parametrize("line", commands_of_pages())
-def test_every_printed_command_line_composes(line: str) -> None:
+def test_every_printed_command_line_composes(line: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
     _, command, *arguments = shlex.split(line)
     if command == "completion":
         return
@@ -75,7 +88,8 @@ def test_every_printed_command_line_composes(line: str) -> None:
     if getattr(parsed, "multirun", False):
         check_overrides(command, parsed.overrides)
     else:
-        load_config(command, parsed.overrides, flags=flags)
+        user_dir = Path(parsed.config_dir) if parsed.config_dir else None
+        load_config(command, parsed.overrides, flags=flags, user_dir=user_dir)
 
 
 def test_the_commands_that_every_user_needs_are_printed() -> None:
