@@ -297,7 +297,7 @@ def test_without_matplotlib_the_error_names_the_package(folder: Path, monkeypatc
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     ran = run([*ATTENTION, SENTENCE, "--output", "a.png"], folder)
-    error_line(ran, code=5, says=["--output a.png", "matplotlib", "pip install 'transformer-cli[plots]'"])
+    error_line(ran, code=5, says=["--output a.png", "matplotlib", "pip install '.[plots]'"])
     assert not (folder / "a.png").exists()
     attention(folder, SENTENCE, "--output", "a.json")  # which needs none
 

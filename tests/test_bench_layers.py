@@ -293,7 +293,7 @@ def test_a_plot_without_matplotlib_is_refused_at_once(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("tfm: error: layers.plot: the package matplotlib cannot be imported")
-    assert captured.err.endswith("Run `pip install 'transformer-cli[plots]'`\n")
+    assert captured.err.endswith("Run `pip install '.[plots]'` in the checkout of tfm\n")
     assert captured.err.count("\n") == 1
 
 

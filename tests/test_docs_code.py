@@ -4,11 +4,13 @@ Python runs in the order of its page, in one program; YAML, JSON and shell are r
 commands of tfm.
 """
 
+import ast
 import configparser
 import json
 import re
 import shlex
 import subprocess
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -179,6 +181,54 @@ def test_the_clients_of_the_page_about_serving_run(capsys: pytest.CaptureFixture
         exec(program, {})
     # The stand-in writes each word in capitals.
     assert capsys.readouterr().out == "TWO DOGS IN THE SNOW.\n<p>TWO <b>DOGS</b></p>\n"
+
+
+# ---- What programs print
+
+
+def sentences_of_the_package() -> set[str]:
+    """The parts of all texts in the package, between what is put into them."""
+    found: set[str] = set()
+    for file in (ROOT / "transformer_cli").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.update(re.split(r"%[sd]", node.value))
+    return found
+
+
+def test_the_messages_that_pages_quote_are_those_of_the_package() -> None:
+    lines = [line for block in BLOCKS for line in block.text.split("\n")]
+    messages = [found[1] for line in lines if (found := re.match(r"tfm: (?:warning|error): (.*)", line))]
+    assert len(messages) > 4
+    sentences = sentences_of_the_package()
+    for message in messages:
+        without_texts = re.sub(r"'.*?'|…", "", message)
+        for words in re.findall(r"[a-zA-Z]+(?: [a-zA-Z]+){2,}", without_texts):
+            _, _, after_the_first = words.partition(" ")  # which may be what a number counts
+            said = [one for one in sentences if words in one or (" " in after_the_first and after_the_first in one)]
+            assert said, f"{words!r} of {message!r}"
+
+
+ORIGINS = [block for block in BLOCKS if not block.language and re.match(r"[\w.]+=\S+\n {4}", block.text)]
+
+
+@pytest.mark.parametrize("block", ORIGINS, ids=str)
+def test_where_a_value_is_from_is_quoted_as_it_is_printed(block: Block) -> None:
+    key = block.text.partition("=")[0]
+    (command,) = [line for line in printed_commands([block.page]) if line.startswith(f"tfm config why {key} ")]
+    assert run(shlex.split(command)[1:], ROOT).out.decode() == block.text
+
+
+def test_there_is_a_page_that_quotes_where_a_value_is_from() -> None:
+    assert ORIGINS
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_tells_to_install_from_the_checkout_and_extras_that_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert not re.search(r"transformer[-_]cli\[", text), "no index has the package"
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    assert set(re.findall(r"'\.\[(\w+)\]'", text)) <= extras.keys()
 
 
 # ---- Commands that need no model

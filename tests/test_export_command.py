@@ -268,7 +268,7 @@ def test_a_package_that_is_not_installed_is_named_with_its_extra(
     folder: Path, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, PACKAGES[form], None)
-    says = [f"tfm export {form}: the package {PACKAGES[form]} cannot be imported", "transformer-cli[export]"]
+    says = [f"tfm export {form}: the package {PACKAGES[form]} cannot be imported", "pip install '.[export]'"]
     refused(export(form), folder, code=5, says=says)
 
 

@@ -137,6 +137,26 @@ def test_every_relative_link_leads_to_a_file_and_a_heading_that_exist(page: Path
         assert not anchor or anchor in anchors_of(target), link
 
 
+def headings_of(page: Path) -> dict[str, str]:
+    """The sections of a page that have a name of their own: `tags` of "Tags: several languages" → its anchor."""
+    found = re.findall(r"^##+ (.*)$", without_blocks(text_of(page)), re.MULTILINE)
+    names = {re.split(r"[:,(]", heading)[0].strip().lower(): heading for heading in found}
+    return {name: re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for name, heading in names.items()}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_link_that_is_called_as_a_section_leads_to_one_of_that_name(page: Path) -> None:
+    """Where no page has that name itself."""
+    titles = {target.stem.replace("_", " ") for target in PAGES}
+    sections = {target.resolve(): headings_of(target) for target in DOCS if target.stem != "configuration"}
+    named = {name for of_page in sections.values() for name in of_page} - titles - {"translation"}
+    for text, link in re.findall(r"\[([^\]]+)\]\(([^()\s]+)\)", without_blocks(text_of(page))):
+        if (name := text.strip("`").lower()) in named:
+            file, _, anchor = link.partition("#")
+            target = (page.parent / file if file else page).resolve()
+            assert sections.get(target, {}).get(name) == anchor, f"[{text}]({link})"
+
+
 def test_the_index_of_docs_lists_every_page() -> None:
     index = text_of(ROOT / "docs" / "README.md")
     listed = re.findall(r"^\| \[[^\]]+\]\((\w+\.md)\) \|", index, re.MULTILINE)

@@ -74,7 +74,7 @@ def test_a_script_that_rouge_score_does_not_read_has_no_score() -> None:
 
 def test_a_missing_package_is_named_before_anything_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rouge_score", None)
-    message = r"metrics=rouge2: the package rouge_score cannot be imported .*pip install 'transformer-cli\[rouge\]'"
+    message = r"metrics=rouge2: the package rouge_score cannot be imported .*pip install '\.\[rouge\]'"
     with pytest.raises(EnvironmentFault, match=message):
         prepare_metrics(["bleu", "rouge2"], ENGLISH)
     prepare_metrics(["bleu"], ENGLISH)

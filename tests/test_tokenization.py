@@ -143,14 +143,14 @@ def test_without_a_library_there_is_chrf_and_a_line_says_why(tmp_path: Path, wit
         assert message.startswith(
             f"tfm: warning: no BLEU: BLEU of {language}: the package {library} cannot be imported"
         )
-        assert message.endswith(f"Run `pip install 'transformer-cli[{language}]'`")
+        assert message.endswith(f"Run `pip install '.[{language}]'` in the checkout of tfm")
     found = json.loads(run([*pair(tmp_path, "ja"), "--json"], tmp_path).out)
     assert [entry["name"] for entry in found["scores"]] == ["chrF2", "TER"]
-    assert "transformer-cli[ja]" in found["missing"]["BLEU"]
+    assert "'.[ja]'" in found["missing"]["BLEU"]
 
 
 def test_a_tokenizer_that_was_asked_for_and_is_not_installed_is_an_error(tmp_path: Path, without_mecab: None) -> None:
-    says = ["--tokenize ja-mecab: the package MeCab", "pip install 'transformer-cli[ja]'"]
+    says = ["--tokenize ja-mecab: the package MeCab", "pip install '.[ja]'"]
     refused([*pair(tmp_path, "zh"), "--tokenize", "ja-mecab"], tmp_path, code=5, says=says)
     data = ["data=files", "data.source_lang=en", "data.target_lang=ja", "data.test=[h,r.zh]"]
     command = ["evaluate", "--hypotheses", "h", *data, "data.bleu_tokenize=ja-mecab"]
@@ -160,7 +160,7 @@ def test_a_tokenizer_that_was_asked_for_and_is_not_installed_is_an_error(tmp_pat
             [other, *data[:3], "data.train=nowhere.tsv", "data.bleu_tokenize=ko-mecab", "device=cpu"],
             tmp_path,
             code=5,
-            says=["data.bleu_tokenize=ko-mecab: the package mecab_ko", "transformer-cli[ko]"],
+            says=["data.bleu_tokenize=ko-mecab: the package mecab_ko", "'.[ko]'"],
             new=["runs"],
         )
 
@@ -240,7 +240,7 @@ def test_without_a_library_chrf_decides_and_is_not_called_bleu(
     logged = [record.getMessage() for record in heard.records if "pip install" in record.getMessage()]
     assert logged == [
         "BLEU of ja: the package MeCab cannot be imported (import of MeCab halted; None in sys.modules)."
-        " Run `pip install 'transformer-cli[ja]'`."
+        " Run `pip install '.[ja]'` in the checkout of tfm."
         " Dev scores are chrF until then, which also decides on the best checkpoint, patience and the average"
     ]
     entries = toy_run.metrics(tmp_path)

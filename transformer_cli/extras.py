@@ -32,5 +32,10 @@ def imported(name: str, *, needs: str) -> ModuleType:
     except ImportError as error:
         raise EnvironmentFault(
             f"{needs}: the package {name} cannot be imported ({error})."
-            f" Run `pip install 'transformer-cli[{EXTRAS[name.split('.')[0]]}]'`"
+            f" Run {how_to_install(EXTRAS[name.split('.')[0]])}"
         ) from error
+
+
+def how_to_install(extra: str) -> str:
+    """The command that installs an extra: from the source, since no index of packages has tfm."""
+    return f"`pip install '.[{extra}]'` in the checkout of tfm"

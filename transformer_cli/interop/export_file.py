@@ -23,8 +23,7 @@ def check_format(facts: Mapping[str, Any], place: Path) -> None:
         raise ValueError(f"format is {facts['format']!r}")
     if facts["format"] > FORMAT:
         raise CheckpointError(
-            f"{place}: written in format {facts['format']} by a newer tfm; this is {__version__}. Upgrade with"
-            " `pip install --upgrade transformer-cli`"
+            f"{place}: written in format {facts['format']} by a newer tfm; this is {__version__}. Install that"
         )
 
 

@@ -95,7 +95,7 @@ def read_metadata(header: Mapping[str, Any], path: Path) -> dict[str, Any]:
     if metadata["format"] > FORMAT:
         raise CheckpointError(
             f"{path}: written in format {metadata['format']}, needs tfm >= {quoted(str(metadata.get('needs')))[1:-1]};"
-            f" this is {__version__}. Upgrade with `pip install --upgrade transformer-cli`"
+            f" this is {__version__}. Install that"
         )
     return metadata
 

@@ -170,7 +170,7 @@ class CheckpointStore:
             raise Damage(f"{MANIFEST_FILE} has format {format_listed}, {STATE_FILE} {state['format']}")
         if state["format"] > FORMAT:
             needed = quoted(str(state.get("needs")))[1:-1]
-            raise CheckpointError(f"{path}: needs tfm >= {needed}; this is {__version__}. Upgrade transformer-cli")
+            raise CheckpointError(f"{path}: needs tfm >= {needed}; this is {__version__}. Install that")
         if state.get("step") != step or not is_whole(state["step"]) or not isinstance(state.get("state"), dict):
             raise Damage(f"{STATE_FILE} is not that of step {step}")
         return Checkpoint(

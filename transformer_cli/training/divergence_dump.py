@@ -151,7 +151,7 @@ def read_divergence_dump(folder: Path) -> DivergenceDump:
         if not is_whole(content["format"], least=1):
             raise ValueError(f"format is {content['format']!r}")
         if content["format"] > FORMAT:
-            raise CheckpointError(f"{file}: kept by a newer tfm (format {content['format']}). Upgrade transformer-cli")
+            raise CheckpointError(f"{file}: kept by a newer tfm (format {content['format']}). Install that")
         sources, targets = content["source_ids"], content["target_ids"]
         return DivergenceDump(
             step=whole(content["step"], "step"),
