@@ -91,8 +91,11 @@ class ConfigConfig:
 
 
 class ExportFormat(Enum):
+    """Formats of other programs; importing has the same names."""
+
     ctranslate2 = "ctranslate2"
     huggingface = "huggingface"
+    hf = "huggingface"
     onnx = "onnx"
     argos = "argos"  # a CTranslate2 model in a package of Argos Translate
     marian = "marian"  # .npz, for Marian and what is made from its models
@@ -172,10 +175,12 @@ class ImportFormat(Enum):
     """Other programs' models that can be read."""
 
     hf = "hf"  # a folder of Hugging Face transformers: Marian (OPUS-MT), Pegasus as we export it, M2M-100
+    huggingface = "hf"
     marian = "marian"  # .npz, or a folder of OPUS-MT
     fairseq = "fairseq"
     opennmt = "opennmt"
     ctranslate2 = "ctranslate2"  # and an unpacked package of Argos Translate
+    argos = "ctranslate2"
 
 
 @dataclass
