@@ -220,6 +220,7 @@ def train(overrides: "Sequence[str] | TrainConfig" = ()) -> "TrainResult":
     Several GPUs need the command under torchrun. Raises TfmError.
     """
     from transformer_cli.config.compose import load_config
+    from transformer_cli.config.fields import follow_home
     from transformer_cli.config.train import TrainConfig
     from transformer_cli.data.prepare import prepare
     from transformer_cli.training.initialisation import initial_tokenizers, read_initial_model, with_initial_sizes
@@ -231,6 +232,7 @@ def train(overrides: "Sequence[str] | TrainConfig" = ()) -> "TrainResult":
     from transformer_cli.training.state import check_components
 
     config = overrides if isinstance(overrides, TrainConfig) else load_config("train", list(overrides))
+    follow_home(config)
     device, start = choose_device(config.device), read_initial_model(config)
     config = with_initial_sizes(config, start)
     check_components(config, device)

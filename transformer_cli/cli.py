@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from transformer_cli import __version__
 from transformer_cli.command_table import COMMANDS, COMMON_OPTIONS, Command
-from transformer_cli.environment import concealed
+from transformer_cli.environment import concealed, home_followed
 from transformer_cli.errors import ConfigError, EnvironmentFault, Stopped, TfmError, printable, quoted
 from transformer_cli.plugins import loaded_plugins, plugin_fault
 from transformer_cli.registry import did_you_mean
@@ -207,12 +207,12 @@ def _run_command(name: str, arguments: list[str]) -> int:
     from transformer_cli import logs
     from transformer_cli.config import compose as configs
     from transformer_cli.config.overrides import values_of
-    from transformer_cli.config.renamed import renamed_override
+    from transformer_cli.config.text_values import override_as_written
     from transformer_cli.plugins import load_plugins
 
     logs.start()
-    parsed.overrides = [renamed_override(text) for text in parsed.overrides]
-    user_dir = Path(parsed.config_dir) if parsed.config_dir else None
+    parsed.overrides = [override_as_written(text, name) for text in parsed.overrides]
+    user_dir = Path(home_followed(parsed.config_dir)) if parsed.config_dir else None
     given = values_of(parsed.overrides)
     _refuse_contradictions(command, flags, given)
     if command.argument and command.needs_argument and command.argument.key not in {**flags, **given}:
@@ -241,11 +241,11 @@ def parse(name: str, arguments: Sequence[str]) -> tuple[argparse.Namespace, dict
     Raises ConfigError.
     """
     from transformer_cli.config.overrides import values_of
-    from transformer_cli.config.renamed import renamed_override
+    from transformer_cli.config.text_values import override_as_written
 
     parsed = _parser(name).parse_intermixed_args(arguments)
     flags = _flags(name, COMMANDS[name], parsed)
-    parsed.overrides = [renamed_override(text) for text in parsed.overrides]
+    parsed.overrides = [override_as_written(text, name) for text in parsed.overrides]
     _refuse_contradictions(COMMANDS[name], flags, values_of(parsed.overrides))
     return parsed, flags
 

@@ -20,7 +20,9 @@ from transformer_cli.config.keys import SCHEMAS, all_keys, check_key
 from transformer_cli.config.model import ModelConfig
 from transformer_cli.config.origin import DEFAULT, ChosenFile, CommandLine, Explanation, Origins, Source, shown_path
 from transformer_cli.config.renamed import KEYWORDS, RENAMED_KEYS, renamed_config, report_renamed
-from transformer_cli.config.yaml_files import choices_of, config_dir, groups_of, lines_of, read_yaml
+from transformer_cli.config.text_values import read_as_written
+from transformer_cli.config.yaml_files import choices_of, config_dir, groups_of, lines_of
+from transformer_cli.environment import home_followed
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, printable, quoted
 from transformer_cli.files import follow
 from transformer_cli.models.header import MALFORMED, read_header
@@ -116,7 +118,7 @@ def _stored(word: str, config: ConfigConfig) -> StoredConfig | None:
 
 def _yaml(file: Path, command: str) -> StoredConfig:
     try:
-        values = to_plain(from_plain(SCHEMAS[command], read_yaml(file)))
+        values = to_plain(from_plain(SCHEMAS[command], read_as_written(file)))
         lines = lines_of(file)
         return StoredConfig(
             file, values, lines | {new: lines[old] for old, new in RENAMED_KEYS.items() if old in lines}, command
@@ -171,7 +173,7 @@ def _parsed(words: Sequence[str], config: ConfigConfig) -> CommandLine:
     parsed, flags = parse(command, arguments)
     options = {flag.key: option for option, flag in COMMANDS[command].flags.items()}
     folder = parsed.config_dir or config.config_dir
-    return CommandLine(command, parsed.overrides, flags, options, Path(folder) if folder else None)
+    return CommandLine(command, parsed.overrides, flags, options, Path(home_followed(folder)) if folder else None)
 
 
 # Why a key has its value

@@ -21,10 +21,18 @@ def folder_named(text: str) -> Path:
 
     Raises ConfigError for a variable that is not set, EnvironmentFault where the home folder is unknown.
     """
-    try:
-        return Path(VARIABLE.sub(_value, text)).expanduser()
-    except RuntimeError as error:
-        raise EnvironmentFault(f"{text}: ~ leads nowhere without a home folder. Set HOME, or write it out") from error
+    return Path(home_followed(VARIABLE.sub(_value, text)))
+
+
+def home_followed(text: str) -> str:
+    """The path `text` with the home folder in place of a leading `~`. Raises EnvironmentFault where there is none."""
+    found = os.path.expanduser(text)
+    if found.startswith("~"):
+        raise EnvironmentFault(
+            f"{text}: there is no home folder for {Path(text).parts[0]}. Set HOME, or write ./{text} for a file of"
+            " that name"
+        )
+    return found
 
 
 def _value(match: re.Match[str]) -> str:

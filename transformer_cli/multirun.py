@@ -25,7 +25,7 @@ from transformer_cli.config.compose import as_config_error, hydra_arguments, loa
 from transformer_cli.config.keys import SCHEMAS
 from transformer_cli.config.overrides import parse_override, quoted_for_hydra
 from transformer_cli.config.yaml_files import config_dir
-from transformer_cli.environment import concealed
+from transformer_cli.environment import concealed, home_followed
 from transformer_cli.errors import ConfigError, ElsewhereError, EnvironmentFault, Stopped, TfmError, printable, quoted
 from transformer_cli.files import make_folder, wrap_os_errors, write_whole
 from transformer_cli.plugins import load_plugins
@@ -61,11 +61,12 @@ def launch(
     # Of several for one key the last holds.
     parsed = list({one.key_or_group: one for one in map(parse_override, overrides)}.values())
     _check_combinations(command, parsed, user_dir, flags)
-    own_dir = next((value_of(one) for one in parsed if one.key_or_group == SWEEP_DIR), None)
+    own_dir = next((home_followed(value_of(one)) for one in parsed if one.key_or_group == SWEEP_DIR), None)
     fixed = tuple(one.key_or_group for one in parsed if not one.is_sweep_override())
     with _sweep_folder(own_dir) as folder:
         sweep = Sweep(command, dict(flags), fixed, folder, as_fault)
-        arguments += [] if own_dir is not None else [f"{SWEEP_DIR}={quoted_for_hydra(str(folder))}"]
+        is_followed = own_dir is None or "${" not in own_dir
+        arguments += [f"{SWEEP_DIR}={quoted_for_hydra(str(folder))}"] if is_followed else []
         ended = _under_hydra(sweep, arguments)
         runs = read_records(folder)
         if runs:

@@ -40,7 +40,7 @@ class LayersConfig:
     window: int = key(32, "Positions that restricted attention attends to, half of them on either side.", low=1)
     kernel: int = key(3, "Kernel width of the convolution; odd.", low=1)
     clock: Clock = key(Clock.wall, "Wall-clock time, or processor time of this process.")
-    plot: str | None = key(None, "File for a plot of times and memory: .svg or .png.")
+    plot: str | None = key(None, "File for a plot of times and memory: .svg or .png.", path=True)
 
     def __post_init__(self) -> None:
         for name in ("n", "d"):
@@ -70,10 +70,12 @@ class BenchConfig(TrainConfig):
     rivals: bool = key(True, "Measure other programs, too, where they are installed.")
     json: bool = key(False, "Print JSON.")
     checkpoint: str | None = key(
-        None, "The model of decode and start; unset: random weights of `model`, and 20 tokens a sentence."
+        None,
+        "The model of decode and start; unset: random weights of `model`, and 20 tokens a sentence.",
+        path=True,
     )
-    source: str | None = key(None, "File to translate. decode only.")
-    reference: str | None = key(None, "Its reference translation, for BLEU. decode only.")
+    source: str | None = key(None, "File to translate. decode only.", path=True)
+    reference: str | None = key(None, "Its reference translation, for BLEU. decode only.", path=True)
     n_lines: int = key(1000, "Lines of `source` that are translated, from the first. decode only.", low=1)
     layers: LayersConfig = field(default_factory=LayersConfig)
 

@@ -42,7 +42,9 @@ from transformer_cli.registry import did_you_mean
 class ReplayConfig:
     """`tfm replay`."""
 
-    incident: str = key(REQUIRED, "Folder that a diverged run has left, as runs/NAME/incidents/step-00001204.")
+    incident: str = key(
+        REQUIRED, "Folder that a diverged run has left, as runs/NAME/incidents/step-00001204.", path=True
+    )
     device: Device = key(Device.auto, DEVICE)
     plugins: list[str] = key([], PLUGINS)
 
@@ -86,7 +88,7 @@ class ConfigConfig:
     )
     command: str = key("train", "Command that command lines without one, and YAML files, are for.")
     json: bool = key(False, "Print JSON.")
-    config_dir: str | None = key(None, "Folder with your own YAML files, for the command lines.")
+    config_dir: str | None = key(None, "Folder with your own YAML files, for the command lines.", path=True)
     plugins: list[str] = key([], PLUGINS)
 
 
@@ -123,15 +125,17 @@ class ExportConfig:
     """`tfm export`."""
 
     format: ExportFormat | None = key(None, "Program that the model is written for.")
-    checkpoint: Any = key(None, CHECKPOINT)
-    runs: str = key("runs", RUNS)
+    checkpoint: Any = key(None, CHECKPOINT, path=True)
+    runs: str = key("runs", RUNS, path=True)
     output: str | None = key(
-        None, "Folder for the exported model, or for argos FILE.argosmodel; written whole or not at all."
+        None,
+        "Folder for the exported model, or for argos FILE.argosmodel; written whole or not at all.",
+        path=True,
     )
     overwrite: bool = key(False, "Replace an earlier export.")
     quantization: Quantization = key(Quantization.float32, "Number format of the weights. ctranslate2 and argos only.")
     license: str | None = key(None, LICENSE)
-    scores: str | None = key(None, SCORES)
+    scores: str | None = key(None, SCORES, path=True)
     package_version: str = key("1.0", "Version of the package. argos only.")
     from_name: str | None = key(None, "Name of the source language; unset: by its code. argos only.")
     to_name: str | None = key(None, "Name of the target language; unset: by its code. argos only.")
@@ -157,12 +161,12 @@ class ExportConfig:
 class InspectConfig:
     """`tfm inspect`."""
 
-    checkpoint: Any = key(None, "Model file, checkpoint, run directory, or what `tfm export` wrote.")
-    runs: str = key("runs", RUNS)
+    checkpoint: Any = key(None, "Model file, checkpoint, run directory, or what `tfm export` wrote.", path=True)
+    runs: str = key("runs", RUNS, path=True)
     json: bool = key(False, "Print JSON.")
     card: bool = key(False, "Print the model card, as Markdown.")
     license: str | None = key(None, LICENSE)
-    scores: str | None = key(None, SCORES)
+    scores: str | None = key(None, SCORES, path=True)
     plugins: list[str] = key([], PLUGINS)
 
     def __post_init__(self) -> None:
@@ -187,17 +191,23 @@ class ImportFormat(Enum):
 class ImportConfig:
     """`tfm import`."""
 
-    path: str | None = key(None, "Folder or file of the model to import.")
+    path: str | None = key(None, "Folder or file of the model to import.", path=True)
     format: ImportFormat | None = key(None, "Format of the model; unset: recognised.")
-    output: str | None = key(None, "File for the model, written whole or not at all.")
+    output: str | None = key(None, "File for the model, written whole or not at all.", path=True)
     overwrite: bool = key(False, OVERWRITE)
     source_lang: str | None = key(None, "Language that the model translates from; unset: what its files say.")
     target_lang: str | None = key(None, "Language that the model translates into; unset: what its files say.")
-    vocabulary: list[str] = key([], "Vocabulary file, or that of the source and of the target; unset: those beside.")
-    segmenter: list[str] = key(
-        [], "SentencePiece model or BPE codes, or those of the source and of the target; unset: those beside."
+    vocabulary: list[str] = key(
+        [], "Vocabulary file, or that of the source and of the target; unset: those beside.", path=True
     )
-    lines: str | None = key(None, "File of source lines on which both programs are compared; unset: random pieces.")
+    segmenter: list[str] = key(
+        [],
+        "SentencePiece model or BPE codes, or those of the source and of the target; unset: those beside.",
+        path=True,
+    )
+    lines: str | None = key(
+        None, "File of source lines on which both programs are compared; unset: random pieces.", path=True
+    )
     compare: bool = key(True, "Compare with the original program, and write nothing if it says something else.")
     plugins: list[str] = key([], PLUGINS)
 
@@ -229,11 +239,11 @@ ENGINE = "torch, ctranslate2, or auto; unset: ctranslate2 for a folder of `tfm e
 class TranslateConfig:
     """`tfm translate`."""
 
-    checkpoint: Any = key(None, CHECKPOINTS)
-    runs: str = key("runs", RUNS)
+    checkpoint: Any = key(None, CHECKPOINTS, path=True)
+    runs: str = key("runs", RUNS, path=True)
     text: str | None = key(None, "The text to translate, instead of a file or standard input.")
-    input: str | None = key(None, "Input file, one text a line; unset: standard input.")
-    output: str | None = key(None, "Output file, written whole or not at all; unset: standard output.")
+    input: str | None = key(None, "Input file, one text a line; unset: standard input.", path=True)
+    output: str | None = key(None, "Output file, written whole or not at all; unset: standard output.", path=True)
     overwrite: bool = key(False, OVERWRITE)
     strict: bool = key(False, STRICT)
     format: DocumentFormat = key(
@@ -246,14 +256,20 @@ class TranslateConfig:
         OnIssue.keep,
         "Keep a translation with quality flags, or translate its line again in another way (retry).",
     )
-    prefix: str | None = key(None, "File of target prefixes: the translation of line n begins with its line n.")
+    prefix: str | None = key(
+        None, "File of target prefixes: the translation of line n begins with its line n.", path=True
+    )
     tag: str | None = key(None, TAG)
-    terms: str | None = key(None, "Terminology file: source phrase, tab, the phrase that its translation must contain.")
-    alignments: str | None = key(None, "Output file for word alignments, as i-j.")
+    terms: str | None = key(
+        None, "Terminology file: source phrase, tab, the phrase that its translation must contain.", path=True
+    )
+    alignments: str | None = key(None, "Output file for word alignments, as i-j.", path=True)
     token_scores: bool = key(False, "Add the log-probability of each token. jsonl only.")
     explain: bool = key(False, "Show every step: the likeliest tokens, and the hypotheses of the beam.")
     reference: str | None = key(
-        None, "File of reference translations, line by line: also show what the model predicts at each of their tokens."
+        None,
+        "File of reference translations, line by line: also show what the model predicts at each of their tokens.",
+        path=True,
     )
     likeliest: int = key(5, "How many of the likeliest tokens --explain shows of each step.", low=1, high=1000)
     engine: Engine | None = key(None, ENGINE)
@@ -302,8 +318,8 @@ class GenerateConfig:
     """`tfm generate`."""
 
     prompt: str | None = key(None, "The text to continue; unset: standard input, one prompt a line.")
-    checkpoint: Any = key(None, CHECKPOINT)
-    runs: str = key("runs", RUNS)
+    checkpoint: Any = key(None, CHECKPOINT, path=True)
+    runs: str = key("runs", RUNS, path=True)
     strict: bool = key(False, STRICT)
     seed: int = key(1, SEED, low=0, high=2**31 - 1)
     device: Device = key(Device.auto, DEVICE)
@@ -327,10 +343,10 @@ class GenerateConfig:
 class ClassifyConfig:
     """`tfm classify`."""
 
-    checkpoint: Any = key(None, CHECKPOINT)
-    runs: str = key("runs", RUNS)
-    input: str | None = key(None, "Input file, one text a line; unset: standard input.")
-    output: str | None = key(None, "Output file, written whole or not at all; unset: standard output.")
+    checkpoint: Any = key(None, CHECKPOINT, path=True)
+    runs: str = key("runs", RUNS, path=True)
+    input: str | None = key(None, "Input file, one text a line; unset: standard input.", path=True)
+    output: str | None = key(None, "Output file, written whole or not at all; unset: standard output.", path=True)
     overwrite: bool = key(False, OVERWRITE)
     strict: bool = key(False, STRICT)
     probabilities: bool = key(False, "Print the probability of every class after each label.")
@@ -363,10 +379,10 @@ class TagFormat(Enum):
 class TagConfig:
     """`tfm tag`."""
 
-    checkpoint: Any = key(None, CHECKPOINT)
-    runs: str = key("runs", RUNS)
-    input: str | None = key(None, "Input file; unset: standard input.")
-    output: str | None = key(None, "Output file, written whole or not at all; unset: standard output.")
+    checkpoint: Any = key(None, CHECKPOINT, path=True)
+    runs: str = key("runs", RUNS, path=True)
+    input: str | None = key(None, "Input file; unset: standard input.", path=True)
+    output: str | None = key(None, "Output file, written whole or not at all; unset: standard output.", path=True)
     overwrite: bool = key(False, OVERWRITE)
     strict: bool = key(False, STRICT)
     format: TagFormat = key(
@@ -409,11 +425,13 @@ class TagConfig:
 class EmbedConfig:
     """`tfm embed`."""
 
-    checkpoint: Any = key(None, CHECKPOINT)
-    runs: str = key("runs", RUNS)
-    input: str | None = key(None, "Input file, one text a line; unset: standard input.")
+    checkpoint: Any = key(None, CHECKPOINT, path=True)
+    runs: str = key("runs", RUNS, path=True)
+    input: str | None = key(None, "Input file, one text a line; unset: standard input.", path=True)
     output: str | None = key(
-        None, "Output file, NAME.npy (of tokens: NAME.npz) or NAME.jsonl; unset: JSONL on standard output."
+        None,
+        "Output file, NAME.npy (of tokens: NAME.npz) or NAME.jsonl; unset: JSONL on standard output.",
+        path=True,
     )
     overwrite: bool = key(False, OVERWRITE)
     strict: bool = key(False, STRICT)
@@ -430,7 +448,7 @@ class EmbedConfig:
     nearest: int | None = key(
         None, "Print this many lines of `among`, those with the largest cosine, instead of vectors.", low=1
     )
-    among: str | None = key(None, "File of the lines that `nearest` searches.")
+    among: str | None = key(None, "File of the lines that `nearest` searches.", path=True)
     batch_tokens: Any = key(AUTO, BATCH_TOKENS, low=1, auto=True)
     device: Device = key(Device.auto, DEVICE)
     plugins: list[str] = key([], PLUGINS)
@@ -471,28 +489,34 @@ ROBUSTNESS_LINES = 500
 class EvaluateConfig:
     """`tfm evaluate`."""
 
-    checkpoint: Any = key(None, CHECKPOINTS)
-    runs: str = key("runs", RUNS)
+    checkpoint: Any = key(None, CHECKPOINTS, path=True)
+    runs: str = key("runs", RUNS, path=True)
     source: str | None = key(
-        None, "Own test set: file to translate; a classifier's table of label<TAB>text, a tagger's CoNLL file."
+        None,
+        "Own test set: file to translate; a classifier's table of label<TAB>text, a tagger's CoNLL file.",
+        path=True,
     )
-    reference: Any = key(None, "Own test set: reference translation, or a list of several.")
+    reference: Any = key(None, "Own test set: reference translation, or a list of several.", path=True)
     test_set: Any = key(
         None,
         "Test sets of sacrebleu by name, as wmt14 or [wmt14,wmt15]; downloaded once. `list` prints the names.",
     )
     languages: str | None = key(None, "Direction of `test_set`, as en-de; unset: that of the model.")
     hypotheses: Any = key(
-        None, "File of existing translations, or labels, to score without a model; of several `test_set`, one of each."
+        None,
+        "File of existing translations, or labels, to score without a model; of several `test_set`, one of each.",
+        path=True,
     )
-    save: str | None = key(None, "Output file for the translations, or labels; unset: beside the model.")
+    save: str | None = key(None, "Output file for the translations, or labels; unset: beside the model.", path=True)
     overwrite: bool = key(False, "Replace `save` and `sentence_scores` if they exist.")
     tag: str | None = key(None, TAG)
     metrics: list[str] = key(
         [*METRICS], "Metrics of translations, in order, also spbleu, chrf++ and comet; a plugin may register others."
     )
     sentence_scores: str | None = key(
-        None, "Output file for the scores of each line by those of `metrics` that have them, as JSONL."
+        None,
+        "Output file for the scores of each line by those of `metrics` that have them, as JSONL.",
+        path=True,
     )
     tokenize: str | None = key(
         None,
@@ -641,11 +665,14 @@ class AugmentConfig:
         None,
         "Model that translates the input (of back-translate: from the target language), or a list of them for an"
         " ensemble; unset: the newest finished run.",
+        path=True,
     )
-    runs: str = key("runs", RUNS)
-    input: str | None = key(None, "Text file, one sentence a line.")
-    reference: str | None = key(None, "File whose line n translates line n of the input, for choose=chrf.")
-    output: str | None = key(None, "Name of the corpus: NAME.SOURCE and NAME.TARGET, by the languages, and NAME.json.")
+    runs: str = key("runs", RUNS, path=True)
+    input: str | None = key(None, "Text file, one sentence a line.", path=True)
+    reference: str | None = key(None, "File whose line n translates line n of the input, for choose=chrf.", path=True)
+    output: str | None = key(
+        None, "Name of the corpus: NAME.SOURCE and NAME.TARGET, by the languages, and NAME.json.", path=True
+    )
     overwrite: bool = key(False, "Make the corpus again if it exists.")
     shard: str = key("1/1", "Part of the input that is used, I/N: a byte range of whole lines.")
     choose: Choose = key(
@@ -666,6 +693,7 @@ class AugmentConfig:
         None,
         "Model from source to target, or a list of them for an ensemble, that scores each synthetic pair;"
         " back-translate only.",
+        path=True,
     )
     min_score: float = key(
         MIN_SCORE,
@@ -728,13 +756,16 @@ class AugmentConfig:
 class ScoreConfig:
     """`tfm score`."""
 
-    checkpoint: Any = key(None, CHECKPOINTS)
-    runs: str = key("runs", RUNS)
+    checkpoint: Any = key(None, CHECKPOINTS, path=True)
+    runs: str = key("runs", RUNS, path=True)
     source: str | None = key(
         None,
         "Source file; unset: standard input with source<TAB>translation on each line, or text for a language model.",
+        path=True,
     )
-    translation: str | None = key(None, "File whose line n translates line n of `source`; not for a language model.")
+    translation: str | None = key(
+        None, "File whose line n translates line n of `source`; not for a language model.", path=True
+    )
     tag: str | None = key(None, TAG)
     json: bool = key(False, "Print a JSON object for each line, with the score of each token.")
     strict: bool = key(False, STRICT)
@@ -782,10 +813,10 @@ class AttentionConfig:
     """`tfm attention`."""
 
     sentence: str | None = key(None, "The sentence to translate.")
-    input: str | None = key(None, "File with a sentence on each line, or sentence<TAB>translation.")
+    input: str | None = key(None, "File with a sentence on each line, or sentence<TAB>translation.", path=True)
     translation: str | None = key(None, "Translation to show, instead of the model's own.")
-    checkpoint: Any = key(None, CHECKPOINT)
-    runs: str = key("runs", RUNS)
+    checkpoint: Any = key(None, CHECKPOINT, path=True)
+    runs: str = key("runs", RUNS, path=True)
     positions: int | None = key(
         None,
         "Draw the encodings of this many positions instead: those of `model`, or of a trained one with --checkpoint.",
@@ -796,6 +827,7 @@ class AttentionConfig:
         None,
         "Output file: .html, .png, .svg or .json; of a file, one for each line, with its number in the name; unset:"
         " attention.html, or positions.html with --positions.",
+        path=True,
     )
     overwrite: bool = key(False, OVERWRITE)
     words: bool = key(False, "Merge the subwords of each word.")
@@ -847,10 +879,12 @@ class AttentionConfig:
 class AverageConfig:
     """`tfm average`."""
 
-    checkpoint: Any = key(None, "Models to average: files, checkpoints or runs; unset: the newest finished run.")
-    runs: str = key("runs", RUNS)
+    checkpoint: Any = key(
+        None, "Models to average: files, checkpoints or run directories; unset: the newest finished run.", path=True
+    )
+    runs: str = key("runs", RUNS, path=True)
     last: int | None = key(None, "Average this many of a run's checkpoints, the newest.", low=2)
-    output: str | None = key(None, "Output file for the model, written whole or not at all.")
+    output: str | None = key(None, "Output file for the model, written whole or not at all.", path=True)
     overwrite: bool = key(False, OVERWRITE)
     plugins: list[str] = key([], PLUGINS)
 

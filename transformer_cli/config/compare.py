@@ -23,9 +23,10 @@ class CompareConfig:
         [],
         "Two or more: run directories, checkpoints, models, exports, or text files of translations. All are compared"
         " with the first.",
+        path=True,
     )
-    source: str | None = key(None, "Own test set: file to translate; for files of translations, not needed.")
-    reference: Any = key(None, "Own test set: reference translation, or a list of several.")
+    source: str | None = key(None, "Own test set: file to translate; for files of translations, not needed.", path=True)
+    reference: Any = key(None, "Own test set: reference translation, or a list of several.", path=True)
     test_set: str | None = key(None, "Test set of sacrebleu, by its name, as wmt14.")
     languages: str | None = key(None, "Direction of `test_set`, as en-de; unset: that of the first model.")
     tag: str | None = key(None, TAG)
@@ -45,7 +46,7 @@ class CompareConfig:
     # Of fewer no p-value can be below 0.05: the smallest is 1 / (n + 1).
     samples: int = key(1000, "Resamples of the paired bootstrap test.", low=20)
     trials: int = key(10_000, "Trials of the approximate randomization test.", low=20)
-    output: str | None = key(None, "File for the page; unset: compare.html, but none with json=true.")
+    output: str | None = key(None, "File for the page; unset: compare.html, but none with json=true.", path=True)
     overwrite: bool = key(False, OVERWRITE)
     json: bool = key(False, "Print JSON.")
     engine: Engine | None = key(None, ENGINE)

@@ -20,16 +20,19 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from transformer_cli.config.commands import AttentionConfig, AugmentConfig, EvaluateConfig
-from transformer_cli.config.fields import written_name
+from transformer_cli.config.fields import follow_home, written_name
 from transformer_cli.config.interpolation import literal, refuse_interpolations, resolve
 from transformer_cli.config.keys import SCHEMAS, Options, check_key, fields_of, is_option
 from transformer_cli.config.overrides import as_list, check_overrides, parse_override, quoted_for_hydra
 from transformer_cli.config.recipes import chosen_files, read_files, recipe_by_task
-from transformer_cli.config.renamed import register_user_files, renamed_config, renamed_override
+from transformer_cli.config.renamed import renamed_config
 from transformer_cli.config.reproduce import with_experiment
+from transformer_cli.config.text_values import override_as_written
+from transformer_cli.config.user_files import register_user_files
 from transformer_cli.config.yaml_files import config_dir
 from transformer_cli.errors import ConfigError, quoted
 
+_NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*\.?[0-9_]*)[eE][-+]?[0-9]+|0o[0-7]+")
 _NO_LIST = "is not a ListConfig, list or tuple."  # ends OmegaConf's message on a single value for a list
 
 
@@ -45,7 +48,7 @@ def load_config(
     `overrides` are Hydra's (`model=big`, `train.max_steps=10`); `flags` maps keys to values and wins over them.
     `user_dir` is a folder whose YAML files are choices beside ours. Raises ConfigError.
     """
-    overrides = [renamed_override(text) for text in overrides]
+    overrides = [override_as_written(text, command) for text in overrides]
     if command == "reproduce":
         overrides = with_experiment(overrides, flags or {})
     config = composed(command, overrides, user_dir)
@@ -72,7 +75,7 @@ def composed(command: str, overrides: Sequence[str], user_dir: Path | None = Non
 
 def hydra_arguments(command: str, overrides: Sequence[str], user_dir: Path | None) -> list[str]:
     """The checked `overrides`, with the user's folder and a recipe; registers the schemas. Raises ConfigError."""
-    overrides = [renamed_override(text) for text in overrides]
+    overrides = [override_as_written(text, command) for text in overrides]
     if user_dir is not None and not user_dir.is_dir():
         raise ConfigError(f"{user_dir}: no such folder. Give --config-dir a folder with YAML files")
     check_overrides(command, overrides, user_dir)
@@ -112,9 +115,11 @@ def to_schema(config: DictConfig, schema: type, *, flags: Mapping[str, Any] | No
         missing = sorted(OmegaConf.missing_keys(config))
         if missing:
             raise ConfigError(f"{missing[0]}: not set. Give it as {missing[0]}=VALUE")
-        return OmegaConf.to_object(config)
+        checked = OmegaConf.to_object(config)
     except OmegaConfBaseException as error:
         raise as_config_error(error, schema) from error
+    follow_home(checked)
+    return checked
 
 
 def from_plain(schema: type, plain: Mapping[str, Any]) -> Any:
@@ -169,7 +174,18 @@ def _hints(schema: type) -> dict[str, Any]:
 
 
 def to_yaml(config: Any) -> str:
-    return yaml.safe_dump(to_plain(config), sort_keys=False, allow_unicode=True)
+    return yaml.dump(to_plain(config), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+
+
+class _Dumper(yaml.SafeDumper):
+    """YAML in which a text that any reader takes for a number is quoted: PyYAML knows no 1e3 and no 0o17."""
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="'" if _NUMBER.fullmatch(text) else None)
+
+
+_Dumper.add_representer(str, _represent_text)
 
 
 def _refuse_unknown_keys(config: Any, schema: type, *, root: type, prefix: str = "") -> None:

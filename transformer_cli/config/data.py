@@ -29,6 +29,7 @@ class TokenizerConfig:
         None,
         "Your own SentencePiece model, used as it is instead of one that is trained; or a list of two, of source and"
         " target.",
+        path=True,
     )
     kind: TokenizerKind = key(
         TokenizerKind.bpe,
@@ -262,11 +263,13 @@ class DataConfig:
     )
     options: dict[str, Any] = key({}, "Settings of a reader that a plugin registers, by name.")
     builtin: str | None = key(None, "Name of a built-in corpus, generated instead of read from files.")
-    root: str | None = key(None, "Folder with the files; unset: the working folder, or that of the downloads.")
+    root: str | None = key(
+        None, "Folder with the files; unset: the working folder, or that of the downloads.", path=True
+    )
     downloads: list[Download] = key([], "Files to download: url, and where known size (bytes), sha256, text_sha256.")
-    train: Any = key(None, "Training text: file, table or prefix, or a list of them; see docs/data.md.")
-    dev: Any = key(None, "Development set, in the same form; unset: held out from the training text.")
-    test: Any = key(None, "Test set, in the same form; unset: held out from the training text.")
+    train: Any = key(None, "Training text: file, table or prefix, or a list of them; see docs/data.md.", path=True)
+    dev: Any = key(None, "Development set, in the same form; unset: held out from the training text.", path=True)
+    test: Any = key(None, "Test set, in the same form; unset: held out from the training text.", path=True)
     tags: list[str] = key(
         [],
         'Tags of each corpus of `train`, as ["<2de>","<2fr>"]: put before its source lines, one token each. Several are'
@@ -296,7 +299,7 @@ class DataConfig:
         1, "Seed of the held-out pairs and of the tokenizer's sample; apart from `seed`.", low=0, high=2**31 - 1
     )
     holdout: int = key(1000, "Pairs held out as dev, and again as test, where none is given (at most 5 % each).", low=1)
-    cache: str = key("data", "Folder for downloads and encoded corpora.")
+    cache: str = key("data", "Folder for downloads and encoded corpora.", path=True)
     verify: bool = key(False, "Hash large files again at each start, instead of comparing sizes and times.")
     on_bad: OnBad = key(OnBad.error, "Stop at a line that is not UTF-8 or lacks columns, or skip it.")
     max_length: int = key(

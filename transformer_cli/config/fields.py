@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from transformer_cli.config.checks import check_number_or_auto, check_range
+from transformer_cli.environment import VARIABLE, home_followed
 
 T = TypeVar("T")
 # Sentences of keys that several commands share.
@@ -31,6 +32,7 @@ class KeyInfo:
     below: bool = False  # `high` itself is not legal
     auto: bool = False  # "auto" is legal, too
     choices: tuple[str, ...] = ()  # legal values, where the type does not list them
+    path: bool = False  # names a file or folder: a leading ~ is the home folder
 
 
 def key(
@@ -42,9 +44,10 @@ def key(
     below: bool = False,
     auto: bool = False,
     choices: tuple[str, ...] = (),
+    path: bool = False,
 ) -> T:
     """A dataclass field. `low`, `high`: the range that `check_ranges` holds it to, high excluded with `below`."""
-    metadata = {"key": KeyInfo(help, low, high, below, auto, choices)}
+    metadata = {"key": KeyInfo(help, low, high, below, auto, choices, path)}
     if isinstance(default, list | dict):
         return dataclasses.field(default_factory=lambda: copy.copy(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -73,3 +76,22 @@ def check_ranges(config: Any, group: str = "") -> None:
                 check_number_or_auto(name, one, int(info.low))
             else:
                 check_range(name, one, info.low, info.high, below=info.below, among=among)
+
+
+def follow_home(config: Any) -> None:
+    """Put the home folder in place of a leading `~` in every value that names a file or folder, in place.
+
+    What comes from the environment is followed where it is opened.
+    """
+    for field in dataclasses.fields(config):
+        info, value = info_of(field), getattr(config, field.name)
+        if dataclasses.is_dataclass(value):
+            follow_home(value)
+        elif info is not None and info.path:
+            setattr(config, field.name, _home_followed(value))
+
+
+def _home_followed(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_home_followed(one) for one in value]
+    return home_followed(value) if isinstance(value, str) and not VARIABLE.search(value) else value

@@ -2,8 +2,9 @@
 
 import dataclasses
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from types import NoneType
 from typing import Any
 
 from transformer_cli.config.bench import BenchConfig
@@ -25,7 +26,7 @@ from transformer_cli.config.commands import (
     TranslateConfig,
 )
 from transformer_cli.config.compare import CompareConfig
-from transformer_cli.config.fields import written_name
+from transformer_cli.config.fields import KeyInfo, info_of, written_name
 from transformer_cli.config.foreign_names import meant_by
 from transformer_cli.config.serve import ServeConfig
 from transformer_cli.config.train import DoctorConfig, PrepareConfig, ReproduceConfig, TrainConfig
@@ -71,6 +72,18 @@ def all_keys(schema: type, prefix: str = "") -> list[str]:
         else:
             keys += all_keys(nested, f"{prefix}{name}.")
     return keys
+
+
+def leaves(schema: type, prefix: str = "") -> Iterator[tuple[str, Any, KeyInfo]]:
+    """Dotted key, type and description of each value: of an optional one, and of the elements of a list, their type."""
+    hints = typing.get_type_hints(schema)
+    for field in dataclasses.fields(schema):
+        kinds = [kind for kind in (typing.get_args(hints[field.name]) or [hints[field.name]]) if kind is not NoneType]
+        key = prefix + written_name(field.name)
+        if dataclasses.is_dataclass(kinds[0]):
+            yield from leaves(typing.cast(type, kinds[0]), f"{key}.")
+        elif typing.get_origin(hints[field.name]) is not dict:
+            yield key, kinds[0], info_of(field) or KeyInfo("")
 
 
 @cache

@@ -19,8 +19,9 @@ from transformer_cli.config.interpolation import literal, resolve
 from transformer_cli.config.key_help import KeyHelp, help_of
 from transformer_cli.config.keys import SCHEMAS, check_key
 from transformer_cli.config.overrides import parse_override
-from transformer_cli.config.renamed import KEYWORDS, RENAMED_KEYS, renamed_override
-from transformer_cli.config.yaml_files import config_dir, defaults_of, groups_of, lines_of, read_yaml
+from transformer_cli.config.renamed import KEYWORDS, RENAMED_KEYS
+from transformer_cli.config.text_values import override_as_written, read_as_written
+from transformer_cli.config.yaml_files import config_dir, defaults_of, groups_of, lines_of
 from transformer_cli.errors import ConfigError
 
 DEFAULT = "default"
@@ -133,7 +134,7 @@ class Origins:
     @classmethod
     def of(cls, line: CommandLine) -> "Origins":
         """Raises ConfigError for unknown keys and choices, as the command itself."""
-        line = replace(line, overrides=[renamed_override(text) for text in line.overrides])
+        line = replace(line, overrides=[override_as_written(text, line.command) for text in line.overrides])
         return cls(line, _files(line))
 
     @property
@@ -267,10 +268,10 @@ def _replaced(files: Sequence[ChosenFile], line: CommandLine, words: Mapping[str
 
 
 def _read(path: Path, package: str, group: str, name: str, **about: str) -> ChosenFile:
-    content = read_yaml(path)
     header = re.match(r"# @package (\S+)", path.read_text(encoding="utf-8"))
     if header is not None:
         package = header[1].replace("_global_", "")
+    content = read_as_written(path, package)
     return ChosenFile(path, package, group, name, content if isinstance(content, dict) else {}, lines_of(path), **about)
 
 

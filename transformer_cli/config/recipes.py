@@ -7,7 +7,8 @@ from typing import Any
 
 from transformer_cli.config.interpolation import refuse_resolvers
 from transformer_cli.config.overrides import parse_override
-from transformer_cli.config.yaml_files import choices_of, config_dir, defaults_of, read_yaml
+from transformer_cli.config.text_values import read_as_written
+from transformer_cli.config.yaml_files import choices_of, config_dir, defaults_of
 from transformer_cli.errors import ConfigError, quoted
 
 # The recipe for each task, whose numbers are derived from the corpus; the commands that use it where a corpus has no
@@ -96,10 +97,10 @@ def read_files(choices: Sequence[Choice], user_dir: Path | None) -> dict[Choice,
         is_theirs = theirs is not None and os.path.lexists(theirs)
         if choice in found or "${" in name or not (is_theirs or ours.is_file()):
             continue
-        found[choice] = content = read_yaml(theirs if theirs is not None and is_theirs else ours)
+        found[choice] = content = read_as_written(theirs if theirs is not None and is_theirs else ours, group)
         if theirs is not None and is_theirs:
             _check_values(content, theirs)
-            if ours.is_file() and content != read_yaml(ours):
+            if ours.is_file() and content != read_as_written(ours, group):
                 raise ConfigError(f"{theirs}: tfm has a {group} of this name, which is the one chosen. Rename the file")
         waiting += [("recipe", name)] if group == "data" else []
         waiting += _named_in(content, group)

@@ -5,11 +5,6 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
-from hydra._internal.core_plugins.file_config_source import FileConfigSource
-from hydra.core.plugins import Plugins
-from hydra.plugins.config_source import ConfigResult
-from omegaconf import DictConfig, OmegaConf
-
 from transformer_cli.logs import LOGGER
 
 RENAMED_KEYS = {
@@ -79,25 +74,3 @@ def _rename(config: dict[str, Any], old: str, new: str, package: str) -> bool:
         config = config.setdefault(group, {})
     config[current] = value
     return True
-
-
-class UserFiles(FileConfigSource):
-    """The YAML files of --config-dir, for Hydra: as its own source of files, but with the current names of keys."""
-
-    @staticmethod
-    def scheme() -> str:
-        return "tfm"
-
-    def load_config(self, config_path: str) -> ConfigResult:
-        result = super().load_config(config_path)
-        if isinstance(result.config, DictConfig):
-            package = result.header.get("package") or config_path.rpartition("/")[0].replace("/", ".")
-            plain: Any = OmegaConf.to_container(result.config)
-            plain = renamed_config(plain, package="" if package == "_global_" else package, report=report_renamed)
-            result.config = OmegaConf.create(plain)
-        return result
-
-
-def register_user_files() -> None:
-    """Let Hydra open `tfm://FOLDER`."""
-    Plugins.instance().register(UserFiles)

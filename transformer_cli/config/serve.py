@@ -63,8 +63,9 @@ class ServeConfig:
     checkpoint: Any = key(
         None,
         "Model, or a list of models of other language pairs: files, checkpoints, runs, exports; unset: the newest.",
+        path=True,
     )
-    runs: str = key("runs", RUNS)
+    runs: str = key("runs", RUNS, path=True)
     host: str = key("127.0.0.1", "Address to listen at; 0.0.0.0: of every network of this machine.")
     port: int = key(8080, "Port to listen at; 0: any that is free.", low=0, high=65_535)
     pivot: str | None = key(
@@ -79,7 +80,9 @@ class ServeConfig:
     reload: float = key(
         5.0, "Seconds between looks at the models' files, which are read again if replaced; 0: never.", low=0
     )
-    api_keys: str | None = key(None, "File with the API keys that requests need one of, a key a line; unset: none.")
+    api_keys: str | None = key(
+        None, "File with the API keys that requests need one of, a key a line; unset: none.", path=True
+    )
     cors: list[str] = key([], "Origins whose pages may call the server, as https://example.org; `*`: all.")
     allowed_hosts: list[str] = key(
         [],

@@ -271,6 +271,7 @@ class InitConfig:
         None,
         "Model that training begins with: its tokenizers, sizes and weights (of a translator, a classifier or tagger"
         " takes the encoder). Model file, checkpoint or run directory.",
+        path=True,
     )
     freeze: list[str] = key(
         [],
@@ -317,11 +318,12 @@ class TrainConfig:
     name: str | None = key(
         None, "Name of the run directory; unset: made from the config, so that the same command resumes."
     )
-    runs: str = key("runs", RUNS)
+    runs: str = key("runs", RUNS, path=True)
     resume: str = key(
         "auto",
         "auto: resume from the checkpoints of the run directory, if it has any;"
         " or a checkpoint or run directory to start from, where it has none.",
+        path=True,
     )
     force: bool = key(False, "Resume although config or data have changed; the vocabulary must be the same.")
     seed: int = key(1, SEED, low=0, high=2**31 - 1)

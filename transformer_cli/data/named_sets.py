@@ -22,6 +22,7 @@ from typing import Any
 from transformer_cli.data.archive import SUFFIXES, member_sizes, open_members
 from transformer_cli.data.download import CHUNK_BYTES, TIMEOUT_SECONDS, http_opener, is_web_page
 from transformer_cli.data.lines import BLOCK_BYTES, read_lines, shown
+from transformer_cli.environment import home_followed
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault, quoted
 from transformer_cli.files import wrap_os_errors
 from transformer_cli.logs import LOGGER
@@ -121,7 +122,7 @@ def _datasets() -> dict[str, Any]:
 
 def _cache() -> Path:
     """sacrebleu's: as its own module finds it, but where the environment says so now."""
-    return Path(os.environ.get("SACREBLEU", os.path.join(os.path.expanduser("~"), ".sacrebleu")))
+    return Path(home_followed(os.environ.get("SACREBLEU", "~/.sacrebleu")))
 
 
 class _Damaged(Exception):

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 from transformer_cli.config.compose import from_plain, to_plain, to_yaml
 from transformer_cli.config.difference import flattened
 from transformer_cli.config.renamed import RENAMED_KEYS
+from transformer_cli.config.text_values import read_as_written
 from transformer_cli.config.train import TrainConfig
-from transformer_cli.config.yaml_files import read_yaml
 from transformer_cli.errors import CheckpointError, ConfigError, LockedError
 from transformer_cli.files import follow, locked, make_folder, wrap_os_errors, write_whole
 from transformer_cli.logs import LOGGER
@@ -256,7 +256,7 @@ def read_config(folder: Path) -> TrainConfig:
     if not file.exists():
         raise CheckpointError(f"{file}: is missing. Restore it, or go on all the same with force=true")
     try:
-        config: TrainConfig = from_plain(TrainConfig, read_yaml(file))
+        config: TrainConfig = from_plain(TrainConfig, read_as_written(file))
     except ConfigError as error:
         raise CheckpointError(
             f"{file}: not the config of a run ({error}). Restore it, or choose another name="
