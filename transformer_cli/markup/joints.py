@@ -35,7 +35,8 @@ def _names(text: str) -> frozenset[str]:
 
 _INVISIBLE = _names("wbr !--")  # say nothing about words
 # Elements that stand apart from the letters around them.
-_BOXES = _names("button input label rp rt rtc meter progress select")
+_RUBY = _names("rp rt rtc")  # beside the word that they belong to
+_BOXES = _names("button input label meter progress select") | _RUBY
 # Elements that change how letters look, and may be a part of a word; the last three are Markdown's.
 _FORMATTING = _names("b big del em font i ins mark s small strike strong sub sup tt u var * _ ~")
 _OPENING = "([{«‹“„‚¿¡「『（《【"
@@ -44,6 +45,7 @@ _WIDE = "。、，；：！？」』）》】"  # after which no space is writte
 _SEPARATORS = "|•·›→>/"
 _QUOTES = "\"'"
 _INNER = "-_@&#+=~\\^*'’‐‑"  # may be within a word
+_LETTER = re.compile(r"[^\W\d_]")
 _WORD_END = re.compile(r"[^\W\d_]+\Z")
 WINDOW = 200  # characters before and after a joint that are looked at
 
@@ -55,12 +57,16 @@ def joint_between(before: str, after: str, tags: Sequence[JointTag]) -> Joint:
         return Joint.none
     is_apart = _are_apart(tags, before, after)
     before, after = before[-WINDOW:], after[:WINDOW]
-    if not (_is_end(before, after, is_apart=is_apart)):
+    if _is_in_placeholder(before, after):
+        is_end = any(tag.name == "a" or _is_box(tag) for tag in tags) and _is_in_placeholder(before, "")
+    else:
+        is_end = _is_end(before, after, is_apart=is_apart)
+    if not is_end:
         return Joint.none
-    if not any(tag.name == "a" or _is_box(tag) for tag in tags) and _is_in_placeholder(before, after):
-        return Joint.none
-    # As in a text that is broken in lines, lower case goes on with the sentence.
-    return Joint.split if is_apart and not after[0].islower() else Joint.space
+    # As in a text that is broken in lines, lower case goes on with the sentence; and so does a number, as of a note.
+    letter = _LETTER.search(after)
+    is_sentence = letter is not None and not letter[0].islower() and not any(tag.name in _RUBY for tag in tags)
+    return Joint.split if is_apart and is_sentence else Joint.space
 
 
 def _is_box(tag: JointTag) -> bool:
@@ -72,6 +78,9 @@ def _are_apart(tags: Sequence[JointTag], before: str, after: str) -> bool:
     if any(_is_box(tag) for tag in tags):
         return True
     closing = [i for i, tag in enumerate(tags) if tag.closes]
+    opened = {tag.name: i for i, tag in reversed(list(enumerate(tags))) if tag.opens}
+    if any(opened.get(tags[i].name, i) < i for i in closing):  # an element without text, as an icon is
+        return True
     if not closing or not any(tag.opens for tag in tags[closing[0] :]):
         return False
     letters = _WORD_END.search(before)
@@ -100,7 +109,7 @@ def _is_end(before: str, after: str, *, is_apart: bool) -> bool:
         return is_apart or _is_new_word(before, after)
     if last in _CLOSING:
         is_number = first.isdigit() and before[-2:-1].isdigit()
-        goes_on = last in _WIDE or (last in ".:" and first.islower())
+        goes_on = last in _WIDE or (last in ".:" and first.islower() and not before[-3:-1].isalpha())
         return not is_number and (is_apart or not goes_on)
     return is_apart or first in _OPENING or first.isupper()
 
@@ -120,5 +129,6 @@ def _is_new_word(before: str, after: str) -> bool:
 
 
 def _is_in_placeholder(before: str, after: str) -> bool:
+    """Whether a URL, an address or a variable goes on from `before` to `after`, or ends with `before`."""
     place = len(before)
-    return any(one.start < place < one.end for one in placeholders_in(before + after))
+    return any(one.start < place < one.end + (not after) for one in placeholders_in(before + after))

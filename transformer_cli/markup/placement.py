@@ -194,6 +194,8 @@ class _Tokens:
         if t1 == t2 and s1 != s2:  # punctuation that stands alone, as before a French question mark
             return self._edge(s2, s3, t0, t3)
         if s1 == s2:
+            if t1 == t2:
+                return self._core(s0, s3, t0, t3)
             s1, s2 = s0, s3
         return [*self._edge(s0, s1, t0, t1), *self._core(s1, s2, t1, t2), *self._edge(s2, s3, t2, t3)]
 
@@ -223,9 +225,18 @@ class _Tokens:
             if start < end
         ]
 
+    def _pieces(self, source: Span, target: Span) -> list[tuple[Span, int]]:
+        """The pieces of a placeholder with tags in it, in the translation, and where each begins in the source."""
+        inside = self.cuts[bisect_right(self.cuts, source[0]) : bisect_left(self.cuts, source[1])]
+        if source[1] - source[0] != target[1] - target[0]:
+            inside = []
+        starts, shift = [source[0], *inside], target[0] - source[0]
+        ends = [start + shift for start in starts[1:]] + [target[1]]
+        return [((start + shift, end), start) for start, end in zip(starts, ends, strict=True)]
+
     def _cut_at_copies(self, tokens: list[_Token]) -> list[_Token]:
-        """A placeholder is one token, in the element that it is in in the source."""
-        copies = sorted((target, source[0]) for source, target in self.aligned.copies)
+        """A placeholder is one token, in the element that it is in in the source, unless tags are in it."""
+        copies = sorted(copy for source, target in self.aligned.copies for copy in self._pieces(source, target))
         if not copies:
             return tokens
         found: list[_Token] = []

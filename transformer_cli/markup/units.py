@@ -127,11 +127,23 @@ class Item:
 
 def add_run(builder: Builder, items: Sequence[Item], escape: Callable[[str], str], *, n_lines: int = 1) -> None:
     """Make a unit of each text of a run, from its first to its last letter, with the tags that are within."""
+    items = _merged(items)
     joints = _joints(items)
     position = 0
     for cut in [*(_cuts(items, joints) if n_lines == 1 else ()), len(items)]:
         _add_text(builder, items[position:cut], joints, position, escape, n_lines)
         position = cut
+
+
+def _merged(items: Sequence[Item]) -> list[Item]:
+    """The items, with one for those beside each other that are not to be translated."""
+    found: list[Item] = []
+    for item in items:
+        if item.is_protected and found and found[-1].is_protected and found[-1].end == item.start:
+            found[-1] = replace(found[-1], end=item.end, text=found[-1].text + item.text)
+        else:
+            found.append(item)
+    return found
 
 
 def _joints(items: Sequence[Item]) -> dict[int, Joint]:
@@ -152,7 +164,7 @@ def _joints(items: Sequence[Item]) -> dict[int, Joint]:
 
 
 def _cuts(items: Sequence[Item], joints: dict[int, Joint]) -> list[int]:
-    """Items with which another text begins; no pair of tags that is within a text is cut."""
+    """Items with which another text begins; no pair of tags is cut, and a tag that has no other place is in between."""
     if Joint.split not in joints.values():
         return []
     partners = match_pairs(items)
@@ -179,10 +191,17 @@ def _cuts(items: Sequence[Item], joints: dict[int, Joint]) -> list[int]:
         following = bisect_left(texts, place)
         return following in (0, len(texts)) or texts[following] in allowed
 
-    for i in sorted(around, key=lambda i: around[i][0]):
+    def is_allowed(i: int) -> bool:
         pair = around[i][1]
-        if pair is None or (is_free(pair[0]) and is_free(pair[1])):
-            allowed.add(i)
+        if pair is not None and not (is_free(pair[0]) and is_free(pair[1])):
+            return False
+        return any(tag not in partners or is_free(partners[tag]) for tag in range(previous[i] + 1, i))
+
+    # A joint may depend on others on both sides of it.
+    for direction in (1, -1, 1, -1):
+        for i in sorted(around, key=lambda i: (around[i][0], direction * i)):
+            if i not in allowed and is_allowed(i):
+                allowed.add(i)
     return [_cut(previous[i], i, partners) for i in sorted(allowed)]
 
 
