@@ -1,4 +1,4 @@
-"""Mutants: sources of one module with one small fault, and which tests concern that module.
+"""Mutants: sources of one module with one small fault, and a sample of them over all packages.
 
 `scripts/mutate.py` tests them.
 """
@@ -6,118 +6,29 @@
 import ast
 import random
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mutation_exclusions import EXCLUDED, EXCLUDED_EVERYWHERE, KEYWORDS
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "transformer_cli"
 
-# Module → the test files that concern it, the quickest first.
-TARGETS = {
-    "training/loss.py": "loss compiled",
-    "training/schedules/registry.py": "schedules own_components",
-    "training/schedules/constant.py": "schedules",
-    "training/schedules/cosine.py": "schedules",
-    "training/schedules/inverse_sqrt.py": "schedules",
-    "training/schedules/linear.py": "schedules",
-    "training/schedules/noam.py": "schedules",
-    "training/schedules/wsd.py": "schedules",
-    "training/optimizers/registry.py": "optimizers own_components",
-    "training/optimizers/adam.py": "optimizers",
-    "training/optimizers/adamw.py": "optimizers",
-    "training/optimizers/muon.py": "optimizers sharding",
-    "training/optimizers/state.py": "optimizers",
-    "training/trainer.py": "recompute precision out_of_memory diverging training",
-    "data/batching.py": "batching shuffling feed",
-    "data/cache.py": "batching prepare",
-    "data/lines.py": "lines download corpus",
-    "data/clean.py": "clean corpus prepare",
-    "models/attention.py": "attention attention_maps transformer",
-    "models/embeddings.py": "embeddings attention parity transformer",
-    "decoding/search/beam.py": "placement terminology search search_options",
-    "decoding/search/greedy.py": "search search_options",
-    "decoding/search/sampling.py": "search search_options",
-    "decoding/search/loop.py": "search search_options search_looks",
-    "decoding/search/steps.py": "search search_options search_looks",
-    "decoding/search/top_k.py": "search search_options",
-    "decoding/search/scores.py": "force_decode search search_options",
-    "decoding/search/logits_processors.py": "search search_options",
-    "evaluation/metrics.py": "metrics tokenization",
-    "evaluation/classification.py": "classification",
-    "training/checkpoints.py": "checkpoints saver",
-    "models/file.py": "model_file checkpoints",
-    "files.py": "files prepare",
-}
-
-# Module → texts in the lines, or whole "line → mutated line"s, that are left out, with the reason.
-EXCLUDED: dict[str, dict[str, str]] = {
-    "training/loss.py": {"ROWS = 128": "the speed alone"},
-    "training/optimizers/registry.py": {
-        "set_lr(optimizer, 0.0) → pass": "the weights that it spares are put back anyway"
-    },
-    "training/optimizers/adam.py": {"fused=False": "the speed alone"},
-    "training/optimizers/adamw.py": {"fused=False": "the speed alone"},
-    "training/optimizers/muon.py": {
-        "= self.param_groups[1]": "all groups have one rate",
-        "param_groups[-1]": "all groups have one rate, and Muon itself has one group",
-    },
-    "training/trainer.py": {"torch.cuda.empty_cache() ": "a GPU alone"},
-    "data/batching.py": {
-        "low, high = max(": "where a bisection starts that ends within the same 1 %",
-        "high // 99:": "how near to the best a bisection ends",
-        "high // 101:": "how near to the best a bisection ends",
-    },
-    "data/cache.py": {
-        "_LENGTHS_AT_A_TIME = ": "the memory alone",
-        "→ count = max(_LENGTHS_AT_A_TIME": "the memory alone: a file is not read beyond its end",
-    },
-    "data/clean.py": {
-        "_HASHES_AT_A_TIME = ": "the memory alone",
-        "→ n_parts = max(255": "the memory alone",
-        "2 + len(hashes)": "the memory alone",
-        "→ n_parts = min(254": "the memory alone",
-        "→ n_parts = min(256": "the memory alone",
-        "digest_size=7": "how seldom two pairs have one hash: once in 2^56 pairs of pairs",
-    },
-    "decoding/search/beam.py": {
-        "n_candidates = len(state.live_log_prob_BN), 3": "candidates beyond those that are chosen from"
-    },
-    "decoding/search/sampling.py": {"n_first = 3": "the speed alone", "→ n_first *= ": "the speed alone"},
-    "decoding/search/loop.py": {
-        "ranked[: n_best + 2]": "the speed alone: more sentences are searched again by themselves"
-    },
-    "decoding/search/top_k.py": {
-        "FEW =": "the speed alone",
-        "CHUNK =": "the speed alone",
-        "if n_chunks < 3 * n": "the speed alone",
-        "if n_chunks < 5 * n": "the speed alone",
-        "<= FEW": "the speed alone",
-    },
-    "decoding/search/logits_processors.py": {
-        "*[-2] * self.longest_prefix": "any negative number is no token",
-        "→ if self.n_gram is None and self.past_BNT is None": "there is a past before the length is that of an n-gram",
-    },
-    "decoding/search/scores.py": {"for n in range(1, longest + 2)": "a divisor for a length that no hypothesis has"},
-    "models/embeddings.py": {
-        "→ n_rows = max(255": "the number of rows that are computed; the first ones are the same",
-        "→ n_rows = max(257": "the number of rows that are computed; the first ones are the same",
-        "→ n_rows = max(256, 2 <<": "the number of rows that are computed; the first ones are the same",
-    },
-}
-
-OPERATORS: dict[type[ast.AST], tuple[str, str]] = {  # how it is written, and what it becomes
-    **{ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">")},
-    **{ast.Eq: ("==", "!="), ast.NotEq: ("!=", "=="), ast.And: ("and", "or"), ast.Or: ("or", "and")},
-    **{ast.Add: ("+", "-"), ast.Sub: ("-", "+"), ast.Mult: ("*", "/"), ast.Div: ("/", "*")},
-    **{ast.BitAnd: ("&", "|"), ast.BitOr: ("|", "&")},  # the `and` and `or` of tensors
+OPERATORS: dict[type[ast.AST], tuple[str, str, str]] = {  # the kind, how it is written, and what it becomes
+    **{ast.Lt: ("comparison", "<", "<="), ast.LtE: ("comparison", "<=", "<")},
+    **{ast.Gt: ("comparison", ">", ">="), ast.GtE: ("comparison", ">=", ">")},
+    **{ast.Eq: ("comparison", "==", "!="), ast.NotEq: ("comparison", "!=", "==")},
+    **{ast.Is: ("comparison", "is", "is not"), ast.In: ("comparison", "in", "not in")},
+    **{ast.And: ("boolean", "and", "or"), ast.Or: ("boolean", "or", "and")},
+    **{ast.Add: ("arithmetic", "+", "-"), ast.Sub: ("arithmetic", "-", "+")},
+    **{ast.Mult: ("arithmetic", "*", "/"), ast.Div: ("arithmetic", "/", "*")},
+    **{ast.BitAnd: ("boolean", "&", "|"), ast.BitOr: ("boolean", "|", "&")},  # the `and` and `or` of tensors
 }
 NAMES = {"min": "max", "amin": "amax", "minimum": "maximum", "any": "all"}
 NAMES |= {other: name for name, other in NAMES.items()}
-KEYWORDS = (
-    "strict",
-    "non_blocking",
-)  # arguments that are left as they are: the first asserts, the other is about speed
+Statement = ast.Expr | ast.AugAssign | ast.Assign | ast.Raise | ast.Continue | ast.Break
 
 
 @dataclass(frozen=True)
@@ -126,6 +37,7 @@ class Mutant:
     line: int
     before: str
     after: str
+    kind: str
     source: bytes  # of the whole module
 
     def __str__(self) -> str:
@@ -133,7 +45,7 @@ class Mutant:
 
 
 class Edits(ast.NodeVisitor):
-    """Finds what can be changed in a source, as (first byte, byte behind the last, new text).
+    """What may be changed in a source: (first byte, byte behind the last, new text, kind of fault).
 
     Not in annotations, decorators and messages. Nor in assertions: they are about what never happens, so that a weaker
     one cannot be noticed and a wrong one always is.
@@ -141,65 +53,133 @@ class Edits(ast.NodeVisitor):
 
     def __init__(self, source: bytes) -> None:
         self.source = source
-        self.found: list[tuple[int, int, str]] = []
+        self.found: list[tuple[int, int, str, str]] = []
         self._line_starts = [0]
         for line in source.split(b"\n"):
             self._line_starts.append(self._line_starts[-1] + len(line) + 1)
         self._returns_bool = False
         self.visit(ast.parse(source))
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+    # Definitions
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         if node.name == "__repr__":
             return
         self._returns_bool = isinstance(node.returns, ast.Name) and node.returns.id == "bool"
-        self._visit_all([*node.args.defaults, *filter(None, node.args.kw_defaults), *node.body])
+        for default in [*node.args.defaults, *filter(None, node.args.kw_defaults)]:
+            self._change_text(default, "default")
+            self.visit(default)
+        self._visit_all(node.body)
+
+    visit_AsyncFunctionDef = visit_FunctionDef
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         self._visit_all(node.body)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
-        self._visit_all([node.value] if node.value is not None else [])
+        if node.value is not None:
+            self._change_text(node.value, "default")
+            self.visit(node.value)
 
-    def visit_If(self, node: ast.If) -> None:
+    # Statements
+
+    def visit_If(self, node: ast.If | ast.IfExp) -> None:
         if not (isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
+            self._negate(node.test)
             self.generic_visit(node)
 
-    def visit_JoinedStr(self, node: ast.AST) -> None:
-        """Strings that people read; `raise` and `assert` likewise."""
+    visit_IfExp = visit_If
 
-    visit_Raise = visit_Assert = visit_JoinedStr
+    def visit_comprehension(self, node: ast.comprehension) -> None:
+        for test in node.ifs:
+            self._negate(test)
+        self.generic_visit(node)
+
+    def visit_Raise(self, node: ast.Raise) -> None:
+        """The message is what people read; that nothing is refused is a fault."""
+        self._delete(node)
+
+    def visit_Continue(self, node: ast.Continue | ast.Break) -> None:
+        self._delete(node)
+
+    visit_Break = visit_Continue
+
+    def visit_JoinedStr(self, node: ast.AST) -> None:
+        """A string that people read; `assert` likewise."""
+
+    visit_Assert = visit_JoinedStr
 
     def visit_Expr(self, node: ast.Expr) -> None:
         if isinstance(node.value, ast.Call) and not re.match(rb"LOGGER\.(info|debug)\b", self._text(node)):
-            self._change(node, "pass")
+            self._delete(node)
+        self.generic_visit(node)
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        if all(isinstance(target, ast.Attribute | ast.Subscript) for target in node.targets):
+            self._delete(node)
         self.generic_visit(node)
 
     def visit_Return(self, node: ast.Return) -> None:
-        if self._returns_bool and node.value is not None and not isinstance(node.value, ast.Constant):
-            self._change(node.value, f"not ({self._text(node.value).decode()})")
+        if node.value is not None and not isinstance(node.value, ast.Constant):
+            negated = f"not ({self._text(node.value).decode()})"
+            self._change(node.value, negated if self._returns_bool else "None", "return")
         self.generic_visit(node)
+
+    # Expressions
 
     def visit_Call(self, node: ast.Call) -> None:
         if self._text(node).startswith(b"LOGGER."):
             return
+        self._change_arguments(node)
+        if isinstance(node.func, ast.Attribute) and node.func.attr in ("get", "pop", "setdefault") and node.args:
+            self._change_text(node.args[0], "key")
+        self.generic_visit(node)
+
+    def _change_arguments(self, node: ast.Call) -> None:
         for argument in [*node.args, *(keyword.value for keyword in node.keywords)]:
             value = argument.value if isinstance(argument, ast.Starred) else argument
             if isinstance(value, ast.Tuple) and len(value.elts) > 1:
                 for left_out in value.elts:
                     kept = [self._text(element).decode() for element in value.elts if element is not left_out]
-                    self._change(value, f"({', '.join(kept)},)")
-        self.generic_visit(node)
+                    self._change(value, f"({', '.join(kept)},)", "argument")
+        arguments = [*node.args, *node.keywords]
+        for keyword in node.keywords:
+            if keyword.arg is not None and keyword.arg not in KEYWORDS:
+                kept = [self._text(other).decode() for other in arguments if other is not keyword]
+                after = self.source[self._span(arguments[-1])[1] : self._span(node)[1] - 1]
+                if b"#" not in after:
+                    start = min(self._span(argument)[0] for argument in arguments)
+                    self.found.append((start, self._span(node)[1] - 1, ", ".join(kept), "argument"))
+        if len(node.args) > 1 and not any(isinstance(argument, ast.Starred) for argument in node.args[:2]):
+            first, second = node.args[:2]
+            start, end = self._span(first)[0], self._span(second)[1]
+            between = self.source[self._span(first)[1] : self._span(second)[0]].decode()
+            exchanged = f"{self._text(second).decode()}{between}{self._text(first).decode()}"
+            self.found.append((start, end, exchanged, "argument"))
 
     def visit_keyword(self, node: ast.keyword) -> None:
         if node.arg in KEYWORDS:
             return
         start = self._span(node)[0]
         if node.arg in NAMES:
-            self.found.append((start, start + len(node.arg), NAMES[node.arg]))
+            self.found.append((start, start + len(node.arg), NAMES[node.arg], "arithmetic"))
+        self.generic_visit(node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> None:
+        self._change_text(node.slice, "key")
+        self.generic_visit(node)
+
+    def visit_Dict(self, node: ast.Dict) -> None:
+        for key in node.keys:
+            if key is not None:
+                self._change_text(key, "key")
         self.generic_visit(node)
 
     def visit_Compare(self, node: ast.Compare) -> None:
         self._swap([node.left, *node.comparators], node.ops)
+        for side in (node.left, *node.comparators):
+            for text in side.elts if isinstance(side, ast.Tuple | ast.Set | ast.List) else [side]:
+                self._change_text(text, "key")
         self.generic_visit(node)
 
     def visit_BinOp(self, node: ast.BinOp) -> None:
@@ -209,6 +189,7 @@ class Edits(ast.NodeVisitor):
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
         self._swap([node.target, node.value], [node.op])
+        self._delete(node)
         self.generic_visit(node)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> None:
@@ -217,25 +198,29 @@ class Edits(ast.NodeVisitor):
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> None:
         if isinstance(node.op, ast.Not | ast.Invert):
-            self._change(node, re.sub(r"^(not\s+|not(?=\()|~)", "", self._text(node).decode()))
+            self._change(node, re.sub(r"^(not\s+|not(?=\()|~)", "", self._text(node).decode()), "boolean")
         self.generic_visit(node)
 
     def visit_Name(self, node: ast.Name) -> None:
         if node.id in NAMES:
-            self._change(node, NAMES[node.id])
+            self._change(node, NAMES[node.id], "arithmetic")
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         end = self._span(node)[1]
         if node.attr in NAMES:
-            self.found.append((end - len(node.attr), end, NAMES[node.attr]))
+            self.found.append((end - len(node.attr), end, NAMES[node.attr], "arithmetic"))
         self.generic_visit(node)
 
     def visit_Constant(self, node: ast.Constant) -> None:
         if isinstance(node.value, bool):
-            self._change(node, str(not node.value))
+            self._change(node, str(not node.value), "boolean")
         elif isinstance(node.value, int):
-            self._change(node, str(node.value - 1))
-            self._change(node, str(node.value + 1))
+            self._change(node, str(node.value - 1), "boundary")
+            self._change(node, str(node.value + 1), "boundary")
+        elif isinstance(node.value, float):
+            self._change(node, str(node.value * 1.5 if node.value else 0.5), "boundary")
+
+    # Edits
 
     def _visit_all(self, nodes: Sequence[ast.AST]) -> None:
         for node in nodes:
@@ -244,12 +229,24 @@ class Edits(ast.NodeVisitor):
     def _swap(self, operands: Sequence[ast.expr], operators: Sequence[ast.AST]) -> None:
         for left, operator, right in zip(operands, operators, operands[1:], strict=False):
             if type(operator) in OPERATORS:
-                symbol, swapped = OPERATORS[type(operator)]
+                kind, symbol, swapped = OPERATORS[type(operator)]
                 start = self.source.index(symbol.encode(), self._span(left)[1], self._span(right)[0])
-                self.found.append((start, start + len(symbol), swapped))
+                self.found.append((start, start + len(symbol), swapped, kind))
 
-    def _change(self, node: ast.AST, text: str) -> None:
-        self.found.append((*self._span(node), text))
+    def _negate(self, test: ast.expr) -> None:
+        self._change(test, f"not ({self._text(test).decode()})", "branch")
+
+    def _delete(self, node: Statement) -> None:
+        self._change(node, "pass", "statement")
+
+    def _change_text(self, node: ast.expr, kind: str) -> None:
+        """A string that is a key or a value of the program, not prose: prose has spaces."""
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch(r"[\w./:-]+", node.value):
+            quote = self._text(node)[-1:].decode()
+            self._change(node, f"{quote}{node.value}_{quote}", kind)
+
+    def _change(self, node: ast.AST, text: str, kind: str) -> None:
+        self.found.append((*self._span(node), text, kind))
 
     def _text(self, node: ast.AST) -> bytes:
         start, end = self._span(node)
@@ -263,28 +260,91 @@ class Edits(ast.NodeVisitor):
         return starts[at.lineno - 1] + at.col_offset, starts[at.end_lineno - 1] + at.end_col_offset
 
 
+def modules() -> list[str]:
+    """Every module of the package, by its path within it."""
+    folder = ROOT / PACKAGE
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*.py"))
+
+
+def package_of(module: str) -> str:
+    """The folder of a module at the top of the package; those beside the folders are one of their own."""
+    return module.partition("/")[0] if "/" in module else "."
+
+
 def mutants_of(module: str) -> list[Mutant]:
     """Every mutant of a module, in the order of its lines."""
     source = (ROOT / PACKAGE / module).read_bytes()
     found: dict[str, Mutant] = {}
-    for start, end, text in sorted(set(Edits(source).found)):
+    for start, end, text, kind in sorted(set(Edits(source).found)):
         mutated = source[:start] + text.encode() + source[end:]
+        if mutated == source:
+            continue
         line = source.count(b"\n", 0, start)
         before, after = (version.split(b"\n")[line].decode().strip() for version in (source, mutated))
-        if not any(part in f"{before} → {after}" for part in EXCLUDED.get(module, {})):
-            mutant = Mutant(module, line + 1, before, after, mutated)
+        mutant = Mutant(module, line + 1, before, after, kind, mutated)
+        if not is_excluded(mutant):
             found[str(mutant)] = mutant
     return list(found.values())
 
 
-def choose(modules: Sequence[str], number: int, seed: int) -> list[Mutant]:
-    """`number` mutants, of each module as many as of the others, or all that it has."""
-    left = {module: mutants_of(module) for module in modules}
-    for module, mutants in left.items():
-        random.Random(f"{seed}:{module}").shuffle(mutants)
+def is_excluded(mutant: Mutant) -> bool:
+    own = [part for folder, parts in EXCLUDED.items() if mutant.module.startswith(folder) for part in parts]
+    change = f"{mutant.before} → {mutant.after}"
+    return any(part in change for part in own) or any(re.search(part, change) for part in EXCLUDED_EVERYWHERE)
+
+
+def choose(names: Sequence[str], number: int, seed: int) -> list[Mutant]:
+    """`number` mutants of these modules: of each package in proportion to its lines, of each kind as many."""
+    packages: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        packages[package_of(name)].append(name)
+    lines = {package: sum(map(_n_lines, packages[package])) for package in packages}
     chosen: list[Mutant] = []
-    while len(chosen) < number and any(left.values()):
-        chosen += [mutants.pop() for mutants in left.values() if mutants][: number - len(chosen)]
-    for mutant in chosen:
-        compile(mutant.source, mutant.module, "exec")  # a mutant that cannot even be imported says nothing of the tests
-    return sorted(chosen, key=lambda mutant: (modules.index(mutant.module), mutant.line, mutant.after))
+    for package, share in _shares(lines, number).items():
+        chosen += _of_each_kind([mutant for name in packages[package] for mutant in mutants_of(name)], share, seed)
+    return sorted(chosen, key=lambda mutant: (mutant.module, mutant.line, mutant.after))
+
+
+def _n_lines(module: str) -> int:
+    return (ROOT / PACKAGE / module).read_bytes().count(b"\n")
+
+
+def _shares(weights: dict[str, int], number: int) -> dict[str, int]:
+    """`number` divided in proportion to the weights, by largest remainder."""
+    exact = {name: number * weight / max(1, sum(weights.values())) for name, weight in weights.items()}
+    shares = {name: int(share) for name, share in exact.items()}
+    by_remainder = sorted(exact, key=lambda name: shares[name] - exact[name])
+    for name in by_remainder[: number - sum(shares.values())]:
+        shares[name] += 1
+    return shares
+
+
+def _of_each_kind(mutants: Sequence[Mutant], number: int, seed: int) -> list[Mutant]:
+    """A sample in which the kinds take turns, of no line more than one."""
+    kinds: dict[str, list[Mutant]] = defaultdict(list)
+    for mutant in sorted(mutants, key=lambda mutant: random.Random(f"{seed}:{mutant}").random()):
+        kinds[mutant.kind].append(mutant)
+    turns = sorted(kinds, key=lambda kind: random.Random(f"{seed}:{kind}:{len(mutants)}").random())
+    chosen: dict[tuple[str, int], Mutant] = {}
+    while len(chosen) < number and any(kinds.values()):
+        for kind in turns:
+            if len(chosen) < number and (found := _next(kinds[kind], chosen)):
+                chosen[found.module, found.line] = found
+    return list(chosen.values())
+
+
+def _next(mutants: list[Mutant], chosen: dict[tuple[str, int], Mutant]) -> Mutant | None:
+    """The first that can be imported, of a line that none is of; what is passed over is used up."""
+    while mutants:
+        mutant = mutants.pop(0)
+        if (mutant.module, mutant.line) not in chosen and _compiles(mutant):
+            return mutant
+    return None
+
+
+def _compiles(mutant: Mutant) -> bool:
+    try:
+        compile(mutant.source, mutant.module, "exec")
+    except (SyntaxError, SyntaxWarning):
+        return False
+    return True
