@@ -88,7 +88,7 @@ def test_code_in_a_checkpoint_is_allowed_only_on_request(stub: Callable[..., Com
 @pytest.mark.parametrize(
     ("fault", "kind", "says"),
     [
-        ("absent", EnvironmentFault, "name its Python with --comet-python"),
+        ("absent", EnvironmentFault, "name its Python by --comet-python"),
         ("broken", EnvironmentFault, "cannot be imported (why not)"),
         ("download", EnvironmentFault, "neither a file, nor downloaded (why not). Check its name, the network"),
         ("code", CheckpointError, "--trust-comet-model"),

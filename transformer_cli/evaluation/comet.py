@@ -177,7 +177,7 @@ def _refuse(fault: str, why: str, path: Path, settings: CometSettings) -> None:
     if fault == "absent":
         raise EnvironmentFault(
             f"metrics=comet: the package unbabel-comet is not installed for {_interpreter(settings)}."
-            " Install it in an environment of its own (docs/evaluating.md#comet), and name its Python with --comet-python"
+            " Install it in an environment of its own (docs/evaluating.md#comet), and name its Python by --comet-python"
         )
     if fault == "broken":
         raise EnvironmentFault(f"metrics=comet: unbabel-comet cannot be imported ({why}). Install it anew")
