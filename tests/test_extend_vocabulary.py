@@ -20,8 +20,9 @@ from transformer_cli.data.extend_vocabulary import (
     new_pieces,
     parts_of_new,
 )
+from transformer_cli.data.normalization import normalize
 from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter
-from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, normalize, train_tokenizer
+from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
 from transformer_cli.errors import ConfigError
 from transformer_cli.training.initialisation import Initial, initial_weights
 

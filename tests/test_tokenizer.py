@@ -2,14 +2,17 @@
 
 import unicodedata
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.data import TokenizerConfig, TokenizerKind
-from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, normalize, train_tokenizer
+from transformer_cli.data.normalization import canonical, normalize
+from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter
+from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
 from transformer_cli.data.unknown import unknown_characters
 from transformer_cli.errors import CheckpointError, ConfigError, DataError
 
@@ -126,14 +129,30 @@ def test_seen_text_comes_back_as_it_was(tokenizer: Tokenizer) -> None:
 @settings(deadline=None, max_examples=300)
 @given(text=st.text(st.characters(exclude_characters="\u2581")))
 def test_with_byte_fallback_any_text_comes_back_normalized(byte_tokenizer: Tokenizer, text: str) -> None:
-    assert byte_tokenizer.decode(byte_tokenizer.encode([text])[0]) == normalize(text)
+    back = byte_tokenizer.decode(byte_tokenizer.encode([text], as_written=True)[0])
+    assert canonical(back) == canonical(text)
+    if unicodedata.is_normalized("NFC", text):
+        assert back == normalize(text)
 
 
 @settings(deadline=None, max_examples=300)
 @given(text=st.text(st.one_of(st.characters(), st.sampled_from("\u2581⁇ \n abcdet"))))
-def test_encoding_is_stable_after_one_pass(tokenizer: Tokenizer, text: str) -> None:
-    once = tokenizer.decode(tokenizer.encode([text])[0])
-    assert tokenizer.decode(tokenizer.encode([once])[0]) == once
+@example(text="⁇ \u2581⁇")
+@example(text="a\u2581 \u2581 b\u2581")
+@example(text="a \u00ad b")
+def test_encoding_is_stable_after_one_pass(tokenizer: Tokenizer, byte_tokenizer: Tokenizer, text: str) -> None:
+    for one in (tokenizer, byte_tokenizer, imported(tokenizer)):
+        once = one.decode(one.encode([text])[0])
+        assert one.decode(one.encode([once])[0]) == once
+
+
+@cache
+def imported(tokenizer: Tokenizer) -> Tokenizer:
+    """The same pieces as those of a model that another program has trained, which normalises text by itself."""
+    special = {name: getattr(tokenizer, f"{name}_id") for name in ("pad", "unk", "bos", "eos")}
+    pieces = tokenizer.pieces(range(len(tokenizer)))
+    packed = PackedTokenizer(Segmenter.sentencepiece, pieces, **special, model=tokenizer.model_bytes)
+    return Tokenizer(packed.to_bytes())
 
 
 @given(st.lists(st.text(max_size=20), min_size=17, max_size=40))
@@ -208,10 +227,10 @@ def test_C11_a_line_of_a_million_characters_is_trained_on_and_encoded() -> None:
     assert tokenizer.decode(tokenizer.encode([line])[0]) == line
 
 
-@pytest.mark.parametrize("text", ["😀 👍🏽", "שלום עולם", "مرحبا", "a\u200bb", "x\u0301\u0323", "日本語の文"])
+@pytest.mark.parametrize("text", ["😀 👍🏽", "שלום עולם", "مرحبا", "x\u0301\u0323", "日本語の文"])
 def test_C13_any_script_that_was_trained_on_comes_back(text: str) -> None:
     tokenizer = train([*sentences(), text], vocab_size=120)
-    assert tokenizer.decode(tokenizer.encode([text])[0]) == unicodedata.normalize("NFC", text)
+    assert tokenizer.decode(tokenizer.encode([text])[0]) == text
 
 
 def test_C13_unknown_characters_are_marked(tokenizer: Tokenizer) -> None:

@@ -65,7 +65,9 @@ class Engine(ABC):
 class IdTokenizer(Tokenizer):
     """A tokenizer whose text is the token ids themselves, so that no tokenization is timed."""
 
-    def encode(self, lines: Sequence[str], *, n_threads: int | None = None) -> list[list[int]]:
+    def encode(
+        self, lines: Sequence[str], *, n_threads: int | None = None, as_written: bool = False
+    ) -> list[list[int]]:
         return [[int(word) for word in line.split()] for line in lines]
 
     def decode(self, ids: Sequence[int]) -> str:

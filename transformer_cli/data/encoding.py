@@ -29,7 +29,7 @@ class Encoded:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, lines: list[str], *, n_threads: int | None) -> "Encoded":
-        return cls.of_sentences(tokenizer.encode(lines, n_threads=n_threads))
+        return cls.of_sentences(tokenizer.encode(lines, n_threads=n_threads, as_written=True))
 
     @classmethod
     def of_sentences(cls, sentences: Sequence[Sequence[int]]) -> "Encoded":

@@ -13,7 +13,7 @@ with no other byte touched.
 import struct
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from heapq import heappop, heappush
@@ -22,10 +22,11 @@ from typing import Any
 
 import sentencepiece
 
+from transformer_cli.data.normalization import canonical, normalize, spelling_of
 from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter, is_packed
 from transformer_cli.data.sentencepiece_model import SPACE, ModelKind, PieceKind, model_kind, read_pieces
 from transformer_cli.data.subword_nmt import merged
-from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, normalize
+from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.errors import ConfigError
 
 LONGEST = 16  # characters of a piece
@@ -73,10 +74,10 @@ class Pieces:
     def lowest(self) -> float:
         return min(self.scores.values(), default=0.0)
 
-    def normal_form(self, line: str) -> str:
-        """A line as its characters are looked up, with the sign for a space."""
-        text: str = self.processor.normalize(normalize(line))
-        return text.replace(" ", SPACE)
+    def normal_form(self, text: str) -> str:
+        """A text as its characters are looked up, with the sign for a space."""
+        found: str = self.processor.normalize(text)
+        return found.replace(" ", SPACE)
 
     def cut(self, text: str) -> list[str]:
         """The pieces of `text`, to which nothing is added: an inner piece of a word is cut as it stands there."""
@@ -195,10 +196,16 @@ def new_pieces(model_bytes: bytes, lines: Iterable[str], n_pieces: int) -> list[
     """
     model = _segmenter(PackedTokenizer.from_bytes(model_bytes)) if is_packed(model_bytes) else model_bytes
     old = Pieces(model)
-    normal = Counter(old.normal_form(line) for line in lines)
+    normal = Counter(map(old.normal_form, _spelled(Tokenizer(model_bytes), list(lines))))
     found = _new_characters(old, normal)[:n_pieces]
     with_characters = Pieces(_extended_model(old, found, (), ()))
     return [*found, *_merges(_words(with_characters, normal), with_characters, n_pieces - len(found))]
+
+
+def _spelled(tokenizer: Tokenizer, lines: Sequence[str]) -> Iterator[str]:
+    """Lines normalised as those of a text on which the tokenizer would be trained."""
+    spelling = spelling_of(lines, tokenizer.alphabet) if tokenizer.normalizes else canonical
+    return (spelling(normalize(line)) for line in lines)
 
 
 def _new_characters(old: Pieces, lines: Counter[str]) -> list[str]:

@@ -1,5 +1,6 @@
 """Tags at the beginning of source lines: found, put there, and taken off."""
 
+import unicodedata
 from collections.abc import Sequence
 
 from transformer_cli.config.tags import tags_in
@@ -14,7 +15,7 @@ def split_tags(line: str, known: Sequence[str]) -> tuple[list[str], str]:
     rest = line.lstrip() if known else ""
     while rest and (tag := max((tag for tag in known if _begins(rest, tag)), key=len, default="")):
         found.append(tag)
-        rest = rest[len(tag) :].lstrip()
+        rest = rest[_length(rest, tag) :].lstrip()
     return (found, rest) if found else ([], line)
 
 
@@ -26,4 +27,16 @@ def with_tags(line: str, entry: str, known: Sequence[str]) -> str:
 
 
 def _begins(line: str, tag: str) -> bool:
-    return line.startswith(tag) and not (tag[-1].isalnum() and line[len(tag) : len(tag) + 1].strip())
+    n = _length(line, tag)
+    return n > 0 and not (tag[-1].isalnum() and line[n : n + 1].strip())
+
+
+def _length(line: str, tag: str) -> int:
+    """How many characters of the line are the tag: more than it has where letters are typed apart from their marks."""
+    if line.startswith(tag) or tag.isascii():
+        return len(tag) * line.startswith(tag)
+    lengths = range(len(tag) + 1, min(len(line), _LONGEST * len(tag)) + 1)
+    return next((n for n in lengths if unicodedata.normalize("NFC", line[:n]) == tag), 0)
+
+
+_LONGEST = 4  # code points that a composed letter can be written with

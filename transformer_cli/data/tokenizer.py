@@ -1,9 +1,8 @@
 """Text to ids and back: SentencePiece models, trained on the training text and carried as bytes.
 
-Normalisation is ours and leaves the text as it is, but for white space (every kind and number becomes one plain space)
-and for letters typed with separate accents (composed: NFC). SentencePiece's usual `nmt_nfkc` would also rewrite `½`,
-`m²`, `…` and full-width letters and drop the joiners of Persian and of emoji, and a model could never write them again.
-What only reads text may have it so, and without capitals: `fold_case`. The rule is in the model's bytes.
+Normalisation is ours (`data.normalization`) and keeps the letters of the text. SentencePiece's usual `nmt_nfkc` would
+rewrite `½`, `m²`, `…` and full-width letters and drop the joiners of Persian and of emoji, and a model could never
+write them again. What only reads text may have it so, and without capitals: `fold_case`, a rule in the model's bytes.
 """
 
 import copy
@@ -11,7 +10,6 @@ import hashlib
 import io
 import random
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -20,7 +18,9 @@ from typing import Any
 import sentencepiece
 
 from transformer_cli.config.data import BYTE_FALLBACK_FROM, SMALLEST_VOCABULARY, TokenizerConfig
+from transformer_cli.data.normalization import Spelling, normalize, spelling_of
 from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter, is_code, is_packed
+from transformer_cli.data.sentencepiece_model import SPACE
 from transformer_cli.data.subword_sampling import SubwordSampler
 from transformer_cli.data.tags import split_tags
 from transformer_cli.errors import CheckpointError, ConfigError, DataError
@@ -88,14 +88,19 @@ class Tokenizer:
     def __len__(self) -> int:
         return len(self._model)
 
-    def encode(self, lines: Sequence[str], *, n_threads: int | None = None) -> list[list[int]]:
+    def encode(
+        self, lines: Sequence[str], *, n_threads: int | None = None, as_written: bool = False
+    ) -> list[list[int]]:
         """Ids of each line, without BOS and EOS: none for white space alone; a written `</s>` is plain text.
+
+        Typographic marks that the vocabulary lacks are read as those it has, unless the text is to be taken
+        `as_written`, as that of training.
 
         Each tag that a line begins with is one id, whatever the text behind it; of those of OPUS-MT, the first.
         SentencePiece uses as many threads as there are cores, unless `n_threads` says less.
         """
         known = tuple(self._split_off) if self.tags else ()
-        split = [split_tags(self._normalized(line), known) for line in lines]
+        split = [split_tags(self.normalized(line, as_written=as_written), known) for line in lines]
         texts = [text for _, text in split]
         ids: list[list[int]]
         if len(texts) <= FEW_LINES and self.sentencepiece is not None:
@@ -113,10 +118,33 @@ class Tokenizer:
         """How many tokens stand before the text of a line."""
         return next((n for n, i in enumerate(ids) if i not in self.tag_ids), len(ids)) if self.tag_ids else 0
 
-    def _normalized(self, line: str) -> str:
-        if self.packed is None or self.packed.normalizes:
-            return normalize(line)
-        return _LONE_SURROGATE.sub("\ufffd", line).strip()
+    @property
+    def normalizes(self) -> bool:
+        """Whether text is normalised before the segmenter gets it."""
+        return self.packed is None or self.packed.normalizes
+
+    def normalized(self, line: str, *, as_written: bool = False) -> str:
+        """A line as the segmenter gets it."""
+        if self.normalizes:
+            return (self._as_written if as_written else self._reading)(normalize(line))
+        line = _LONE_SURROGATE.sub("\ufffd", line)
+        # SentencePiece removes spaces beside a space, but not beside its own sign for one.
+        return (line if self.sentencepiece is None else line.replace(SPACE, " ")).strip()
+
+    @cached_property
+    def alphabet(self) -> frozenset[str]:
+        """The characters of its pieces."""
+        special = {self.pad_id, self.bos_id, self.eos_id, *self.prefix_ids, *self._tags.values()} | self.unknown_ids
+        pieces = self.pieces(i for i in range(len(self)) if i not in special)
+        return frozenset("".join(pieces).replace(SPACE, " "))
+
+    @cached_property
+    def _as_written(self) -> Spelling:
+        return Spelling(self.alphabet, respells=len(self.unknown_ids) == 1)  # bytes can hold any letter
+
+    @cached_property
+    def _reading(self) -> Spelling:
+        return Spelling(self.alphabet, reads=True)
 
     def sample(self, sentences: Sequence[Sequence[int]], seeds: Sequence[int], *, alpha: float) -> list[list[int]]:
         """Other pieces of the same text, drawn with a seed for each sentence; no BOS or EOS, in or out.
@@ -164,7 +192,7 @@ class Tokenizer:
             raise CheckpointError("tokenizer: writes what is no text. Use one trained by tfm") from error
         return " ".join([*tags, text.translate(_LINE_ENDS).strip(" ")]).strip(" ")
 
-    def pieces(self, ids: Sequence[int]) -> list[str]:
+    def pieces(self, ids: Iterable[int]) -> list[str]:
         return [self._model.id_to_piece(int(i)) for i in ids]
 
     @property
@@ -209,11 +237,6 @@ class Tokenizers:
         return self.source.sha256 == self.target.sha256
 
 
-def normalize(line: str) -> str:
-    """The text that is encoded: composed letters, single plain spaces, and nothing that UTF-8 cannot hold."""
-    return " ".join(unicodedata.normalize("NFC", _LONE_SURROGATE.sub("\ufffd", line)).split())
-
-
 def train_tokenizer(
     sentences: Iterable[str], config: TokenizerConfig, *, seed: int, tags: Sequence[str] = ()
 ) -> Tokenizer:
@@ -224,12 +247,14 @@ def train_tokenizer(
     """
     lines = list(sentences)
     lines = [lines[i] for i in sampled(len(lines), config, seed=seed)]
-    if not any(_training_parts(lines, tags)):
+    spelling = spelling_of([*lines, *config.user_symbols])
+    config = replace(config, user_symbols=[spelling(symbol) for symbol in config.user_symbols])
+    if not any(_training_parts(lines, spelling, tags)):
         raise DataError("data.train: no text to train a tokenizer on. Check the training files")
     try:
-        return Tokenizer(_train(lines, config, tags, exact_size=True))
+        return Tokenizer(_train(lines, spelling, config, tags, exact_size=True))
     except RuntimeError as error:
-        raise _size_error(lines, config, tags, str(error)) from error
+        raise _size_error(lines, spelling, config, tags, str(error)) from error
 
 
 def sampled(n_lines: int, config: TokenizerConfig, *, seed: int) -> Sequence[int]:
@@ -239,7 +264,9 @@ def sampled(n_lines: int, config: TokenizerConfig, *, seed: int) -> Sequence[int
     return sorted(random.Random(seed).sample(range(n_lines), config.max_sentences))
 
 
-def _train(lines: Sequence[str], config: TokenizerConfig, tags: Sequence[str], *, exact_size: bool) -> bytes:
+def _train(
+    lines: Sequence[str], spelling: Spelling, config: TokenizerConfig, tags: Sequence[str], *, exact_size: bool
+) -> bytes:
     model = io.BytesIO()
     asked: dict[str, Any] = {
         "control_symbols": list(tags),
@@ -247,7 +274,7 @@ def _train(lines: Sequence[str], config: TokenizerConfig, tags: Sequence[str], *
         "split_digits": config.split_digits,
     }
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=_training_parts(lines, tags),
+        sentence_iterator=_training_parts(lines, spelling, tags),
         model_writer=model,
         model_type=config.kind.name,
         vocab_size=config.size,
@@ -268,17 +295,18 @@ def _train(lines: Sequence[str], config: TokenizerConfig, tags: Sequence[str], *
     return model.getvalue()
 
 
-def _training_parts(lines: Iterable[str], tags: Sequence[str] = ()) -> Iterator[str]:
+def _training_parts(lines: Iterable[str], spelling: Spelling, tags: Sequence[str]) -> Iterator[str]:
     """The lines in a form of which SentencePiece skips nothing."""
     control_text = re.compile("|".join(map(re.escape, (*_CONTROL_TOKENS, *tags))))
     for line in lines:
-        text = control_text.sub(lambda found: f"{found[0][0]} {found[0][1:]}", normalize(line.translate(_MARKS)))
+        spelled = spelling(normalize(line.translate(_MARKS)))
+        text = control_text.sub(lambda found: f"{found[0][0]} {found[0][1:]}", spelled)
         for start in range(0, len(text), _LONGEST_PART):
             yield text[start : start + _LONGEST_PART]
 
 
 def _size_error(
-    lines: Sequence[str], config: TokenizerConfig, tags: Sequence[str], message: str
+    lines: Sequence[str], spelling: Spelling, config: TokenizerConfig, tags: Sequence[str], message: str
 ) -> ConfigError | DataError:
     """What is wrong with the vocabulary size, and which size would do."""
     key = f"data.tokenizer.vocab_size={config.vocab_size}"
@@ -289,9 +317,9 @@ def _size_error(
             " Raise it, or lower data.tokenizer.character_coverage"
         )
     # SentencePiece names the limit too, in words that may change; a training that may stop short ends at it.
-    n_pieces = len(Tokenizer(_train(lines, config, tags, exact_size=False)))
+    n_pieces = len(Tokenizer(_train(lines, spelling, config, tags, exact_size=False)))
     if config.byte_fallback is None and config.has_bytes and n_pieces < BYTE_FALLBACK_FROM:  # so small, it has none
-        n_pieces = len(Tokenizer(_train(lines, replace(config, byte_fallback=False), tags, exact_size=False)))
+        n_pieces = len(Tokenizer(_train(lines, spelling, replace(config, byte_fallback=False), tags, exact_size=False)))
     if n_pieces < SMALLEST_VOCABULARY:
         return DataError(
             f"data.train: too little text to train a tokenizer on, {n_pieces} pieces; a vocabulary has"

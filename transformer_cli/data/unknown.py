@@ -5,8 +5,9 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
+from transformer_cli.data.normalization import canonical
 from transformer_cli.data.tags import split_tags
-from transformer_cli.data.tokenizer import Tokenizer, normalize
+from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.logs import LOGGER
 
 N_SHOWN = 10  # characters in a message; the rest are counted
@@ -28,7 +29,7 @@ def unknown_characters(line: str, ids: Sequence[int], tokenizer: Tokenizer) -> t
     """
     if tokenizer.has_words_only or tokenizer.unknown_ids.isdisjoint(ids):
         return ()
-    characters = dict.fromkeys(_CHARACTER.findall(split_tags(normalize(line), tokenizer.tags)[1]))
+    characters = dict.fromkeys(_CHARACTER.findall(split_tags(canonical(line), tokenizer.tags)[1]))
     return tuple(character for character in characters if _is_unknown(character, tokenizer))
 
 

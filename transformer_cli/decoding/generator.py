@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from transformer_cli.config.decode import DecodeConfig
-from transformer_cli.data.tokenizer import Tokenizer, normalize
+from transformer_cli.data.normalization import normalize
+from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.data.transfer import to_device
 from transformer_cli.data.unknown import unknown_characters
 from transformer_cli.decoding.search import (

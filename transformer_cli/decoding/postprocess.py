@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, islice
 
 from transformer_cli.config.decode import LARGEST_BEAM, DecodeConfig
-from transformer_cli.data.tokenizer import Tokenizer, normalize
+from transformer_cli.data.normalization import canonical, normalize
+from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.decoding.alignment import align_words, word_numbers
 from transformer_cli.decoding.engine import DecodeRequest, Engine
 from transformer_cli.decoding.placement import Placement, Translation
@@ -166,8 +167,8 @@ def ids_of_terms(terminology: Terminology, target: Tokenizer) -> dict[Term, tupl
 
 def written_ids(text: str, target: Tokenizer) -> tuple[int, ...] | None:
     """The ids that decode to `text`; None where none do, because it is not in the vocabulary."""
-    (ids,) = target.encode([text])
-    return tuple(ids) if target.unk_id not in ids and target.decode(ids) == normalize(text) else None
+    (ids,) = target.encode([text], as_written=True)
+    return tuple(ids) if target.unk_id not in ids and canonical(target.decode(ids)) == canonical(text) else None
 
 
 def warn_misplaced(misplaced: Mapping[int, Sequence[Term]]) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from transformer_cli.data.lines import read_lines, shown
-from transformer_cli.data.tokenizer import normalize
+from transformer_cli.data.normalization import canonical, normalize
 from transformer_cli.errors import DataError, quoted
 
 # Scripts that put no space between words: each of their characters is a word here.
@@ -33,15 +33,17 @@ class Terminology:
 
     def __init__(self, terms: Iterable[Term], *, name: str) -> None:
         self.name, self.terms = name, list(terms)
-        self._by_words = {words_of(term.source): term for term in self.terms}
+        self._by_words = {words_of(canonical(term.source)): term for term in self.terms}
         self._longest = max(map(len, self._by_words), default=0)
 
     def find(self, text: str) -> list[Term]:
         """The terms in `text`, each once. Where they overlap, the one that begins first, and of those the longest.
 
-        A phrase stands for whole words. One in lower case is found in any case, another only as it is written.
+        A phrase stands for whole words, however their letters are composed. One in lower case is found in any case,
+        another only as it is written.
         """
-        words, lower = words_of(normalize(text)), words_of(normalize(text).lower())
+        text = canonical(text)
+        words, lower = words_of(text), words_of(text.lower())
         found: dict[Term, None] = {}
         i = 0
         while i < len(words):
@@ -68,10 +70,10 @@ def word_spans(text: str) -> list[Span]:
 
 def occurrences(text: str, phrase: str, *, any_case: bool = False, has_ending: bool = False) -> list[Span]:
     """Occurrences of `phrase` in `text` as whole words; with `has_ending` its last word may have an ending."""
-    wanted, lower = words_of(phrase), text.lower()
+    wanted, lower = words_of(canonical(phrase)), text.lower()
     text = lower if any_case and len(lower) == len(text) else text
     spans = word_spans(text)
-    words = [text[slice(*span)] for span in spans]
+    words = [canonical(text[slice(*span)]) for span in spans]
     found = []
     for i in range(len(words) - len(wanted) + 1):
         *first, last = words[i : i + len(wanted)]
@@ -107,7 +109,8 @@ def read_terms(path: Path) -> Terminology:
         if not source or not target:
             side = "target" if source else "source"
             raise DataError(f"{where}: no {side} phrase in {quoted(line)}. Add it, or remove the line")
-        term = terms.setdefault(words_of(source), Term(source, (), number))
+        key = words_of(canonical(source))
+        term = terms.setdefault(key, Term(source, (), number))
         if target not in term.targets:
-            terms[words_of(source)] = replace(term, targets=(*term.targets, target))
+            terms[key] = replace(term, targets=(*term.targets, target))
     return Terminology(terms.values(), name=shown(path))

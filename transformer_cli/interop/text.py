@@ -3,15 +3,16 @@
 import importlib
 import unicodedata
 from collections.abc import Sequence
-from functools import cache
-from itertools import accumulate
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
 import sentencepiece
 
+from transformer_cli.data.normalization import Spelling, format_characters, normalize, spellings
+from transformer_cli.data.substitutes import MARKS
 from transformer_cli.data.tags import split_tags
-from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, normalize
+from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.errors import ConfigError
 from transformer_cli.interop.exported import PACKED
 
@@ -22,10 +23,11 @@ SIDES = ("source", "target")
 
 
 def normalising(tokenizer: Tokenizer) -> bytes:
-    """The model with a table of composed letters and plain spaces in it, for programs that give it raw text.
+    """The model with a table of spellings and plain spaces in it, for programs that give it raw text.
 
-    Left over are texts whose marks stand in another order than Unicode's own. A model of another program, which
-    normalises by itself, stays as it is. Raises ConfigError where it is not SentencePiece that segments.
+    Left over are texts whose marks stand in another order than Unicode's own, and joiners where no script needs them.
+    A model of another program, which normalises by itself, stays as it is. Raises ConfigError where it is not
+    SentencePiece that segments.
     """
     if tokenizer.sentencepiece is None:
         raise ConfigError(
@@ -35,7 +37,7 @@ def normalising(tokenizer: Tokenizer) -> bytes:
     if tokenizer.packed is not None and not tokenizer.packed.normalizes:
         return tokenizer.sentencepiece
     model = messages().ModelProto.FromString(tokenizer.sentencepiece)
-    model.normalizer_spec.precompiled_charsmap = compiled()
+    model.normalizer_spec.precompiled_charsmap = compiled(tokenizer.alphabet)
     model.normalizer_spec.name = "user_defined"
     written: bytes = model.SerializeToString()
     return written
@@ -133,31 +135,35 @@ def messages() -> Any:
     return importlib.import_module("sentencepiece.sentencepiece_model_pb2")
 
 
-@cache
-def compiled() -> bytes:
-    """The table as SentencePiece keeps it, the same for every model."""
+@lru_cache(maxsize=16)
+def compiled(alphabet: frozenset[str]) -> bytes:
+    """The table for a vocabulary with these characters, as SentencePiece keeps it."""
     sentencepiece.set_min_log_level(3)  # its progress log would go to stderr, which is ours
-    normalizer = sentencepiece.SentencePieceNormalizer(norm_map=list(rewritten().items()))
+    normalizer = sentencepiece.SentencePieceNormalizer(norm_map=list(rewritten(alphabet).items()))
     spec = messages().NormalizerSpec.FromString(normalizer.serialized_normalizer_spec())
     table: bytes = spec.precompiled_charsmap
     return table
 
 
-def rewritten() -> dict[str, str]:
-    """Every character and every way to spell a composed one that `normalize` does not leave as it is."""
+def rewritten(alphabet: frozenset[str]) -> dict[str, str]:
+    """Every character, and every way to spell a composed one, that a tokenizer does not leave as it is."""
+    reads = Spelling(alphabet, reads=True)
     found: dict[str, str] = {}
-    for letter in map(chr, range(N_CODE_POINTS)):
-        if unicodedata.normalize("NFD", letter) == letter and not letter.isspace():
-            continue  # as nearly all of them
-        for spelling in (letter, *spellings(letter)):
-            text = normalize(spelling) or SPACE
-            if text != spelling:
-                found[spelling] = text
+    for way in _ways():
+        if way in alphabet and format_characters(way):
+            continue  # left out or not by what stands beside it, which no table knows
+        text = reads(normalize(way)) or (SPACE if way.isspace() else "")
+        if text != way:
+            found[way] = text
     return found
 
 
-def spellings(letter: str) -> list[str]:
-    """With all its marks apart, and with the first ones composed: ḗ as e + ¯ + ´, and as ē + ´."""
-    apart = unicodedata.normalize("NFD", letter)
-    starts = [unicodedata.normalize("NFC", start) for start in accumulate(apart)]
-    return [start + apart[n:] for n, start in enumerate(starts, 1) if len(start) == 1 < len(apart)] + [apart]
+@cache
+def _ways() -> list[str]:
+    """What a tokenizer may rewrite by itself: a character, or one of the ways to write it."""
+    characters = list(map(chr, range(N_CODE_POINTS)))
+    hangul = characters[0xAC00:0xD7A4]  # composed by rule: no table of decompositions has them
+    found = [c for c in characters if unicodedata.decomposition(c) or c.isspace()]
+    found += [*hangul, *MARKS, *format_characters("\n".join(characters))]
+    ways = dict.fromkeys(way for letter in found for way in (letter, *spellings(letter)))
+    return list(ways)

@@ -20,7 +20,8 @@ from torch import Tensor, nn
 
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import Positions
-from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, normalize
+from transformer_cli.data.normalization import canonical
+from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.decoding.search import SEARCHES, Constraints, ControlIds, Hypothesis, SearchRequest
 from transformer_cli.errors import CheckpointError
 from transformer_cli.inference.incremental import TransformerDecoder
@@ -287,5 +288,5 @@ def made_up(tokenizer: Tokenizer) -> list[str]:
     """Lines of random pieces, for a model whose own text is not at hand."""
     chooser = random.Random(1)
     pieces = [[chooser.randrange(len(tokenizer)) for _ in range(chooser.randint(1, 24))] for _ in range(2 * N_LINES)]
-    texts = (normalize(tokenizer.decode([i for i in ids if i != tokenizer.unk_id])) for ids in pieces)
+    texts = (canonical(tokenizer.decode([i for i in ids if i != tokenizer.unk_id])) for ids in pieces)
     return [text for text in texts if text][:N_LINES]

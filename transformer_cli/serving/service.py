@@ -17,8 +17,8 @@ from transformer_cli.config.compose import from_plain, to_plain
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.serve import ServeConfig
 from transformer_cli.config.tags import language_of
+from transformer_cli.data.normalization import canonical, normalize
 from transformer_cli.data.tags import split_tags
-from transformer_cli.data.tokenizer import normalize
 from transformer_cli.decoding.postprocess import written_ids
 from transformer_cli.decoding.records import flags_of
 from transformer_cli.decoding.results import Candidate, Translated, TranslateOptions
@@ -527,6 +527,7 @@ def _terminology(terms: Sequence[Sequence[str]]) -> Terminology | None:
         source, *targets = (normalize(phrase) for phrase in phrases)
         if not source or not targets or not all(targets):
             raise RequestError(400, f"terms: number {n} has no source or no target phrase. Give both")
-        term = found.setdefault(words_of(source), Term(source, (), n))
-        found[words_of(source)] = replace(term, targets=tuple(dict.fromkeys((*term.targets, *targets))))
+        key = words_of(canonical(source))
+        term = found.setdefault(key, Term(source, (), n))
+        found[key] = replace(term, targets=tuple(dict.fromkeys((*term.targets, *targets))))
     return Terminology(found.values(), name="terms")

@@ -150,9 +150,8 @@ def _with_new_pieces(config: TrainConfig, tokenizers: Tokenizers) -> Tokenizers:
     """With the pieces of init.extend_vocab, and with the tags and symbols of the corpus that they lack."""
     data, n_pieces = config.data, config.init.extend_vocab
     known = {*tokenizers.source.tags, *tokenizers.source.pieces(range(len(tokenizers.source)))}
-    tags, symbols = (
-        [one for one in entries if one not in known] for entries in (data.all_tags, data.tokenizer.user_symbols)
-    )
+    written = [tokenizers.source.normalized(symbol, as_written=True) for symbol in data.tokenizer.user_symbols]
+    tags, symbols = ([one for one in entries if one not in known] for entries in (data.all_tags, written))
     if tags or symbols:
         LOGGER.info("appended to the vocabulary: %s", ", ".join([*symbols, *tags]))
     sentences: tuple[list[str], list[str]] = ([], [])

@@ -369,7 +369,7 @@ _SENTENCES_AT_A_TIME = 20_000
 
 def _keys_of(lines: list[str], tokenizer: Tokenizer) -> tuple[Array, Array]:
     """The key of each line, and whether it tells the line from others: not if that is blank, or has `<unk>`."""
-    sentences = [[*ids, *tokenizer.end_ids] for ids in tokenizer.encode(lines)]
+    sentences = [[*ids, *tokenizer.end_ids] for ids in tokenizer.encode(lines, as_written=True)]
     tells = [bool(line.strip()) and tokenizer.unk_id not in ids for line, ids in zip(lines, sentences, strict=True)]
     offsets = np.cumsum([0, *map(len, sentences)])
     ids = np.fromiter((token for sentence in sentences for token in sentence), np.int64, int(offsets[-1]))
