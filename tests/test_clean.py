@@ -1,5 +1,7 @@
 """What is dropped from the training pairs, counted."""
 
+import unicodedata
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,7 +10,8 @@ from hypothesis import strategies as st
 from transformer_cli.config.data import Task
 from transformer_cli.data import clean as cleaning
 from transformer_cli.data.clean import CleaningReport, clean, keep_mask
-from transformer_cli.data.corpus import ParallelText
+from transformer_cli.data.corpus import ParallelText, hold_out
+from transformer_cli.data.normalization import canonical, canonical_fields
 from transformer_cli.errors import DataError
 
 
@@ -49,6 +52,54 @@ def test_what_is_kept_is_the_first_of_each_pair_however_they_are_parted(
     filled = [pair for pair in pairs if " " not in pair]
     assert list(kept.each()) == list(dict.fromkeys(filled))
     assert report.n_duplicate == len(filled) - len(set(filled))
+
+
+SAME = [
+    "un café à Nîmes",
+    "un\u00a0café à Nîmes",
+    " un  café à\tNîmes",
+    "un cafe\u0301 a\u0300 Ni\u0302mes",
+    "un ca\u00adfé à\u200b Nîmes\u200e",
+]
+OTHER = ["Un café à Nîmes", "un café à Nîmes.", "un cafe a Nimes", "un café à Nî mes"]
+
+
+def test_the_same_sentence_is_one_however_it_is_spaced_or_composed() -> None:
+    assert len({canonical(line) for line in SAME}) == 1
+    assert len({canonical(line) for line in SAME + OTHER}) == 1 + len(OTHER)
+    others = [(line, "a cafe\u0301  ") for line in OTHER]
+    pairs = text(*((line, "a café") for line in SAME), *others, *others)
+    kept, _ = clean(pairs, drop_duplicates=True)
+    assert list(kept.each()) == [(SAME[0], "a café"), *others]
+    kept, _ = clean(pairs, drop_duplicates=True, held_out=frozenset([canonical(SAME[-1])]))
+    assert list(kept.each()) == others
+
+
+def test_no_copy_of_a_held_out_sentence_stays_in_the_training_text() -> None:
+    lines = [f"é {n} ça" for n in range(60)]
+    copies = [line.replace(" ", "\u00a0") for line in lines]
+    copies += [f"{unicodedata.normalize('NFD', line)}\u200b " for line in lines]
+    pairs = text(*((line, "x") for line in [*lines, *copies]))
+    held = hold_out(pairs, 9, 1)
+    kept, _ = clean(pairs, drop_duplicates=True, held_out=held.sources)
+    assert len(kept) == 60 - 9
+    assert held.sources.isdisjoint(canonical(source) for source, _ in kept.each())
+
+
+def test_two_texts_are_divided_where_they_are() -> None:
+    pairs = text(("a b\tc", "x"), ("a\tb c", "x"), ("a\u00a0b\tc ", "x"))
+    kept, _ = clean(pairs, drop_duplicates=True, key_of=canonical_fields)
+    assert list(kept.each()) == [("a b\tc", "x"), ("a\tb c", "x")]
+
+
+def test_format_characters_are_counted() -> None:
+    pairs = text(("so\u00adup", "b"), ("c", "d\ufeff"), ("می\u200cخواهم", "d"), ("\u200b", "d"))
+    _, report = clean(pairs, drop_duplicates=True)
+    assert report.lines() == [
+        "3 of 4 training pairs kept",
+        "1 dropped: blank on one side or both",
+        "2 kept without their format characters (soft hyphens, zero-width spaces, …)",
+    ]
 
 
 def test_pairs_of_held_out_sources_are_left_out_and_not_counted() -> None:

@@ -75,10 +75,12 @@ def config(tmp_path: Path) -> DataConfig:
     )
 
 
-def test_corpora_that_version_0_1_0_prepared_are_not_prepared_again() -> None:
+def test_a_corpus_is_prepared_again_only_when_its_format_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     old = load_config("train", ["data=demo_en_fr_without_places", "data.tokenizer.byte_fallback=false"]).data
     inputs = preparation._inputs(old, hashes.Hashes(Path()))
+    assert preparation._key(replace(old, builtin="demo_en_fr"), inputs)[:12] == "f8ae8a21d3e0"
     # As 0.1.0 called the folder of the built-in corpus, which was that one.
+    monkeypatch.setattr(preparation, "_FORMAT", 2)
     assert preparation._key(replace(old, builtin="demo_en_fr"), inputs)[:12] == "12a1b83e1459"
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import re
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress
 
@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from transformer_cli.config.data import Task
 from transformer_cli.data.corpus import Text
+from transformer_cli.data.normalization import canonical, format_characters
 from transformer_cli.data.tags import split_tags
 from transformer_cli.errors import DataError
 
@@ -30,6 +31,7 @@ class CleaningReport:
     n_long: int = 0  # a side had more than max_length tokens
     n_uneven: int = 0  # one side had more than max_ratio times the tokens of the other
     n_control: int = 0  # kept, although with control characters in it
+    n_format: int = 0  # kept without the format characters in it, as soft hyphens
     n_truncated: int = 0  # a source was cut to max_length tokens (data.truncate_source); most of these are kept
     max_length: int = 0
     max_ratio: float = 0.0
@@ -49,6 +51,8 @@ class CleaningReport:
             )
         if self.n_control:
             lines.append(f"{self.n_control:,} kept with control characters in them")
+        if self.n_format:
+            lines.append(f"{self.n_format:,} kept without their format characters (soft hyphens, zero-width spaces, …)")
         return lines
 
     def require_pairs(self, task: Task) -> None:
@@ -90,11 +94,17 @@ class CleanText:
 
 
 def clean(
-    text: Text, *, drop_duplicates: bool, held_out: frozenset[str] = frozenset(), tags: Sequence[str] = ()
+    text: Text,
+    *,
+    drop_duplicates: bool,
+    held_out: frozenset[str] = frozenset(),
+    tags: Sequence[str] = (),
+    key_of: Callable[[str], str] = canonical,
 ) -> tuple[CleanText, CleaningReport]:
     """The pairs that have two sides, a source not in `held_out` and, with `drop_duplicates`, did not come before.
 
-    The `tags` that a source begins with are no part of it; but with others, it is another pair.
+    The `tags` that a source begins with are no part of it; but with others, it is another pair. Sources are the same
+    sentence if `key_of` makes the same of them.
 
     Takes 12 bytes a pair: duplicates are found by 64-bit hashes. Among 100 million different pairs, the probability of
     any collision is 1 in 4,000.
@@ -102,17 +112,22 @@ def clean(
     report = CleaningReport(n_bad=text.n_bad)
     kept, hashes = bytearray(), array("Q")
     with_control: list[int] = []
+    with_format: list[int] = []
     for index, (source, target) in enumerate(text.each()):
-        stripped, is_kept = split_tags(source, tags)[1].strip(), False
-        if stripped not in held_out:
+        its_tags, rest = split_tags(source, tags)
+        key, target_key, is_kept = key_of(rest), "", False
+        if key not in held_out:
             report.n_read += 1
-            is_kept = bool(stripped and target.strip())
+            target_key = canonical(target)
+            is_kept = bool(key and target_key)
             report.n_blank += not is_kept
             if is_kept and (_CONTROL.search(source) or _CONTROL.search(target)):
                 with_control.append(index)
+            if is_kept and (format_characters(source) or format_characters(target)):
+                with_format.append(index)
         kept.append(is_kept)
         if is_kept and drop_duplicates:
-            pair = hashlib.blake2b(f"{source}\n{target}".encode(), digest_size=8).digest()
+            pair = hashlib.blake2b(f"{' '.join([*its_tags, key])}\n{target_key}".encode(), digest_size=8).digest()
             hashes.append(int.from_bytes(pair, "little"))
     report.n_read += text.n_bad
     mask = np.frombuffer(kept, np.bool_)
@@ -120,7 +135,7 @@ def clean(
         came_before = _came_before(np.frombuffer(hashes, np.uint64))
         report.n_duplicate = int(came_before.sum())
         mask[mask] = ~came_before
-    report.n_control = int(mask[with_control].sum())
+    report.n_control, report.n_format = int(mask[with_control].sum()), int(mask[with_format].sum())
     return CleanText(text, mask), report
 
 

@@ -7,7 +7,7 @@ text is held in memory; training text is spooled to a folder, and iterated over 
 import hashlib
 import heapq
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, chain
 from pathlib import Path
@@ -17,6 +17,7 @@ from transformer_cli.config.data import DataConfig, OnBad, Task
 from transformer_cli.config.tags import language_of, languages_of, tags_in
 from transformer_cli.data.corpus_files import read_files
 from transformer_cli.data.lines import Lines, shown
+from transformer_cli.data.normalization import canonical, canonical_fields
 from transformer_cli.data.readers import Corpus, Split, reader_of
 from transformer_cli.data.readers.base import no_names
 from transformer_cli.data.readers.checked import checked_pairs
@@ -253,7 +254,7 @@ def _read(corpora: Sequence[Corpus], config: DataConfig, split: Split, spool: Pa
         n_pairs = 0
         for source, target in checked_pairs(corpus, of_corpus, on_fault):
             n_pairs += 1
-            n_copies += source == target != ""
+            n_copies += source != "" and (source == target or canonical(source) == canonical(target))
             if text.tags and not set(split_tags(source, text.known_tags)[0]) <= set(config.line_tags):
                 n_tagged += 1
                 first_tagged = first_tagged or f"pair {n_pairs:,} of {of_corpus[0].name if of_corpus else config.name}"
@@ -309,7 +310,7 @@ class HeldOut:
     """Pairs that were held out of the training text, and their source sentences."""
 
     text: ParallelText = field(default_factory=ParallelText)
-    sources: frozenset[str] = frozenset()  # stripped, without tags; no training pair may have one of them
+    sources: frozenset[str] = frozenset()  # as `canonical` has them, without tags; no training pair may have one
     n_before: int = 0  # pairs before these were held out
     sizes: list[int] = field(default_factory=list)  # pairs of each corpus
 
@@ -349,8 +350,15 @@ def load_splits(config: DataConfig, spool: Path) -> Splits:
     splits = Splits(train, dev=ParallelText(), test=None)
     for split, text in named.items():
         if text is None:
-            known = config.all_tags
-            held = hold_out(train, config.holdout, config.seed, split=split, without=splits.held_out, tags=known)
+            held = hold_out(
+                train,
+                config.holdout,
+                config.seed,
+                split=split,
+                without=splits.held_out,
+                tags=config.all_tags,
+                key_of=sentence_key(config),
+            )
             parts = _parts(train, config) if any(train.tags) else []
             held.text.parts = [replace(part, n=n) for part, n in zip(parts, held.sizes, strict=False) if n]
             splits.held[split] = held
@@ -358,6 +366,12 @@ def load_splits(config: DataConfig, spool: Path) -> Splits:
     dev, splits.test = named["dev"], named["test"]
     splits.dev = dev if dev is not None else _in_memory(train)
     return splits
+
+
+def sentence_key(config: DataConfig) -> Callable[[str], str]:
+    """What makes two sources the same sentence, without their tags."""
+    is_in_fields = config.task is Task.token_classification or config.n_texts > 1
+    return canonical_fields if is_in_fields else canonical
 
 
 def hold_out(
@@ -368,6 +382,7 @@ def hold_out(
     split: Split = "dev",
     without: frozenset[str] = frozenset(),
     tags: Sequence[str] = (),
+    key_of: Callable[[str], str] = canonical,
 ) -> HeldOut:
     """Choose held-out pairs of the training text: `n` of them, at most 5 %, at least one.
 
@@ -383,11 +398,11 @@ def hold_out(
     ranks: list[tuple[int, str]] = []  # a heap of these
     for index, (source, target) in enumerate(text.each()):
         its_tags, rest = split_tags(source, tags)
-        key = rest.strip()
+        key = key_of(rest)
         if key in without:
             continue
         n_pairs += 1
-        if not key or not target.strip():
+        if not key or not canonical(target):
             continue
         if len(different) < 2 * n + 4:
             different.add(key)

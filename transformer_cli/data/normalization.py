@@ -49,6 +49,11 @@ def canonical(line: str) -> str:
     return unicodedata.normalize("NFC", normalize(line))
 
 
+def canonical_fields(line: str) -> str:
+    """The key of several texts, or words, with a tab between two."""
+    return "\t".join(map(canonical, line.split("\t"))).strip()
+
+
 def format_characters(line: str) -> list[str]:
     """Those that `normalize` leaves out of a line."""
     return [] if line.isascii() else FORMAT_CHARACTERS.findall(line)

@@ -33,6 +33,7 @@ from transformer_cli.data.corpus import (
     input_files,
     load_splits,
     load_text,
+    sentence_key,
     text_sha256,
 )
 from transformer_cli.data.download import fetch
@@ -53,7 +54,7 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.system import n_processors
 
 T = TypeVar("T")
-_FORMAT = 2  # to be raised when the same key would give other files
+_FORMAT = 3  # to be raised when the same key would give other files
 _SENTENCES_AT_A_TIME = 10_000
 _PAIRS_PER_PROCESS = 50_000  # at least, to be worth its start
 _FEW_LEFT = 0.1  # of the pairs of a corpus, at most which its weight is hardly that of the corpus
@@ -198,7 +199,11 @@ def _build(folder: Path, config: DataConfig, *, progress: bool, tokenizers: Toke
             LOGGER.info("reading and cleaning the text of data.train")
         splits = load_splits(config, Path(spool))
         train, report = clean(
-            splits.train, drop_duplicates=config.drop_duplicates, held_out=splits.held_out, tags=config.all_tags
+            splits.train,
+            drop_duplicates=config.drop_duplicates,
+            held_out=splits.held_out,
+            tags=config.all_tags,
+            key_of=sentence_key(config),
         )
         n_left = report.n_read - report.n_bad
         report.require_pairs(config.task)
@@ -229,7 +234,8 @@ def _build(folder: Path, config: DataConfig, *, progress: bool, tokenizers: Toke
         _write_json(folder / _CHUNKS, [int(keep.sum()) for keep in kept])
     (folder / "source.model").write_bytes(tokenizers.source.model_bytes)
     (folder / "target.model").write_bytes(tokenizers.target.model_bytes)
-    _write_json(folder / "report.json", asdict(report))
+    # Without a count that older versions did not have, where it is none: the same text has the same fingerprint.
+    _write_json(folder / "report.json", {k: n for k, n in asdict(report).items() if n or k != "n_format"})
     _write_json(folder / _WARNINGS, asdict(warnings))
     if labels:
         _write_json(folder / _LABELS, labels)
@@ -353,7 +359,7 @@ def _encoded_words(
     """`_encoded` of sentences whose words have labels: their ids with EOS, the labels, and the words' last tokens."""
     off = None if progress else True
     numbers = {label: number for number, label in enumerate(labels)}
-    encoder = WordEncoder(tokenizers.source)
+    encoder = WordEncoder(tokenizers.source, as_written=True)
     n_ends = len(tokenizers.source.end_ids)
     with tqdm(total=len(text), desc="encoding", unit=" sentences", unit_scale=True, disable=off) as bar:
         for chunk in chunks(text.each(), _SENTENCES_AT_A_TIME):

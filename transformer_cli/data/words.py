@@ -39,8 +39,8 @@ class EncodedWords:
 class WordEncoder:
     """Encodes words one by one, each different one once."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self.tokenizer = tokenizer
+    def __init__(self, tokenizer: Tokenizer, *, as_written: bool = False) -> None:
+        self.tokenizer, self.as_written = tokenizer, as_written
         self._ids: dict[str, list[int]] = {}
 
     def encode(self, sentences: Sequence[Sequence[str]]) -> list[list[list[int]]]:
@@ -49,7 +49,7 @@ class WordEncoder:
         if len(self._ids) + len(new) > _MOST_WORDS:
             self._ids, new = {}, list(dict.fromkeys(word for words in sentences for word in words))
         n_prefix = len(self.tokenizer.prefix_ids)  # a language tag, which no word has
-        for word, ids in zip(new, self.tokenizer.encode(new), strict=True):
+        for word, ids in zip(new, self.tokenizer.encode(new, as_written=self.as_written), strict=True):
             self._ids[word] = ids[n_prefix:] or [self.tokenizer.unk_id]
         return [[self._ids[word] for word in words] for words in sentences]
 

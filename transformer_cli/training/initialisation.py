@@ -20,7 +20,7 @@ from transformer_cli.config.data import MODEL_OF, DataConfig, Task
 from transformer_cli.config.model import ModelConfig, Pooling
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.clean import clean
-from transformer_cli.data.corpus import load_splits
+from transformer_cli.data.corpus import load_splits, sentence_key
 from transformer_cli.data.download import fetch
 from transformer_cli.data.extend_vocabulary import extended_tokenizers, have_one_vocabulary, parts_of_new
 from transformer_cli.data.pairs import texts_of
@@ -167,7 +167,13 @@ def _training_sentences(config: DataConfig) -> tuple[list[str], list[str]]:
     with TemporaryDirectory() as spool:
         splits = load_splits(config, Path(spool))
         tags = config.all_tags
-        text, _ = clean(splits.train, drop_duplicates=config.drop_duplicates, held_out=splits.held_out, tags=tags)
+        text, _ = clean(
+            splits.train,
+            drop_duplicates=config.drop_duplicates,
+            held_out=splits.held_out,
+            tags=tags,
+            key_of=sentence_key(config),
+        )
         pairs = [(split_tags(source, tags)[1], target) for source, target in text.each()]
     chosen = [pairs[i] for i in sampled(len(pairs), config.tokenizer, seed=config.seed)]
     sources = [split_tags(source, config.all_tags)[1] for source, _ in chosen]

@@ -3,7 +3,7 @@
 Training text that holds dev or test sentences, and sides that are not in the languages that they are declared to be in.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from transformer_cli.config.data import DataConfig, Task
@@ -11,7 +11,8 @@ from transformer_cli.config.tags import language_of
 from transformer_cli.data.checks.languages import reads_like
 from transformer_cli.data.checks.profiles import Profiles, cross_scores
 from transformer_cli.data.clean import CleanText
-from transformer_cli.data.corpus import ParallelText, Splits
+from transformer_cli.data.corpus import ParallelText, Splits, sentence_key
+from transformer_cli.data.normalization import canonical
 from transformer_cli.data.tags import split_tags
 from transformer_cli.data.words import SEPARATOR
 from transformer_cli.errors import quoted
@@ -30,7 +31,7 @@ _SAME = {
 
 @dataclass
 class Leak:
-    """Training pairs whose source sentence is in dev or test, white space at its ends aside."""
+    """Training pairs whose source sentence is in dev or test, however it is spaced or composed there."""
 
     split: str
     n_pairs: int = 0
@@ -65,17 +66,17 @@ def find_warnings(train: CleanText, splits: Splits, config: DataConfig) -> Corpu
     named = {"dev": splits.dev, "test": splits.test}
     held = {split: text for split, text in named.items() if text is not None and split not in splits.held}
     leaks = {split: Leak(split) for split in held}
-    tags = config.all_tags
-    known = {split: _first_lines(text, tags) for split, text in held.items()}
+    tags, key_of = config.all_tags, sentence_key(config)
+    known = {split: _first_lines(text, tags, key_of) for split, text in held.items()}
     sample, every = ParallelText(), 1 + len(train) // SAMPLE
     for index, (line, target) in enumerate(train.each()):
         if index % every == 0:
             sample.sources.append(line)
             sample.targets.append(target)
-        key = split_tags(line, tags)[1].strip()
+        key = key_of(split_tags(line, tags)[1])
         for split, lines in known.items():
             if key in lines:
-                _count(leaks[split], key, lines[key][0], same=target.strip() in lines[key][1])
+                _count(leaks[split], key, lines[key][0], same=canonical(target) in lines[key][1])
     found = CorpusWarnings([leak for leak in leaks.values() if leak.n_pairs], n_read=list(train.text.sizes))
     if config.task is Task.translation:
         texts = {
@@ -85,12 +86,14 @@ def find_warnings(train: CleanText, splits: Splits, config: DataConfig) -> Corpu
     return found
 
 
-def _first_lines(text: ParallelText, tags: Sequence[str]) -> dict[str, tuple[int, set[str]]]:
+def _first_lines(
+    text: ParallelText, tags: Sequence[str], key_of: Callable[[str], str]
+) -> dict[str, tuple[int, set[str]]]:
     """Of each source sentence, without its tags, the first line, from 1, and its translations."""
     found: dict[str, tuple[int, set[str]]] = {}
     for number, (source, target) in enumerate(text.each(), 1):
-        if key := split_tags(source, tags)[1].strip():
-            found.setdefault(key, (number, set()))[1].add(target.strip())
+        if key := key_of(split_tags(source, tags)[1]):
+            found.setdefault(key, (number, set()))[1].add(canonical(target))
     return found
 
 

@@ -22,6 +22,7 @@ from transformer_cli.data.checks.lengths import WINDOW, alignment_slips, length_
 from transformer_cli.data.checks.profiles import Floats, Profiles, cross_scores
 from transformer_cli.data.clean import CleaningReport
 from transformer_cli.data.corpus import ParallelText, Text, input_files, stream_text
+from transformer_cli.data.normalization import canonical
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.readers import Split
 from transformer_cli.data.tags import split_tags
@@ -179,6 +180,7 @@ def _check_kept(report: CleaningReport, section: Section) -> None:
         "long": report.n_long,
         "uneven": report.n_uneven,
         "control_characters": report.n_control,
+        "format_characters": report.n_format,
         "truncated": report.n_truncated,
     }
     parts = [f"{count:,} {name} ({percent(count / report.n_read)})" for name, (count, _, _) in dropped.items() if count]
@@ -210,11 +212,12 @@ def _check_lines(excerpt: Excerpt, section: Section) -> Iterator[str]:
     """Blank, repeated, copied and damaged lines: a warning, or a few words for what is fine."""
     pairs = list(zip(excerpt.text.sources, excerpt.text.targets, strict=True))
     n = len(pairs)
-    blank = np.array([not (source.strip() and target.strip()) for source, target in pairs], bool)
-    copied = np.array([source == target for source, target in pairs], bool) & ~blank
+    keys = [(canonical(source), canonical(target)) for source, target in pairs]
+    blank = np.array([not (source and target) for source, target in keys], bool)
+    copied = np.array([source == target for source, target in keys], bool) & ~blank
     damaged = np.array([bool(_DAMAGE.search(source) or _DAMAGE.search(target)) for source, target in pairs], bool)
     first: dict[tuple[str, str], int] = {}
-    repeated = np.array([first.setdefault(pair, i) != i for i, pair in enumerate(pairs)], bool) & ~blank
+    repeated = np.array([first.setdefault(pair, i) != i for i, pair in enumerate(keys)], bool) & ~blank
     for name, words, mask, most, todo in (
         ("blank", "blank", blank, 0.0, "Remove them on both sides: they distort every score"),
         ("repeated", "repeated", repeated, MANY_REPEATED, "Remove the repetitions: they count twice in every score"),
