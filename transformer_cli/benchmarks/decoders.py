@@ -65,6 +65,8 @@ class Engine(ABC):
 class IdTokenizer(Tokenizer):
     """A tokenizer whose text is the token ids themselves, so that no tokenization is timed."""
 
+    alphabet = frozenset("0123456789 ")
+
     def encode(
         self, lines: Sequence[str], *, n_threads: int | None = None, as_written: bool = False
     ) -> list[list[int]]:

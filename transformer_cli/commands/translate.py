@@ -177,7 +177,7 @@ class TranslationFilter(LineFilter):
             self.sinks.append((links, str(config.alignments), pharaoh))
         self.n_retried, self.n_replaced = 0, 0
         self.n_flagged: Counter[str] = Counter()
-        self.unknown = UnknownCounter()
+        self.unknown, self.invisible, self.n_left_alone = UnknownCounter(), UnknownCounter(), 0
         self.rows: list[Row] = []  # of the last block
 
     def process(self, raw_lines: Sequence[bytes]) -> None:
@@ -203,6 +203,8 @@ class TranslationFilter(LineFilter):
         self.n_replaced += sum(result.replaced for result in results)
         for number, result in enumerate(results, start=first_line):
             self.unknown.add(number, result.unknown)
+            self.invisible.add(number, result.invisible)
+            self.n_left_alone += result.left_alone
             self.n_flagged.update(flags_set(result))
 
     def process_typed(self, line: bytes) -> None:
@@ -219,6 +221,12 @@ class TranslationFilter(LineFilter):
             more = "" if self.config.output_format is OutputFormat.jsonl else "; --output-format=jsonl shows which"
             LOGGER.warning("of %s lines: %s%s", f"{self.n_lines:,}", counts, more)
         self.unknown.warn()
+        self.invisible.note("format characters, which the model does not read")
+        if self.n_left_alone:
+            LOGGER.info(
+                "%s without a letter left as they are; decode.copy_letterless=false translates them",
+                f"{self.n_left_alone:,} line{'s' * (self.n_left_alone > 1)}",
+            )
         if self.n_retried:
             LOGGER.info("%d lines were translated again, %d of them better", self.n_retried, self.n_replaced)
         super().report()

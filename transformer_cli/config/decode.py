@@ -92,6 +92,11 @@ class DecodeConfig:
         "Translate a line sentence by sentence; auto: if the model was trained on single sentences.",
         choices=("auto", "true", "false"),
     )
+    copy_letterless: Any = key(
+        AUTO,
+        "Leave lines without a letter (12:30, !!!) as they are; auto: unless the training text translates such lines.",
+        choices=("auto", "true", "false"),
+    )
     batch_tokens: Any = key(
         AUTO,
         "Padded source tokens × beam_size of one batch; lower it to save memory. auto: 4096 on a CPU, what fits a GPU.",
@@ -116,8 +121,10 @@ class DecodeConfig:
         if self.temperature == 0:
             raise ConfigError("decode.temperature=0: is greedy search. Choose decode=greedy, or give 0.001 or more")
         check_ranges(self, "decode")
-        if self.split_sentences != AUTO and not isinstance(self.split_sentences, bool):
-            raise ConfigError(f"decode.split_sentences={self.split_sentences}: unknown. Choose auto, true or false")
+        for name in ("split_sentences", "copy_letterless"):
+            value = getattr(self, name)
+            if value != AUTO and not isinstance(value, bool):
+                raise ConfigError(f"decode.{name}={value}: unknown. Choose auto, true or false")
         self._refuse_without_effect()
 
     @property

@@ -13,7 +13,8 @@ import numpy as np
 
 from transformer_cli.data.cache import EncodedCorpus
 from transformer_cli.data.checks.languages import iso_639_1
-from transformer_cli.data.tokenizer import Tokenizer
+from transformer_cli.data.normalization import has_letters
+from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 
 # The marks, with the quotes and brackets that close behind them. Most need white space, so that 3.14 and a URL stay
 # whole; those of scripts that put none between sentences do not. No pattern here backtracks.
@@ -30,6 +31,7 @@ _LONGEST_WORD = 40  # characters that an abbreviation can have
 _ACRONYM = re.compile(r"\.[^\W\d_a-z]+$")  # U.S, of which the last full stop was cut off
 _NO_SPACES = re.compile("bo|dz|ja|km|lo|lzh|my|th|wuu|yue|zh")
 _SAMPLE = 5000  # lines: the share is known to a percent
+_MEANT = 0.02  # of the lines: those of a text that translates numbers
 _NUMERIC_ONLY = "#NUMERIC_ONLY#"
 # Languages that write 3rd as 3., where it is in the middle of a sentence.
 _ORDINALS = re.compile("bs|cs|da|de|dsb|et|eu|fi|fo|hr|hsb|hu|is|lb|lv|nb|nn|no|pl|se|sk|sl|sr|tr")
@@ -49,11 +51,32 @@ def has_several(text: str, language: str) -> bool:
 
 def share_of_several(corpus: EncodedCorpus, tokenizer: Tokenizer, language: str) -> float:
     """The share of source lines that hold several sentences, of a sample from all over the corpus."""
+    chosen = _sample(corpus)
+    lines = (tokenizer.decode(corpus.source_ids[start:end].tolist()) for start, end in chosen.values())
+    return sum(has_several(line, language) for line in lines) / len(chosen)
+
+
+def translates_letterless(corpus: EncodedCorpus, tokenizers: Tokenizers) -> bool:
+    """Whether most lines without a letter differ from their translations, and so many that it is meant.
+
+    A few do in any text, as ... and …, or 1,000 and 1.000.
+    """
+    chosen, tags = _sample(corpus), tokenizers.source.tag_ids
+    n_same = n_other = 0
+    for number, (start, end) in chosen.items():
+        source = tokenizers.source.decode([i for i in corpus.source_ids[start:end].tolist() if i not in tags])
+        if source and not has_letters(source):
+            start, end = corpus.target_offsets[number : number + 2]
+            is_same = tokenizers.target.decode(corpus.target_ids[start:end].tolist()) == source
+            n_same, n_other = n_same + is_same, n_other + (not is_same)
+    return n_other > n_same and n_other >= _MEANT * len(chosen)
+
+
+def _sample(corpus: EncodedCorpus) -> dict[int, tuple[int, int]]:
+    """Source lines from all over the corpus by their numbers: where their ids begin and end."""
     chosen = np.unique(np.linspace(0, len(corpus) - 1, min(len(corpus), _SAMPLE)).astype(np.int64))
     starts, lengths = corpus.source_offsets[chosen], corpus.source_lengths[chosen]
-    each = zip(starts.tolist(), lengths.tolist(), strict=True)
-    lines = (tokenizer.decode(corpus.source_ids[start : start + length].tolist()) for start, length in each)
-    return sum(has_several(line, language) for line in lines) / len(chosen)
+    return dict(zip(chosen.tolist(), zip(starts.tolist(), (starts + lengths).tolist(), strict=True), strict=True))
 
 
 def has_no_spaces(language: str) -> bool:

@@ -190,7 +190,7 @@ class Tokenizer:
             text: str = self._model.decode(ids)
         except UnicodeDecodeError as error:  # also a forged model's way to write <unk>, or to undo its normalisation
             raise CheckpointError("tokenizer: writes what is no text. Use one trained by tfm") from error
-        return " ".join([*tags, text.translate(_LINE_ENDS).strip(" ")]).strip(" ")
+        return " ".join([*tags, as_one_line(text)]).strip(" ")
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         return [self._model.id_to_piece(int(i)) for i in ids]
@@ -211,6 +211,11 @@ class Tokenizer:
     def prefix_ids(self) -> tuple[int, ...]:
         """What every sentence of this tokenizer begins with: the language tag of a multilingual model."""
         return () if self.packed is None else tuple(self.packed.ids[piece] for piece in self.packed.prefix)
+
+
+def as_one_line(text: str) -> str:
+    """A text in which nothing ends a line, without spaces around it."""
+    return text.translate(_LINE_ENDS).strip(" ")
 
 
 @dataclass(frozen=True)

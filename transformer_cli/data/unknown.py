@@ -63,14 +63,17 @@ class UnknownCounter:
     def warn(self, unit: str = "line", *, where: str = "") -> None:
         """One warning, if any line had one; `unit` is what a line holds."""
         if self.n_lines:
-            LOGGER.warning(
-                "%s%s with characters that the model's vocabulary does not have, the first is %s %d: %s",
-                where,
-                f"{self.n_lines:,} {unit}{'s' * (self.n_lines > 1)}",
-                unit,
-                self.first_line,
-                shown_characters(list(self.characters)),
-            )
+            what = "characters that the model's vocabulary does not have"
+            LOGGER.warning("%s%s", where, self._counted(what, unit))
+
+    def note(self, what: str) -> None:
+        """One line of the log, if any line had `what`."""
+        if self.n_lines:
+            LOGGER.info("%s", self._counted(what, "line"))
+
+    def _counted(self, what: str, unit: str) -> str:
+        n = f"{self.n_lines:,} {unit}{'s' * (self.n_lines > 1)}"
+        return f"{n} with {what}, the first is {unit} {self.first_line}: {shown_characters(list(self.characters))}"
 
 
 def shown_characters(characters: Sequence[str]) -> str:

@@ -16,7 +16,9 @@ from transformer_cli.inference.batch_size import BatchTokens
 from transformer_cli.inference.force_decode import ForcedScores, Pair
 
 # Keys of `decode` that the Translator follows itself, whatever the engine.
-PLANNING_KEYS = frozenset({"max_source_length", "long_lines", "split_sentences", "max_misplaced_cost"})
+PLANNING_KEYS = frozenset(
+    {"max_source_length", "long_lines", "split_sentences", "copy_letterless", "max_misplaced_cost"}
+)
 
 
 @dataclass(frozen=True)

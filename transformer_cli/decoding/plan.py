@@ -6,14 +6,15 @@ from dataclasses import dataclass
 
 from transformer_cli.config.checks import AUTO
 from transformer_cli.config.decode import DecodeConfig, LongLines
-from transformer_cli.data.sentences import has_no_spaces, split_sentences
+from transformer_cli.data.normalization import format_characters, has_letters, normalize
+from transformer_cli.data.sentences import has_no_spaces
 from transformer_cli.data.tags import split_tags
-from transformer_cli.data.tokenizer import Tokenizers
+from transformer_cli.data.tokenizer import Tokenizers, as_one_line
 from transformer_cli.data.unknown import unknown_characters
 from transformer_cli.decoding.quality import copied, repeats_itself
 from transformer_cli.decoding.results import Candidate, Translated
 from transformer_cli.decoding.search import Hypothesis
-from transformer_cli.decoding.segmentation import EncodedText, split_line
+from transformer_cli.decoding.segmentation import EncodedText, sentences_of, split_line
 from transformer_cli.decoding.terminology import Term, Terminology
 from transformer_cli.decoding.training_text import TrainingText
 from transformer_cli.errors import ConfigError
@@ -52,12 +53,13 @@ class Segment:
 
 @dataclass(frozen=True)
 class Line:
-    """A line to translate. Most have one segment, blank ones none."""
+    """A line to translate. Most have one segment, blank ones and those without a letter none."""
 
     text: str  # without its tags
     segments: list[Segment]
     too_long: bool  # or a sentence of it, if its sentences are translated separately
     unknown: tuple[str, ...] = ()  # characters that the vocabulary does not have
+    copy: str = ""  # its translation, if it has no segments
     tags: tuple[str, ...] = ()  # before each of its segments
 
 
@@ -82,16 +84,26 @@ class Planner:
         self.tag_warnings = TagWarnings(text, tokenizers.source.tags)
         self.max_source_length, self.long_lines = text.longest_source(config), text.long_lines(config)
         self.splits_sentences = text.is_in_sentences if config.split_sentences == AUTO else config.split_sentences
+        self.copies_letterless = text.copies_letterless(config) and any(map(str.isalpha, tokenizers.source.alphabet))
         # For a model that may have been trained on single sentences only, a long line is split into these.
         self.packs_sentences = config.split_sentences is False or text.multi_sentence_share is not None
 
-    def plan(self, lines: Sequence[str], prefixes: Sequence[tuple[int, ...]] | None = None) -> list[Line]:
-        """A prefix is for the first segment of its line, a term for every segment that contains it, a tag for all."""
+    def plan(
+        self, lines: Sequence[str], prefixes: Sequence[tuple[int, ...]] | None = None, *, copies: bool = True
+    ) -> list[Line]:
+        """A prefix is for the first segment of its line, a term for every segment that contains it, a tag for all.
+
+        A line without a letter has no segments if it `copies` such lines, unless it has a prefix or a term.
+        """
         source, plain, work = self.tokenizers.source, self.plain_source, []
         split = [split_tags(line, source.tags) for line in lines]
         encoded = plain.encode([text for _, text in split])
         for n, ((own_tags, text), ids) in enumerate(zip(split, encoded, strict=True)):
             tags = tuple(own_tags) or self.tags
+            if copies and not (prefixes and prefixes[n]) and self._is_copied(text):
+                copy = as_one_line(text).strip() if normalize(text) else ""
+                work.append(Line(text, [], too_long=False, copy=copy, tags=tags))
+                continue
             parts, too_long = self._split(text, ids, self.max_source_length - len(tags))
             segments = []
             for i, part in enumerate(parts):
@@ -99,8 +111,13 @@ class Planner:
                 terms = self.terminology.find(part.text) if self.terminology else ()
                 tagged = source.behind(tags, part.ids)
                 segments.append(Segment(n, i, tagged, part.text, source.n_tags(tagged), prefix, tuple(terms)))
-            work.append(Line(text, segments, too_long, unknown_characters(text, ids, plain), tags))
+            work.append(Line(text, segments, too_long, unknown_characters(text, ids, plain), tags=tags))
         return work
+
+    def _is_copied(self, text: str) -> bool:
+        if not self.copies_letterless or has_letters(text):
+            return False
+        return self.terminology is None or not self.terminology.find(text)
 
     def separator(self, line: Line) -> str:
         """What stands between the translations of the segments of a line."""
@@ -111,14 +128,14 @@ class Planner:
 
         None for a blank line.
         """
-        first = (line.segments[0].ids if line.segments else None for line in self.plan(lines))
+        first = (line.segments[0].ids if line.segments else None for line in self.plan(lines, copies=False))
         return [None if ids is None else self.text.longest_translation(self.config, len(ids) + 1) - 1 for ids in first]
 
     def _split(self, text: str, ids: list[int], longest: int) -> tuple[list[EncodedText], bool]:
         """The parts of a line that are translated separately, and whether something of it was over `longest` tokens."""
         sentences = [EncodedText(text, ids)] if ids and text.strip() else []
         if ids and self.splits_sentences:
-            texts = split_sentences(text, self.text.source_lang)
+            texts = sentences_of(text, self.text.source_lang)
             if len(texts) > 1:
                 encoded = zip(texts, self.plain_source.encode(texts), strict=True)
                 sentences = [EncodedText(sentence, its_ids) for sentence, its_ids in encoded if its_ids]
@@ -157,7 +174,7 @@ class Planner:
     def join(self, line: Line, found: Mapping[SegmentKey, Sequence[Hypothesis]]) -> Translated:
         """The n-th candidate of a line is made of the n-th of each of its segments."""
         if not line.segments:
-            return Translated([Candidate("", 0.0)])
+            return Translated([Candidate(line.copy, 0.0)], left_alone=line.copy != "")
         parts = [found[segment.key] for segment in line.segments]
         # Short segments may have fewer: their last one is repeated.
         n_best = max(map(len, parts))
@@ -183,6 +200,7 @@ class Planner:
             copied=not self.text.is_monolingual and copied(best, line.text),
             empty=not best,
             unknown=line.unknown,
+            invisible=tuple(dict.fromkeys(format_characters(line.text))),
         )
 
 

@@ -38,6 +38,8 @@ class Translated:
     copied: bool = False  # equal to its source
     empty: bool = False  # and its source is not
     unknown: tuple[str, ...] = ()  # characters of the source that the vocabulary does not have
+    invisible: tuple[str, ...] = ()  # format characters of the source, which the model does not read
+    left_alone: bool = False  # without a letter, and therefore as its source
     retried: bool = False  # was translated again, because of one of these four
     replaced: bool = False  # and the second translation is here, because it has fewer of them
     unsatisfied: tuple[Term, ...] = ()  # terms of its source that are not in it

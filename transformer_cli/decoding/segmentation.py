@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from transformer_cli.data.normalization import has_letters
 from transformer_cli.data.sentences import split_sentences
 from transformer_cli.data.tokenizer import Tokenizer
 
@@ -28,7 +29,7 @@ def split_line(
     A sentence that is too long by itself is divided behind clauses, one of these between words, a word anywhere.
     """
     found: list[EncodedText] = []
-    sentences = split_sentences(text, language)
+    sentences = sentences_of(text, language)
     for part in group_parts(text, sentences, tokenizer, max_tokens=max_tokens if packs else 0):
         if len(part.ids) <= max_tokens:
             found.append(part)
@@ -39,6 +40,21 @@ def split_line(
                 continue
             cut = cut_at_words(clause.ids, tokenizer.pieces(clause.ids), max_tokens=max_tokens)
             found += [EncodedText(tokenizer.decode(ids), ids) for ids in cut]
+    return found
+
+
+def sentences_of(text: str, language: str) -> list[str]:
+    """The sentences of a line that have something to translate, with what has not behind one of them, as 3. or 😀."""
+    found: list[str] = []
+    start = end = 0
+    for part in split_sentences(text, language):
+        place = text.index(part, end)
+        end = place + len(part)
+        if found and not (has_letters(part) and has_letters(found[-1])):
+            found[-1] = text[start:end]
+        else:
+            found.append(part)
+            start = place
     return found
 
 

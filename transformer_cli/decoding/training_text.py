@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from transformer_cli.config.checks import AUTO
 from transformer_cli.config.decode import DecodeConfig, LongLines
 from transformer_cli.config.model import Positions
 from transformer_cli.config.tags import language_of, languages_of
@@ -25,6 +26,8 @@ class Described(Protocol):
     def data(self) -> dict[str, Any]: ...
     @property
     def multi_sentence_share(self) -> float | None: ...
+    @property
+    def translates_letterless(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,7 @@ class TrainingText:
     max_positions: int | None = None  # tokens of a side that the model has positions for; None: any number
     always_tagged: bool = False  # whether every source line had a tag
     truncates: bool = False  # whether longer sources were truncated, as for summaries
+    translates_letterless: bool = False  # whether lines without a letter had translations, as numbers in words
 
     def language_of(self, tags: Sequence[str]) -> str:
         """The language that a line with these tags is translated into; empty where they name none of several."""
@@ -59,6 +63,10 @@ class TrainingText:
     def is_in_sentences(self) -> bool:
         """Whether (nearly) every line was one sentence; False where it is unknown, and of a summarizer."""
         return not self.truncates and self.multi_sentence_share is not None and self.multi_sentence_share < FEW_SEVERAL
+
+    def copies_letterless(self, config: DecodeConfig) -> bool:
+        """Whether lines without a letter are left as they are; decode.copy_letterless=auto is decided here."""
+        return not self.translates_letterless if config.copy_letterless == AUTO else bool(config.copy_letterless)
 
     def long_lines(self, config: DecodeConfig) -> LongLines:
         """What becomes of a longer line: decode.long_lines, of which auto is decided here."""
@@ -109,6 +117,7 @@ def training_text(models: Sequence[Described], *, max_positions: int | None = No
         target_lang=models[0].target_lang,
         max_length=min((n for n in lengths if isinstance(n, int) and n >= 2), default=None),
         multi_sentence_share=max(known) if len(known) == len(shares) else None,
+        translates_letterless=all(model.translates_letterless for model in models),
         truncates=any(model.data.get("truncate_source") is True for model in models),
         always_tagged=all(_always_tagged(model.data) for model in models),
         max_positions=min([*tables, *([] if max_positions is None else [max_positions])], default=None),

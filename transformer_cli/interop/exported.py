@@ -23,7 +23,7 @@ PACKED = ".tokenizer"  # ending of a file with a tokenizer that is more than a S
 class Exported:
     """A model directory of another program. `max_positions`: tokens that a sentence may have there; None: any number.
 
-    `data`, `fingerprint` and `multi_sentence_share` are those of the model file.
+    `data`, `fingerprint`, `multi_sentence_share` and `translates_letterless` are those of the model file.
     """
 
     directory: Path
@@ -34,6 +34,7 @@ class Exported:
     data: dict[str, Any]
     fingerprint: str
     multi_sentence_share: float | None = None
+    translates_letterless: bool = False
     length_penalty: None = None  # no format has a place for the model's own
 
 
@@ -53,6 +54,7 @@ def facts_of(model: ModelFile, model_sha256: str, *, program: str, max_positions
         "fingerprint": model.fingerprint,
         "data": model.data,
         "multi_sentence_share": model.multi_sentence_share,
+        "translates_letterless": model.translates_letterless,
         "averaged": model.averaged,
         "provenance": model.provenance,
         "tags": list(model.tokenizers.source.tags),
@@ -106,6 +108,7 @@ def unpack(directory: Path, facts: Mapping[str, Any]) -> Exported:
         data=dict(facts["data"]),
         fingerprint=str(facts["fingerprint"]),
         multi_sentence_share=read_share(facts.get("multi_sentence_share")),
+        translates_letterless=facts.get("translates_letterless") is True,
     )
 
 

@@ -496,6 +496,7 @@ def known_of(folder: Path) -> dict[str, Any]:
             "fingerprint": str(facts["fingerprint"]),
             "scores": dict(facts["scores"]),
             "multi_sentence_share": read_share(facts.get("multi_sentence_share")),
+            "translates_letterless": facts.get("translates_letterless") is True,
         }
     except MALFORMED as error:
         refuse(folder / EXPORT_FILE, f"damaged ({quoted(f'{type(error).__name__}: {error}')}). Export the model again")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
+from transformer_cli.data.normalization import has_letters
 from transformer_cli.data.placeholders import Placeholder
 from transformer_cli.decoding.results import Translated
 from transformer_cli.markup.html import parse_html
@@ -29,7 +30,7 @@ from transformer_cli.markup.placement import Aligned, TooManyTagsError, place, p
 from transformer_cli.markup.plain import parse_text
 from transformer_cli.markup.po import parse_po
 from transformer_cli.markup.subtitles import parse_srt
-from transformer_cli.markup.units import Document, Parts, Unit, has_letters
+from transformer_cli.markup.units import Document, Parts, Unit
 from transformer_cli.markup.xml import parse_xml
 
 Translate = Callable[[Sequence[str]], Sequence[Translated]]

@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from html import unescape
 
+from transformer_cli.data.normalization import has_letters
 from transformer_cli.markup.joints import WINDOW, Joint, JointTag, joint_between
 
 Parts = tuple[str | int, ...]  # literal text, and indices of units
 SPACE = re.compile(r"\s+")
 _ENTITY = re.compile(r"&(?:#\w{1,8}|\w{1,32});?")
-_LETTER = re.compile(r"[^\W\d_]")
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,6 @@ class Unit:
 class Document:
     parts: Parts
     units: tuple[Unit, ...]
-
-
-def has_letters(text: str) -> bool:
-    """Whether there is anything to translate."""
-    return _LETTER.search(text) is not None
 
 
 @dataclass

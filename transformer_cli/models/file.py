@@ -106,6 +106,7 @@ class ModelFile:
     averaged: list[str] = field(default_factory=list)  # the models whose mean this one is
     length_penalty: float | None = None  # that was chosen on the dev set; None: none was
     multi_sentence_share: float | None = None  # of the training text's source lines; None: not measured
+    translates_letterless: bool = False  # whether the training text translates lines without a letter
     provenance: dict[str, Any] = field(default_factory=dict)  # for people: see `interop.model_card`; may be empty
 
     def build(self, device: torch.device, *, copies: bool = True) -> Transformer:
@@ -236,6 +237,8 @@ def _metadata_of(model: ModelFile) -> str:
         metadata["plugins"] = loaded_plugins()
     if model.multi_sentence_share is not None:
         metadata["multi_sentence_share"] = model.multi_sentence_share
+    if model.translates_letterless:
+        metadata["translates_letterless"] = True
     if model.length_penalty is not None:
         metadata["length_penalty"] = model.length_penalty
     if model.provenance:
@@ -324,6 +327,7 @@ def _unpacked(tensors: Mapping[str, Tensor], metadata: dict[str, Any], path: Pat
             averaged=texts(metadata.get("averaged", []), "averaged"),
             length_penalty=_number_within(10, "length_penalty", metadata.get("length_penalty")),
             multi_sentence_share=read_share(metadata.get("multi_sentence_share")),
+            translates_letterless=metadata.get("translates_letterless") is True,
             provenance=dict(metadata.get("provenance", {})),
         )
         _check_shapes(model, path)

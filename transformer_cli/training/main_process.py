@@ -139,6 +139,7 @@ class MainProcess:
         config, steps = run.config, self.store.steps()
         if is_own:  # dev scores stay comparable
             self.validator.multi_sentence_share = checkpoint.model.multi_sentence_share
+            self.validator.translates_letterless = checkpoint.model.translates_letterless
         else:  # what was best there has no checkpoint here
             checkpoint.state["progress"] |= {"n_without_best": 0, "highest": None, "lowest_nll": None}
         came_from = str(self.run_dir) if is_own else f"resume={config.resume}"
@@ -515,6 +516,7 @@ class MainProcess:
             fingerprint=run.prepared.fingerprint,
             data={key: value for key, value in data.items() if key not in _OF_THIS_MACHINE},
             multi_sentence_share=self.validator.multi_sentence_share,
+            translates_letterless=self.validator.translates_letterless,
             scores=self.scores.as_dict() | self.old_scores if self.scores is not None and is_of_this_step else {},
             provenance=self._provenance(run),
         )

@@ -30,7 +30,7 @@ from transformer_cli.data.cache import EncodedCorpus
 from transformer_cli.data.checks.findings import Section
 from transformer_cli.data.corpus import ParallelText, text_sha256
 from transformer_cli.data.prepare import Prepared
-from transformer_cli.data.sentences import share_of_several
+from transformer_cli.data.sentences import share_of_several, translates_letterless
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.data.words import WordEncoder, in_a_row, split_words
 from transformer_cli.decoding.torch_engine import torch_translator
@@ -238,6 +238,7 @@ class Validator(ABC):
         self.config, self.tokenizers, self.device = config, prepared.tokenizers, device
         self.dev = prepared.dev
         self.multi_sentence_share: float | None = None  # of the training text, where that is translated
+        self.translates_letterless = False
         self.text = prepared.dev.first(config.train.eval_lines)
         self.corpus = self.encode(prepared.dev)
         indices = np.arange(len(self.corpus))
@@ -349,6 +350,7 @@ class TranslationValidator(Validator):
         self._check_metrics()
         language = config.data.source_lang
         self.multi_sentence_share = share_of_several(prepared.train, prepared.tokenizers.source, language)
+        self.translates_letterless = translates_letterless(prepared.train, prepared.tokenizers)
 
     @property
     def metric_name(self) -> str:
@@ -420,6 +422,7 @@ class TranslationValidator(Validator):
             max_length=data.max_length,
             truncates=data.truncate_source,
             multi_sentence_share=self.multi_sentence_share,
+            translates_letterless=self.translates_letterless,
             max_positions=table.max_positions if table.positions is Positions.learned else None,
         )
         translator = torch_translator(
