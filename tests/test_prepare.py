@@ -8,6 +8,7 @@ import io
 import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -281,6 +282,30 @@ def test_a_weight_of_a_corpus_that_is_part_of_an_earlier_one_is_a_warning(
 ) -> None:
     prepare(replace(config, train=["train.en", "train.fr", "train.en", "train.fr"], weights=[1.0, 5.0]))
     assert "data.weights: all pairs of corpus 2 are in an earlier one or left out in cleaning" in caplog.text
+
+
+def test_each_side_has_a_vocabulary_of_its_own_size(config: DataConfig, tmp_path: Path) -> None:
+    write(tmp_path, "train.en", [f"go {'up' if i % 2 else 'down'}" for i in range(40)])
+    config = replace(config, dev=["train.en", "train.fr"], test=None, drop_duplicates=False)
+
+    def sizes(vocab_size: Any) -> tuple[int, int]:
+        tokenizer = TokenizerConfig(joint=False, vocab_size=vocab_size)
+        name = re.sub(r"\W", "", str(vocab_size))
+        prepared = prepare(replace(config, name=name, tokenizer=tokenizer))
+        return len(prepared.tokenizers.source), len(prepared.tokenizers.target)
+
+    source, target = sizes("auto")
+    assert source < 30 < 60 < target
+    assert sizes("auto") == (source, target)
+    assert len(list((tmp_path / "cache" / "auto").glob("prepared-*"))) == 1
+    assert sizes([14, 60]) == (14, 60)
+    assert sizes(["auto", 50]) == (source, 50)
+    with pytest.raises(ConfigError, match=r"vocab_size=60: more pieces than the source text has; .* auto takes \d+\."):
+        sizes(60)
+    with pytest.raises(ConfigError, match=r"vocab_size=\[12, 60\]: must be one number, or two with .*joint=false"):
+        TokenizerConfig(vocab_size=[12, 60])
+    with pytest.raises(ConfigError, match=r"vocab_size=7: out of range"):
+        TokenizerConfig(vocab_size=[12, 7], joint=False)
 
 
 @pytest.mark.parametrize(("n_new", "is_warned"), [(1, True), (4, True), (5, False), (40, False)])

@@ -12,7 +12,7 @@ from transformer_cli.config.compose import load_config
 from transformer_cli.config.data import TokenizerConfig, TokenizerKind
 from transformer_cli.data.normalization import canonical, normalize
 from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter
-from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
+from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, suited_size, train_tokenizer
 from transformer_cli.data.unknown import unknown_characters
 from transformer_cli.errors import CheckpointError, ConfigError, DataError
 
@@ -274,15 +274,53 @@ def test_C19_a_vocabulary_too_big_names_the_largest_possible(kind: TokenizerKind
     lines = list(sentences(40))
     with pytest.raises(ConfigError) as caught:
         train(lines, kind=kind, byte_fallback=byte_fallback, vocab_size=20_000)
-    start, _, number = str(caught.value).rpartition("vocab_size=")
-    largest = int(number.split()[0])
-    assert start == (
-        "data.tokenizer.vocab_size=20000: more pieces than the training text has; "
-        f"the largest possible is {largest}. Set data.tokenizer."
-    )
+    start, _, rest = str(caught.value).partition("possible is ")
+    largest = int(rest.partition(",")[0])
+    assert start == "data.tokenizer.vocab_size=20000: more pieces than the training text has; the largest "
+    assert rest.endswith(" Set data.tokenizer.vocab_size=auto")
     assert len(train(lines, kind=kind, byte_fallback=byte_fallback, vocab_size=largest)) == largest
     with pytest.raises(ConfigError, match=f"largest possible is {largest}"):
         train(lines, kind=kind, byte_fallback=byte_fallback, vocab_size=largest + 1)
+
+
+# 100 lines of 100 characters, of which 27 are different; the four control tokens are pieces, too.
+ALPHABET = ["abcdefghij klmnopqrst uvwxyz " + "the cat sat on the mat " * 3 + "ab"] * 100
+
+
+@pytest.mark.parametrize(
+    ("share", "pieces"),
+    [
+        (1.0, 27 + 4 + 500),  # 10,000 characters: 5 times 100
+        (0.25, 27 + 4 + 1000),
+        (1 / 400, 27 + 4 + 10_000),  # 4 million: 5 times 2,000
+        (1 / 9000, 27 + 4 + 10_000),  # 90 million: 5 times 9,487 are more
+        (1 / 40_000, 27 + 4 + 20_000),  # 400 million: the root alone
+        (1e-9, 27 + 4 + 32_000),
+    ],
+)
+def test_auto_goes_by_the_root_of_the_characters_of_the_text(share: float, pieces: int) -> None:
+    assert sum(map(len, ALPHABET)) == 10_000
+    assert suited_size(ALPHABET, TokenizerConfig(), share=share) == pieces
+
+
+def test_each_character_and_symbol_is_a_piece_of_its_own_beside_those_of_auto() -> None:
+    kanji = "".join(map(chr, range(0x4E00, 0x4E00 + 2000)))
+    text = [kanji, "ab" * 500] * 3
+    assert suited_size(text, TokenizerConfig()) == 2002 + 4 + 500  # 9,000 characters: 474, to the next hundred
+    asked = TokenizerConfig(user_symbols=["<num>"], character_coverage=0.98)
+    assert suited_size(text, asked, ["<2de>"]) == 2002 - 60 + 4 + 2 + 500  # 2 % of the 9,000: 60 thrice
+
+
+@pytest.mark.parametrize("kind", [*SUBWORDS, TokenizerKind.word])
+@pytest.mark.parametrize("multiple_of", [1, 8])
+def test_auto_is_never_refused_for_text_that_has_a_vocabulary(kind: TokenizerKind, multiple_of: int) -> None:
+    few_words = ["go up or go down the hill and sing a song there"]
+    for lines in (few_words * 500, list(sentences(500)), list(sentences(20))):
+        config = TokenizerConfig(kind=kind, multiple_of=multiple_of)
+        tokenizer = train_tokenizer(lines, config, seed=1)
+        assert len(tokenizer) % multiple_of == 0
+        assert len(tokenizer) < suited_size(lines, config) + multiple_of
+        assert tokenizer.sha256 == train_tokenizer(lines, config, seed=1).sha256
 
 
 @pytest.mark.parametrize("kind", [*SUBWORDS, TokenizerKind.word])
@@ -301,7 +339,7 @@ def test_the_largest_possible_is_a_multiple_where_one_is_asked_for() -> None:
         train(lines, multiple_of=64)
     with pytest.raises(ConfigError, match=r"vocab_size=70: more pieces .* the largest possible is (\d+)") as caught:
         train(lines, multiple_of=5)
-    largest = int(str(caught.value).rpartition("=")[2].split()[0])
+    largest = int(str(caught.value).partition("possible is ")[2].partition(",")[0])
     assert len(train(lines, vocab_size=largest, multiple_of=5)) == largest
 
 

@@ -33,13 +33,13 @@ def check_range(
         raise ConfigError(f"{setting}. Choose a value of {wanted}")
 
 
-def check_number_or_auto(key: str, value: Any, low: int) -> None:
-    """Refuse what is neither auto nor a whole number from `low` up."""
+def check_number_or_auto(key: str, value: Any, low: int, high: float = math.inf) -> None:
+    """Refuse what is neither auto nor a whole number from `low` to `high`."""
     if value == AUTO:
         return
     if not isinstance(value, int) or isinstance(value, bool):
         raise ConfigError(f"{key}={value}: no whole number. Give one, or auto")
-    check_range(key, value, low)
+    check_range(key, value, low, high)
 
 
 def check_file_name(key: str, value: str, also: str = "") -> None:

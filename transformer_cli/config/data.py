@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from transformer_cli.config.checks import BLEU_TOKENIZERS, REQUIRED, check_bleu_tokenizer, check_file_name
+from transformer_cli.config.checks import AUTO, BLEU_TOKENIZERS, REQUIRED, check_bleu_tokenizer, check_file_name
 from transformer_cli.config.fields import check_ranges, key
 from transformer_cli.config.tags import check_symbol, check_tag, distinct, languages_named, languages_of, tags_in
 from transformer_cli.errors import ConfigError, quoted
@@ -35,8 +35,13 @@ class TokenizerConfig:
         TokenizerKind.bpe,
         "Algorithm of SentencePiece; word: the most frequent words, as white space divides them, and <unk> for others.",
     )
-    vocab_size: int = key(
-        8000, "Pieces of the vocabulary, control symbols counted.", low=SMALLEST_VOCABULARY, high=1_000_000
+    vocab_size: Any = key(
+        AUTO,
+        "Pieces of the vocabulary, control symbols counted; or with joint=false a list of two, of source and target."
+        " auto: by the size of the text.",
+        low=SMALLEST_VOCABULARY,
+        high=1_000_000,
+        auto=True,
     )
     joint: bool = key(True, "One vocabulary for both languages; false: one for each.")
     character_coverage: float = key(
@@ -55,6 +60,7 @@ class TokenizerConfig:
 
     def __post_init__(self) -> None:
         check_ranges(self, "data.tokenizer")
+        self._check_sizes()
         if self.kind is TokenizerKind.word:
             self._refuse_parts_of_words()
         self._check_model()
@@ -108,10 +114,28 @@ class TokenizerConfig:
             return []
         return list(self.model) if isinstance(self.model, list | tuple) else [self.model]
 
+    def _check_sizes(self) -> None:
+        if isinstance(self.vocab_size, list | tuple) and (self.joint or len(self.vocab_size) != 2):
+            raise ConfigError(
+                f"data.tokenizer.vocab_size={list(self.vocab_size)}: must be one number, or two with"
+                " data.tokenizer.joint=false, of source and target. Correct it"
+            )
+
+    def of_side(self, side: int) -> "TokenizerConfig":
+        """The config of the vocabulary of the source (0) or of the target (1), which has one size."""
+        if not isinstance(self.vocab_size, list | tuple):
+            return self
+        return replace(self, vocab_size=self.vocab_size[side], joint=True)
+
+    @property
+    def is_auto(self) -> bool:
+        return bool(self.vocab_size == AUTO)
+
     @property
     def size(self) -> int:
-        """The pieces of the vocabulary: `vocab_size`, rounded up."""
-        return -(-self.vocab_size // self.multiple_of) * self.multiple_of
+        """The pieces of a vocabulary of one size that is not auto: `vocab_size`, rounded up."""
+        n_pieces: int = self.vocab_size
+        return -(-n_pieces // self.multiple_of) * self.multiple_of
 
     @property
     def has_bytes(self) -> bool:

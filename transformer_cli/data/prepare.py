@@ -15,11 +15,12 @@ from enum import Enum
 from itertools import chain, compress, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from tqdm import tqdm
 
+from transformer_cli.config.checks import AUTO
 from transformer_cli.config.data import DataConfig, Task
 from transformer_cli.data.cache import MANIFEST, Array, CorpusWriter, EncodedCorpus, ensure_folder, manifest
 from transformer_cli.data.checks.corpus_warnings import CorpusWarnings, Leak, find_warnings
@@ -154,8 +155,8 @@ def _key(config: DataConfig, inputs: dict[Split, list[list[str]]], tokenizers: T
         del options["task"]  # keeps the keys of caches that are older than the other tasks
     if not config.tokenizer.fold_case:
         del options["tokenizer"]["fold_case"]
-    options["tokenizer"]["byte_fallback"] = config.tokenizer.has_bytes
-    options["tokenizer"]["vocab_size"] = config.tokenizer.size
+    for name, values in _sizes(config).items():
+        options["tokenizer"][name] = values if len(values) > 1 else values[0]
     del options["tokenizer"]["multiple_of"], options["tokenizer"]["model"]
     for name in ("user_symbols", "split_digits"):
         if not options["tokenizer"][name]:
@@ -187,6 +188,21 @@ def _key(config: DataConfig, inputs: dict[Split, list[list[str]]], tokenizers: T
     return hashlib.sha256(everything.encode()).hexdigest()
 
 
+def _sizes(config: DataConfig) -> dict[str, list[Any]]:
+    """Whether a vocabulary has bytes, and its size, which follow from other options; of each, if sizes differ."""
+    has_list = isinstance(config.tokenizer.vocab_size, list | tuple)
+    each = [config.tokenizer.of_side(side) for side in ((0, 1) if has_list else (0,))]
+    return {
+        "byte_fallback": [one.byte_fallback if one.is_auto else one.has_bytes for one in each],
+        "vocab_size": [AUTO if one.is_auto else one.size for one in each],
+    }
+
+
+def _shown_size(config: DataConfig) -> str:
+    sizes = _sizes(config)["vocab_size"]
+    return " and ".join(size if size == AUTO else f"{size:,}" for size in sizes)
+
+
 def _enum_name(value: object) -> str:
     assert isinstance(value, Enum)
     return value.name
@@ -212,7 +228,7 @@ def _build(folder: Path, config: DataConfig, *, progress: bool, tokenizers: Toke
         dev, test = _scored(splits.dev, labels, "dev", config), _scored(splits.test, labels, "test", config)
         is_large = len(train) > _LARGE_PAIRS
         if tokenizers is None and is_large:
-            LOGGER.info("training a vocabulary of %s pieces", f"{config.tokenizer.size:,}")
+            LOGGER.info("training a vocabulary of %s pieces", _shown_size(config))
         if tokenizers is None:
             tokenizers = _train_tokenizers(train, config)
         if is_large:
@@ -274,7 +290,7 @@ def _train_tokenizers(text: CleanText, config: DataConfig) -> Tokenizers:
     """Train the tokenizers; only the sentences they are trained on are held in memory."""
 
     def train(sides: Sequence[int]) -> Tokenizer:
-        n = len(text)
+        n, tokenizer = len(text), config.tokenizer.of_side(sides[-1])
         chosen = np.array(sampled(n * len(sides), config.tokenizer, seed=config.seed))
         lines = [_at(text, side, chosen[chosen // n == place] % n) for place, side in enumerate(sides)]
         tags = config.all_tags if 0 in sides else []
@@ -282,7 +298,9 @@ def _train_tokenizers(text: CleanText, config: DataConfig) -> Tokenizers:
         sentences = chain.from_iterable(lines)
         if config.n_texts == 2:
             sentences = chain.from_iterable(map(texts_of, sentences))
-        return train_tokenizer(sentences, config.tokenizer, seed=config.seed, tags=tags)
+        what = "the training text" if config.tokenizer.joint else f"the {('source', 'target')[sides[0]]} text"
+        share = len(chosen) / (n * len(sides))
+        return train_tokenizer(sentences, tokenizer, seed=config.seed, tags=tags, share=share, text=what)
 
     if config.tokenizer.joint:
         joint = train((0,) if config.task.has_labels else (1,) if config.task is Task.language_model else (0, 1))

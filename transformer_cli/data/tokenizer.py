@@ -8,11 +8,14 @@ write them again. What only reads text may have it so, and without capitals: `fo
 import copy
 import hashlib
 import io
+import math
 import random
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import chain
 from typing import Any
 
 import sentencepiece
@@ -35,6 +38,7 @@ _MARKS = dict.fromkeys(map(ord, "\0\u2581\u2585"), " ")
 _CONTROL_TOKENS = ("<pad>", "<unk>", "<s>", "</s>")
 UNK_SURFACE = "\u2047"
 _LONGEST_PART = 4000  # characters
+_COUNTED_LINES = 100_000  # whose characters are counted for vocab_size=auto
 
 
 class Tokenizer:
@@ -243,23 +247,58 @@ class Tokenizers:
 
 
 def train_tokenizer(
-    sentences: Iterable[str], config: TokenizerConfig, *, seed: int, tags: Sequence[str] = ()
+    sentences: Iterable[str],
+    config: TokenizerConfig,
+    *,
+    seed: int,
+    tags: Sequence[str] = (),
+    share: float = 1.0,
+    text: str = "the training text",
 ) -> Tokenizer:
     """Train on `sentences`, or on a sample drawn with `seed` when there are many; equal input gives equal bytes.
 
-    Each of `tags` is a piece. Raises ConfigError when the text has too few pieces for the vocabulary size, or too many
-    characters; DataError when it has too few for any.
+    Each of `tags` is a piece. The sentences are a `share` of `text`, by whose size vocab_size=auto goes. Raises
+    ConfigError when that has too few pieces for the vocabulary size, or too many characters; DataError when it has too
+    few for any.
     """
     lines = list(sentences)
-    lines = [lines[i] for i in sampled(len(lines), config, seed=seed)]
+    n_lines = len(lines)
+    lines = [lines[i] for i in sampled(n_lines, config, seed=seed)]
     spelling = spelling_of([*lines, *config.user_symbols])
     config = replace(config, user_symbols=[spelling(symbol) for symbol in config.user_symbols])
     if not any(_training_parts(lines, spelling, tags)):
         raise DataError("data.train: no text to train a tokenizer on. Check the training files")
+    if config.is_auto:
+        suited = suited_size(lines, config, tags, share=share * len(lines) / n_lines)
+        config = replace(config, vocab_size=suited)
+        try:
+            return Tokenizer(_train(lines, spelling, config, tags, exact_size=True))
+        except RuntimeError:  # a few words that are repeated have fewer pieces
+            n_pieces = _largest_size(lines, spelling, config, tags)
+            config = replace(config, vocab_size=max(n_pieces - n_pieces % config.multiple_of, SMALLEST_VOCABULARY))
     try:
         return Tokenizer(_train(lines, spelling, config, tags, exact_size=True))
     except RuntimeError as error:
-        raise _size_error(lines, spelling, config, tags, str(error)) from error
+        raise _size_error(lines, spelling, config, tags, str(error), text) from error
+
+
+def suited_size(lines: Sequence[str], config: TokenizerConfig, tags: Sequence[str] = (), *, share: float = 1.0) -> int:
+    """The vocabulary size for text of which `lines` are a `share`: what must be a piece, and n pieces of several.
+
+    With c characters of text n is 5 √c up to 10,000, and then √c, at most 32,000: about 2,000 for 1,000 pairs of
+    captions, 6,000 for 10,000 and 10,000 for 29,000 (docs/small_models.md), and 32,000 for millions of sentences.
+    """
+    n_characters = sum(map(len, lines)) / max(share, 1e-9)
+    root = math.sqrt(n_characters)
+    suited = round(min(max(min(5 * root, 10_000), root), 32_000), -2)
+    counts = Counter(chain.from_iterable(lines[:: 1 + len(lines) // _COUNTED_LINES]))
+    total, covered, n_single = counts.total(), 0, 0
+    for _, count in counts.most_common():
+        if covered >= config.character_coverage * total:
+            break
+        covered, n_single = covered + count, n_single + 1
+    needed = n_single + len(_CONTROL_TOKENS) + len(tags) + len(config.user_symbols)
+    return max(SMALLEST_VOCABULARY, needed + int(suited))
 
 
 def sampled(n_lines: int, config: TokenizerConfig, *, seed: int) -> Sequence[int]:
@@ -310,33 +349,45 @@ def _training_parts(lines: Iterable[str], spelling: Spelling, tags: Sequence[str
             yield text[start : start + _LONGEST_PART]
 
 
-def _size_error(
-    lines: Sequence[str], spelling: Spelling, config: TokenizerConfig, tags: Sequence[str], message: str
-) -> ConfigError | DataError:
-    """What is wrong with the vocabulary size, and which size would do."""
-    key = f"data.tokenizer.vocab_size={config.vocab_size}"
-    too_small = re.search(r"smaller than required_chars\. \d+ vs (\d+)", message)
-    if too_small:
-        return ConfigError(
-            f"{key}: too small for the characters of the training text; the smallest possible is {too_small[1]}."
-            " Raise it, or lower data.tokenizer.character_coverage"
-        )
+def _largest_size(lines: Sequence[str], spelling: Spelling, config: TokenizerConfig, tags: Sequence[str]) -> int:
+    """The pieces that the text has. Raises DataError where they are too few for any vocabulary."""
     # SentencePiece names the limit too, in words that may change; a training that may stop short ends at it.
     n_pieces = len(Tokenizer(_train(lines, spelling, config, tags, exact_size=False)))
     if config.byte_fallback is None and config.has_bytes and n_pieces < BYTE_FALLBACK_FROM:  # so small, it has none
         n_pieces = len(Tokenizer(_train(lines, spelling, replace(config, byte_fallback=False), tags, exact_size=False)))
     if n_pieces < SMALLEST_VOCABULARY:
-        return DataError(
+        raise DataError(
             f"data.train: too little text to train a tokenizer on, {n_pieces} pieces; a vocabulary has"
             f" {SMALLEST_VOCABULARY} or more. Add text"
         )
+    return n_pieces
+
+
+def _size_error(
+    lines: Sequence[str],
+    spelling: Spelling,
+    config: TokenizerConfig,
+    tags: Sequence[str],
+    message: str,
+    text: str,
+) -> ConfigError:
+    """What is wrong with the vocabulary size, and which size would do."""
+    key = f"data.tokenizer.vocab_size={config.vocab_size}"
+    too_small = re.search(r"smaller than required_chars\. \d+ vs (\d+)", message)
+    if too_small:
+        return ConfigError(
+            f"{key}: too small for the characters of {text}; the smallest possible is {too_small[1]}."
+            " Raise it, or lower data.tokenizer.character_coverage"
+        )
+    n_pieces = _largest_size(lines, spelling, config, tags)
     largest = n_pieces - n_pieces % config.multiple_of
     if largest < SMALLEST_VOCABULARY:
         return ConfigError(
-            f"data.tokenizer.multiple_of={config.multiple_of}: more than the {n_pieces} pieces of the training text"
-            " allow. Lower it"
+            f"data.tokenizer.multiple_of={config.multiple_of}: more than the {n_pieces} pieces of {text} allow."
+            " Lower it"
         )
+    auto = min(largest, suited_size(lines, config, tags))
     return ConfigError(
-        f"{key}: more pieces than the training text has; the largest possible is {largest}."
-        f" Set data.tokenizer.vocab_size={largest} or less"
+        f"{key}: more pieces than {text} has; the largest possible is {largest}, and auto takes {auto}. Set"
+        " data.tokenizer.vocab_size=auto"
     )

@@ -25,7 +25,7 @@ def summary_lines(
     lines = [
         ("corpus", _corpus(config, prepared)),
         ("", _held_out(prepared)),
-        ("vocabulary", _vocabulary(prepared)),
+        ("vocabulary", _vocabulary(prepared, config)),
         ("model", _model(config, trainer)),
         *_trained(config, trainer),
         ("device", _device(config, trainer)),
@@ -65,13 +65,15 @@ def _held_out(prepared: Prepared) -> str:
     return f"dev {len(prepared.dev):,}, {n_test}{cleaned}"
 
 
-def _vocabulary(prepared: Prepared) -> str:
-    tokenizers = prepared.tokenizers
+def _vocabulary(prepared: Prepared, config: TrainConfig) -> str:
+    tokenizers, asked = prepared.tokenizers, config.data.tokenizer
+    is_trained = asked.model is None and config.init.from_ is None
+    by_text = " (data.tokenizer.vocab_size=auto)" if asked.is_auto and is_trained else ""
     if tokenizers.labels:
-        return f"{len(tokenizers.source):,} pieces, {len(tokenizers.labels)} labels"
+        return f"{len(tokenizers.source):,} pieces{by_text}, {len(tokenizers.labels)} labels"
     if tokenizers.joint:
-        return f"{len(tokenizers.source):,} pieces"
-    return f"{len(tokenizers.source):,} and {len(tokenizers.target):,} pieces"
+        return f"{len(tokenizers.source):,} pieces{by_text}"
+    return f"{len(tokenizers.source):,} and {len(tokenizers.target):,} pieces{by_text}"
 
 
 def _model(config: TrainConfig, trainer: Trainer) -> str:
