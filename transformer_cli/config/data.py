@@ -282,6 +282,18 @@ class DataConfig:
         low=0,
         high=999,
     )
+    quoted: bool | None = key(
+        None,
+        "Fields of tables stand in quotes, as csv and spreadsheets write them, and are read without; unset: where all"
+        " of a table is written so.",
+    )
+    header: bool | None = key(
+        None,
+        "Tables begin with a row that names the columns, which is left out; unset: if it names languages or columns.",
+    )
+    detokenize: bool = key(
+        False, "Undo the tokenization of Moses in all text (`&apos;`, `@-@`), so that models read and write plain text."
+    )
     reader: str | None = key(
         None, "Entry of the reader registry for the format of the files; unset: by the task and the files."
     )
@@ -377,6 +389,8 @@ class DataConfig:
         check_bleu_tokenizer("data.bleu_tokenize", self.bleu_tokenize)
         check_ranges(self, "data")
 
+        if self.detokenize and self.task is not Task.translation:
+            raise ConfigError(f"data.detokenize=true: data.task={self.task.name} has no translations. Leave it out")
         if self.truncate_source and self.task is not Task.translation:
             raise ConfigError(f"data.truncate_source=true: data.task={self.task.name} has no targets. Leave it out")
 

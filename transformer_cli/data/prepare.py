@@ -168,8 +168,12 @@ def _key(config: DataConfig, inputs: dict[Split, list[list[str]]], tokenizers: T
         del options["languages"]  # without effect unless the sides are swapped
     if not config.columns:
         del options["columns"]
-    if not config.truncate_source:
-        del options["truncate_source"]
+    for name in ("truncate_source", "detokenize"):
+        if not options[name]:
+            del options[name]
+    for name in ("quoted", "header"):
+        if options[name] is None:
+            del options[name]
     if not config.bidirectional:
         del options["bidirectional"]
     if config.reader is None:

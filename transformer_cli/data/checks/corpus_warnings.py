@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 
 from transformer_cli.config.data import DataConfig, Task
 from transformer_cli.config.tags import language_of
+from transformer_cli.data.checks.findings import percent
 from transformer_cli.data.checks.languages import reads_like
 from transformer_cli.data.checks.profiles import Profiles, cross_scores
 from transformer_cli.data.clean import CleanText
 from transformer_cli.data.corpus import ParallelText, Splits, sentence_key
+from transformer_cli.data.moses import tokenized_lines
 from transformer_cli.data.normalization import canonical
 from transformer_cli.data.tags import split_tags
 from transformer_cli.data.words import SEPARATOR
@@ -83,7 +85,23 @@ def find_warnings(train: CleanText, splits: Splits, config: DataConfig) -> Corpu
             f"data.{split}": text.pick(range(0, len(text), 1 + len(text) // SAMPLE)) for split, text in held.items()
         }
         found.direction = list(_direction(sample, texts, config))
+        found.direction += _tokenized({"data.train": sample, **texts})
     return found
+
+
+def _tokenized(texts: dict[str, ParallelText]) -> Iterator[str]:
+    """One sentence for all the text that Moses has tokenized."""
+    shares = {
+        key: n_found / len(lines)
+        for key, text in texts.items()
+        if (n_found := tokenized_lines(lines := [*text.sources, *text.targets]))
+    }
+    if shares:
+        yield (
+            f"{' and '.join(shares)}: tokenized by Moses (`&apos;`, `&quot;`, `@-@` in {percent(max(shares.values()))}"
+            " of the lines), so the model needs such text, and its scores are not those of plain text. Set"
+            " data.detokenize=true"
+        )
 
 
 def _first_lines(

@@ -5,6 +5,7 @@ Of three columns, a label and two texts, the source is first<TAB>second. It is b
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import islice
 
@@ -15,6 +16,7 @@ from transformer_cli.data.corpus_files import CorpusFile, candidates, exists
 from transformer_cli.data.lines import Lines, open_text
 from transformer_cli.data.pairs import joined
 from transformer_cli.data.readers.base import READERS, Pair, Reader
+from transformer_cli.data.readers.quoting import is_header, is_quoted, unquoted
 from transformer_cli.errors import DataError, quoted
 
 FIRST_LINES = 100  # which decide whether a file is a table
@@ -31,25 +33,65 @@ class Columns(Reader):
 
     tasks = frozenset({Task.translation, Task.classification})
 
+    def __init__(self, config: DataConfig) -> None:
+        super().__init__(config)
+        self._quoted: dict[str, bool] = {}  # by the name of a file, all of which decides
+
     def check(self) -> None:
         """Columns may be selected."""
 
     def warnings(self, files: Sequence[Lines]) -> Iterator[str]:
-        """Of labels and text with further columns, which are one text by default."""
+        """What was read otherwise than as plain rows, and labels and text with further columns, which are one text."""
+        [lines] = files
+        if self._is_quoted(lines):
+            how = "" if self.config.quoted else "; data.quoted=false keeps the quotes"
+            yield f"{lines.name}: fields in quotes, which were read as csv writes them{how}"
+        if (header := self._header(lines)) is not None:
+            how = "" if self.config.header else "; data.header=false keeps it"
+            yield f"{lines.name}: the first row is a header and was left out: {_shown(header)}{how}"
         if self.config.task is Task.classification and not self.config.columns:
-            yield from _third_column(files[0])
+            yield from _third_column(self._first_rows(lines), lines.name)
 
     def pairs(self, files: Sequence[Lines]) -> Iterator[Pair]:
         [lines] = files
-        _check_columns(lines, self.config)
+        _check_columns(self._first_rows(lines), lines.name, self.config)
         parse = _row_parser(self.config)
-        for index, line in lines.numbered():
+        rows = self._rows(lines)
+        if self._header(lines) is not None:
+            next(rows, None)
+        for index, line in rows:
             row = parse(line)
             if isinstance(row, str):
                 fault, _, remedy = row.rpartition(". ")
                 lines.reject(index, fault, remedy)
             else:
                 yield row
+
+    def _rows(self, lines: Lines) -> Iterator[tuple[int, str]]:
+        return unquoted(lines) if self._is_quoted(lines) else lines.numbered()
+
+    def _first_rows(self, lines: Lines) -> list[list[str]]:
+        """The fields of the first rows that are not blank; one that cannot be read is reported with its pair."""
+        rows = self._rows(replace(lines, skip_bad=True, bad=dict(lines.bad)))
+        return [row.split("\t") for row in islice((row for _, row in rows if row.strip()), FIRST_LINES)]
+
+    def _is_quoted(self, lines: Lines) -> bool:
+        if self.config.quoted is not None:
+            return self.config.quoted
+        if lines.name not in self._quoted:
+            self._quoted[lines.name] = is_quoted(lines, self.config.columns or [0, 1])
+        return self._quoted[lines.name]
+
+    def _header(self, lines: Lines) -> list[str] | None:
+        """The fields of the first row, if that names the columns."""
+        config = self.config
+        row = next(self._rows(replace(lines, skip_bad=True, bad=dict(lines.bad))), (0, ""))[1].split("\t")
+        if config.header is None:
+            columns = config.columns[:2] or [0, 1]
+            named = [row[column] for column in columns if column < len(row)]
+            found = len(named) == 2 and is_header(named[0], named[1], config.source_lang, config.target_lang)
+            return row if found else None
+        return row if config.header else None
 
 
 # ---- Whether a file is a table
@@ -111,14 +153,13 @@ def _row_parser(config: DataConfig) -> Row:
     return lambda line: _two_columns(line, swapped=config.is_swapped)
 
 
-def _check_columns(lines: Lines, config: DataConfig) -> None:
+def _check_columns(rows: Sequence[Sequence[str]], name: str, config: DataConfig) -> None:
     """Raise DataError if most rows, not only a few, have other columns than the config selects."""
-    rows = [line.split("\t") for line in islice((line for line in lines.each() if line.strip()), FIRST_LINES)]
     if not rows or (config.task is Task.classification and not config.columns):  # there, all after a tab is text
         return
     [(n_columns, _)] = Counter(map(len, rows)).most_common(1)
     example = next(row for row in rows if len(row) == n_columns)
-    has = f"{lines.name}: has {n_columns} column{'s' if n_columns > 1 else ''} ({_shown(example)})"
+    has = f"{name}: has {n_columns} column{'s' if n_columns > 1 else ''} ({_shown(example)})"
     if config.columns and n_columns <= max(config.columns):
         n_chosen = "three" if config.n_texts == 2 else "two"
         raise DataError(
@@ -130,11 +171,10 @@ def _check_columns(lines: Lines, config: DataConfig) -> None:
         )
 
 
-def _third_column(lines: Lines) -> Iterator[str]:
-    rows = [line.split("\t") for line in islice((line for line in lines.each() if line.strip()), FIRST_LINES)]
+def _third_column(rows: Sequence[Sequence[str]], name: str) -> Iterator[str]:
     if len(rows) > 1 and len(sizes := set(map(len, rows))) == 1 and (n_columns := sizes.pop()) > 2:
         yield (
-            f"{lines.name}: has {n_columns} columns ({_shown(rows[0])}), and all behind the first is one text. Set"
+            f"{name}: has {n_columns} columns ({_shown(rows[0])}), and all behind the first is one text. Set"
             " data.columns=[0,1] for the second alone, or [0,1,2] for pairs of texts (data=pairs)"
         )
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from transformer_cli.config.data import DataConfig, Task
+from transformer_cli.config.key_help import shown
 from transformer_cli.data.corpus_files import CorpusFile, find_file
 from transformer_cli.data.lines import Lines
 from transformer_cli.data.named_sets import set_files
@@ -27,15 +28,15 @@ class Files(Reader):
         super().__init__(config)
 
     def check(self) -> None:
-        """Raise ConfigError if `data.columns` is set and no split names a table."""
+        """Raise ConfigError for a key of tables if no split names one."""
         config = self.config
-        if not config.columns:
+        keys = {"columns": config.columns, "quoted": config.quoted, "header": config.header}
+        given = [f"data.{name}={shown(value)}" for name, value in keys.items() if value not in (None, [])]
+        if not given:
             return
         corpora = [corpus for split in ("train", "dev", "test") for corpus in self.corpora(split) or ()]
         if all(len(corpus.files) == 2 for corpus in corpora):
-            raise ConfigError(
-                f"data.columns={config.columns}: no table is named, but files of one side each. Leave it out"
-            )
+            raise ConfigError(f"{given[0]}: no table is named, but files of one side each. Leave it out")
 
     def group(self, names: object, *, key: str) -> list[Corpus]:
         config = self.config
@@ -56,7 +57,7 @@ class Files(Reader):
             if name.startswith(NAMED):
                 corpora.append(_named_corpus(name, parallel, key=key))
             elif is_tsv(name) or (is_alone and is_table(name, config)):
-                corpora.append(Corpus((find_file(name, config, key=key),), tables.pairs))
+                corpora.append(Corpus((find_file(name, config, key=key),), tables.pairs, tables.warnings))
             else:
                 other = next(rest, None)
                 corpora.append(parallel.corpus(name, None if _is_corpus(other) else other, key=key))

@@ -8,6 +8,7 @@ from transformer_cli.data.corpus_files import CorpusFile, exists, find_file
 from transformer_cli.data.lines import Lines, shown
 from transformer_cli.data.readers.base import READERS, Corpus, Pair, Reader, file_names
 from transformer_cli.data.readers.columns import has_tabs
+from transformer_cli.data.readers.quoting import is_header
 from transformer_cli.errors import ConfigError, DataError, quoted
 
 _NOT_LANGUAGES = (".gz", ".sgm", ".xml", ".txt")  # endings that follow the language in file names
@@ -53,6 +54,10 @@ class Parallel(Reader):
         elif has_tabs(sources) and has_tabs(targets):
             names = f"{sources.name} and {targets.name}"
             yield f"{names}: both have tabs in their first lines. If they are tables, call them .tsv"
+        first = [next(lines.each(), "") for lines in files]
+        if is_header(first[0], first[1], self.config.source_lang, self.config.target_lang):
+            says = " and ".join(map(quoted, first))
+            yield f"{sources.name} and {targets.name}: begin with {says}. If these are headers, remove both lines"
 
 
 def files_of_prefix(prefix: str, config: DataConfig, *, key: str) -> list[str]:
