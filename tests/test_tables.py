@@ -4,15 +4,19 @@ import csv
 import io
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from transformer_cli.cli import main
 from transformer_cli.config.compose import load_config
-from transformer_cli.config.data import DataConfig, OnBad, Task
+from transformer_cli.config.data import DataConfig, OnBad, Task, TokenizerConfig
 from transformer_cli.data.corpus import load_text
 from transformer_cli.data.lines import Lines
+from transformer_cli.data.moses import tokenized_lines
+from transformer_cli.data.prepare import prepare
 from transformer_cli.data.readers import READERS
 from transformer_cli.data.readers.quoting import is_header, is_quoted, unquoted
 from transformer_cli.errors import ConfigError, DataError
@@ -161,3 +165,44 @@ def test_keys_of_tables_need_one(tmp_path: Path) -> None:
         data = load_config("prepare", [*overrides, setting]).data
         with pytest.raises(ConfigError, match=f"^{setting}: no table is named"):
             READERS["files"](data).check()
+
+
+# ---- Text that Moses has tokenized
+
+RAW = [('It\'s a well-known "case".', "Das ist ein altbekannter „Fall“."), ("Don't [shout]!", "Nicht schreien!")]
+TOKENS = [
+    ("It &apos;s a well @-@ known &quot; case &quot; .", "Das ist ein altbekannter „ Fall “ ."),
+    ("Don &apos;t &#91; shout &#93; !", "Nicht schreien !"),
+]
+
+
+def test_tokens_of_moses_are_told_once_and_undone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rows = [(f"{n} {source}", f"{n} {target}") for n in range(30) for source, target in TOKENS]
+    text = "".join(f"{source}\t{target}\n" for source, target in rows)
+    size = TokenizerConfig(vocab_size=60)
+    data = config(tmp_path, text, cache=str(tmp_path / "cache"), tokenizer=size)
+    found = [line for line in prepare(data).warnings if "Moses" in line]
+    assert len(found) == 1
+    assert found[0].startswith("data.train: tokenized by Moses (`&apos;`, `&quot;`, `@-@` in 50% of the lines)")
+    assert found[0].endswith("Set data.detokenize=true")
+    raw = replace(data, detokenize=True)
+    assert pairs_of(raw) == [(f"{n} {source}", f"{n} {target}") for n in range(30) for source, target in RAW]
+    prepared = prepare(raw)
+    assert [line for line in prepared.warnings if "Moses" in line] == []
+    assert {*prepared.dev.sources} < {f"{n} {source}" for n in range(30) for source, _ in RAW}
+
+
+def test_a_few_entities_in_plain_text_are_no_tokens_of_moses() -> None:
+    plain = ["AT&amp;T", "say &quot;yes&quot;", "a@-@b", "it&apos;s"] * 50 + ["what &apos;s"] * 2
+    assert tokenized_lines(plain) == 0
+    assert tokenized_lines([*plain, "what &apos;s"]) == 3
+
+
+def test_scores_of_tokenized_files_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, side in (("h.de", 0), ("r.de", 0), ("s.en", 1)):
+        (tmp_path / name).write_text("".join(f"{pair[side]}\n" for pair in TOKENS * 5))
+    assert main(["evaluate", "--hypotheses", "h.de", "--reference", "r.de"]) == 0
+    assert capsys.readouterr().err.count("h.de and r.de: tokenized by Moses") == 1

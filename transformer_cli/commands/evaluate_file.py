@@ -17,6 +17,7 @@ from transformer_cli.data.corpus import ParallelText, TextPart, load_text
 from transformer_cli.data.download import fetch
 from transformer_cli.data.labels import real_lines
 from transformer_cli.data.lines import Lines, read_lines, shown
+from transformer_cli.data.moses import tokenized_lines
 from transformer_cli.data.named_sets import LISTED, check_languages, check_set, set_files, set_names
 from transformer_cli.data.prepare import prepare
 from transformer_cli.data.tags import split_tags
@@ -282,6 +283,7 @@ def own_references(config: EvaluateConfig, hypotheses: Lines) -> TestSet:
     sources = [read_lines(Path(config.source))] if config.source is not None else []
     for lines in (*references, *sources):
         check_lines(hypotheses, len(lines), lines.name)
+    warn_of_tokens([hypotheses, *references])
     name = ", ".join(Path(file).name for file in files)
     return TestSet(name, sources[0].texts if sources else [], [lines.texts for lines in references])
 
@@ -297,7 +299,18 @@ def own_files(config: EvaluateConfig) -> TestSet:
                 f"{reference.name}: has {len(reference):,} lines, {sources.name} {len(sources):,}, so nothing is"
                 " scored. Make line n of one the translation of line n of the other"
             )
+    warn_of_tokens([sources, *references])
     return TestSet(source.name, sources.texts, [reference.texts for reference in references])
+
+
+def warn_of_tokens(files: Sequence[Lines]) -> None:
+    """Warn of text that Moses has tokenized, which is scored as if its tokens were words."""
+    if found := [lines.name for lines in files if tokenized_lines(lines.texts)]:
+        LOGGER.warning(
+            "%s: tokenized by Moses (`&apos;`, `@-@`), so the scores are not those of plain text. Detokenize it; for"
+            " training there is data.detokenize=true",
+            " and ".join(dict.fromkeys(found)),
+        )
 
 
 def reference_files(config: EvaluateConfig) -> list[str]:

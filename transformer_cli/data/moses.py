@@ -6,8 +6,8 @@ from functools import cached_property
 from importlib import import_module
 from typing import Any
 
-# What Moses writes as a token or at the beginning of one; elsewhere `&quot;` is a rest of HTML.
-_TOKEN = re.compile(r"(?:^| )(?:&(?:apos|quot|#91|#93|#124);|@-@(?: |$))")
+# What Moses writes as a token, or at the beginning of one; elsewhere `&quot;` is a rest of HTML.
+_TOKEN = re.compile(r"(?:^| )(?:(?:&(?:quot|#91|#93|#124);|@-@)(?: |$)|&apos;)")
 _MANY = 0.01  # of the lines
 _BY_CHANCE = 2  # lines
 
