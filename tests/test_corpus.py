@@ -468,9 +468,9 @@ def test_C10_blank_lines_stay_aligned_in_dev_and_test(folder: Folder) -> None:
 
 def test_C17_one_file_named_twice_is_warned_of(folder: Folder, messages: Callable[[], str]) -> None:
     folder.write(a__en="one\ntwo\n")
-    folder.pairs(["a.en", "a.en"])
+    load_text(folder.config("a", test=["a.en", "a.en"]), "test")
     assert "a.en: is both source and target" in messages()
-    assert "data.train: source and target are equal in 100% of the pairs" in messages()
+    assert "data.test: source and target are equal in 100% of the pairs" in messages()
 
 
 def test_C17_a_few_copied_lines_are_normal(folder: Folder, messages: Callable[[], str]) -> None:

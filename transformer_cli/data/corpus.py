@@ -249,11 +249,11 @@ def _read(corpora: Sequence[Corpus], config: DataConfig, split: Split, spool: Pa
         tags=_tags_of(corpora, config, split),
         known_tags=tuple(config.all_tags),
     )
+    on_fault = text.bad_pairs.append if config.on_bad is OnBad.skip else _refuse_pair
     if config.detokenize:
-        text = _detokenized(text, config, spool)
+        text = _detokenized(text, config, spool, on_fault)
     n_copies = n_tagged = 0
     first_tagged = ""
-    on_fault = text.bad_pairs.append if config.on_bad is OnBad.skip else _refuse_pair
     for corpus, of_corpus in text.corpora:
         n_pairs = 0
         for source, target in checked_pairs(corpus, of_corpus, on_fault):
@@ -274,7 +274,8 @@ def _read(corpora: Sequence[Corpus], config: DataConfig, split: Split, spool: Pa
             LOGGER.warning("%s", warning)
         _report_bad(of_corpus)
     _report_dropped(text.bad_pairs, len(text.bad_pairs))
-    if n_copies > MANY_COPIES * sum(text.sizes) and config.task is not Task.language_model:
+    # Of training text this is counted when it is prepared.
+    if n_copies > MANY_COPIES * sum(text.sizes) and split != "train" and config.task is not Task.language_model:
         share = f"{n_copies / sum(text.sizes):.0%}"
         LOGGER.warning(
             "data.%s: source and target are equal in %s of the pairs; is one file named twice?", split, share
@@ -282,25 +283,32 @@ def _read(corpora: Sequence[Corpus], config: DataConfig, split: Split, spool: Pa
     return text
 
 
-def _detokenized(text: SpooledText, config: DataConfig, spool: Path | None) -> SpooledText:
+def _detokenized(
+    text: SpooledText, config: DataConfig, spool: Path | None, on_fault: Callable[[str], None]
+) -> SpooledText:
     """The same pairs without the tokenization of Moses: undone once, as it takes longer than reading."""
     entries = text.tags or [""] * len(text.corpora)
     done = [
-        _detokenized_corpus(corpus, files, config, entry, spool and spool / f"detokenized-{number}")
+        _detokenized_corpus(corpus, files, config, entry, spool and spool / f"detokenized-{number}", on_fault)
         for number, ((corpus, files), entry) in enumerate(zip(text.corpora, entries, strict=True))
     ]
     return replace(text, corpora=done)
 
 
 def _detokenized_corpus(
-    corpus: Corpus, files: Sequence[Lines], config: DataConfig, entry: str, stem: Path | None
+    corpus: Corpus,
+    files: Sequence[Lines],
+    config: DataConfig,
+    entry: str,
+    stem: Path | None,
+    on_fault: Callable[[str], None],
 ) -> tuple[Corpus, Sequence[Lines]]:
     languages = languages_of(config.source_lang)[0], language_of(tags_in(entry), config.target_lang)
     source_text, target_text = (MosesText(language or languages_of(config.target_lang)[0]) for language in languages)
     sides = (
         [Lines(lines.name) for lines in (files[0], files[-1])] if files else [Lines(config.name), Lines(config.name)]
     )
-    for n_pairs, (source, target) in enumerate(corpus.pairs(files), 1):
+    for n_pairs, (source, target) in enumerate(checked_pairs(corpus, files, on_fault), 1):
         tags, rest = split_tags(source, config.all_tags)
         sides[0].texts.append(" ".join([*tags, source_text.detokenized(rest)]))
         sides[1].texts.append(target_text.detokenized(target))

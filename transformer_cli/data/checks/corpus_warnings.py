@@ -1,6 +1,7 @@
 """Probable faults of a corpus that can be prepared all the same; logged when it is prepared, and when training starts.
 
-Training text that holds dev or test sentences, and sides that are not in the languages that they are declared to be in.
+Training text that holds dev or test sentences, sides that are not in the languages that they are declared to be in,
+text that is tokenized, and pairs that are no translations of each other.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +12,7 @@ from transformer_cli.config.tags import language_of
 from transformer_cli.data.checks.findings import percent
 from transformer_cli.data.checks.languages import reads_like
 from transformer_cli.data.checks.profiles import Profiles, cross_scores
+from transformer_cli.data.checks.quick import MIN_PROFILE, SEPARABLE, TrainingPairs
 from transformer_cli.data.clean import CleanText
 from transformer_cli.data.corpus import ParallelText, Splits, sentence_key
 from transformer_cli.data.moses import tokenized_lines
@@ -20,8 +22,6 @@ from transformer_cli.data.words import SEPARATOR
 from transformer_cli.errors import quoted
 
 SAMPLE = 2_000  # pairs of a split by which its languages are judged
-MIN_PROFILE = 200  # pairs; too few for a language profile otherwise
-SEPARABLE = 0.8  # share of pairs whose sides are classified as two languages: 98 % in real corpora, 50 % by chance
 
 _SAME = {
     Task.translation: ("training pairs have a source sentence of it", "with the same translation"),
@@ -70,12 +70,14 @@ def find_warnings(train: CleanText, splits: Splits, config: DataConfig) -> Corpu
     leaks = {split: Leak(split) for split in held}
     tags, key_of = config.all_tags, sentence_key(config)
     known = {split: _first_lines(text, tags, key_of) for split, text in held.items()}
-    sample, every = ParallelText(), 1 + len(train) // SAMPLE
+    sample, every, counted = ParallelText(), 1 + len(train) // SAMPLE, TrainingPairs()
     for index, (line, target) in enumerate(train.each()):
         if index % every == 0:
             sample.sources.append(line)
             sample.targets.append(target)
-        key = key_of(split_tags(line, tags)[1])
+        text = split_tags(line, tags)[1]
+        counted.count(text, target)
+        key = key_of(text)
         for split, lines in known.items():
             if key in lines:
                 _count(leaks[split], key, lines[key][0], same=canonical(target) in lines[key][1])
@@ -86,6 +88,7 @@ def find_warnings(train: CleanText, splits: Splits, config: DataConfig) -> Corpu
         }
         found.direction = list(_direction(sample, texts, config))
         found.direction += _tokenized({"data.train": sample, **texts})
+        found.direction += counted.faults(_without_tags(sample, config), config)
     return found
 
 

@@ -16,10 +16,18 @@ import numpy as np
 
 from transformer_cli.config.data import DataConfig
 from transformer_cli.data.cache import Array
-from transformer_cli.data.checks.corpus_warnings import MIN_PROFILE, SEPARABLE, unlike_declared
+from transformer_cli.data.checks.corpus_warnings import unlike_declared
 from transformer_cli.data.checks.findings import Section, listed, percent
 from transformer_cli.data.checks.lengths import WINDOW, alignment_slips, length_outliers, spread
 from transformer_cli.data.checks.profiles import Floats, Profiles, cross_scores
+from transformer_cli.data.checks.quick import (
+    CLEARLY,
+    MANY_BY_CHANCE,
+    MANY_COPIES,
+    MANY_FOREIGN,
+    MIN_PROFILE,
+    SEPARABLE,
+)
 from transformer_cli.data.clean import CleaningReport
 from transformer_cli.data.corpus import ParallelText, Text, input_files, stream_text
 from transformer_cli.data.normalization import canonical
@@ -34,16 +42,12 @@ MAX_READ_BYTES = 1 << 27  # of training files; larger ones are not read again bu
 
 MANY_DROPPED = 0.1  # of the training pairs, by one filter
 MANY_REPEATED = 0.05  # of a dev or test set; 1 % at most in sound ones
-MANY_COPIES = 0.05  # pairs with equal sides; 0.6 %
 MANY_DAMAGED = 0.001  # lines with broken characters
-MANY_BY_CHANCE = 2  # pairs: whatever their share, so few say nothing of a corpus
 FEW_PAIRS = 100  # in dev or test: BLEU of fewer moves by points at random
 
 MANY_OUTLIERS = 0.01  # in length ratio; 0.3 % of sound text; 2 % of a TED talk whose segments slipped by one
 
 MANY_SWAPPED = 0.002  # pairs whose sides are each classified as the other; none at all
-MANY_FOREIGN = 0.02  # lines that are clearly in the other language; 0.8 %
-CLEARLY = 0.3  # nats a trigram
 
 MANY_LEAKED_PAIRS = 0.01  # of dev or test that are training pairs too
 MANY_LEAKED_SOURCES = 0.2  # whose source sentence alone is; 15 % in short sentences that are translated twice
