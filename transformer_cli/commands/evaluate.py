@@ -52,6 +52,7 @@ from transformer_cli.evaluation.robustness import RobustnessReport
 from transformer_cli.evaluation.search_signature import search_name, search_signature
 from transformer_cli.evaluation.tokenization import tokenization, tokenizer_in
 from transformer_cli.evaluation.translation import evaluate_parts, prepare_metrics
+from transformer_cli.evaluation.usable import chance_score, unusable_outputs
 from transformer_cli.files import resolve_link, wrap_os_errors, write_whole
 from transformer_cli.interop.exported import Exported
 from transformer_cli.interop.locate import named
@@ -139,7 +140,7 @@ def report_test_set(
     device: torch.device,
     seed: int,
     robustness_lines: int,
-) -> list[Score]:
+) -> "TestOutcome":
     """What `tfm train` does at its end: the same scores, of the model file that it shipped.
 
     The robustness of the model is logged in a few lines, and its table is written to robustness.json beside it.
@@ -159,7 +160,18 @@ def report_test_set(
         config = replace(config, robustness=True, robustness_lines=robustness_lines)
     evaluated = evaluate_set(opened, test_set, settings_of, decode, device, config=config, saved_as=saved_as)
     show([evaluated], config, trained_in=path.parent)
-    return evaluated.report.results[-1].results.scores
+    scores = evaluated.report.results[-1].results.scores
+    known = models[0].tokenizers.source.tags
+    sources = [split_tags(line, known)[1] for line in test.sources]
+    return TestOutcome(scores, unusable_outputs(sources, evaluated.hypotheses) or chance_score(scores))
+
+
+@dataclass(frozen=True)
+class TestOutcome:
+    """The scores of the test set at the end of a run, and why the model is not usable yet; empty where it is."""
+
+    scores: list[Score]
+    unusable: str
 
 
 @dataclass(frozen=True)
@@ -167,6 +179,7 @@ class Evaluated:
     """The scores of a test set, and what measures the robustness on it, which takes long."""
 
     report: Report
+    hypotheses: list[str]
     measure_robustness: Callable[[], RobustnessReport | None]
 
 
@@ -202,7 +215,7 @@ def evaluate_set(
     languages = settings_of("").source_lang, settings_of("").target_lang
     n_lines, seed = config.robustness_lines, config.seed
     measure = partial(measure_robustness, translator, test, hypotheses, languages=languages, n_lines=n_lines, seed=seed)
-    return Evaluated(Report(results, provenance), measure)
+    return Evaluated(Report(results, provenance), hypotheses, measure)
 
 
 def show(evaluated: Sequence[Evaluated], config: EvaluateConfig, *, trained_in: Path | None = None) -> None:

@@ -3,7 +3,7 @@
 import json
 import math
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
@@ -14,15 +14,17 @@ from transformer_cli.commands.evaluate import OTHER_KINDS, report_test_set
 from transformer_cli.config.commands import TranslateConfig
 from transformer_cli.config.compose import to_plain
 from transformer_cli.config.data import MODEL_OF, Task
-from transformer_cli.config.tags import languages_of
-from transformer_cli.config.train import TrainConfig
+from transformer_cli.config.tags import language_of, languages_of, tags_in
+from transformer_cli.config.train import BLEU, TrainConfig, ranking_metric
 from transformer_cli.data.checks.overlap import warn_of_overlap
 from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.data.tags import split_tags
 from transformer_cli.errors import ConfigError
+from transformer_cli.evaluation.usable import CHANCE
 from transformer_cli.files import follow
 from transformer_cli.logs import LOGGER, is_first_rank
 from transformer_cli.models.device import choose_device, tune_cpu_memory
+from transformer_cli.models.locate import LATEST
 from transformer_cli.training.initialisation import initial_tokenizers, read_initial_model, with_initial_sizes
 from transformer_cli.training.loop import train
 from transformer_cli.training.main_process import MainProcess, Observer
@@ -93,10 +95,10 @@ def train_and_report(config: TrainConfig, observe: Observer | None = None) -> Tr
             result = train(config, prepared, MainProcess(run_dir, ranks, observe), device=device)
             assert result is not None
         request.note_end()
-        test_scores = _report(config, prepared, result, device)
-        for line in _next(config, result):
+        test_scores, unusable = _report(config, prepared, result, device)
+        for line in _next(config, result, unusable):
             LOGGER.info("%s", line)
-        metric = result.metric or config.train.best_metric
+        metric = result.metric or ranking_metric(config.train, config.data.task)
         dev_score = result.dev_score if math.isfinite(result.dev_score) else None
         return Trained(
             run_dir,
@@ -116,18 +118,23 @@ def _require_same(what: str, mine: str, ranks: Ranks) -> None:
         )
 
 
-def _next(config: TrainConfig, result: TrainResult) -> Iterator[str]:
-    """The commands for what people do next with the model."""
-    newest = follow(Path(TranslateConfig().runs) / "latest")
+def _next(config: TrainConfig, result: TrainResult, unusable: str) -> Iterator[str]:
+    """The commands for what people do next with the model, or why it is of no use yet."""
+    goes_on = not ends_at_max_steps(config.schedule.name)
+    if unusable:
+        longer = f"raise {result.to_raise} and run the same command" if goes_on else "train a new run with more updates"
+        yield f"not usable yet: {unusable}. Train longer ({longer}), or on more text"
+        return
+    newest = follow(Path(TranslateConfig().runs) / LATEST)
     is_newest = newest.exists() and newest.resolve() == result.model_path.parent.resolve()
     which = "" if is_newest else f" --checkpoint {shlex.quote(str(result.model_path.parent))}"
-    source, target = (languages_of(side)[0] for side in (config.data.source_lang, config.data.target_lang))
-    if config.data.tags and config.data.tags[0]:
-        which += f" --tag {shlex.quote(config.data.tags[0])}"
     match config.data.task:
         case Task.translation:
-            yield f"next: tfm translate{which} < text.{source} > text.{target}"
-            yield f"      tfm evaluate{which} --source test.{source} --reference test.{target}"
+            tags = _example_tags(config)
+            which += f" --tag {shlex.quote(' '.join(tags))}" if tags else ""
+            text, translation, test, reference = _example_files(config, tags)
+            yield f"next: tfm translate{which} < {text} > {translation}"
+            yield f"      tfm evaluate{which} --source {test} --reference {reference}"
         case Task.classification:
             of_pairs = "pairs.txt    (first<TAB>second on each line)" if config.data.n_texts == 2 else "lines.txt"
             yield f"next: tfm classify{which} < {of_pairs}"
@@ -135,8 +142,31 @@ def _next(config: TrainConfig, result: TrainResult) -> Iterator[str]:
             yield f"next: tfm tag{which} < sentences.txt"
         case Task.language_model:
             yield f'next: tfm generate{which} "The beginning"'
-    if not ends_at_max_steps(config.schedule.name):
+    if goes_on:
         yield f"      the same command with a larger {result.to_raise} goes on"
+
+
+def _example_tags(config: TrainConfig) -> list[str]:
+    """Tags for a text without any: those that name a language where there are several, else those of all corpora."""
+    entries, target = list(config.data.tags), config.data.target_lang
+    if len(languages_of(target)) > 1:
+        entries = [entry for entry in entries if language_of(tags_in(entry), target)]
+    return tags_in(entries[0]) if entries and "" not in entries else []
+
+
+def _example_files(config: TrainConfig, tags: Sequence[str]) -> Iterator[str]:
+    """Names of a text, its translation, a test set and its reference: four files, also within one language."""
+    target = language_of(tags, config.data.target_lang) or languages_of(config.data.target_lang)[0]
+    sources = languages_of(config.data.source_lang)
+    source = next((one for one in sources if one.casefold() != target.casefold()), sources[0])
+    is_one = source.casefold() == target.casefold()
+    for name, language in (
+        ("text", source),
+        ("translation" if is_one else "text", target),
+        ("test", source),
+        ("reference" if is_one else "test", target),
+    ):
+        yield shlex.quote(f"{name}.{language}")
 
 
 def _in_tables(test_scores: dict[str, float | None]) -> dict[str, float | None]:
@@ -149,17 +179,18 @@ def _in_tables(test_scores: dict[str, float | None]) -> dict[str, float | None]:
 
 def _report(
     config: TrainConfig, prepared: Prepared, result: TrainResult, device: torch.device
-) -> dict[str, float | None]:
-    """Print the scores of the test set, as `tfm evaluate` does, and return them."""
+) -> tuple[dict[str, float | None], str]:
+    """Print the scores of the test set, as `tfm evaluate` does; return them, and why the model is not usable yet."""
     kind = MODEL_OF[config.data.task]
     if kind in OTHER_KINDS:
         scores: dict[str, float | None] = import_module(OTHER_KINDS[kind]).report_training(
             config, prepared, result, device
         )
-        return scores
+        return scores, ""
     if prepared.test is None:
         LOGGER.info("no test set, so no scores: name one with data.test, or give tfm evaluate --source and --reference")
-        return {}
+        is_chance = result.metric == BLEU and result.dev_score < CHANCE["BLEU"]
+        return {}, f"dev BLEU is {result.dev_score:.2f}, which is no more than chance" if is_chance else ""
     name = f"{config.data.title}.test"
     if config.data.test is not None:  # what is held out is in no training pair
         sources = [split_tags(line, config.data.all_tags)[1] for line in prepared.test.sources]
@@ -174,4 +205,4 @@ def _report(
         seed=config.seed,
         robustness_lines=config.train.robustness_lines,
     )
-    return {f"test {score.name}": score.value for score in found}
+    return {f"test {score.name}": score.value for score in found.scores}, found.unusable
