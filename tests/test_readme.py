@@ -99,7 +99,9 @@ def test_the_commands_that_every_user_needs_are_printed() -> None:
     assert any(line.startswith("tfm evaluate") for line in printed)
 
 
-@pytest.mark.parametrize("group", ["model", "norm", "data", "schedule", "optimizer", "decode", "recipe", "experiment"])
+@pytest.mark.parametrize(
+    "group", ["model", "norm", "data", "schedule", "optimizer", "decode", "recipe", "fine_tuning", "experiment"]
+)
 def test_the_table_of_groups_lists_every_choice(group: str) -> None:
     (row,) = re.findall(rf"^\| `{group}` \| (.*) \|$", text_of(ROOT / "docs" / "training.md"), re.MULTILINE)
     listed = [choice.split(" (")[0] for choice in row.split(", ")]

@@ -33,12 +33,13 @@ def check_range(
         raise ConfigError(f"{setting}. Choose a value of {wanted}")
 
 
-def check_number_or_auto(key: str, value: Any, low: int, high: float = math.inf) -> None:
-    """Refuse what is neither auto nor a whole number from `low` to `high`."""
-    if value == AUTO:
+def check_number_or_auto(key: str, value: Any, low: float, high: float = math.inf) -> None:
+    """Refuse what is neither auto nor a number from `low` to `high`, a whole one where `low` is; None passes."""
+    if value == AUTO or value is None:
         return
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise ConfigError(f"{key}={value}: no whole number. Give one, or auto")
+    is_whole = isinstance(low, int)
+    if not isinstance(value, int if is_whole else int | float) or isinstance(value, bool):
+        raise ConfigError(f"{key}={value}: no {'whole ' if is_whole else ''}number. Give one, or auto")
     check_range(key, value, low, high)
 
 

@@ -24,7 +24,7 @@ from transformer_cli.config.fields import follow_home, written_name
 from transformer_cli.config.interpolation import literal, refuse_interpolations, resolve
 from transformer_cli.config.keys import SCHEMAS, Options, check_key, fields_of, is_option
 from transformer_cli.config.overrides import as_list, check_overrides, parse_override, quoted_for_hydra
-from transformer_cli.config.recipes import chosen_files, read_files, recipe_by_task
+from transformer_cli.config.recipes import chosen_files, fine_tuning_default, read_files, recipe_by_task
 from transformer_cli.config.renamed import renamed_config
 from transformer_cli.config.reproduce import with_experiment
 from transformer_cli.config.text_values import override_as_written
@@ -86,7 +86,8 @@ def hydra_arguments(command: str, overrides: Sequence[str], user_dir: Path | Non
     # Not as_uri(): Hydra does not decode the %20 of a blank.
     search_path = [f"hydra.searchpath=[{quoted_for_hydra(f'tfm://{user_dir.resolve()}')}]"] if user_dir else []
     kept = [_for_hydra(text, SCHEMAS[command]) for text in overrides]
-    return [*search_path, *filter(None, kept), *recipe_by_task(command, overrides, user_dir)]
+    ours = [*recipe_by_task(command, overrides, user_dir), *fine_tuning_default(command, overrides, user_dir)]
+    return [*search_path, *filter(None, kept), *ours]
 
 
 def _for_hydra(text: str, schema: type) -> str:

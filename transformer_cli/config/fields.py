@@ -73,7 +73,7 @@ def check_ranges(config: Any, group: str = "") -> None:
         among = value if isinstance(value, list | tuple) else None
         for one in [value] if among is None else among:
             if info.auto:
-                check_number_or_auto(name, one, int(info.low), info.high)
+                check_number_or_auto(name, one, info.low, info.high)
             else:
                 check_range(name, one, info.low, info.high, below=info.below, among=among)
 

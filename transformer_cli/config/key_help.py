@@ -101,7 +101,8 @@ def _kind(hint: Any, info: KeyInfo) -> tuple[str, str]:
     if typing.get_origin(kind) is dict:
         return "keys and values", ""
     if kind is Any:
-        return ("int or auto" if info.auto else "text or list"), _range(info)
+        number = "int" if isinstance(info.low, int) else "number"
+        return (f"{number} or auto" if info.auto else "text or list"), _range(info)
     if typing.get_origin(kind) in (list, tuple):
         element = typing.get_args(kind)[0]
         name = "table" if dataclasses.is_dataclass(element) else _name(element)

@@ -242,6 +242,9 @@ def _files(line: CommandLine) -> list[ChosenFile]:
             return replace(file, chosen_by=words[file.group], word=words[file.group])
         if file.group == "recipe":  # by the primary file, as ${data}, or by hydra_arguments
             return replace(file, chosen_by=data, word=chosen(data.replace("=", "/")).word)
+        if file.group == "fine_tuning":  # by hydra_arguments
+            start = next((text for text in line.overrides if text.lstrip("+").startswith("init.from")), "")
+            return replace(file, chosen_by=start, word=start)
         by = found.overrides.override_metadata.get(file.group)
         parent = chosen((by and by.containing_config_path) or entries[name].parent)
         return replace(file, chosen_by=parent.entry(file.group, file.name), word=parent.word)

@@ -7,6 +7,7 @@ from typing import Any
 
 from transformer_cli.config.interpolation import refuse_resolvers
 from transformer_cli.config.overrides import parse_override
+from transformer_cli.config.renamed import KEYWORDS
 from transformer_cli.config.text_values import read_as_written
 from transformer_cli.config.yaml_files import choices_of, config_dir, defaults_of
 from transformer_cli.errors import ConfigError, quoted
@@ -20,6 +21,7 @@ RECIPE_OF = {
     "language_model": "text",
 }
 WITH_RECIPE_BY_TASK = ("train", "doctor", "prepare", "reproduce")
+WITH_FINE_TUNING = ("train", "doctor", "prepare")
 TRAINED_AS_IN_THE_PAPER = ("wmt14_en_de", "wmt14_en_fr")
 
 Choice = tuple[str, str]  # a group, and the name of a file of it
@@ -60,10 +62,33 @@ def _recipe_of(corpus: str, overrides: Sequence[str], user_dir: Path | None) -> 
         return "pairs"
     if corpus in TRAINED_AS_IN_THE_PAPER or corpus in choices_of("recipe", [folder / "recipe" for folder in folders]):
         return None
+    recipe = RECIPE_OF[_task_of(overrides, contents)]
+    return "pairs" if recipe == "labels" and has_pairs else recipe
+
+
+def _task_of(overrides: Sequence[str], contents: Iterable[Any]) -> str:
+    """The task of a corpus whose files have these `contents`, by its name; translation, where it names none of ours."""
     tasks = [text.partition("=")[2] for text in overrides if text.startswith("data.task=")]
     tasks += [content["task"] for content in contents if isinstance(content, dict) and "task" in content]
-    recipe = RECIPE_OF.get(tasks[0] if tasks else "", "files")
-    return "pairs" if recipe == "labels" and has_pairs else recipe
+    return tasks[0] if tasks and tasks[0] in RECIPE_OF else "translation"
+
+
+def fine_tuning_default(command: str, overrides: Sequence[str], user_dir: Path | None) -> list[str]:
+    """`fine_tuning=default` where a whole model is trained further, and nothing on the command line sets its rates.
+
+    Rates are set by the schedule, and by optimizers, recipes and experiments, which have schedules of their own. A
+    classifier or tagger takes an encoder and trains a new output layer, so its recipe stays.
+    """
+    given = {one.key_or_group: one for one in map(parse_override, overrides)}
+    names = {name.partition(".")[0] for name in given}
+    if command not in WITH_FINE_TUNING or names & {"schedule", "optimizer", "recipe", "experiment", "fine_tuning"}:
+        return []
+    start = given.get("init.from", given.get(KEYWORDS["init.from"]))
+    if start is None or start.value() is None:
+        return []
+    corpora = chosen_files(command, overrides)["data"]
+    tasks = {_task_of(overrides, read_files([corpus], user_dir).values()) for corpus in corpora}
+    return ["fine_tuning=default"] if tasks <= {"translation", "language_model"} else []
 
 
 def _n_columns(overrides: Sequence[str], contents: Iterable[Any]) -> int:

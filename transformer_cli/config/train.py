@@ -36,7 +36,13 @@ class ScheduleConfig:
 
     name: str = key("noam", "Entry of the schedule registry: noam, inverse_sqrt, cosine, …, or one of a plugin.")
     factor: float | None = key(None, "Scale of the noam schedule; required there.", low=1e-6, high=100)
-    lr: float | None = key(None, "Peak learning rate; required by every other schedule of ours.", low=1e-9, high=10)
+    lr: Any = key(
+        None,
+        "Peak learning rate; required by every other schedule of ours. auto: for fine-tuning, by the width.",
+        low=1e-9,
+        high=10,
+        auto=True,
+    )
     warmup_steps: Any = key(
         4000, "Updates of linear warm-up; auto: a tenth of the run, by noam more for a wide model.", low=1, auto=True
     )

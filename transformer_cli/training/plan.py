@@ -59,6 +59,10 @@ EPOCHS_AT_MOST = 100  # to come to the fewest updates
 WARMUP = 4000  # at most: the paper's
 EVALUATIONS = 20
 BETWEEN_EVALUATIONS, BETWEEN_LOGS = Bounds(1, 5000), Bounds(1, 100)
+FINE_TUNING_RATE = 0.128  # times 1 / d_model: 1e-3 at width 128, 2.5e-4 at 512
+LORA_RATE = 10  # times that of all weights (Hu et al. 2021)
+OF_ADAM = ("adam", "adamw")  # optimizers for which this is the rate
+TOO_HIGH = 3  # times the rate for fine-tuning
 MANY_EPOCHS, MANY_SECONDS = 100, 3 * 86_400  # more are likely a mistake
 
 
@@ -67,11 +71,15 @@ class Chosen:
     """A setting that was left open: its key, what was chosen, and between which bounds."""
 
     key: str
-    value: int
+    value: float
     bounds: str
 
     def __str__(self) -> str:
-        return f"{self.key}={self.value} ({self.bounds})"
+        return (
+            f"{self.key}={self.value:g} ({self.bounds})"
+            if self.value < 1
+            else f"{self.key}={self.value} ({self.bounds})"
+        )
 
 
 def planned(config: Config, epoch: Epoch, device_type: str) -> tuple[Config, list[Chosen]]:
@@ -83,7 +91,7 @@ def planned(config: Config, epoch: Epoch, device_type: str) -> tuple[Config, lis
     budget, task = GPU if device_type == "cuda" else CPU, config.data.task
     chosen: list[Chosen] = []
 
-    def choose(key: str, value: int, bounds: object) -> Config:
+    def choose(key: str, value: float, bounds: object) -> Config:
         chosen.append(Chosen(key, value, str(bounds)))
         return with_values(config, {key: value})
 
@@ -95,6 +103,8 @@ def planned(config: Config, epoch: Epoch, device_type: str) -> tuple[Config, lis
     n_updates = updates(config.train, epoch)
     if config.schedule.warmup_steps == AUTO:
         config = choose("schedule.warmup_steps", _warmup(config, n_updates), Bounds(_least_warmup(config), WARMUP))
+    if config.schedule.lr == AUTO:
+        config = choose("schedule.lr", fine_tuning_rate(config), _rate_bounds(config))
     for key, parts, bounds in (
         ("log_every", 5 * EVALUATIONS, BETWEEN_LOGS),
         ("eval_every", EVALUATIONS, BETWEEN_EVALUATIONS),
@@ -171,6 +181,16 @@ def _least_warmup(config: TrainConfig) -> int:
     return min(WARMUP, 4 * config.model.d_model) if config.schedule.name == "noam" else 1
 
 
+def fine_tuning_rate(config: TrainConfig) -> float:
+    """The peak rate for weights that are trained already, as benchmarks/fine_tuning.md measured it with Adam."""
+    rate = FINE_TUNING_RATE / config.model.d_model * (LORA_RATE if config.lora.rank else 1)
+    return float(f"{rate:.2g}")
+
+
+def _rate_bounds(config: TrainConfig) -> str:
+    return f"for fine-tuning{' with LoRA' if config.lora.rank else ''} at width {config.model.d_model}"
+
+
 def _round(value: float) -> int:
     """To two digits."""
     unit = int(10 ** max(0, len(str(int(value))) - 2))
@@ -195,6 +215,12 @@ def plan_warnings(config: TrainConfig, epoch: Epoch) -> Iterator[PlanWarning]:
             f"schedule.warmup_steps={warmup}: the run ends after {n_updates:,} updates, while the learning rate rises"
         )
         yield PlanWarning("warmup", what, "Lower schedule.warmup_steps, or raise train.max_steps")
+    if config.init.from_ is not None and not config.data.task.has_labels and config.optimizer.name in OF_ADAM:
+        peak, rate = _peak_rate(config), fine_tuning_rate(config)
+        what = f"schedule={config.schedule.name}: its highest rate, {peak:.2g}, is one for weights that are drawn"
+        todo = f"Set schedule.lr={rate:g} for one that keeps what the model knows, or leave the schedule out"
+        if peak > TOO_HIGH * rate:
+            yield PlanWarning("rate", what, todo)
     if train.max_epochs is not None and n_updates < _updates_of_epochs(train.max_epochs, per_epoch):
         what = (
             f"train.max_epochs={train.max_epochs:g}: train.max_steps={n_updates} ends the run before, after"
@@ -222,6 +248,14 @@ def plan_warnings(config: TrainConfig, epoch: Epoch) -> Iterator[PlanWarning]:
         kind, alpha = ("rdrop", train.rdrop) if train.rdrop else ("simcut", train.simcut)
         what = f"train.{kind}={alpha:g}: without dropout both passes of a batch are the same, at twice the time of one"
         yield PlanWarning("passes", what, f"Set model.dropout=0.1 or more, or train.{kind}=0")
+
+
+def _peak_rate(config: TrainConfig) -> float:
+    """The highest rate of a schedule, which all of ours have at the last step of the warm-up."""
+    schedule = config.schedule
+    if schedule.name == "noam":
+        return float(schedule.factor or 0.0) * (config.model.d_model * int(schedule.warmup_steps)) ** -0.5
+    return float(schedule.lr or 0.0)
 
 
 def _passes_differ(config: TrainConfig) -> bool:

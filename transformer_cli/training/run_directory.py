@@ -74,6 +74,7 @@ LEFT_OPEN: tuple[str, ...] = (
     "train.eval_every",
     "train.save_every",
     "train.best_metric",
+    "schedule.lr",
     "schedule.warmup_steps",
 )
 # What was there instead when recipes did not follow the corpus, by which older runs have their names.

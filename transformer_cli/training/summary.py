@@ -31,6 +31,7 @@ def summary_lines(
         ("device", _device(config, trainer)),
         ("plan", _plan(config, prepared)),
         ("", _schedule(config)),
+        *_fine_tuning(config, chosen),
         *_auto(chosen),
         ("results", f"{run_dir / MODEL_FILE}, metrics.jsonl, tensorboard/, tfm.log"),
     ]
@@ -111,6 +112,14 @@ def _plan(config: TrainConfig, prepared: Prepared) -> str:
     shown = f"{epochs:,.0f}" if epochs >= 10 else f"{epochs:.2g}"
     size = f"{settings.tokens_per_update:,} {config.data.task.counted}"
     return f"{settings.max_steps:,} updates of {size}, {shown} epochs"
+
+
+def _fine_tuning(config: TrainConfig, chosen: Sequence[Chosen]) -> Iterator[tuple[str, str]]:
+    """What was set for fine-tuning because the command line sets nothing of it."""
+    schedule, patience = config.schedule, config.train.patience
+    if config.init.from_ is not None and any(one.key == "schedule.lr" for one in chosen):
+        rates = f"schedule={schedule.name} schedule.lr={schedule.lr:g} schedule.warmup_steps={schedule.warmup_steps}"
+        yield "", f"fine-tuning: {rates} train.patience={patience}, where nothing else is set"
 
 
 def _schedule(config: TrainConfig) -> str:
