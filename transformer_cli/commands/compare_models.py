@@ -8,6 +8,7 @@ from transformer_cli.api import Opened, open_models
 from transformer_cli.commands.compare import check_line_counts, settings_for, test_set_of
 from transformer_cli.commands.evaluate import (
     Scored,
+    kept_test,
     language_of_lines,
     named_test_set,
     own_corpus,
@@ -158,7 +159,8 @@ def test_set_for(config: CompareConfig, model: Model) -> TestSet:
     if config.data is not None:
         return named_test_set(config.data, [model.first], is_tagged=bool(config.tag))
     try:
-        return named_test_set(own_corpus(model.first, model.opened.paths[0]), [model.first])
+        path = model.opened.paths[0]
+        return named_test_set(own_corpus(model.first, path), [model.first], kept=kept_test([model.first], path))
     except DataError as error:
         raise DataError(f"{error}, or give --source and --reference (this is the corpus of {model.name})") from error
 

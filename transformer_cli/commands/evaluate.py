@@ -45,7 +45,7 @@ from transformer_cli.data.unknown import UnknownCounter
 from transformer_cli.decoding.plan import listed_tags
 from transformer_cli.decoding.results import TranslateOptions
 from transformer_cli.decoding.translator import Translator
-from transformer_cli.errors import ConfigError, DataError, TfmError
+from transformer_cli.errors import ConfigError, DataError, EnvironmentFault, TfmError
 from transformer_cli.evaluation.metrics import CometSettings, MetricSettings, Score, Translations, check_line_counts
 from transformer_cli.evaluation.report import Provenance, Report, print_reports
 from transformer_cli.evaluation.robustness import RobustnessReport
@@ -60,6 +60,7 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.file import MODEL_FILE, ModelFile, read_model
 from transformer_cli.text_io import check_output
+from transformer_cli.training.held_out import HELD_OUT_FILE, read_held_out
 from transformer_cli.training.run_directory import read_config, run_of
 
 # What reports on models that do not translate: `run` for `tfm evaluate`, `report_training` for the end of `tfm train`.
@@ -424,12 +425,21 @@ def corpus_test_set(config: EvaluateConfig, models: Sequence[Scored], path: Path
     if config.data is not None:
         return named_test_set(check_corpus(config, config.data), models, is_tagged=bool(config.tag))
     try:
-        return named_test_set(check_corpus(config, own_corpus(models[0], path)), models)
+        kept = kept_test(models, path)
+        return named_test_set(check_corpus(config, own_corpus(models[0], path)), models, kept=kept)
     except DataError as error:
         raise DataError(f"{error}, or give --source and --reference (this is the corpus of the model's run)") from error
 
 
-def named_test_set(data: DataConfig, models: Sequence[Scored], *, is_tagged: bool = False) -> TestSet:
+def kept_test(models: Sequence[Scored], path: Path) -> ParallelText | None:
+    """The test text that the run of a model has kept, if all `models` are of that text."""
+    held_out = read_held_out(run_of(path.resolve()), [model.fingerprint for model in models])
+    return None if held_out is None else held_out.test
+
+
+def named_test_set(
+    data: DataConfig, models: Sequence[Scored], *, is_tagged: bool = False, kept: ParallelText | None = None
+) -> TestSet:
     """The test set of a corpus; unless the user tags its lines, those of one language get the tag for it."""
     model = models[0]
     data = data.in_direction(model.source_lang, model.target_lang)
@@ -441,7 +451,7 @@ def named_test_set(data: DataConfig, models: Sequence[Scored], *, is_tagged: boo
         )
     if data.all_tags:
         check_model_tags(data, model)
-    text = load_test(data, models)
+    text = load_test(data, models, kept)
     sources = text.sources
     if data.target_lang != model.target_lang and not data.all_tags and not is_tagged:
         sources = tagged_for(sources, data.target_lang, model, f"data={data.name}")
@@ -478,14 +488,16 @@ def labelled_text(
     try:
         data = check_corpus(config, config.data if config.data is not None else own_corpus(model, path))
         check(data)
-        return data, _named_or_held_out(data, model)
+        return data, _named_or_held_out(data, model, kept_test([model], path) if config.data is None else None)
     except DataError as error:
         if config.data is not None:
             raise
         raise DataError(f"{error}, or give --source (this is the corpus of the model's run)") from error
 
 
-def _named_or_held_out(data: DataConfig, model: ModelFile) -> ParallelText:
+def _named_or_held_out(data: DataConfig, model: ModelFile, kept: ParallelText | None) -> ParallelText:
+    if kept is not None:
+        return now_or_kept(data, kept)
     if data.test is not None:
         text = load_text(data, "test")
         assert text is not None
@@ -516,8 +528,39 @@ def own_corpus(model: Scored, path: Path) -> DataConfig:
     raise ConfigError(f"{path}: was trained on `{name}`, which is not here. Add data=NAME, or --source and --reference")
 
 
-def load_test(data: DataConfig, models: Sequence[Scored]) -> ParallelText:
-    """The test set as raw text; from the prepared corpus where it was held out of the training text."""
+def now_or_kept(data: DataConfig, kept: ParallelText) -> ParallelText:
+    """The test set of a run as its files have it now; as the run has kept it where it was held out, or they are gone.
+
+    One line says so where they are gone, or have changed since.
+    """
+    if data.test is None and data.builtin is None:
+        return kept
+    try:
+        text = load_text(data, "test")
+    except (DataError, EnvironmentFault) as error:
+        LOGGER.info("data.test: cannot be read (%s), so the text that the run has kept is used", error)
+        return kept
+    if text is not None and _pairs(text) != _pairs(kept):
+        LOGGER.warning(
+            "data.test: has changed since the run was trained. The scores are those of the text as it is now;"
+            " %s in the run has what it was",
+            HELD_OUT_FILE,
+        )
+    return kept if text is None else text
+
+
+def _pairs(text: ParallelText) -> list[tuple[str, str]]:
+    """Without blank lines, which some readers leave out."""
+    return [(source, target) for source, target in text.each() if source.strip() or target.strip()]
+
+
+def load_test(data: DataConfig, models: Sequence[Scored], kept: ParallelText | None = None) -> ParallelText:
+    """The test set as raw text; from the prepared corpus where it was held out of the training text.
+
+    `kept` is what the run of the models has of it.
+    """
+    if kept is not None:
+        return now_or_kept(data, kept)
     if data.test is not None or data.builtin is not None:
         fetch(data, progress=True)
         text = load_text(data, "test")

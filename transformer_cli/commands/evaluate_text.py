@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from transformer_cli.commands.evaluate import load_test, own_corpus
+from transformer_cli.commands.evaluate import kept_test, load_test, own_corpus
 from transformer_cli.config.commands import EvaluateConfig
 from transformer_cli.config.data import Task
 from transformer_cli.config.decode import DecodeConfig
@@ -104,10 +104,12 @@ def own_file(name: str) -> TestText:
 
 def corpus_test_set(config: EvaluateConfig, model: ModelFile, path: Path) -> TestText:
     """The test set of `data=`, or of the text that the model was trained on."""
-    data = own_corpus(model, path) if config.data is None else config.data
+    is_own = config.data is None
+    data = own_corpus(model, path) if is_own else config.data
+    kept = kept_test([model], path) if is_own else None
     if data.task is not Task.language_model:
         raise ConfigError(
             f"data={data.name}: is for data.task={data.task.name}, and this is a language model. Give --source FILE,"
             " or add data=text data.test=FILE"
         )
-    return TestText(f"{data.name}.test", load_test(data, [model]).targets)
+    return TestText(f"{data.name}.test", load_test(data, [model], kept).targets)

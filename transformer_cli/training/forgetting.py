@@ -5,7 +5,7 @@ The text is kept in the run directory, for a run that goes on when the model or 
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,13 @@ import torch
 from transformer_cli.config.compose import from_plain, to_plain
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.train import TrainConfig
-from transformer_cli.data.corpus import ParallelText, TextPart, load_text
+from transformer_cli.data.corpus import ParallelText, load_text
 from transformer_cli.data.prepare import Prepared, dev_of
 from transformer_cli.errors import TfmError
 from transformer_cli.files import wrap_os_errors, write_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import MALFORMED
+from transformer_cli.training.held_out import plain_text, read_held_out, text_of
 from transformer_cli.training.initialisation import Initial
 from transformer_cli.training.run_directory import read_config, run_of
 from transformer_cli.training.validation import LABELS, DevScores, Validator, make_validator
@@ -36,9 +37,7 @@ class OldDev:
     text: ParallelText
 
     def write(self, run_dir: Path) -> None:
-        parts = [asdict(part) for part in self.text.parts]
-        text = {"sources": self.text.sources, "targets": self.text.targets, "parts": parts}
-        content = {"data": to_plain(self.data), **text}
+        content = {"data": to_plain(self.data), **plain_text(self.text)}
         with wrap_os_errors(run_dir, "write to the run directory"):
             write_whole(run_dir / OLD_DEV_FILE, json.dumps(content).encode())
 
@@ -47,9 +46,7 @@ class OldDev:
         """What `write` has left; None if there is nothing, or nothing that can be used."""
         try:
             content = json.loads((run_dir / OLD_DEV_FILE).read_bytes())
-            parts = [TextPart(**part) for part in content["parts"]]
-            text = ParallelText(list(map(str, content["sources"])), list(map(str, content["targets"])), parts=parts)
-            return cls(from_plain(DataConfig, content["data"]), text)
+            return cls(from_plain(DataConfig, content["data"]), text_of(content))
         except (OSError, TfmError, AssertionError, *MALFORMED):
             return None
 
@@ -85,6 +82,8 @@ def _old_dev(config: TrainConfig, start: Initial) -> tuple[DataConfig, ParallelT
     of_run = read_config(run).data if run is not None else None
     data = replace(data, root=of_run.root if of_run else None, cache=of_run.cache if of_run else config.data.cache)
     text = dev_of(data, model.fingerprint)
+    if text is None and (kept := read_held_out(run, [model.fingerprint])) is not None:
+        text = kept.dev
     if text is None and data.dev is None and data.builtin is None:
         raise ValueError("it was held out of its training text, which is not prepared here")
     text = text or load_text(data, "dev")

@@ -33,6 +33,7 @@ from transformer_cli.training.batch_size import with_batch_size
 from transformer_cli.training.checkpoints import Checkpoint, CheckpointStore
 from transformer_cli.training.divergence_dump import write_divergence_dump
 from transformer_cli.training.forgetting import OldDev, comparison, find_old_dev, old_scores
+from transformer_cli.training.held_out import write_held_out
 from transformer_cli.training.initialisation import identity, initial_weights, named_model, warn_if_changed
 from transformer_cli.training.length_penalty import Tried, choose
 from transformer_cli.training.pictures import attention_picture
@@ -182,6 +183,7 @@ class MainProcess:
         require_room(self.store, config.train, run.trainer)
         # Not before: a start that is refused changes nothing.
         write_config(with_batch_size(plan.stored_config, config.train.max_tokens_per_microbatch), self.run_dir)
+        write_held_out(run.prepared, self.run_dir)
         if self.old_dev is not None:
             self.old_dev.write(self.run_dir)
         for line in summary_lines(config, run.prepared, run.trainer, self.run_dir, plan.chosen):

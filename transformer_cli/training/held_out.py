@@ -1,0 +1,69 @@
+"""The dev and test text of a run, kept in its run directory: for scores when its corpus has moved, changed or gone.
+
+A test set that was held out of the training text would otherwise take all of that text to find again.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from transformer_cli.data.corpus import ParallelText, TextPart
+from transformer_cli.data.prepare import Prepared
+from transformer_cli.errors import TfmError
+from transformer_cli.files import wrap_os_errors, write_whole
+from transformer_cli.logs import LOGGER
+from transformer_cli.models.file import MALFORMED
+
+HELD_OUT_FILE = "held_out.json"
+MOST_CHARACTERS = 50_000_000  # of both sets together; the largest news sets have some 500,000
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What a run is scored on."""
+
+    dev: ParallelText
+    test: ParallelText | None
+
+
+def write_held_out(prepared: Prepared, run_dir: Path) -> None:
+    """Keep dev and test text, unless they are too large. Raises EnvironmentFault."""
+    texts = [text for text in (prepared.dev, prepared.test) if text is not None]
+    n_characters = sum(len(line) for text in texts for line in (*text.sources, *text.targets))
+    if n_characters > MOST_CHARACTERS:
+        LOGGER.info("the %s characters of dev and test text are too many to be kept in the run", f"{n_characters:,}")
+        return
+    content = {
+        "fingerprint": prepared.fingerprint,
+        "dev": plain_text(prepared.dev),
+        "test": None if prepared.test is None else plain_text(prepared.test),
+    }
+    with wrap_os_errors(run_dir, "write to the run directory"):
+        write_whole(run_dir / HELD_OUT_FILE, json.dumps(content).encode())
+
+
+def read_held_out(run_dir: Path | None, fingerprints: Iterable[str]) -> HeldOut | None:
+    """What `write_held_out` has left of the corpus with these fingerprints; None if there is nothing, or another's."""
+    if run_dir is None:
+        return None
+    try:
+        content = json.loads((run_dir / HELD_OUT_FILE).read_bytes())
+        if any(fingerprint != content["fingerprint"] for fingerprint in fingerprints):
+            return None
+        test = None if content["test"] is None else text_of(content["test"])
+        return HeldOut(text_of(content["dev"]), test)
+    except (OSError, TfmError, AssertionError, *MALFORMED):
+        return None
+
+
+def plain_text(text: ParallelText) -> dict[str, Any]:
+    """A text as JSON has it."""
+    return {"sources": text.sources, "targets": text.targets, "parts": [asdict(part) for part in text.parts]}
+
+
+def text_of(plain: dict[str, Any]) -> ParallelText:
+    """The inverse of `plain_text`. Raises what MALFORMED lists, or AssertionError."""
+    parts = [TextPart(**part) for part in plain["parts"]]
+    return ParallelText(list(map(str, plain["sources"])), list(map(str, plain["targets"])), parts=parts)
