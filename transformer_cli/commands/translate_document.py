@@ -9,7 +9,8 @@ from transformer_cli.data.lines import read_chunks
 from transformer_cli.data.unknown import UnknownCounter
 from transformer_cli.errors import DataError, quoted
 from transformer_cli.logs import LOGGER
-from transformer_cli.markup.document import BY_POSITION, REPAIRED, TranslatedDocument, translate_document
+from transformer_cli.markup.bilingual import bilingual_of_name, refuse_bilingual
+from transformer_cli.markup.document import BY_POSITION, REPAIRED, TranslatedDocument, parse, translate_parsed
 from transformer_cli.markup.encodings import other_encoding
 from transformer_cli.markup.symbols import placeholder_symbols
 from transformer_cli.models.device import choose_device
@@ -28,11 +29,12 @@ def translate_file(config: TranslateConfig) -> None:
             LOGGER.info("Type a document; Ctrl-D ends it")
         data = b"".join(read_chunks(source, config.input or STDIN))
         text = decode_document(data.removeprefix(BOM), config)
+        refuse_bilingual(bilingual_of_name(config.input or ""), config.input or STDIN)
+        parsed = parse(text, config.format.name, config.input or STDIN)
         _, translator = open_translator(config, device)
         sink = files.enter_context(open_output(config.output, replace=config.overwrite))
-        document = translate_document(
-            text, config.format.name, translator.translate, symbols=placeholder_symbols(translator.tokenizers)
-        )
+        symbols = placeholder_symbols(translator.tokenizers)
+        (document,) = translate_parsed([parsed], translator.translate, symbols=symbols)
         bom = "\ufeff" if data.startswith(BOM) else ""
         write_responses(sink, [bom + document.text], config.output or STDOUT)
     report(document, config)

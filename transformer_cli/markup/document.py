@@ -13,6 +13,7 @@ from itertools import islice
 from transformer_cli.data.normalization import has_letters
 from transformer_cli.data.placeholders import Placeholder
 from transformer_cli.decoding.results import Translated
+from transformer_cli.markup.bilingual import bilingual_of_text, refuse_bilingual
 from transformer_cli.markup.html import parse_html
 from transformer_cli.markup.markdown import parse_markdown
 from transformer_cli.markup.placeholders import (
@@ -75,7 +76,10 @@ class TranslatedDocument:
         return Counter(flag for unit in self.units for flag in unit.flags)
 
 
-def parse(text: str, format_name: str) -> Document:
+def parse(text: str, format_name: str, name: str = "the document") -> Document:
+    """Raises DataError for what would be damaged as that format, with the name of the document."""
+    if format_name != "text":
+        refuse_bilingual(bilingual_of_text(text), name)
     return PARSERS[format_name](text)
 
 
@@ -92,9 +96,15 @@ def translate_documents(
     """Translate the text of documents of a format, one of PARSERS, and keep everything else as it is, byte for byte.
 
     `translate` fills in `Translated.alignment` if it can. `symbols` are pieces of the model's vocabulary that stand for
-    placeholders.
+    placeholders. Raises DataError for a document that `parse` refuses.
     """
-    documents = [parse(text, format_name) for text in texts]
+    return translate_parsed([parse(text, format_name) for text in texts], translate, symbols=symbols)
+
+
+def translate_parsed(
+    documents: Sequence[Document], translate: Translate, *, symbols: Sequence[str] = ()
+) -> list[TranslatedDocument]:
+    """Documents that have been read; see `translate_documents`."""
     work = [_Work(unit) for document in documents for unit in document.units]
     active = [one for one in work if one.is_active]
     for one in active:
