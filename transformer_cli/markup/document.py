@@ -13,6 +13,7 @@ from itertools import islice
 from transformer_cli.data.normalization import has_letters
 from transformer_cli.data.placeholders import Placeholder
 from transformer_cli.decoding.results import Translated
+from transformer_cli.errors import DataError
 from transformer_cli.markup.bilingual import bilingual_of_text, refuse_bilingual
 from transformer_cli.markup.html import parse_html
 from transformer_cli.markup.markdown import parse_markdown
@@ -31,7 +32,7 @@ from transformer_cli.markup.placement import Aligned, TooManyTagsError, place, p
 from transformer_cli.markup.plain import parse_text
 from transformer_cli.markup.po import parse_po
 from transformer_cli.markup.subtitles import parse_srt
-from transformer_cli.markup.units import Document, Parts, Unit
+from transformer_cli.markup.units import Document, Parts, Unit, UnreadableError
 from transformer_cli.markup.xml import parse_xml
 
 Translate = Callable[[Sequence[str]], Sequence[Translated]]
@@ -80,7 +81,10 @@ def parse(text: str, format_name: str, name: str = "the document") -> Document:
     """Raises DataError for what would be damaged as that format, with the name of the document."""
     if format_name != "text":
         refuse_bilingual(bilingual_of_text(text), name)
-    return PARSERS[format_name](text)
+    try:
+        return PARSERS[format_name](text)
+    except UnreadableError as error:
+        raise DataError(f"{name}:{error.line}: {error}") from error
 
 
 def translate_document(

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from transformer_cli.markup.units import Builder, Item, add_run
 
-_TAG = re.compile(r"</?[a-zA-Z][^<>\n]{0,200}>|\{\\[^{}\n]{0,200}\}|&(?:#?\w{1,32});")
+TAG = re.compile(r"</?[a-zA-Z][^<>\n]{0,200}>|\{\\[^{}\n]{0,200}\}|&(?:#?\w{1,32});")
 _NAME = re.compile(r"</?([a-zA-Z][\w:.-]*)")
 
 
@@ -13,26 +13,36 @@ def add_lines(
     builder: Builder,
     lines: list[tuple[int, int]],
     escape: Callable[[str], str],
+    inline: Callable[[str, int, int], list[Item]] | None = None,
 ) -> None:
-    """Add the text of some lines of the builder's source, as one unit that is written on as many lines."""
+    """Add the text of some lines of the builder's source, as one unit that is written on as many lines.
+
+    `inline` finds the items of a line; unset, these are its tags and text.
+    """
     items: list[Item] = []
     for n, (start, end) in enumerate(lines):
         if n:
             items.append(Item(lines[n - 1][1], start, " "))
-        position = start
-        for match in _TAG.finditer(builder.source, start, end):
-            items += _text(builder.source, position, match.start())
-            items.append(_tag(match))
-            position = match.end()
-        items += _text(builder.source, position, end)
+        items += (inline or _items)(builder.source, start, end)
     add_run(builder, items, escape, n_lines=len(lines))
+
+
+def _items(source: str, start: int, end: int) -> list[Item]:
+    found: list[Item] = []
+    position = start
+    for match in TAG.finditer(source, start, end):
+        found += _text(source, position, match.start())
+        found.append(tag_item(match))
+        position = match.end()
+    return found + _text(source, position, end)
 
 
 def _text(source: str, start: int, end: int) -> list[Item]:
     return [Item(start, end, source[start:end])] if start < end else []
 
 
-def _tag(match: re.Match[str]) -> Item:
+def tag_item(match: re.Match[str]) -> Item:
+    """A tag, or an entity, which is kept."""
     start, end = match.span()
     if match[0][0] == "&":
         return Item(start, end, match[0], is_protected=True)

@@ -61,6 +61,14 @@ class Document:
     units: tuple[Unit, ...]
 
 
+class UnreadableError(Exception):
+    """A document that is not of the format that it is given as."""
+
+    def __init__(self, line: int, what: str) -> None:
+        super().__init__(what)
+        self.line = line
+
+
 @dataclass
 class Builder:
     """Collects the units of a document whose text is `source`, by their places in it."""
