@@ -15,16 +15,19 @@ def add_lines(
     escape: Callable[[str], str],
     inline: Callable[[str, int, int], list[Item]] | None = None,
 ) -> None:
-    """Add the text of some lines of the builder's source, as one unit that is written on as many lines.
+    """Add the text of some lines of the builder's source, as one unit that is written on as many lines as have text.
 
     `inline` finds the items of a line; unset, these are its tags and text.
     """
     items: list[Item] = []
+    n_lines = 0
     for n, (start, end) in enumerate(lines):
         if n:
             items.append(Item(lines[n - 1][1], start, " "))
-        items += (inline or _items)(builder.source, start, end)
-    add_run(builder, items, escape, n_lines=len(lines))
+        of_line = (inline or _items)(builder.source, start, end)
+        n_lines += any(item.has_text for item in of_line)
+        items += of_line
+    add_run(builder, items, escape, n_lines=n_lines)
 
 
 def _items(source: str, start: int, end: int) -> list[Item]:

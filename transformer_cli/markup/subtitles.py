@@ -1,4 +1,7 @@
-"""SubRip subtitles (.srt): the lines of a cue are one text, unless each is of another speaker."""
+"""SubRip subtitles (.srt): what one speaker says in a cue is one text.
+
+A line begins with another speaker where it begins with a dash, `>>`, or a name and a colon, which all stay as they are.
+"""
 
 import re
 
@@ -8,8 +11,13 @@ from transformer_cli.markup.units import Builder, Document
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _TIME = re.compile(r"\s*\d+:\d\d:\d\d[,.]\d{1,3}\s*-->\s*\d+:\d\d:\d\d[,.]\d{1,3}[^\n]*\s*")
 _NUMBER = re.compile(r"\ufeff?\s*\d+\s*")
-_DASH = re.compile(r"\s*[-–—‐]\s*")
-_SPEAKER = re.compile(r"(?:<[^<>\n]{0,100}>|\{[^{}\n]{0,100}\})*\s*[-–—‐]")
+_TAGS = r"(?:<[^<>\n]{0,100}>|\{[^{}\n]{0,100}\})*+"
+_DASH = re.compile(rf"\s*{_TAGS}\s*(?:[-–—‐]|>>>?|&gt;&gt;)\s*")
+_NAME = re.compile(
+    rf"\s*{_TAGS}\s*(?P<name>[^\W\d_][^:：<>{{}}()!?…\n]{{0,30}}(?:\([^():\n]{{1,20}}\))?)\s?(?::(?={_TAGS}(?:\s|$))|：){_TAGS}\s*"
+)
+_MOST_NAMES = 3  # words of a name
+_SENTENCE_END = re.compile(rf"[.!?…。！？♪\])\"'”’»]{_TAGS}\s*\Z")
 
 
 def parse_srt(text: str) -> Document:
@@ -36,8 +44,35 @@ def _add(builder: Builder, cue: list[tuple[int, int]], newline: str) -> None:
     def escape(text: str) -> str:
         return text.replace("\n", newline)
 
-    speakers = sum(_SPEAKER.match(builder.source, *line) is not None for line in cue)
-    for lines in [[line] for line in cue] if speakers > 1 else [cue] if cue else []:
-        start, end = lines[0]
-        dash = _DASH.match(builder.source, start, end)
-        add_lines(builder, [(start if dash is None else dash.end(), end), *lines[1:]], escape)
+    for lines in _by_speaker(builder.source, cue):
+        add_lines(builder, lines, escape)
+
+
+def _by_speaker(text: str, cue: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+    """The lines of each speaker, without what says who it is."""
+    dashes = [_DASH.match(text, *line) for line in cue]
+    names = [_name_of(text, *line) for line in cue]
+    has_names = sum(name is not None for name in names) > 1
+    has_dashes = sum(dash is not None for dash in dashes) > 1
+    found: list[list[tuple[int, int]]] = []
+    for i, ((start, end), dash, name) in enumerate(zip(cue, dashes, names, strict=True)):
+        is_name = name is not None and (has_names or name["name"].isupper())
+        # One who answers has a dash, and the first speaker often has none.
+        is_answer = i > 0 and _SENTENCE_END.search(text[slice(*cue[i - 1])]) is not None
+        is_other = is_name or (dash is not None and (has_dashes or is_answer))
+        label = name if is_name else dash if is_other or i == 0 else None
+        line = (start if label is None else label.end(), end)
+        if is_other or i == 0:
+            found.append([line])
+        else:
+            found[-1].append(line)
+    return found
+
+
+def _name_of(text: str, start: int, end: int) -> re.Match[str] | None:
+    """Up to the colon after the name of a speaker, whose words all begin with capitals."""
+    match = _NAME.match(text, start, end)
+    if match is None:
+        return None
+    words = match["name"].partition("(")[0].split()
+    return match if len(words) <= _MOST_NAMES and all(not word[0].islower() for word in words) else None
