@@ -125,8 +125,8 @@ class Augmenter:
             return pairs, 0, 0
         # Without tags, since what a text begins with is no tag: those of the pair are put before it again.
         source, target = self.tokenizers.source.without_tags(), self.tokenizers.target
-        sources = source.encode([text[0] for text in changed.values()])
-        targets = target.encode([text[1] for text in changed.values()])
+        sources = source.encode([text[0] for text in changed.values()], as_written=True)
+        targets = target.encode([text[1] for text in changed.values()], as_written=True)
         n_kept = 0
         for row, source_ids, target_ids in zip(changed, sources, targets, strict=True):
             texts = source_ids[len(source.prefix_ids) :], target_ids[len(target.prefix_ids) :]

@@ -26,7 +26,7 @@ _RUNS_ON = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # scripts in which U+200B 
 _EMOJI = "\u00a9\u00ae\u203c-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
 _EMOJI_ENDS = f"{_EMOJI}\ufe0e\ufe0f\U000e007f"
 _TAGS = "\U000e0020-\U000e007f"  # of a flag, as that of Scotland
-FORMAT_CHARACTERS = re.compile(
+_FORMAT_CHARACTERS = re.compile(
     "[\u00ad\u061c\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb\U000e0001]"
     f"|(?<![{_RUNS_ON}])\u200b|\u200b(?![{_RUNS_ON}])"
     f"|(?<![{_JOINED}{_EMOJI_ENDS}])[\u200c\u200d]|(?<=[{_EMOJI_ENDS}])(?:\u200c|\u200d(?![{_EMOJI}]))"
@@ -37,8 +37,13 @@ FORMAT_CHARACTERS = re.compile(
 def normalize(line: str) -> str:
     """The line with single plain spaces, and without format characters and what UTF-8 cannot hold."""
     if not line.isascii():
-        line = FORMAT_CHARACTERS.sub("", _LONE_SURROGATE.sub("\ufffd", line)).replace(SPACE, " ")
+        line = _LONE_SURROGATE.sub("\ufffd", visible(line)).replace(SPACE, " ")
     return " ".join(line.split())
+
+
+def visible(line: str) -> str:
+    """The line without format characters."""
+    return line if line.isascii() else _FORMAT_CHARACTERS.sub("", line)
 
 
 def canonical(line: str) -> str:
@@ -56,7 +61,7 @@ def canonical_fields(line: str) -> str:
 
 def format_characters(line: str) -> list[str]:
     """Those that `normalize` leaves out of a line."""
-    return [] if line.isascii() else FORMAT_CHARACTERS.findall(line)
+    return [] if line.isascii() else _FORMAT_CHARACTERS.findall(line)
 
 
 def has_letters(text: str) -> bool:

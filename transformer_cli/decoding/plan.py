@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from transformer_cli.config.checks import AUTO
 from transformer_cli.config.decode import DecodeConfig, LongLines
-from transformer_cli.data.normalization import format_characters, has_letters, normalize
+from transformer_cli.data.normalization import format_characters, has_letters, normalize, visible
 from transformer_cli.data.sentences import has_no_spaces
 from transformer_cli.data.tags import split_tags
 from transformer_cli.data.tokenizer import Tokenizers, as_one_line
@@ -59,6 +59,7 @@ class Line:
     segments: list[Segment]
     too_long: bool  # or a sentence of it, if its sentences are translated separately
     unknown: tuple[str, ...] = ()  # characters that the vocabulary does not have
+    invisible: tuple[str, ...] = ()  # format characters that were left out of it
     copy: str = ""  # its translation, if it has no segments
     tags: tuple[str, ...] = ()  # before each of its segments
 
@@ -96,12 +97,13 @@ class Planner:
         A line without a letter has no segments if it `copies` such lines, unless it has a prefix or a term.
         """
         source, plain, work = self.tokenizers.source, self.plain_source, []
-        split = [split_tags(line, source.tags) for line in lines]
+        shown = [visible(line) if source.normalizes else line for line in lines]
+        split = [split_tags(line, source.tags) for line in shown]
         encoded = plain.encode([text for _, text in split])
         for n, ((own_tags, text), ids) in enumerate(zip(split, encoded, strict=True)):
             tags = tuple(own_tags) or self.tags
             if copies and not (prefixes and prefixes[n]) and self._is_copied(text):
-                copy = as_one_line(text).strip() if normalize(text) else ""
+                copy = as_one_line(text if own_tags else lines[n]).strip() if normalize(text) else ""
                 work.append(Line(text, [], too_long=False, copy=copy, tags=tags))
                 continue
             parts, too_long = self._split(text, ids, self.max_source_length - len(tags))
@@ -111,7 +113,8 @@ class Planner:
                 terms = self.terminology.find(part.text) if self.terminology else ()
                 tagged = source.behind(tags, part.ids)
                 segments.append(Segment(n, i, tagged, part.text, source.n_tags(tagged), prefix, tuple(terms)))
-            work.append(Line(text, segments, too_long, unknown_characters(text, ids, plain), tags=tags))
+            invisible = tuple(dict.fromkeys(format_characters(lines[n]))) if shown[n] is not lines[n] else ()
+            work.append(Line(text, segments, too_long, unknown_characters(text, ids, plain), invisible, tags=tags))
         return work
 
     def _is_copied(self, text: str) -> bool:
@@ -200,7 +203,7 @@ class Planner:
             copied=not self.text.is_monolingual and copied(best, line.text),
             empty=not best,
             unknown=line.unknown,
-            invisible=tuple(dict.fromkeys(format_characters(line.text))),
+            invisible=line.invisible,
         )
 
 

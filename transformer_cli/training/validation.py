@@ -668,7 +668,7 @@ def _within(pairs: Sequence[tuple[list[int], list[int]]], *, max_length: int) ->
 
 
 def _encode(tokenizer: Tokenizer, lines: Sequence[str]) -> list[list[int]]:
-    return [[*ids, *tokenizer.end_ids] for ids in tokenizer.encode(lines)]
+    return [[*ids, *tokenizer.end_ids] for ids in tokenizer.encode(lines, as_written=True)]
 
 
 def format_scores(scores: dict[str, Any]) -> str:
