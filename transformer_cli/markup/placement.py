@@ -13,6 +13,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from transformer_cli.data.normalization import normalize
 from transformer_cli.markup.joint_spaces import joint_boundaries
 from transformer_cli.markup.units import Unit
 
@@ -41,7 +42,8 @@ class Aligned:
 
 
 def word_spans(text: str) -> list[Span]:
-    return [match.span() for match in re.finditer(r"\S+", text)]
+    """The words that the model reads: not those of format characters alone."""
+    return [match.span() for match in re.finditer(r"\S+", text) if normalize(match[0])]
 
 
 def align(source: str, target: str, alignment: Sequence[tuple[int, int]] | None) -> Aligned:
