@@ -157,6 +157,25 @@ def test_steps_that_end_a_run_before_its_epochs_are_told() -> None:
 
 
 @pytest.mark.parametrize(
+    ("overrides", "warned"),
+    [
+        (["train.max_steps=4"], ["the run ends after 4 updates, while the learning rate rises until update 512"]),
+        (["train.max_steps=4", "schedule.warmup_steps=9"], ["schedule.warmup_steps=9: the run ends after 4 updates"]),
+        ([], []),
+        (["train.patience=30"], ["train.patience=30: never ends this run"]),
+        (["train.eval_every=1000"], ["train.patience=10: never ends this run"]),
+        (["train.eval_every=9000"], ["train.eval_every=9000: the run ends after", "train.patience=10: never"]),
+    ],
+)
+def test_a_warning_names_what_the_user_has_set_and_not_what_was_chosen(overrides: list[str], warned: list[str]) -> None:
+    epoch = Epoch(20_000, 200_000, 60)
+    config, chosen = planned(files(*overrides), epoch, "cpu")
+    found = [one.what for one in plan_warnings(limited(config, epoch), epoch, chosen) if one.check != "epochs"]
+    assert len(found) == len(warned), found
+    assert all(what.startswith(begins) for what, begins in zip(found, warned, strict=True)), found
+
+
+@pytest.mark.parametrize(
     ("overrides", "is_told"),
     [
         (["train.rdrop=5"], False),

@@ -27,7 +27,7 @@ from transformer_cli.errors import DivergedError, EnvironmentFault
 from transformer_cli.models.memory import is_out_of_memory
 from transformer_cli.system import available_memory, forget_peak_memory, peak_memory
 from transformer_cli.training.checkpoints import CHECKPOINTS
-from transformer_cli.training.plan import MANY_SECONDS, plan_warnings
+from transformer_cli.training.plan import MANY_SECONDS, Chosen, plan_warnings, planned
 from transformer_cli.training.run_directory import run_folder
 from transformer_cli.training.schedules import build_schedule
 from transformer_cli.training.trainer import Trainer
@@ -76,7 +76,8 @@ def check_training(
         proven = _check_worst_shapes(dry_run, meter, section)
         if proven:
             _estimate(dry_run, section)
-        _check_plan(dry_run.config, prepared, section)
+        _, chosen = planned(config, epoch_of(config, prepared), device.type)
+        _check_plan(dry_run.config, prepared, section, chosen)
         if not dry_run.is_finite:
             _refuse_divergence(dry_run, section)
     except (RuntimeError, MemoryError) as error:
@@ -322,10 +323,10 @@ def _estimate(dry_run: DryRun, section: Section) -> None:
         section.ok("time", what)
 
 
-def _check_plan(config: TrainConfig, prepared: Prepared, section: Section) -> None:
+def _check_plan(config: TrainConfig, prepared: Prepared, section: Section, chosen: Sequence[Chosen] = ()) -> None:
     """The warnings of the plan, and its number of epochs."""
     epoch = epoch_of(config, prepared)
-    found = list(plan_warnings(config, epoch))
+    found = list(plan_warnings(config, epoch, chosen))
     for warning in found:
         section.warn(warning.check, warning.what, warning.todo)
     if "epochs" not in {warning.check for warning in found}:

@@ -188,7 +188,7 @@ class MainProcess:
             self.old_dev.write(self.run_dir)
         for line in summary_lines(config, run.prepared, run.trainer, self.run_dir, plan.chosen):
             LOGGER.info("%s", line)
-        for warning in plan_warnings(config, plan.epoch):
+        for warning in plan_warnings(config, plan.epoch, plan.chosen):
             LOGGER.warning("%s. %s", warning.what, warning.todo)
         return True
 

@@ -4,7 +4,7 @@ docs/training.md explains where the numbers come from.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -206,11 +206,16 @@ class PlanWarning:
     todo: str
 
 
-def plan_warnings(config: TrainConfig, epoch: Epoch) -> Iterator[PlanWarning]:
-    """Likely mistakes in a plan with all its numbers."""
+def plan_warnings(config: TrainConfig, epoch: Epoch, chosen: Sequence[Chosen] = ()) -> Iterator[PlanWarning]:
+    """Likely mistakes in a plan with all its numbers, of which the user has not set those in `chosen`."""
     train, warmup = config.train, config.schedule.warmup_steps
     n_updates, per_epoch = updates(train, epoch), epoch.updates(train.tokens_per_update)
-    if warmup >= n_updates:
+    not_set = {one.key for one in chosen}
+    if warmup >= n_updates and "schedule.warmup_steps" in not_set:
+        if "train.max_steps" not in not_set:
+            what = f"the run ends after {n_updates:,} updates, while the learning rate rises until update {warmup:,}"
+            yield PlanWarning("warmup", what, "Make it longer, if it is more than a trial")
+    elif warmup >= n_updates:
         what = (
             f"schedule.warmup_steps={warmup}: the run ends after {n_updates:,} updates, while the learning rate rises"
         )
@@ -237,7 +242,9 @@ def plan_warnings(config: TrainConfig, epoch: Epoch) -> Iterator[PlanWarning]:
         what = f"train.eval_every={train.eval_every}: the run ends after {n_updates:,} updates, with its only dev score"
         yield PlanWarning("eval_every", what, f"Set train.eval_every={max(1, _round(n_updates / EVALUATIONS))}")
     n_evaluations = -(-n_updates // train.eval_every)
-    if train.patience is not None and n_evaluations <= train.patience:
+    # A run that is too short for `EVALUATIONS` has fewer, whatever its patience.
+    is_short = "train.eval_every" in not_set and train.patience is not None and train.patience < EVALUATIONS
+    if train.patience is not None and n_evaluations <= train.patience and not is_short:
         what = f"train.patience={train.patience}: never ends this run, which evaluates {n_evaluations} times"
         yield PlanWarning("patience", what, "Lower train.patience or train.eval_every")
     if train.tokens_per_update > epoch.n_tokens:
