@@ -104,9 +104,8 @@ def own_file(name: str) -> TestText:
 
 def corpus_test_set(config: EvaluateConfig, model: ModelFile, path: Path) -> TestText:
     """The test set of `data=`, or of the text that the model was trained on."""
-    is_own = config.data is None
-    data = own_corpus(model, path) if is_own else config.data
-    kept = kept_test([model], path) if is_own else None
+    data = own_corpus(model, path) if config.data is None else config.data
+    kept = kept_test([model], path) if config.data is None else None
     if data.task is not Task.language_model:
         raise ConfigError(
             f"data={data.name}: is for data.task={data.task.name}, and this is a language model. Give --source FILE,"

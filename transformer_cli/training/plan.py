@@ -261,7 +261,7 @@ def _peak_rate(config: TrainConfig) -> float:
     """The highest rate of a schedule, which all of ours have at the last step of the warm-up."""
     schedule = config.schedule
     if schedule.name == "noam":
-        return float(schedule.factor or 0.0) * (config.model.d_model * int(schedule.warmup_steps)) ** -0.5
+        return float(schedule.factor or 0.0) / math.sqrt(config.model.d_model * int(schedule.warmup_steps))
     return float(schedule.lr or 0.0)
 
 
