@@ -105,7 +105,7 @@ def nearness(module: str, file: str) -> int:
 
 
 def _words(*names: str) -> Collection[str]:
-    """The beginnings of the words, so that `serving` is like `serve`."""
+    """The first letters of each word, so that `serving` is like `serve`."""
     return {word[:4] for name in names for word in re.findall(r"[a-z]+|\d+", name.lower())}
 
 

@@ -338,6 +338,8 @@ class CTranslate2Reader:
     Or an unpacked package of Argos Translate, which holds such a directory.
     """
 
+    options: Sequence[str] = ("segmenter",)
+
     def recognises(self, path: Path) -> bool:
         return (path / MODEL).is_file() or (path / ARGOS_MODEL / MODEL).is_file()
 

@@ -100,6 +100,8 @@ _IGNORED = re.compile(
 class FairseqReader:
     """A Reader. A folder stands for its checkpoint_best.pt, checkpoint_last.pt, model.pt, or its only .pt file."""
 
+    options: Sequence[str] = ("vocabulary", "segmenter")
+
     def recognises(self, path: Path) -> bool:
         checkpoint = _checkpoint(path)
         return checkpoint is not None and (

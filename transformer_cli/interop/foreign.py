@@ -46,6 +46,8 @@ class Imported:
 class Reader(Protocol):
     """One format."""
 
+    options: Sequence[str]  # those of the flags --vocabulary and --segmenter that are read; others are refused
+
     def recognises(self, path: Path) -> bool:
         """Whether `path`, a file or a folder that exists, is of this format; reads little, and raises nothing."""
 

@@ -130,6 +130,8 @@ ARCHITECTURES: dict[str, Architecture] = {}
 class HuggingFaceReader:
     """Directories with a config.json that names a model_type."""
 
+    options: Sequence[str] = ()
+
     def recognises(self, path: Path) -> bool:
         return is_json_with(folder_of(path) / CONFIG, "model_type")
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from transformer_cli.errors import CheckpointError
+from transformer_cli.errors import CheckpointError, ConfigError
 from transformer_cli.files import remove_leftovers, resolve_link, wrap_os_errors, writing_whole
 from transformer_cli.interop import (  # noqa: F401  (they register themselves)
     ctranslate2_reader,
@@ -42,7 +42,7 @@ def format_of(path: Path) -> str | None:
 
 
 def read(path: Path, format_name: str | None = None, options: ReadOptions = DEFAULT_OPTIONS) -> Imported:
-    """All of a foreign model but its numbers. Raises CheckpointError."""
+    """All of a foreign model but its numbers. Raises CheckpointError, and ConfigError for an option without effect."""
     if not path.exists():
         raise CheckpointError(f"{path}: no such file or folder. Name the model")
     name = format_name or format_of(path)
@@ -51,7 +51,11 @@ def read(path: Path, format_name: str | None = None, options: ReadOptions = DEFA
             f"{path}: none of the formats that tfm reads ({', '.join(READERS.names())}) is recognised. Name one before"
             " the path, for what is missing to be said"
         )
-    return READERS[name]().read(path, options)
+    reader = READERS[name]()
+    for option, files in (("vocabulary", options.vocabularies), ("segmenter", options.segmenters)):
+        if files and option not in reader.options:
+            raise ConfigError(f"--{option} {files[0]}: is not read, as a model of {name} has its own. Leave it out")
+    return reader.read(path, options)
 
 
 def plain(lines: Sequence[str], tags: Sequence[str] = ()) -> list[str]:

@@ -94,6 +94,8 @@ _READ = re.compile(
 class Marian:
     """A `.npz`, its `decoder.yml`, or the folder of both."""
 
+    options: Sequence[str] = ("vocabulary", "segmenter")
+
     def recognises(self, path: Path) -> bool:
         try:
             if path.is_dir():

@@ -85,6 +85,8 @@ _FED = ("sentencepiece", "bpe", "filtertoolong", "clean", "uppercase", "bart", "
 class OpenNMTReader:
     """A Reader of one file."""
 
+    options: Sequence[str] = ("segmenter",)
+
     def recognises(self, path: Path) -> bool:
         return path.is_file() and mentions(path, "vocab", "opt", "decoder_start_token", "transformer_ff")
 
@@ -99,7 +101,7 @@ class OpenNMTReader:
         weights, files = _weights(path, found)
         vocab = dict(found["vocab"])
         del found  # it holds all tensors of the file
-        pieces = _vocabularies(path, vocab, options)
+        pieces = _vocabularies(path, vocab)
         tokenizers, segmenters = _tokenizers(path, pieces, vocab, theirs, languages, options)
         model = _Checkpoint(weights, theirs, tokenizers)
         target = tokenizers.target
@@ -185,9 +187,7 @@ def _safetensors(file: Path) -> dict[str, Tensor]:
         raise CheckpointError(f"{file}: damaged ({quoted(str(error))}). Copy it again") from error
 
 
-def _vocabularies(path: Path, vocab: Mapping[str, Any], options: ReadOptions) -> tuple[list[str], list[str]]:
-    if options.vocabularies:
-        raise CheckpointError(f"{path}: holds its vocabularies. Leave out --vocabulary")
+def _vocabularies(path: Path, vocab: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     if vocab.get("src_feats"):
         raise CheckpointError(f"{path}: features of the source (src_feats) are not supported. Nothing was imported")
     for side in ("src", "tgt"):
