@@ -30,6 +30,8 @@ else:
     options = dict(zip(sys.argv[3::2], sys.argv[4::2]))
     lines = {{name: open(options[name], newline=None).read().split("\\n")[:-1] for name in ("-s", "-t", "-r")}}
     assert len({{len(of) for of in lines.values()}}) == 1, lines
+    with open(sys.argv[0] + ".given", "w") as file:
+        json.dump([sys.argv[1:], lines], file)
     assert os.environ["{variable}"] == "1", "may run code"
     json.dump({{"mt": [{{"COMET": len(line)}} for line in lines["-t"]][: {n}]}}, open(options["--to_json"], "w"))
 """
@@ -98,6 +100,16 @@ def test_code_in_a_checkpoint_is_allowed_only_on_request(stub: Callable[..., Com
 def test_each_fault_is_a_line(fault: str, kind: type[TfmError], says: str, stub: Callable[..., CometSettings]) -> None:
     settings = stub(fault=fault, why="why not.")
     assert says in refusal(lambda: model_of(settings), kind)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the stub is a script")
+def test_each_text_is_given_as_what_it_is(stub: Callable[..., CometSettings]) -> None:
+    settings = stub()
+    texts = Translations(["h one", "h two"], [["r one", "r two"]], ["s one", "s two"])
+    comet(texts, MetricSettings(comet=settings))
+    arguments, lines = json.loads(Path(f"{settings.python}.given").read_text(encoding="utf-8"))
+    assert lines == {"-s": ["s one", "s two"], "-t": ["h one", "h two"], "-r": ["r one", "r two"]}
+    assert arguments[arguments.index("--model") + 1] == str(Path(settings.model, "checkpoints", "model.ckpt"))
 
 
 @pytest.mark.skipif(os.name == "nt", reason="the stub is a script")

@@ -85,7 +85,6 @@ def unshare_works() -> bool:
 
 SHUT_OFF = ["unshare", "--map-root-user", "--net", "--mount", "sh", "-c",
             'mount -t tmpfs -o ro none "$HOME" && exec "$@"', "sh"] if unshare_works() else []  # fmt: skip
-needs_unshare = pytest.mark.skipif(not SHUT_OFF, reason="needs namespaces without privileges")
 SURROUNDINGS: dict[str, tuple[list[str], dict[str, str]]] = {
     "usual": ([], {"LC_ALL": "C.UTF-8"}),
     # Python takes a C locale for UTF-8, unless an option forbids it.
@@ -137,27 +136,13 @@ def same_bytes(pipelines: Pipelines, name: str) -> None:
         assert (there / file).read_bytes() == (usual / file).read_bytes(), file
 
 
-def test_B17_no_locale_changes_a_byte(pipelines: Pipelines) -> None:
+def test_B6_B17_B18_no_byte_depends_on_the_locale_the_network_or_a_home(pipelines: Pipelines) -> None:
+    """One run without all three; where namespaces need privileges, without the locale alone."""
     same_bytes(pipelines, "Latin-1")
 
 
 @pytest.mark.slow
-def test_B17_an_ascii_locale_changes_no_byte(in_ascii: Pipelines) -> None:
-    same_bytes(in_ascii, "ASCII")
-
-
-@needs_unshare
-def test_B18_without_a_network_all_but_downloads_works(pipelines: Pipelines) -> None:
-    same_bytes(pipelines, "Latin-1")
-
-
-@needs_unshare
-def test_B6_a_home_that_is_read_only_is_not_needed(pipelines: Pipelines) -> None:
-    same_bytes(pipelines, "Latin-1")
-
-
-@pytest.mark.slow
-def test_B6_a_home_that_is_not_there_is_not_needed(in_ascii: Pipelines) -> None:
+def test_B6_B17_no_byte_depends_on_an_ascii_locale_or_on_whether_there_is_a_home(in_ascii: Pipelines) -> None:
     same_bytes(in_ascii, "ASCII")
 
 

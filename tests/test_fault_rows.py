@@ -7,6 +7,7 @@ such a row of the groups C, D and E has a test that holds a command line to the 
 import ast
 from collections.abc import Iterator
 from functools import cache
+from itertools import takewhile
 from typing import NamedTuple
 
 import pytest
@@ -145,12 +146,13 @@ OPEN = {"A25", "B12"}  # P2 rows without a test
 
 @cache
 def found() -> dict[str, list[ast.FunctionDef]]:
-    """Row → the test functions whose names begin with its number."""
+    """Row → the test functions whose names begin with its number, or with those of several rows."""
     tests: dict[str, list[ast.FunctionDef]] = {}
     for path in (ROOT / "tests").glob("test_*.py"):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-                tests.setdefault(node.name.split("_")[1], []).append(node)
+                for row in takewhile(ROWS.__contains__, node.name.split("_")[1:]):
+                    tests.setdefault(row, []).append(node)
     return tests
 
 

@@ -1,0 +1,138 @@
+"""Second cases of a branch, and arguments that a stand-in could have had exchanged: found by mutation."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from tests.contract import run
+from tests.toy_comparison import toy_comparison
+from tests.toy_translator import engine_of, toy_tokenizer, translator_of
+from transformer_cli.commands.compare import write_page
+from transformer_cli.comparison.page import render
+from transformer_cli.comparison.results import Comparison
+from transformer_cli.config.train import LoraConfig
+from transformer_cli.decoding.results import TranslateOptions
+from transformer_cli.decoding.shared_engine import SharedEngine
+from transformer_cli.decoding.terminology import Term, Terminology
+from transformer_cli.decoding.translator import Translator
+from transformer_cli.errors import ConfigError
+from transformer_cli.evaluation.report import print_sets
+from transformer_cli.interop.model_card import table
+from transformer_cli.models.linear import Linear
+from transformer_cli.training.lora import LoraLinear
+
+# ---- Comparing
+
+
+def put(file: Path, lines: list[str]) -> None:
+    file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+@pytest.mark.parametrize(("metric", "label"), [("ter", "TER"), ("chrf", "chrF2")])
+def test_lines_are_better_where_the_metric_says_so_also_if_lower_is_better(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, metric: str, label: str
+) -> None:
+    put(tmp_path / "reference", ["a b c d e", "f g h i j", "k l m n o"])
+    put(tmp_path / "first", ["a b c d x", "f g h i j", "k l m n o"])
+    put(tmp_path / "second", ["a b c d e", "f g x x x", "k l m n o"])  # better in line 1, worse in line 2
+    written: list[tuple[Comparison, str, bool]] = []
+
+    def record(comparison: Comparison, name: str, *, replace: bool) -> None:
+        written.append((comparison, name, replace))
+
+    monkeypatch.setattr("transformer_cli.commands.compare.write_page", record)
+    options = ["--metrics", "chrf", "samples=20", "trials=20", f"sentence_metric={metric}", "--output", "page.html"]
+    ran = run(["compare", "first", "second", "--reference", "reference", *options], tmp_path)
+    assert ran.code == 0, ran.err
+    ((comparison, name, replace),) = written
+    assert (name, replace, comparison.sentence_metric) == ("page.html", False, label)
+    assert [one.line for one in comparison.better[1]] == [1]
+    assert [one.line for one in comparison.worse[1]] == [2]
+    (worse,) = comparison.worse[1]
+    assert worse.translations == ["f g h i j", "f g x x x"]
+    assert worse.references == ["f g h i j"]
+    if metric == "ter":
+        assert worse.scores == [0.0, pytest.approx(60.0)]  # three of five words
+
+
+def test_the_page_of_a_comparison_is_written_and_not_over_another_unasked(tmp_path: Path) -> None:
+    comparison, page = toy_comparison(), tmp_path / "page.html"
+    write_page(comparison, str(page), replace=False)
+    assert page.read_text(encoding="utf-8") == render(comparison)
+    page.write_text("mine", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"page\.html"):
+        write_page(comparison, str(page), replace=False)
+    assert page.read_text(encoding="utf-8") == "mine"
+    write_page(comparison, str(page), replace=True)
+    assert page.read_text(encoding="utf-8") == render(comparison)
+
+
+# ---- What is printed
+
+
+def test_a_cell_of_a_markdown_table_may_hold_what_divides_cells() -> None:
+    assert table(["a", "b"], [["bs:1000|seed:1", "two\nlines"]]).split("\n") == [
+        "| a | b |",
+        "| --- | --- |",
+        r"| bs:1000\|seed:1 | two lines |",
+    ]
+
+
+def test_the_names_of_test_sets_are_printed_as_lines_or_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    sets = {"wmt9": ["en-de", "de-en"], "wmt10": ["en-cs"]}
+    print_sets(sets, as_json=False)
+    assert capsys.readouterr().out == "wmt9   en-de de-en\nwmt10  en-cs\n"
+    print_sets(sets, as_json=True)
+    assert json.loads(capsys.readouterr().out) == sets
+
+
+# ---- LoRA
+
+
+def adapted(dropout: float) -> LoraLinear:
+    torch.manual_seed(1)
+    module = LoraLinear(Linear(64, 8, bias=False, parts=(4, 4)), LoraConfig(rank=2, dropout=dropout))
+    nn.init.normal_(module.lora_b)
+    return module
+
+
+def test_the_dropout_of_lora_is_on_the_input_of_what_is_added_and_in_training_alone() -> None:
+    x_LK = torch.ones(1000, 64)
+    without, module = adapted(0.0), adapted(0.75)
+    expected = without.eval()(x_LK)
+    torch.testing.assert_close(module.eval()(x_LK), expected)
+    added = module.train()(x_LK) - x_LK @ module.weight.T
+    torch.testing.assert_close(added.mean(dim=0), (expected - x_LK @ module.weight.T)[0], rtol=0.2, atol=0.1)
+    # Rows differ, as each drops inputs of its own; inputs are kept with probability 1/4 and scaled by 4.
+    products = module.scale * torch.cat(
+        [b @ a for b, a in zip(module.lora_b.split(4), module.lora_a.split(2), strict=True)]
+    )
+    variance = (products**2).sum(dim=1) * (0.75 / 0.25)
+    torch.testing.assert_close(added.var(dim=0), variance, rtol=0.25, atol=0)
+
+
+# ---- A cache that several callers share
+
+
+def test_a_translation_with_one_term_is_not_the_answer_to_the_same_line_with_another() -> None:
+    """Terms of the same source phrase: all but what is required is the same."""
+    plain = translator_of(toy_tokenizer())
+    shared = SharedEngine(engine_of(plain), n_cached=100)
+    translator = plain.using(shared)
+    line = "the cat drank milk ."
+    found = []
+    try:
+        for target in ("woman", "chair", "woman"):
+            terms = Terminology([Term("cat", (target,), 1)], name="terms")
+            options = TranslateOptions(terminology=terms)
+            (result,) = Translator(shared, translator.config, seed=1, options=options).translate([line])
+            assert target in result.text
+            found.append(result.text)
+        (bare,) = translator.translate([line])
+    finally:
+        shared.close()
+    assert found[0] == found[2] != found[1]
+    assert bare.text not in found
