@@ -32,7 +32,7 @@ from transformer_cli.markup.placement import Aligned, TooManyTagsError, place, p
 from transformer_cli.markup.plain import parse_text
 from transformer_cli.markup.po import parse_po
 from transformer_cli.markup.subtitles import parse_srt
-from transformer_cli.markup.units import Document, Parts, Unit, UnreadableError
+from transformer_cli.markup.units import Document, MarkupChangedError, Parts, Piece, Unit, UnreadableError
 from transformer_cli.markup.xml import parse_xml
 
 Translate = Callable[[Sequence[str]], Sequence[Translated]]
@@ -222,7 +222,7 @@ def _written_unit(work: _Work) -> tuple[Parts, TranslatedUnit]:
             if not is_same:
                 written, n_empty = _marked_up(unit, aligned)
                 text = aligned.target
-        except TooManyTagsError:
+        except (TooManyTagsError, MarkupChangedError):
             flags.add(KEPT)
         else:
             conditions = {
@@ -248,13 +248,13 @@ def _marked_up(unit: Unit, aligned: Aligned) -> tuple[Parts, int]:
     if unit.text.endswith(" "):
         target += " "
     raw_at = _raw_copies(unit, aligned)
-    found: list[str | int] = []
+    found: list[Piece] = []
     pending: list[str] = []  # text without mark-up, which is escaped as a whole
 
     def flush() -> None:
-        if pending:
-            found.append(unit.escape("".join(pending)))
-            pending.clear()
+        if text := "".join(pending):
+            found.append(Piece(text, is_text=True))
+        pending.clear()
 
     position, next_mark = 0, 0
     for boundary in range(len(tokens) + 1):
@@ -268,17 +268,20 @@ def _marked_up(unit: Unit, aligned: Aligned) -> tuple[Parts, int]:
                 pending.append(space)
                 space = ""
             flush()
-            found += unit.tags[tag].parts
+            found += (Piece(part, tag=tag) for part in unit.tags[tag].parts)
             next_mark += 1
         pending.append(space)
         if (start, end) in raw_at:
             flush()
-            found.append(raw_at[start, end])
+            found.append(Piece(raw_at[start, end]))
         else:
             pending.append(target[start:end])
         position = end
     flush()
-    return tuple(part for part in found if part != ""), placement.n_empty
+    if unit.write is not None:
+        return unit.write(unit, found), placement.n_empty
+    parts = (unit.escape(str(one.content)) if one.is_text else one.content for one in found)
+    return tuple(part for part in parts if part != ""), placement.n_empty
 
 
 def _raw_copies(unit: Unit, aligned: Aligned) -> dict[tuple[int, int], str]:

@@ -27,6 +27,7 @@ OPAQUE = _names("script style svg math textarea object iframe canvas video audio
 _ATTRIBUTES = ("alt", "title", "placeholder", "aria-label")
 _ATTRIBUTE = re.compile(r"([^\s=/>\"']++)\s*+=\s*+(\"[^\"]*+\"|'[^']*+'|[^\s>\"']++)")
 _MAY_MATTER = re.compile(r"\b(?:alt|title|placeholder|aria-label|translate|class)\b", re.IGNORECASE)
+_LINE = re.compile(r"\n\s*|[^\n]+")  # white space before a line, which may be the mark of a quote; or a line
 _LONGEST_PROTECTED = 100  # characters that a code span within a text may have
 
 
@@ -36,12 +37,12 @@ def parse_html(text: str) -> Document:
     return builder.document()
 
 
-def add_html(builder: Builder, first: int, last: int) -> None:
-    """Add the units of a stretch of the builder's source that is HTML."""
+def add_html(builder: Builder, first: int, last: int, shown: str | None = None) -> None:
+    """Add the units of a stretch of the builder's source that is HTML, and in which `shown` is to be read."""
     source = builder.source
+    shown = source[first:last] if shown is None else shown
     found = [
-        Token(token.kind, token.start + first, token.end + first, token.name)
-        for token in tokens(source[first:last], is_xml=False)
+        Token(token.kind, token.start + first, token.end + first, token.name) for token in tokens(shown, is_xml=False)
     ]
     closing = _closings(found)
     run: list[Item] = []
@@ -62,7 +63,8 @@ def add_html(builder: Builder, first: int, last: int) -> None:
         if token.kind in (Kind.opening, Kind.empty):
             _add_attributes(builder, token)
         if token.kind is Kind.text:
-            run.append(Item(token.start, token.end, unescape(source[token.start : token.end])))
+            for line in _LINE.finditer(shown, token.start - first, token.end - first):
+                run.append(Item(line.start() + first, line.end() + first, unescape(line[0])))
         elif token.kind is Kind.comment:
             run.append(Item(token.start, token.end, name="!--", is_tag=True))
         elif token.name == "br" and not _continues(source, found[i] if i < len(found) else None):

@@ -199,6 +199,7 @@ class _Tokens:
             if t1 == t2:
                 return self._core(s0, s3, t0, t3)
             s1, s2 = s0, s3
+            t1, t2 = (t0, t3) if t1 == t2 else (t1, t2)
         return [*self._edge(s0, s1, t0, t1), *self._core(s1, s2, t1, t2), *self._edge(s2, s3, t2, t3)]
 
     def _edge(self, s0: int, s1: int, t0: int, t1: int) -> list[_Token]:

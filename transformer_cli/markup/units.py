@@ -42,6 +42,19 @@ class Protected:
     raw: str  # as it is written in the document, with its mark-up
 
 
+class MarkupChangedError(ValueError):
+    """A translation that cannot be written without losing mark-up, or adding some."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a translated unit: text that is not escaped yet, or mark-up."""
+
+    content: str | int
+    is_text: bool = False
+    tag: int | None = None  # index of the tag that it belongs to
+
+
 @dataclass(frozen=True)
 class Unit:
     """A text to translate: without mark-up, on one line, with single spaces, entities decoded."""
@@ -53,6 +66,7 @@ class Unit:
     escape: Callable[[str], str] = str  # writes text so that the format reads it as text
     n_lines: int = 1  # on which the translation is written
     joints: tuple[int, ...] = ()  # offsets of spaces that the document does not have
+    write: "Callable[[Unit, Sequence[Piece]], Parts] | None" = None  # instead of `escape`, for a format with context
 
 
 @dataclass(frozen=True)
@@ -128,13 +142,20 @@ class Item:
         return not self.is_tag and self.text.strip() != ""
 
 
-def add_run(builder: Builder, items: Sequence[Item], escape: Callable[[str], str], *, n_lines: int = 1) -> None:
+def add_run(
+    builder: Builder,
+    items: Sequence[Item],
+    escape: Callable[[str], str] = str,
+    *,
+    n_lines: int = 1,
+    write: Callable[[Unit, Sequence[Piece]], Parts] | None = None,
+) -> None:
     """Make a unit of each text of a run, from its first to its last letter, with the tags that are within."""
     items = _merged(items)
     joints = _joints(items)
     position = 0
     for cut in [*(_cuts(items, joints) if n_lines == 1 else ()), len(items)]:
-        _add_text(builder, items[position:cut], joints, position, escape, n_lines)
+        _add_text(builder, items[position:cut], joints, position, escape, n_lines, write)
         position = cut
 
 
@@ -221,6 +242,7 @@ def _add_text(
     number: int,
     escape: Callable[[str], str],
     n_lines: int,
+    write: Callable[[Unit, Sequence[Piece]], Parts] | None,
 ) -> None:
     """Make a unit of items, from the first to the last with text, and the tags that have their partners within.
 
@@ -231,8 +253,9 @@ def _add_text(
         return
     partners = match_pairs(items)
     first, last = shown[0], shown[-1]
-    # What stands before or after all text stays there, unless its partner is in between.
-    inside = [i for i, partner in partners.items() if first < partner < last]
+    # What stands before or after all text stays there, unless its partner is in between or has other mark-up now.
+    inside = [i for i, partner in partners.items() if first < partner < last or items[partner].markup is not None]
+    inside += [i for i in partners if items[i].markup is not None]
     first, last = min([first, *inside]), max([last, *inside])
     run = _trimmed(builder.source, list(items[first : last + 1]))
     start, end = run[0].start, run[-1].end
@@ -265,7 +288,7 @@ def _add_text(
             text += new
     places = {i: n for n, (i, _) in enumerate(tags)}
     final = tuple(tag if tag.partner is None else replace(tag, partner=places.get(tag.partner)) for _, tag in tags)
-    unit = Unit(text, builder.parts(start, end), final, tuple(protected), escape, n_lines, tuple(spaces))
+    unit = Unit(text, builder.parts(start, end), final, tuple(protected), escape, n_lines, tuple(spaces), write)
     builder.add(start, end, unit)
 
 

@@ -1,0 +1,243 @@
+"""The blocks of Markdown: CommonMark by markdown-it-py, and rules for what other programs add to it.
+
+Added are tables, task lists, footnotes, definition lists, `!!!` admonitions, `:::` containers and `$$` formulas. What
+is between the texts is kept as it is, so a rule only has to find which lines are text.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import cache
+from typing import Any
+
+from markdown_it import MarkdownIt
+from markdown_it.ruler import RuleOptionsType
+from markdown_it.rules_block import StateBlock
+from markdown_it.token import Token
+
+MAX_NESTING = 50  # blocks within each other, and brackets; deeper text is kept
+_TEXT, _ROW, _HTML = "inline", "table_row", "html_block"  # types of tokens
+_LINE_END = re.compile(r"\r\n?|\n")
+_FRONT_MATTER = {
+    "---": re.compile(r"(?:\s*(?:#.*)?\n)*[\w\"'.-][^:\n]*:(?:\s|$)"),
+    "+++": re.compile(r"(?:\s*(?:#.*)?\n)*\s*(?:\[|[\w\"'.-]+\s*=)"),
+}
+_CONTAINER = re.compile(r":{3,}(?:[ \t]*[\w{\[.].*)?[ \t]*$")
+_ADMONITION = re.compile(r"(?:!!!|\?\?\?\+?)[ \t]+[\w-][\w \t-]*(?:\"(?P<title>[^\"]*)\")?[ \t]*$")
+_DEFINITION = re.compile(r":[ \t]+(?=\S)")
+_FOOTNOTE = re.compile(r"\[\^[^\[\]\s]{1,100}\]:[ \t]*")
+_TABLE_RULE = re.compile(r"\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*+\|?[ \t]*$")
+_INDENT = 4
+# The blocks that end before one that needs no empty line before it.
+_INTERRUPTS: RuleOptionsType = {"alt": ["paragraph", "reference", "blockquote", "list"]}
+
+
+class Kind(Enum):
+    paragraph = auto()  # or a heading with a line below
+    heading = auto()
+    title = auto()  # between quotation marks
+    row = auto()  # of a table
+    html = auto()
+
+
+@dataclass(frozen=True)
+class Block:
+    """A part of a document that has text in it."""
+
+    kind: Kind
+    content: str  # its lines without the marks of the blocks around it
+    first: int  # line
+    is_quoted: bool
+    follows: bool  # comes right after a definition, whose title it must not become
+
+
+def line_spans(text: str) -> list[tuple[int, int]]:
+    """Where the lines begin and end, without their ends."""
+    found, start = [], 0
+    for match in _LINE_END.finditer(text):
+        found.append((start, match.start()))
+        start = match.end()
+    return [*found, (start, len(text))] if start < len(text) else found
+
+
+def markdown_blocks(text: str, env: dict[str, Any]) -> Iterator[Block]:
+    """The blocks that have text, in order. `env` gets the link definitions of the document."""
+    normalised = _LINE_END.sub("\n", text).replace("\x00", "\ufffd")
+    n_skipped = _front_matter(normalised)
+    body = normalised.split("\n", n_skipped)[-1] if n_skipped else normalised
+    lines = body.split("\n")
+    depth = end = 0
+    is_paragraph = False
+    for token in parser().parse(body, env):
+        depth += token.nesting if token.type.startswith("blockquote") else 0
+        if token.type not in (_TEXT, _ROW, _HTML):
+            is_heading = token.type == "heading_open"
+            end = max(end, token.map[1]) if token.map and (token.nesting == 0 or is_heading) else end
+            is_paragraph = token.type == "paragraph_open" or (is_heading and token.markup in ("=", "-"))
+            continue
+        assert token.map is not None
+        first = token.map[0]
+        kind = Kind.paragraph if is_paragraph else Kind.heading
+        kind = Kind.title if token.markup == '"' else {_ROW: Kind.row, _HTML: Kind.html}.get(token.type, kind)
+        follows = first > end and lines[first - 1].strip(" \t>") != ""
+        yield Block(kind, token.content, first + n_skipped, depth > 0, follows)
+        end = max(end, token.map[1])
+
+
+def is_one_paragraph(text: str) -> bool:
+    """Whether a text alone is a paragraph, and nothing else."""
+    tokens = parser().parse(text, {})
+    return len(tokens) == 3 and tokens[0].type == "paragraph_open" and tokens[1].content == text
+
+
+def _front_matter(text: str) -> int:
+    """The number of lines of YAML or TOML at the beginning; a text between two rules is neither."""
+    lines = text.split("\n")
+    mark = lines[0].rstrip()
+    if mark in _FRONT_MATTER and _FRONT_MATTER[mark].match(text, len(lines[0]) + 1):
+        for i, line in enumerate(lines[1:], 1):
+            if line.rstrip() == mark:
+                return i + 1
+    return 0
+
+
+@cache
+def parser() -> MarkdownIt:
+    """Finds blocks, and leaves the text in them alone."""
+    md = MarkdownIt("commonmark", {"maxNesting": MAX_NESTING, "tasklists": True})
+    md.core.ruler.enableOnly(["block"])
+    ruler = md.block.ruler
+    ruler.before("code", "table_rows", _table, {"alt": ["paragraph", "reference"]})
+    ruler.before("fence", "container", _container, _INTERRUPTS)
+    ruler.before("fence", "formula", _formula, _INTERRUPTS)
+    ruler.before("fence", "admonition", _admonition, _INTERRUPTS)
+    ruler.before("reference", "footnote", _footnote, {"alt": ["paragraph", "reference"]})
+    ruler.before("reference", "definition", _definition, {"alt": ["paragraph"]})
+    return md
+
+
+# ---- Rules: whether a block begins with line `start`. Unless `silent`, it is read, and the state moves to the next.
+
+
+def _line(state: StateBlock, line: int) -> str:
+    return state.src[state.bMarks[line] + state.tShift[line] : state.eMarks[line]]
+
+
+def _add(state: StateBlock, kind: str, content: str, line: int) -> Token:
+    token = state.push(kind, "", 0)
+    token.content, token.map = content, [line, line + 1]
+    return token
+
+
+def _table(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """A line with `|` and one of `|---|`, and what follows up to an empty line or another block.
+
+    Rows may have any number of cells: they are kept as rows in any case.
+    """
+    rule = start + 1
+    if rule >= end or state.sCount[rule] < state.blkIndent or state.is_code_block(start) or state.is_code_block(rule):
+        return False
+    text = _line(state, rule)
+    if "|" not in text or "|" not in _line(state, start) or not _TABLE_RULE.match(text):
+        return False
+    if silent:
+        return True
+    others = state.md.block.ruler.getRules("blockquote")
+    _add(state, _ROW, _line(state, start), start)
+    line = rule + 1
+    while line < end and not state.isEmpty(line) and state.sCount[line] >= state.blkIndent:
+        if state.is_code_block(line) or any(other(state, line, end, True) for other in others):
+            break
+        _add(state, _ROW, _line(state, line), line)
+        line += 1
+    state.line = line
+    return True
+
+
+def _container(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """The line with which a container begins or ends: `:::tip` or `:::`."""
+    if state.is_code_block(start) or not _CONTAINER.match(_line(state, start)):
+        return False
+    if not silent:
+        _add(state, "container", "", start)
+        state.line = start + 1
+    return True
+
+
+def _formula(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """Lines from `$$` to `$$`."""
+    text = _line(state, start)
+    if state.is_code_block(start) or not text.startswith("$$"):
+        return False
+    line, rest = start, text[2:]
+    while "$$" not in rest:
+        line += 1
+        if line >= end or state.sCount[line] < state.blkIndent:
+            return False
+        rest = _line(state, line)
+    if line == start and not rest.rstrip().endswith("$$"):
+        return False  # a formula within a text
+    if not silent:
+        _add(state, "formula", "", start).map = [start, line + 1]
+        state.line = line + 1
+    return True
+
+
+def _admonition(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """`!!! note "Title"`, with blocks that are indented."""
+    match = _ADMONITION.match(_line(state, start))
+    if state.is_code_block(start) or match is None:
+        return False
+    if silent:
+        return True
+    if match["title"]:
+        _add(state, "admonition_title", "", start)
+        _add(state, _TEXT, match["title"], start).markup = '"'
+    else:
+        _add(state, "admonition", "", start)
+    before, inside = state.lineMax, state.blkIndent + _INDENT
+    lines = range(start + 1, end)
+    state.lineMax = next((n for n in lines if not state.isEmpty(n) and state.sCount[n] < inside), end)
+    _read_indented(state, start + 1, state.lineMax)
+    state.lineMax = before
+    return True
+
+
+def _footnote(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """`[^1]: Text`, with more blocks that are indented."""
+    match = _FOOTNOTE.match(_line(state, start))
+    if state.is_code_block(start) or match is None:
+        return False
+    if not silent:
+        _read_after_mark(state, start, end, match.end(), _INDENT)
+    return True
+
+
+def _definition(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """`: Text` below a term, with more blocks that are indented."""
+    match = _DEFINITION.match(_line(state, start))
+    if state.is_code_block(start) or match is None or start == 0:
+        return False
+    if not silent:
+        _read_after_mark(state, start, end, match.end(), min(match.end(), _INDENT))
+    return True
+
+
+def _read_after_mark(state: StateBlock, start: int, end: int, length: int, indent: int) -> None:
+    """Read the blocks that begin after a mark, the others of which are indented."""
+    before = state.bMarks[start], state.tShift[start], state.sCount[start]
+    state.bMarks[start] += state.tShift[start] + length
+    state.tShift[start], state.sCount[start] = 0, state.blkIndent + indent
+    _read_indented(state, start, end, indent)
+    state.bMarks[start], state.tShift[start], state.sCount[start] = before
+
+
+def _read_indented(state: StateBlock, start: int, end: int, indent: int = _INDENT) -> None:
+    state.line = start
+    state.blkIndent += indent
+    state.level += 1
+    if start < end:
+        state.md.block.tokenize(state, start, end)
+    state.level -= 1
+    state.blkIndent -= indent

@@ -1,0 +1,294 @@
+"""The text and the mark-up within a block of Markdown, with places: markdown-it-py finds it, and its rules are wrapped.
+
+Variables, URLs, footnote marks and formulas are found by a rule of their own, before all others.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from markdown_it import MarkdownIt
+from markdown_it.rules_inline import (
+    StateInline,
+    autolink,
+    backtick,
+    emphasis,
+    entity,
+    escape,
+    html_inline,
+    image,
+    link,
+    newline,
+    strikethrough,
+)
+from markdown_it.token import Token
+
+from transformer_cli.data.placeholders import VARIABLE
+from transformer_cli.markup.html import CODE, OPAQUE
+from transformer_cli.markup.markdown_blocks import MAX_NESTING
+from transformer_cli.markup.tags import Kind, markup_at
+from transformer_cli.markup.units import Item
+
+Rule = Callable[[StateInline, bool], bool]
+PlacedToken = tuple[Token, tuple[int, int]]
+_SCHEME = re.compile(r"(?<![\w\\])(?:https?|ftp)$")
+_URL = re.compile(r"://(?:[^\s<>\"\[\]()*`\\]|\([^\s()<>\[\]]*\))++")
+_AFTER_URL = ".,;:!?'\"*_~"
+_FORMULA = re.compile(r"\$\$[^$`\n]{1,500}\$\$|\$(?![\s$])[^$`\n]{1,500}(?<![\s\\])\$(?!\w)")
+_FOOTNOTE = re.compile(r"\[\^[^\[\]\s]{1,100}\]")
+_LONGEST_SHOWN = 100  # characters of an element with code that the model sees as a word
+BREAK = "\\"  # the name of a hard break after which another text begins
+
+
+@dataclass
+class Alt:
+    """The text of an image: where it is written, and what must follow it."""
+
+    start: int
+    end: int
+    text: str
+    suffix: str = ""
+
+
+@dataclass
+class Inlines:
+    items: list[Item]
+    alts: list[Alt]
+
+
+def markdown_inlines(text: str, env: dict[str, Any]) -> Inlines:
+    """The items of a text whose lines end with \\n; their places are in this text."""
+    found = Inlines([], [])
+    tokens = _tokens(text, env)
+    position = n_pairs = 0
+    closings = _Closings(tokens)
+    opened: list[tuple[str, int, int]] = []  # open pairs: name, start and end of their first mark
+    for token, (start, end) in tokens:
+        if start < position or token.type == "text":
+            continue  # within what is kept, or a delimiter that is text
+        if start > position:
+            found.items.append(Item(position, start, text[position:start]))
+        position = end
+        if token.nesting > 0 and token.info != "auto":
+            n_pairs += 1
+            opened.append((f"{token.type}{n_pairs}", start, end))
+            needs_text = token.type != "link_open"
+            item = Item(start, end, name=opened[-1][0], is_tag=True, opens=True, needs_text=needs_text)
+        elif token.nesting < 0 and opened:
+            name, _, first = opened.pop()
+            needs_text = token.type != "link_close"
+            item = Item(start, end, name=name, is_tag=True, closes=True, needs_text=needs_text)
+            if text[start:end] in ("]", "][]") and not needs_text:
+                item.markup = f"][{_one_line(text[first:start])}]"
+        else:
+            item = _alone(token, text, start, end, is_within=bool(opened))
+            if token.type == "html_inline":
+                stop = closings.end_of_code(token, start, opened[-1][1] if opened else -1)
+                if stop is not None:
+                    item, position = _kept_element(text, start, stop, end), stop
+            if token.type == "image":
+                found.alts += _alt(token, text, start, end)
+        found.items.append(item)
+        if token.type == "hardbreak":
+            found.items.append(Item(end, end, " "))
+    if position < len(text):
+        found.items.append(Item(position, len(text), text[position:]))
+    return found
+
+
+def _alone(token: Token, text: str, start: int, end: int, *, is_within: bool) -> Item:
+    """The item of a token that is not one of a pair."""
+    raw = text[start:end]
+    if token.type == "text_special":
+        return Item(start, end, token.content)
+    if token.type == "softbreak":
+        return Item(start, end, " ")
+    if token.type == "hardbreak":
+        divides = not is_within and not text[end : end + 1].islower()
+        return Item(start, end, is_tag=True, name=BREAK if divides else "")
+    if token.type == "kept" and not raw.startswith("[^"):
+        return Item(start, end, raw, is_protected=True)
+    if token.info == "auto":
+        return Item(start, end, raw[1:-1], is_protected=True)
+    if token.type == "code_inline" and token.content.strip():
+        return Item(start, end, token.content, is_protected=True)
+    if token.type == "html_inline":
+        html = markup_at(raw, 0, is_xml=False)
+        opens, closes = (html.kind is kind for kind in (Kind.opening, Kind.closing))
+        return Item(start, end, name=f"<{html.name}", is_tag=True, opens=opens, closes=closes)
+    return Item(start, end, is_tag=True)
+
+
+def _one_line(label: str) -> str:
+    return " ".join(label.split())
+
+
+# ---- Images
+
+
+def _alt(token: Token, text: str, start: int, end: int) -> list[Alt]:
+    first = start + 2
+    content = " ".join(_shown(token.children or ()).split())
+    after = first + len(token.content)
+    if text[after:end] in ("]", "][]"):
+        return [Alt(first, end, content, f"][{_one_line(token.content)}]")]
+    return [Alt(first, after, content)]
+
+
+def _shown(tokens: Sequence[Token]) -> str:
+    """What of an image's text is its alternative text."""
+    parts = []
+    for token in tokens:
+        if token.type == "image":
+            parts.append(_shown(token.children or ()))
+        elif token.type in ("softbreak", "hardbreak"):
+            parts.append(" ")
+        elif token.type != "html_inline":
+            parts.append(token.content)
+    return "".join(parts)
+
+
+# ---- Elements of HTML that are not translated
+
+
+class _Closings:
+    """Where elements end, and in which pair of marks that is."""
+
+    def __init__(self, tokens: Sequence[PlacedToken]) -> None:
+        self.found: dict[str, list[tuple[int, int, int]]] = {}  # by name: start, end, opening of the pair
+        opened = [-1]
+        for token, (start, end) in tokens:
+            if token.nesting > 0 and token.info != "auto":
+                opened.append(start)
+            elif token.nesting < 0:
+                opened.pop()
+            elif token.type == "html_inline" and token.content.startswith("</"):
+                name = markup_at(token.content, 0, is_xml=False).name
+                self.found.setdefault(name, []).append((start, end, opened[-1]))
+
+    def end_of_code(self, token: Token, start: int, opened: int) -> int | None:
+        """The end of an element that is not translated; None of another one, or if a mark has its partner outside."""
+        html = markup_at(token.content, 0, is_xml=False)
+        if html.kind is not Kind.opening or not (html.name in CODE or html.name in OPAQUE):
+            return None
+        places = self.found.get(html.name, [])
+        at = bisect_right(places, (start,))
+        return places[at][1] if at < len(places) and places[at][2] == opened else None
+
+
+def _kept_element(text: str, start: int, end: int, content_start: int) -> Item:
+    content = text[content_start : text.rindex("<", start, end)]
+    name = markup_at(text[start:content_start], 0, is_xml=False).name
+    if name in CODE and content.strip() and len(content) <= _LONGEST_SHOWN:
+        return Item(start, end, content, is_protected=True)
+    return Item(start, end, is_tag=True)
+
+
+# ---- Tokens with places
+
+
+def _tokens(text: str, env: dict[str, Any]) -> list[PlacedToken]:
+    found = []
+    for token in parser().inline.parse(text, parser(), env, []):
+        span = token.meta.get("span")
+        if span is None or (token.type == "text" and token.content == ""):
+            continue  # text between tokens, or half of the ** beside it
+        start, end = span
+        if token.type == "strong_open":
+            start -= 1
+        elif token.type == "strong_close":
+            end += 1
+        found.append((token, (start, end)))
+    return found
+
+
+@cache
+def parser() -> MarkdownIt:
+    options = {"maxNesting": MAX_NESTING, "strikethrough_single_tilde": True}
+    md = MarkdownIt("commonmark", options).enable("strikethrough")
+    md.inline.ruler2.disable("fragments_join")
+    md.inline.ruler.after("text", "kept", _kept)
+    md.inline.ruler.at("newline", _with_place_of_break)
+    rules: dict[str, Rule] = {
+        "escape": escape,
+        "backticks": backtick,
+        "strikethrough": strikethrough.tokenize,
+        "emphasis": emphasis.tokenize,
+        "link": link,
+        "image": image,
+        "autolink": autolink,
+        "html_inline": html_inline,
+        "entity": entity,
+    }
+    for name, rule in rules.items():
+        md.inline.ruler.at(name, _with_places(rule))
+    return md
+
+
+def _with_places(rule: Rule) -> Rule:
+    def placed(state: StateInline, silent: bool) -> bool:
+        start, first, has_pending = state.pos, len(state.tokens), bool(state.pending)
+        if not rule(state, silent):
+            return False
+        if not silent:
+            _place(state, state.tokens[first + has_pending :], start)
+        return True
+
+    return placed
+
+
+def _place(state: StateInline, tokens: list[Token], start: int) -> None:
+    """Note the places of the tokens that a rule has added, from `start` to the state's position."""
+    if not tokens:
+        return
+    if tokens[0].type == "link_open" and tokens[0].info != "auto":
+        tokens[0].meta["span"] = start, start + 1
+        tokens[-1].meta["span"] = state.md.helpers.parseLinkLabel(state, start, True), state.pos
+    elif tokens[0].type == "text":
+        for token in tokens:
+            token.meta["span"] = start, start + len(token.content)
+            start += len(token.content)
+    else:
+        tokens[0].meta["span"] = start, state.pos
+
+
+def _with_place_of_break(state: StateInline, silent: bool) -> bool:
+    start = state.pos
+    if not newline(state, silent):
+        return False
+    if not silent:
+        while start and state.src[start - 1] == " ":
+            start -= 1
+        state.tokens[-1].meta["span"] = start, state.pos
+    return True
+
+
+def _kept(state: StateInline, silent: bool) -> bool:
+    text, start = state.src, state.pos
+    character = text[start]
+    if character == ":":
+        scheme = _SCHEME.search(text, max(start - 6, 0), start)
+        match = _URL.match(text, start, state.posMax) if scheme else None
+        if scheme is None or match is None:
+            return False
+        end = start + len(match[0].rstrip(_AFTER_URL))
+        if end <= start + 3:
+            return False
+        start = scheme.start()
+    elif character in "{%$#[":
+        patterns = {"$": (VARIABLE, _FORMULA), "[": (_FOOTNOTE,)}.get(character, (VARIABLE,))
+        found = next((match for one in patterns if (match := one.match(text, start, state.posMax))), None)
+        if found is None:
+            return False
+        end = found.end()
+    else:
+        return False
+    if not silent:
+        if start < state.pos:
+            state.pending = state.pending[: start - state.pos]
+        state.push("kept", "", 0).meta["span"] = start, end
+    state.pos = end
+    return True
