@@ -22,13 +22,15 @@ from transformer_cli.markup.document import translate_document
 PACKAGE = "commonmark-spec@0.31.2"
 N_EXAMPLES = 652
 _EXAMPLE = re.compile(r"^`{32} example\n(.*?)^\.\n.*?^`{32}$", re.DOTALL | re.MULTILINE)
-_TAG = re.compile(
-    r"<!--(?:-?>|.*?-->)|<\?.*?\?>|<!\[CDATA\[.*?\]\]>|<(?:=\s*\"[^\"]*\"|=\s*'[^']*'|[^>])*(?:>|$)", re.DOTALL
+_MARK = re.compile(
+    r"<(code|script|style|textarea)\b.*?(?:</\1>|\Z)|<!--(?:-?>|.*?(?:-->|\Z))|<\?.*?\?>|<!\[CDATA\[.*?\]\]>"
+    r"|<(?=[a-zA-Z/!?])(?:=\s*\"[^\"]*\"|=\s*'[^']*'|[^>])*(?:>|$)",
+    re.DOTALL,
 )
-_CODE = re.compile(r"<(code|script|style|textarea)\b.*?(?:</\1>|\Z)", re.DOTALL)
 _ALT = re.compile(r'(?<=\balt=")[^"]*')
-_ADDRESS = re.compile(r"\S+://|\S+@\S+\.\w|(?<=>)[A-Za-z][\w.+-]+:\S*")
-Part = tuple[str, str]  # "tag", "code" or "word", and what it is
+_ADDRESS = re.compile(r"\w://|[\w+]@\w\S*\.\w")
+_SCHEME = re.compile(r"[A-Za-z][\w.+-]+:\S*")
+Part = tuple[str, str]  # "tag", "code", "address" or "word", and what it is
 
 render = MarkdownIt("commonmark").render
 
@@ -49,31 +51,28 @@ def parts(html: str) -> list[Part]:
     """A page as tags, code and words. The text of an image is in lower case, and in the order of the alphabet."""
     found: list[Part] = []
     position = 0
-    while position < len(html):
-        code, tag = _CODE.match(html, position), _TAG.match(html, position)
-        if match := code or tag:
-            text = _ALT.sub(lambda alt: " ".join(sorted(alt[0].lower().split())), match[0])
-            found.append(("code" if code else "tag", text))
-            position = match.end()
-            continue
-        end = html.find("<", position)
-        end = len(html) if end < 0 else end
+    for match in [*_MARK.finditer(html), None]:
+        end = len(html) if match is None else match.start()
         for word in re.finditer(r"\S+", html[position:end]):
-            at = position + word.start()
-            found.append(("word", unescape(word[0]) if not _ADDRESS.match(html, at) else f"address {word[0]}"))
-        position = end
+            is_first = word.start() == 0 and html.startswith('">', position - 2)
+            is_address = _ADDRESS.search(word[0]) or (is_first and _SCHEME.match(word[0]))
+            found.append(("address" if is_address else "word", unescape(word[0])))
+        if match is not None:
+            text = _ALT.sub(lambda alt: " ".join(sorted(alt[0].lower().split())), match[0])
+            found.append(("code" if match[1] else "tag", text))
+            position = match.end()
     return found
 
 
 def swapped_words(page: Sequence[Part]) -> list[Part]:
     """What the translation of a page must be, in the same order."""
-    return [(kind, text.swapcase() if kind == "word" and "address" not in text else text) for kind, text in page]
+    return [(kind, text.swapcase() if kind == "word" else text) for kind, text in page]
 
 
 def without_order(page: Sequence[Part]) -> Counter[Part]:
-    """The tags and the words of a page. Punctuation stands beside other words in another order."""
-    words = [word for kind, text in page if kind == "word" for word in re.findall(r"[^\W_]+", text)]
-    return Counter(part for part in page if part[0] != "word") + Counter(("word", word) for word in words)
+    """The tags and the letters of a page. A tag within a word can be beside it in another order."""
+    letters = Counter(("letter", letter) for kind, text in page if kind == "word" for letter in text)
+    return letters + Counter(part for part in page if part[0] != "word")
 
 
 @pytest.fixture(scope="session")

@@ -38,8 +38,11 @@ def parse_html(text: str) -> Document:
 
 
 def add_html(builder: Builder, first: int, last: int, shown: str | None = None) -> None:
-    """Add the units of a stretch of the builder's source that is HTML, and in which `shown` is to be read."""
-    source = builder.source
+    """Add the units of a stretch of the builder's source that is HTML.
+
+    In a format of which HTML is a block, `shown` is what is to be read there; a tag on its first line stays alone.
+    """
+    source, is_block = builder.source, shown is not None
     shown = source[first:last] if shown is None else shown
     found = [
         Token(token.kind, token.start + first, token.end + first, token.name) for token in tokens(shown, is_xml=False)
@@ -48,6 +51,8 @@ def add_html(builder: Builder, first: int, last: int, shown: str | None = None) 
     run: list[Item] = []
     i = 0
     while i < len(found):
+        if is_block and i and len(run) == 1 and run[0].start == first and shown.startswith("\n", run[0].end - first):
+            _finish(builder, run)
         token = found[i]
         is_inline = token.name in _INLINE or "-" in token.name
         until = _kept_until(source, token, closing.get(i)) if token.kind is Kind.opening else None

@@ -81,16 +81,20 @@ class _Parser:
             if has_letters(alt.text):
                 self._alt(place(alt.start), place(alt.end), alt.text, alt.suffix, block.kind)
         has_links = any(item.is_tag and item.name.startswith("link") for item in found.items)
-        writer = Writer(block.kind, self.env, self.alts, has_links, block.is_quoted, block.follows)
-        run: list[Item] = []
+        runs: list[list[Item]] = [[]]
         for item in found.items:
             item.start, item.end = place(item.start), place(item.end)
             if item.is_tag and item.name == BREAK:
-                add_run(self.builder, run, write=writer)
-                run = []
+                runs.append([])
             else:
-                run.append(item)
-        add_run(self.builder, run, write=writer)
+                runs[-1].append(item)
+        for i, run in enumerate(runs):
+            writer = Writer(block, self.env, self.alts, has_links=has_links, is_part=len(runs) > 1)
+            n_units = len(self.builder.places)
+            add_run(self.builder, run, write=writer)
+            if len(self.builder.places) > n_units:
+                start, end, _ = self.builder.places[-1]
+                writer.surround(self.builder.source, run, start, end, is_first=i == 0)
 
     def _alt(self, start: int, end: int, text: str, suffix: str, kind: Kind) -> None:
         builder = self.builder

@@ -217,10 +217,18 @@ def _footnote(state: StateBlock, start: int, end: int, silent: bool) -> bool:
 def _definition(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     """`: Text` below a term, with more blocks that are indented."""
     match = _DEFINITION.match(_line(state, start))
-    if state.is_code_block(start) or match is None or start == 0:
+    indent = state.blkIndent if state.ddIndent < 0 else min(state.ddIndent, state.blkIndent)
+    if state.is_code_block(start) or match is None or state.sCount[start] < indent:
+        return False
+    if silent and (state.parentType != "paragraph" or _line(state, start - 1).endswith("\\")):
+        return False
+    if not silent and (not state.tokens or state.tokens[-1].type not in ("paragraph_close", "definition")):
         return False
     if not silent:
+        before, state.ddIndent = state.ddIndent, state.blkIndent  # where the next definition may begin
         _read_after_mark(state, start, end, match.end(), min(match.end(), _INDENT))
+        state.ddIndent = before
+        _add(state, "definition", "", state.line - 1)
     return True
 
 

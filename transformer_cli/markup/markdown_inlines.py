@@ -146,7 +146,7 @@ def _shown(tokens: Sequence[Token]) -> str:
             parts.append(_shown(token.children or ()))
         elif token.type in ("softbreak", "hardbreak"):
             parts.append(" ")
-        elif token.type != "html_inline":
+        else:
             parts.append(token.content)
     return "".join(parts)
 
@@ -256,12 +256,10 @@ def _place(state: StateInline, tokens: list[Token], start: int) -> None:
 
 
 def _with_place_of_break(state: StateInline, silent: bool) -> bool:
-    start = state.pos
+    start = state.pos if silent else state.pos - len(state.pending) + len(state.pending.rstrip(" "))
     if not newline(state, silent):
         return False
     if not silent:
-        while start and state.src[start - 1] == " ":
-            start -= 1
         state.tokens[-1].meta["span"] = start, state.pos
     return True
 
@@ -289,6 +287,7 @@ def _kept(state: StateInline, silent: bool) -> bool:
     if not silent:
         if start < state.pos:
             state.pending = state.pending[: start - state.pos]
-        state.push("kept", "", 0).meta["span"] = start, end
+        token = state.push("kept", "", 0)
+        token.content, token.meta["span"] = text[start:end], (start, end)
     state.pos = end
     return True

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from transformer_cli.markup.markdown_blocks import Kind, is_one_paragraph
+from transformer_cli.markup.markdown_blocks import Block, Kind, is_one_paragraph
 from transformer_cli.markup.markdown_inlines import markdown_inlines
 from transformer_cli.markup.units import Item, MarkupChangedError, Parts, Piece, Unit
 
@@ -21,8 +21,11 @@ _TO_ESCAPE = re.compile(
 _FIRST = re.compile(r"(?:(>|[#+=-](?=[#+=-]*(?:\s|$))|:(?=:|\s)|!(?=!!)|\?(?=\?\?)|\$(?=\$))|([0-9]+)([.)])(?=\s|$))")
 _PUNCTUATION = re.compile(r"[!-/:-@\[-`{-~]")
 _FINAL_HASHES = re.compile(r"(?:^|(?<=\s))#(?=#*$)")
-_LINE_END = re.compile(r"(?:\r\n?|\n)[ \t]*")
-_QUOTED_LINE_END = re.compile(r"(?:\r\n?|\n)[ \t>]*")
+# Before a mark in another part of a block, of which it would be the partner.
+_ACTIVE = re.compile(r"\\.|[*_]")
+_WITHOUT_PARTNER = {"*": "\\*", "_": "\\_", "\\`": "&#96;"}
+_LINE_END = re.compile(r"\r\n?|\n")
+_QUOTED_LINE_END = re.compile(r"(?:\r\n?|\n)(?:[ \t]*> ?)*")
 _HARD_BREAK = re.compile(r"(?:\\| {2,})(?:\r\n?|\n)")
 _NAMES = {"*": "em", "_": "em", "**": "strong", "__": "strong", "~": "s", "~~": "s"}
 _TAGS = {f"<{slash}{name}>": (name, kind) for name in _NAMES.values() for slash, kind in (("", 1), ("/", -1))}
@@ -43,22 +46,35 @@ def write_alt(unit: Unit, pieces: Sequence[Piece], *, suffix: str, kind: Kind) -
     return ((text.replace("|", "\\|") if kind is Kind.row else text) + suffix,)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Writer:
-    """Writes the translations of a block. Raises MarkupChangedError where no way to write one keeps its mark-up."""
+    """Writes the translation of a unit. Raises MarkupChangedError where no way to write it keeps its mark-up."""
 
-    kind: Kind
-    env: dict[str, Any] = field(compare=False)  # with the link definitions
-    alts: dict[int, str] = field(compare=False)  # what stands for an image's text here
-    has_links: bool = False
-    is_quoted: bool = False
-    follows: bool = False  # right after a definition, whose title it must not become
+    block: Block
+    env: dict[str, Any]  # with the link definitions
+    alts: dict[int, str]  # what stands for an image's text here
+    has_links: bool
+    is_part: bool  # of a block with other units
+    before: str = ""  # what stays as it is in the same line
+    after: str = ""
+    marks_before: "list[Mark]" = field(default_factory=list)
+    marks_after: "list[Mark]" = field(default_factory=list)
+
+    def surround(self, source: str, items: Sequence[Item], start: int, end: int, *, is_first: bool) -> None:
+        """Note what stands before and after the unit, which is from `start` to `end` of the source."""
+        self.before, self.after = self._shown(source[items[0].start : start]), self._shown(source[end : items[-1].end])
+        self.marks_before = [self._mark(item, source) for item in items if item.end <= start]
+        if not is_first:  # there is a line before, which another block cannot interrupt everywhere
+            self.before = "x\n" + self.before
+            self.marks_before.insert(0, ("x ", None))
+        self.marks_after = [self._mark(item, source) for item in items if item.start >= end]
 
     def __call__(self, unit: Unit, pieces: Sequence[Piece]) -> Parts:
-        for as_html, escape in ((False, escape_markdown), (True, escape_markdown), (True, _escape_all)):
-            parts = self._written(unit, pieces, escape, as_html=as_html)
-            if self._is_kept(unit, pieces, parts):
-                return tuple(parts)
+        for order in (pieces, _without_leading_tags(unit, pieces)):
+            for as_html, escape in ((False, escape_markdown), (True, escape_markdown), (True, _escape_all)):
+                parts = self._written(unit, order, escape, as_html=as_html)
+                if self._is_kept(unit, order, parts):
+                    return tuple(parts)
         raise MarkupChangedError
 
     def _written(
@@ -71,11 +87,13 @@ class Writer:
                 text = escape(text)
                 if self.has_links and escape is escape_markdown:
                     text = text.replace("]", "\\]")
+                if self.is_part:
+                    text = _ACTIVE.sub(lambda match: _WITHOUT_PARTNER.get(match[0], match[0]), text)
                 after = str(pieces[i + 1].content) if i + 1 < len(pieces) else None
-                text = self._at_edges(text, str(found[-1]) if found else "\n", after)
-                if self.kind is Kind.row:
+                text = self._at_edges(text, str(found[-1]) if found else self.before or "\n", after)
+                if self.block.kind is Kind.row:
                     text = text.replace("|", "\\|")
-                elif self.kind is Kind.title:
+                elif self.block.kind is Kind.title:
                     text = text.replace('\\"', '"').replace('"', "&quot;")
             elif isinstance(text, str) and piece.tag is not None and as_html:
                 text = _as_html(text, _kind(unit, piece))
@@ -83,28 +101,26 @@ class Writer:
         return found
 
     def _at_edges(self, text: str, before: str, after: str | None) -> str:
-        if before.rstrip(" \t>").endswith(("\n", "\r")) and self.kind is Kind.paragraph:
+        if before.rstrip(" \t>").endswith(("\n", "\r")) and self.block.kind is Kind.paragraph:
             if match := _FIRST.match(text):
                 at = match.start(1) if match[1] else match.start(3)
                 text = f"{text[:at]}\\{text[at:]}"
-            elif self.follows and text[:1] in ('"', "'", "("):
+            elif self.block.follows and text[:1] in ('"', "'", "("):
                 text = "\\" + text
         if before.endswith("]") and text[:1] in ("(", ":"):
             text = "\\" + text
         if after is not None and after.startswith("[") and text.endswith("!"):
             text = text[:-1] + "\\!"
-        if after is None and self.kind is Kind.heading:
+        if after is None and self.block.kind is Kind.heading:
             text = _FINAL_HASHES.sub("\\#", text)
         return text
 
     def _is_kept(self, unit: Unit, pieces: Sequence[Piece], parts: Sequence[str | int]) -> bool:
         """Whether the translation is read as it is meant."""
-        text = "".join(self._shown(part) for part in parts).strip()
-        if self.kind is Kind.paragraph and not is_one_paragraph(text):
+        text = "".join([self.before, *map(self._shown, parts), self.after]).strip()
+        if self.block.kind is Kind.paragraph and not is_one_paragraph(text):
             return False
-        if self.kind is Kind.row:
-            text = text.replace("\\|", "|")
-        meant: list[Mark] = []
+        meant = list(self.marks_before)
         previous = None
         for piece in pieces:
             content = self._shown(piece.content)
@@ -112,13 +128,27 @@ class Writer:
                 content = meant.pop()[0] + content
             meant.append((content, _kind(unit, piece)))
             previous = piece.tag
-        return _comparable(meant) == _comparable([_mark(item, text) for item in markdown_inlines(text, self.env).items])
+        read = [self._mark(item, text) for item in markdown_inlines(text, self.env).items]
+        return _comparable([*meant, *self.marks_after]) == _comparable(read)
 
     def _shown(self, part: str | int) -> str:
-        """A part without the marks of quotes before its lines."""
+        """A part without the marks of quotes before its lines, and without the backslashes for a table."""
         if isinstance(part, int):
             return self.alts.get(part, "x")
-        return (_QUOTED_LINE_END if self.is_quoted else _LINE_END).sub("\n", part)
+        shown = (_QUOTED_LINE_END if self.block.is_quoted else _LINE_END).sub("\n", part)
+        return shown.replace("\\|", "|") if self.block.kind is Kind.row else shown
+
+    def _mark(self, item: Item, source: str) -> Mark:
+        raw = self._shown(source[item.start : item.end])
+        if item.is_tag:
+            return raw, item.opens - item.closes
+        return (raw, 0) if item.is_protected else (item.text, None)
+
+
+def _without_leading_tags(unit: Unit, pieces: Sequence[Piece]) -> Sequence[Piece]:
+    """Tags such as a comment, with which a block of HTML would begin, after all others."""
+    n = next((i for i, piece in enumerate(pieces) if _kind(unit, piece) != 0), 0)
+    return [*pieces[n:], *pieces[:n]]
 
 
 def _kind(unit: Unit, piece: Piece) -> int | None:
@@ -126,13 +156,6 @@ def _kind(unit: Unit, piece: Piece) -> int | None:
         return None if piece.is_text else 0
     partner = unit.tags[piece.tag].partner
     return 0 if partner is None else 1 if partner > piece.tag else -1
-
-
-def _mark(item: Item, text: str) -> Mark:
-    raw = text[item.start : item.end]
-    if item.is_tag:
-        return raw, item.opens - item.closes
-    return (raw, 0) if item.is_protected else (item.text, None)
 
 
 def _comparable(marks: Sequence[Mark]) -> list[Mark]:
