@@ -186,6 +186,7 @@ MARKDOWN = st.lists(st.one_of(WORDS, WORDS, INLINE, BLOCK), max_size=14).map(lam
 @given(MARKDOWN, st.booleans())
 @settings(max_examples=500, deadline=None)
 @example("<em>\n  #</em>milk", False)
+@example("<i>  \n* milk</i> Dog", False)
 @example("][r]\\   \n http://x.y/z ", False)
 @example("_<em>__ the ", False)
 @example("*\\\n<em>\\ the \n* ", False)

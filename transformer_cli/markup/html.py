@@ -28,6 +28,7 @@ _ATTRIBUTES = ("alt", "title", "placeholder", "aria-label")
 _ATTRIBUTE = re.compile(r"([^\s=/>\"']++)\s*+=\s*+(\"[^\"]*+\"|'[^']*+'|[^\s>\"']++)")
 _MAY_MATTER = re.compile(r"\b(?:alt|title|placeholder|aria-label|translate|class)\b", re.IGNORECASE)
 _LINE = re.compile(r"\n\s*|[^\n]+")  # white space before a line, which may be the mark of a quote; or a line
+_END_OF_LINE = re.compile(r"[ \t]*\n")
 _LONGEST_PROTECTED = 100  # characters that a code span within a text may have
 
 
@@ -51,7 +52,7 @@ def add_html(builder: Builder, first: int, last: int, shown: str | None = None) 
     run: list[Item] = []
     i = 0
     while i < len(found):
-        if is_block and i and len(run) == 1 and run[0].start == first and shown.startswith("\n", run[0].end - first):
+        if is_block and len(run) == 1 and run[0].start == first and _END_OF_LINE.match(shown, run[0].end - first):
             _finish(builder, run)
         token = found[i]
         is_inline = token.name in _INLINE or "-" in token.name

@@ -16,7 +16,7 @@ from transformer_cli.markup.units import Item, MarkupChangedError, Parts, Piece,
 # What would be read as mark-up. `_` is none within a word, nor is `*` between spaces.
 _TO_ESCAPE = re.compile(
     r"\\(?=[!-/:-@\[-`{-~]|$)|`|\[|\*(?!\s)|(?<=\S)\*|(?<!\w)_|_(?!\w)|<(?=[a-zA-Z/!?])|&(?=#?\w+;)"
-    r"|~(?=~|\S.*~)|\$(?=[^\s$][^$]*(?<!\s)\$(?!\w)|\$)"
+    r"|~(?=~|\S[^~]*~)|\$(?=[^\s$][^$]*(?<!\s)\$(?!\w)|\$)"
 )
 _FIRST = re.compile(r"(?:(>|[#+=-](?=[#+=-]*(?:\s|$))|:(?=:|\s)|!(?=!!)|\?(?=\?\?)|\$(?=\$))|([0-9]+)([.)])(?=\s|$))")
 _PUNCTUATION = re.compile(r"[!-/:-@\[-`{-~]")
