@@ -4,6 +4,7 @@ A stand-in exchanges upper and lower case, so that a letter shows how often it w
 the words or reverses it. Source and translation are rendered by markdown-it-py and compared.
 """
 
+import os
 import re
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ import tarfile
 from collections import Counter
 from collections.abc import Sequence
 from html import unescape
+from pathlib import Path
 
 import pytest
 from markdown_it import MarkdownIt
@@ -76,12 +78,24 @@ def without_order(page: Sequence[Part]) -> Counter[Part]:
 
 
 @pytest.fixture(scope="session")
-def examples(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def examples(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The Markdown of the examples, from the package that the specification is published as."""
+    cache = pytestconfig.cache
+    folder = tmp_path_factory.mktemp("commonmark") if cache is None else cache.mkdir("commonmark")
+    path = folder / f"{PACKAGE}.txt"
+    if not path.exists():
+        part = path.with_name(f"{os.getpid()}.part")  # other processes may be at it, too
+        part.write_bytes(downloaded(tmp_path_factory.mktemp("npm")))
+        part.replace(path)
+    found = [match.replace("→", "\t") for match in _EXAMPLE.findall(path.read_text(encoding="utf-8"))]
+    assert len(found) == N_EXAMPLES
+    return found
+
+
+def downloaded(folder: Path) -> bytes:
     npm = shutil.which("npm")
     if npm is None:
         pytest.skip("the examples of CommonMark need npm")
-    folder = tmp_path_factory.mktemp("commonmark")
     try:
         command = [npm, "pack", "--silent", "--fetch-timeout=10000", "--fetch-retries=0", PACKAGE]
         subprocess.run(command, cwd=folder, timeout=30, check=True, capture_output=True)
@@ -91,10 +105,7 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     with tarfile.open(package) as archive:
         file = archive.extractfile("package/spec.txt")
         assert file is not None
-        text = file.read().decode("utf-8")
-    found = [match.replace("→", "\t") for match in _EXAMPLE.findall(text)]
-    assert len(found) == N_EXAMPLES
-    return found
+        return file.read()
 
 
 def test_a_translation_of_each_example_has_its_markup_and_each_of_its_words_once(examples: list[str]) -> None:

@@ -63,7 +63,9 @@ def test_code_lists_quotes_and_html_are_where_commonmark_has_them(markdown: str,
         ("It costs $5 or $6\n", "$6 OR $5 COSTS iT\n"),
         ("---\ntitle: no\n---\nOne two\n", "---\ntitle: no\n---\nTWO oNE\n"),
         ('+++\ntitle = "no"\n+++\nOne two\n', '+++\ntitle = "no"\n+++\nTWO oNE\n'),
+        ("---\n# no\n\nog:title: no\n...\nOne two\n", "---\n# no\n\nog:title: no\n...\nTWO oNE\n"),
         ("---\nOne two\n---\n", "---\nTWO oNE\n---\n"),
+        ("---\ntitle: it has no end\n", "---\nEND NO HAS IT TITLE:\n"),
         ("| a b | c |\n|:-|--|\n| d \\| e | `x \\| y` z |\n", "| B A | C |\n|:-|--|\n| E \\| D | Z `x \\| y` |\n"),
         ("- | a b |\n  |-----|\n  | c d | e |\n", "- | B A |\n  |-----|\n  | D C | E |\n"),
     ],
@@ -101,6 +103,11 @@ def test_a_link_keeps_its_target_by_whatever_name(link: str, expected: str, arou
 
 def test_a_link_whose_text_stays_is_written_as_it_was() -> None:
     markdown = "See [the page] and [it][].\n\n[the page]: /a\n[it]: /b\n"
+    assert translate_document(markdown, "markdown", echo).text == markdown
+
+
+@pytest.mark.parametrize("markdown", ["---\n" + "\n" * 5000 + "x", "!!! a" + " " * 20_000 + "!", "$$\n" + "x\n" * 5000])
+def test_long_text_that_is_nearly_a_block_is_read(markdown: str) -> None:
     assert translate_document(markdown, "markdown", echo).text == markdown
 
 

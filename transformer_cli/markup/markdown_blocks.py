@@ -19,12 +19,13 @@ from markdown_it.token import Token
 MAX_NESTING = 50  # blocks within each other, and brackets; deeper text is kept
 _TEXT, _ROW, _HTML = "inline", "table_row", "html_block"  # types of tokens
 _LINE_END = re.compile(r"\r\n?|\n")
+# What begins and what ends it, and its first line that is neither empty nor a comment.
 _FRONT_MATTER = {
-    "---": re.compile(r"(?:\s*(?:#.*)?\n)*[\w\"'.-][^:\n]*:(?:\s|$)"),
-    "+++": re.compile(r"(?:\s*(?:#.*)?\n)*\s*(?:\[|[\w\"'.-]+\s*=)"),
+    "---": (("---", "..."), re.compile(r"(?:[ \t]*+(?:#[^\n]*+)?\n)*+[\w\"'.-][^\n]*?:(?:\s|$)")),
+    "+++": (("+++",), re.compile(r"(?:[ \t]*+(?:#[^\n]*+)?\n)*+[ \t]*+(?:\[|[\w\"'.-]++[ \t]*+=)")),
 }
 _CONTAINER = re.compile(r":{3,}(?:[ \t]*[\w{\[.].*)?[ \t]*$")
-_ADMONITION = re.compile(r"(?:!!!|\?\?\?\+?)[ \t]+[\w-][\w \t-]*(?:\"(?P<title>[^\"]*)\")?[ \t]*$")
+_ADMONITION = re.compile(r"(?:!!!|\?\?\?\+?)[ \t]+[\w-][\w \t-]*+(?:\"(?P<title>[^\"]*+)\")?[ \t]*+$")
 _DEFINITION = re.compile(r":[ \t]+(?=\S)")
 _FOOTNOTE = re.compile(r"\[\^[^\[\]\s]{1,100}\]:[ \t]*")
 _TABLE_RULE = re.compile(r"\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*+\|?[ \t]*$")
@@ -94,11 +95,9 @@ def is_one_paragraph(text: str) -> bool:
 def _front_matter(text: str) -> int:
     """The number of lines of YAML or TOML at the beginning; a text between two rules is neither."""
     lines = text.split("\n")
-    mark = lines[0].rstrip()
-    if mark in _FRONT_MATTER and _FRONT_MATTER[mark].match(text, len(lines[0]) + 1):
-        for i, line in enumerate(lines[1:], 1):
-            if line.rstrip() == mark:
-                return i + 1
+    ends, first_line = _FRONT_MATTER.get(lines[0].rstrip(), ((), None))
+    if first_line is not None and first_line.match(text, len(lines[0]) + 1):
+        return next((i + 1 for i, line in enumerate(lines) if i and line.rstrip() in ends), 0)
     return 0
 
 
