@@ -19,6 +19,7 @@ from itertools import permutations
 from transformer_cli.data.sentencepiece_model import SPACE
 from transformer_cli.data.substitutes import substitutes
 
+_MOST_FOUND = 100_000  # spellings that are kept
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 # Scripts whose letters are joined, or kept from it, by U+200C and U+200D: from Arabic to Myanmar, Khmer and Mongolian.
 _JOINED = "\u0600-\u109f\u1700-\u1cff\ua800-\uabff\ufb50-\ufdff\ufe70-\ufefc\U00010a00-\U00011fff\U0001e900-\U0001e95f"
@@ -26,12 +27,14 @@ _RUNS_ON = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # scripts in which U+200B 
 _EMOJI = "\u00a9\u00ae\u203c-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
 _EMOJI_ENDS = f"{_EMOJI}\ufe0e\ufe0f\U000e007f"
 _TAGS = "\U000e0020-\U000e007f"  # of a flag, as that of Scotland
+_NEVER_READ = "\u00ad\u061c\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb\U000e0001"
 _FORMAT_CHARACTERS = re.compile(
-    "[\u00ad\u061c\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb\U000e0001]"
+    f"[{_NEVER_READ}]"
     f"|(?<![{_RUNS_ON}])\u200b|\u200b(?![{_RUNS_ON}])"
     f"|(?<![{_JOINED}{_EMOJI_ENDS}])[\u200c\u200d]|(?<=[{_EMOJI_ENDS}])(?:\u200c|\u200d(?![{_EMOJI}]))"
     f"|(?<![{_EMOJI}{_TAGS}])[{_TAGS}]+"
 )
+_MAY_BE_FORMAT = re.compile(f"[{_NEVER_READ}\u200b-\u200d{_TAGS}]")  # few lines have any: this is the faster search
 
 
 def normalize(line: str) -> str:
@@ -43,7 +46,7 @@ def normalize(line: str) -> str:
 
 def visible(line: str) -> str:
     """The line without format characters."""
-    return line if line.isascii() else _FORMAT_CHARACTERS.sub("", line)
+    return line if _MAY_BE_FORMAT.search(line) is None else _FORMAT_CHARACTERS.sub("", line)
 
 
 def canonical(line: str) -> str:
@@ -61,7 +64,7 @@ def canonical_fields(line: str) -> str:
 
 def format_characters(line: str) -> list[str]:
     """Those that `normalize` leaves out of a line."""
-    return [] if line.isascii() else _FORMAT_CHARACTERS.findall(line)
+    return [] if _MAY_BE_FORMAT.search(line) is None else _FORMAT_CHARACTERS.findall(line)
 
 
 def has_letters(text: str) -> bool:
@@ -111,7 +114,9 @@ class Spelling:
     def _spelled(self, letter: str) -> str:
         found = self._found.get(letter)
         if found is None:
-            found = self._found[letter] = self._choose(letter)
+            found = self._choose(letter)
+            if len(self._found) < _MOST_FOUND:  # a text of letters with many marks each has no end of them
+                self._found[letter] = found
         return found
 
     def _choose(self, letter: str) -> str:
