@@ -70,6 +70,8 @@ def config(tmp_path: Path) -> DataConfig:
         ("<2de> A dog", ["<2de>"], "A dog"),
         ("<2de><bt>A dog", ["<2de>", "<bt>"], "A dog"),
         ("  <2de>\t<2de> A dog ", ["<2de>", "<2de>"], "A dog "),
+        ("\ufeff<2de>\u200b A dog", ["<2de>"], "A dog"),
+        ("\ufeffA dog", [], "\ufeffA dog"),
         ("A <2de> dog", [], "A <2de> dog"),
         ("  A dog", [], "  A dog"),
         ("<2de>", ["<2de>"], ""),

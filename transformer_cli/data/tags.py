@@ -4,15 +4,16 @@ import unicodedata
 from collections.abc import Sequence
 
 from transformer_cli.config.tags import tags_in
+from transformer_cli.data.normalization import visible
 
 
 def split_tags(line: str, known: Sequence[str]) -> tuple[list[str], str]:
     """The tags of `known` that a line begins with, and the rest of it; of two that fit, the longer one.
 
-    White space behind a tag may be missing, unless the tag ends as a word does.
+    White space behind a tag may be missing, unless the tag ends as a word does. Format characters beside it do not count.
     """
     found: list[str] = []
-    rest = line.lstrip() if known else ""
+    rest = visible(line).lstrip() if known else ""
     while rest and (tag := max((tag for tag in known if _begins(rest, tag)), key=len, default="")):
         found.append(tag)
         rest = rest[_length(rest, tag) :].lstrip()
