@@ -10,7 +10,7 @@ from transformer_cli.data.normalization import visible
 def split_tags(line: str, known: Sequence[str]) -> tuple[list[str], str]:
     """The tags of `known` that a line begins with, and the rest of it; of two that fit, the longer one.
 
-    White space behind a tag may be missing, unless the tag ends as a word does. Format characters beside it do not count.
+    White space behind a tag may be missing, unless the tag ends as a word does; format characters do not count.
     """
     found: list[str] = []
     rest = visible(line).lstrip() if known else ""
