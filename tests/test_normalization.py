@@ -13,6 +13,7 @@ from transformer_cli.data.extend_vocabulary import extended, new_pieces
 from transformer_cli.data.normalization import Spelling, canonical, format_characters, normalize
 from transformer_cli.data.tags import split_tags
 from transformer_cli.data.tokenizer import Tokenizer, train_tokenizer
+from transformer_cli.data.unknown import unknown_characters
 from transformer_cli.decoding.terminology import Term, Terminology, contains_phrase
 from transformer_cli.interop.text import compiled
 
@@ -208,6 +209,15 @@ def test_a_typographic_vocabulary_reads_the_plain_marks() -> None:
     lines = ("it’s “so” – so…", "“so” it’s so – so…")
     tokenizer = trained(*lines)
     assert tokenizer.encode(['it\'s "so" - so']) == tokenizer.encode(["it’s ”so” – so"])
+
+
+def test_a_sentence_is_read_without_quotation_marks_if_the_vocabulary_has_none_and_they_count_as_unknown() -> None:
+    tokenizer = trained("the soup is hot.", vocab_size=400, byte_fallback=True)
+    for text in ("“the soup is hot.”", '"the soup is hot."', "«the soup» is hot."):
+        (ids,) = tokenizer.encode([text])
+        assert [ids] == tokenizer.encode(["the soup is hot."])
+        assert set(unknown_characters(text, ids, tokenizer)) == set(text) - set("the soup is hot.")
+        assert tokenizer.decode(tokenizer.encode([text], as_written=True)[0]) == text
 
 
 def test_numbers_are_not_read_as_others() -> None:

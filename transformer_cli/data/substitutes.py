@@ -6,12 +6,13 @@ from functools import cache
 # Signs of the same meaning; what stands for one of them is the first that a vocabulary has.
 _ALIKE = (
     ("'", "’", "‘", "ʼ", "‛", "‚", "′", "`", "´", "ʻ", "‹", "›"),
-    ('"', "”", "“", "„", "‟", "″", "«", "»", "''"),
+    ('"', "”", "“", "„", "‟", "″", "«", "»"),
     ("-", "‐", "–", "—", "‑", "‒", "―", "−"),
     ("...", "…"),
     ("·", "•", "‧", "∙"),
     ("/", "⁄", "∕"),
 )
+QUOTES = frozenset(_ALIKE[1])  # which a sentence is read without, if a vocabulary has none of them
 MARKS = {sign: group for group in _ALIKE for sign in group}
 _SELECTORS = frozenset(map(chr, (0x034F, *range(0xFE00, 0xFE10))))  # of a glyph's variant, or of its place
 # Kinds of compatibility decompositions that change how a sign looks, and not what it says, as <super> does in 10².
@@ -27,7 +28,8 @@ def substitutes(sign: str) -> tuple[str, ...]:
     if unicodedata.category(sign) == "Cf" or sign in _SELECTORS:
         return ("",)
     alike = MARKS.get(sign, ())
-    return tuple(one for one in (*alike, *_compatible(sign)) if one != sign)
+    nothing = ("",) if sign in QUOTES else ()
+    return tuple(one for one in (*alike, *_compatible(sign), *nothing) if one != sign)
 
 
 def _compatible(sign: str) -> list[str]:

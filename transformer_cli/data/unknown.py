@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from transformer_cli.data.normalization import canonical
+from transformer_cli.data.substitutes import QUOTES
 from transformer_cli.data.tags import split_tags
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.logs import LOGGER
@@ -27,7 +28,8 @@ def unknown_characters(line: str, ids: Sequence[int], tokenizer: Tokenizer) -> t
     stands for text that was lost before, are ignored: a translation loses nothing by them. An emoji of
     several code points is one character. A vocabulary of whole words is meant to lack rare ones: nothing is reported.
     """
-    if tokenizer.has_words_only or tokenizer.unknown_ids.isdisjoint(ids):
+    are_known = tokenizer.unknown_ids.isdisjoint(ids) and not QUOTES.intersection(line).difference(tokenizer.alphabet)
+    if tokenizer.has_words_only or are_known:
         return ()
     characters = dict.fromkeys(_CHARACTER.findall(split_tags(canonical(line), tokenizer.tags)[1]))
     return tuple(character for character in characters if _is_unknown(character, tokenizer))
@@ -36,7 +38,7 @@ def unknown_characters(line: str, ids: Sequence[int], tokenizer: Tokenizer) -> t
 @lru_cache(maxsize=10_000)  # a text has few characters, and each many times
 def _is_unknown(character: str, tokenizer: Tokenizer) -> bool:
     (ids,) = tokenizer.encode([_visible(character)], n_threads=1)
-    return not tokenizer.unknown_ids.isdisjoint(ids)
+    return not tokenizer.unknown_ids.isdisjoint(ids) or (character in QUOTES and not ids)
 
 
 def _visible(character: str) -> str:
