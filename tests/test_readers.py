@@ -172,6 +172,14 @@ def test_pairs_may_span_lines(config: DataConfig, tmp_path: Path) -> None:
         ({"reader": "jsnl"}, r"no corpus reader called `jsnl`; did you mean `jsonl`\?"),
         ({"options": {"sourc": "en"}}, r"data\.options\.sourc: unknown key; did you mean `data\.options\.source`\?"),
         (
+            {"options": {"source": False}},
+            r"data\.options\.source=False: must be text, and is read as a bool\. Write it in",
+        ),
+        (
+            {"options": {"target": 1000.0}},
+            r"data\.options\.target=1000\.0: must be text, and is read as a float\. Write",
+        ),
+        (
             {"reader": None, "options": {"source": "en"}},
             r"data\.options\.source: corpus reader `files` has no such option\. Leave",
         ),

@@ -163,8 +163,9 @@ def test_keys_of_tables_need_one(tmp_path: Path) -> None:
     overrides = ["data=files", "data.source_lang=en", "data.target_lang=de", f"data.train={tmp_path / 'a'}"]
     for setting in ("data.quoted=true", "data.header=false"):
         data = load_config("prepare", [*overrides, setting]).data
-        with pytest.raises(ConfigError, match=f"^{setting}: no table is named"):
-            READERS["files"](data).check()
+        for task in (Task.translation, Task.language_model):
+            with pytest.raises(ConfigError, match=f"^{setting}: no table is named"):
+                READERS["files"](replace(data, task=task)).check()
 
 
 # ---- Text that Moses has tokenized

@@ -16,8 +16,8 @@ from typing import NoReturn
 from transformer_cli.config.data import DataConfig, OnBad, Task
 from transformer_cli.config.tags import language_of, languages_of, tags_in
 from transformer_cli.data.corpus_files import read_files
+from transformer_cli.data.detokenize import detokenized
 from transformer_cli.data.lines import Lines, shown
-from transformer_cli.data.moses import MosesText
 from transformer_cli.data.normalization import canonical, canonical_fields
 from transformer_cli.data.readers import Corpus, Split, reader_of
 from transformer_cli.data.readers.base import no_names
@@ -32,7 +32,6 @@ _HELD_OUT: tuple[Split, ...] = ("dev", "test")
 
 MAX_HELD_OUT = 0.05  # of the pairs, in each of dev and test
 _FORMAT_ENDINGS = ("txt", "tsv", "sgm", "xml")  # of files, after the language or instead of it
-_PAIRS_AT_A_TIME = 100_000  # in memory while they are detokenized
 MANY_COPIES = 0.3  # share of pairs whose sides are equal, above which one file was probably named twice
 
 
@@ -249,11 +248,11 @@ def _read(corpora: Sequence[Corpus], config: DataConfig, split: Split, spool: Pa
         tags=_tags_of(corpora, config, split),
         known_tags=tuple(config.all_tags),
     )
-    on_fault = text.bad_pairs.append if config.on_bad is OnBad.skip else _refuse_pair
-    if config.detokenize:
-        text = _detokenized(text, config, spool, on_fault)
     n_copies = n_tagged = 0
     first_tagged = ""
+    on_fault = text.bad_pairs.append if config.on_bad is OnBad.skip else _refuse_pair
+    if config.detokenize:
+        text = replace(text, corpora=detokenized(text.corpora, text.tags, config, spool, on_fault))
     for corpus, of_corpus in text.corpora:
         n_pairs = 0
         for source, target in checked_pairs(corpus, of_corpus, on_fault):
@@ -281,46 +280,6 @@ def _read(corpora: Sequence[Corpus], config: DataConfig, split: Split, spool: Pa
             "data.%s: source and target are equal in %s of the pairs; is one file named twice?", split, share
         )
     return text
-
-
-def _detokenized(
-    text: SpooledText, config: DataConfig, spool: Path | None, on_fault: Callable[[str], None]
-) -> SpooledText:
-    """The same pairs without the tokenization of Moses: undone once, as it takes longer than reading."""
-    entries = text.tags or [""] * len(text.corpora)
-    done = [
-        _detokenized_corpus(corpus, files, config, entry, spool and spool / f"detokenized-{number}", on_fault)
-        for number, ((corpus, files), entry) in enumerate(zip(text.corpora, entries, strict=True))
-    ]
-    return replace(text, corpora=done)
-
-
-def _detokenized_corpus(
-    corpus: Corpus,
-    files: Sequence[Lines],
-    config: DataConfig,
-    entry: str,
-    stem: Path | None,
-    on_fault: Callable[[str], None],
-) -> tuple[Corpus, Sequence[Lines]]:
-    languages = languages_of(config.source_lang)[0], language_of(tags_in(entry), config.target_lang)
-    source_text, target_text = (MosesText(language or languages_of(config.target_lang)[0]) for language in languages)
-    sides = (
-        [Lines(lines.name) for lines in (files[0], files[-1])] if files else [Lines(config.name), Lines(config.name)]
-    )
-    for n_pairs, (source, target) in enumerate(checked_pairs(corpus, files, on_fault), 1):
-        tags, rest = split_tags(source, config.all_tags)
-        sides[0].texts.append(" ".join([*tags, source_text.detokenized(rest)]))
-        sides[1].texts.append(target_text.detokenized(target))
-        if stem is not None and n_pairs % _PAIRS_AT_A_TIME == 0:
-            for side, lines in enumerate(sides):
-                lines.spool_to(stem.with_suffix(f".{side}"))
-    sides[0].bad = {index: fault for lines in files for index, fault in lines.bad.items()}
-
-    def pairs(sides: Sequence[Lines]) -> Iterator[tuple[str, str]]:
-        return zip(sides[0].each(), sides[1].each(), strict=True)
-
-    return replace(corpus, pairs=pairs, warnings=lambda _: corpus.warnings(files)), sides
 
 
 def _in_memory(text: Text) -> ParallelText:

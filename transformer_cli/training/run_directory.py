@@ -67,6 +67,7 @@ CHANGEABLE = (
 # chosen then, whatever would be chosen today.
 LEFT_OPEN: tuple[str, ...] = (
     "data.tokenizer.byte_fallback",
+    "data.tokenizer.vocab_size",
     "decode.max_source_length",
     "train.tokens_per_update",
     "train.max_steps",

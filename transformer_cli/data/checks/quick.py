@@ -16,6 +16,7 @@ from transformer_cli.data.checks.findings import percent
 from transformer_cli.data.checks.lengths import WINDOW, alignment_slips
 from transformer_cli.data.checks.profiles import cross_scores
 from transformer_cli.data.corpus import ParallelText
+from transformer_cli.data.normalization import canonical
 
 MIN_PROFILE = 200  # pairs; too few for a language profile otherwise
 SEPARABLE = 0.8  # share of pairs whose sides are classified as two languages: 98 % in real corpora, 50 % by chance
@@ -39,7 +40,7 @@ class TrainingPairs:
     def count(self, source: str, target: str) -> None:
         self.source_lengths.append(len(source))
         self.target_lengths.append(len(target))
-        self.n_copies += source == target
+        self.n_copies += source == target or canonical(source) == canonical(target)
 
     def faults(self, sample: ParallelText, config: DataConfig) -> Iterator[str]:
         """A sentence, with the numbers, for each fault that many pairs have; `sample` has no tags."""

@@ -7,13 +7,14 @@ from transformer_cli.config.key_help import shown
 from transformer_cli.data.corpus_files import CorpusFile, find_file
 from transformer_cli.data.lines import Lines
 from transformer_cli.data.named_sets import set_files
-from transformer_cli.data.readers.base import READERS, Corpus, Reader, file_names
+from transformer_cli.data.readers.base import READERS, Corpus, Reader, Split, file_names
 from transformer_cli.data.readers.columns import Columns, is_table, is_tsv
 from transformer_cli.data.readers.conll import Conll
 from transformer_cli.data.readers.parallel import Parallel, files_of_prefix
 from transformer_cli.data.readers.plain import Plain
 from transformer_cli.errors import ConfigError
 
+SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 NAMED = "sacrebleu:"  # begins the name of a test set that sacrebleu has
 
 
@@ -34,9 +35,9 @@ class Files(Reader):
         given = [f"data.{name}={shown(value)}" for name, value in keys.items() if value not in (None, [])]
         if not given:
             return
-        corpora = [corpus for split in ("train", "dev", "test") for corpus in self.corpora(split) or ()]
-        if all(len(corpus.files) == 2 for corpus in corpora):
-            raise ConfigError(f"{given[0]}: no table is named, but files of one side each. Leave it out")
+        is_text = config.task not in Columns.tasks and given[-1].partition("=")[0] != "data.columns"
+        if is_text or all(len(corpus.files) == 2 for split in SPLITS for corpus in self.corpora(split) or ()):
+            raise ConfigError(f"{given[-1]}: no table is named, but other files. Leave it out")
 
     def group(self, names: object, *, key: str) -> list[Corpus]:
         config = self.config
