@@ -16,6 +16,8 @@ from tests.test_export import model_file
 from tests.test_hostile import Job, Outcome, check, run_child
 from tests.toy_huggingface import change_json, opus
 from tests.toy_translator import sentences
+from transformer_cli.config.commands import ExportFormat, ImportFormat
+from transformer_cli.config.compose import load_config
 from transformer_cli.errors import CheckpointError
 from transformer_cli.files import writing_whole
 from transformer_cli.interop import huggingface, locate
@@ -37,6 +39,16 @@ def folder(good: Path, tmp_path: Path) -> Path:
     shutil.copytree(good, tmp_path / "opus")
     (tmp_path / "text").write_text("".join(f"{line}\n" for line in sentences(5, seed=5)), encoding="utf-8")
     return tmp_path
+
+
+def test_a_format_is_called_the_same_for_import_and_export() -> None:
+    """But for those that are read or written alone."""
+    read, written = ImportFormat.__members__, ExportFormat.__members__
+    assert (read.keys() - written.keys(), written.keys() - read.keys()) == ({"fairseq", "opennmt"}, {"onnx"})
+    for name, form in (("hf", ExportFormat.huggingface), ("huggingface", ExportFormat.huggingface)):
+        assert load_config("export", flags={"format": name}).format is form
+    for name, kind in (("hf", ImportFormat.hf), ("huggingface", ImportFormat.hf), ("argos", ImportFormat.ctranslate2)):
+        assert load_config("import", flags={"format": name, "path": "m", "output": "o"}).format is kind
 
 
 def test_an_import_prints_what_was_compared_and_translates(folder: Path) -> None:

@@ -1,6 +1,7 @@
 """What a plugin registers, returns, raises or yields wrongly ends in one line with the plugin, its file and line."""
 
 import math
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -229,6 +230,12 @@ def test_a_fault_of_this_package_below_a_plugin_keeps_its_message_and_a_print_le
     assert b"of a plugin" in ran.err
 
 
+def test_a_file_that_a_plugin_does_not_find_is_named_with_the_line_that_asks_for_it(tmp_path: Path) -> None:
+    write_plugin(tmp_path, metric("return [Score('mine', float(open('scores.txt').read()), '')]"))
+    line = error_of(run(SCORE, tmp_path), 5)
+    assert line == "scores.txt: No such file or directory (plugin mine (mine.py:5)). Check the path and the disk"
+
+
 def test_a_plugin_that_is_a_package_is_named_with_the_file_within(tmp_path: Path) -> None:
     package = tmp_path / "mine"
     package.mkdir()
@@ -333,7 +340,7 @@ from transformer_cli.models.transformer import Encoder
 
 class Broken(Encoder):
     def forward(self, x_SD, source):
-        return super().forward(x_SD, source).view(-1, 7, 11)
+        return {result}
 
 @MODELS.register("mine")
 def mine(config, source, target, options):
@@ -343,12 +350,19 @@ def mine(config, source, target, options):
 """
 
 
-def test_a_model_whose_forward_raises_is_named(tmp_path: Path) -> None:
-    write_plugin(tmp_path, MODEL)
+@pytest.mark.parametrize(
+    ("result", "code", "says"),
+    [
+        ("super().forward(x_SD, source).view(-1, 7, 11)", 2, r"^plugin mine \(mine\.py:7\): RuntimeError: shape"),
+        ("None", 70, r"^internal error \(\w+\), please report: .*\. It ran with the plugin mine: try without"),
+    ],
+)
+def test_a_model_whose_forward_raises_is_named(tmp_path: Path, result: str, code: int, says: str) -> None:
+    write_plugin(tmp_path, MODEL.format(result=result))
     file = model_file()
     MODELS.register("mine")(MODELS["transformer"])
     content = packed(replace(file, config=replace(file.config, name="mine")))
     (tmp_path / "model.safetensors").write_bytes(content)
     command = ["translate", "--plugin", "mine", "--checkpoint", "model.safetensors", "device=cpu"]
-    line = error_of(run(command, tmp_path, stdin=b"a b c\n"), 2)
-    assert line.startswith("plugin mine (mine.py:7): RuntimeError: shape '[-1, 7, 11]' is invalid")
+    line = error_of(run(command, tmp_path, stdin=b"a b c\n", env={"TMPDIR": str(tmp_path)}), code)
+    assert re.match(says, line), line

@@ -20,7 +20,7 @@ from transformer_cli import __version__
 from transformer_cli.command_table import COMMANDS, COMMON_OPTIONS, Command
 from transformer_cli.environment import concealed, home_followed
 from transformer_cli.errors import ConfigError, EnvironmentFault, Stopped, TfmError, printable, quoted
-from transformer_cli.plugins import loaded_plugins, plugin_fault
+from transformer_cli.plugins import loaded_plugins, plugin_fault, plugin_place
 from transformer_cli.registry import did_you_mean
 from transformer_cli.standard_streams import replace_standard_streams
 
@@ -399,7 +399,8 @@ def _describe(error: OSError) -> str:
         errno.EACCES: "Check its permissions",
         errno.EROFS: "Choose a folder that can be written",
     }.get(error.errno or 0, "Check the path and the disk")
-    return f"{where}: {error.strerror or error}. {advice}"
+    asked_by = f" ({plugin})" if (plugin := plugin_place(error)) else ""
+    return f"{where}: {error.strerror or error}{asked_by}. {advice}"
 
 
 def _abandon_stdout() -> None:

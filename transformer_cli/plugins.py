@@ -34,11 +34,17 @@ def loaded_plugins() -> list[str]:
 
 def plugin_fault(error: BaseException) -> ConfigError | None:
     """`error` in one line, if code of a plugin was running when it was raised: the plugin, its file and the line."""
+    where = plugin_place(error)
+    return None if where is None else _fault(where, error)
+
+
+def plugin_place(error: BaseException) -> str | None:
+    """The innermost line of a plugin that was running when `error` was raised: `plugin mine (mine.py:12)`."""
     for one in _chain(error):
         for call in reversed(traceback.extract_tb(one.__traceback__)):
             for name in _loaded:
                 if _is_part_of(call.filename, name):
-                    return _fault(place(name, call.filename, call.lineno or 0), error)
+                    return place(name, call.filename, call.lineno or 0)
     return None
 
 

@@ -8,6 +8,7 @@ from starlette.responses import JSONResponse
 
 from transformer_cli.errors import quoted
 from transformer_cli.logs import LOGGER
+from transformer_cli.plugins import plugin_fault
 
 
 class RequestError(Exception):
@@ -33,7 +34,10 @@ def headers_of(error: RequestError) -> dict[str, str]:
 
 
 def log_fault(method: str, path: str, error: BaseException) -> None:
-    """One line for what should not happen; the last calls tell where it did."""
+    """One line for what should not happen; the last calls tell where it did, or a plugin whose code it was."""
+    if plugin := plugin_fault(error):
+        LOGGER.error("%s %s: %s", method, quoted(path), plugin)
+        return
     calls = traceback.extract_tb(error.__traceback__)[-3:]
     where = " > ".join(f"{Path(call.filename).name}:{call.lineno}" for call in calls)
     LOGGER.error("%s %s: %r, a fault of tfm (%s)", method, quoted(path), error, where)
