@@ -24,6 +24,7 @@ _INLINE = _names(
 _VOID = _names("area base br col embed frame hr img input link meta param source track wbr")
 CODE = _names("code kbd pre samp tt var")  # kept, and shown to the model where they are within text
 OPAQUE = _names("script style svg math textarea object iframe canvas video audio template xmp")  # kept
+RUBY = _names("rp rt rtc")  # how a word is read: kept beside it
 _ATTRIBUTES = ("alt", "title", "placeholder", "aria-label")
 _ATTRIBUTE = re.compile(r"([^\s=/>\"']++)\s*+=\s*+(\"[^\"]*+\"|'[^']*+'|[^\s>\"']++)")
 _MAY_MATTER = re.compile(r"\b(?:alt|title|placeholder|aria-label|translate|class)\b", re.IGNORECASE)
@@ -119,7 +120,7 @@ def _kept_until(source: str, token: Token, closing: int | None) -> int | None:
     """The last token of an element that is not translated; None for one that is, or has no end."""
     if closing is None:
         return None
-    if token.name in CODE or token.name in OPAQUE:
+    if token.name in CODE or token.name in OPAQUE or token.name in RUBY:
         return closing
     markup = source[token.start : token.end]
     if not _MAY_MATTER.search(markup):
@@ -132,10 +133,10 @@ def _kept_until(source: str, token: Token, closing: int | None) -> int | None:
 def _kept(source: str, token: Token, end: int, inner: Sequence[Token]) -> Item:
     """An element that is not translated, within text: shown to the model if it is short, as the word that it is."""
     text = unescape("".join(source[one.start : one.end] for one in inner if one.kind is Kind.text))
-    is_shown = token.name not in OPAQUE and text.strip() != "" and len(text) <= _LONGEST_PROTECTED
+    is_shown = token.name not in OPAQUE | RUBY and text.strip() != "" and len(text) <= _LONGEST_PROTECTED
     if is_shown:
         return Item(token.start, end, text, is_protected=True)
-    return Item(token.start, end, is_tag=True)
+    return Item(token.start, end, name=token.name, is_tag=True)
 
 
 def _attributes(source: str, token: Token) -> list[tuple[str, str, tuple[int, int]]]:

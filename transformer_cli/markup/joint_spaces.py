@@ -19,7 +19,7 @@ def joint_boundaries(unit: Unit, sources: Sequence[Sources], marks: Sequence[tup
     at_boundary: dict[int, list[int]] = {}
     for boundary, tag in marks:
         at_boundary.setdefault(boundary, []).append(tag)
-    neighbours = _neighbours(unit)
+    adjacent = _adjacent(unit)
     starts = [i for i in range(len(unit.text)) if unit.text[i] != " " and unit.text[i - 1 : i] in ("", " ")]
     joined = {bisect_right(starts, joint) for joint in unit.joints}  # the words that begin after joints
     found = set()
@@ -31,13 +31,13 @@ def joint_boundaries(unit: Unit, sources: Sequence[Sources], marks: Sequence[tup
         partners = {tag: unit.tags[tag].partner for tag in tags}
         ending = [partner for tag, partner in partners.items() if partner is not None and partner < tag]
         beginning = [tag for tag, partner in partners.items() if partner is not None and partner > tag]
-        meet = any(frozenset((one, other)) in neighbours for one in ending for other in beginning)
+        meet = any(frozenset((one, other)) in adjacent for one in ending for other in beginning)
         if meet or (first >= 0 and second == first + 1 and second in joined):
             found.add(boundary)
     return frozenset(found)
 
 
-def _neighbours(unit: Unit) -> set[frozenset[int]]:
+def _adjacent(unit: Unit) -> set[frozenset[int]]:
     """The pairs of elements that meet at a joint, each by its opening tag."""
     ending: dict[int, list[int]] = {}
     beginning: dict[int, list[int]] = {}

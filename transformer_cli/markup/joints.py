@@ -52,7 +52,7 @@ WINDOW = 200  # characters before and after a joint that are looked at
 
 def joint_between(before: str, after: str, tags: Sequence[JointTag]) -> Joint:
     """What is between two texts that `tags` are between."""
-    tags = [tag for tag in tags if tag.name not in _INVISIBLE]
+    tags = [tag for tag in tags if tag.name not in _INVISIBLE and not _is_reading(tag)]
     if not tags or not before or not after or before[-1].isspace() or after[0].isspace():
         return Joint.none
     is_apart = _are_apart(tags, before, after)
@@ -67,6 +67,11 @@ def joint_between(before: str, after: str, tags: Sequence[JointTag]) -> Joint:
     letter = _LETTER.search(after)
     is_sentence = letter is not None and not letter[0].islower() and not any(tag.name in _RUBY for tag in tags)
     return Joint.split if is_apart and is_sentence else Joint.space
+
+
+def _is_reading(tag: JointTag) -> bool:
+    """Whether it is a whole element that says how the word before it is read."""
+    return tag.name in _RUBY and not (tag.opens or tag.closes)
 
 
 def _is_box(tag: JointTag) -> bool:
