@@ -1,7 +1,9 @@
 """Inline elements side by side: what the model is shown, and that the document gets no space that it did not have."""
 
+import random
 import re
 from collections import Counter
+from collections.abc import Sequence
 from itertools import product
 
 import pytest
@@ -9,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.marked import MARK, in_order, marked, reversed_order, unmarked
+from tests.test_markup_properties import translated
+from transformer_cli.decoding.results import Translated
 from transformer_cli.markup.document import parse, translate_document
 
 TAG = re.compile(r"<[^>]*>")
@@ -146,7 +150,7 @@ def inline(draw: st.DrawFn, *, depth: int = 3) -> str:
 
 
 @given(inline())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_document_whose_words_stay_in_order_has_its_tags_and_spaces_where_they_were(content: str) -> None:
     source = f"<p>{content}</p>"
     found = translate_document(source, "html", in_order).text
@@ -157,7 +161,7 @@ def test_a_document_whose_words_stay_in_order_has_its_tags_and_spaces_where_they
 
 
 @given(inline())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_reversed_words_keep_all_tags_and_are_not_joined(content: str) -> None:
     source = f"<p>{content}</p>"
     found = translate_document(source, "html", reversed_order).text
@@ -165,3 +169,39 @@ def test_reversed_words_keep_all_tags_and_are_not_joined(content: str) -> None:
     assert Counter(re.sub(r"\s", "", TAG.sub("", unmarked(found)))) == Counter(re.sub(r"\s", "", TAG.sub("", source)))
     # Two words that stand without white space have a tag between them.
     assert not re.search(rf"{MARK}[^\w\s<>]*\w", found)
+
+
+class Foreign:
+    """A translator whose words share no letters with the source, in an order of its own."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.sources: dict[str, tuple[str, int]] = {}  # text and number of the word that each word translates
+
+    def __call__(self, texts: Sequence[str]) -> list[Translated]:
+        return [self.one(text) for text in texts]
+
+    def one(self, text: str) -> Translated:
+        order = list(range(len(text.split())))
+        if self.random.random() < 0.5:
+            self.random.shuffle(order)
+        words = []
+        for i in order:
+            letters = "".join(self.random.choices("жщюяфц", k=self.random.randint(1, 9)))
+            words.append(f"{letters}{len(self.sources)}")
+            self.sources[words[-1]] = text, i
+        return translated(" ".join(words), [(i, j) for j, i in enumerate(order)])
+
+
+@given(inline(), st.integers(0, 10**6))
+@settings(max_examples=100, deadline=None)
+def test_no_tag_is_within_a_word_unless_its_source_has_one_within_it(content: str, seed: int) -> None:
+    source = f"<p>{content}</p>"
+    translator = Foreign(seed)
+    found = translate_document(source, "html", translator)
+    units = {unit.text.strip(): unit for unit in parse(source, "html").units}
+    for word, (text, i) in translator.sources.items():
+        is_whole = re.search(rf"(?<![ж-я]){word}(?!\d)", found.text)
+        start, end = [match.span() for match in re.finditer(r"\S+", text)][i]
+        has_tag = any(start < tag.offset < end for tag in units[text].tags)
+        assert is_whole or has_tag, (word, text.split()[i])

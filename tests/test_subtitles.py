@@ -58,7 +58,7 @@ LINES = st.lists(
 
 
 @given(LINES, st.sampled_from(["\n", "\r\n"]))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_cue_keeps_its_lines(lines: list[str], newline: str) -> None:
     source = (TIME + "\n".join(lines) + "\n\n").replace("\n", newline)
     found = translate_document(source, "srt", in_order).text
