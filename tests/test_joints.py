@@ -97,6 +97,8 @@ def test_letters_of_one_word_stay_together(html: str, text: str) -> None:
         ("<a>Home</a>|<a>About us</a>", ["Home | About us"]),
         ("<a>Home</a>/<a>About us</a>", ["Home / About us"]),
         ("<a>首页</a><a>关于</a>", ["首页", "关于"]),
+        ("<a>#cats</a><a>#dogs</a><a>@ana</a>", ["#cats #dogs @ana"]),
+        ("<a>soup</a><a>- cake</a>", ["soup - cake"]),
         ("Sum<button>save</button>it", ["Sum save it"]),
         ("<a>http://a.b/c</a><a>http://d.e/f</a>x", ["http://a.b/c http://d.e/f x"]),
         ("5 <code>cats</code><code>dogs</code> sat", ["5 catsdogs sat"]),  # both are kept, as one
@@ -110,6 +112,7 @@ def test_what_is_no_word_is_apart(html: str, texts: list[str]) -> None:
 @pytest.mark.parametrize(
     ("format_name", "document", "texts"),
     [
+        ("xml", "<p><my-em>H</my-em>ello<!-- x --> and<x:y/>more</p>", ["Hello and more"]),
         ("markdown", "[The soup](x)[The cake](y)\n", ["The soup", "The cake"]),
         ("markdown", "a [soup](x)[cake](y) **b**i\n", ["a soup cake bi"]),
         ("markdown", "*The soup.*![x](y)*The cake.*\n", ["The soup.", "The cake."]),

@@ -36,7 +36,8 @@ def parse_xml(text: str) -> Document:
             run += _text_items(text, token)
         elif token.kind in (Kind.comment, Kind.cdata) or is_inline[i]:
             opens, closes = (token.kind is kind for kind in (Kind.opening, Kind.closing))
-            name = "!--" if token.kind is Kind.comment else token.name
+            # A hyphen in a name has no meaning here; in HTML it is that of an element of its own kind.
+            name = "!--" if token.kind is Kind.comment else token.name.replace("-", "_")
             run.append(Item(token.start, token.end, name=name, is_tag=True, opens=opens, closes=closes))
         else:
             _finish(builder, run)
