@@ -12,6 +12,7 @@ EXCLUDED: dict[str, dict[str, str]] = {
         "= self.param_groups[1]": "all groups have one rate",
         "param_groups[-1]": "all groups have one rate, and Muon itself has one group",
     },
+    "training/consistency.py": {"> self.settings.token_cutoff": "a number that is drawn once in 2^24 times"},
     "data/batching.py": {
         "low, high = max(": "where a bisection starts that ends within the same 1 %",
         "high // 99:": "how near to the best a bisection ends",

@@ -1,6 +1,7 @@
 """train.max_tokens_per_microbatch=auto: a size that fits, found once, and kept when the run is resumed."""
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ import torch
 from tests.conftest import slow
 from tests.toy_run import CPU, config, metrics, prepared, run, run_until, sha256
 from transformer_cli.config.compose import load_config
-from transformer_cli.config.train import Compile
+from transformer_cli.config.train import Compile, TrainConfig
 from transformer_cli.data.batching import Batch
 from transformer_cli.data.fixed_size import size_for
+from transformer_cli.data.prepare import Prepared
 from transformer_cli.errors import ConfigError, EnvironmentFault
 from transformer_cli.training import batch_size, resuming
 from transformer_cli.training.batch_size import (
@@ -146,17 +148,29 @@ def test_on_a_cpu_it_is_a_constant_unless_memory_or_update_are_small(
     assert fitting_batch_size(settings, prepared(), CPU, world_size) == expected
 
 
+def answering(number: int) -> Callable[..., int]:
+    """Stands for a search, and holds what it is given to what a run on one CPU has."""
+
+    def found(settings: TrainConfig, corpus: Prepared, device: torch.device, world_size: int) -> int:
+        assert settings.train.max_tokens_per_microbatch == "auto"
+        assert corpus.fingerprint == prepared().fingerprint
+        assert (device, world_size) == (CPU, 1)
+        return number
+
+    return found
+
+
 def test_A16_a_run_keeps_the_number_that_was_found_and_resumes_to_the_last_bit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     auto = config(max_tokens_per_microbatch="auto", max_steps=6)
     run(tmp_path / "sixteen", config(max_tokens_per_microbatch=16, max_steps=6))
-    monkeypatch.setattr(batch_size, "fitting_batch_size", lambda *_: 16)
+    monkeypatch.setattr(batch_size, "fitting_batch_size", answering(16))
     with caplog.at_level(logging.INFO, logger="tfm"):
         run_until(4, tmp_path / "auto", auto)
     assert "train.max_tokens_per_microbatch=auto: 16, found in 0.0 s" in caplog.messages
     assert CheckpointStore(tmp_path / "auto").load(2).state["environment"]["tokens_per_batch"] == 16
-    monkeypatch.setattr(batch_size, "fitting_batch_size", lambda *_: 24)  # the memory is not as empty as it was
+    monkeypatch.setattr(batch_size, "fitting_batch_size", answering(24))  # the memory is not as empty as it was
     with caplog.at_level(logging.INFO, logger="tfm"):
         run(tmp_path / "auto", auto)
     assert "train.max_tokens_per_microbatch=auto: 16, as before" in caplog.messages
@@ -168,9 +182,9 @@ def test_A19_on_another_device_it_is_found_again_and_the_change_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     auto = config(max_tokens_per_microbatch="auto", max_steps=6)
-    monkeypatch.setattr(batch_size, "fitting_batch_size", lambda *_: 16)
+    monkeypatch.setattr(batch_size, "fitting_batch_size", answering(16))
     run_until(4, tmp_path, auto)
-    monkeypatch.setattr(batch_size, "fitting_batch_size", lambda *_: 24)
+    monkeypatch.setattr(batch_size, "fitting_batch_size", answering(24))
     monkeypatch.setattr(resuming.platform, "machine", lambda: "abacus")
     run(tmp_path, auto)
     assert "; tokens_per_batch was 16, is 24: the last bits may differ" in caplog.text

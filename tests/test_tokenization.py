@@ -3,7 +3,7 @@
 import json
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -256,13 +256,25 @@ def test_without_a_library_chrf_decides_and_is_not_called_bleu(
     assert "chrF2 " in (tmp_path / "tfm.log").read_text()
 
 
+def answering(found: Tokenization, asked: list[tuple[str, str | None, str | None]]) -> Callable[..., Tokenization]:
+    """Stands for the choice of a tokenizer, and records what it is chosen by."""
+
+    def tokenization(language: str, chosen: str | None = None, *, asked_by: str | None = None) -> Tokenization:
+        asked.append((language, chosen, asked_by))
+        return found
+
+    return tokenization
+
+
 def test_a_run_that_was_ranked_by_13a_is_ranked_anew(
     tmp_path: Path, without_mecab: None, monkeypatch: pytest.MonkeyPatch, heard: pytest.LogCaptureFixture
 ) -> None:
+    asked: list[tuple[str, str | None, str | None]] = []
     with monkeypatch.context() as patch:
-        patch.setattr(validation, "tokenization", lambda *_, **__: PLAIN)  # as of Japanese, before
+        patch.setattr(validation, "tokenization", answering(PLAIN, asked))  # as of Japanese, before
         score_as(patch, 99.0, 98.0)
         toy_run.run(tmp_path, toy("ja"))
+    assert set(asked) == {("ja", None, None)}
     more = replace(toy("ja"), train=replace(toy("ja").train, max_steps=8))
     toy_run.run(tmp_path, more)
     (logged,) = [message for message in heard.messages if "do not compare" in message]
@@ -278,7 +290,8 @@ def test_a_run_that_chrf_has_ranked_keeps_to_it_when_the_library_is_there(
 ) -> None:
     toy_run.run(tmp_path, toy("ja"))
     more = replace(toy("ja"), train=replace(toy("ja").train, max_steps=8))
-    monkeypatch.setattr(validation, "tokenization", lambda *_, **__: Tokenization("char"))  # for the library
+    asked: list[tuple[str, str | None, str | None]] = []
+    monkeypatch.setattr(validation, "tokenization", answering(Tokenization("char"), asked))  # for the library
     toy_run.run(tmp_path, more)
     assert not [message for message in heard.messages if "do not compare" in message]
     assert heard.text.count("this run goes on with chrF, by which its checkpoints are ranked") == 1
@@ -289,6 +302,7 @@ def test_a_run_that_chrf_has_ranked_keeps_to_it_when_the_library_is_there(
     chosen = replace(more, data=replace(more.data, bleu_tokenize="char"), train=replace(more.train, max_steps=10))
     toy_run.run(tmp_path, chosen)
     assert "step 8: train.best_metric (chrf, now bleu in tokens of char) changed" in heard.text
+    assert set(asked) == {("ja", None, None), ("ja", "char", "data.bleu_tokenize=char")}
 
 
 def test_where_nll_decides_a_missing_library_says_no_more_than_it_changes(

@@ -2,6 +2,8 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -9,10 +11,12 @@ from torch import nn
 
 from tests.contract import run
 from tests.toy_comparison import toy_comparison
+from tests.toy_run import model_file, packed, sentences
 from tests.toy_translator import engine_of, toy_tokenizer, translator_of
 from transformer_cli.commands.compare import write_page
 from transformer_cli.comparison.page import render
 from transformer_cli.comparison.results import Comparison
+from transformer_cli.config.data import Task
 from transformer_cli.config.train import LoraConfig
 from transformer_cli.decoding.results import TranslateOptions
 from transformer_cli.decoding.shared_engine import SharedEngine
@@ -23,6 +27,7 @@ from transformer_cli.evaluation.report import print_sets
 from transformer_cli.interop.model_card import table
 from transformer_cli.models.linear import Linear
 from transformer_cli.training.lora import LoraLinear
+from transformer_cli.training.summary import _corpus
 
 # ---- Comparing
 
@@ -136,3 +141,42 @@ def test_a_translation_with_one_term_is_not_the_answer_to_the_same_line_with_ano
         shared.close()
     assert found[0] == found[2] != found[1]
     assert bare.text not in found
+
+
+# ---- Where a test set comes from, and what a run says of its corpus
+
+
+def test_models_are_compared_on_the_test_set_of_a_corpus_that_is_named(tmp_path: Path) -> None:
+    lines = sentences(4, seed=5)
+    put(tmp_path / "corpus.en", lines)
+    put(tmp_path / "corpus.xx", [line.upper() for line in lines])
+    for name in ("m", "m2"):
+        (tmp_path / name).write_bytes(packed(model_file(seed=len(name))))
+    corpus = ["data=files", "data.source_lang=en", "data.target_lang=fr", "data.test=[corpus.en,corpus.xx]"]
+    options = ["device=cpu", "decode=greedy", "metrics=[chrf]", "samples=20", "trials=20", "--json"]
+    ran = run(["compare", "m", "m2", *corpus, *options], tmp_path)
+    assert ran.code == 0, ran.err
+    found = json.loads(ran.out)
+    assert (found["n_lines"], [system["name"] for system in found["systems"]]) == (4, ["m", "m2"])
+
+
+@pytest.mark.parametrize(
+    ("task", "says"),
+    [
+        (Task.translation, "corpus: 3 training pairs, 5 + 7 tokens, en → fr"),
+        (Task.classification, "corpus: 3 training lines, 5 tokens"),
+        (Task.token_classification, "corpus: 3 training sentences, 7 words, 5 tokens"),
+        (Task.language_model, "corpus: 3 training lines, 7 tokens"),
+    ],
+)
+def test_a_run_says_how_much_it_trains_on_in_the_units_of_its_task(task: Task, says: str) -> None:
+    class Corpus:
+        source_ids, target_ids = range(5), range(7)
+
+        def __len__(self) -> int:
+            return 3
+
+    data = SimpleNamespace(name="corpus", task=task, source_lang="en", target_lang="fr")
+    config: Any = SimpleNamespace(data=data)
+    prepared: Any = SimpleNamespace(train=Corpus())
+    assert _corpus(config, prepared) == says
