@@ -1,6 +1,7 @@
 """Second cases of a branch, and arguments that a stand-in could have had exchanged: found by mutation."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,8 @@ from tests.toy_run import model_file, packed, sentences
 from tests.toy_translator import engine_of, toy_tokenizer, translator_of
 from transformer_cli.commands.compare import write_page
 from transformer_cli.comparison.page import render
-from transformer_cli.comparison.results import Comparison
+from transformer_cli.comparison.report import _conclusion, _group_conclusion
+from transformer_cli.comparison.results import Comparison, PairedResult
 from transformer_cli.config.data import Task
 from transformer_cli.config.train import LoraConfig
 from transformer_cli.decoding.results import TranslateOptions
@@ -24,7 +26,7 @@ from transformer_cli.decoding.terminology import Term, Terminology
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError
 from transformer_cli.evaluation.report import print_sets
-from transformer_cli.interop.model_card import table
+from transformer_cli.interop.model_card import UNKNOWN, architecture, options, table, vocabulary
 from transformer_cli.models.linear import Linear
 from transformer_cli.training.lora import LoraLinear
 from transformer_cli.training.summary import _corpus
@@ -180,3 +182,119 @@ def test_a_run_says_how_much_it_trains_on_in_the_units_of_its_task(task: Task, s
     config: Any = SimpleNamespace(data=data)
     prepared: Any = SimpleNamespace(train=Corpus())
     assert _corpus(config, prepared) == says
+
+
+def toy_with(*results: tuple[str, bool, float, float], translations: list[str] | None = None) -> Comparison:
+    """Two systems; of each metric its name, whether higher is better, the difference and its p-value."""
+    made = toy_comparison(names=["old", "new"])
+    systems = [replace(system, group=None) for system in made.systems]
+    if translations is not None:
+        systems = [replace(system, translations=translations) for system in systems]
+    metrics = [
+        replace(
+            made.metrics[0],
+            name=name,
+            higher_is_better=higher_is_better,
+            against_baseline=[None, PairedResult(difference, p, p)],
+        )
+        for name, higher_is_better, difference, p in results
+    ]
+    return replace(made, systems=systems, metrics=metrics)
+
+
+@pytest.mark.parametrize(
+    ("results", "says"),
+    [
+        ([("BLEU", True, 1.5, 0.01)], "new is better than old by BLEU (+1.50)."),
+        ([("BLEU", True, -1.5, 0.01)], "new is worse than old by BLEU (-1.50)."),
+        ([("TER", False, -1.5, 0.01)], "new is better than old by TER (-1.50)."),
+        ([("TER", False, 1.5, 0.01)], "new is worse than old by TER (+1.50)."),
+        ([("COMET", True, 0.0041, 0.01)], "new is better than old by COMET (+0.0041)."),
+        (
+            [("BLEU", True, 1.5, 0.06)],
+            "No difference between new and old is shown by BLEU: chance may explain it.",
+        ),
+        (
+            [("BLEU", True, 1.5, 0.01), ("TER", False, 2.0, 0.01), ("chrF2", True, 0.2, 0.3)],
+            "new is better than old by BLEU (+1.50) but is worse than old by TER (+2.00); no difference is shown by"
+            " chrF2.",
+        ),
+        (
+            [("BLEU", True, 1.5, 0.01), ("chrF2", True, 2.0, 0.01), ("TER", False, -2.0, 0.01)],
+            "new is better than old by BLEU (+1.50), chrF2 (+2.00) and TER (-2.00).",
+        ),
+    ],
+)
+def test_a_conclusion_says_what_is_better_and_what_chance_may_explain(
+    results: list[tuple[str, bool, float, float]], says: str
+) -> None:
+    assert _conclusion(toy_with(*results), 1) == says
+
+
+def test_equal_translations_and_seeds_of_one_config_are_said() -> None:
+    same = toy_with(("BLEU", True, 0.0, 1.0), translations=["a"])
+    assert _conclusion(same, 1) == "new and old have the same translations, so there is no difference."
+    seeds = toy_with(("BLEU", True, 1.5, 0.01))
+    seeds = replace(seeds, systems=[replace(system, group="base") for system in seeds.systems])
+    assert _conclusion(seeds, 1).endswith("(+1.50); both are runs of one config, so this is what a seed does.")
+
+
+@pytest.mark.parametrize(
+    ("p", "higher_is_better", "says"),
+    [
+        (None, True, "deep: +1.50 BLEU on average beside base; a test needs two runs or more of each."),
+        (0.05, True, "No difference between the groups deep and base is shown: +1.50 BLEU on average, p = 0.0500"),
+        (0.049, True, "Group deep is better than group base: +1.50 BLEU on average, p = 0.0490 of Welch's t-test."),
+        (0.049, False, "Group deep is worse than group base: +1.50 BLEU"),
+    ],
+)
+def test_groups_differ_where_their_test_says_so(p: float | None, higher_is_better: bool, says: str) -> None:
+    metric = replace(toy_comparison().metrics[0], name="BLEU", higher_is_better=higher_is_better)
+    found = replace(toy_comparison().group_comparisons[0], group="deep", baseline="base", difference=1.5, p_value=p)
+    assert _group_conclusion(found, metric).startswith(says)
+
+
+CARD = {
+    **{"name": "transformer", "n_encoder_layers": 6, "n_decoder_layers": 2, "d_model": 256, "n_heads": 4, "d_ff": 512},
+    **{"norm": "pre", "positions": "rotary"},
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({}, "Transformer: 6 encoder layers, 2 decoder layers, width 256, 4 heads, feed-forward 512"),
+        ({"name": "tagger"}, "Transformer (tagger): 6 encoder layers, width 256, 4 heads, feed-forward 512"),
+        ({"name": "decoder"}, "Transformer (decoder): 2 decoder layers, width 256, 4 heads, feed-forward 512"),
+        ({"d_k": 32}, "width 256, 4 heads (d_k 32, d_v d_model / n_heads), feed-forward 512"),
+        ({"d_v": 16}, "width 256, 4 heads (d_k d_model / n_heads, d_v 16), feed-forward 512"),
+    ],
+)
+def test_a_card_says_what_a_model_is_made_of(changes: dict[str, Any], says: str) -> None:
+    assert architecture({**CARD, **changes}).endswith(says)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({}, ""),
+        ({"bias": False, "scale_embeddings": False}, " bias=false scale_embeddings=false"),
+        ({"output_bias": True, "decoder_start": "zeros"}, " output_bias=true decoder_start=zeros"),
+        ({"bias": True, "norm_eps": 1e-6, "n_segments": 2}, " n_segments=2 norm_eps=1e-06"),
+        ({"d_embedding": 64, "attention_window": 8}, " d_embedding=64 attention_window=8"),
+    ],
+)
+def test_a_card_has_the_options_that_are_not_as_usual(changes: dict[str, Any], says: str) -> None:
+    assert options({**CARD, **changes}) == f"norm=pre positions=rotary{says}"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "kind", "says"),
+    [
+        ({"source": 8000, "target": 8000, "joint": True}, "bpe", "8,000 pieces, joint, bpe"),
+        ({"source": 8000, "target": 4000, "joint": False}, None, "8,000 pieces and 4,000 pieces"),
+        ({}, "bpe", UNKNOWN),
+    ],
+)
+def test_a_card_says_how_large_a_vocabulary_is(sizes: dict[str, Any], kind: str | None, says: str) -> None:
+    assert vocabulary({"vocabularies": sizes, "data": {"tokenizer": {"kind": kind}}}) == says
