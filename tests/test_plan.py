@@ -364,11 +364,11 @@ def test_the_commands_to_use_next_name_a_run_that_is_not_the_newest(
         (tmp_path / "runs" / name).mkdir(parents=True)
     (tmp_path / "runs/latest").symlink_to("newer")
     newest, older = (
-        "\n".join(_next(config(), TrainResult(Path("runs") / name / "model.safetensors", 1.0, 5)))
+        "\n".join(_next(config(), TrainResult(Path("runs") / name / "model.safetensors", 1.0, 5), ""))
         for name in ("newer", "older")
     )
     assert "tfm translate < text.en > text.xx" in newest
     assert "--checkpoint" not in newest
     assert "tfm translate --checkpoint runs/older < text.en > text.xx" in older
     assert "a larger train.max_steps goes on" in newest
-    assert "goes on" not in "\n".join(_next(config(schedule=LINEAR), TrainResult(Path("runs/newer/m"), 1.0, 5)))
+    assert "goes on" not in "\n".join(_next(config(schedule=LINEAR), TrainResult(Path("runs/newer/m"), 1.0, 5), ""))
