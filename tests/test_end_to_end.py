@@ -104,7 +104,10 @@ def test_own_text_from_a_first_mistake_to_a_changed_corpus(tmp_path: Path) -> No
     assert again.out.split(b"\n")[1:] == trained.out.split(b"\n")[1:]
 
     (tmp_path / "own.tsv").write_text("".join(pairs[:-1]), encoding="utf-8")
-    assert "is not the text that the model was trained on" in refused(tfm(tmp_path, "evaluate"), 3)
+    kept = tfm(tmp_path, "evaluate", "decode.beam_size=2", "decode.max_extra_length=5")
+    assert kept.out == again.out  # the run has the text that was held out
+    own_data = ["data=files", "data.source_lang=en", "data.target_lang=fr", *own[-2:]]
+    assert "is not the text that the model was trained on" in refused(tfm(tmp_path, "evaluate", *own_data), 3)
     assert "another vocabulary than these data" in refused(tfm(tmp_path, *own, "train.max_steps=14"), 3)
 
 
