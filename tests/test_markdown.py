@@ -115,6 +115,11 @@ def test_a_name_without_a_definition_is_text() -> None:
     assert reversed_text("See [the page] now\n") == "NOW PAGE] \\[THE sEE\n"
 
 
+def test_punctuation_after_a_link_with_code_of_several_words_stays_after_it() -> None:
+    markdown = "See [`open (file)`](/a), and **`a [b]`**.\n"
+    assert translate_document(markdown, "markdown", swapped).text == "sEE [`open (file)`](/a), AND **`a [b]`**.\n"
+
+
 # ---- Marks beside other characters
 
 

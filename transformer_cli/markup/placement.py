@@ -207,8 +207,8 @@ class _Tokens:
             return []
         if s0 == s1:
             return [_Token(t0, t1, None)]
-        if self.aligned.source[s0:s1] == self.aligned.target[t0:t1]:
-            return self._core(s0, s1, t0, t1)
+        if self.aligned.source[s0:s1].endswith(self.aligned.target[t0:t1]):
+            return self._core(s1 - (t1 - t0), s1, t0, t1)
         return [_Token(t0, t1, self.element_at(s0), s0)]
 
     def _core(self, s0: int, s1: int, t0: int, t1: int) -> list[_Token]:
