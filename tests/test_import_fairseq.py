@@ -222,6 +222,48 @@ def test_a_variant_that_cannot_be_expressed_is_named(tmp_path: Path, options: di
     assert str(tmp_path) in str(caught.value)
 
 
+def nested(depth: int, *, holds: int) -> dict[str, Any]:
+    """A group that holds another so many times, which holds another, and so on."""
+    group: dict[str, Any] = {"leaf": 1}
+    for _ in range(depth):
+        group = {f"name{n}": group for n in range(holds)}
+    return group
+
+
+def circle() -> dict[str, Any]:
+    group: dict[str, Any] = {}
+    group["within"] = {"again": group}
+    return group
+
+
+def doubled(depth: int) -> list[Any]:
+    value: list[Any] = [1]
+    for _ in range(depth):
+        value = [value, value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"more": nested(6, holds=7)}, "has more than 10,000 options"),
+        ({"more": nested(60, holds=2)}, "in its options is too deep"),
+        ({"more": circle()}, "in its options is too deep"),
+        ({"activation_fn": doubled(60)}, "activation_fn="),
+        ({"encoder_embed_dim": doubled(60), "decoder_embed_dim": [doubled(59), 1]}, "encoder_embed_dim="),
+        ({"encoder_attention_heads": doubled(60)}, "attention_heads"),
+        ({"arch": doubled(60)}, "the architecture"),
+    ],
+)
+def test_options_that_hold_each_other_are_refused_in_one_line(
+    tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(CheckpointError) as refused:
+        read(saved(tmp_path, **options))
+    assert message in str(refused.value)
+    assert len(str(refused.value)) < 1000
+
+
 def test_a_task_of_many_languages_is_refused(tmp_path: Path) -> None:
     path = saved(tmp_path, old=True, task="translation_multi_simple_epoch")
     with pytest.raises(CheckpointError, match="the task 'translation_multi_simple_epoch' is not supported"):

@@ -147,10 +147,11 @@ def _options(path: Path, checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     if checkpoint.get("args") is None and not isinstance(checkpoint.get("cfg"), Mapping):
         raise CheckpointError(f"{path}: has neither `args` nor `cfg`, so it is not a checkpoint of fairseq")
     cfg = checkpoint.get("cfg") or {}
-    theirs = options_of(cfg.get("task"), cfg.get("model")) or options_of(checkpoint["args"])
+    theirs = options_of(path, cfg.get("task"), cfg.get("model")) or options_of(path, checkpoint.get("args"))
     kind = str(theirs.get("arch", theirs.get("_name", "transformer")))
     task = cfg.get("task") or checkpoint.get("args")
-    task_name = str(options_of(task).get("_name", options_of(task).get("task", "translation")))
+    of_task = options_of(path, task)
+    task_name = str(of_task.get("_name", of_task.get("task", "translation")))
     theirs |= {"arch": kind, "task": task_name}
     if "transformer" not in kind or _OTHER_MODELS.search(kind):
         raise CheckpointError(

@@ -128,7 +128,7 @@ class OpenNMTReader:
 
 def _options(path: Path, checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     """Raises CheckpointError where they ask for what is not supported."""
-    theirs = options_of(checkpoint.get("opt"))
+    theirs = options_of(path, checkpoint.get("opt"))
     if not theirs or not isinstance(checkpoint.get("vocab"), Mapping):
         raise CheckpointError(f"{path}: has no options and vocabularies, so it is no checkpoint of OpenNMT-py 3")
     check_options(path, theirs, _SUPPORTED)

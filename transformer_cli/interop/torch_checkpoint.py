@@ -6,6 +6,7 @@ in statistics that are not read here: stand-ins without any code take the place 
 
 import argparse
 import re
+import reprlib
 import zipfile
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,8 @@ from transformer_cli.files import wrap_os_errors
 from transformer_cli.interop.foreign import ReadOptions
 from transformer_cli.interop.torch_files import ZIP, read_torch
 
+MOST_OPTIONS = 10_000  # fairseq has some 500
+DEEPEST = 8  # groups within each other
 _PEEK = 1 << 24  # bytes of a pickle, in which the names of all weights are found
 _SEGMENTERS = (
     "*.model",
@@ -109,22 +112,43 @@ def _needing_code(path: Path) -> list[str]:
         return []
 
 
-def options_of(*groups: Any) -> dict[str, Any]:
+def options_of(path: Path, *groups: Any) -> dict[str, Any]:
     """The options in dictionaries and namespaces, without those that are None; those within another get its name first.
 
-    As in fairseq, whose `encoder.layers` and `encoder_layers` are the same.
+    As in fairseq, whose `encoder.layers` and `encoder_layers` are the same. A value is a text, a number, or a list of
+    these; of anything else it is a short description. Raises CheckpointError for groups that contain themselves, and
+    for more options than any program has, which a few groups make that hold each other many times.
     """
     found: dict[str, Any] = {}
-    for group in groups:
+    n_visited = 0
+
+    def add(group: Any, prefix: str, above: tuple[int, ...]) -> None:
+        nonlocal n_visited
         entries = vars(group) if isinstance(group, argparse.Namespace) else group
         if not isinstance(entries, Mapping):
-            continue
+            return
+        if id(group) in above or len(above) == DEEPEST:
+            raise CheckpointError(f"{path}: {quoted(prefix)} in its options is too deep. Nothing was imported")
         for name, value in entries.items():
+            n_visited += 1
+            if n_visited > MOST_OPTIONS:
+                raise CheckpointError(f"{path}: has more than {MOST_OPTIONS:,} options. Nothing was imported")
+            if not isinstance(name, str) or value is None:
+                continue
             if isinstance(value, dict | argparse.Namespace):
-                found |= {f"{name}_{inner}": x for inner, x in options_of(value).items()}
-            elif value is not None and isinstance(name, str):
-                found[name] = value
+                add(value, f"{prefix}{name}_", (*above, id(group)))
+            else:
+                found[f"{prefix}{name}"] = _plain(value)
+
+    for group in groups:
+        add(group, "", ())
     return found
+
+
+def _plain(value: Any) -> Any:
+    """A value that can be compared and shown: what holds others many times has no end otherwise."""
+    parts = value if isinstance(value, list | tuple) else [value]
+    return value if all(isinstance(part, str | int | float) for part in parts) else quoted(reprlib.repr(value))
 
 
 class Weights:
