@@ -24,7 +24,8 @@ from transformer_cli.decoding.search import (
     longest_translation,
     rows_per_sentence,
 )
-from transformer_cli.decoding.search.constraints import automaton, unsatisfied_terms
+from transformer_cli.decoding.search.automaton import automaton
+from transformer_cli.decoding.search.constraints import unsatisfied_terms
 from transformer_cli.decoding.search.loop import may_swap
 from transformer_cli.decoding.search.top_k import CHUNK, FEW, NEAR_TIE, largest
 
@@ -310,12 +311,9 @@ def test_a_term_without_room_is_named_and_the_rest_is_met() -> None:
 def test_what_it_is_to_meet_a_term(ids: list[int], terms: list[tuple[int, ...]], expected: tuple[int, ...]) -> None:
     assert unsatisfied_terms(ids, Constraints(terms=tuple(terms))) == expected
     # The automaton that a search goes by counts the same.
-    different = list(dict.fromkeys(terms))
-    known, state, times = automaton(different), 0, [0] * len(different)
-    for token in ids:
-        state = known.next_QA[state][known.tokens.index(token)] if token in known.tokens else 0
-        times = [n + done for n, done in zip(times, known.completed_QJ[state], strict=True)]
-    assert sum(max(0, terms.count(term) - n) for term, n in zip(different, times, strict=True)) == len(expected)
+    known = automaton(list(dict.fromkeys(terms)))
+    times = dict(zip(known.terms, known.counts(ids), strict=True))
+    assert sum(max(0, terms.count(term) - n) for term, n in times.items()) == len(expected)
 
 
 def test_a_hypothesis_with_nothing_left_to_say_ends() -> None:

@@ -256,6 +256,79 @@ def test_too_much_is_refused_with_413(models: dict[str, str]) -> None:
     assert len(translated(service, "the cat .", "a")) == 2
 
 
+def limited(models: dict[str, str], **limits: Any) -> Service:
+    return serving(models["de-en"], limits=LimitsConfig(**limits))
+
+
+def refused_text(service: Service, text: str, wish: Wish = PLAIN) -> RequestError:
+    return refusal(lambda: service.translate([text], "de", "en", wish, service.call()))
+
+
+@pytest.mark.parametrize(
+    ("terms", "says"),
+    [
+        ((("cat", "a" * 21),), "terms: number 1 has 21 characters, and a phrase may have 20"),
+        ((("milk", "a"), ("cat" * 7, "a")), "terms: number 2 has 21 characters, and a phrase may have 20"),
+        ((("cat", "a", "b", "c"), ("milk", "a")), "terms: 6 phrases, and a request may have 5"),
+    ],
+)
+def test_terms_have_a_limit_of_their_number_and_length(
+    models: dict[str, str], terms: tuple[tuple[str, ...], ...], says: str
+) -> None:
+    error = refused_text(limited(models, terms=5, term_characters=20), "the cat", Wish(terms=terms))
+    assert (error.status, error.message.startswith(says)) == (413, True), error.message
+    assert limited(models, terms=4, term_characters=4).translate(
+        ["the cat"], "de", "en", Wish(terms=(("cat", "a"), ("milk", "milk"))), RequestCall()
+    )
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        ("text", "a\n" * 6),
+        ("html", "<p>a" * 6),
+        ("html", "<p title='a'>a" * 3),
+        ("xml", f"<a>{'<b>a</b>' * 6}</a>"),
+        ("markdown", "* a\n* b\n* c\n* d\n* e\n* f\n"),
+        ("po", "".join(f'msgid "{name} b"\nmsgstr ""\n\n' for name in "abcdef")),
+        ("srt", "".join(f"{n}\n00:00:0{n},000 --> 00:00:0{n},500\na b\n\n" for n in range(1, 7))),
+    ],
+)
+def test_lines_and_units_of_documents_have_a_limit(models: dict[str, str], form: str, text: str) -> None:
+    error = refused_text(limited(models, units=5), text, Wish(format=form))
+    assert (error.status, error.message) == (413, "more than 5 lines, or texts within mark-up. Send it in parts")
+    assert limited(models, units=6).translate([text], "de", "en", Wish(format=form), RequestCall())
+
+
+class Clock(RequestCall):
+    """A call whose deadline has passed when it has been asked so many times."""
+
+    left = 0
+    remaining = None
+
+    @property
+    def is_over(self) -> bool:
+        self.left -= 1
+        return self.left < 0
+
+
+@pytest.mark.parametrize("wish", [PLAIN, Wish(format="html"), Wish(terms=(("cat", "milk"),)), Wish(alignments=True)])
+def test_a_deadline_is_seen_wherever_it_passes(models: dict[str, str], wish: Wish) -> None:
+    """Between lines, while a document is parsed or written, and in every search."""
+    service = limited(models)
+    text, n_asked, n_refused = "the <b>cat</b> sat .\n\nin her chair .\n", 0, 0
+    while n_asked < 1000:
+        call = Clock(deadline=0.0)
+        call.left = n_asked
+        service.table.models[0].shared._queue.cache.clear()
+        try:
+            service.translate([text], "de", "en", wish, call)
+        except RequestError as error:
+            n_refused += error.status == 503
+        n_asked = 2 * n_asked + 1
+    assert 2 < n_refused < 10
+
+
 def test_a_full_queue_is_answered_with_503_but_one_large_request_is_admitted(models: dict[str, str]) -> None:
     service = serving(models["de-en"], limits=LimitsConfig(queue=3))
     assert len(translated(service, *["a ."] * 5)) == 5

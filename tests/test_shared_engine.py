@@ -385,6 +385,44 @@ def test_calls_that_are_over_leave_the_queue(is_late: bool) -> None:
     assert shared.n_waiting == 0
 
 
+class LongSearch(FakeEngine):
+    """A search that goes on until each of its sentences is cancelled."""
+
+    def search(self, segments: Sequence[Segment], request: DecodeRequest) -> Iterator[Batch]:
+        self.batches.append([tuple(segment.ids) for segment in segments])
+        self.began.release()
+        assert request.is_cancelled is not None
+        waiting = {segment.line: segment for segment in segments if not self.gate.is_set()}
+        end = time.monotonic() + SOON
+        while waiting:
+            assert time.monotonic() < end
+            waiting = {line: segment for line, segment in waiting.items() if not request.is_cancelled(segment)}
+        yield segments, [result_of(segment.ids, request.config) for segment in segments]
+
+
+@pytest.mark.parametrize("is_late", [True, False])
+def test_a_search_that_no_one_waits_for_any_more_ends_and_is_not_kept(is_late: bool) -> None:
+    engine, call = LongSearch(), Call(deadline=time.monotonic() + 0.05) if is_late else Call()
+    engine.gate.clear()
+    shared = SharedEngine(engine)
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(found, shared, [1], call=call)
+        engine.wait(1)
+        call.is_cancelled = call.is_cancelled or not is_late
+        with pytest.raises(GoneError):
+            asked.result(SOON)
+    engine.gate.set()
+    assert found(shared, [1]) == [result_of([1], BEAM)]
+    assert engine.batches == [[(1,)], [(1,)]]
+
+
+def test_all_that_is_known_is_not_given_to_a_call_that_is_over() -> None:
+    shared = SharedEngine(FakeEngine())
+    found(shared, [1], [2])
+    with pytest.raises(GoneError):
+        found(shared, [1], [2], call=Call(deadline=time.monotonic()))
+
+
 def test_a_coroutine_that_is_late_or_cancelled_leaves_the_queue() -> None:
     engine = FakeEngine()
     shared = SharedEngine(engine)

@@ -27,6 +27,11 @@ class LimitsConfig:
 
     characters: int = key(20_000, "Characters of one text; more are answered with 413.", low=1)
     texts: int = key(500, "Texts of one request; more are answered with 413.", low=1)
+    units: int = key(
+        20_000, "Lines of the texts of a request, or texts of its documents; more are answered with 413.", low=1
+    )
+    terms: int = key(1000, "Phrases, of both languages, in the terms of a request; more are answered with 413.", low=1)
+    term_characters: int = key(200, "Characters of a phrase of a term; more are answered with 413.", low=1)
     body_bytes: int = key(2_000_000, "Bytes of a request's body; more are answered with 413.", low=100)
     queue: int = key(
         2000, "Lines that may wait or be translated at once; a request beyond is answered with 503.", low=1

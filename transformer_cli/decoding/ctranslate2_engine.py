@@ -146,9 +146,9 @@ class CTranslate2Engine:
         for batch in batches(segments, most=lambda n_source: max_tokens // n_source):
             ahead.append((batch, self._submit(batch, config)))
             if len(ahead) > BATCHES_AHEAD * self.n_threads:
-                yield self._finished(*ahead.popleft(), config)
+                yield self._finished(*ahead.popleft(), request)
         while ahead:
-            yield self._finished(*ahead.popleft(), config)
+            yield self._finished(*ahead.popleft(), request)
 
     def score(
         self, pairs: Sequence[Pair], *, batch_tokens: BatchTokens, with_attention: bool = False
@@ -175,17 +175,20 @@ class CTranslate2Engine:
             self.torch_engine = self.with_torch()
         return self.torch_engine
 
-    def _finished(self, batch: Sequence[Segment], pending: Sequence[Any], config: DecodeConfig) -> Batch:
+    def _finished(self, batch: Sequence[Segment], pending: Sequence[Any], request: DecodeRequest) -> Batch:
         """A submitted batch, when it is done."""
-        results = self._wait(batch, pending, config)
-        return batch, [self._checked(segment, result, config) for segment, result in zip(batch, results, strict=True)]
+        results = self._wait(batch, pending, request.config)
+        return batch, [self._checked(segment, result, request) for segment, result in zip(batch, results, strict=True)]
 
-    def _checked(self, segment: Segment, result: Any, config: DecodeConfig) -> list[Hypothesis]:
+    def _checked(self, segment: Segment, result: Any, request: DecodeRequest) -> list[Hypothesis]:
         """Hypotheses of a segment; it is searched again on its own where a banned token or the length requires it.
 
         The library has one longest length for a batch.
         """
+        config = request.config
         hypotheses = self._hypotheses(result, config)
+        if request.is_cancelled is not None and request.is_cancelled(segment):
+            return hypotheses
         suppressed: Sequence[int] = ()
         if any(not self.banned.isdisjoint(h.ids) for h in hypotheses):
             suppressed = sorted(self.banned)

@@ -1,6 +1,6 @@
 """The engine protocol: a model, ready to search and to force-decode, behind capabilities that name what it can do."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Protocol
@@ -46,6 +46,8 @@ class DecodeRequest:
     seed: int = 1
     first_line: int = 1
     n_likeliest: int = 0  # > 0: record the search, with so many of the likeliest tokens of every step
+    # Whether no one waits for a segment any more, asked while it is searched: its hypotheses are then of no use.
+    is_cancelled: Callable[[Segment], bool] | None = field(default=None, compare=False)
 
 
 Batch = tuple[Sequence[Segment], list[list[Hypothesis]]]  # segments, and the hypotheses of each, best first

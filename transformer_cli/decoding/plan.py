@@ -1,7 +1,7 @@
 """Lines as the segments that are translated one by one, and their hypotheses joined to lines again."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from transformer_cli.config.checks import AUTO
@@ -64,6 +64,10 @@ class Line:
     tags: tuple[str, ...] = ()  # before each of its segments
 
 
+def goes_on() -> None:
+    """What is called where nothing ends a long loop."""
+
+
 class Planner:
     """Splits lines into segments, and joins the hypotheses of segments.
 
@@ -90,17 +94,24 @@ class Planner:
         self.packs_sentences = config.split_sentences is False or text.multi_sentence_share is not None
 
     def plan(
-        self, lines: Sequence[str], prefixes: Sequence[tuple[int, ...]] | None = None, *, copies: bool = True
+        self,
+        lines: Sequence[str],
+        prefixes: Sequence[tuple[int, ...]] | None = None,
+        *,
+        copies: bool = True,
+        check: Callable[[], object] = goes_on,
     ) -> list[Line]:
         """A prefix is for the first segment of its line, a term for every segment that contains it, a tag for all.
 
-        A line without a letter has no segments if it `copies` such lines, unless it has a prefix or a term.
+        A line without a letter has no segments if it `copies` such lines, unless it has a prefix or a term. `check` is
+        called before each line; what it raises ends the planning.
         """
         source, plain, work = self.tokenizers.source, self.plain_source, []
         shown = [visible(line) if source.normalizes else line for line in lines]
         split = [split_tags(line, source.tags) for line in shown]
         encoded = plain.encode([text for _, text in split])
         for n, ((own_tags, text), ids) in enumerate(zip(split, encoded, strict=True)):
+            check()
             tags = tuple(own_tags) or self.tags
             if copies and not (prefixes and prefixes[n]) and self._is_copied(text):
                 copy = as_one_line(text if own_tags else lines[n]).strip() if normalize(text) else ""

@@ -5,7 +5,7 @@ Each step needs something of the engine, which `engine.check_supported` refuses 
 """
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from itertools import accumulate, islice
@@ -16,7 +16,7 @@ from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.decoding.alignment import align_words, word_numbers
 from transformer_cli.decoding.engine import DecodeRequest, Engine
 from transformer_cli.decoding.placement import Placement, Translation
-from transformer_cli.decoding.plan import N_NAMED, Hypotheses, Line, Planner, Segment, named
+from transformer_cli.decoding.plan import N_NAMED, Hypotheses, Line, Planner, Segment, goes_on, named
 from transformer_cli.decoding.results import Translated
 from transformer_cli.decoding.search import Hypothesis
 from transformer_cli.decoding.terminology import Term, Terminology, contains_phrase
@@ -62,11 +62,12 @@ class ConstraintStep:
     def __init__(self, engine: Engine, config: DecodeConfig, terminology: Terminology | None) -> None:
         self.engine, self.config = engine, config
         self.tokenizers = engine.tokenizers
+        self.check: Callable[[], object] = goes_on  # called for each segment; what it raises ends the step
         self.term_ids = {} if terminology is None else ids_of_terms(terminology, engine.tokenizers.target)
 
-    def using(self, engine: Engine) -> "ConstraintStep":
+    def using(self, engine: Engine, check: Callable[[], object]) -> "ConstraintStep":
         other = copy(self)
-        other.engine = engine
+        other.engine, other.check = engine, check
         return other
 
     def apply(
@@ -75,7 +76,14 @@ class ConstraintStep:
         """Replace hypotheses in `found`; returns the terms that are unsatisfied, and those that are misplaced."""
         unsatisfied: TermsOfLines = {}
         misplaced: TermsOfLines = {}
-        waiting = [segment for line in work for segment in line.segments if self._missing(segment, found)]
+        waiting: list[Segment] = []
+        for segment in (segment for line in work for segment in line.segments):
+            if missing := self._missing(segment, found):
+                fitting = self._with_room(segment)
+                if lacking := tuple(term for term in missing if term not in fitting):
+                    unsatisfied[segment.line] = (*unsatisfied.get(segment.line, ()), *lacking)
+                segment = replace(segment, terms=tuple(fitting))
+                waiting += [segment] if self._missing(segment, found) else []
         while waiting:
             tried, waiting = self._constrained(waiting, found, request), []
             for segment, choice in tried:
@@ -89,6 +97,16 @@ class ConstraintStep:
                 if self._missing(rest, found):
                     waiting.append(rest)
         return unsatisfied, misplaced
+
+    def _with_room(self, segment: Segment) -> dict[Term, None]:
+        """The terms whose tokens have room in the longest translation, beside those of the terms before them."""
+        room = self.engine.text.longest_translation(self.config, len(segment.ids) + 1) - 1 - len(segment.prefix)
+        fitting: dict[Term, None] = {}
+        for term in segment.terms:
+            if len(self.term_ids[term]) <= room:
+                room -= len(self.term_ids[term])
+                fitting[term] = None
+        return fitting
 
     def _constrained(
         self, segments: Sequence[Segment], plain: Hypotheses, request: DecodeRequest
@@ -143,6 +161,7 @@ class ConstraintStep:
         """The terms of `segment` that its best translation does not contain."""
         if not segment.terms:
             return ()
+        self.check()
         text = self.tokenizers.target.decode(found[segment.key][0].ids)
         return tuple(term for term in segment.terms if not any(contains_phrase(text, one) for one in term.targets))
 
@@ -252,6 +271,7 @@ def rescore(
     results: list[Translated],
     *,
     batch_tokens: BatchTokens,
+    check: Callable[[], object] = goes_on,
 ) -> None:
     """Add word alignments and token scores to `results`, from force-decoding them with attention."""
     segments = [segment for line in work for segment in line.segments]
@@ -261,6 +281,7 @@ def rescore(
     results[:] = [replace(result, alignment=[], tokens=[]) for result in results]
     source, target = engine.tokenizers.source, engine.tokenizers.target
     for segment, hypothesis, scores in zip(segments, best, forced, strict=True):
+        check()
         alignment, tokens = results[segment.line].alignment, results[segment.line].tokens
         assert alignment is not None
         assert tokens is not None

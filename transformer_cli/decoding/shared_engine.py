@@ -55,6 +55,11 @@ class Call:
     def is_over(self) -> bool:
         return self.is_cancelled or (self.deadline is not None and time.monotonic() >= self.deadline)
 
+    def check(self) -> None:
+        """Raises GoneError when it is over: for loops that take long."""
+        if self.is_over:
+            raise GoneError
+
     @property
     def remaining(self) -> float | None:
         """Seconds; None: any number."""
@@ -87,6 +92,7 @@ class _Work:
     since: float
     turn: float  # who has the least is next
     wanted: list[tuple[Call, Answer, int]] = field(default_factory=list)
+    is_abandoned: bool = False  # while it is searched, since no one waits for it any more: the result is of no use
 
     @property
     def is_wanted(self) -> bool:
@@ -321,7 +327,7 @@ class _Queue:
                     n, found = arrived.get(timeout=call.remaining)
                 except queue.Empty:
                     raise GoneError from None
-                if call.is_cancelled:
+                if call.is_over:  # also where all is known, and nothing is waited for
                     raise GoneError
                 if isinstance(found, _Failed):
                     raise found.error
@@ -499,16 +505,33 @@ class _Queue:
             pairs = [work.what for work in batch]
             return list(self.engine.score(pairs, batch_tokens=kind.batch_tokens, with_attention=kind.with_attention))
         found: dict[int, list[Hypothesis]] = {}
-        for segments, hypotheses in self.engine.search([work.what for work in batch], kind.request):
+        of = {id(work.what): work for work in batch}
+        request = replace(kind.request, is_cancelled=lambda segment: self._abandons(of[id(segment)]))
+        for segments, hypotheses in self.engine.search([work.what for work in batch], request):
             found.update((id(segment), of_it) for segment, of_it in zip(segments, hypotheses, strict=True))
         return [found[id(work.what)] for work in batch]
+
+    def _abandons(self, work: _Work) -> bool:
+        """Whether no one waits for a sentence while it is searched; who asks from now on has it searched anew."""
+        if work.is_wanted:
+            return False
+        with self.changed:
+            if not work.is_wanted and not work.is_abandoned:
+                work.is_abandoned = True
+                del self.running[work.key]
+        return work.is_abandoned
 
     def _finish(self, batch: Sequence[_Work], results: Sequence[Any], began: float) -> None:
         seconds = time.monotonic() - began
         with self.changed:
+            results = [
+                _Failed(GoneError()) if work.is_abandoned else result
+                for work, result in zip(batch, results, strict=True)
+            ]
             self.pace += (seconds / len(batch) / len(self.threads) - self.pace) / 8
             for work, result in zip(batch, results, strict=True):
-                del self.running[work.key]
+                if self.running.get(work.key) is work:
+                    del self.running[work.key]
                 if work.kind.keeps and not isinstance(result, _Failed):
                     self.cache[work.key] = result
             while len(self.cache) > self.n_cached:

@@ -47,7 +47,7 @@ class SharedTranslator(Translator):
 
     def for_call(self, call: Call) -> Translator:
         """This translator for one call, which its deadline or another thread may end (GoneError)."""
-        return self.using(self.shared.for_call(call))
+        return self.using(self.shared.for_call(call), call.check)
 
     def close(self) -> None:
         self.shared.close()

@@ -1,8 +1,9 @@
 """A terminology: phrases of the source that have to be translated in a given way."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 from transformer_cli.data.lines import read_lines, shown
@@ -33,8 +34,12 @@ class Terminology:
 
     def __init__(self, terms: Iterable[Term], *, name: str) -> None:
         self.name, self.terms = name, list(terms)
-        self._by_words = {words_of(canonical(term.source)): term for term in self.terms}
-        self._longest = max(map(len, self._by_words), default=0)
+        self._first_words = _Node()
+        for term in self.terms:
+            node = self._first_words
+            for word in words_of(canonical(term.source)):
+                node = node.next_words.setdefault(word, _Node())
+            node.term = term
 
     def find(self, text: str) -> list[Term]:
         """The terms in `text`, each once. Where they overlap, the one that begins first, and of those the longest.
@@ -47,15 +52,31 @@ class Terminology:
         found: dict[Term, None] = {}
         i = 0
         while i < len(words):
-            for n_words in range(min(self._longest, len(words) - i), 0, -1):
-                term = self._by_words.get(words[i : i + n_words]) or self._by_words.get(lower[i : i + n_words])
-                if term is not None:
-                    found[term] = None
-                    i += n_words
-                    break
-            else:
-                i += 1
+            # Of phrases that are equally long, the one that is as it is written.
+            n_words, term = max(self._longest(words, i), self._longest(lower, i), key=lambda one: one[0])
+            if term is not None:
+                found[term] = None
+            i += max(1, n_words)
         return list(found)
+
+    def _longest(self, words: Sequence[str], first: int) -> tuple[int, Term | None]:
+        """The longest term that `words` have from `first` on, and its number of words."""
+        node, found, n_words = self._first_words, None, 0
+        for n, word in enumerate(islice(words, first, None), start=1):
+            if (following := node.next_words.get(word)) is None:
+                break
+            node = following
+            if node.term is not None:
+                found, n_words = node.term, n
+        return n_words, found
+
+
+class _Node:
+    """Some first words of terms, the words that follow them in terms, and the term that they are, if any."""
+
+    def __init__(self) -> None:
+        self.next_words: dict[str, _Node] = {}
+        self.term: Term | None = None
 
 
 def words_of(text: str) -> tuple[str, ...]:

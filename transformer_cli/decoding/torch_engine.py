@@ -113,6 +113,8 @@ class TorchEngine:
     def search(self, segments: Sequence[Segment], request: DecodeRequest) -> Iterator[Batch]:
         """Raises CheckpointError if logits are not finite, and EnvironmentFault if memory does not suffice for one."""
         split = self._split_batches(request.config)
+        if self.pool is not None:
+            request = replace(request, is_cancelled=None)  # which other processes cannot ask
         work = ((batch, request) for batch in self._batches(segments, request.config))
         results = ((item, self._decode(*item, split)) for item in work) if self.pool is None else self.pool(work)
         ties: list[Segment] = []
@@ -239,6 +241,7 @@ class TorchEngine:
             keeps_attention=config.coverage_penalty > 0,
         )
         has_constraints = any(segment.prefix or segment.required for segment in batch)
+        is_cancelled = request.is_cancelled
         search_request: SearchRequest[Any] = SearchRequest(
             self.decoder.step,
             cache,
@@ -253,6 +256,7 @@ class TorchEngine:
             near_tie=self.near_tie,
             exact=fixed,
             recorder=TraceRecorder(len(batch), request.n_likeliest) if request.n_likeliest else None,
+            cancelled=None if is_cancelled is None else lambda: [is_cancelled(segment) for segment in batch],
         )
         if self.batch_invariant or fixed:
             fixed_cache = FixedShapeCache(cache, n_sentences, n_rows=n_sentences * n_beams, n_live=len(batch))

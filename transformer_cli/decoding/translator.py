@@ -7,7 +7,7 @@ from dataclasses import replace
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.engine import DecodeRequest, Engine, check_supported
-from transformer_cli.decoding.plan import Hypotheses, Line, Planner, Segment
+from transformer_cli.decoding.plan import Hypotheses, Line, Planner, Segment, goes_on
 from transformer_cli.decoding.postprocess import (
     ConstraintStep,
     rescore,
@@ -37,11 +37,12 @@ class Translator:
         self.engine, self.config, self.seed, self.options = engine, config, seed, options
         self.planner = Planner(engine.tokenizers, engine.text, config, options.terminology, options.tags)
         self.constraints = ConstraintStep(engine, config, options.terminology)
+        self.check: Callable[[], object] = goes_on  # called between lines; what it raises ends a translation
 
-    def using(self, engine: Engine) -> "Translator":
+    def using(self, engine: Engine, check: Callable[[], object] = goes_on) -> "Translator":
         """The same with another engine of the same model, as one call's view of a shared one."""
         other = copy(self)
-        other.engine, other.constraints = engine, self.constraints.using(engine)
+        other.engine, other.check, other.constraints = engine, check, self.constraints.using(engine, check)
         return other
 
     @property
@@ -84,7 +85,8 @@ class Translator:
         if self.options.warns:
             warn_misplaced({n: result.misplaced for n, result in enumerate(results, start=first_line)})
         if self.options.rescores:
-            rescore(self.engine, self.planner, work, found, results, batch_tokens=self.config.batch_tokens)
+            batch_tokens = self.config.batch_tokens
+            rescore(self.engine, self.planner, work, found, results, batch_tokens=batch_tokens, check=self.check)
         if self.options.n_likeliest:
             results = [
                 replace(result, searched=[Searched(s.ids, found[s.key]) for s in line.segments])
@@ -102,7 +104,7 @@ class Translator:
         self, lines: Sequence[str], prefixes: Sequence[tuple[int, ...]] | None = None, first_line: int = 1
     ) -> list[Line]:
         """Lines with their segments; warns of what is unusual."""
-        work = self.planner.plan(lines, prefixes)
+        work = self.planner.plan(lines, prefixes, check=self.check)
         if self.options.warns:
             self.planner.warn_too_long(work, first_line)
             self.planner.warn_of_tags(lines, work, first_line)

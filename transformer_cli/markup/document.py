@@ -6,9 +6,10 @@ which placeholders were lost or damaged.
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import TypeVar
 
 from transformer_cli.data.normalization import has_letters
 from transformer_cli.data.placeholders import Placeholder
@@ -32,9 +33,19 @@ from transformer_cli.markup.placement import Aligned, TooManyTagsError, place, p
 from transformer_cli.markup.plain import parse_text
 from transformer_cli.markup.po import parse_po
 from transformer_cli.markup.subtitles import parse_srt
-from transformer_cli.markup.units import Document, MarkupChangedError, Parts, Piece, Unit, UnreadableError
+from transformer_cli.markup.units import (
+    ON_UNIT,
+    Document,
+    MarkupChangedError,
+    Parts,
+    Piece,
+    Unit,
+    UnreadableError,
+    goes_on,
+)
 from transformer_cli.markup.xml import parse_xml
 
+T = TypeVar("T")
 Translate = Callable[[Sequence[str]], Sequence[Translated]]
 PARSERS: dict[str, Callable[[str], Document]] = {
     "text": parse_text,
@@ -95,28 +106,61 @@ def translate_document(
 
 
 def translate_documents(
-    texts: Sequence[str], format_name: str, translate: Translate, *, symbols: Sequence[str] = ()
+    texts: Sequence[str],
+    format_name: str,
+    translate: Translate,
+    *,
+    symbols: Sequence[str] = (),
+    on_unit: Callable[[int], object] = goes_on,
 ) -> list[TranslatedDocument]:
     """Translate the text of documents of a format, one of PARSERS, and keep everything else as it is, byte for byte.
 
     `translate` fills in `Translated.alignment` if it can. `symbols` are pieces of the model's vocabulary that stand for
-    placeholders. Raises DataError for a document that `parse` refuses.
+    placeholders. `on_unit` is called often, with the number of units found so far; what it raises ends everything.
+    Raises DataError for a document that `parse` refuses.
     """
-    return translate_parsed([parse(text, format_name) for text in texts], translate, symbols=symbols)
+    return translate_parsed(_parsed(texts, format_name, on_unit), translate, symbols=symbols, on_unit=on_unit)
 
 
 def translate_parsed(
-    documents: Sequence[Document], translate: Translate, *, symbols: Sequence[str] = ()
+    documents: Sequence[Document],
+    translate: Translate,
+    *,
+    symbols: Sequence[str] = (),
+    on_unit: Callable[[int], object] = goes_on,
 ) -> list[TranslatedDocument]:
     """Documents that have been read; see `translate_documents`."""
-    work = [_Work(unit) for document in documents for unit in document.units]
-    active = [one for one in work if one.is_active]
+    n_units = sum(len(document.units) for document in documents)
+
+    def watched(items: Iterable[T]) -> Iterator[T]:
+        for item in items:
+            on_unit(n_units)
+            yield item
+
+    work = [_Work(unit) for document in documents for unit in watched(document.units)]
+    active = [one for one in watched(work) if one.is_active]
     for one in active:
         one.masked = with_symbols(one.unit.text, one.placeholders, symbols) if one.placeholders and symbols else None
-    _translate(active, translate)
+    texts = [one.unit.text.strip() if one.masked is None else one.masked.text.strip() for one in active]
+    for one, result in zip(watched(active), translate(texts) if texts else (), strict=True):
+        one.take(result)
     _repair([one for one in active if one.best is not None and one.best.n_problems], translate)
-    results = iter(work)
-    return [_written(document, list(islice(results, len(document.units)))) for document in documents]
+    results = watched(work)
+    return [_written(document, islice(results, len(document.units))) for document in documents]
+
+
+def _parsed(texts: Sequence[str], format_name: str, on_unit: Callable[[int], object]) -> list[Document]:
+    documents: list[Document] = []
+    n_units = 0
+    was = ON_UNIT.set(lambda n: on_unit(n_units + n))
+    try:
+        for text in texts:
+            on_unit(n_units)
+            documents.append(parse(text, format_name))
+            n_units += len(documents[-1].units)
+    finally:
+        ON_UNIT.reset(was)
+    return documents
 
 
 @dataclass
@@ -145,18 +189,15 @@ class _Work:
             position = one.end
         return has_letters("".join([*rest, self.unit.text[position:]]))
 
+    def take(self, result: Translated) -> None:
+        self.result = result
+        if result.text.strip():
+            self.best = self.restored(result, self.masked)
+
     def restored(self, result: Translated, masked: Masked | None) -> Restored:
         if masked is not None:
             return restore_masked(masked, self.placeholders, result.text, result.alignment)
         return restore(self.unit.text, self.placeholders, result.text, result.alignment)
-
-
-def _translate(work: Sequence[_Work], translate: Translate) -> None:
-    texts = [one.unit.text.strip() if one.masked is None else one.masked.text.strip() for one in work]
-    for one, result in zip(work, translate(texts) if texts else (), strict=True):
-        one.result = result
-        if result.text.strip():
-            one.best = one.restored(result, one.masked)
 
 
 def _repair(work: Sequence[_Work], translate: Translate) -> None:
@@ -182,7 +223,7 @@ def _repair(work: Sequence[_Work], translate: Translate) -> None:
 # ---- Writing
 
 
-def _written(document: Document, work: Sequence[_Work]) -> TranslatedDocument:
+def _written(document: Document, work: Iterable[_Work]) -> TranslatedDocument:
     parts: list[Parts] = []
     units: list[TranslatedUnit] = []
     for one in work:

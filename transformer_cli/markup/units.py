@@ -7,6 +7,7 @@ else of a document is literal and never changed.
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from html import unescape
 
@@ -83,6 +84,14 @@ class UnreadableError(Exception):
         self.line = line
 
 
+def goes_on(n_units: int) -> None:
+    """What is called with the number of units where nothing bounds it."""
+
+
+# Called with the number of units found so far, by every parser; what it raises ends the parsing.
+ON_UNIT: ContextVar[Callable[[int], object]] = ContextVar("on_unit", default=goes_on)
+
+
 @dataclass
 class Builder:
     """Collects the units of a document whose text is `source`, by their places in it."""
@@ -91,6 +100,7 @@ class Builder:
     units: list[Unit] = field(default_factory=list)
     places: list[tuple[int, int, int]] = field(default_factory=list)  # start, end, unit; in order, none overlaps
     inner: list[tuple[int, int, int]] = field(default_factory=list)  # of units within the mark-up of others
+    on_unit: Callable[[int], object] = field(default_factory=ON_UNIT.get)
 
     def parts(self, start: int, end: int) -> Parts:
         """A stretch of the source, with the inner units that it holds."""
@@ -103,6 +113,7 @@ class Builder:
         return tuple(part for part in (*found, self.source[start:end]) if part != "")
 
     def add(self, start: int, end: int, unit: Unit) -> None:
+        self.on_unit(len(self.units) + 1)
         self.places.append((start, end, len(self.units)))
         self.units.append(unit)
 
@@ -110,6 +121,7 @@ class Builder:
         """A unit within mark-up, as the text of an image, unless there is nothing to translate in it."""
         text = " ".join(decode(self.source[start:end]).split())
         if has_letters(text):
+            self.on_unit(len(self.units) + 1)
             self.inner.append((start, end, len(self.units)))
             self.units.append(Unit(text, (self.source[start:end],), escape=escape))
 

@@ -138,6 +138,12 @@ class Service:
     async def any_size_async(
         self, texts: Sequence[str], source: str | None, target: str | None, wish: Wish, call: RequestCall
     ) -> Translation:
+        with self.within_deadline(call):
+            return await self._any_size(texts, source, target, wish, call)
+
+    async def _any_size(
+        self, texts: Sequence[str], source: str | None, target: str | None, wish: Wish, call: RequestCall
+    ) -> Translation:
         call.n_characters += sum(map(len, texts))
         table = self.table
         source, target = table.source_code(source), table.target_code(target)
@@ -165,6 +171,7 @@ class Service:
         split = [list(_lines(text)) for text in texts]
         of_texts = [[line.text for line in one if line.text] for one in split]
         lines = [line for one in of_texts for line in one]
+        self.check_units(len(lines))
         begins = [n == 0 for one in of_texts for n in range(len(one))]
         with self.admitted(len(lines)):
             found = iter(await self.translate_lines(lines, route, wish, call, begins=begins))
@@ -185,8 +192,12 @@ class Service:
             with self.admitted(len(units)):
                 return finished(self.translate_lines(units, route, of_units, call))
 
+        def on_unit(n_units: int) -> None:
+            self.check_units(n_units)
+            call.check()
+
         try:
-            documents = translate_documents(texts, wish.format, translate, symbols=symbols)
+            documents = translate_documents(texts, wish.format, translate, symbols=symbols, on_unit=on_unit)
         except DataError as error:
             raise RequestError(400, str(error)) from error
         return [_of_document(document, wish) for document in documents]
@@ -252,6 +263,18 @@ class Service:
                 results = await self._one_step(lines, step, wish, call, begins=begins, is_last=n == len(route) - 1)
                 links = [_composed(before, one.alignment) for before, one in zip(links, results, strict=True)]
                 lines = [result.text for result in results]
+        except (ConfigError, DataError) as error:
+            raise RequestError(400, str(error)) from error
+        except (CheckpointError, EnvironmentFault) as error:
+            LOGGER.error("%s", error)  # it may name files, which are not for clients
+            raise RequestError(500, "the model cannot translate this; the server's log says why") from error
+        return [replace(result, alignment=link) for result, link in zip(results, links, strict=True)]
+
+    @contextmanager
+    def within_deadline(self, call: Call) -> Iterator[None]:
+        """Raises RequestError 503 where the deadline of `call` has passed, and GoneError where its client has gone."""
+        try:
+            yield
         except GoneError:
             if call.is_cancelled and not self._is_late(call):
                 raise
@@ -260,12 +283,6 @@ class Service:
                 f"not done within limits.seconds={self.config.limits.seconds:g}. Try again later, with less text",
                 retry_after=self.retry_after(),
             ) from None
-        except (ConfigError, DataError) as error:
-            raise RequestError(400, str(error)) from error
-        except (CheckpointError, EnvironmentFault) as error:
-            LOGGER.error("%s", error)  # it may name files, which are not for clients
-            raise RequestError(500, "the model cannot translate this; the server's log says why") from error
-        return [replace(result, alignment=link) for result, link in zip(results, links, strict=True)]
 
     def _is_late(self, call: Call) -> bool:
         return call.deadline is not None and time.monotonic() >= call.deadline
@@ -282,7 +299,7 @@ class Service:
     ) -> list[Translated]:
         decode = self.decode_config(wish.decode if is_last else {})
         options = TranslateOptions(
-            terminology=_terminology(wish.terms),
+            terminology=self._terminology(wish.terms),
             prefixes=bool(wish.prefix),
             retry=wish.retry,
             alignments=wish.alignments,
@@ -335,6 +352,31 @@ class Service:
                 )
         return config
 
+    def _terminology(self, terms: Sequence[Sequence[str]]) -> Terminology | None:
+        """Raises RequestError 400 for what is no term, and 413 for too many or too long ones."""
+        if not terms:
+            return None
+        limits = self.config.limits
+        if (n_phrases := sum(map(len, terms))) > limits.terms:
+            raise RequestError(
+                413, f"terms: {n_phrases:,} phrases, and a request may have {limits.terms:,}. Send those of its texts"
+            )
+        found: dict[tuple[str, ...], Term] = {}
+        for n, phrases in enumerate(terms, start=1):
+            if (longest := max(map(len, phrases))) > limits.term_characters:
+                raise RequestError(
+                    413,
+                    f"terms: number {n} has {longest:,} characters, and a phrase may have {limits.term_characters:,}",
+                )
+            source, *targets = (normalize(phrase) for phrase in phrases)
+            if not source or not targets or not all(targets):
+                raise RequestError(400, f"terms: number {n} has no source or no target phrase. Give both")
+            key = words_of(canonical(source))
+            term = found.get(key, Term(source, (), n))
+            found[key] = replace(term, targets=(*term.targets, *targets))
+        of = (replace(term, targets=tuple(dict.fromkeys(term.targets))) for term in found.values())
+        return Terminology(of, name="terms")
+
     # ---- Limits
 
     def check_size(self, texts: Sequence[str]) -> None:
@@ -346,6 +388,11 @@ class Service:
                 raise RequestError(
                     413, f"a text of {len(text):,} characters, and it may have {limits.characters:,}. Send it in parts"
                 )
+
+    def check_units(self, n_units: int) -> None:
+        """Raises RequestError 413 for more lines, or texts within documents, than a request may have."""
+        if n_units > (most := self.config.limits.units):
+            raise RequestError(413, f"more than {most:,} lines, or texts within mark-up. Send it in parts")
 
     @contextmanager
     def admitted(self, n_lines: int) -> Iterator[None]:
@@ -516,18 +563,3 @@ def _composed(
     for source, middle in first:
         sources.setdefault(middle, []).append(source)
     return [(source, target) for middle, target in second for source in sources.get(middle, [])]
-
-
-def _terminology(terms: Sequence[Sequence[str]]) -> Terminology | None:
-    """Raises RequestError 400 for what is no term."""
-    if not terms:
-        return None
-    found: dict[tuple[str, ...], Term] = {}
-    for n, phrases in enumerate(terms, start=1):
-        source, *targets = (normalize(phrase) for phrase in phrases)
-        if not source or not targets or not all(targets):
-            raise RequestError(400, f"terms: number {n} has no source or no target phrase. Give both")
-        key = words_of(canonical(source))
-        term = found.setdefault(key, Term(source, (), n))
-        found[key] = replace(term, targets=tuple(dict.fromkeys((*term.targets, *targets))))
-    return Terminology(found.values(), name="terms")

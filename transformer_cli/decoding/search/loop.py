@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from transformer_cli.data.transfer import to_device
+from transformer_cli.decoding.search.automaton import Automaton, automaton
 from transformer_cli.decoding.search.constraints import UNSATISFIED_PENALTY, unsatisfied_terms
 from transformer_cli.decoding.search.logits_processors import HypothesisState, LogitsProcessors
 from transformer_cli.decoding.search.request import Constraints, Hypothesis, SearchRequest
@@ -87,6 +88,9 @@ def run(
             steps.n_taken += 1
             history.append(Step(indices, *steps.choices(len(indices))))
         done_at = look(steps)[: len(indices)]
+        if request.cancelled is not None:
+            cancelled = request.cancelled()
+            done_at = [n or steps.n_taken * cancelled[index] for n, index in zip(done_at, indices, strict=True)]
         if not any(done_at):
             continue
         leaving, staying = compact([n > 0 for n in done_at])
@@ -155,7 +159,9 @@ def rank(request: SearchRequest[Any], steps: Sequence[Step], finished: FinishedS
         if request.config.diversity_groups > 1:
             ranked = distinct(ranked)
         if request.has_terms:
-            ranked = [with_unsatisfied(hypothesis, request.constraints[index]) for hypothesis in ranked]
+            constraints = request.constraints[index]
+            known = automaton(list(dict.fromkeys(constraints.terms)))
+            ranked = [with_unsatisfied(hypothesis, constraints, known) for hypothesis in ranked]
         is_near_tie = index in near_ties or any(
             one.score - other.score < request.near_tie and may_swap(one, other)
             for one, other in pairwise(ranked[: n_best + 1])
@@ -205,8 +211,8 @@ def distinct(hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
     return list(found.values())
 
 
-def with_unsatisfied(hypothesis: Hypothesis, constraints: Constraints) -> Hypothesis:
-    missing = unsatisfied_terms(hypothesis.ids, constraints)
+def with_unsatisfied(hypothesis: Hypothesis, constraints: Constraints, known: Automaton) -> Hypothesis:
+    missing = unsatisfied_terms(hypothesis.ids, constraints, known)
     score = hypothesis.score + UNSATISFIED_PENALTY if missing and hypothesis.finished else hypothesis.score
     return replace(hypothesis, unsatisfied=missing, score=score)
 

@@ -92,6 +92,8 @@ class SearchRequest(Generic[CacheT]):
     # Steps after which the host reads which sentences are done; None: 1 on a CPU, LOOK_EVERY elsewhere.
     look_every: int | None = None
     recorder: TraceRecorder | None = None  # records the search; the host then looks after every step
+    # Which sentences no one waits for any more: they leave the batch, with what was found. Asked at every look.
+    cancelled: Callable[[], Sequence[bool]] | None = None
 
     def __post_init__(self) -> None:
         n_sentences = len(self.max_lengths_B)
