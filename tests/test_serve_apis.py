@@ -233,10 +233,10 @@ def test_deepl_forms_repeat_text(served: Running) -> None:
         ({"target_lang": None}, "target_lang: is missing. Give the code of a language, as DE"),
         ({"text": []}, "text: is empty. Give a text, or several"),
         ({"text": [1]}, "text[0]: 1 is no text"),
-        ({"tag_handling": "rtf"}, "tag_handling: 'rtf' is neither html nor xml"),
+        ({"tag_handling": "rtf"}, "tag_handling: 'rtf' is not taken. Choose one of html, xml"),
         (
             {"formality": "less"},
-            "formality: 'less' cannot be asked for. Choose one of default, prefer_more, prefer_less",
+            "formality: 'less' is not taken. Choose one of default, prefer_more, prefer_less",
         ),
         ({"glossary_id": "x"}, "glossary_id: not on this server. Leave it out"),
         ({"show_billed_characters": 7}, "show_billed_characters: 7 is neither true nor false"),
@@ -244,12 +244,92 @@ def test_deepl_forms_repeat_text(served: Running) -> None:
             {"text": ["<x>a</x>"], "ignore_tags": ["x"]},
             "ignore_tags: <x> has content, and what is in tags is translated",
         ),
-        ({"target_lang": "FR"}, "any language → FR: no model. Choose one of de → en"),
+        ({"target_lang": "FR"}, "target_lang: 'FR' is not supported. Choose one of EN"),
+        ({"source_lang": "FR"}, "source_lang: 'FR' is not supported. Choose one of DE"),
+        (
+            {"split_sentences": "paragraphs"},
+            "split_sentences: 'paragraphs' is not taken. Choose one of 0, 1, nonewlines",
+        ),
+        ({"split_sentences": ["1"]}, "split_sentences: ['1'] is not taken. Choose one of 0, 1, nonewlines"),
+        (
+            {"model_type": "best"},
+            "model_type: 'best' is not taken. Choose one of quality_optimized, prefer_quality_optimized,"
+            " latency_optimized",
+        ),
+        ({"tag_handling_version": "v3"}, "tag_handling_version: 'v3' is not taken. Choose one of v1, v2"),
+        ({"preserve_formatting": "no"}, "preserve_formatting: 'no' is neither true nor false"),
+        ({"custom_instructions": ["short"]}, "custom_instructions: not on this server. Leave it out"),
     ],
 )
 def test_what_deepl_has_and_this_server_has_not(served: Running, change: dict[str, Any], says: str) -> None:
     ask = {"text": ["Hund"], "target_lang": "EN", **change}
     assert served.ask("/v2/translate", ask) == (400, {"message": says})
+
+
+def asked_of_deepl(server: Running, text: str, **options: Any) -> dict[str, Any]:
+    status, answer = server.ask("/v2/translate", {"text": [text], "source_lang": "EN", "target_lang": "DE", **options})
+    assert status == 200, answer
+    (found,) = answer["translations"]
+    assert isinstance(found, dict)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("split", "expected"),
+    [
+        (None, "two one\nfour three\r\n\r\nsix five"),
+        ("1", "two one\nfour three\r\n\r\nsix five"),
+        (1, "two one\nfour three\r\n\r\nsix five"),
+        ("nonewlines", "four three two one\r\n\r\nsix five"),
+        ("0", "four three two one\r\n\r\nsix five"),
+        (False, "four three two one\r\n\r\nsix five"),
+    ],
+)
+def test_split_sentences_says_whether_a_line_end_ends_a_sentence(both: Running, split: Any, expected: str) -> None:
+    """With words reversed, it shows which of them were one text."""
+    options = {} if split is None else {"split_sentences": split}
+    assert asked_of_deepl(both, "one two\nthree four\r\n\r\nfive six", **options)["text"] == expected
+
+
+def test_line_ends_of_markup_are_white_space_for_deepl(both: Running) -> None:
+    found = asked_of_deepl(both, "<p>one\ntwo</p>", tag_handling="html", split_sentences="nonewlines")
+    assert found["text"].split() == ["<p>two", "one</p>"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "used"),
+    [
+        ("quality_optimized", "quality_optimized"),
+        ("prefer_quality_optimized", "quality_optimized"),
+        ("latency_optimized", "latency_optimized"),
+    ],
+)
+def test_the_model_type_is_named_where_one_was_asked_for(both: Running, asked: str, used: str) -> None:
+    assert asked_of_deepl(both, "one", model_type=asked)["model_type_used"] == used
+    assert "model_type_used" not in asked_of_deepl(both, "one")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("one <b>two</b> three", "three <b>two</b> one"),
+        ("one &amp; two", "two &amp; one"),
+        ("one < two", "two < one"),
+        ("one {name}", "{name} one"),
+    ],
+)
+def test_what_looks_like_a_tag_is_kept_in_plain_text(both: Running, text: str, expected: str) -> None:
+    assert asked_of_deepl(both, text)["text"] == expected
+    for more in ({}, {"format": "text"}, {"alternatives": 2}):
+        _, answer = both.ask("/translate", {"q": text, "source": "en", "target": "de", **more})
+        assert answer["translatedText"] == expected
+
+
+def test_the_confidence_of_our_own_api_is_that_of_the_detection(both: Running) -> None:
+    _, answer = both.ask("/api/translate", {"text": "one two", "target": "de"})
+    (found,) = answer["translations"]
+    assert 0 < found["detection_confidence"] <= 1
+    assert "confidence" not in found
 
 
 def test_deepl_lists_the_variants_that_its_client_wants(both: Running) -> None:

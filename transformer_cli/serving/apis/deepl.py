@@ -8,7 +8,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from transformer_cli.data.placeholders import placeholders_in
+from transformer_cli.data.placeholders import spans_to_keep
+from transformer_cli.errors import quoted
 from transformer_cli.serving.errors import RequestError
 from transformer_cli.serving.forms import Fields, language_of, switch_of, text_of, texts_of
 from transformer_cli.serving.languages import names_of, written
@@ -17,10 +18,19 @@ from transformer_cli.serving.service import Wish
 
 PREFIX = "/v2/"
 UNLIMITED = 1_000_000_000_000  # characters, as DeepL says it
-TAGS = ("html", "xml")
 # DeepL has no plain English or Portuguese to translate into, and its client refuses these codes.
 VARIANTS = {"EN": ("EN-GB", "EN-US"), "PT": ("PT-BR", "PT-PT")}
-FORMALITIES = ("default", "prefer_more", "prefer_less")
+# Options that are taken, with the values that they may have; what they change here is in docs/serving.md.
+CHOICES = {
+    "split_sentences": ("0", "1", "nonewlines"),
+    "formality": ("default", "prefer_more", "prefer_less"),
+    "model_type": ("quality_optimized", "prefer_quality_optimized", "latency_optimized"),
+    "tag_handling": ("html", "xml"),
+    "tag_handling_version": ("v1", "v2"),
+}
+SWITCHES = ("preserve_formatting", "outline_detection", "show_billed_characters", "enable_beta_languages")
+# A line end between two lines that are not blank, with the white space around it.
+_WITHIN_PARAGRAPH = re.compile(r"(?<=\S)[^\S\r\n]*(?:\r\n|\r|\n)[^\S\r\n]*(?=\S)")
 _FILLED = re.compile(r"<(?P<name>[^\s<>/!?][^\s<>/]*)(?:\s[^<>]*)?(?<!/)>(?!</(?P=name)\s*>)")  # tags with content
 # A model cannot do these, and the translation would not be what was asked for.
 REFUSED = (
@@ -47,18 +57,21 @@ def routes(server: Server) -> list[Route]:
         source, target = (language_of(values.get(name), name) for name in ("source_lang", "target_lang"))
         if target is None:
             raise RequestError(400, "target_lang: is missing. Give the code of a language, as DE")
-        _check_options(values)
+        _check_languages(server, source, target)
+        chosen, is_on = _options(values)
         _check_ignored(values.get("ignore_tags"), texts)
-        wish = Wish(format=_format(values.get("tag_handling")), placeholders=any(map(placeholders_in, texts)))
-        is_counted = switch_of(values.get("show_billed_characters"), "show_billed_characters")
-        translation = await server.translate(request, texts, source, target, wish)
+        wish, joined = _wish(chosen, texts)
+        translation = await server.translate(request, joined, source, target, wish)
+        # There is one model for each pair of languages, whichever is asked for.
+        model_type = (chosen["model_type"] or "").removeprefix("prefer_")
         return JSONResponse(
             {
                 "translations": [
                     {
                         "detected_source_language": _code(origin.language),
                         "text": result.text,
-                        **({"billed_characters": len(text)} if is_counted else {}),
+                        **({"billed_characters": len(text)} if is_on["show_billed_characters"] else {}),
+                        **({"model_type_used": model_type} if model_type else {}),
                     }
                     for text, origin, result in zip(texts, translation.origins, translation.results, strict=True)
                 ]
@@ -115,15 +128,42 @@ async def _fields(server: Server, request: Request) -> Fields:
     return fields
 
 
-def _check_options(values: dict[str, Any]) -> None:
+def _check_languages(server: Server, source: str | None, target: str) -> None:
+    """Name the field that is wrong, as DeepL does."""
+    table = server.service.table
+    pairs = table.pairs()
+    for name, code, known in (
+        ("target_lang", table.target_code(target), dict.fromkeys(one for _, one, _ in pairs)),
+        ("source_lang", table.source_code(source), dict.fromkeys(one for one, _, _ in pairs)),
+    ):
+        if code is not None and code not in known:
+            raise RequestError(
+                400, f"{name}: {quoted(code)} is not supported. Choose one of {', '.join(map(_code, known))}"
+            )
+
+
+def _options(values: dict[str, Any]) -> tuple[dict[str, str | None], dict[str, bool]]:
+    """The choices that are made, None where none is, and the switches. Raises RequestError 400 for others."""
     for name in REFUSED:
         if values.get(name):
             raise RequestError(400, f"{name}: not on this server. Leave it out")
-    formality = values.get("formality") or "default"
-    if formality not in FORMALITIES:
-        raise RequestError(
-            400, f"formality: {reprlib.repr(formality)} cannot be asked for. Choose one of {', '.join(FORMALITIES)}"
-        )
+    chosen: dict[str, str | None] = {}
+    for name, known in CHOICES.items():
+        value = values.get(name)
+        value = str(int(value)) if isinstance(value, bool) else str(value) if isinstance(value, int) else value or None
+        if value is not None and value not in known:
+            raise RequestError(400, f"{name}: {reprlib.repr(value)} is not taken. Choose one of {', '.join(known)}")
+        chosen[name] = value
+    return chosen, {name: switch_of(values.get(name), name) for name in SWITCHES}
+
+
+def _wish(chosen: dict[str, str | None], texts: list[str]) -> tuple[Wish, list[str]]:
+    """How to translate, and the texts as they are split: where line ends do not count, a paragraph is one line."""
+    form = chosen["tag_handling"] or "text"
+    split = chosen["split_sentences"] or ("1" if form == "text" else "nonewlines")
+    joined = [_WITHIN_PARAGRAPH.sub(" ", text) for text in texts] if form == "text" and split != "1" else texts
+    decode = {"split_sentences": False} if split == "0" else {}
+    return Wish(decode=decode, format=form, placeholders=any(map(spans_to_keep, texts))), joined
 
 
 def _check_ignored(tags: Any, texts: list[str]) -> None:
@@ -132,14 +172,6 @@ def _check_ignored(tags: Any, texts: list[str]) -> None:
     for name in (match["name"] for text in texts for match in _FILLED.finditer(text) if names):
         if name in names:
             raise RequestError(400, f"ignore_tags: <{name[:40]}> has content, and what is in tags is translated")
-
-
-def _format(tags: Any) -> str:
-    if not tags:
-        return "text"
-    if tags not in TAGS:
-        raise RequestError(400, f"tag_handling: {reprlib.repr(tags)} is neither {' nor '.join(TAGS)}")
-    return str(tags)
 
 
 def _code(language: str) -> str:

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from transformer_cli.data.placeholders import placeholders_in
+from transformer_cli.data.placeholders import spans_to_keep
 from transformer_cli.markup.document import PARSERS
 from transformer_cli.markup.encodings import other_encoding
 from transformer_cli.serving.detection import Detected
@@ -74,10 +74,8 @@ def routes(server: Server) -> list[Route]:
         source, target = _language(fields, "source"), _language(fields, "target")
         kind = _format(fields)
         n_alternatives = number_of(fields.values.get("alternatives") or 0, "alternatives")
-        if n_alternatives:
-            wish = Wish(decode=_candidates(server, n_alternatives + 1), format=kind)
-        else:
-            wish = Wish(format=kind, placeholders=any(map(placeholders_in, texts)))
+        decode = _candidates(server, n_alternatives + 1) if n_alternatives else {}
+        wish = Wish(decode=decode, format=kind, placeholders=any(map(spans_to_keep, texts)))
         translation = await server.translate(request, texts, source, target, wish)
         answer: dict[str, Any] = {"translatedText": [one.text for one in translation.results]}
         if source is None:

@@ -9,6 +9,7 @@ from starlette.routing import Route
 
 from transformer_cli.config.tags import tags_in
 from transformer_cli.decoding.results import Candidate
+from transformer_cli.errors import quoted
 from transformer_cli.interop.languages import language_name
 from transformer_cli.serving.detection import Detected
 from transformer_cli.serving.errors import RequestError
@@ -67,13 +68,13 @@ def wish_of(body: dict[str, Any]) -> Wish:
     for name in SWITCHES:
         value = body.pop(name, False)
         if not isinstance(value, bool):
-            raise RequestError(400, f"{name}: {value!r} is neither true nor false")
+            raise RequestError(400, f"{name}: {quoted(str(value))} is neither true nor false")
         switches[name] = value
     terms, prefix, tag, form = (body.pop(name, None) for name in ("terms", "prefix", "tag", "format"))
     known = set(decode_keys())
     if unknown := [name for name in body if name not in known]:
         names = ", ".join(sorted({"text", "source", "target", "format", "terms", "prefix", "tag", *SWITCHES, *known}))
-        raise RequestError(400, f"{unknown[0]!r}: no key of this request. There are {names}")
+        raise RequestError(400, f"{quoted(unknown[0])}: no key of this request. There are {names}")
     return Wish(
         decode=body,
         terms=terms_of(terms),
@@ -116,7 +117,7 @@ def _record(result: TextResult, origin: Detected) -> dict[str, Any]:
     record = {
         "text": result.text,
         "source": origin.language,
-        "confidence": round(origin.confidence, 4),
+        "detection_confidence": round(origin.confidence, 4),
         "score": round(result.score, 4),
         "alternatives": [_alternative(one) for one in result.alternatives],
         "flags": result.flags,
