@@ -69,6 +69,15 @@ JSON_BODIES: dict[str, bytes] = {
     "an unknown language": b'{"text":"a","target":"tlh"}',
     "too long a text": json.dumps({"text": "a " * 15_000}).encode(),
     "too many texts": json.dumps({"text": ["a"] * 501}).encode(),
+    "half a character as search": rb'{"text":"a","search":"\ud800"}',
+    "half a character as a key": rb'{"text":"a","\ud800":1}',
+    "half a character as language": rb'{"text":"a","target":"\udfff"}',
+    "a long language": json.dumps({"text": "a", "source": "x" * 100_000}).encode(),
+    "a long search": json.dumps({"text": "a", "search": "x" * 100_000}).encode(),
+    "a long tag": json.dumps({"text": "a", "tag": "<2" + "x" * 100_000 + ">"}).encode(),
+    "a long key": json.dumps({"text": "a", "x" * 100_000: 1}).encode(),
+    "a long term": json.dumps({"text": "a", "terms": {"a": "b " * 3000}}).encode(),
+    "many terms": json.dumps({"text": "a", "terms": {f"a{n}": "b" for n in range(2000)}}).encode(),
     "a line with a model's file": b'{"text":"a","checkpoint":"/etc/passwd"}',
     "compressed": zlib.compress(b'{"text":"a"}'),
 }
@@ -89,6 +98,17 @@ ATTACKS: dict[str, tuple[Attack, tuple[int, ...]]] = {
     "a chunk without an end": (lambda _: chunked(b"2\r\n{}XX0\r\n\r\n"), (400,)),
     "chunks beyond the limit": (lambda _: chunked(*[b"10000\r\n" + b"x" * 65536 + b"\r\n"] * 5), (413,)),
     "an unknown encoding": (lambda _: post(b"{}", b"Transfer-Encoding: gzip, rot13"), (400,)),
+    "an encoding before chunks": (lambda _: post(b"0\r\n\r\n", b"Transfer-Encoding: x, chunked"), (400,)),
+    "chunks twice": (
+        lambda _: post(b"0\r\n\r\n", b"Transfer-Encoding: chunked", b"Transfer-Encoding: chunked"),
+        (400,),
+    ),
+    "a chunk extension without an end": (lambda _: chunked(b"2;" + b"x" * 40_000), (400,)),
+    "extensions of many chunks": (lambda _: chunked(*[b"1;" + b"x" * 900 + b"\r\n{\r\n"] * 90, b"0\r\n\r\n"), (400,)),
+    "headers behind a body": (
+        lambda _: chunked(b"2\r\n{}\r\n0\r\n", *[b"X-%d: y\r\n" % n for n in range(5000)], b"\r\n"),
+        (400, 431),
+    ),
     "hidden chunks": (lambda _: post(b"0\r\n\r\n", b"Transfer-Encoding:\x0bchunked"), (400,)),
     "smuggled request": (
         lambda _: post(b"0\r\n\r\nGET /metrics HTTP/1.1\r\n\r\n", b"Content-Length: 4", b"Transfer-Encoding : chunked"),
@@ -102,6 +122,20 @@ ATTACKS: dict[str, tuple[Attack, tuple[int, ...]]] = {
         (200, 400),
     ),
     "two hosts": (lambda _: get(b"/health", b"Host: other"), (400,)),
+    **{
+        f"a host that is none: {host.decode()}": (
+            lambda _, host=host: b"GET /api/models HTTP/1.1\r\nHost: %s\r\n\r\n" % host,  # type: ignore[misc]
+            (400,),
+        )
+        for host in (
+            b"localhost:x",
+            b"[::1]evil.example",
+            b"localhost:80:81",
+            b"evil@localhost",
+            b"localhost/",
+            b"[::1",
+        )
+    },
     "no host": (lambda _: b"GET /health HTTP/1.1\r\n\r\n", (400,)),
     "another site's name": (lambda _: b"GET /api/models HTTP/1.0\r\nHost: evil.example\r\n\r\n", (421,)),
     "a header flood": (lambda draw: get(b"/health", *[b"X-%d: y" % n for n in range(draw.randint(101, 3000))]), (431,)),
@@ -179,6 +213,7 @@ def check(served: Served, name: str, draw: random.Random) -> int:
         assert "Traceback" not in answer.json["error"]
         assert ".py" not in answer.json["error"]
         assert answer.json["error"].isprintable()
+        assert len(answer.json["error"]) <= 1200
     return answer.status
 
 
@@ -224,6 +259,28 @@ def test_no_body_is_a_fault_of_any_api(served: Served, endpoint: str) -> None:
         assert 200 <= answer.status < 500, f"{body[:80]!r}: {answer}"
         assert b"Traceback" not in answer.body
     is_clean(served)
+
+
+def test_all_requests_of_a_connection_are_answered_in_their_order(served: Served) -> None:
+    bodies = [json.dumps({"text": f"a {'b ' * (n % 5)}c"}).encode() for n in range(40)]
+    requests = [
+        post(body).replace(b"Connection: close\r\n", b"" if n < 39 else b"Connection: close\r\n")
+        for n, body in enumerate(bodies)
+    ]
+    with served.connect(timeout=20) as connection:
+        connection.sendall(b"".join(requests))
+        stream = connection.makefile("rb").read()
+    answers = [part.partition(b"\r\n\r\n")[2] for part in stream.split(b"HTTP/1.1 200 OK\r\n")[1:]]
+    expected = [served.ask("/api/translate", body).json for body in bodies]
+    assert [json.loads(answer) for answer in answers] == expected
+
+
+def test_what_came_before_a_request_that_is_none_is_answered(served: Served) -> None:
+    good = post(json.dumps({"text": "a b"}).encode()).replace(b"Connection: close\r\n", b"")
+    with served.connect(timeout=20) as connection:
+        connection.sendall(good * 3 + b"\x00\x01 no request\r\n\r\n")
+        stream = connection.makefile("rb").read()
+    assert stream.count(b"HTTP/1.1 200 OK") == 3
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """`tfm serve` as those who run it see it: start, limits, keys, log, metrics, reload, and the end."""
 
+import ast
 import gc
 import json
 import os
@@ -9,11 +10,13 @@ import socket
 import time
 import tomllib
 import weakref
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from tests import toy_run
 from tests.conftest import ROOT, slow
@@ -24,12 +27,13 @@ from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.serve import ServeConfig
 from transformer_cli.errors import ConfigError, EnvironmentFault
 from transformer_cli.models.file import write_model
-from transformer_cli.serving import access
+from transformer_cli.serving import access, protocol
 from transformer_cli.serving import run as serving_run
 from transformer_cli.serving.access import Access, KeyFile, Rate, address_of
 from transformer_cli.serving.errors import RequestError
 from transformer_cli.serving.gate import host_name, hosts_of
 from transformer_cli.serving.models import ModelTable
+from transformer_cli.serving.run import warn_if_open
 
 SECRET = "k-5f2c9a7e1d"
 TIGHT = (
@@ -130,13 +134,18 @@ def test_requests_beyond_the_limit_are_told_to_come_back(served: Served) -> None
 
 
 def test_a_queue_that_is_full_takes_no_more_lines(served: Served) -> None:
+    def is_refused() -> bool:
+        answer = served.translate(["d"] * 20)  # type: ignore[arg-type]
+        return (answer.status, answer.json.get("error")) == (503, "too much is waiting. Try again later")
+
     with ThreadPoolExecutor(3) as pool:
-        lines = [f"{SLOW} c" + " c" * n for n in range(25)]
-        first = pool.submit(served.translate, lines)  # type: ignore[arg-type]
-        until(lambda: served.metric("tfm_requests_active") == 1)
-        second = served.translate(["d"] * 20)  # type: ignore[arg-type]
-        assert (second.status, second.json["error"]) == (503, "too much is waiting. Try again later")
-        assert first.result().status == 200
+        # Of one search each, and so in three batches one after the other.
+        lines = [f"{SLOW} c" + " c" * n for n in range(9)]
+        first = [pool.submit(served.translate, lines, search="beam", beam_size=n) for n in (2, 3, 4)]  # type: ignore[arg-type]
+        until(lambda: served.metric("tfm_queue_depth") >= 9)  # one batch is searched, and another waits
+        until(is_refused)
+        assert [one.result().status for one in first] == [200] * 3
+    assert not is_refused()
 
 
 def test_an_exception_of_the_engine_fails_one_request_alone(served: Served) -> None:
@@ -371,7 +380,39 @@ def test_a_page_whose_name_leads_here_is_not_answered(served: Served) -> None:
     assert hosts_of(ServeConfig(allowed_hosts=["*"])) is None
     assert hosts_of(ServeConfig(host="0.0.0.0", allowed_hosts=["MT.example"])) == {"mt.example"}
     assert "mt.example" in (hosts_of(ServeConfig(allowed_hosts=["mt.example"])) or ())
-    assert host_name(b"[2001:db8::1]:80") == "2001:db8::1"
+    assert host_name(b"[2001:DB8:0::1]:80") == "2001:db8::1"
+    for wrong in (b"a:b", b"[::1]x", b"a:1:2", b"x@a", b"a b", b"[::g]", b"[1.2.3.4]", b"a,b", b"\xff"):
+        assert host_name(wrong) is None
+
+
+@pytest.mark.parametrize(
+    ("host", "keys", "warns"), [("0.0.0.0", 0, 1), ("0.0.0.0", 1, 0), ("127.0.0.1", 0, 0), ("::", 0, 1)]
+)
+def test_a_server_of_the_network_without_keys_is_warned_of(
+    host: str, keys: bool, warns: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "keys").write_text(SECRET, encoding="utf-8")
+    (tmp_path / "keys").chmod(0o600)
+    warn_if_open(ServeConfig(host=host, api_keys=str(tmp_path / "keys") if keys else None))
+    assert ("whoever reaches this address may send requests" in caplog.text) == warns
+
+
+def test_the_installed_uvicorn_is_built_as_the_protocol_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    protocol.check_uvicorn()
+    for names, name in (("OF_A_PROTOCOL", "pipe_line"), ("OF_A_CYCLE", "is_complete")):
+        with monkeypatch.context() as patch, pytest.raises(EnvironmentFault, match=f"has no {name}, which tfm serve"):
+            patch.setattr(protocol, names, (name,))
+            protocol.check_uvicorn()
+
+
+def test_every_name_that_the_protocol_uses_of_uvicorn_is_checked() -> None:
+    tree = ast.parse(Path(protocol.__file__).read_text(encoding="utf-8"))
+    used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    of_uvicorn = {*HttpToolsProtocol.__init__.__code__.co_names, *RequestResponseCycle.__init__.__code__.co_names}
+    used -= {one.name for one in protocol.Reading}
+    methods = {name for name in dir(HttpToolsProtocol) if callable(getattr(HttpToolsProtocol, name))}
+    assert used & (of_uvicorn | methods) - {*dir(object)} <= {*protocol.OF_A_PROTOCOL, *protocol.OF_A_CYCLE}
+    assert not [name for name in used & (of_uvicorn | methods) if name.startswith("_") and not name.startswith("__")]
 
 
 def test_a_proxy_has_an_address() -> None:
@@ -525,6 +566,25 @@ def test_sigterm_answers_what_is_waiting_and_takes_nothing_new(tmp_path: Path) -
         assert b"draining" in stream
         assert served.process.wait(timeout=5) == 0
     assert [line for line in served.log if line.startswith("stopping when 2 requests are answered")]
+
+
+def test_sigterm_answers_every_connection_that_has_arrived(tmp_path: Path) -> None:
+    body = json.dumps({"text": "c d"}).encode()
+    request = b"POST /api/translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    with serving(tmp_path) as served:
+        connections = [served.connect(timeout=15) for _ in range(40)]
+        for one in connections[:20]:
+            one.sendall(request)
+        served.process.send_signal(signal.SIGSTOP)
+        connections += [served.connect(timeout=15) for _ in range(10)]  # that the system has accepted alone
+        for one in connections[20:]:
+            one.sendall(request)
+        served.process.send_signal(signal.SIGTERM)
+        served.process.send_signal(signal.SIGCONT)
+        assert Counter(read_answer(one).status for one in connections) == {200: 50}
+        for one in connections:
+            one.close()
+        assert served.process.wait(timeout=10) == 0
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), slow(signal.SIGTERM, 143)])

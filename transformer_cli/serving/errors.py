@@ -6,17 +6,22 @@ from pathlib import Path
 
 from starlette.responses import JSONResponse
 
-from transformer_cli.errors import quoted
+from transformer_cli.errors import printable, quoted
 from transformer_cli.logs import LOGGER
 from transformer_cli.plugins import plugin_fault
 
+LONGEST_MESSAGE = 1000  # characters: what a request has in it may be longer
+
 
 class RequestError(Exception):
-    """An HTTP status, and one line for people: what is wrong, where, what to do. `retry_after` is in seconds."""
+    """An HTTP status, and one line for people: what is wrong, where, what to do. `retry_after` is in seconds.
+
+    Whatever a message shows of a request, it is short and printable.
+    """
 
     def __init__(self, status: int, message: str, *, retry_after: float | None = None) -> None:
         super().__init__(message)
-        self.status, self.message, self.retry_after = status, message, retry_after
+        self.status, self.message, self.retry_after = status, printable(message, LONGEST_MESSAGE), retry_after
 
 
 def error_answer(error: RequestError) -> JSONResponse:

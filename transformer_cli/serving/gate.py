@@ -5,6 +5,7 @@ One ASGI middleware instead of several, because each costs time in every request
 
 import asyncio
 import ipaddress
+import re
 import time
 from collections.abc import Callable, Mapping
 
@@ -100,10 +101,17 @@ class Gate:
         hosts = [value for name, value in scope["headers"] if name == b"host"]
         if len(hosts) > 1 or (not hosts and scope["http_version"] == "1.1"):
             return RequestError(400, "a request needs one Host header")
-        if hosts and self.hosts is not None and (name := host_name(hosts[0])) not in self.hosts:
+        if not hosts:
+            return self._overload(counts=counts)
+        if (name := host_name(hosts[0])) is None:
+            return RequestError(400, f"Host {quoted(hosts[0].decode('latin-1'))}: is no name with or without a port")
+        if self.hosts is not None and name not in self.hosts:
             return RequestError(
                 421, f"Host {quoted(name)}: not a name of this server. `allowed_hosts` of `tfm serve` lists more"
             )
+        return self._overload(counts=counts)
+
+    def _overload(self, *, counts: bool) -> RequestError | None:
         if counts and self.n_active > self.most:
             return RequestError(503, "too many requests at once. Try again later", retry_after=self.retry_after())
         return None
@@ -133,9 +141,17 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def host_name(value: bytes) -> str:
-    """Of a Host header, without the port."""
-    text = value.decode("latin-1").strip().lower()
-    if text.startswith("["):
-        return text[1:].partition("]")[0]
-    return text.partition(":")[0]
+_HOST = re.compile(r"(?:\[(?P<address>[0-9a-f:.]+)\]|(?P<name>[a-z0-9._-]*))(?::[0-9]{0,5})?")
+
+
+def host_name(value: bytes) -> str | None:
+    """The name or address in a Host header, without the port; None where it is neither (RFC 9110, section 7.2)."""
+    match = _HOST.fullmatch(value.decode("latin-1").strip(" \t").lower())
+    if match is None:
+        return None
+    if match["address"] is None:
+        return match["name"]
+    try:
+        return str(ipaddress.IPv6Address(match["address"]))
+    except ValueError:
+        return None

@@ -8,17 +8,20 @@ import os
 import socket
 import sys
 import threading
+from collections.abc import Iterable
 from types import FrameType
 from typing import Any
 
 import prometheus_client
 import uvicorn
 
+from transformer_cli.config.serve import ServeConfig
 from transformer_cli.errors import ConfigError, EnvironmentFault
 from transformer_cli.logs import LOGGER
 from transformer_cli.serving.access_log import AccessLog, AccessRecord
 from transformer_cli.serving.app import create_app
-from transformer_cli.serving.protocol import BoundedProtocol, sweep
+from transformer_cli.serving.gate import is_loopback
+from transformer_cli.serving.protocol import BoundedProtocol, check_uvicorn, sweep
 from transformer_cli.serving.server import Server
 
 BACKLOG = 2048  # connections that wait to be accepted
@@ -106,19 +109,46 @@ class _Process(uvicorn.Server):
 
     async def _sweep(self) -> None:
         while True:
-            await asyncio.sleep(1)
+            await asyncio.sleep(0.1 if self.should_exit else 1)
             sweep(self.server_state.connections)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._accept_arrived(sockets or [])
         n_tasks = len(self.server_state.tasks)
         LOGGER.info("stopping%s", f" when {n_tasks} requests are answered" if n_tasks else "")
         await super().shutdown(sockets)
         self.sweeper.cancel()
 
+    async def _accept_arrived(self, sockets: Iterable[socket.socket]) -> None:
+        """Accept the connections that the system has made already, and no more: closing would reset them."""
+        self.sweeper.cancel()
+        self.sweeper = asyncio.create_task(self._sweep())
+        arrived: list[socket.socket] = []
+        for one in sockets:
+            one.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    arrived.append(one.accept()[0])
+        for listener in self.servers:
+            listener.close()
+        loop = asyncio.get_running_loop()
+        for one in arrived:
+            one.setblocking(False)
+            await loop.connect_accepted_socket(self._protocol, one)
+
+    def _protocol(self) -> asyncio.Protocol:
+        kind: Any = self.config.http_protocol_class
+        protocol: asyncio.Protocol = kind(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return protocol
+
 
 def serve(server: Server, sockets: list[socket.socket]) -> None:
-    """Answer requests until SIGTERM or SIGINT; those that are being worked on are finished first."""
+    """Answer requests until SIGTERM or SIGINT; those that have arrived are answered first."""
+    check_uvicorn()
     limits = server.config.limits
+    warn_if_open(server.config)
     log = AccessLog(server.config.log_format) if server.config.access_log else None
     app = create_app(server, log)
 
@@ -162,6 +192,16 @@ def serve(server: Server, sockets: list[socket.socket]) -> None:
         server.threads.shutdown(wait=False, cancel_futures=True)
         if log is not None:
             log.close()
+
+
+def warn_if_open(config: ServeConfig) -> None:
+    """Of an address that other machines may reach, and that asks for no key."""
+    if config.api_keys is None and not is_loopback(config.host):
+        LOGGER.warning(
+            "host=%s without api_keys: whoever reaches this address may send requests. Add --api-keys FILE, or leave"
+            " --host out",
+            config.host,
+        )
 
 
 def _reload(server: Server, ended: threading.Event) -> None:
