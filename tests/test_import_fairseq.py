@@ -250,7 +250,7 @@ def doubled(depth: int) -> list[Any]:
         ({"more": nested(60, holds=2)}, "in its options is too deep"),
         ({"more": circle()}, "in its options is too deep"),
         ({"activation_fn": doubled(60)}, "activation_fn="),
-        ({"encoder_embed_dim": doubled(60), "decoder_embed_dim": [doubled(59), 1]}, "encoder_embed_dim="),
+        ({"encoder_embed_dim": doubled(60)}, "encoder_embed_dim="),
         ({"encoder_attention_heads": doubled(60)}, "attention_heads"),
         ({"arch": doubled(60)}, "the architecture"),
     ],
