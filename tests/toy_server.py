@@ -6,7 +6,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +38,8 @@ _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # of thi
 class StandInTranslator:
     """Writes each word in capitals, or, if `reverses`, the words from the last to the first. Alignments are exact."""
 
+    written: Callable[[str], str] = staticmethod(str.upper)
+
     def __init__(self, decode: DecodeConfig, options: TranslateOptions, *, reverses: bool) -> None:
         self.decode, self.options, self.reverses = decode, options, reverses
         self.tokenizers = toy_run.tokenizers()
@@ -65,7 +67,7 @@ class StandInTranslator:
             time.sleep(SLOWNESS)
         if self.call.is_over:
             raise GoneError
-        text = " ".join(reversed(words)) if self.reverses else line.upper()
+        text = " ".join(reversed(words)) if self.reverses else self.written(line)
         n_words = len(words)
         links = [(i, n_words - 1 - i if self.reverses else i) for i in range(n_words)]
         candidates = [Candidate(text if n == 0 else f"{text} ({n})", -1.0 - n, -1.0 - n, n_words + 1) for n in range(9)]
