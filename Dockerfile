@@ -1,15 +1,21 @@
-# `tfm serve` on processors, without CUDA: docker build -t tfm-serve .   docs/serving.md says how to run it.
-FROM python:3.11-slim-bookworm AS build
+# `tfm serve` on processors, without CUDA. docs/serving.md says how to build and run it.
+# The base image is given by its digest, as --build-arg PYTHON_IMAGE=python:3.11-slim-bookworm@sha256:…; the address of a
+# tag can be made to lead to another image, that of a digest cannot.
+ARG PYTHON_IMAGE
+FROM ${PYTHON_IMAGE} AS build
 WORKDIR /source
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY configs configs
 COPY transformer_cli transformer_cli
-# The CPU index has a torch of 200 MB; that of PyPI brings some GB of CUDA.
+# Each command asks one index, so that no package of the one can take the place of one of the other. The index for
+# processors has a torch of 200 MB; that of PyPI brings some GB of CUDA.
 RUN python -m venv /opt/tfm \
-    && /opt/tfm/bin/pip install --no-cache-dir --disable-pip-version-check --constraint constraints.txt \
-        --extra-index-url https://download.pytorch.org/whl/cpu '.[serve]'
+    && grep '^torch==' constraints.txt > torch.txt \
+    && /opt/tfm/bin/pip install --no-cache-dir --disable-pip-version-check --no-deps \
+        --index-url https://download.pytorch.org/whl/cpu --requirement torch.txt \
+    && /opt/tfm/bin/pip install --no-cache-dir --disable-pip-version-check --constraint constraints.txt '.[serve]'
 
-FROM python:3.11-slim-bookworm
+FROM ${PYTHON_IMAGE}
 COPY --from=build /opt/tfm /opt/tfm
 # The cache holds what is converted for CTranslate2 once: models are mounted read-only.
 RUN useradd --system --uid 10001 --no-create-home tfm && install -d -o tfm /var/cache/tfm

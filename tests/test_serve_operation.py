@@ -13,6 +13,7 @@ import weakref
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ from tests.forked import run
 from tests.served import BROKEN, SLOW, TESTED_ENGINE, Served, read_answer, serving, until, write_toy_model
 from transformer_cli.config.commands import Engine
 from transformer_cli.config.decode import DecodeConfig
-from transformer_cli.config.serve import ServeConfig
+from transformer_cli.config.serve import LimitsConfig, ServeConfig
 from transformer_cli.errors import ConfigError, EnvironmentFault
 from transformer_cli.models.file import write_model
 from transformer_cli.serving import access, protocol
@@ -636,3 +637,27 @@ def test_everything_that_the_dockerfile_copies_is_there_and_not_ignored() -> Non
         "pyproject.toml",
     }
     assert needed <= copied
+
+
+def test_the_image_begins_with_a_digest_and_each_command_asks_one_index() -> None:
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    assert re.findall(r"^ARG (\S+)$", text, re.MULTILINE) == ["PYTHON_IMAGE"], "it is given, and has no default"
+    assert {line.split()[1] for line in text.split("\n") if line.startswith("FROM ")} == {"${PYTHON_IMAGE}"}
+    assert "extra-index" not in text
+    assert len(re.findall(r"pip install", text)) == 2
+    assert text.count("--index-url") == 1
+    assert re.search(r"^torch==\S+$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def test_every_limit_is_in_the_docs() -> None:
+    docs = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+    assert [one.name for one in fields(LimitsConfig) if f"`limits.{one.name}`" not in docs] == []
+
+
+def test_the_links_of_the_security_policy_lead_somewhere() -> None:
+    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)#]+)(?:#([^)]+))?\)", text)
+    assert links
+    for path, heading in links:
+        target = (ROOT / path).read_text(encoding="utf-8")
+        assert not heading or f"\n## {heading.capitalize()}\n" in target
