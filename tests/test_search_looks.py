@@ -107,6 +107,37 @@ def test_looking_seldom_finds_what_looking_at_each_step_finds(name: str, every: 
         assert all_found(found) == all_found(expected)
 
 
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_sentence_that_is_cancelled_leaves_and_the_others_are_found_as_before(name: str) -> None:
+    config, what = CONFIGS[name]
+    tables = attending_tables(24, seed=len(name), source_lengths=[2 + b % 3 for b in range(24)])
+    n_looks = 0
+
+    def third_after_two_looks() -> list[bool]:
+        nonlocal n_looks
+        n_looks += 1
+        return [n_looks > 2 and b % 3 == 0 for b in range(24)]
+
+    expected = all_found(run(tables, config, MAX_LENGTHS, what))
+    found = all_found(run(tables, config, MAX_LENGTHS, what, cancelled=third_after_two_looks))
+    assert [one for b, one in enumerate(found) if b % 3] == [one for b, one in enumerate(expected) if b % 3]
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("every", [1, LOOK_EVERY])
+def test_a_look_ends_a_search_that_is_cancelled(name: str, every: int) -> None:
+    config, what = CONFIGS[name]
+    tables = attending_tables(24, seed=len(name), source_lengths=[2 + b % 3 for b in range(24)])
+    looks: list[int] = []
+
+    def all_of_them() -> list[bool]:
+        looks.append(1)
+        return [True] * 24
+
+    run(tables, config, MAX_LENGTHS, what, look_every=every, cancelled=all_of_them)
+    assert len(looks) == 1
+
+
 @pytest.mark.parametrize("alpha", [0.6, slow(2.5)])
 def test_looking_seldom_finds_what_trying_every_sentence_finds(alpha: float) -> None:
     tables, max_lengths = random_tables(20, seed=12), [1 + b % 5 for b in range(20)]
