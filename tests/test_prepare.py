@@ -384,7 +384,7 @@ def test_languages_that_change_nothing_keep_the_folder_and_a_swapped_corpus_has_
 
 
 def test_columns_that_no_table_is_named_for_are_refused(config: DataConfig) -> None:
-    with pytest.raises(ConfigError, match=r"^data\.columns=\[0, 1\]: no table is named, but other files"):
+    with pytest.raises(ConfigError, match=r"^data\.columns=\[0,1\]: no table is named, but other files"):
         prepare(replace(config, columns=[0, 1]))
 
 
