@@ -49,7 +49,8 @@ TOKENIZERS = Tokenizers(TOKENIZER, TOKENIZER)
 
 def corpus_of(pairs: list[tuple[str, str]], tokenizers: Tokenizers = TOKENIZERS) -> EncodedCorpus:
     sides = [tokenizers.source, tokenizers.target]
-    ids = [[[*one, 3] for one in side.encode([pair[i] for pair in pairs])] for i, side in enumerate(sides)]
+    encoded = [side.encode([pair[i] for pair in pairs], as_written=True) for i, side in enumerate(sides)]
+    ids = [[[*one, 3] for one in side] for side in encoded]
     return EncodedCorpus.of(*ids)
 
 
