@@ -152,7 +152,7 @@ def pages_with_python() -> list[Any]:
 
 def python_of(page: Path) -> str:
     """The blocks of Python of a page, in order; what is a file of its own is imported, as `--plugin` does."""
-    program = ["import sys; sys.path.insert(0, '')"]
+    program = []
     for block in blocks_of(page):
         if block.language == "python" and block.text.partition("\n")[0] not in NOT_RUN:
             program.append(f"import {Path(block.file).stem}" if block.file else block.text)
@@ -164,7 +164,7 @@ def test_the_python_of_a_page_runs_in_its_order(page: Path, tmp_path: Path) -> N
     prepare, says = NEEDS.get(page.name, (lambda folder: None, []))
     write_files_of(page, tmp_path)
     prepare(tmp_path)
-    ran = run([], tmp_path, program=python_of(page))
+    ran = run([], tmp_path, program=f"import sys; sys.path.insert(0, '')\n{python_of(page)}")
     assert ran.code == 0, ran.err.decode()
     assert [text for text in says if text not in ran.out.decode()] == []
 
