@@ -115,6 +115,14 @@ def test_a_name_without_a_definition_is_text() -> None:
     assert reversed_text("See [the page] now\n") == "NOW PAGE] \\[THE sEE\n"
 
 
+def test_texts_side_by_side_in_a_paragraph_are_each_checked_within_it() -> None:
+    markdown = "*A cat.*<span>A dog.</span> [One two.](a)[Three four.](b)\n"
+    expected = "*CAT. a*<span>DOG. a</span> [TWO. oNE](a)[FOUR. tHREE](b)\n"
+    found = translate_document(markdown, "markdown", swapped_and_reversed)
+    assert found.flags["kept"] == 0
+    assert without_order(parts(render(found.text))) == without_order(parts(render(expected)))
+
+
 def test_punctuation_after_a_link_with_code_of_several_words_stays_after_it() -> None:
     markdown = "See [`open (file)`](/a), and **`a [b]`**.\n"
     assert translate_document(markdown, "markdown", swapped).text == "sEE [`open (file)`](/a), AND **`a [b]`**.\n"
@@ -203,6 +211,7 @@ MARKDOWN = st.lists(st.one_of(WORDS, WORDS, INLINE, BLOCK), max_size=14).map(lam
 @example("_<em>__ the ", False)
 @example("*\\\n<em>\\ the \n* ", False)
 @example("the \n\t<!-- c -->", False)
+@example("Dog\\\n<b>\n  a", False)
 def test_whatever_is_written_keeps_its_marks_and_each_word_is_translated_once(markdown: str, has_link: bool) -> None:
     markdown = ("[r]: /u 'T'\n\n" if has_link else "") + markdown
     expected = swapped_words(parts(render(markdown)))

@@ -6,6 +6,7 @@ Code, link targets, HTML tags and the marks of blocks are kept. A translated par
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,7 @@ from transformer_cli.markup.units import Builder, Document, Item, Unit, add_run
 
 _CELL_END = re.compile(r"\\.|`++|\|")
 _ALERT = re.compile(r"\[![\w-]+\][+-]?(?:[ \t]+|$)")
+_MOST_CHECKED = 20  # texts of a paragraph, each of which is checked within the paragraph; of more, each is alone
 Stretch = tuple[str, int]  # a part of a text, and where it is in the document
 
 
@@ -80,7 +82,7 @@ class _Parser:
         for alt in found.alts:
             if has_letters(alt.text):
                 self._alt(place(alt.start), place(alt.end), alt.text, alt.suffix, block.kind)
-        has_links = any(item.is_tag and item.name.startswith("link") for item in found.items)
+        has_links = any(item.is_tag and item.name.startswith("[") for item in found.items)
         runs: list[list[Item]] = [[]]
         for item in found.items:
             item.start, item.end = place(item.start), place(item.end)
@@ -89,12 +91,18 @@ class _Parser:
             else:
                 runs[-1].append(item)
         for i, run in enumerate(runs):
-            writer = Writer(block, self.env, self.alts, has_links=has_links, is_part=len(runs) > 1)
-            n_units = len(self.builder.places)
-            add_run(self.builder, run, write=writer)
-            if len(self.builder.places) > n_units:
-                start, end, _ = self.builder.places[-1]
-                writer.surround(self.builder.source, run, start, end, is_first=i == 0)
+            self._run(run, block, has_links=has_links, follows_break=i > 0, is_part=len(runs) > 1)
+
+    def _run(self, run: Sequence[Item], block: Block, *, has_links: bool, follows_break: bool, is_part: bool) -> None:
+        builder = self.builder
+        first = len(builder.places)
+        add_run(builder, run)
+        places = builder.places[first:]
+        for start, end, number in places:
+            writer = Writer(block, self.env, self.alts, has_links=has_links, is_part=is_part or len(places) > 1)
+            if len(places) <= _MOST_CHECKED:
+                writer.surround(builder.source, run, start, end, follows_break=follows_break)
+            builder.units[number] = replace(builder.units[number], write=writer)
 
     def _alt(self, start: int, end: int, text: str, suffix: str, kind: Kind) -> None:
         builder = self.builder

@@ -74,7 +74,7 @@ def markdown_inlines(text: str, env: dict[str, Any]) -> Inlines:
         position = end
         if token.nesting > 0 and token.info != "auto":
             n_pairs += 1
-            opened.append((f"{token.type}{n_pairs}", start, end))
+            opened.append((f"{text[start]}{n_pairs}", start, end))
             needs_text = token.type != "link_open"
             item = Item(start, end, name=opened[-1][0], is_tag=True, opens=True, needs_text=needs_text)
         elif token.nesting < 0 and opened:

@@ -60,11 +60,11 @@ class Writer:
     marks_before: "list[Mark]" = field(default_factory=list)
     marks_after: "list[Mark]" = field(default_factory=list)
 
-    def surround(self, source: str, items: Sequence[Item], start: int, end: int, *, is_first: bool) -> None:
+    def surround(self, source: str, items: Sequence[Item], start: int, end: int, *, follows_break: bool) -> None:
         """Note what stands before and after the unit, which is from `start` to `end` of the source."""
         self.before, self.after = self._shown(source[items[0].start : start]), self._shown(source[end : items[-1].end])
         self.marks_before = [self._mark(item, source) for item in items if item.end <= start]
-        if not is_first:  # there is a line before, which another block cannot interrupt everywhere
+        if follows_break:  # there is a line before, which another block cannot interrupt everywhere
             self.before = "x\n" + self.before
             self.marks_before.insert(0, ("x ", None))
         self.marks_after = [self._mark(item, source) for item in items if item.start >= end]

@@ -160,14 +160,13 @@ def add_run(
     escape: Callable[[str], str] = str,
     *,
     n_lines: int = 1,
-    write: Callable[[Unit, Sequence[Piece]], Parts] | None = None,
 ) -> None:
     """Make a unit of each text of a run, from its first to its last letter, with the tags that are within."""
     items = _merged(items)
     joints = _joints(items)
     position = 0
     for cut in [*(_cuts(items, joints) if n_lines == 1 else ()), len(items)]:
-        _add_text(builder, items[position:cut], joints, position, escape, n_lines, write)
+        _add_text(builder, items[position:cut], joints, position, escape, n_lines)
         position = cut
 
 
@@ -254,7 +253,6 @@ def _add_text(
     number: int,
     escape: Callable[[str], str],
     n_lines: int,
-    write: Callable[[Unit, Sequence[Piece]], Parts] | None,
 ) -> None:
     """Make a unit of items, from the first to the last with text, and the tags that have their partners within.
 
@@ -300,7 +298,7 @@ def _add_text(
             text += new
     places = {i: n for n, (i, _) in enumerate(tags)}
     final = tuple(tag if tag.partner is None else replace(tag, partner=places.get(tag.partner)) for _, tag in tags)
-    unit = Unit(text, builder.parts(start, end), final, tuple(protected), escape, n_lines, tuple(spaces), write)
+    unit = Unit(text, builder.parts(start, end), final, tuple(protected), escape, n_lines, tuple(spaces))
     builder.add(start, end, unit)
 
 
