@@ -37,6 +37,8 @@ def reversed_text(markdown: str) -> str:
         ("- a list\n\n      > a quote\n\n  > another\n", ["a list", "another"]),
         ("12. twelve\n\n    > a quote\n    > in it\n\n        no\n", ["twelve", "a quote in it"]),
         ("1. one\n   1. two\n      - three\n\n        > four\n", ["one", "two", "three", "four"]),
+        ("> | a b |\n|---|\n", ["| a b | |---|"]),
+        ("> $$ a b\n\nc $$\n", ["$$ a b", "c $$"]),
         ("- [ ] not yet\n- [X] done\n", ["not yet", "done"]),
         ("> <p>\n> Some words\n> here</p>\n", ["Some words here"]),
         ("<details>\n<summary>More</summary>\n\n- Text\n\n</details>\n", ["More", "Text"]),
