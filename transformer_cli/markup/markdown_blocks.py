@@ -107,7 +107,7 @@ def parser() -> MarkdownIt:
     md = MarkdownIt("commonmark", {"maxNesting": MAX_NESTING, "tasklists": True})
     md.core.ruler.enableOnly(["block"])
     ruler = md.block.ruler
-    ruler.before("code", "table_rows", _table, {"alt": ["paragraph", "reference"]})
+    ruler.after("list", "table_rows", _table, {"alt": ["paragraph", "reference"]})
     ruler.before("fence", "container", _container, _INTERRUPTS)
     ruler.before("fence", "formula", _formula, _INTERRUPTS)
     ruler.before("fence", "admonition", _admonition, _INTERRUPTS)
