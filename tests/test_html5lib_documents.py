@@ -24,8 +24,8 @@ def documents() -> list[str]:
 
 
 def plain(text: str) -> str:
-    """With entities decoded, and white space as the browser shows it."""
-    return re.sub(r"\s+", " ", unescape(unmarked(text)))
+    """With entities decoded, and white space as the browser shows it; without what Python's decoder drops."""
+    return re.sub(r"\s+", " ", unescape(unmarked(text))).translate(dict.fromkeys((0x10FFFE, 0x10FFFF)))
 
 
 def test_words_in_order_leave_a_document_as_it_was() -> None:
@@ -54,3 +54,21 @@ def tags(text: str) -> Counter[str]:
 
 def letters(text: str) -> Counter[str]:
     return Counter(plain(text).replace(" ", ""))
+
+
+def test_what_the_decoder_of_python_drops_and_what_is_in_foreign_elements_is_kept() -> None:
+    texts = ["a&#x10FFFE;b &#9999999; c", "<svg><![CDATA[</svg>a]]>", "a</ b>c", "a<!-->b--!>c", "<!--a--!>b"]
+    found = [one.text for one in translate_documents(texts, "html", in_order)]
+    assert found == [
+        "a\U0010fffebж \ufffd cж",
+        "<svg><![CDATA[</svg>a]]>",
+        "a</ b>cж",
+        "a<!-->b--!&gt;cж",
+        "<!--a--!>bж",
+    ]
+
+
+def test_a_script_within_the_comment_of_a_script_does_not_end_it() -> None:
+    script = "<script><!--<script>a</script>--></script>"
+    (found,) = translate_documents([f"a {script} b"], "html", in_order)
+    assert found.text == f"aж {script} bж"

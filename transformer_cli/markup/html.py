@@ -30,6 +30,7 @@ _ATTRIBUTE = re.compile(r"([^\s=/>\"']++)\s*+=\s*+(\"[^\"]*+\"|'[^']*+'|[^\s>\"'
 _MAY_MATTER = re.compile(r"\b(?:alt|title|placeholder|aria-label|translate|class)\b", re.IGNORECASE)
 _LINE = re.compile(r"\n\s*|[^\n]+")  # white space before a line, which may be the mark of a quote; or a line
 _END_OF_LINE = re.compile(r"[ \t]*\n")
+_NUMBERED = re.compile(r"&#(?:[xX]([0-9a-fA-F]{1,6})|([0-9]{1,7}));?")
 _LONGEST_PROTECTED = 100  # characters that a code span within a text may have
 
 
@@ -71,7 +72,7 @@ def add_html(builder: Builder, first: int, last: int, shown: str | None = None) 
             _add_attributes(builder, token)
         if token.kind is Kind.text:
             for line in _LINE.finditer(shown, token.start - first, token.end - first):
-                run.append(Item(line.start() + first, line.end() + first, unescape(line[0])))
+                run.append(Item(line.start() + first, line.end() + first, decoded(line[0])))
         elif token.kind is Kind.comment:
             run.append(Item(token.start, token.end, name="!--", is_tag=True))
         elif token.name == "br" and not _continues(source, found[i] if i < len(found) else None):
@@ -90,6 +91,15 @@ def add_html(builder: Builder, first: int, last: int, shown: str | None = None) 
 def _finish(builder: Builder, run: list[Item]) -> None:
     add_run(builder, run, escape_text)
     run.clear()
+
+
+def decoded(text: str) -> str:
+    """With its entities decoded, those of control characters and noncharacters among them, which Python drops."""
+    return unescape(_NUMBERED.sub(lambda match: match[0] if unescape(match[0]) else _character(match), text))
+
+
+def _character(match: re.Match[str]) -> str:
+    return chr(int(match[1], 16) if match[1] else int(match[2]))
 
 
 def escape_text(text: str) -> str:
@@ -132,7 +142,7 @@ def _kept_until(source: str, token: Token, closing: int | None) -> int | None:
 
 def _kept(source: str, token: Token, end: int, inner: Sequence[Token]) -> Item:
     """An element that is not translated, within text: shown to the model if it is short, as the word that it is."""
-    text = unescape("".join(source[one.start : one.end] for one in inner if one.kind is Kind.text))
+    text = decoded("".join(source[one.start : one.end] for one in inner if one.kind is Kind.text))
     is_shown = token.name not in OPAQUE | RUBY and text.strip() != "" and len(text) <= _LONGEST_PROTECTED
     if is_shown:
         return Item(token.start, end, text, is_protected=True)

@@ -31,6 +31,8 @@ _TAG_BEGINS = re.compile(r"</?[^\W\d]")
 _NO_TAG = re.compile(r"</[^a-zA-Z]")  # which HTML reads as a comment, up to the next >
 _HTML_COMMENT = re.compile(r"<!--(?:-?>|.*?--!?>)", re.DOTALL)  # <!--> is a whole one
 _DECLARATION_PART = re.compile(r"\"[^\"]*+\"|'[^']*+'|<!--.*?-->|[\[\]>]", re.DOTALL)
+_CDATA = "<![CDATA["
+_FOREIGN = ("svg", "math")  # in which HTML has CDATA sections
 _RAW_TEXT = ("script", "style", "textarea", "xmp", "iframe", "noembed", "noframes", "title")
 _RAW_TEXT_END = {name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE) for name in _RAW_TEXT}
 # Within <!-- and --> in a script, a second <script> has an end of its own, which is not the end of the first.
@@ -39,7 +41,7 @@ _SCRIPT_PART = re.compile(r"<!--|-->|</?script(?=[\s/>])", re.IGNORECASE)
 
 def tokens(text: str, *, is_xml: bool) -> Iterator[Token]:
     """Together they are all of the text."""
-    position = 0
+    position = n_foreign = 0
     while position < len(text):
         start = text.find("<", position)
         if start != position:
@@ -49,10 +51,14 @@ def tokens(text: str, *, is_xml: bool) -> Iterator[Token]:
             continue
         if not is_xml and _NO_TAG.match(text, start):
             token = _until(text, start, ">", Kind.comment, start)
+        elif n_foreign > 0 and text.startswith(_CDATA, start):
+            token = _until(text, start, "]]>", Kind.comment, start)
         else:
             token = markup_at(text, start, is_xml=is_xml)
         yield token
         position = token.end
+        if not is_xml and token.name in _FOREIGN:
+            n_foreign = max(0, n_foreign + {Kind.opening: 1, Kind.closing: -1}.get(token.kind, 0))
         if token.kind is Kind.opening and not is_xml and token.name in (*_RAW_TEXT, "plaintext"):
             end = _raw_text_end(text, position, token.name)
             kind = Kind.text if token.name == "title" and end is not None else Kind.comment
@@ -91,7 +97,7 @@ def markup_at(text: str, start: int, *, is_xml: bool) -> Token:
         return Token(Kind.rest, start, len(text)) if comment is None else Token(Kind.comment, start, comment.end())
     if text.startswith("<!--", start):
         return _until(text, start, "-->", Kind.comment, start + 4)
-    if is_xml and text.startswith("<![CDATA[", start):
+    if is_xml and text.startswith(_CDATA, start):
         return _until(text, start, "]]>", Kind.cdata, start + 9)
     if text.startswith("<!", start):
         return _declaration(text, start) if is_xml else _until(text, start, ">", Kind.declaration, start)
