@@ -411,6 +411,7 @@ def test_a_search_that_no_one_waits_for_any_more_ends_and_is_not_kept(is_late: b
         call.is_cancelled = call.is_cancelled or not is_late
         with pytest.raises(GoneError):
             asked.result(SOON)
+    until(lambda: not shared._queue.running)  # who asks before would get the result of this search
     engine.gate.set()
     assert found(shared, [1]) == [result_of([1], BEAM)]
     assert engine.batches == [[(1,)], [(1,)]]
