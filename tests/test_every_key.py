@@ -47,6 +47,7 @@ VALUES: dict[str, Any] = {
     "data.tokenizer.user_symbols": ["<num>", "a=b,c"],
     "data.bleu_tokenize": "intl",
     "decode.split_sentences": False,
+    "decode.copy_letterless": False,
     "decode.diversity_groups": 5,
     "decode.top_p": 0.5,
     "lora.also": ["*.norm"],
