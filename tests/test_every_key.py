@@ -298,7 +298,10 @@ def test_a_config_of_other_values_can_be_given_on_a_command_line(command: str) -
     for new, config in changed(command):
         if new == {"reproduction"}:  # which chooses an experiment, and so other values of many keys
             continue
-        words = [f"{key}={written(value)}" for key, value in differing(to_plain(config), base)]
+        plain = to_plain(config)
+        begins = [f"init.from={written(plain['init']['from'])}"] if "lora.rank" in new or "lora.also" in new else []
+        usual = to_plain(load_config(command, begins)) if begins else base  # fine-tuning has other defaults
+        words = begins + [f"{key}={written(value)}" for key, value in differing(plain, usual)]
         assert load_config(command, [*NEEDED.get(command, []), *words]) == config
 
 
