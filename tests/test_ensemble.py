@@ -193,7 +193,8 @@ def test_the_commands_refuse_them_and_change_nothing(folder: Path, command: list
     refused([*both, "separate"], folder, code=4, says=["separate: its target vocabulary", "a "], stdin=b"a\n")
     refused([*both, "xx"], folder, code=4, says=["xx: translates en → xx, but a en → fr"], stdin=b"a\n")
     refused([*both, "missing"], folder, code=4, says=["missing: no such file"], stdin=b"a\n")
-    for none in ("[]", "[a,null]", "true", "{a: b}"):
+    refused([*command, "checkpoint=true"], folder, code=4, says=["true: no such file"], stdin=b"a\n")  # a text
+    for none in ("[]", "[a,null]", "{a: b}"):
         refused([*command, f"checkpoint={none}"], folder, code=2, says=["checkpoint=", "no name of a model"])
 
 

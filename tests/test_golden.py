@@ -73,14 +73,14 @@ def test_A23_keys_that_a_later_tfm_adds_to_the_state_do_no_harm(golden: Path, tm
 def test_A23_a_model_of_a_later_format_names_the_tfm_that_reads_it(tmp_path: Path) -> None:
     content = (FOLDERS[0] / "joint-pre.safetensors").read_bytes()
     (tmp_path / "new.safetensors").write_bytes(signed(content, format=99, needs="9.8.7"))
-    says = ["new.safetensors: ", "needs tfm >= 9.8.7", "Upgrade"]
+    says = ["new.safetensors: ", "needs tfm >= 9.8.7", "Install that"]
     refused(["translate", "--checkpoint", "new.safetensors"], tmp_path, code=4, says=says, stdin=b"a\n")
 
 
 def test_A23_a_checkpoint_of_a_later_format_names_the_tfm_that_reads_it(tmp_path: Path) -> None:
     shutil.copytree(FOLDERS[0] / RUN, tmp_path / RUN)
     rewrite_state(tmp_path / RUN, lambda state: state.update(format=99, needs="9.8.7"))
-    with pytest.raises(CheckpointError, match=r"needs tfm >= 9\.8\.7; this is .* Upgrade") as caught:
+    with pytest.raises(CheckpointError, match=r"needs tfm >= 9\.8\.7; this is .* Install that") as caught:
         CheckpointStore(tmp_path / RUN).newest()
     assert caught.value.exit_code == 4
 

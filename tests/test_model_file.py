@@ -167,7 +167,7 @@ def test_what_is_no_model_file_is_refused_and_never_run(
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda m: m.update(format=2, needs="9.9"), r"written in format 2, needs tfm >= 9\.9; .* Upgrade"),
+        (lambda m: m.update(format=2, needs="9.9"), r"written in format 2, needs tfm >= 9\.9; .* Install that"),
         (lambda m: m["config"].update(d_modle=3), "d_modle: unknown key"),
         (lambda m: m["config"].update(_target_="os.system"), "_target_: not supported"),
         (lambda m: m["config"].update(preset="${oc.env:HOME}"), "interpolation '.*' is not supported"),

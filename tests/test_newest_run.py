@@ -76,6 +76,6 @@ def test_a_run_that_trains_never_takes_the_place_of_the_finished_one(unfinished:
 
 
 def test_a_run_that_patience_ends_is_finished(tmp_path: Path) -> None:
-    result = train(tmp_path / "runs" / "a", config(eval_every=1, patience=1, max_steps=40))
+    result = train(tmp_path / "runs" / "a", config(eval_every=1, patience=1, max_steps=40, best_metric="bleu"))
     assert result.step < 40
     assert locate_model(None, str(tmp_path / "runs")) == result.model_path

@@ -28,9 +28,12 @@ STARTED_BY = {
     "bench_regress bench_regress.py": "test_bench_scripts.py",
     "bench_small_models.py": "test_bench_small_models.py",
     "configuration configuration.py": "test_config.py",
+    "deepl_suite": "test_deepl_suite.py",
     "judges": "judges.py",
-    "mutate mutate.py mutants.py mutation_child.py mutation_exclusions.py mutation_tests.py": "test_mutate.py",
-    "line_map.py line_recorder.py chosen_tests.py": "test_mutate.py",
+    (
+        "mutate mutate.py mutants.py mutation_child.py mutation_exclusions.py mutation_tests.py"
+        " line_map.py line_recorder.py chosen_tests.py"
+    ): "test_mutate.py",
     "reliability reliability_table.py": "test_reliability.py",
     "table3 table3_table.py": "test_table3.py",
     "two_hosts": "test_two_hosts.py",

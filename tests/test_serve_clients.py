@@ -74,9 +74,11 @@ def test_the_deepl_client_lists_languages_and_usage(translator: deepl.DeepLClien
 
 
 def test_the_deepl_client_gets_its_own_errors(translator: deepl.DeepLClient) -> None:
-    with pytest.raises(deepl.DeepLException, match=r"Bad request, message: formality: 'more' cannot be asked for"):
+    with pytest.raises(deepl.DeepLException, match=r"Bad request, message: formality: 'more' is not taken"):
         translator.translate_text("Hund", target_lang="EN-US", formality="more")
-    with pytest.raises(deepl.DeepLException, match=r"message: any language → FR: no model\. Choose one of de → en"):
+    with pytest.raises(
+        deepl.DeepLException, match=r"message: target_lang: 'FR' is not supported\. Choose one of EN, DE"
+    ):
         translator.translate_text("Hund", target_lang="FR")
     with pytest.raises(deepl.DeepLException, match="glossary_id: not on this server"):
         translator.translate_text("Hund", source_lang="DE", target_lang="EN-US", glossary="abc")

@@ -630,7 +630,8 @@ def test_everything_that_the_dockerfile_copies_is_there_and_not_ignored() -> Non
         assert (ROOT / path).exists()
         assert f"!{path}" in ignored
     build = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    needed = {build["project"]["readme"], *build["project"]["license-files"]}
+    readme = build["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]
+    needed = {fragment["path"] for fragment in readme["fragments"]} | {*build["project"]["license-files"]}
     needed |= {
         *build["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"],
         "transformer_cli",

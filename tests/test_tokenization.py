@@ -222,7 +222,7 @@ def test_a_model_is_scored_as_its_corpus_was_and_a_flag_wins(tmp_path: Path) -> 
 
 
 def toy(language: str, **data: object) -> TrainConfig:
-    settings = toy_run.config(max_steps=4, eval_every=2)
+    settings = toy_run.config(max_steps=4, eval_every=2, best_metric="bleu")
     return replace(settings, data=replace(settings.data, target_lang=language, **data))
 
 

@@ -34,8 +34,8 @@ def check_range(
 
 
 def check_number_or_auto(key: str, value: Any, low: float, high: float = math.inf) -> None:
-    """Refuse what is neither auto nor a number from `low` to `high`, a whole one where `low` is; None passes."""
-    if value == AUTO or value is None:
+    """Refuse what is neither auto nor a number from `low` to `high`, a whole one where `low` is."""
+    if value == AUTO:
         return
     is_whole = isinstance(low, int)
     if not isinstance(value, int if is_whole else int | float) or isinstance(value, bool):

@@ -72,7 +72,7 @@ def check_ranges(config: Any, group: str = "") -> None:
         name = f"{group}.{field.name}".removeprefix(".")
         among = value if isinstance(value, list | tuple) else None
         for one in [value] if among is None else among:
-            if info.auto:
+            if info.auto and not (one is None and field.default is None):
                 check_number_or_auto(name, one, info.low, info.high)
             else:
                 check_range(name, one, info.low, info.high, below=info.below, among=among)

@@ -152,7 +152,7 @@ def rewritten(alphabet: frozenset[str]) -> dict[str, str]:
     for way in _ways():
         if way in alphabet and format_characters(way):
             continue  # left out or not by what stands beside it, which no table knows
-        text = reads(normalize(way)) or (SPACE if way.isspace() else "")
+        text = reads(normalize(way)) or (SPACE if way.isspace() or way == MARK else "")
         if text != way:
             found[way] = text
     return found
@@ -164,6 +164,6 @@ def _ways() -> list[str]:
     characters = list(map(chr, range(N_CODE_POINTS)))
     hangul = characters[0xAC00:0xD7A4]  # composed by rule: no table of decompositions has them
     found = [c for c in characters if unicodedata.decomposition(c) or c.isspace()]
-    found += [*hangul, *MARKS, *format_characters("\n".join(characters))]
+    found += [*hangul, *MARKS, MARK, *format_characters("\n".join(characters))]
     ways = dict.fromkeys(way for letter in found for way in (letter, *spellings(letter)))
     return list(ways)

@@ -115,9 +115,9 @@ def _needing_code(path: Path) -> list[str]:
 def options_of(path: Path, *groups: Any) -> dict[str, Any]:
     """The options in dictionaries and namespaces, without those that are None; those within another get its name first.
 
-    As in fairseq, whose `encoder.layers` and `encoder_layers` are the same. A value is a text, a number, or a list of
-    these; of anything else it is a short description. Raises CheckpointError for groups that contain themselves, and
-    for more options than any program has, which a few groups make that hold each other many times.
+    As in fairseq, whose `encoder.layers` and `encoder_layers` are the same. A value is a text, a number, or a list
+    or set of these; of anything else it is a short description. Raises CheckpointError for groups that contain
+    themselves, and for more options than any program has, which a few groups make that hold each other many times.
     """
     found: dict[str, Any] = {}
     n_visited = 0
@@ -147,7 +147,7 @@ def options_of(path: Path, *groups: Any) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """A value that can be compared and shown: what holds others many times has no end otherwise."""
-    parts = value if isinstance(value, list | tuple) else [value]
+    parts = value if isinstance(value, list | tuple | set | frozenset) else [value]
     return value if all(isinstance(part, str | int | float) for part in parts) else quoted(reprlib.repr(value))
 
 
