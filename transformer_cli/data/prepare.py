@@ -204,7 +204,7 @@ def _sizes(config: DataConfig) -> dict[str, list[Any]]:
 
 def _shown_size(config: DataConfig) -> str:
     sizes = _sizes(config)["vocab_size"]
-    return " and ".join(size if size == AUTO else f"{size:,}" for size in sizes)
+    return " and ".join("a suitable number of" if size == AUTO else f"{size:,}" for size in sizes)
 
 
 def _enum_name(value: object) -> str:
