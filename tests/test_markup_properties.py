@@ -96,6 +96,7 @@ def letters(text: str) -> Counter[str]:
 @given(mixed_content(), st.integers(0, 10**6))
 @settings(max_examples=400, deadline=None)
 @example("<b>a</b> <b>b</b> <b>c</b>", 0)
+@example("cat<b>cat<b>cat cat</b> cat<b></b>cat</b> cat cat cat", 6)  # a word that repeats its letters
 def test_any_translation_is_well_formed_and_has_each_tag_once_where_it_was_nested(content: str, seed: int) -> None:
     source = numbered(f"<p>cat {content} cat</p>")
     scrambler = Scrambler(seed)

@@ -12,6 +12,7 @@ import unicodedata
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from transformer_cli.data.normalization import normalize
 from transformer_cli.markup.joint_spaces import joint_boundaries
@@ -218,9 +219,9 @@ class _Tokens:
         if not inside:
             return [_Token(t0, t1, self.element_at(s0), s0)]
         sources = [s0, *inside, s1]
-        targets = [
-            _same_place(source - s0, self.aligned.source[s0:s1], self.aligned.target[t0:t1]) for source in sources
-        ]
+        word, translation = self.aligned.source[s0:s1], self.aligned.target[t0:t1]
+        # In their order: of letters that the word repeats, both ends may be found in the same place.
+        targets = list(accumulate((_same_place(source - s0, word, translation) for source in sources), max))
         pieces = zip(sources[:-1], targets[:-1], targets[1:], strict=True)
         return [
             _Token(t0 + start, t0 + end, self.element_at(source), source)
