@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.conftest import slow_but
 from transformer_cli.cli import main
 from transformer_cli.config.compose import from_plain, load_config, to_plain, to_yaml
 from transformer_cli.config.fields import KeyInfo, info_of, written_name
@@ -292,7 +293,7 @@ def test_a_config_of_other_values_survives_yaml_and_json(command: str) -> None:
         assert from_plain(SCHEMAS[command], json.loads(json.dumps(to_plain(config)))) == config
 
 
-@pytest.mark.parametrize("command", SCHEMAS)
+@pytest.mark.parametrize("command", slow_but(SCHEMAS, "train", "translate", "evaluate"))
 def test_a_config_of_other_values_can_be_given_on_a_command_line(command: str) -> None:
     base = base_of(command)
     for new, config in changed(command):
@@ -316,7 +317,8 @@ def test_a_config_of_other_values_can_be_a_file_of_the_user_s(command: str, tmp_
     )
 
 
-@pytest.mark.parametrize("command", sorted(SCHEMAS.keys() - {"config"}))  # whose words are those of another command
+# The words of `config` are those of another command.
+@pytest.mark.parametrize("command", slow_but(sorted(SCHEMAS.keys() - {"config"}), "train", "translate", "evaluate"))
 def test_cfg_prints_a_config_of_other_values(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     _, config = changed(command)[0]
     words = [f"{key}={written(value)}" for key, value in differing(to_plain(config), base_of(command))]
