@@ -103,7 +103,7 @@ def measure(*, jobs: int) -> None:
 
 
 def environment(tree: Path, temporary: Path) -> dict[str, str]:
-    """That of tests in a copy of the tracked files."""
+    """The environment of tests in a copy of the tracked files."""
     return {
         "TFM_TEST_DATA": str(ROOT.parent / "shared" / "data"),
         **os.environ,

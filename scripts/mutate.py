@@ -60,11 +60,11 @@ class Copy:
         return {"outcome": outcome, "by": next(iter(failed), ""), "seconds": round(time.monotonic() - began, 1)}
 
     def failing(self, tests: Sequence[str]) -> list[str]:
-        """Those of these tests that fail without a mutant."""
+        """The tests that fail without a mutant."""
         return self._run(tests, timeout=None, enough=math.inf, options=())[1]
 
     def _write(self, path: Path, source: bytes) -> None:
-        """With a time of its own, since by time and size Python knows what it has compiled."""
+        """Write a source with a time of its own, since by time and size Python knows what it has compiled."""
         path.write_bytes(source)
         self._n_written += 1
         os.utime(path, (1_000_000_000 + self._n_written,) * 2)

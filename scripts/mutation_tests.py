@@ -94,7 +94,7 @@ def _users(module: str, statement: ast.stmt | None) -> frozenset[int]:
 
 
 def likeness(module: str, file: str) -> float:
-    """Of a file that was not measured: by its name, and by whether it imports the module."""
+    """The rank of a test file that was not measured: by its name, and by whether it imports the module."""
     return nearness(module, file) + 3 * (module in _imported(file))
 
 

@@ -395,7 +395,7 @@ def test_a_server_of_the_network_without_keys_is_warned_of(
     (tmp_path / "keys").write_text(SECRET, encoding="utf-8")
     (tmp_path / "keys").chmod(0o600)
     warn_if_open(ServeConfig(host=host, api_keys=str(tmp_path / "keys") if keys else None))
-    assert ("whoever reaches this address may send requests" in caplog.text) == warns
+    assert ("all that reach this address may send requests" in caplog.text) == warns
 
 
 def test_the_installed_uvicorn_is_built_as_the_protocol_needs(monkeypatch: pytest.MonkeyPatch) -> None:

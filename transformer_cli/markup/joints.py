@@ -47,7 +47,7 @@ _QUOTES = "\"'"
 _INNER = "-_@&#+=~\\^*'’‐‑"  # may be within a word
 _LETTER = re.compile(r"[^\W\d_]")
 _WORD_END = re.compile(r"[^\W\d_]+\Z")
-WINDOW = 200  # characters before and after a joint that are looked at
+WINDOW = 200  # characters before and after a joint that are read
 
 
 def joint_between(before: str, after: str, tags: Sequence[JointTag]) -> Joint:
