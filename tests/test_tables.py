@@ -135,6 +135,13 @@ def test_a_header_is_left_out_with_a_line_unless_it_is_kept(
     assert len(pairs_of(config(tmp_path, text, header=False, **changes))) == 10
 
 
+def test_a_header_that_names_the_languages_the_other_way_around_is_refused(tmp_path: Path) -> None:
+    text = "German\tEnglish\n" + "Hallo.\tHello.\n" * 9
+    with pytest.raises(DataError, match=r":1: the columns are 'German' \| 'English', .* Set data\.columns=\[1,0\]"):
+        pairs_of(config(tmp_path, text))
+    assert pairs_of(config(tmp_path, text, columns=[1, 0]))[0] == ("Hello.", "Hallo.")
+
+
 def test_what_is_no_header_is_a_pair(tmp_path: Path) -> None:
     for first, second in [("Text", "Text"), ("English", "Englisch"), ("Hello.", "Hallo."), ("en", "fr"), ("", "")]:
         assert not is_header(first, second, "en", "de")
@@ -142,7 +149,7 @@ def test_what_is_no_header_is_a_pair(tmp_path: Path) -> None:
 
 
 def test_columns_and_labels_are_read_from_quoted_tables_with_headers(tmp_path: Path) -> None:
-    text = 'id\ten\tde\n1\t"a ""b"""\t"c\td"\n2\t"e"\t"f"\n'
+    text = 'id\tde\ten\n1\t"a ""b"""\t"c\td"\n2\t"e"\t"f"\n'
     assert pairs_of(config(tmp_path, text, columns=[2, 1])) == [("c d", 'a "b"'), ("f", "e")]
     labels = 'label\ttext\n"good"\t"It was ""great"""\n"bad"\t"Not\tso"\n'
     found = pairs_of(config(tmp_path, labels, task=Task.classification, source_lang="text", target_lang="label"))

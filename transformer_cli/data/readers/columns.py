@@ -16,7 +16,7 @@ from transformer_cli.data.corpus_files import CorpusFile, candidates, exists
 from transformer_cli.data.lines import Lines, open_text
 from transformer_cli.data.pairs import joined
 from transformer_cli.data.readers.base import READERS, Pair, Reader
-from transformer_cli.data.readers.quoting import is_header, is_quoted, unquoted
+from transformer_cli.data.readers.quoting import is_exchanged, is_header, is_quoted, unquoted
 from transformer_cli.errors import DataError, quoted
 
 FIRST_LINES = 100  # which decide whether a file is a table
@@ -57,7 +57,8 @@ class Columns(Reader):
         _check_columns(self._first_rows(lines), lines.name, self.config)
         parse = _row_parser(self.config)
         rows = self._rows(lines)
-        if self._header(lines) is not None:
+        if (header := self._header(lines)) is not None:
+            self._refuse_exchanged(header, lines.name)
             next(rows, None)
         for index, line in rows:
             row = parse(line)
@@ -66,6 +67,19 @@ class Columns(Reader):
                 lines.reject(index, fault, remedy)
             else:
                 yield row
+
+    def _refuse_exchanged(self, header: Sequence[str], name: str) -> None:
+        """Raise DataError where the header names the languages the other way around."""
+        config = self.config
+        columns = config.columns[:2] or [0, 1]
+        fields = [header[column] for column in columns if column < len(header)]
+        source, target = config.source_lang, config.target_lang
+        is_pair = config.task is Task.translation and len(fields) == 2
+        if is_pair and is_exchanged(fields[0], fields[1], source, target):
+            raise DataError(
+                f"{name}:1: the columns are {_shown(fields)}, but the first is read as data.source_lang={source}."
+                f" Set data.columns=[{columns[1]},{columns[0]}]"
+            )
 
     def _rows(self, lines: Lines) -> Iterator[tuple[int, str]]:
         return unquoted(lines) if self._is_quoted(lines) else lines.numbered()

@@ -71,11 +71,25 @@ def is_quoted(lines: Lines, columns: Sequence[int]) -> bool:
 
 def is_header(first: str, second: str, source_lang: str, target_lang: str) -> bool:
     """Whether two fields name columns: a code or the name of a language of the corpus, or a word as source, label."""
-    words = {" ".join(field.casefold().split()) for field in (first, second)}
-    languages = {language.casefold() for side in (source_lang, target_lang) for language in languages_of(side)}
+    words = {_word(first), _word(second)}
+    return len(words) == 2 and words <= _names(source_lang) | _names(target_lang) | _WORDS
+
+
+def is_exchanged(first: str, second: str, source_lang: str, target_lang: str) -> bool:
+    """Whether the two fields of a header name the target's language first, and then the source's."""
+    source, target = _names(source_lang), _names(target_lang)
+    return _word(first) in target - source and _word(second) in source - target
+
+
+def _word(field: str) -> str:
+    return " ".join(field.casefold().split())
+
+
+def _names(side: str) -> set[str]:
+    """Codes and English names of the languages of a side."""
+    languages = {language.casefold() for language in languages_of(side)}
     codes = languages | {re.split("[-_]", language)[0] for language in languages}
-    names = codes | {NAMES[code].casefold() for code in codes if code in NAMES}
-    return len(words) == 2 and words <= names | _WORDS
+    return codes | {NAMES[code].casefold() for code in codes if code in NAMES}
 
 
 def _rows(lines: Lines) -> Iterator[tuple[int, str]]:
