@@ -22,6 +22,7 @@ from transformer_cli.serving.access_log import AccessLog, AccessRecord
 from transformer_cli.serving.app import create_app
 from transformer_cli.serving.gate import is_loopback
 from transformer_cli.serving.protocol import BoundedProtocol, check_uvicorn, sweep
+from transformer_cli.serving.proxies import behind_proxies
 from transformer_cli.serving.server import Server
 
 BACKLOG = 2048  # connections that wait to be accepted
@@ -159,7 +160,7 @@ def serve(server: Server, sockets: list[socket.socket]) -> None:
     Protocol.on_refused = staticmethod(lambda client, status: app.count(AccessRecord(client, "-", "-", status)))
     process = _Process(
         uvicorn.Config(
-            app,
+            behind_proxies(app, server.config.proxies),
             http=Protocol,
             ws="none",
             lifespan="off",
@@ -167,8 +168,7 @@ def serve(server: Server, sockets: list[socket.socket]) -> None:
             log_level=logging.ERROR,
             access_log=False,
             server_header=False,
-            proxy_headers=bool(server.config.proxies),
-            forwarded_allow_ips=server.config.proxies,
+            proxy_headers=False,
             timeout_keep_alive=int(limits.idle_seconds),
             timeout_graceful_shutdown=int(limits.seconds) + 1,
         ),
