@@ -337,3 +337,31 @@ def test_D13_a_reader_that_closes_the_pipe_ends_the_command_quietly() -> None:
     assert process.wait(timeout=10) == 141
     assert process.stderr.read() == b""
     process.stderr.close()
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        (b"<!DOCTYPE html>\n<p>a</p>\n", "html"),
+        (b'\xef\xbb\xbf  <html lang="en">\n', "html"),
+        (b'<?xml version="1.0"?>\n<xliff>\n', "xml"),
+        (b"<htmlx>\n", None),
+        (b"a <html>\n", None),
+        (b"a\n<html>\n", None),
+        (b"<b>a</b>\n", None),
+    ],
+)
+def test_a_document_translated_line_by_line_is_warned_of(
+    data: bytes, name: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("WARNING", logger="tfm"):
+        assert translated(data).count(b"\n") == data.count(b"\n")
+    said = [record.getMessage() for record in caplog.records]
+    assert said == (
+        []
+        if name is None
+        else [
+            f"standard input: begins as {name.upper()} does; line by line its tags are"
+            f" translated, too. --format {name} leaves them as they are"
+        ]
+    )

@@ -1,6 +1,7 @@
 """`tfm translate`: lines in, as many lines out, in order, whatever the bytes."""
 
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -26,6 +27,7 @@ from transformer_cli.errors import ConfigError, DataError, quoted
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.text_io import (
+    BOM,
     STDIN,
     STDOUT,
     Line,
@@ -41,6 +43,7 @@ from transformer_cli.text_io import (
 )
 
 Ids = tuple[int, ...]
+_DOCUMENT_BEGINS = re.compile(rb"\s*<(\?xml|!doctype\s+html|html)\b", re.IGNORECASE)
 
 
 def run(config: TranslateConfig) -> None:
@@ -181,6 +184,13 @@ class TranslationFilter(LineFilter):
         self.rows: list[Row] = []  # of the last block
 
     def process(self, raw_lines: Sequence[bytes]) -> None:
+        if not self.n_lines and raw_lines and (name := _markup_of(raw_lines[0])):
+            LOGGER.warning(
+                "%s: begins as %s does; line by line its tags are translated, too. --format %s leaves them as they are",
+                self.path or STDIN,
+                name.upper(),
+                name,
+            )
         size = max(1, len(raw_lines))
         if self.explainer is not None:
             self.explainer.refuse_many(self.n_lines + len(raw_lines))
@@ -230,6 +240,12 @@ class TranslationFilter(LineFilter):
         if self.n_retried:
             LOGGER.info("%d lines were translated again, %d of them better", self.n_retried, self.n_replaced)
         super().report()
+
+
+def _markup_of(line: bytes) -> str | None:
+    """The format of a document that begins with this line, if that is plain."""
+    found = _DOCUMENT_BEGINS.match(line.removeprefix(BOM))
+    return None if found is None else "xml" if found[1] == b"?xml" else "html"
 
 
 def text_of(row: Row, config: TranslateConfig) -> str:
