@@ -17,11 +17,11 @@ SCRIPTS = ROOT / "scripts"
 
 
 def script(name: str) -> ModuleType:
-    sys.path.insert(0, str(SCRIPTS))
+    sys.path.insert(0, str(SCRIPTS / "mutation"))
     try:
         return importlib.import_module(name)
     finally:
-        sys.path.remove(str(SCRIPTS))
+        sys.path.remove(str(SCRIPTS / "mutation"))
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +30,8 @@ def mutants() -> ModuleType:
 
 
 @pytest.fixture(scope="module")
-def mutation_tests() -> ModuleType:
-    return script("mutation_tests")
+def relevant_tests() -> ModuleType:
+    return script("relevant_tests")
 
 
 def mutated(mutants: ModuleType, source: str) -> set[str]:
@@ -146,9 +146,9 @@ def test_the_shares_of_packages_are_those_of_the_largest_remainder(mutants: Modu
         ("commands/classify.py", "tests/test_classify_command.py"),
     ],
 )
-def test_a_test_file_is_near_by_its_name_or_its_imports(mutation_tests: ModuleType, module: str, file: str) -> None:
-    likely = sorted(mutation_tests.test_files(), key=lambda file: -mutation_tests.likeness(module, file))
-    assert file in likely[: mutation_tests.UNMEASURED_FILES]
+def test_a_test_file_is_near_by_its_name_or_its_imports(relevant_tests: ModuleType, module: str, file: str) -> None:
+    likely = sorted(relevant_tests.test_files(), key=lambda file: -relevant_tests.likeness(module, file))
+    assert file in likely[: relevant_tests.UNMEASURED_FILES]
 
 
 MODULE = """\
@@ -174,13 +174,13 @@ def second():
     [(1, range(5, 11)), (4, range(5, 11)), (7, range(5, 9)), (9, [9]), (10, [10]), (14, [14])],
 )
 def test_a_line_runs_with_its_statement_and_a_default_with_its_function(
-    mutation_tests: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: int, lines: list[int]
+    relevant_tests: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: int, lines: list[int]
 ) -> None:
     (tmp_path / "transformer_cli").mkdir()
     (tmp_path / "transformer_cli/some_module.py").write_text(MODULE)
-    monkeypatch.setattr(mutation_tests, "ROOT", tmp_path)
-    mutation_tests._tree.cache_clear()
-    assert mutation_tests.lines_of("some_module.py", line) == set(lines)
+    monkeypatch.setattr(relevant_tests, "ROOT", tmp_path)
+    relevant_tests._tree.cache_clear()
+    assert relevant_tests.lines_of("some_module.py", line) == set(lines)
 
 
 # ---- A small project, of whose three functions one is tested, one is not, and one never ends where it is mutated
@@ -210,7 +210,16 @@ def test_smaller():
 
 
 def run(project: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "scripts/mutate.py", "--timeout", "15", "--jobs", "1", "--output", "results.jsonl"]
+    command = [
+        sys.executable,
+        "scripts/mutation/campaign.py",
+        "--timeout",
+        "15",
+        "--jobs",
+        "1",
+        "--output",
+        "results.jsonl",
+    ]
     return subprocess.run([*command, *options], cwd=project, capture_output=True, text=True, check=False)
 
 

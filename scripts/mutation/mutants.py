@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mutation_exclusions import EXCLUDED, EXCLUDED_EVERYWHERE, KEYWORDS
+from exclusions import EXCLUDED, EXCLUDED_EVERYWHERE, KEYWORDS
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "transformer_cli"
 
 OPERATORS: dict[type[ast.AST], tuple[str, str, str]] = {  # the kind, how it is written, and what it becomes

@@ -26,10 +26,10 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+import child
 import line_map
-import mutation_child
 from mutants import PACKAGE, Mutant, choose, modules, package_of
-from mutation_tests import concerned
+from relevant_tests import concerned
 
 MEMORY = 8_000_000_000  # bytes of data for the tests of one mutant, which may never stop growing
 STUCK_S = 120  # processor time beyond what is enough, after which a single test is stuck
@@ -81,7 +81,7 @@ class Copy:
         environment |= {"TFM_TESTS": str(self._temporary / "tests"), "TFM_ENOUGH": str(enough)}
         output, limit = self._temporary / "output", None if math.isinf(enough) else int(enough + STUCK_S)
         work = (arguments, str(self._folder), environment, str(output), MEMORY, limit)
-        self._process = _CONTEXT.Process(target=mutation_child.run, args=work)
+        self._process = _CONTEXT.Process(target=child.run, args=work)
         try:
             self._process.start()
             self._process.join(timeout)
@@ -272,7 +272,7 @@ def main() -> int:
     if wanted.measure:
         line_map.measure(jobs=wanted.jobs)
         return 0
-    _CONTEXT.set_forkserver_preload(mutation_child.PRELOADED)
+    _CONTEXT.set_forkserver_preload(child.PRELOADED)
     with tempfile.TemporaryDirectory(prefix="tfm-mutate-", ignore_cleanup_errors=True) as folder:
         campaign = Campaign(
             Path(folder),

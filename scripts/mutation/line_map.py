@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "transformer_cli"
 MARKS = "not slow and not gpu and not nightly"
 FILES_AT_A_TIME = 6  # in one process: torch is imported once for all of them
@@ -107,7 +107,7 @@ def environment(tree: Path, temporary: Path) -> dict[str, str]:
     return {
         "TFM_TEST_DATA": str(ROOT.parent / "shared" / "data"),
         **os.environ,
-        "PYTHONPATH": f"{tree}:{tree / 'scripts'}",  # before what is installed, in processes that tests start, too
+        "PYTHONPATH": f"{tree}:{tree / 'scripts' / 'mutation'}",  # before what is installed, in each process
         "TMPDIR": str(temporary),
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # of all that are installed, which takes seconds
     }
