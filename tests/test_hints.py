@@ -14,7 +14,7 @@ from transformer_cli.command_table import COMMANDS
 from transformer_cli.commands.train import _next
 from transformer_cli.config.train import ScheduleConfig
 from transformer_cli.evaluation.metrics import Score, bleu
-from transformer_cli.evaluation.usable import chance_score, unusable_outputs
+from transformer_cli.evaluation.usable import chance_score, single_answer, unusable_outputs
 from transformer_cli.training.result import TrainResult
 
 PACKAGE = Path(__file__).parent.parent / "transformer_cli"
@@ -176,6 +176,32 @@ def test_the_last_line_of_a_run_whose_outputs_are_empty_names_no_command(tmp_pat
         r"not usable yet: .+\. Train longer \(raise train\.max_steps and run the same command\), .+", last
     )
     assert "next: " not in ran.err.decode()
+
+
+@pytest.mark.parametrize(
+    ("answers", "references", "expected"),
+    [
+        (["a", "a", "a"], ["a", "b", "a"], "all 3 answers are 'a'"),
+        (["a", "b", "a"], ["a", "b", "a"], ""),
+        (["a", "a"], ["a", "a"], ""),
+        ([], [], ""),
+    ],
+)
+def test_the_same_answer_to_all_is_none(answers: list[str], references: list[str], expected: str) -> None:
+    assert single_answer(answers, references) == expected
+
+
+@pytest.mark.parametrize(
+    ("write", "data"), [(classified, "labels"), pytest.param(tagged, "tags", marks=pytest.mark.slow)]
+)
+def test_a_classifier_that_has_one_answer_is_not_usable_yet(
+    tmp_path: Path, write: Callable[[Path], None], data: str
+) -> None:
+    write(tmp_path)
+    ran = run([*TRAIN, *FILES, f"data={data}", "schedule.lr=1", "train.max_steps=4"], tmp_path)
+    assert ran.code == 0
+    last = ran.err.decode().split("\n")[-2]
+    assert re.match(r"not usable yet: all \d+ answers are '\w+'\. Train longer ", last), last
 
 
 def test_a_run_that_cannot_go_on_is_to_be_begun_anew() -> None:

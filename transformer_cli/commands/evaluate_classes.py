@@ -18,6 +18,7 @@ from transformer_cli.decoding.plan import named
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.evaluation.classification import ClassReport, class_report
 from transformer_cli.evaluation.report import Provenance, print_classes
+from transformer_cli.evaluation.usable import single_answer
 from transformer_cli.inference.batch_size import BatchTokens
 from transformer_cli.inference.encode import Reader
 from transformer_cli.logs import LOGGER
@@ -47,11 +48,11 @@ def run(config: EvaluateConfig, models: Sequence[ModelFile], paths: Sequence[Pat
 
 def report_training(
     config: TrainConfig, prepared: Prepared, result: TrainResult, device: torch.device
-) -> dict[str, float]:
-    """The same of the model file that `tfm train` shipped; its scores."""
+) -> tuple[dict[str, float], str]:
+    """The same of the model file that `tfm train` shipped; its scores, and why it is not usable yet."""
     if prepared.test is None:
         LOGGER.info("no test set, so no scores: name one with data.test, or give tfm evaluate --source")
-        return {}
+        return {}, ""
     test = TestSet(f"{config.data.name}.test", prepared.test.sources, [prepared.test.targets])
     path, model = result.model_path, read_model(result.model_path)
     predicted, saved_as = (
@@ -60,7 +61,8 @@ def report_training(
     )
     save(predicted, saved_as, "save the classes", may_replace=True)
     found = report(path, model, test, predicted, seed=config.seed, saved_as=saved_as)
-    return {"test accuracy": found.accuracy.score, "test macro-F1": found.macro_f1.score}
+    scores = {"test accuracy": found.accuracy.score, "test macro-F1": found.macro_f1.score}
+    return scores, single_answer(predicted, test.references[0])
 
 
 def report(

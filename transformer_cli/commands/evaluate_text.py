@@ -47,15 +47,16 @@ def run(config: EvaluateConfig, models: Sequence[ModelFile], paths: Sequence[Pat
 
 def report_training(
     config: TrainConfig, prepared: Prepared, result: TrainResult, device: torch.device
-) -> dict[str, float]:
-    """The same of the model file that `tfm train` shipped; its scores."""
+) -> tuple[dict[str, float], str]:
+    """The same of the model file that `tfm train` shipped; its scores, and why it is not usable yet."""
     if prepared.test is None:
         LOGGER.info("no test set, so no perplexity: name one with data.test, or give tfm evaluate --source")
-        return {}
+        return {}, ""
     test = TestText(f"{config.data.name}.test", prepared.test.targets)
     model = read_model(result.model_path)
     found = report(result.model_path, model, test, device, decode=config.decode)
-    return {"test perplexity/token": found.perplexity_per_token, "test perplexity/word": found.perplexity_per_word}
+    scores = {"test perplexity/token": found.perplexity_per_token, "test perplexity/word": found.perplexity_per_word}
+    return scores, ""
 
 
 def report(

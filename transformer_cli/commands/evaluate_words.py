@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -19,6 +20,7 @@ from transformer_cli.data.words import split_words
 from transformer_cli.errors import ConfigError, DataError, TfmError
 from transformer_cli.evaluation.entities import are_bio, warn_not_bio
 from transformer_cli.evaluation.report import Provenance, print_classes
+from transformer_cli.evaluation.usable import single_answer
 from transformer_cli.evaluation.word_labels import MostFrequent, WordReport, word_accuracy, word_report
 from transformer_cli.inference.batch_size import BatchTokens
 from transformer_cli.inference.tagging import WordTagger
@@ -71,11 +73,11 @@ def run(config: EvaluateConfig, models: Sequence[ModelFile], paths: Sequence[Pat
 
 def report_training(
     config: TrainConfig, prepared: Prepared, result: TrainResult, device: torch.device
-) -> dict[str, float]:
-    """The same of the model file that `tfm train` shipped; its scores."""
+) -> tuple[dict[str, float], str]:
+    """The same of the model file that `tfm train` shipped; its scores, and why it is not usable yet."""
     if prepared.test is None:
         LOGGER.info("no test set, so no scores: name one with data.test, or give tfm evaluate --source")
-        return {}
+        return {}, ""
     test = WordTest.of(f"{config.data.name}.test", prepared.test)
     path, model = result.model_path, read_model(result.model_path)
     predicted, ids = predict(model, test, device, batch_tokens=config.decode.batch_tokens)
@@ -83,7 +85,8 @@ def report_training(
     save(lines_of(predicted), saved_as, "save the tags", may_replace=True)
     baseline = baseline_of(prepared, test, ids)
     found = report(path, model, test, predicted, baseline, seed=config.seed, saved_as=saved_as)
-    return {f"test {name}": score for name, score in found.scores().items()}
+    scores = {f"test {name}": score for name, score in found.scores().items()}
+    return scores, single_answer(list(chain(*predicted)), list(chain(*test.wanted)))
 
 
 def report(

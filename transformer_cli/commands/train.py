@@ -183,10 +183,9 @@ def _report(
     """Print the scores of the test set, as `tfm evaluate` does; return them, and why the model is not usable yet."""
     kind = MODEL_OF[config.data.task]
     if kind in OTHER_KINDS:
-        scores: dict[str, float | None] = import_module(OTHER_KINDS[kind]).report_training(
-            config, prepared, result, device
-        )
-        return scores, ""
+        scores: dict[str, float | None]
+        scores, unusable = import_module(OTHER_KINDS[kind]).report_training(config, prepared, result, device)
+        return scores, unusable
     if prepared.test is None:
         LOGGER.info("no test set, so no scores: name one with data.test, or give tfm evaluate --source and --reference")
         is_chance = result.metric == BLEU and result.dev_score < CHANCE["BLEU"]
