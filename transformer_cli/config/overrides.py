@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,7 @@ def values_of(overrides: Sequence[str]) -> dict[str, list[Any]]:
     return found
 
 
+@lru_cache(maxsize=1000)  # each is asked for several times, and its grammar takes a millisecond
 def parse_override(text: str) -> Override:
     if "=" not in text and not text.startswith("~"):
         raise ConfigError(f"{quoted(text)}: not a flag and not a key=value override. Write key=value")
