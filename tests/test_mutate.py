@@ -56,6 +56,7 @@ def mutated(mutants: ModuleType, source: str) -> set[str]:
         ("x = y.amax(dim=d)", {"x = y.amin(dim=d)", "x = y.amax()"}),
         ("x = any(y.clamp(min=z))", {"x = all(y.clamp(min=z))", "x = any(y.clamp(max=z))", "x = any(y.clamp())"}),
         ("f(a)", {"pass"}),
+        ("x = min(a, b)", {"x = max(a, b)"}),
         ("x = f(a, b, c=d)", {"x = f(b, a, c=d)", "x = f(a, b)"}),
         ("f(x=(a, b, c))", {"pass", "f()", "f(x=(b, c,))", "f(x=(a, c,))", "f(x=(a, b,))"}),
         ("x = f(*(a, b))", {"x = f(*(b,))", "x = f(*(a,))"}),

@@ -150,7 +150,12 @@ class Edits(ast.NodeVisitor):
                 if b"#" not in after:
                     start = min(self._span(argument)[0] for argument in arguments)
                     self.found.append((start, self._span(node)[1] - 1, ", ".join(kept), "argument"))
-        if len(node.args) > 1 and not any(isinstance(argument, ast.Starred) for argument in node.args[:2]):
+        is_symmetric = isinstance(node.func, ast.Name) and node.func.id in ("min", "max")
+        if (
+            len(node.args) > 1
+            and not is_symmetric
+            and not any(isinstance(argument, ast.Starred) for argument in node.args[:2])
+        ):
             first, second = node.args[:2]
             start, end = self._span(first)[0], self._span(second)[1]
             between = self.source[self._span(first)[1] : self._span(second)[0]].decode()
