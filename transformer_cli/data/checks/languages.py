@@ -53,18 +53,18 @@ _WRITTEN_IN = {
     **{language: {"Arabic"} for language in ("ar", "fa", "ur")},
     **{"zh": {"Chinese"}, "ja": {"Japanese", "Chinese"}, "ko": {"Korean", "Chinese"}},
 }
-_ISO_639_1 = {
-    **{"eng": "en", "deu": "de", "ger": "de", "fra": "fr", "fre": "fr", "spa": "es", "ita": "it", "por": "pt"},
-    **{"nld": "nl", "dut": "nl", "swe": "sv", "dan": "da", "fin": "fi", "pol": "pl", "ces": "cs", "cze": "cs"},
-    **{"ron": "ro", "rum": "ro", "hun": "hu", "tur": "tr", "rus": "ru", "ukr": "uk", "bul": "bg", "ell": "el"},
-    **{"heb": "he", "tha": "th", "hin": "hi", "ara": "ar", "fas": "fa", "zho": "zh", "chi": "zh", "jpn": "ja"},
-    **{"kor": "ko", "cn": "zh", "jp": "ja", "kr": "ko", "cmn": "zh", "est": "et", "lit": "lt", "lav": "lv"},
-    **{"hrv": "hr", "isl": "is", "khm": "km", "kaz": "kk", "ben": "bn", "tam": "ta", "guj": "gu", "pus": "ps"},
-    **{"lao": "lo", "mya": "my", "bur": "my", "bod": "bo", "tib": "bo", "dzo": "dz", "slv": "sl", "slk": "sk"},
-    **{"slo": "sk", "srp": "sr", "bos": "bs", "nor": "no", "nob": "nb", "nno": "nn", "eus": "eu", "baq": "eu"},
-    **{"fao": "fo", "ltz": "lb", "sme": "se", "cat": "ca", "gle": "ga"},
-}
-_OTHER_CODES = {**_ISO_639_1, "no": "da", "nb": "da", "nn": "da"}  # whose common words are almost the same
+# ISO 639-1, then the codes of ISO 639-2, or those that people use for it.
+_SAME_LANGUAGE = """
+af afr, am amh, ar ara, az aze, be bel, bg bul, bn ben, bo bod tib, bs bos, ca cat, cs ces cze, cy cym wel, da dan,
+de deu ger, dz dzo, el ell gre, en eng, eo epo, es spa, et est, eu eus baq, fa fas per, fi fin, fo fao, fr fra fre,
+ga gle, gl glg, gu guj, he heb iw, hi hin, hr hrv, hu hun, hy hye arm, id ind, is isl ice, it ita, ja jpn jp,
+ka kat geo, kk kaz, km khm, kn kan, ko kor kr, lb ltz, lo lao, lt lit, lv lav, mk mkd mac, ml mal, mn mon, mr mar,
+ms msa may, mt mlt, my mya bur, nb nob, ne nep, nl nld dut, nn nno, no nor, pa pan, pl pol, ps pus, pt por,
+ro ron rum, ru rus, se sme, si sin, sk slk slo, sl slv, sq sqi alb, sr srp, sv swe, sw swa, ta tam, te tel, th tha,
+tl tgl, tr tur, uk ukr, ur urd, uz uzb, vi vie, yi yid, zh zho chi cmn cn
+"""
+_ISO_639_1 = {code: first for first, *others in map(str.split, _SAME_LANGUAGE.split(",")) for code in others}
+_READ_AS = {"no": "da", "nb": "da", "nn": "da"}  # whose common words are almost the same
 
 
 def iso_639_1(code: str) -> str:
@@ -79,8 +79,8 @@ def _first(code: str) -> str:
 
 def reads_like(lines: Iterable[str], declared: str) -> str | None:
     """The language or script of the lines if that is clearly not the language of the code `declared`, else None."""
-    code = _first(declared)
-    language = _OTHER_CODES.get(code, code)
+    code = iso_639_1(declared)
+    language = _READ_AS.get(code, code)
     if language not in _WRITTEN_IN:
         return None
     text: list[str] = []
