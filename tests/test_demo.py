@@ -127,6 +127,11 @@ def test_the_smaller_grammar_of_older_measurements_stays_what_it_was() -> None:
     assert hashlib.sha256(text).hexdigest() == "7b23224da30db42d9fe4c821717e18117cfb2829380800ce26b00ab7832ae698"
 
 
+def test_the_corpus_of_our_published_figures_stays_what_it_was(corpus: DemoCorpus) -> None:
+    digest = hashlib.sha256(repr(corpus).encode()).hexdigest()
+    assert digest == "7fde25efae05016432bb18d8da7f51e2aa733dff5fcbd7745669fed9103ae7a3"
+
+
 def test_the_default_sizes_are_twenty_thousand_and_twice_five_hundred(corpus: DemoCorpus) -> None:
     assert (len(corpus.train), len(corpus.dev), len(corpus.test)) == (20_000, 500, 500)
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transformer_cli.data.batching import BatchPlan
-from transformer_cli.data.shuffling import Part, permutation_at, times_per_epoch
+from transformer_cli.data.shuffling import Mixture, Part, permutation_at, times_per_epoch
 
 seeds = st.integers(0, 2**31 - 1)
 
@@ -87,6 +87,16 @@ def test_an_update_of_a_mixture_depends_on_seed_and_step_alone(seed: int, steps:
     asked_before = plan(mixture, seed=seed, window=40)
     for step in steps:
         assert asked_before.update(step).tolist() == plan(mixture, seed=seed, window=40).update(step).tolist()
+
+
+def test_the_order_of_a_mixture_stays_what_it_was_so_that_runs_can_go_on() -> None:
+    mixture = Mixture([Part(7, 1.0), Part(5, 1.5), Part(3, 0.5)], seed=3)
+    assert [mixture.sentences(np.arange(mixture.n_pairs), epoch).tolist() for epoch in range(3)] == [
+        [3, 4, 1, 6, 5, 0, 2, 7, 9, 8, 11, 10, 7, 9, 8, 13, 14],
+        [3, 4, 1, 6, 5, 0, 2, 11, 10, 7, 9, 8, 11, 10, 7, 12, 13],
+        [3, 4, 1, 6, 5, 0, 2, 9, 8, 11, 10, 7, 9, 8, 11, 14, 12],
+    ]
+    assert mixture.total(np.arange(1, 16)) == 28 + 80 + 28  # lengths 1 to 7, 8 to 12, 13 to 15
 
 
 def test_the_orders_in_which_corpora_repeat_differ_with_the_seed() -> None:
