@@ -309,3 +309,35 @@ def test_axes_have_a_few_round_numbers_around_the_data(low: float, high: float) 
     found = ticks(low, high)
     assert found[0] <= low <= high <= found[-1] + 1e-9
     assert 2 <= len(found) <= 9
+
+
+def test_a_bar_of_each_system_is_as_long_as_its_score() -> None:
+    comparison = toy_comparison()
+    bars = re.findall(r'<svg class="bar" data-colour="(\d)"[^>]*><rect x="(.*?)%" width="(.*?)%"', render(comparison))
+    expected = []
+    for breakdown in comparison.breakdowns:
+        highest = max(score or 0 for bucket in breakdown.buckets for score in bucket.scores)
+        for bucket in breakdown.buckets:
+            expected += [(i, 0, 100 * score / highest) for i, score in enumerate(bucket.scores) if score is not None]
+    assert len(bars) == len(expected) > 5
+    for (colour, start, width), (i, *numbers) in zip(bars, expected, strict=True):
+        assert int(colour) == i
+        assert [float(start), float(width)] == pytest.approx(numbers, rel=1e-3)
+
+
+def test_references_are_numbered_where_there_are_several() -> None:
+    comparison = toy_comparison()
+    page = Page(render(comparison))
+    assert "Reference 1" in page.text
+    assert "Reference 2" in page.text
+
+    def with_one(sentences: dict[int, list[Sentence]]) -> dict[int, list[Sentence]]:
+        return {
+            i: [dataclasses.replace(one, references=one.references[:1]) for one in of_one]
+            for i, of_one in sentences.items()
+        }
+
+    single = dataclasses.replace(comparison, better=with_one(comparison.better), worse=with_one(comparison.worse))
+    text = Page(render(single)).text
+    assert "Reference" in text
+    assert "Reference 1" not in text

@@ -29,7 +29,8 @@ VALUES = [10.0, 0.0, 0.6]
 
 def choosing() -> TrainConfig:
     plain = config(ema=0.9, max_steps=30, eval_every=15)
-    return replace(plain, decode=SEARCH, train=replace(plain.train, length_penalties=VALUES))
+    decode = replace(SEARCH, length_penalty=0.3)  # none of the values
+    return replace(plain, decode=decode, train=replace(plain.train, length_penalties=VALUES))
 
 
 @pytest.fixture(scope="module")

@@ -54,6 +54,13 @@ def test_no_command_takes_a_run_that_trains_unless_it_is_named(unfinished: Path,
     error_line(forked.run([command, *ARGUMENTS[command]], unfinished), code=4, says=says)
 
 
+@pytest.mark.parametrize("command", ARGUMENTS)
+def test_every_command_looks_for_a_run_in_the_folder_that_it_is_given(unfinished: Path, command: str) -> None:
+    start = forked.run if command == "serve" else run  # which leaves its socket to the end of its process
+    ran = start([command, *ARGUMENTS[command], "runs=elsewhere"], unfinished)
+    error_line(ran, code=4, says=["elsewhere/latest: no trained model"])
+
+
 def test_a_run_that_trains_never_takes_the_place_of_the_finished_one(unfinished: Path, tmp_path: Path) -> None:
     shutil.copytree(unfinished, tmp_path, dirs_exist_ok=True, symlinks=True)
     runs = tmp_path / "runs"
