@@ -454,7 +454,12 @@ def test_capitals_of_turkish_and_azeri_keep_the_dot_of_their_i() -> None:
 
 @pytest.mark.parametrize(
     ("line", "kept"),
-    [('press <a title="so or so"> it', (6, 26)), ("{first name} is here", (0, 12)), ("请看{用户 名}吧", (2, 8))],
+    [
+        ('press <a title="so or so"> it', (6, 26)),
+        ("{first name} is here", (0, 12)),
+        ("请看{用户 名}吧", (2, 8)),
+        ('a <b c="{x}"> d', (2, 13)),
+    ],
 )
 def test_nothing_is_inserted_within_what_is_kept(line: str, kept: tuple[int, int]) -> None:
     assert spans_to_keep(line) == [kept]

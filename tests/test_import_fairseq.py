@@ -28,8 +28,9 @@ from tests.judges import (
 )
 from transformer_cli.config.model import Norm, Positions, Tying
 from transformer_cli.errors import CheckpointError
-from transformer_cli.interop.fairseq import FairseqReader, read_dictionary
+from transformer_cli.interop.fairseq import _SUPPORTED, FairseqReader, read_dictionary
 from transformer_cli.interop.foreign import Imported, ReadOptions
+from transformer_cli.interop.torch_checkpoint import check_options
 from transformer_cli.interop.verify import verify
 
 WIDTH, D_FF, HEADS, ROWS = 16, 24, 4, 32
@@ -523,3 +524,14 @@ def test_fairseq_translates_the_same(tmp_path: Path, shared_data: Path, name: st
         theirs = generated(python, checkpoint, "--beam", str(beam_size), "--lenpen", "0")["D"]
         ours = translations(imported, sources, beam_size=beam_size, min_length=1)
         check_same(ours, theirs, beam_size=beam_size)
+
+
+SWITCHES = [name for name in _SUPPORTED if name not in ("activation_fn", "lang_tok_style")]
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_what_a_switch_turns_on_is_another_model(name: str) -> None:
+    path = Path("model.pt")
+    check_options(path, {name: False}, _SUPPORTED)
+    with pytest.raises(CheckpointError, match=rf"^model\.pt: {name}='True' is not supported"):
+        check_options(path, {name: True}, _SUPPORTED)

@@ -4,6 +4,7 @@ import json
 import logging
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -372,3 +373,22 @@ def test_the_commands_to_use_next_name_a_run_that_is_not_the_newest(
     assert "tfm translate --checkpoint runs/older < text.en > text.xx" in older
     assert "a larger train.max_steps goes on" in newest
     assert "goes on" not in "\n".join(_next(config(schedule=LINEAR), TrainResult(Path("runs/newer/m"), 1.0, 5), ""))
+
+
+@pytest.mark.parametrize(("seconds", "n_updates"), [(1.5, 5), (4.0, 3), (20.0, 1)])
+def test_the_seconds_of_an_update_are_those_of_five_or_of_what_is_begun_in_ten_seconds(
+    seconds: float, n_updates: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, steps = [0.0], list[int]()
+    monkeypatch.setattr(trial.time, "perf_counter", lambda: clock[0])
+
+    def run(batches: list[SimpleNamespace], *, step: int = 1) -> float:
+        clock[0] += seconds
+        steps.append(step)
+        return seconds
+
+    feed = SimpleNamespace(batches=lambda step: [SimpleNamespace(n_tokens=10)])
+    dry_run = SimpleNamespace(feed=feed, seconds_per_token=0.1, run=run)
+    found = trial._seconds_per_update(dry_run)  # type: ignore[arg-type]
+    assert steps == list(range(1, n_updates + 1))
+    assert found == (seconds, f"{n_updates} timed")

@@ -89,6 +89,10 @@ def test_scores_over_seeds_are_a_mean_with_its_sample_standard_deviation() -> No
     assert [line.split() for line in lines[-2:]] == [["3", "pre", "42.00", "±", "2.00"], ["1", "post", "30.00"]]
 
 
+def test_single_runs_have_no_mean() -> None:
+    assert "mean" not in table([row(1, 40), row(1, 30, "post")])
+
+
 @pytest.mark.slow
 def test_each_run_of_a_sweep_has_its_own_directory_and_a_row_of_the_table(folder: Path) -> None:
     command = [*SWEEP, "--name", "abc", "--device", "cpu", "seed=1,2"]

@@ -125,3 +125,16 @@ def test_a_corpus_of_one_language_has_two_files(tmp_path: Path) -> None:
     report = made(tmp_path, {**SETTINGS, "languages": ["en", "en"]})
     assert report.is_whole(tmp_path / "bt")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bt.json", "bt.source", "bt.target"]
+
+
+def test_the_log_says_how_much_is_done_and_how_long_the_rest_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    seconds = count(100, 60)  # a block a minute
+    monkeypatch.setattr(work_module.time, "monotonic", lambda: float(next(seconds)))
+    with caplog.at_level("INFO", logger="tfm"):
+        made(tmp_path)  # two lines, two, one
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{tmp_path / 'bt'}: {n} of 5 lines, 0.0 lines/s, {minutes} minutes left"
+        for n, minutes in ((2, "2"), (4, "0"), (5, "0"))
+    ]

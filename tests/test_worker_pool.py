@@ -118,6 +118,18 @@ def test_processes_that_are_killed_while_idle_are_replaced() -> None:
     assert not {process.pid for process in first} & second
 
 
+def stuck_behind_a_fault(n: int) -> tuple[int, int]:
+    if n == 0:
+        raise ValueError("of the first")
+    while True:
+        signal.pause()
+
+
+def test_a_fault_does_not_wait_for_work_that_never_ends() -> None:
+    with pytest.raises(ValueError, match="of the first"):
+        list(two(stuck_behind_a_fault)([0, 1]))
+
+
 def test_what_is_left_unread_is_not_finished() -> None:
     workers = two(with_pid)
     results = workers(range(8))

@@ -47,6 +47,7 @@ EXCLUDED: dict[str, dict[str, str]] = {
     },
     "decoding/search/scores.py": {"for n in range(1, longest + 2)": "a divisor for a length that no hypothesis has"},
     "evaluation/report.py": {"model = reports[": "all reports are of one model, or of none"},
+    "models/memory.py": {"has_freed": "a GPU alone"},
     "models/embeddings.py": {
         "→ n_rows = max(255": "the number of rows that are computed; the first ones are the same",
         "→ n_rows = max(257": "the number of rows that are computed; the first ones are the same",
@@ -68,6 +69,7 @@ KEYWORDS = {
     "pin_memory": "the speed alone",
     "maxsize": "the speed alone",
     "copy": "the speed alone",
+    "copies": "the memory alone",
     "device": "a GPU alone: tests run on one device",
     "encoding": "the tests' locale is UTF-8",
     "daemon": "how the process ends that it is part of",

@@ -152,7 +152,7 @@ def _options(path: Path, checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     task = cfg.get("task") or checkpoint.get("args")
     of_task = options_of(path, task)
     task_name = str(of_task.get("_name", of_task.get("task", "translation")))
-    theirs |= {"arch": kind, "task": task_name}
+    theirs["task"] = task_name
     if "transformer" not in kind or _OTHER_MODELS.search(kind):
         raise CheckpointError(
             f"{path}: the architecture {quoted(kind)} is not supported (only Transformers that translate)"
