@@ -209,6 +209,14 @@ def test_diff_of_model_files_choices_and_printed_configs(tmp_path: Path, capsys:
     assert found == [{"key": "decode.beam_size", "values": [9, 3]}]
 
 
+def test_diff_of_a_choice_in_the_users_own_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "model").mkdir()
+    own = tmp_path / "model" / "mine.yaml"
+    own.write_text("defaults: [big]\nd_ff: 77\n", encoding="utf-8")
+    found = answer(capsys, "diff", str(own), "configs/model/big.yaml")["differences"]
+    assert found == [{"key": "model.d_ff", "values": [77, 4096]}]
+
+
 def test_a_config_without_a_key_does_not_differ_in_it() -> None:
     assert differences([{"a": {"x": 1, "y": 2}}, None, {"a": {"x": 3}}]) == [("a.x", [1, None, 3])]
 

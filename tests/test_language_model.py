@@ -244,6 +244,7 @@ def by_hand(path: Path, line: str) -> list[float]:
 def test_evaluate_says_what_the_logits_say_over_words_and_characters_counted_by_hand(folder: Path) -> None:
     found = json.loads(ok(folder, "evaluate", "--checkpoint", "m", "--source", "text", "--json").out)
     log_probs = [p for line in TEXT if line for p in by_hand(folder / "m", line)]
+    assert (found["model"], found["test_set"]) == ("m", "text")
     assert (found["n_lines"], found["n_blank"]) == (4, 1)
     assert found["n_tokens"] == len(log_probs)
     assert found["n_words"] == (5 + 1) + (5 + 1) + (3 + 1)

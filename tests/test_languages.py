@@ -1,7 +1,10 @@
 """Codes of languages, and which language a text is in by its frequent words."""
 
+import re
+
 import pytest
 
+from transformer_cli.config.language_names import NAMES
 from transformer_cli.data.checks.languages import iso_639_1, reads_like
 
 # Of the registration authority's list: ISO 639-1, then those of ISO 639-2, the terminological one first.
@@ -35,3 +38,11 @@ DANISH = "hunden er ikke i huset og de var der hele dagen men jeg har den"
 def test_norwegian_reads_like_danish(code: str) -> None:
     assert reads_like([DANISH] * 20, code) is None
     assert reads_like([ENGLISH] * 20, code) == "en"
+
+
+def test_names_are_of_codes_of_the_standard() -> None:
+    known = {iso_639_1(code) for code, _ in PAIRS}
+    assert all(re.fullmatch("[a-z]{2,3}", code) for code in NAMES)
+    assert all(name[0].isupper() for name in NAMES.values())
+    assert len(set(NAMES.values())) == len(NAMES)
+    assert {code for code in known if code not in NAMES} <= {"bo", "dz", "nb", "nn"}

@@ -46,6 +46,7 @@ EXCLUDED: dict[str, dict[str, str]] = {
         "→ if self.n_gram is None and self.past_BNT is None": "there is a past before the length is that of an n-gram",
     },
     "decoding/search/scores.py": {"for n in range(1, longest + 2)": "a divisor for a length that no hypothesis has"},
+    "attention_maps/positions/pictures.py": {"figure.text(": "where a title stands in a picture"},
     "evaluation/report.py": {"model = reports[": "all reports are of one model, or of none"},
     "models/memory.py": {"has_freed": "a GPU alone"},
     "models/embeddings.py": {
