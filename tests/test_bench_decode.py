@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import sys
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -14,7 +15,7 @@ import torch
 from tests.conftest import slow
 from tests.toy_translator import PLAIN, sentences, toy_tokenizer
 from tests.toy_translator import random_model as random_toy
-from transformer_cli.benchmarks import decoders, decoding
+from transformer_cli.benchmarks import decoders, decoding, startup
 from transformer_cli.benchmarks.decoders import (
     BASELINES,
     BATCHES_OF_32,
@@ -383,6 +384,20 @@ def test_the_first_line_is_timed_with_the_search_of_the_config() -> None:
     wanted = toy_config("checkpoint=a b", "decode.beam_size=7")
     found = load_config("translate", translating_overrides(wanted))
     assert (found.checkpoint, found.device, found.decode) == ("a b", wanted.device, wanted.decode)
+
+
+def test_the_parts_of_a_first_line_are_timed_in_order(
+    model_file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parameters = {"command": "translate", "overrides": [f"checkpoint={model_file}", "device=cpu"], "started": 0.0}
+    monkeypatch.setattr(sys, "argv", ["startup", json.dumps(parameters)])
+    startup.main()
+    parts = json.loads(capsys.readouterr().out)["parts"]
+    assert list(parts) == [
+        *("Python", "importing Hydra", "composing the config", "importing torch", "importing tfm"),
+        *("reading the model", "building it", "the first line"),
+    ]
+    assert min(parts.values()) >= 0
 
 
 @pytest.mark.slow

@@ -157,6 +157,13 @@ def test_what_is_no_model_is_refused(config: DataConfig, content: bytes | None, 
     assert "\n" not in str(refused.value)
 
 
+def test_a_model_whose_end_is_its_padding_is_refused(config: DataConfig) -> None:
+    with pytest.raises(
+        DataError, match=r"own\.model: cannot be used \(EOS has the id of the padding.*\)\. Train another"
+    ):
+        own_tokenizers(with_model(config, spm(eos_piece="<pad>")))
+
+
 def test_a_folder_is_no_model(config: DataConfig) -> None:
     with pytest.raises(DataError, match=r"a folder\. Name the SentencePiece model in it"):
         prepare(replace(config, tokenizer=TokenizerConfig(model=str(config.root))))
