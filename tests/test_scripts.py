@@ -30,10 +30,7 @@ STARTED_BY = {
     "configuration configuration.py": "test_config.py",
     "deepl_suite": "test_deepl_suite.py",
     "judges": "judges.py",
-    (
-        "mutate mutate.py mutants.py mutation_child.py mutation_exclusions.py mutation_tests.py"
-        " line_map.py line_recorder.py chosen_tests.py"
-    ): "test_mutate.py",
+    "mutate": "test_mutate.py",
     "reliability reliability_table.py": "test_reliability.py",
     "table3 table3_table.py": "test_table3.py",
     "two_hosts": "test_two_hosts.py",
