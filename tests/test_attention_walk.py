@@ -99,6 +99,7 @@ def test_a_page_that_is_filled_with_its_own_blocks_is_itself(script: ModuleType,
     assert other.replace("something else\n", page["pieces"]) == PAGE
 
 
+@pytest.mark.slow
 def test_blocks_have_the_form_that_any_model_gives_them(script: ModuleType, walk: Any, page: dict[str, str]) -> None:
     for name, text in script.of_the_sentence(walk).items():
         if name == "search":  # whose texts may hold anything

@@ -452,6 +452,7 @@ def test_lines_that_are_not_utf_8_are_counted_and_windows_ends_are_none_of_the_t
     refuse(strict, folder, 3, "in.txt:4: byte 0xe9 at column 1 is not UTF-8")
 
 
+@pytest.mark.slow
 def test_a_sweep_makes_all_shards_and_the_same_again_those_that_failed(folder: Path) -> None:
     sweep = ["augment", "distill", *MODEL, *GREEDY, "--output", "out", *KEEP_ALL, "-m", "shard=1/3,2/3,3/3"]
     (folder / "out.2-of-3.fr").write_text("in the way\n")

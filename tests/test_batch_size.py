@@ -82,6 +82,7 @@ def test_where_nothing_fits_the_smallest_is_left_to_be_cut(monkeypatch: pytest.M
     assert largest(trial, 10_000) == SMALLEST
 
 
+@pytest.mark.slow
 def test_a_batch_has_to_fit_beside_the_gradients_of_another(monkeypatch: pytest.MonkeyPatch, trial: DryRun) -> None:
     limit_memory(monkeypatch, 5000, gradients=2000)
     assert 3000 / ROOM * 15 / 16 - 20 <= largest(trial, 10_000) <= 3000 / ROOM
@@ -99,7 +100,7 @@ def test_a_real_batch_of_that_size_is_computed(trial: DryRun) -> None:
     assert fits(trial, 300)
 
 
-@pytest.mark.parametrize(("limit", "expected"), [(10**9, 3000), (3000, 3000 - 2 * 375), slow(0, SMALLEST)])
+@pytest.mark.parametrize(("limit", "expected"), [slow(10**9, 3000), (3000, 3000 - 2 * 375), slow(0, SMALLEST)])
 def test_the_number_is_tried_as_the_program_that_will_run(
     monkeypatch: pytest.MonkeyPatch, limit: int, expected: int
 ) -> None:

@@ -78,6 +78,7 @@ def test_a_block_that_crashes_keeps_what_it_has_measured(tmp_path: Path, ending:
     assert [one["title"] for one in found["measurements"]] == ["first"]
 
 
+@pytest.mark.slow
 def test_a_block_that_hangs_is_killed_with_all_that_it_has_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

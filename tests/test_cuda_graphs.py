@@ -203,6 +203,7 @@ def test_nothing_of_a_search_is_left_in_the_steps_that_it_captured() -> None:
     assert numbers(translator.translate(lines)) == expected
 
 
+@pytest.mark.slow
 def test_a_search_goes_on_with_half_the_rows_of_the_same_buffers() -> None:
     model = random_model(toy_tokenizer(), dtype=torch.float64)
     translator, _ = replaying(model, look_every=2, **BEAM)

@@ -189,6 +189,7 @@ def test_an_overflow_of_fp16_names_the_precision_to_choose() -> None:
         translator_of(toy_tokenizer(), model=converted(model, torch.float16)).translate(lines)
 
 
+@pytest.mark.slow
 def test_ctranslate2_computes_in_the_precision_or_names_one_that_it_has(tmp_path: Path) -> None:
     pytest.importorskip("ctranslate2")
     path = tmp_path / "model.safetensors"

@@ -280,6 +280,7 @@ def test_the_lines_of_a_test_are_measured_in_the_processes_that_it_starts_too(pr
     shutil.rmtree(project / ".mutation")
 
 
+@pytest.mark.slow
 def test_tests_that_fail_without_a_fault_prove_nothing(project: Path) -> None:
     test = project / "tests/test_simple.py"
     test.write_text("def test_smaller():\n    assert False\n")

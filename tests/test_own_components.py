@@ -75,6 +75,7 @@ def settings(**train: Any) -> TrainConfig:
     return replace(config(schedule=schedule, **train), optimizer=OptimizerConfig(name="lion", options={"beta": 0.8}))
 
 
+@pytest.mark.slow
 def test_a_run_stopped_and_resumed_is_equal_to_one_without_a_break(tmp_path: Path) -> None:
     run(tmp_path / "unbroken", settings())
     run_until(8, tmp_path / "stopped", settings())

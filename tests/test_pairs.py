@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from tests import toy_run
+from tests.conftest import slow
 from tests.test_classify_command import TRANSLATOR
 from tests.toy_classifier import SIZES, random_model, toy_tokenizer, written
 from tests.toy_pairs import LABELS, PAIR_OVERRIDES, pair_file, pair_model, pair_table, write_pairs
@@ -254,7 +255,7 @@ def test_settings_that_do_not_fit_are_refused(overrides: list[str], printed: str
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("data", [["data=pairs"], ["data=labels", "data.columns=[0,1,2]"]])
+@pytest.mark.parametrize("data", [slow(["data=pairs"]), ["data=labels", "data.columns=[0,1,2]"]])
 def test_three_columns_take_the_recipe_of_pairs(data: list[str]) -> None:
     config = load_config("train", [*data, "data.train=t.tsv"])
     assert (config.model.name, config.model.n_segments) == ("classifier", 2)

@@ -134,6 +134,7 @@ def test_what_is_longer_than_any_placeholder_is_text() -> None:
     assert found("%(" + "a" * 101 + ")s") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "piece",
     [

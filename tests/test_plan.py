@@ -219,6 +219,7 @@ def opened(runs: Path, settings: TrainConfig) -> TrainResult:
         return train(settings, prepared(), folder, device=CPU)
 
 
+@pytest.mark.slow
 def test_more_epochs_go_on_unless_the_schedule_ends_with_the_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -190,6 +190,7 @@ def broken(trainer: Trainer, monkeypatch: pytest.MonkeyPatch, n_updates: int, *,
     return scales
 
 
+@pytest.mark.slow
 def test_B11_a_gradient_that_never_fits_into_fp16_is_counted_once_the_scale_is_one(
     fp16: Trainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -102,6 +102,7 @@ def test_a_run_that_ends_before_is_traced_as_far_as_it_came(tmp_path: Path) -> N
         assert not (tmp_path / f"none{last}/profile").exists()
 
 
+@pytest.mark.slow
 def test_a_full_disk_under_the_trace_is_told_and_training_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

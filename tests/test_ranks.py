@@ -88,6 +88,7 @@ def test_A18_the_losses_are_those_of_one_rank_with_dropout_on(outcome_of: Outcom
     assert outcome[name]["losses"] == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["rdrop", "simcut"])
 def test_noise_of_every_kind_is_drawn_alike_on_any_number_of_ranks(outcome_of: OutcomeOf, name: str) -> None:
     outcome = outcome_of("regularized")

@@ -132,8 +132,9 @@ def test_a_format_from_outside_the_package_is_trained_on(
         "model.n_encoder_layers=1",
         "model.n_decoder_layers=1",
     ]
-    assert main(["train", "--name", "run", *data, *sizes, "train.max_steps=2"]) == 0
-    assert main(["train", "--name", "run", *data, *sizes, "train.max_steps=3"]) == 0  # resumed, from config.yaml
+    short = ["device=cpu", "train.robustness_lines=0", "train.samples=0", "decode.max_extra_length=5"]
+    assert main(["train", "--name", "run", *data, *sizes, *short, "train.max_steps=2"]) == 0
+    assert main(["train", "--name", "run", *data, *sizes, *short, "train.max_steps=3"]) == 0  # resumed
     assert (tmp_path / "runs" / "run" / "model.safetensors").exists()
 
 

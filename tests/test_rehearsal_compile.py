@@ -95,7 +95,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "two widths": {"d_k": 12, "d_v": 8},
     "window": {"attention_window": 3},
 }
-EACH_VARIANT = pytest.mark.parametrize("name", ["paper", "modern", *map(slow, list(VARIANTS)[2:])])
+EACH_VARIANT = pytest.mark.parametrize("name", ["paper", slow("modern"), *map(slow, list(VARIANTS)[2:])])
 TOKENS = (12, 16)  # the sizes that batches are padded to
 
 

@@ -191,6 +191,7 @@ def test_a_bug_of_ours_in_one_run_is_one_line_too(
     assert len(trained) == 2
 
 
+@pytest.mark.slow
 def test_a_signal_ends_the_sweep_and_not_only_the_run(tmp_path: Path, trained: list[TrainConfig]) -> None:
     ran = run(["train", "-m", "name=abc", "seed=1,15,2"], tmp_path)
     assert ran.code == 143

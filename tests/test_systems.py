@@ -15,7 +15,6 @@ import pytest
 import torch
 
 from tests import systems
-from tests.conftest import slow
 from tests.forked import Forked, Ran, environment
 from tests.test_corpus_faults import CORPUS, TRAIN
 from tests.test_environment import TYPED, fill
@@ -95,7 +94,8 @@ def linux(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Ran]:
     return folder, pipeline("linux", folder)
 
 
-@pytest.mark.parametrize("system", [slow("macos"), "windows"])
+@pytest.mark.slow
+@pytest.mark.parametrize("system", ["macos", "windows"])
 def test_every_byte_is_the_same_without_what_a_system_lacks(
     system: str, linux: tuple[Path, Ran], tmp_path: Path
 ) -> None:
