@@ -5,9 +5,11 @@ import math
 import random
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from transformer_cli.commands import compare_models
 from transformer_cli.comparison.breakdowns import Frequencies, by_frequency, by_length
 from transformer_cli.comparison.groups import compare_groups, config_differences, find_groups, welch_p_value
 from transformer_cli.comparison.results import MetricComparison, SystemScore
@@ -192,3 +194,20 @@ def test_names_are_the_shortest_that_differ(paths: list[str], names: list[str]) 
 def test_models_are_told_from_texts_by_their_content(tmp_path: Path, name: str, content: bytes, expected: bool) -> None:
     (tmp_path / name).write_bytes(content)
     assert is_model(tmp_path / name) is expected
+
+
+@pytest.mark.parametrize(
+    ("n_lines", "name"),
+    [
+        (10, "the training text of m"),
+        (11, "6 lines of the training text of m"),
+        (25, "9 lines of the training text of m"),
+    ],
+)
+def test_words_are_counted_in_a_part_of_a_large_training_text(
+    n_lines: int, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compare_models, "MOST_LINES", 10)
+    monkeypatch.setattr(compare_models, "training_text", lambda model: SimpleNamespace(train=range(n_lines)))
+    model = SimpleNamespace(is_run=False, run_dir=None, name="m")
+    assert compare_models.background_of([None, model]).training_text == name  # type: ignore[list-item]

@@ -90,6 +90,7 @@ def test_a_process_that_is_killed_is_one_clear_line_and_the_next_call_works() ->
     workers = two(die)
     with pytest.raises(EnvironmentFault, match=r"a process that translates was killed.* Lower decode.batch_tokens"):
         list(workers(range(3)))
+    assert workers.executor is None, "the others are still there"
     workers.work = with_pid
     assert [result[0] for _, result in workers(range(3))] == [0, 1, 4]
 

@@ -48,6 +48,7 @@ EXCLUDED: dict[str, dict[str, str]] = {
     "decoding/search/scores.py": {"for n in range(1, longest + 2)": "a divisor for a length that no hypothesis has"},
     "attention_maps/positions/pictures.py": {"figure.text(": "where a title stands in a picture"},
     "evaluation/report.py": {"model = reports[": "all reports are of one model, or of none"},
+    "models/linear.py": {"grads[-1]": "there is one"},
     "models/memory.py": {"has_freed": "a GPU alone"},
     "models/embeddings.py": {
         "→ n_rows = max(255": "the number of rows that are computed; the first ones are the same",
