@@ -12,6 +12,7 @@ import pytest
 from transformer_cli.commands import compare_models
 from transformer_cli.comparison.breakdowns import Frequencies, by_frequency, by_length
 from transformer_cli.comparison.groups import compare_groups, config_differences, find_groups, welch_p_value
+from transformer_cli.comparison.measure import _counts
 from transformer_cli.comparison.results import MetricComparison, SystemScore
 from transformer_cli.comparison.runs import flat, read_curves
 from transformer_cli.comparison.significance import Draws, Resampling, compare_systems, statistics_of
@@ -25,6 +26,7 @@ from transformer_cli.evaluation.metrics import (
     Translations,
     bleu,
 )
+from transformer_cli.evaluation.text_statistics import text_statistics
 
 
 def two_tailed(t: float, freedom: float) -> float:
@@ -211,3 +213,15 @@ def test_words_are_counted_in_a_part_of_a_large_training_text(
     monkeypatch.setattr(compare_models, "training_text", lambda model: SimpleNamespace(train=range(n_lines)))
     model = SimpleNamespace(is_run=False, run_dir=None, name="m")
     assert compare_models.background_of([None, model]).training_text == name  # type: ignore[list-item]
+
+
+def test_counts_have_the_names_of_evaluate() -> None:
+    found = text_statistics(Translations(["a 1", "b"], [["a 2", "b"]], ["c 1", "d https://x.example"]))
+    expected: dict[str, object] = {}
+    for name, value in found.as_dict().items():
+        if isinstance(value, dict):
+            expected |= {f"lines_with_{name}": value["lines"], f"lines_that_lose_{name}": value["lost"]}
+        elif name not in ("lines", "length_unit", "empty", "compared_with"):
+            expected[name] = value
+    assert _counts(found) == expected
+    assert expected["lines_that_lose_urls"] == 1

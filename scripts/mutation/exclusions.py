@@ -47,6 +47,7 @@ EXCLUDED: dict[str, dict[str, str]] = {
     },
     "decoding/search/scores.py": {"for n in range(1, longest + 2)": "a divisor for a length that no hypothesis has"},
     "attention_maps/positions/pictures.py": {"figure.text(": "where a title stands in a picture"},
+    "benchmarks/decoders.py": {"batches = chunks(order": "how rows are put in batches; what comes out is the same"},
     "evaluation/report.py": {"model = reports[": "all reports are of one model, or of none"},
     "models/linear.py": {"grads[-1]": "there is one"},
     "models/memory.py": {"has_freed": "a GPU alone"},
