@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from tests.test_commonmark import parts, render, swapped, swapped_and_reversed, swapped_words, without_order
+from tests.test_commonmark import Part, parts, render, swapped, swapped_and_reversed, swapped_words, without_order
 from tests.test_markup_properties import echo, translated
 from transformer_cli.markup.document import parse, translate_document
 
@@ -128,6 +128,107 @@ def test_texts_side_by_side_in_a_paragraph_are_each_checked_within_it() -> None:
 def test_punctuation_after_a_link_with_code_of_several_words_stays_after_it() -> None:
     markdown = "See [`open (file)`](/a), and **`a [b]`**.\n"
     assert translate_document(markdown, "markdown", swapped).text == "sEE [`open (file)`](/a), AND **`a [b]`**.\n"
+
+
+# ---- Template tags and attribute lists
+
+TAG = re.compile(r"\{\{<.*?>\}\}|\{\{.*?\}\}|\{%.*?%\}|\{:.*?\}", re.DOTALL)
+TEMPLATE_TAGS = [
+    "{{ site.url }}",
+    "{% link a_b.md %}",
+    '{{< ref "c d.md" >}}',
+    "{% post_url 2020-01-02-e_f %}",
+    "{{ 'g' | t }}",
+]
+
+
+def without_tags(markdown: str) -> str:
+    """Each tag as one word without letters, which a parser of Markdown takes for text anywhere."""
+    return TAG.sub(lambda match: f"0{TEMPLATE_TAGS.index(match[0])}0", markdown)
+
+
+@pytest.mark.parametrize("tag", TEMPLATE_TAGS)
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+@pytest.mark.parametrize(
+    "markdown",
+    [
+        "See [the page](TAG) now.\n",
+        "See [the page](/TAG/b 'TAG'), *here* and there.\n",
+        "## [the page](TAG)\n",
+        "- One [two][r]\n  three\n\n[r]: TAG 'TAG'\n",
+        "![A cat](TAG) and <a href='TAG'>one dog</a>\n",
+        "| [a b](TAG) | c TAG |\n|---|---|\n| d e | TAG |\n",
+        "> One *two* TAG [TAG](u)\n> three `TAG` four\n",
+    ],
+)
+def test_a_template_tag_is_one_word_in_links_titles_and_tables(markdown: str, line_end: str, tag: str) -> None:
+    markdown = markdown.replace("TAG", tag).replace("\n", line_end)
+    for translate, order in ((swapped, list[Part]), (swapped_and_reversed, without_order)):
+        found = translate_document(markdown, "markdown", translate)
+        pages = [parts(with_tables(without_tags(text))) for text in (markdown, found.text)]
+        assert order(pages[1]) == order(swapped_words(pages[0]))
+        assert found.flags["kept"] == 0
+
+
+@pytest.mark.parametrize(
+    ("markdown", "texts"),
+    [
+        ('One two.\n{% include a.html b="c d" %}\nThree four.\n', ["One two.", "Three four."]),
+        ('One two.\n{{< figure\n   src="a"\n   alt="b" >}}\n\nThree\n', ["One two.", "Three"]),
+        ("One\n{: .note #a }\n\n- two\n{: .b}\n", ["One", "two"]),
+        ("{% if a %}\n- One\n- Two\n{% endif %}\nThree\n", ["One", "Two", "Three"]),
+        ("{{% notice tip %}}\nOne\n{{% /notice %}}\n", ["One"]),
+        ("{% highlight ruby %}\ndef one\n  two\n\nthree\n{% endhighlight %}\nFour\n", ["Four"]),
+        ("{{< highlight go >}}\nfunc one\n\ntwo\n{{< /highlight >}}\nFour\n", ["Four"]),
+        ("- One\n\n  {% raw %}\n  {{ two three\n  {% endraw %}\n\n  Four\n", ["One", "Four"]),
+        ("{% raw %}\nOne\n\nTwo\n{% endraw %}\n", ["One", "Two"]),
+        ("{% comment %}\nNo\n\nNo\n{% endcomment %}\nOne\n", ["One"]),
+        ("{% comment %}\nIt has no end\n", ["It has no end"]),
+        ("| One |\n|---|\n{% for a in b %}\n| {{ a | c }} two |\n{% endfor %}\n", ["One", "{{ a | c }} two"]),
+        ("{/* No *no*\nno */}\nOne\n", ["One"]),
+        ("Dear\n{{ name }}\nhow are you?\n", ["Dear {{ name }} how are you?"]),
+        ("Write `{%` and `%}`, `{{` or `}}`\n", ["Write {% and %}, {{ or }}"]),
+        ("Write `{% raw %}` first, `{% endraw %}` last\n", ["Write {% raw %} first, {% endraw %} last"]),
+        ("One {{ two\n\nthree }} {% four\n\nfive %}\n", ["One {{ two", "three }} {% four", "five %}"]),
+    ],
+)
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_tags_on_lines_of_their_own_stay_there_and_so_does_code(markdown: str, texts: list[str], line_end: str) -> None:
+    markdown = markdown.replace("\n", line_end)
+    assert texts_of(markdown) == texts
+    lines = [line for line in markdown.split(line_end) if is_whole_tag(line)]
+    translation = translate_document(markdown, "markdown", swapped).text.split(line_end)
+    assert [line for line in translation if is_whole_tag(line)] == lines
+
+
+def is_whole_tag(line: str) -> bool:
+    """Whether a line is a tag, but not a variable."""
+    return re.fullmatch(r"\s*\{(?:[%:/]|\{[<%]).*\}\s*", line) is not None
+
+
+@pytest.mark.parametrize(
+    ("markdown", "expected"),
+    [
+        ("# One two {#a-b}\n", "# TWO oNE {#a-b}\n"),
+        ("## One two {: .a } ##\n", "## TWO oNE {: .a } ##\n"),
+        ("One two {#a}\n=======\n", "TWO oNE {#a}\n=======\n"),
+        ("# One two {/* #a */}\n", "# TWO oNE {/* #a */}\n"),
+        ("- {:.a b=c} One two\n", "- {:.a b=c} TWO oNE\n"),
+        ('One [two](u){:target="_blank"} three\n', 'THREE [TWO](u){:target="_blank"} oNE\n'),
+        ("One **two**{: .a} three\n", "THREE **TWO**{: .a} oNE\n"),
+        ("![One two](u){ width=200 } Three\n", "![TWO oNE](u){ width=200 } tHREE\n"),
+        ("One `two`{.python} three\n", "THREE `two`{.python} oNE\n"),
+        ("One [two]{.a} three\n\n[two]: u\n", "THREE [TWO][two]{.a} oNE\n\n[two]: u\n"),
+    ],
+)
+def test_attributes_stay_behind_what_they_belong_to(markdown: str, expected: str) -> None:
+    assert reversed_text(markdown) == expected
+
+
+@pytest.mark.parametrize("part", ["{{", "{%", "{% raw %}", "{% raw %}\n\n", "{:", "{{< ", "{% highlight a %}\n", "{ "])
+def test_long_text_of_tags_without_an_end_is_read(part: str) -> None:
+    markdown = part * (20_000 // len(part))
+    assert translate_document(markdown, "markdown", echo).text == markdown
 
 
 # ---- Marks beside other characters

@@ -14,6 +14,7 @@ from transformer_cli.data.normalization import has_letters
 from transformer_cli.markup.html import add_html
 from transformer_cli.markup.markdown_blocks import Block, Kind, line_spans, markdown_blocks
 from transformer_cli.markup.markdown_inlines import BREAK, markdown_inlines
+from transformer_cli.markup.markdown_templates import mask_tags, without_final_attributes, without_first_attributes
 from transformer_cli.markup.markdown_writing import Writer, write_alt
 from transformer_cli.markup.units import Builder, Document, Item, Unit, add_run
 
@@ -35,13 +36,15 @@ class _Parser:
 
     def parse(self) -> Document:
         text = self.builder.source.replace("\x00", "\ufffd")
+        masked = mask_tags(text, keep_lines=True).text
         lines = line_spans(text)
-        for block in markdown_blocks(text, self.env):
-            stretches = list(_stretches(text, lines, block))
+        for block in markdown_blocks(masked, self.env):
+            spans = list(_spans(masked, lines, block))
+            stretches = [(text[start:end], start) for start, end in spans]
             if block.kind is Kind.html:
                 self._html(stretches)
             elif block.kind is Kind.row:
-                for start, end in _cells(*stretches[0]):
+                for start, end in _cells(masked, *spans[0]):
                     self._text(_without_escapes(text, start, end), block)
             else:
                 self._paragraph(stretches, block)
@@ -61,6 +64,7 @@ class _Parser:
         if block.is_quoted and (alert := _ALERT.match(content)):
             self._text([(content[alert.end() :], start + alert.end())], block)
             lines = lines[1:]
+        lines = _without_attributes(lines)
         self._text(
             [(("\n" if i else "") + content, start - (i > 0)) for i, (content, start) in enumerate(lines)], block
         )
@@ -112,32 +116,44 @@ class _Parser:
         builder.units.append(Unit(text, (builder.source[start:end],), write=write))
 
 
-def _stretches(text: str, lines: Sequence[tuple[int, int]], block: Block) -> Iterator[Stretch]:
+def _without_attributes(lines: Sequence[Stretch]) -> list[Stretch]:
+    """The lines of a block without the attribute lists of the block as a whole, which stay where they are."""
+    found = list(lines)
+    if found:
+        content, start = found[0]
+        shown = without_first_attributes(content)
+        found[0] = shown, start + len(content) - len(shown)
+        content, start = found[-1]
+        found[-1] = without_final_attributes(content), start
+    return found
+
+
+def _spans(text: str, lines: Sequence[tuple[int, int]], block: Block) -> Iterator[tuple[int, int]]:
     """The lines of a block, without the white space before them."""
     contents = block.content.removesuffix("\n").split("\n")
     for content, (start, end) in zip(contents, lines[block.first : block.first + len(contents)], strict=True):
         shown = content.lstrip(" \t")
         at = text.rfind(shown, start, end)
         assert at >= 0, "a line of a block is the end of a line of the document"
-        yield shown, at
+        yield at, at + len(shown)
 
 
-def _cells(line: str, start: int) -> Iterator[tuple[int, int]]:
+def _cells(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     """The cells of a row; a | in code or after a backslash divides none."""
     ticks: dict[int, list[int]] = {}  # where the runs of backticks are, by their length
-    for run in re.finditer("`+", line):
+    for run in re.compile("`+").finditer(text, start, end):
         ticks.setdefault(len(run[0]), []).append(run.start())
-    first = position = 0
-    while match := _CELL_END.search(line, position):
+    position = start
+    while match := _CELL_END.search(text, position, end):
         position = match.end()
         if match[0] == "|":
-            yield start + first, start + match.start()
-            first = position
+            yield start, match.start()
+            start = position
         elif match[0][0] == "`":
             places = ticks[len(match[0])]
             at = bisect_right(places, match.start())
             position = places[at] + len(match[0]) if at < len(places) else position
-    yield start + first, start + len(line)
+    yield start, end
 
 
 def _without_escapes(text: str, start: int, end: int) -> list[Stretch]:

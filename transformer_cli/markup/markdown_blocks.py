@@ -16,6 +16,8 @@ from markdown_it.ruler import RuleOptionsType
 from markdown_it.rules_block import StateBlock
 from markdown_it.token import Token
 
+from transformer_cli.markup.markdown_templates import is_only_tags, mask_tags
+
 MAX_NESTING = 50  # blocks within each other, and brackets; deeper text is kept
 _TEXT, _ROW, _HTML = "inline", "table_row", "html_block"  # types of tokens
 _LINE_END = re.compile(r"\r\n?|\n")
@@ -47,7 +49,7 @@ class Block:
     """A part of a document that has text in it."""
 
     kind: Kind
-    content: str  # its lines without the marks of the blocks around it
+    content: str  # its masked lines without the marks of the blocks around it
     first: int  # line
     is_quoted: bool
     follows: bool  # comes right after a definition, whose title it must not become
@@ -63,7 +65,7 @@ def line_spans(text: str) -> list[tuple[int, int]]:
 
 
 def markdown_blocks(text: str, env: dict[str, Any]) -> Iterator[Block]:
-    """The blocks that have text, in order. `env` gets the link definitions of the document."""
+    """The blocks that have text, in order, of a masked text. `env` gets the link definitions of the document."""
     normalised = _LINE_END.sub("\n", text).replace("\x00", "\ufffd")
     n_skipped = _front_matter(normalised)
     body = normalised.split("\n", n_skipped)[-1] if n_skipped else normalised
@@ -88,8 +90,9 @@ def markdown_blocks(text: str, env: dict[str, Any]) -> Iterator[Block]:
 
 def is_one_paragraph(text: str) -> bool:
     """Whether a text alone is a paragraph, and nothing else."""
-    tokens = parser().parse(text, {})
-    return len(tokens) == 3 and tokens[0].type == "paragraph_open" and tokens[1].content == text
+    masked = mask_tags(text, keep_lines=True).text
+    tokens = parser().parse(masked, {})
+    return len(tokens) == 3 and tokens[0].type == "paragraph_open" and tokens[1].content == masked
 
 
 def _front_matter(text: str) -> int:
@@ -108,6 +111,7 @@ def parser() -> MarkdownIt:
     md.core.ruler.enableOnly(["block"])
     ruler = md.block.ruler
     ruler.after("list", "table_rows", _table, {"alt": ["paragraph", "reference"]})
+    ruler.before("fence", "template", _template, _INTERRUPTS)
     ruler.before("fence", "container", _container, _INTERRUPTS)
     ruler.before("fence", "formula", _formula, _INTERRUPTS)
     ruler.before("fence", "admonition", _admonition, _INTERRUPTS)
@@ -146,11 +150,22 @@ def _table(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     _add(state, _ROW, _line(state, start), start)
     line = rule + 1
     while line < end and not state.isEmpty(line) and state.sCount[line] >= state.blkIndent:
-        if state.is_code_block(line) or any(other(state, line, end, True) for other in others):
-            break
-        _add(state, _ROW, _line(state, line), line)
+        if not _template(state, line, end, True):  # as of a loop over rows
+            if state.is_code_block(line) or any(other(state, line, end, True) for other in others):
+                break
+            _add(state, _ROW, _line(state, line), line)
         line += 1
     state.line = line
+    return True
+
+
+def _template(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """A line of template tags, or of code between two of them."""
+    if state.is_code_block(start) or not is_only_tags(_line(state, start)):
+        return False
+    if not silent:
+        _add(state, "template", "", start)
+        state.line = start + 1
     return True
 
 

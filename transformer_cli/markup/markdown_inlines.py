@@ -5,7 +5,7 @@ Variables, URLs, footnote marks and formulas are found by a rule of their own, b
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -29,6 +29,7 @@ from markdown_it.token import Token
 from transformer_cli.data.placeholders import VARIABLE
 from transformer_cli.markup.html import CODE, OPAQUE
 from transformer_cli.markup.markdown_blocks import MAX_NESTING
+from transformer_cli.markup.markdown_templates import Masked, end_of_attributes, mask_tags, masked_tags
 from transformer_cli.markup.tags import Kind, markup_at
 from transformer_cli.markup.units import Item
 
@@ -62,15 +63,15 @@ class Inlines:
 def markdown_inlines(text: str, env: dict[str, Any]) -> Inlines:
     """The items of a text whose lines end with \\n; their places are in this text."""
     found = Inlines([], [])
-    tokens = _tokens(text, env)
+    masked = mask_tags(text)
+    tokens = _tokens(masked.text, env)
     position = n_pairs = 0
     closings = _Closings(tokens)
     opened: list[tuple[str, int, int]] = []  # open pairs: name, start and end of their first mark
     for token, (start, end) in tokens:
         if start < position or token.type == "text":
             continue  # within what is kept, or a delimiter that is text
-        if start > position:
-            found.items.append(Item(position, start, text[position:start]))
+        found.items += _text(text, masked, position, start)
         position = end
         if token.nesting > 0 and token.info != "auto":
             n_pairs += 1
@@ -84,22 +85,36 @@ def markdown_inlines(text: str, env: dict[str, Any]) -> Inlines:
             if text[start:end] in ("]", "][]") and not needs_text:
                 item.markup = f"][{_one_line(text[first:start])}]"
         else:
-            item = _alone(token, text, start, end, is_within=bool(opened))
+            item = _alone(token, text, masked, start, end, is_within=bool(opened))
             if token.type == "html_inline":
                 stop = closings.end_of_code(token, start, opened[-1][1] if opened else -1)
                 if stop is not None:
                     item, position = _kept_element(text, start, stop, end), stop
             if token.type == "image":
-                found.alts += _alt(token, text, start, end)
+                found.alts += _alt(token, masked, start, end)
+        if token.nesting < 0 or token.type in ("image", "code_inline") or token.info == "auto":
+            position = end_of_attributes(text, end)
+            item.markup = item.markup and item.markup + text[end:position]
+            item.end = position
         found.items.append(item)
         if token.type == "hardbreak":
             found.items.append(Item(end, end, " "))
-    if position < len(text):
-        found.items.append(Item(position, len(text), text[position:]))
+    found.items += _text(text, masked, position, len(text))
     return found
 
 
-def _alone(token: Token, text: str, start: int, end: int, *, is_within: bool) -> Item:
+def _text(text: str, masked: Masked, start: int, end: int) -> Iterator[Item]:
+    """A text between tokens, and the template tags in it."""
+    for first, last in masked_tags(masked.text, start, end):
+        if first > start:
+            yield Item(start, first, text[start:first])
+        yield Item(first, last, text[first:last], is_protected=True)
+        start = last
+    if start < end:
+        yield Item(start, end, text[start:end])
+
+
+def _alone(token: Token, text: str, masked: Masked, start: int, end: int, *, is_within: bool) -> Item:
     """The item of a token that is not one of a pair."""
     raw = text[start:end]
     if token.type == "text_special":
@@ -114,9 +129,9 @@ def _alone(token: Token, text: str, start: int, end: int, *, is_within: bool) ->
     if token.info == "auto":
         return Item(start, end, raw[1:-1], is_protected=True)
     if token.type == "code_inline" and token.content.strip():
-        return Item(start, end, token.content, is_protected=True)
+        return Item(start, end, masked.shown(token.content), is_protected=True)
     if token.type == "html_inline":
-        html = markup_at(raw, 0, is_xml=False)
+        html = markup_at(token.content, 0, is_xml=False)
         opens, closes = (html.kind is kind for kind in (Kind.opening, Kind.closing))
         return Item(start, end, name=f"<{html.name}", is_tag=True, opens=opens, closes=closes)
     return Item(start, end, is_tag=True)
@@ -129,12 +144,12 @@ def _one_line(label: str) -> str:
 # ---- Images
 
 
-def _alt(token: Token, text: str, start: int, end: int) -> list[Alt]:
+def _alt(token: Token, masked: Masked, start: int, end: int) -> list[Alt]:
     first = start + 2
-    content = " ".join(_shown(token.children or ()).split())
+    content = " ".join(masked.shown(_shown(token.children or ())).split())
     after = first + len(token.content)
-    if text[after:end] in ("]", "][]"):
-        return [Alt(first, end, content, f"][{_one_line(token.content)}]")]
+    if masked.text[after:end] in ("]", "][]"):
+        return [Alt(first, end, content, f"][{_one_line(masked.shown(token.content))}]")]
     return [Alt(first, after, content)]
 
 
