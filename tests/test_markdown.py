@@ -231,6 +231,41 @@ def test_long_text_of_tags_without_an_end_is_read(part: str) -> None:
     assert translate_document(markdown, "markdown", echo).text == markdown
 
 
+# ---- HTML within a text
+
+
+@pytest.mark.parametrize(
+    ("markdown", "expected"),
+    [
+        ('One <span translate="no">Acme Corp</span> two\n', 'TWO <span translate="no">Acme Corp</span> oNE\n'),
+        ('*One <b class="x notranslate">Two</b>* three\n', 'THREE *<b class="x notranslate">Two</b> oNE*\n'),
+        ('One <i translate="no">a <i>b</i> c</i> two\n', 'TWO <i translate="no">a <i>b</i> c</i> oNE\n'),
+        ("One <ruby>two<rt>Three</rt></ruby> four\n", "FOUR <ruby>TWO<rt>Three</rt></ruby> oNE\n"),
+        ('One <span translate="yes">two three</span>\n', '<span translate="yes">THREE TWO</span> oNE\n'),
+        ('One *<span translate="no">two* three</span>\n', None),
+        ('<img src="a.png" alt="My logo"> Some text\n', '<img src="a.png" alt="LOGO mY"> TEXT sOME\n'),
+        ('<a href="x"><img alt="Build status"></a>\n', '<a href="x"><img alt="STATUS bUILD"></a>\n'),
+        ('One <abbr title="A tip">two</abbr> three\n', 'THREE <abbr title="TIP a">TWO</abbr> oNE\n'),
+        ("One ![two](a) <img alt='x y'> ![z](b)\n", "oNE ![TWO](a) <img alt='Y X'> ![Z](b)\n"),
+        ("> One <img\n> alt='x y'> two\n", "> <img\n> alt='Y X'> TWO oNE\n"),
+        ("- One <img alt=x> two\n", '- <img alt="X"> TWO oNE\n'),
+        ('| <img alt="x y"> one |\n|---|\n', '| <img alt="Y X"> ONE |\n|---|\n'),
+    ],
+)
+def test_html_in_a_text_is_translated_as_in_a_page(markdown: str, expected: str | None) -> None:
+    if expected is None:  # the marks are not nested
+        assert texts_of(markdown) == ["One two three"]
+    else:
+        assert reversed_text(markdown) == expected
+
+
+def test_an_attribute_divides_no_row_and_ends_no_code() -> None:
+    found = translate_document(
+        '| one ` <img alt="two"> |\n|---|\n', "markdown", lambda texts: [translated("a|b`c", [(0, 0)]) for _ in texts]
+    )
+    assert 'alt="a&#124;b&#96;c"' in found.text
+
+
 # ---- Marks beside other characters
 
 

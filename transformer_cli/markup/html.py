@@ -181,3 +181,13 @@ def _continues(source: str, following: Token | None) -> bool:
     if following is None or following.kind is not Kind.text:
         return False
     return source[following.start : following.end].lstrip()[:1].islower()
+
+
+def is_kept(source: str, token: Token) -> bool:
+    """Whether the content of an element with this opening tag is not translated."""
+    return _kept_until(source, token, 0) is not None
+
+
+def add_attributes(builder: Builder, token: Token) -> None:
+    """Add the attributes of a tag that are shown as text, as units within the mark-up."""
+    _add_attributes(builder, token)

@@ -5,17 +5,18 @@ Code, link targets, HTML tags and the marks of blocks are kept. A translated par
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from transformer_cli.data.normalization import has_letters
-from transformer_cli.markup.html import add_html
+from transformer_cli.markup.html import add_attributes, add_html
 from transformer_cli.markup.markdown_blocks import Block, Kind, line_spans, markdown_blocks
 from transformer_cli.markup.markdown_inlines import BREAK, markdown_inlines
 from transformer_cli.markup.markdown_templates import mask_tags, without_final_attributes, without_first_attributes
 from transformer_cli.markup.markdown_writing import Writer, write_alt
+from transformer_cli.markup.tags import Token as Tag
 from transformer_cli.markup.units import Builder, Document, Item, Unit, add_run
 
 _CELL_END = re.compile(r"\\.|`++|\|")
@@ -83,9 +84,12 @@ class _Parser:
             return offset + shifts[bisect_right(starts, offset) - 1]
 
         found = markdown_inlines(text, self.env)
-        for alt in found.alts:
-            if has_letters(alt.text):
-                self._alt(place(alt.start), place(alt.end), alt.text, alt.suffix, block.kind)
+        for inner in found.inner:
+            start, end = place(inner.start), place(inner.end)
+            if isinstance(inner, Tag):
+                self._attributes(replace(inner, start=start, end=end))
+            elif has_letters(inner.text):
+                self._alt(start, end, inner.text, inner.suffix, block.kind)
         has_links = any(item.is_tag and item.name.startswith("[") for item in found.items)
         runs: list[list[Item]] = [[]]
         for item in found.items:
@@ -108,12 +112,24 @@ class _Parser:
                 writer.surround(builder.source, run, start, end, follows_break=follows_break)
             builder.units[number] = replace(builder.units[number], write=writer)
 
+    def _attributes(self, tag: Tag) -> None:
+        builder = self.builder
+        first = len(builder.units)
+        add_attributes(builder, tag)
+        for number, unit in enumerate(builder.units[first:], first):
+            builder.units[number] = replace(unit, escape=partial(_escape_attribute, unit.escape))
+
     def _alt(self, start: int, end: int, text: str, suffix: str, kind: Kind) -> None:
         builder = self.builder
         self.alts[len(builder.units)] = f"x{suffix}"
         builder.inner.append((start, end, len(builder.units)))
         write = partial(write_alt, suffix=suffix, kind=kind)
         builder.units.append(Unit(text, (builder.source[start:end],), write=write))
+
+
+def _escape_attribute(escape: Callable[[str], str], text: str) -> str:
+    """As in HTML, without the marks of a table and of code, which Markdown finds within tags, too."""
+    return escape(text).replace("|", "&#124;").replace("`", "&#96;")
 
 
 def _without_attributes(lines: Sequence[Stretch]) -> list[Stretch]:

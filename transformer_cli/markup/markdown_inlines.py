@@ -4,9 +4,8 @@ Variables, URLs, footnote marks and formulas are found by a rule of their own, b
 """
 
 import re
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -27,10 +26,11 @@ from markdown_it.rules_inline import (
 from markdown_it.token import Token
 
 from transformer_cli.data.placeholders import VARIABLE
-from transformer_cli.markup.html import CODE, OPAQUE
+from transformer_cli.markup.html import OPAQUE, RUBY, is_kept
 from transformer_cli.markup.markdown_blocks import MAX_NESTING
 from transformer_cli.markup.markdown_templates import Masked, end_of_attributes, mask_tags, masked_tags
 from transformer_cli.markup.tags import Kind, markup_at
+from transformer_cli.markup.tags import Token as Tag
 from transformer_cli.markup.units import Item
 
 Rule = Callable[[StateInline, bool], bool]
@@ -57,7 +57,7 @@ class Alt:
 @dataclass
 class Inlines:
     items: list[Item]
-    alts: list[Alt]
+    inner: list[Alt | Tag]  # what has texts of its own: images, and tags of HTML with their attributes; in order
 
 
 def markdown_inlines(text: str, env: dict[str, Any]) -> Inlines:
@@ -66,7 +66,7 @@ def markdown_inlines(text: str, env: dict[str, Any]) -> Inlines:
     masked = mask_tags(text)
     tokens = _tokens(masked.text, env)
     position = n_pairs = 0
-    closings = _Closings(tokens)
+    ends = _ends_of_elements(tokens)
     opened: list[tuple[str, int, int]] = []  # open pairs: name, start and end of their first mark
     for token, (start, end) in tokens:
         if start < position or token.type == "text":
@@ -87,11 +87,14 @@ def markdown_inlines(text: str, env: dict[str, Any]) -> Inlines:
         else:
             item = _alone(token, text, masked, start, end, is_within=bool(opened))
             if token.type == "html_inline":
-                stop = closings.end_of_code(token, start, opened[-1][1] if opened else -1)
-                if stop is not None:
-                    item, position = _kept_element(text, start, stop, end), stop
+                tag = markup_at(token.content, 0, is_xml=False)
+                if start in ends and is_kept(token.content, tag):
+                    position = ends[start]
+                    item = _kept_element(text, start, position, end, tag.name)
+                elif tag.kind in (Kind.opening, Kind.empty):
+                    found.inner.append(replace(tag, start=start, end=end))
             if token.type == "image":
-                found.alts += _alt(token, masked, start, end)
+                found.inner.append(_alt(token, masked, start, end))
         if token.nesting < 0 or token.type in ("image", "code_inline") or token.info == "auto":
             position = end_of_attributes(text, end)
             item.markup = item.markup and item.markup + text[end:position]
@@ -144,13 +147,13 @@ def _one_line(label: str) -> str:
 # ---- Images
 
 
-def _alt(token: Token, masked: Masked, start: int, end: int) -> list[Alt]:
+def _alt(token: Token, masked: Masked, start: int, end: int) -> Alt:
     first = start + 2
     content = " ".join(masked.shown(_shown(token.children or ())).split())
     after = first + len(token.content)
     if masked.text[after:end] in ("]", "][]"):
-        return [Alt(first, end, content, f"][{_one_line(masked.shown(token.content))}]")]
-    return [Alt(first, after, content)]
+        return Alt(first, end, content, f"][{_one_line(masked.shown(token.content))}]")
+    return Alt(first, after, content)
 
 
 def _shown(tokens: Sequence[Token]) -> str:
@@ -169,37 +172,33 @@ def _shown(tokens: Sequence[Token]) -> str:
 # ---- Elements of HTML that are not translated
 
 
-class _Closings:
-    """Where elements end, and in which pair of marks that is."""
-
-    def __init__(self, tokens: Sequence[PlacedToken]) -> None:
-        self.found: dict[str, list[tuple[int, int, int]]] = {}  # by name: start, end, opening of the pair
-        opened = [-1]
-        for token, (start, end) in tokens:
-            if token.nesting > 0 and token.info != "auto":
-                opened.append(start)
-            elif token.nesting < 0:
-                opened.pop()
-            elif token.type == "html_inline" and token.content.startswith("</"):
-                name = markup_at(token.content, 0, is_xml=False).name
-                self.found.setdefault(name, []).append((start, end, opened[-1]))
-
-    def end_of_code(self, token: Token, start: int, opened: int) -> int | None:
-        """The end of an element that is not translated; None of another one, or if a mark has its partner outside."""
-        html = markup_at(token.content, 0, is_xml=False)
-        if html.kind is not Kind.opening or not (html.name in CODE or html.name in OPAQUE):
-            return None
-        places = self.found.get(html.name, [])
-        at = bisect_right(places, (start,))
-        return places[at][1] if at < len(places) and places[at][2] == opened else None
+def _ends_of_elements(tokens: Sequence[PlacedToken]) -> dict[int, int]:
+    """Where the elements end, by their beginnings, of which both tags are within the same pair of marks."""
+    found: dict[int, int] = {}
+    elements: dict[str, list[tuple[int, int]]] = {}  # by name, those that are open: start, opening of the pair
+    opened = [-1]
+    for token, (start, end) in tokens:
+        if token.nesting > 0 and token.info != "auto":
+            opened.append(start)
+        elif token.nesting < 0:
+            opened.pop()
+        elif token.type == "html_inline":
+            tag = markup_at(token.content, 0, is_xml=False)
+            stack = elements.setdefault(tag.name, [])
+            if tag.kind is Kind.opening:
+                stack.append((start, opened[-1]))
+            elif tag.kind is Kind.closing and stack:
+                first, pair = stack.pop()
+                if pair == opened[-1]:
+                    found[first] = end
+    return found
 
 
-def _kept_element(text: str, start: int, end: int, content_start: int) -> Item:
+def _kept_element(text: str, start: int, end: int, content_start: int, name: str) -> Item:
     content = text[content_start : text.rindex("<", start, end)]
-    name = markup_at(text[start:content_start], 0, is_xml=False).name
-    if name in CODE and content.strip() and len(content) <= _LONGEST_SHOWN:
+    if name not in OPAQUE | RUBY and content.strip() and len(content) <= _LONGEST_SHOWN:
         return Item(start, end, content, is_protected=True)
-    return Item(start, end, is_tag=True)
+    return Item(start, end, name=f"<{name}", is_tag=True)
 
 
 # ---- Tokens with places
