@@ -78,6 +78,51 @@ def test_blocks_that_others_have_added_to_commonmark_are_kept(markdown: str, exp
     assert reversed_text(markdown) == expected
 
 
+@pytest.mark.parametrize(
+    ("markdown", "expected"),
+    [
+        ('=== "One two"\n\n    Three\n\n===! "C"\n    Four\n', '=== "TWO oNE"\n\n    tHREE\n\n===! "c"\n    fOUR\n'),
+        ('??? "One two"\n    Three\n', '??? "TWO oNE"\n    tHREE\n'),
+        (":::note One two\nThree\n:::\n", ":::note TWO oNE\ntHREE\n:::\n"),
+        (":::info[One *two*]{.a}\nThree\n:::\n", ":::info[*TWO* oNE]{.a}\ntHREE\n:::\n"),
+        ("::: details One two {open}\nThree\n:::\n", "::: details TWO oNE {open}\ntHREE\n:::\n"),
+        ("::: tip a = b\nThree\n:::\n", "::: tip B = A\ntHREE\n:::\n"),
+        ('::: {.a title="no no"}\nOne\n:::\n', '::: {.a title="no no"}\noNE\n:::\n'),
+        (':::image source="a.png" alt-text="no":::\n\nOne\n', ':::image source="a.png" alt-text="no":::\n\noNE\n'),
+        (":::tabs key:no\nOne\n:::\n", ":::tabs key:no\noNE\n:::\n"),
+        ("*[HTML]: One two\n*[CSS]: Three\n", "*[HTML]: TWO oNE\n*[CSS]: tHREE\n"),
+        ("*[One]: two* three\n", "THREE *TWO \\[oNE]:*\n"),
+        ("[TOC]\n\nOne\n[[_TOC_]]\n", "[TOC]\n\noNE\n[[_TOC_]]\n"),
+        ('One\n--8<-- "a/b.md"\n\n--8<--\nc.md\n--8<--\n', 'oNE\n--8<-- "a/b.md"\n\n--8<--\nc.md\n--8<--\n'),
+        ("One [[Two three]] four ![[a|b]]\n", "![[a|b]] FOUR [[Two three]] oNE\n"),
+        ("One [[two]] three\n\n[two]: u\n", "THREE \\[[TWO][two]\\] oNE\n\n[two]: u\n"),
+        ("One ^[two *three*] four\n", "FOUR ^[*THREE* TWO] oNE\n"),
+        ("One ^[two] three\n\n[two]: u\n", "THREE ^[TWO][two] oNE\n\n[two]: u\n"),
+        ("One $a +\nb$ two\n", "TWO $a +\nb$ oNE\n"),
+        ("One $$a\n= b$$ two\n", "TWO $$a\n= b$$ oNE\n"),
+        ("$$\na + b\n$$ One two\nthree\n", "$$\na + b\n$$ THREE TWO oNE\n"),
+        ("One :rocket: two :+1: at 10:30:15\n", "10:30:15 AT :+1: TWO :rocket: oNE\n"),
+        ("import A from './a.js'\nimport {\n  B,\n} from 'b'\n\nOne\n", None),
+        ("export const a = {\n  b: 'c (d',\n\n  e: 1,\n}\n\nOne\n", None),
+        ("import 'a.css'\nexport default function B() {\n  return 1\n}\n\nOne\n", None),
+        ("export * from 'a'\n\nexport { b }\n\nOne\n", None),
+        ("export const a = {\n\nOne\n", None),
+        ("One\nimport a from 'b'\n", "'B' FROM A IMPORT oNE\n"),
+        (
+            "import of goods from abroad\n\nexport default values\n",
+            "ABROAD FROM GOODS OF IMPORT\n\nVALUES DEFAULT EXPORT\n",
+        ),
+    ],
+)
+def test_lines_that_are_no_prose_stay_and_their_titles_are_translated(markdown: str, expected: str | None) -> None:
+    assert reversed_text(markdown) == (markdown.replace("One", "oNE") if expected is None else expected)
+
+
+def test_the_title_of_a_container_does_not_end_its_bracket() -> None:
+    found = translate_document(":::tip[One]\n", "markdown", lambda texts: [translated("a] b", [(0, 0)]) for _ in texts])
+    assert found.text == ":::tip[a\\] b]\n"
+
+
 # ---- Links
 
 

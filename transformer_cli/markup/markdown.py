@@ -90,7 +90,7 @@ class _Parser:
                 self._attributes(replace(inner, start=start, end=end))
             elif has_letters(inner.text):
                 self._alt(start, end, inner.text, inner.suffix, block.kind)
-        has_links = any(item.is_tag and item.name.startswith("[") for item in found.items)
+        has_links = any(item.is_tag and item.name.startswith(("[", "^")) for item in found.items)
         runs: list[list[Item]] = [[]]
         for item in found.items:
             item.start, item.end = place(item.start), place(item.end)

@@ -1,7 +1,8 @@
 """The blocks of Markdown: CommonMark by markdown-it-py, and rules for what other programs add to it.
 
-Added are tables, task lists, footnotes, definition lists, `!!!` admonitions, `:::` containers and `$$` formulas. What
-is between the texts is kept as it is, so a rule only has to find which lines are text.
+Added are tables, task lists, footnotes, definition lists, `!!!` admonitions, `===` tabs, `:::` containers, `$$`
+formulas, abbreviations, and lines without text: template tags, code of MDX, snippets, and where a table of contents is.
+What is between the texts is kept as it is, so a rule only has to find which lines are text.
 """
 
 import re
@@ -27,7 +28,24 @@ _FRONT_MATTER = {
     "+++": (("+++",), re.compile(r"(?:[ \t]*+(?:#[^\n]*+)?\n)*+[ \t]*+(?:\[|[\w\"'.-]++[ \t]*+=)")),
 }
 _CONTAINER = re.compile(r":{3,}(?:[ \t]*[\w{\[.].*)?[ \t]*$")
-_ADMONITION = re.compile(r"(?:!!!|\?\?\?\+?)[ \t]+[\w-][\w \t-]*+(?:\"(?P<title>[^\"]*+)\")?[ \t]*+$")
+# The title after the name of a container, which may be in brackets; not an attribute or an option such as key:value.
+_CONTAINER_TITLE = re.compile(
+    r":{3,}[ \t]*+[\w-]++(?:(?P<bracket>\[)(?P<label>(?:[^\[\]\\]|\\.)++)\]"
+    r"|[ \t]++(?P<title>(?![^\s:=]++[:=]\S)(?:[^={}]|(?<=\s)=(?=\s))++))(?:\{[^{}]*+\})?[ \t]*+$"
+)
+_ADMONITION = re.compile(
+    r"(?:(?:!!!|\?\?\?\+?)[ \t]+(?=[\w\"-])[\w \t-]*+|===[!+]{0,2}[ \t]+(?=\"))(?:\"(?P<title>[^\"]*+)\")?[ \t]*+$"
+)
+_ABBREVIATION = re.compile(r"\*\[[^\[\]]++\]:[ \t]*+(?P<title>[^\s*][^*]*+)$")
+_CONTENTS = re.compile(r"(?:\[TOC\]|\[\[_?TOC_?\]\])[ \t]*+$", re.IGNORECASE)
+_SNIPPET = re.compile(r"-++8<-++[ \t]*+(?P<name>\"[^\"]*+\"[ \t]*+)?$")
+_MODULE = re.compile(
+    r"import[ \t]+(?:(?:[\w$]+(?:[ \t]*,[ \t]*[*{][^'\"]*)?|[*{][^'\"]*)[ \t]*\bfrom[ \t]*)?['\"]"
+    r"|import[ \t]+[\w$, \t]*\{[^}'\"]*$"
+    r"|export[ \t]+(?:(?:const|let|var|class)[ \t]+[\w$]+[ \t]*[=;:{]|(?:async[ \t]+)?function\b[^(]*\(|[{*]"
+    r"|default[ \t]+(?:async|function|class|[({\[]|[\w$.]+[ \t]*(?:[(;]|$)))"
+)
+_STRING = re.compile(r"'[^']*+'|\"[^\"]*+\"|`[^`]*+`")
 _DEFINITION = re.compile(r":[ \t]+(?=\S)")
 _FOOTNOTE = re.compile(r"\[\^[^\[\]\s]{1,100}\]:[ \t]*")
 _TABLE_RULE = re.compile(r"\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*+\|?[ \t]*$")
@@ -40,8 +58,12 @@ class Kind(Enum):
     paragraph = auto()  # or a heading with a line below
     heading = auto()
     title = auto()  # between quotation marks
+    label = auto()  # between brackets
     row = auto()  # of a table
     html = auto()
+
+
+_BETWEEN = {'"': Kind.title, "[": Kind.label}
 
 
 @dataclass(frozen=True)
@@ -82,7 +104,7 @@ def markdown_blocks(text: str, env: dict[str, Any]) -> Iterator[Block]:
         assert token.map is not None
         first = token.map[0]
         kind = Kind.paragraph if is_paragraph else Kind.heading
-        kind = Kind.title if token.markup == '"' else {_ROW: Kind.row, _HTML: Kind.html}.get(token.type, kind)
+        kind = {_ROW: Kind.row, _HTML: Kind.html}.get(token.type, _BETWEEN.get(token.markup, kind))
         follows = first > end and lines[first - 1].strip(" \t>") != ""
         yield Block(kind, token.content, first + n_skipped, depth > 0, follows)
         end = max(end, token.map[1])
@@ -111,7 +133,10 @@ def parser() -> MarkdownIt:
     md.core.ruler.enableOnly(["block"])
     ruler = md.block.ruler
     ruler.after("list", "table_rows", _table, {"alt": ["paragraph", "reference"]})
+    ruler.before("code", "module", _module)
     ruler.before("fence", "template", _template, _INTERRUPTS)
+    ruler.before("fence", "kept_lines", _kept_lines, _INTERRUPTS)
+    ruler.before("fence", "abbreviation", _abbreviation, _INTERRUPTS)
     ruler.before("fence", "container", _container, _INTERRUPTS)
     ruler.before("fence", "formula", _formula, _INTERRUPTS)
     ruler.before("fence", "admonition", _admonition, _INTERRUPTS)
@@ -169,12 +194,59 @@ def _template(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     return True
 
 
+def _module(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """Code of MDX up to an empty line that is not between brackets: what begins with `import` or `export`."""
+    if state.parentType != "root" or state.sCount[start] or not _MODULE.match(_line(state, start)):
+        return False
+    depth, line, first_empty = 0, start, end
+    while line < end and not (depth <= 0 and state.isEmpty(line)):
+        code = _STRING.sub("", _line(state, line))
+        depth += sum(code.count(bracket) for bracket in "([{") - sum(code.count(bracket) for bracket in ")]}")
+        first_empty = min(first_empty, line) if state.isEmpty(line) else first_empty
+        line += 1
+    line = first_empty if depth > 0 else line
+    _add(state, "module", "", start).map = [start, line]
+    state.line = line
+    return True
+
+
+def _kept_lines(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """The place of a table of contents, or of a snippet: `--8<-- "file"`, or names of files between two `--8<--`."""
+    snippet = _SNIPPET.match(_line(state, start))
+    if state.is_code_block(start) or not (snippet or _CONTENTS.match(_line(state, start))):
+        return False
+    if silent:
+        return True
+    state.line = start + 1
+    if snippet and snippet["name"] is None:
+        others = (line for line in range(start + 1, end) if _SNIPPET.match(_line(state, line)))
+        state.line = next(others, start) + 1
+    _add(state, "kept_lines", "", start).map = [start, state.line]
+    return True
+
+
+def _abbreviation(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """`*[HTML]: Text`."""
+    match = _ABBREVIATION.match(_line(state, start))
+    if state.is_code_block(start) or match is None:
+        return False
+    if not silent:
+        _add(state, "abbreviation", "", start)
+        _add(state, _TEXT, match["title"], start)
+        state.line = start + 1
+    return True
+
+
 def _container(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """The line with which a container begins or ends: `:::tip` or `:::`."""
-    if state.is_code_block(start) or not _CONTAINER.match(_line(state, start)):
+    """The line with which a container begins or ends: `:::tip`, `:::tip Title`, `:::tip[Title]` or `:::`."""
+    line = _line(state, start)
+    if state.is_code_block(start) or not _CONTAINER.match(line):
         return False
     if not silent:
         _add(state, "container", "", start)
+        if title := _CONTAINER_TITLE.match(line):
+            content = title["label"] or title["title"].rstrip(" \t")
+            _add(state, _TEXT, content, start).markup = title["bracket"] or ""
         state.line = start + 1
     return True
 
@@ -193,13 +265,18 @@ def _formula(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     if line == start and not rest.rstrip().endswith("$$"):
         return False  # a formula within a text
     if not silent:
+        after = rest[rest.index("$$") + 2 :].lstrip(" \t")
         _add(state, "formula", "", start).map = [start, line + 1]
         state.line = line + 1
+        if after and line > start:  # a text begins there
+            state.bMarks[line] = state.eMarks[line] - len(after)
+            state.tShift[line], state.sCount[line] = 0, state.blkIndent
+            state.line = line
     return True
 
 
 def _admonition(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """`!!! note "Title"`, with blocks that are indented."""
+    """`!!! note "Title"` or `=== "Title"`, with blocks that are indented."""
     match = _ADMONITION.match(_line(state, start))
     if state.is_code_block(start) or match is None:
         return False

@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 from markdown_it import MarkdownIt
+from markdown_it.common.utils import normalizeReference
 from markdown_it.rules_inline import (
     StateInline,
     autolink,
@@ -38,9 +39,13 @@ PlacedToken = tuple[Token, tuple[int, int]]
 _SCHEME = re.compile(r"(?<![\w\\])(?:https?|ftp)$")
 _URL = re.compile(r"://(?:[^\s<>\"\[\]()*`\\]|\([^\s()<>\[\]]*\))++")
 _AFTER_URL = ".,;:!?'\"*_~"
-_FORMULA = re.compile(r"\$\$[^$`\n]{1,500}\$\$|\$(?![\s$])[^$`\n]{1,500}(?<![\s\\])\$(?!\w)")
+_FORMULA = re.compile(r"\$\$[^$`]{1,500}\$\$|\$(?![\s$])[^$`]{1,500}(?<![\s\\])\$(?!\w)")
 _FOOTNOTE = re.compile(r"\[\^[^\[\]\s]{1,100}\]")
+# A word in lower case is text after ! and before a colon, as in an example of CommonMark's specification.
+_WIKI_LINK = re.compile(r"(?<![!\[])(?!!\[\[[a-z]++\]\]|\[\[[a-z]++\]\]:)!?\[\[([^\[\]\n]{1,200})\]\](?![(\[\]])")
+_EMOJI = re.compile(r"(?<![\w:]):(?:[a-zA-Z][\w+-]{0,50}|[+-]1|100|1234):(?![\w:])")
 _LONGEST_SHOWN = 100  # characters of an element with code that the model sees as a word
+_NOTE = "^-"  # the name of a note, which is apart from the words around it as a custom element of HTML is
 BREAK = "\\"  # the name of a hard break after which another text begins
 
 
@@ -75,14 +80,15 @@ def markdown_inlines(text: str, env: dict[str, Any]) -> Inlines:
         position = end
         if token.nesting > 0 and token.info != "auto":
             n_pairs += 1
-            opened.append((f"{text[start]}{n_pairs}", start, end))
-            needs_text = token.type != "link_open"
+            name = _NOTE if token.type == "note_open" else text[start]
+            opened.append((f"{name}{n_pairs}", start, end))
+            needs_text = token.type not in ("link_open", "note_open")
             item = Item(start, end, name=opened[-1][0], is_tag=True, opens=True, needs_text=needs_text)
         elif token.nesting < 0 and opened:
             name, _, first = opened.pop()
-            needs_text = token.type != "link_close"
+            needs_text = token.type not in ("link_close", "note_close")
             item = Item(start, end, name=name, is_tag=True, closes=True, needs_text=needs_text)
-            if text[start:end] in ("]", "][]") and not needs_text:
+            if text[start:end] in ("]", "][]") and token.type == "link_close":
                 item.markup = f"][{_one_line(text[first:start])}]"
         else:
             item = _alone(token, text, masked, start, end, is_within=bool(opened))
@@ -225,6 +231,7 @@ def parser() -> MarkdownIt:
     md = MarkdownIt("commonmark", options).enable("strikethrough")
     md.inline.ruler2.disable("fragments_join")
     md.inline.ruler.after("text", "kept", _kept)
+    md.inline.ruler.after("kept", "note", _note)
     md.inline.ruler.at("newline", _with_place_of_break)
     rules: dict[str, Rule] = {
         "escape": escape,
@@ -278,10 +285,38 @@ def _with_place_of_break(state: StateInline, silent: bool) -> bool:
     return True
 
 
+_KEPT = {"$": (VARIABLE, _FORMULA), "[": (_FOOTNOTE, _WIKI_LINK), "!": (_WIKI_LINK,)}
+
+
+def _is_defined(state: StateInline, label: str) -> bool:
+    return normalizeReference(label) in state.env.get("references", ())
+
+
+def _note(state: StateInline, silent: bool) -> bool:
+    """A note within the text, `^[Note]`, unless the brackets are a link."""
+    start, end = state.pos, state.posMax
+    if not state.src.startswith("^[", start):
+        return False
+    closing = state.md.helpers.parseLinkLabel(state, start + 1)
+    if closing <= start + 2 or state.src[closing + 1 : closing + 2] in ("(", "["):
+        return False
+    if _is_defined(state, state.src[start + 2 : closing]):
+        return False
+    if not silent:
+        state.push("note_open", "", 1).meta["span"] = start, start + 2
+        state.pos, state.posMax = start + 2, closing
+        state.md.inline.tokenize(state)
+        state.push("note_close", "", -1).meta["span"] = closing, closing + 1
+    state.pos, state.posMax = closing + 1, end
+    return True
+
+
 def _kept(state: StateInline, silent: bool) -> bool:
     text, start = state.src, state.pos
     character = text[start]
-    if character == ":":
+    if character == ":" and (match := _EMOJI.match(text, start, state.posMax)):
+        end = match.end()
+    elif character == ":":
         scheme = _SCHEME.search(text, max(start - 6, 0), start)
         match = _URL.match(text, start, state.posMax) if scheme else None
         if scheme is None or match is None:
@@ -290,10 +325,12 @@ def _kept(state: StateInline, silent: bool) -> bool:
         if end <= start + 3:
             return False
         start = scheme.start()
-    elif character in "{%$#[":
-        patterns = {"$": (VARIABLE, _FORMULA), "[": (_FOOTNOTE,)}.get(character, (VARIABLE,))
-        found = next((match for one in patterns if (match := one.match(text, start, state.posMax))), None)
-        if found is None:
+    elif character in "{%$#[!":
+        found = next(
+            (match for one in _KEPT.get(character, (VARIABLE,)) if (match := one.match(text, start, state.posMax))),
+            None,
+        )
+        if found is None or (found.re is _WIKI_LINK and _is_defined(state, found[1])):
             return False
         end = found.end()
     else:

@@ -85,7 +85,7 @@ class Writer:
             text = piece.content
             if isinstance(text, str) and piece.is_text:
                 text = escape(text)
-                if self.has_links and escape is escape_markdown:
+                if (self.has_links or self.block.kind is Kind.label) and escape is escape_markdown:
                     text = text.replace("]", "\\]")
                 if self.is_part:
                     text = _ACTIVE.sub(lambda match: _WITHOUT_PARTNER.get(match[0], match[0]), text)
