@@ -1,6 +1,7 @@
 """Markdown: the blocks that are kept, links by reference, and whatever people write, under translators that reorder."""
 
 import re
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import example, given, settings
@@ -9,7 +10,8 @@ from markdown_it import MarkdownIt
 
 from tests.test_commonmark import Part, parts, render, swapped, swapped_and_reversed, swapped_words, without_order
 from tests.test_markup_properties import echo, translated
-from transformer_cli.markup.document import parse, translate_document
+from transformer_cli.decoding.results import Translated
+from transformer_cli.markup.document import parse, translate_document, translate_documents
 
 
 def texts_of(markdown: str) -> list[str]:
@@ -348,6 +350,47 @@ def test_a_mark_is_one_beside_any_character_and_no_word_becomes_one(
         re.sub('alt="[^"]*"', "", tag) for tag in found_tags
     )
     assert found.flags["kept"] == 0
+
+
+# ---- What may end the work
+
+
+class Ended(Exception):
+    pass
+
+
+@pytest.mark.parametrize("part", ["[", "![", "^[", "[a](b) ", "*a* ", "<b>a</b> ", "[[a]] ", "`a` ", "a\n"])
+def test_the_deadline_is_checked_within_one_block(part: str) -> None:
+    n_calls = 0
+
+    def on_unit(_: int) -> None:
+        nonlocal n_calls
+        n_calls += 1
+        if n_calls == 1000:
+            raise Ended
+
+    with pytest.raises(Ended):
+        translate_documents([part * 2000], "markdown", echo, on_unit=on_unit)
+
+
+def test_the_deadline_is_checked_while_a_translation_is_written() -> None:
+    has_translated = False
+
+    def translate(texts: Sequence[str]) -> list[Translated]:
+        nonlocal has_translated
+        has_translated = True
+        return swapped(texts)
+
+    n_calls = 0
+
+    def on_unit(_: int) -> None:
+        nonlocal n_calls
+        n_calls += has_translated
+        if n_calls == 300:
+            raise Ended
+
+    with pytest.raises(Ended):
+        translate_documents(["One *two* " * 200], "markdown", translate, on_unit=on_unit)
 
 
 # ---- Whatever people write

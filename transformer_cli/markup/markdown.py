@@ -12,7 +12,7 @@ from typing import Any
 
 from transformer_cli.data.normalization import has_letters
 from transformer_cli.markup.html import add_attributes, add_html
-from transformer_cli.markup.markdown_blocks import Block, Kind, line_spans, markdown_blocks
+from transformer_cli.markup.markdown_blocks import ON_PLACE, Block, Kind, line_spans, markdown_blocks
 from transformer_cli.markup.markdown_inlines import BREAK, markdown_inlines
 from transformer_cli.markup.markdown_templates import mask_tags, without_final_attributes, without_first_attributes
 from transformer_cli.markup.markdown_writing import Writer, write_alt
@@ -32,7 +32,7 @@ def parse_markdown(text: str) -> Document:
 class _Parser:
     def __init__(self, text: str) -> None:
         self.builder = Builder(text)
-        self.env: dict[str, Any] = {}  # the link definitions
+        self.env: dict[str, Any] = {ON_PLACE: self.builder.on_unit}  # and the link definitions
         self.alts: dict[int, str] = {}  # by unit: what stands for the text of an image when a translation is checked
 
     def parse(self) -> Document:

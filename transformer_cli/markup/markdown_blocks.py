@@ -6,7 +6,7 @@ What is between the texts is kept as it is, so a rule only has to find which lin
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cache
@@ -18,8 +18,10 @@ from markdown_it.rules_block import StateBlock
 from markdown_it.token import Token
 
 from transformer_cli.markup.markdown_templates import is_only_tags, mask_tags
+from transformer_cli.markup.units import goes_on
 
 MAX_NESTING = 50  # blocks within each other, and brackets; deeper text is kept
+ON_PLACE = "on_place"  # the key of what `check_deadline` calls, beside the link definitions
 _TEXT, _ROW, _HTML = "inline", "table_row", "html_block"  # types of tokens
 _LINE_END = re.compile(r"\r\n?|\n")
 # What begins and what ends it, and its first line that is neither empty nor a comment.
@@ -75,6 +77,11 @@ class Block:
     first: int  # line
     is_quoted: bool
     follows: bool  # comes right after a definition, whose title it must not become
+
+
+def check_deadline(env: MutableMapping[str, Any]) -> None:
+    """Call what may end the reading of a document, which rules do at each of their places: one block may be long."""
+    env.get(ON_PLACE, goes_on)(0)
 
 
 def line_spans(text: str) -> list[tuple[int, int]]:
@@ -186,6 +193,7 @@ def _table(state: StateBlock, start: int, end: int, silent: bool) -> bool:
 
 def _template(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     """A line of template tags, or of code between two of them."""
+    check_deadline(state.env)
     if state.is_code_block(start) or not is_only_tags(_line(state, start)):
         return False
     if not silent:

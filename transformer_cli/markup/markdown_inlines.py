@@ -28,7 +28,7 @@ from markdown_it.token import Token
 
 from transformer_cli.data.placeholders import VARIABLE
 from transformer_cli.markup.html import OPAQUE, RUBY, is_kept
-from transformer_cli.markup.markdown_blocks import MAX_NESTING
+from transformer_cli.markup.markdown_blocks import MAX_NESTING, check_deadline
 from transformer_cli.markup.markdown_templates import Masked, end_of_attributes, mask_tags, masked_tags
 from transformer_cli.markup.tags import Kind, markup_at
 from transformer_cli.markup.tags import Token as Tag
@@ -312,6 +312,7 @@ def _note(state: StateInline, silent: bool) -> bool:
 
 
 def _kept(state: StateInline, silent: bool) -> bool:
+    check_deadline(state.env)
     text, start = state.src, state.pos
     character = text[start]
     if character == ":" and (match := _EMOJI.match(text, start, state.posMax)):
