@@ -234,6 +234,8 @@ def test_a_template_tag_is_one_word_in_links_titles_and_tables(markdown: str, li
         ("| One |\n|---|\n{% for a in b %}\n| {{ a | c }} two |\n{% endfor %}\n", ["One", "{{ a | c }} two"]),
         ("{/* No *no*\nno */}\nOne\n", ["One"]),
         ("Dear\n{{ name }}\nhow are you?\n", ["Dear {{ name }} how are you?"]),
+        ("{% a %}\n===\nOne\n", ["One"]),
+        ("One \\{{ two }} three\n", ["One \\{{ two }} three"]),
         ("Write `{%` and `%}`, `{{` or `}}`\n", ["Write {% and %}, {{ or }}"]),
         ("Write `{% raw %}` first, `{% endraw %}` last\n", ["Write {% raw %} first, {% endraw %} last"]),
         ("One {{ two\n\nthree }} {% four\n\nfive %}\n", ["One {{ two", "three }} {% four", "five %}"]),

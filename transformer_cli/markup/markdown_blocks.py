@@ -47,6 +47,7 @@ _MODULE = re.compile(
     r"|export[ \t]+(?:(?:const|let|var|class)[ \t]+[\w$]+[ \t]*[=;:{]|(?:async[ \t]+)?function\b[^(]*\(|[{*]"
     r"|default[ \t]+(?:async|function|class|[({\[]|[\w$.]+[ \t]*(?:[(;]|$)))"
 )
+_UNDERLINE = re.compile(r"(?:=++|-++)[ \t]*+$")
 _STRING = re.compile(r"'[^']*+'|\"[^\"]*+\"|`[^`]*+`")
 _DEFINITION = re.compile(r":[ \t]+(?=\S)")
 _FOOTNOTE = re.compile(r"\[\^[^\[\]\s]{1,100}\]:[ \t]*")
@@ -196,6 +197,8 @@ def _template(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     check_deadline(state.env)
     if state.is_code_block(start) or not is_only_tags(_line(state, start)):
         return False
+    if start + 1 < end and _UNDERLINE.match(_line(state, start + 1)):
+        return False  # a heading
     if not silent:
         _add(state, "template", "", start)
         state.line = start + 1

@@ -31,7 +31,7 @@ _PLANE = 65_534  # characters of each of the two private planes: for variables, 
 _MOST_TRIED = 100
 _OF_VARIABLE, _OF_TAG = "\U000f0000-\U000ffffd", "\U00100000-\U0010fffd"
 _MASKED = re.compile(f"([{_OF_VARIABLE}{_OF_TAG}])\\1*+")
-_TEMPLATE = re.compile(f"(?P<tag>{'|'.join(_TAGS)})|{_VARIABLE}|{_MASKED.pattern.replace('1', '2')}", re.DOTALL)
+_TEMPLATE = re.compile(rf"(?<!\\)\\?(?:(?P<tag>{'|'.join(_TAGS)})|{_VARIABLE}|[{_OF_VARIABLE}{_OF_TAG}]++)", re.DOTALL)
 _ONLY_TAGS = re.compile(rf"[\s{_OF_VARIABLE}]*+[{_OF_TAG}][\s{_OF_VARIABLE}{_OF_TAG}]*+$")
 _LINE = re.compile(r"((?:\r\n?|\n)[ \t>]*+)|[^\r\n]++")
 _NAME = re.compile(r"\{(?:%|\{[<%])-?\s*+(\w++)")
@@ -53,7 +53,7 @@ class Masked:
         return _MASKED.sub(lambda match: self._tags(match[1], len(match[0])), text)
 
     def _tags(self, character: str, length: int) -> str:
-        tag = self.tags[character]
+        tag = self.tags.get(character, character)  # which may be the document's own, behind two backslashes
         return tag * (length // len(tag))
 
 
@@ -129,7 +129,7 @@ def _found(text: str) -> Iterator[tuple[int, int, int]]:
     position = 0
     while match := _TEMPLATE.search(text, position):
         start, position = match.span()
-        if match["tag"] and text[start - 1 : start] != "`":
+        if match["tag"] and text[start - 1 : start] != "`" and text[start] != "\\":
             position = _end_of_code(text, match, following)
         yield start, position, 0x100000 if match["tag"] else 0xF0000
 
