@@ -205,7 +205,7 @@ def without_tags(markdown: str) -> str:
         "- One [two][r]\n  three\n\n[r]: TAG 'TAG'\n",
         "![A cat](TAG) and <a href='TAG'>one dog</a>\n",
         "| [a b](TAG) | c TAG |\n|---|---|\n| d e | TAG |\n",
-        "> One *two* TAG [TAG](u)\n> three `TAG` four\n",
+        "> One *two*TAG _three_TAG TAG**four** [TAG](u)\n> three `TAG` four\n",
     ],
 )
 def test_a_template_tag_is_one_word_in_links_titles_and_tables(markdown: str, line_end: str, tag: str) -> None:
@@ -272,6 +272,12 @@ def is_whole_tag(line: str) -> bool:
 )
 def test_attributes_stay_behind_what_they_belong_to(markdown: str, expected: str) -> None:
     assert reversed_text(markdown) == expected
+
+
+def test_private_characters_are_text() -> None:
+    markdown = "A \\\\{\U000f0000} `{\U00100000\U00100001}` {{ \U000f0000 }} cat\n"
+    assert translate_document(markdown, "markdown", echo).text == markdown
+    assert translate_document(markdown, "markdown", swapped).text == markdown.replace("A", "a").replace("cat", "CAT")
 
 
 @pytest.mark.parametrize("part", ["{{", "{%", "{% raw %}", "{% raw %}\n\n", "{:", "{{< ", "{% highlight a %}\n", "{ "])

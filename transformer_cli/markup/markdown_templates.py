@@ -1,7 +1,7 @@
 """Template tags in Markdown, which its parser must not read: of Liquid, Jinja, Hugo and MDX, and attribute lists.
 
-They are masked: replaced by as many private characters, which CommonMark takes for letters, so that a tag in a link,
-its title or a table is one word, and every place in the text stays what it is.
+They are masked: replaced by private characters in braces, as long as they are, so that a tag in a link, its title or a
+table is one word, marks beside it are those beside a brace, and every place in the text stays what it is.
 """
 
 import re
@@ -30,9 +30,11 @@ _VARIABLE = r"(?:(?<!\$)\$(?=\{\{\s))?\{{2,3}+(?!`)[^{}\r\n]*+\}{2,3}+"
 _PLANE = 65_534  # characters of each of the two private planes: for variables, and for all other tags
 _MOST_TRIED = 100
 _OF_VARIABLE, _OF_TAG = "\U000f0000-\U000ffffd", "\U00100000-\U0010fffd"
-_MASKED = re.compile(f"([{_OF_VARIABLE}{_OF_TAG}])\\1*+")
-_TEMPLATE = re.compile(rf"(?<!\\)\\?(?:(?P<tag>{'|'.join(_TAGS)})|{_VARIABLE}|[{_OF_VARIABLE}{_OF_TAG}]++)", re.DOTALL)
-_ONLY_TAGS = re.compile(rf"[\s{_OF_VARIABLE}]*+[{_OF_TAG}][\s{_OF_VARIABLE}{_OF_TAG}]*+$")
+_MASKED = re.compile(rf"\{{([{_OF_VARIABLE}{_OF_TAG}])\1*+\}}")
+_TEMPLATE = re.compile(
+    rf"(?<!\\)\\?(?:(?P<tag>{'|'.join(_TAGS)})|{_VARIABLE}|\{{[{_OF_VARIABLE}{_OF_TAG}]++\}})", re.DOTALL
+)
+_ONLY_TAGS = re.compile(rf"[\s{{}}{_OF_VARIABLE}]*+[{_OF_TAG}][\s{{}}{_OF_VARIABLE}{_OF_TAG}]*+$")
 _LINE = re.compile(r"((?:\r\n?|\n)[ \t>]*+)|[^\r\n]++")
 _NAME = re.compile(r"\{(?:%|\{[<%])-?\s*+(\w++)")
 _CODE = frozenset(
@@ -50,11 +52,7 @@ class Masked:
 
     def shown(self, text: str) -> str:
         """A part of the masked text as it was."""
-        return _MASKED.sub(lambda match: self._tags(match[1], len(match[0])), text)
-
-    def _tags(self, character: str, length: int) -> str:
-        tag = self.tags.get(character, character)  # which may be the document's own, behind two backslashes
-        return tag * (length // len(tag))
+        return _MASKED.sub(lambda match: self.tags.get(match[1], match[0]), text)
 
 
 def mask_tags(text: str, *, keep_lines: bool = False) -> Masked:
@@ -70,7 +68,7 @@ def mask_tags(text: str, *, keep_lines: bool = False) -> Masked:
         hidden = character * len(tag)
         if keep_lines:
             hidden = _LINE.sub(partial(_hidden_line, character), tag)
-        parts += [text[position:start], hidden]
+        parts += [text[position:start], "{", hidden[1:-1], "}"]
         position = end
     return Masked("".join([*parts, text[position:]]), tags)
 
@@ -127,6 +125,8 @@ def _found(text: str) -> Iterator[tuple[int, int, int]]:
     """Where each tag is, with the code that it begins, and the plane of its character."""
     following = _Following(text)
     position = 0
+    if "{" not in text:
+        return  # as in most texts, which are searched faster for it alone
     while match := _TEMPLATE.search(text, position):
         start, position = match.span()
         if match["tag"] and text[start - 1 : start] != "`" and text[start] != "\\":
