@@ -22,8 +22,8 @@ TEMPLATE_TAGS = [
 
 
 def without_tags(markdown: str) -> str:
-    """Each tag as one word without letters, which a parser of Markdown takes for text anywhere."""
-    return TAG.sub(lambda match: f"0{TEMPLATE_TAGS.index(match[0])}0", markdown)
+    """Each tag as one word in braces, without letters, which a parser of Markdown takes for text anywhere."""
+    return TAG.sub(lambda match: f"{{{TEMPLATE_TAGS.index(match[0])}}}", markdown)
 
 
 @pytest.mark.parametrize("tag", TEMPLATE_TAGS)
