@@ -179,7 +179,7 @@ def _shown(tokens: Sequence[Token]) -> str:
 
 
 def _ends_of_elements(tokens: Sequence[PlacedToken]) -> dict[int, int]:
-    """Where the elements end, by their beginnings, of which both tags are within the same pair of marks."""
+    """The end of each element by its start, if both of its tags are within the same pair of marks."""
     found: dict[int, int] = {}
     elements: dict[str, list[tuple[int, int]]] = {}  # by name, those that are open: start, opening of the pair
     opened = [-1]
