@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -258,6 +258,7 @@ MARKDOWN = st.lists(st.one_of(WORDS, WORDS, INLINE, BLOCK), max_size=14).map(lam
 @example("the \n\t<!-- c -->", False)
 @example("Dog\\\n<b>\n  a", False)
 def test_whatever_is_written_keeps_its_marks_and_each_word_is_translated_once(markdown: str, has_link: bool) -> None:
+    assume(not re.search(r"\[\[|\^\[", markdown))  # links of wikis and notes, which the renderer does not know
     markdown = ("[r]: /u 'T'\n\n" if has_link else "") + markdown
     expected = swapped_words(parts(render(markdown)))
     assert parts(render(translate_document(markdown, "markdown", swapped).text)) == expected
