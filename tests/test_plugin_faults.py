@@ -210,12 +210,19 @@ def metric(body: str) -> str:
     )
 
 
-def test_what_a_plugin_raises_is_its_own_fault_and_is_shown_on_request(tmp_path: Path) -> None:
-    write_plugin(tmp_path, metric("return [Score('mine', 1 / 0, '')]"))
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("return [Score('mine', 1 / 0, '')]", "ZeroDivisionError: division by zero"),
+        ("import sys; sys.exit()", "SystemExit"),
+        ("import sys; sys.exit(0)", "SystemExit: 0"),
+        ("raise SystemExit('no model')", "SystemExit: no model"),
+    ],
+)
+def test_what_a_plugin_raises_is_its_own_fault_and_is_shown_on_request(body: str, says: str, tmp_path: Path) -> None:
+    write_plugin(tmp_path, metric(body))
     line = error_of(run(SCORE, tmp_path), 2)
-    assert line == (
-        "plugin mine (mine.py:5): ZeroDivisionError: division by zero. Correct it, or see all calls with TFM_DEBUG=1"
-    )
+    assert line == f"plugin mine (mine.py:5): {says}. Correct it, or see all calls with TFM_DEBUG=1"
     shown = run(SCORE, tmp_path, env={"TFM_DEBUG": "1"}).err.decode()
     assert 'mine.py", line 5, in mine' in shown
 
@@ -311,6 +318,7 @@ def test_what_a_reader_gives_and_is_no_pair_is_refused_or_counted(
     [
         ("return None", "returned None, not the pairs of"),
         ("yield 'a', 'b'; raise KeyError('en')", "after 1 pairs: plugin"),
+        ("yield 'a', 'b'; raise SystemExit(0)", "after 1 pairs: plugin"),
     ],
 )
 def test_a_reader_that_fails_is_named_with_its_line(body: str, says: str, tmp_path: Path) -> None:
@@ -355,6 +363,7 @@ def mine(config, source, target, options):
     [
         ("super().forward(x_SD, source).view(-1, 7, 11)", 2, r"^plugin mine \(mine\.py:7\): RuntimeError: shape"),
         ("None", 70, r"^internal error \(\w+\), please report: .*\. It ran with the plugin mine: try without"),
+        ("exit(0)", 2, r"^plugin mine \(mine\.py:7\): SystemExit: 0\. Correct it"),
     ],
 )
 def test_a_model_whose_forward_raises_is_named(tmp_path: Path, result: str, code: int, says: str) -> None:

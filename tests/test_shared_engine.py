@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.toy_translator import SAMPLE, engine_of, sentences, toy_tokenizer, translator_of
+from transformer_cli import plugins
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.engine import Batch, Capabilities, DecodeRequest, check_supported
@@ -43,6 +44,7 @@ class FakeEngine:
     def __init__(self, *, n_searches: int = 1, most: int = 24) -> None:
         self.n_searches, self.most = n_searches, most
         self.capabilities, self.text = Capabilities("fake"), UNKNOWN_TEXT
+        self.error: BaseException = EnvironmentFault("no memory for it")
         self.gate, self.began = threading.Event(), threading.Semaphore(0)
         self.gate.set()
         self.batches: list[list[tuple[int, ...]]] = []
@@ -61,7 +63,7 @@ class FakeEngine:
         self.began.release()
         assert self.gate.wait(SOON)
         if any(BAD in segment.ids for segment in segments):
-            raise EnvironmentFault("no memory for it")
+            raise self.error
         for segment in segments:
             yield [segment], [result_of(segment.ids, request.config)]
 
@@ -358,6 +360,22 @@ def test_an_error_reaches_only_its_own_sentence() -> None:
             bad.result(SOON)
     with pytest.raises(EnvironmentFault):  # it is not kept as if it were a result
         asyncio.run(shared.search_async(segments_of([BAD]), DecodeRequest(BEAM)))
+    assert found(shared, [4]) == [result_of([4], BEAM)]
+
+
+def test_a_search_of_a_plugin_that_exits_ends_neither_a_thread_nor_an_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(plugins, "_loaded", [__name__])
+    engine = FakeEngine()
+    engine.error = SystemExit(0)
+    shared = SharedEngine(engine)
+    for call in (
+        lambda: found(shared, [BAD], call=Call(deadline=time.monotonic() + SOON)),
+        lambda: asyncio.run(shared.search_async(segments_of([BAD]), DecodeRequest(BEAM))),
+    ):
+        with pytest.raises(ConfigError, match=r"^plugin .*test_shared_engine\.py:\d+\): SystemExit: 0\. Correct it"):
+            call()
     assert found(shared, [4]) == [result_of([4], BEAM)]
 
 

@@ -12,8 +12,9 @@ import torch
 
 from tests.test_prefetch import eventually
 from tests.toy_translator import sentences, toy_tokenizer, translator_of
+from transformer_cli import plugins
 from transformer_cli.decoding.torch_engine import TorchEngine
-from transformer_cli.errors import EnvironmentFault
+from transformer_cli.errors import ConfigError, EnvironmentFault
 from transformer_cli.inference.worker_pool import WorkerPool
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only")
@@ -48,6 +49,25 @@ def test_results_come_in_order_from_other_processes() -> None:
     found = list(two(with_pid)(range(20)))
     assert [(n, result[0]) for n, result in found] == [(n, n * n) for n in range(20)]
     assert os.getpid() not in {result[1] for _, result in found}
+
+
+def raising(error: BaseException) -> Any:
+    def work(n: int) -> None:
+        raise error
+
+    return work
+
+
+@pytest.mark.parametrize("error", [ValueError("no head"), SystemExit(0)], ids=str)
+def test_what_the_code_of_a_plugin_raises_in_a_process_names_the_plugin(
+    error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugins, "_loaded", [__name__])
+    what = rf"^plugin {__name__} \(.*test_worker_pool\.py:\d+\): {type(error).__name__}: {error}\. Correct it"
+    with pytest.raises(ConfigError, match=what):
+        list(two(raising(error))(range(2)))
+    with pytest.raises(EnvironmentFault, match="no memory"):  # one of our own errors keeps its class
+        list(two(raising(EnvironmentFault("no memory")))(range(2)))
 
 
 def test_a_single_item_is_worked_on_here() -> None:

@@ -20,7 +20,7 @@ from transformer_cli import __version__
 from transformer_cli.command_table import COMMANDS, COMMON_OPTIONS, Command
 from transformer_cli.environment import concealed, home_followed
 from transformer_cli.errors import ConfigError, EnvironmentFault, Stopped, TfmError, printable, quoted
-from transformer_cli.plugins import loaded_plugins, plugin_fault, plugin_place
+from transformer_cli.plugins import RAISED, loaded_plugins, plugin_fault, plugin_place
 from transformer_cli.registry import did_you_mean
 from transformer_cli.standard_streams import replace_standard_streams
 
@@ -130,12 +130,12 @@ def _status_of(work: Callable[[], int], arguments: list[str]) -> int:
         return _fail(f"interrupted{goes_on}", 130)
     except OSError as error:
         return _fail(_describe(error), EnvironmentFault.exit_code)
-    except Exception as error:
+    except RAISED as error:
         fault = as_fault(error, arguments)
         return _fail(str(fault), fault.exit_code)
 
 
-def as_fault(error: Exception, arguments: Sequence[str]) -> TfmError:
+def as_fault(error: BaseException, arguments: Sequence[str]) -> TfmError:
     """`error` as a TfmError, with a message of one line; the traceback of an unexpected one goes to a file."""
     if isinstance(error, TfmError):
         return error
@@ -156,7 +156,7 @@ _LACKED_BY_MPS = r"operator '([^']+)' is not currently implemented for the MPS|M
 _FOR_LESS_MEMORY = "Free some, choose another device=, or lower decode.batch_tokens or train.max_tokens_per_microbatch"
 
 
-def _is_out_of_memory(error: Exception) -> bool:
+def _is_out_of_memory(error: BaseException) -> bool:
     if "torch" not in sys.modules:
         return isinstance(error, MemoryError)
     from transformer_cli.models.memory import is_out_of_memory

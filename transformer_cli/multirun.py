@@ -28,7 +28,7 @@ from transformer_cli.config.yaml_files import config_dir
 from transformer_cli.environment import concealed, home_followed
 from transformer_cli.errors import ConfigError, ElsewhereError, EnvironmentFault, Stopped, TfmError, printable, quoted
 from transformer_cli.files import make_folder, wrap_os_errors, write_whole
-from transformer_cli.plugins import load_plugins
+from transformer_cli.plugins import RAISED, load_plugins
 from transformer_cli.sweeps import RECORD_FILE, RESULTS_FILE, SweepRun, as_json, read_records, run_name, table, value_of
 
 SWEEP_DIR = "hydra.sweep.dir"
@@ -49,7 +49,7 @@ def launch(
     user_dir: Path | None,
     flags: Mapping[str, Any],
     *,
-    as_fault: Callable[[Exception, Sequence[str]], TfmError],
+    as_fault: Callable[[BaseException, Sequence[str]], TfmError],
 ) -> None:
     """Start one job for each combination of the `a,b,c` values in `overrides`; print the table of their results.
 
@@ -86,7 +86,7 @@ class Sweep:
     flags: dict[str, Any]
     fixed: tuple[str, ...]  # keys that the command line sets to one value
     folder: Path  # for the records of the runs, and their table
-    as_fault: Callable[[Exception, Sequence[str]], TfmError]
+    as_fault: Callable[[BaseException, Sequence[str]], TfmError]
 
     def run(self, config: DictConfig) -> float | None:
         """One run of the sweep; its dev score, if any. Raises _RunFailed, but not where it would end the other runs."""
@@ -94,7 +94,7 @@ class Sweep:
         changes = self._changes(job.overrides.task)
         try:
             record, dev_score = _JOBS[self.command](self, config, SweepRun(job.job.num, changes))
-        except Exception as error:
+        except RAISED as error:
             fault = self.as_fault(error, ["tfm", self.command, "-m", *job.overrides.task])
             message = printable(concealed(str(fault)))
             record = SweepRun(job.job.num, changes, error=message, exit_code=fault.exit_code)

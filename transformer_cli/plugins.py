@@ -17,6 +17,9 @@ from transformer_cli.registry import place
 
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
+# What the code of a plugin may raise: its sys.exit() is a fault of its own, and ends no command.
+RAISED = (Exception, SystemExit)
+
 _loaded: list[str] = []
 
 
@@ -46,6 +49,13 @@ def plugin_place(error: BaseException) -> str | None:
                 if _is_part_of(call.filename, name):
                     return place(name, call.filename, call.lineno or 0)
     return None
+
+
+def as_exception(error: BaseException) -> Exception:
+    """`error`, or for a SystemExit the fault that it is of a plugin: raised again, it would end an event loop."""
+    if isinstance(error, Exception):
+        return error
+    return plugin_fault(error) or RuntimeError(f"{type(error).__name__}: {error}")
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -80,7 +90,7 @@ def _import(name: str) -> None:
         raise ConfigError(
             f"plugins={name}: no module `{error.name}` in the working folder or on Python's path. Check the name"
         ) from error
-    except (Exception, SystemExit) as error:
+    except RAISED as error:
         raise _failed(name, error) from error
     finally:
         sys.path.remove(folder)

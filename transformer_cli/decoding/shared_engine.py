@@ -30,6 +30,7 @@ from transformer_cli.decoding.training_text import TrainingText
 from transformer_cli.errors import ConfigError
 from transformer_cli.inference.batch_size import BatchTokens
 from transformer_cli.inference.force_decode import ForcedScores, Pair
+from transformer_cli.plugins import RAISED, as_exception
 from transformer_cli.system import in_forked_processes
 
 NO_TRACES = "is not for a translator that threads share. Use `tfm translate --explain`, or leave it out"
@@ -494,9 +495,9 @@ class _Queue:
         """The result of each, or why there is none: a sentence that fails does so alone."""
         try:
             return self._results(batch)
-        except Exception as error:
+        except RAISED as error:
             if len(batch) == 1:
-                return [_Failed(error)]
+                return [_Failed(as_exception(error))]
             return [self._run([work])[0] for work in batch]
 
     def _results(self, batch: Sequence[_Work]) -> list[Any]:

@@ -15,7 +15,9 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-from transformer_cli.errors import EnvironmentFault
+from transformer_cli.errors import EnvironmentFault, TfmError
+from transformer_cli.models.memory import is_out_of_memory
+from transformer_cli.plugins import RAISED, plugin_fault
 from transformer_cli.system import c_function, can_fork
 
 ItemT = TypeVar("ItemT")
@@ -110,5 +112,13 @@ def _do(item: Any) -> Any:
     assert _work is not None
     if item is None:  # a check that the worker is alive
         return None
-    with torch.inference_mode():
-        return _work(item)
+    try:
+        with torch.inference_mode():
+            return _work(item)
+    except RAISED as error:
+        if isinstance(error, TfmError | OSError) or is_out_of_memory(error):
+            raise
+        # Named here: an exception comes to the main process without the lines of code that it was raised by.
+        if fault := plugin_fault(error):
+            raise fault from error
+        raise

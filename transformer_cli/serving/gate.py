@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from transformer_cli.config.serve import ServeConfig
 from transformer_cli.errors import quoted
+from transformer_cli.plugins import RAISED
 from transformer_cli.serving.access_log import AccessLog, AccessRecord
 from transformer_cli.serving.errors import RequestError, error_answer, log_fault
 from transformer_cli.serving.metrics import Metrics
@@ -74,7 +75,7 @@ class Gate:
                 await self.app(scope, receive, send_answer)
         except asyncio.CancelledError:
             record.status = record.status or 503  # the process ends
-        except Exception as error:
+        except RAISED as error:
             # Starlette answers what a handler raises, and raises it again, for which it has been logged already.
             if not record.status:
                 log_fault(record.method, record.path, error)

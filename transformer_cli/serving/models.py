@@ -28,6 +28,7 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.markup.symbols import placeholder_symbols
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.header import MODEL_FILE
+from transformer_cli.plugins import RAISED
 from transformer_cli.serving.errors import RequestError
 from transformer_cli.serving.languages import matched
 from transformer_cli.system import peak_memory
@@ -264,7 +265,7 @@ class ModelTable:
                 new.warm_up()
                 if FileState.of(new.path) != state:
                     continue  # replaced once more while it was read; the next look reads all of it
-            except Exception as error:  # whatever it is, what is in memory serves on
+            except RAISED as error:  # whatever it is, what is in memory serves on
                 self.failed[model.path] = state
                 self.n_reload_failures += 1
                 what = error if isinstance(error, TfmError | OSError) else f"{model.path}: {error!r}"

@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
 from transformer_cli.errors import ElsewhereError, EnvironmentFault, LostRankError, TfmError
+from transformer_cli.plugins import RAISED
 from transformer_cli.training.signals import StopRequest
 
 BEAT_S = 0.5  # between two heartbeats of a rank
@@ -294,7 +295,7 @@ def join_ranks(request: StopRequest, *, device_type: str, timeout_s: float) -> I
     try:
         yield ranks
         ranks.shut_down()
-    except Exception as error:
+    except RAISED as error:
         if device_type == "cuda":  # whose pending work would be waited for, although a rank that it needs may be gone
             end = dist.distributed_c10d._abort_process_group
         if not isinstance(error, TfmError):  # a bug; the other ranks need not wait for a timeout

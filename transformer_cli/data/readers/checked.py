@@ -7,7 +7,7 @@ from typing import Any
 from transformer_cli.data.lines import Lines
 from transformer_cli.data.readers.base import Corpus, Pair
 from transformer_cli.errors import DataError, TfmError
-from transformer_cli.plugins import plugin_fault
+from transformer_cli.plugins import RAISED, plugin_fault
 from transformer_cli.registry import is_ours, place, place_of
 
 _NO_SURROGATES = "has half of a surrogate pair (U+D800 to U+DFFF), which no text holds"
@@ -39,7 +39,7 @@ def _checked(corpus: Corpus, files: Sequence[Lines], on_fault: Callable[[str], N
                 yield pair
     except (TfmError, OSError):
         raise
-    except Exception as error:
+    except RAISED as error:
         if (fault_of_plugin := plugin_fault(error)) is None:
             raise
         raise DataError(f"{name}: after {n:,} pairs: {fault_of_plugin}") from error
