@@ -195,7 +195,14 @@ def test_every_rank_imports_the_plugin(tmp_path: Path) -> None:
         (
             "twice",
             "from transformer_cli.decoding.search import SEARCHES\nSEARCHES.register('beam')(len)\n",
-            "(twice.py:2): cannot be imported: ConfigError: two entries called `beam` in the registry of search",
+            "plugin twice (twice.py:2): two entries called `beam` in the registry of search builders. Rename one",
+        ),
+        (
+            "too_few",
+            "from transformer_cli.training.schedules import SCHEDULES\n\n\n"
+            "@SCHEDULES.register('mine')\ndef mine(config):\n    return float\n",
+            "plugin too_few (too_few.py:4): a schedule is a function of (config, d_model, max_steps), and this"
+            " one cannot be called so (too many positional arguments). Correct it",
         ),
     ],
 )
@@ -206,6 +213,7 @@ def test_a_plugin_that_cannot_be_imported_ends_in_one_line(
         (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
     line = error_of(tfm(tmp_path, "translate", "--plugin", name), 2)
     assert words in line
+    assert max(line.count(f"plugin {name} "), line.count("Correct it")) <= 1
 
 
 def test_a_plugin_can_be_named_in_the_config_and_several_on_the_command_line(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from transformer_cli.errors import ConfigError, quoted
+from transformer_cli.errors import ConfigError, TfmError, quoted
 from transformer_cli.registry import place
 
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -97,7 +97,10 @@ def _import(name: str) -> None:
 
 
 def _failed(name: str, error: BaseException) -> ConfigError:
-    """An import that failed: the last line of a module outside this package that was running, or cannot be read."""
+    """An import that failed: the last line of a module outside this package that was running, or cannot be read.
+
+    What a registry refuses keeps its message, which may name the function that it refuses.
+    """
     calls = [(call.filename, call.lineno or 0) for call in traceback.extract_tb(error.__traceback__)]
     if isinstance(error, SyntaxError) and error.filename is not None:
         calls.append((error.filename, error.lineno or 0))
@@ -105,7 +108,10 @@ def _failed(name: str, error: BaseException) -> ConfigError:
     file, line = next(
         call for call in reversed(calls) if not Path(call[0]).is_relative_to(package) and call[0][:1] != "<"
     )
-    return _fault(f"{place(name, file, line)}: cannot be imported", error)
+    where, message = place(name, file, line), str(error)
+    if isinstance(error, TfmError):
+        return ConfigError(message if message.startswith("plugin ") else f"{where}: {message}")
+    return _fault(f"{where}: cannot be imported", error)
 
 
 def _fault(where: str, error: BaseException) -> ConfigError:
