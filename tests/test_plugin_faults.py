@@ -101,6 +101,11 @@ def test_a_setting_without_a_default_has_to_be_set() -> None:
         ([1.0], "not a list of Score"),
         ([Score("x", math.nan, "")], "whose value is not a finite number"),
         ([Score("x", None, "")], "whose value is not a finite number"),  # type: ignore[arg-type]
+        ([Score("x", True, "")], "whose value is not a finite number"),
+        ([Score("x\ny", 1.0, "")], "whose name is not text that can be printed on a line"),
+        ([Score(" ", 1.0, "")], "whose name is empty"),
+        ([Score("x", 1.0, "\x1b[31m")], "whose signature is not text that can be printed on a line"),
+        ([Score("x", 1.0, None)], "whose signature is not text"),  # type: ignore[arg-type]
         ([Score("x", 1.0, ""), Score("y", math.inf, "")], "whose value is not a finite number"),
     ],
     ids=str,
@@ -117,6 +122,8 @@ def test_a_metric_that_returns_no_scores_is_named(result: Any, says: str) -> Non
         (None, "None, not SentenceScores"),
         (SentenceScores("x", [1.0], ""), "1 scores for 2 lines"),
         (SentenceScores("x", [1.0, math.nan], ""), "nan for a line, not a finite number"),
+        (SentenceScores("x", [1.0, False], ""), "False for a line, not a finite number"),
+        (SentenceScores("x\ty", [1.0, 1.0], ""), "whose name is not text that can be printed on a line"),
     ],
     ids=str,
 )
@@ -125,6 +132,45 @@ def test_a_metric_of_sentences_that_has_not_one_score_for_each_is_named(result: 
     SENTENCE_METRICS.register("mine")(lambda translations, settings: result)
     with pytest.raises(ConfigError, match=rf"^{HERE}: returned .*{says}"):
         sentence_scores("mine", TWO_LINES, MetricSettings())
+
+
+@pytest.mark.parametrize("name", ["BLEU", "bleu", "Bleu"])
+def test_a_score_with_the_name_of_another_is_refused(name: str) -> None:
+    METRICS.register("mine")(lambda translations, settings: [Score(name, 1.0, "")])
+    for metrics in (["bleu", "mine"], ["mine", "bleu"]):
+        with pytest.raises(
+            ConfigError, match=rf"^metrics={metrics[1]}: its score .* has the name of another, .*Rename a plugin"
+        ):
+            evaluate_translations(TWO_LINES, MetricSettings(), metrics, test="test")
+    assert evaluate_translations(TWO_LINES, MetricSettings(), ["mine"], test="test").scores[0].name == name
+
+
+def spoil(translations: Translations) -> None:
+    """All that a metric can change in what it is given."""
+    given: Any = translations
+    for lines in (given.hypotheses, given.sources, *given.references):
+        lines[:] = [line.upper() for line in lines]
+        lines.pop()
+    given.references.clear()
+
+
+def test_what_a_metric_changes_in_its_lines_changes_no_other_score() -> None:
+    def scores(translations: Translations, settings: MetricSettings) -> list[Score]:
+        spoil(translations)
+        return []
+
+    def sentences(translations: Translations, settings: MetricSettings) -> SentenceScores:
+        spoil(translations)
+        return SentenceScores("mine", [1.0, 2.0], "")
+
+    METRICS.register("mine")(scores)
+    SENTENCE_METRICS.register("mine")(sentences)
+    translations = Translations(["a b c d e", "c d"], [["a b c d x", "d c"]], ["A", "B"])
+    before = evaluate_translations(translations, MetricSettings(), ["bleu", "chrf"], test="test").scores
+    after = evaluate_translations(translations, MetricSettings(), ["mine", "bleu", "chrf"], test="test").scores
+    assert after == before
+    assert sentence_scores("mine", translations, MetricSettings()).values == [1.0, 2.0]
+    assert translations == Translations(["a b c d e", "c d"], [["a b c d x", "d c"]], ["A", "B"])
 
 
 @pytest.mark.parametrize("rate", [None, -0.1, math.nan, math.inf, "0.1", torch.tensor(0.1)], ids=str)

@@ -103,17 +103,23 @@ def check_callable(entry: object, *, what: str, arguments: str) -> None:
         ) from None
 
 
-def guarded(function: Callable[..., T], fault_of: Callable[..., str | None]) -> Callable[..., T]:
+def guarded(
+    function: Callable[..., T],
+    fault_of: Callable[..., str | None],
+    *,
+    given: Callable[..., tuple[Any, ...]] = lambda *args: args,
+) -> Callable[..., T]:
     """`function`; if it is a plugin's, its result is refused in one line where `fault_of` says what is wrong with it.
 
-    `fault_of` gets the result and the arguments.
+    `fault_of` gets the result and the arguments, and the function what `given` makes of these: a copy, where it might
+    change them.
     """
     if is_ours(function):
         return function
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> T:
-        result = function(*args, **kwargs)
+        result = function(*given(*args), **kwargs)
         if fault := fault_of(result, *args, **kwargs):
             raise ConfigError(f"{place_of(function)}: returned {fault}. Correct it")
         return result

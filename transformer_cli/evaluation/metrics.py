@@ -54,6 +54,10 @@ class Translations:
     references: Sequence[Sequence[str]]
     sources: Sequence[str] = ()
 
+    def copied(self) -> "Translations":
+        """The same lines, in lists that may be changed."""
+        return Translations([*self.hypotheses], [[*lines] for lines in self.references], [*self.sources])
+
 
 @dataclass(frozen=True)
 class CometSettings:
@@ -92,25 +96,42 @@ SentenceMetric = Callable[[Translations, MetricSettings], SentenceScores]
 
 def _adopted(name: str, entry: Any) -> Metric:
     check_callable(entry, what="a metric", arguments="translations, settings")
-    return guarded(entry, _fault_of_scores)
+    return guarded(entry, _fault_of_scores, given=_own_lines)
+
+
+def _own_lines(translations: Translations, settings: MetricSettings) -> tuple[Translations, MetricSettings]:
+    """What a plugin's metric gets: the lines that it changes are not those of the metrics after it."""
+    return translations.copied(), settings
 
 
 def _fault_of_scores(found: object, *_: object) -> str | None:
     if not isinstance(found, list) or not all(isinstance(one, Score) for one in found):
         return f"{found!r:.80}, not a list of Score"
-    return next(
-        (f"{one!r:.80}, whose value is not a finite number" for one in found if not _is_number(one.value)), None
-    )
+    for one in found:
+        if not _is_number(one.value):
+            return f"{one!r:.80}, whose value is not a finite number"
+        if fault := _fault_of_name(one):
+            return f"{one!r:.80}, {fault}"
+    return None
+
+
+def _fault_of_name(found: Score | SentenceScores) -> str | None:
+    for what, text in (("name", found.name), ("signature", found.signature)):
+        if not isinstance(text, str) or not text.isprintable():
+            return f"whose {what} is not text that can be printed on a line"
+    return None if found.name.strip() else "whose name is empty"
 
 
 def _adopted_of_sentences(name: str, entry: Any) -> SentenceMetric:
     check_callable(entry, what="a sentence-level metric", arguments="translations, settings")
-    return guarded(entry, _fault_of_sentences)
+    return guarded(entry, _fault_of_sentences, given=_own_lines)
 
 
 def _fault_of_sentences(found: object, translations: Translations, settings: MetricSettings) -> str | None:
     if not isinstance(found, SentenceScores):
         return f"{found!r:.80}, not SentenceScores"
+    if fault := _fault_of_name(found):
+        return f"{found!r:.80}, {fault}"
     if len(found.values) != len(translations.hypotheses):
         return f"{len(found.values)} scores for {len(translations.hypotheses)} lines"
     return next(
@@ -119,7 +140,7 @@ def _fault_of_sentences(found: object, translations: Translations, settings: Met
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 METRICS: Registry[Metric] = Registry("metric", adopt=_adopted)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import transformer_cli.evaluation.paper_bleu  # noqa: F401 (registers its metrics)
 from transformer_cli.data.corpus import TextPart
+from transformer_cli.errors import ConfigError, quoted
 from transformer_cli.evaluation.comet import model_of  # (which registers its metric)
 from transformer_cli.evaluation.metrics import (
     METRICS,
@@ -71,10 +72,23 @@ def evaluate_translations(
     missing: dict[str, str] = {}
     for name in names:
         try:
-            scores += METRICS[name](translations, settings)
+            found = METRICS[name](translations, settings)
+            _refuse_taken_names(name, found, scores)
+            scores += found
         except MetricUnavailable as unavailable:
             missing[unavailable.name] = unavailable.reason
     return MetricResults(scores, missing)
+
+
+def _refuse_taken_names(metric: str, found: Sequence[Score], others: Sequence[Score]) -> None:
+    """Raise ConfigError for a score whose name another one has: a table would not tell the two apart."""
+    names = {one.name.casefold(): one.name for one in others}
+    for score in found:
+        if (other := names.get(score.name.casefold())) is not None:
+            raise ConfigError(
+                f"metrics={metric}: its score {quoted(score.name)} has the name of another, {quoted(other)}."
+                " Rename a plugin's"
+            )
 
 
 def evaluate_parts(
