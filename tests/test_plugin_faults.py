@@ -197,6 +197,34 @@ def test_a_schedule_an_optimizer_and_a_model_that_are_none_are_named() -> None:
         build_model(config, **sizes)
 
 
+def test_an_optimizer_whose_step_needs_a_closure_is_named() -> None:
+    OPTIMIZERS.register("mine")(lambda model, config: torch.optim.LBFGS(model.parameters()))
+    with pytest.raises(
+        ConfigError, match=rf"^{HERE}: returned a LBFGS, whose step\(\) cannot be called alone \(.*clos"
+    ):
+        build_optimizer(torch.nn.Linear(1, 1), OptimizerConfig("mine"))
+
+
+def test_an_optimizer_has_each_parameter_that_is_trained() -> None:
+    def build(model: torch.nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
+        return torch.optim.SGD(chosen(model), lr=0.0)
+
+    OPTIMIZERS.register("mine")(build)
+    layers = [torch.nn.Linear(1, 1) for _ in range(3)]
+    layers[2].weight = layers[0].weight  # one parameter of two names: five in all
+    model = torch.nn.Sequential(*layers)
+
+    def chosen(model: torch.nn.Module) -> list[torch.nn.Parameter]:
+        return list(model.parameters())[:2]
+
+    says = rf"^{HERE}: returned a SGD without 3 of the 5 trained parameters, as 1\.weight, which would never change"
+    with pytest.raises(ConfigError, match=says):
+        build_optimizer(model, OptimizerConfig("mine"))
+    for name in ("1.weight", "1.bias", "2.bias"):
+        model.get_parameter(name).requires_grad_(False)
+    assert len(build_optimizer(model, OptimizerConfig("mine")).param_groups[0]["params"]) == 2
+
+
 GOOD = Hypothesis([5, 6], -1.0, -1.0, finished=True)
 
 

@@ -1,5 +1,6 @@
 """Optimizers by name, each with what saving and resuming it needs."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -65,8 +66,21 @@ def _adopted(name: str, entry: Any) -> OptimizerKind:
     return replace(kind, build=guarded(kind.build, _fault_of))
 
 
-def _fault_of(made: object, *_: object) -> str | None:
-    return None if isinstance(made, Optimizer) else f"{made!r:.80}, not a torch.optim.Optimizer"
+def _fault_of(made: object, model: nn.Module, *_: object) -> str | None:
+    if not isinstance(made, Optimizer):
+        return f"{made!r:.80}, not a torch.optim.Optimizer"
+    try:
+        inspect.signature(made.step).bind()
+    except TypeError as error:
+        return f"a {type(made).__name__}, whose step() cannot be called alone ({error}), as training does"
+    updated = {id(one) for group in made.param_groups for one in group["params"]}
+    trained = {name: one for name, one in model.named_parameters() if one.requires_grad}
+    if left_out := [name for name, one in trained.items() if id(one) not in updated]:
+        return (
+            f"a {type(made).__name__} without {len(left_out)} of the {len(trained)} trained parameters, as"
+            f" {left_out[0]}, which would never change: give it all, or set requires_grad=False on them"
+        )
+    return None
 
 
 OPTIMIZERS: Registry[OptimizerKind] = Registry("optimizer", adopt=_adopted, options_key="optimizer.options")
