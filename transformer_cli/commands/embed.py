@@ -99,7 +99,7 @@ def open_reader(config: EmbedConfig) -> tuple[Reader, tuple[int, ...]]:
     n_layers, width = file.config.n_encoder_layers, file.config.d_model
     layer = chosen_layer(config.layer, n_layers)
     kinds: dict[str, type[WithEncoder]] = {"classifier": Classifier, "tagger": Tagger}
-    model: WithEncoder = file.build_as(kinds.get(file.config.name, Transformer), device)
+    model: WithEncoder = file.build_as(kinds.get(file.kind, Transformer), device)
     encode = partial(token_vectors, model, layer=layer)
     if config.tokens is None:
         encode = partial(sentence_vectors, model, layer=layer, pooling=config.pooling)

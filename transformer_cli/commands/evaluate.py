@@ -88,7 +88,7 @@ def run(config: EvaluateConfig) -> None:
     paths, models = opened.paths, opened.models
     check_save(config, paths)
     files = [model for model in models if isinstance(model, ModelFile)]
-    if files and (kind := files[0].config.name) in OTHER_KINDS:
+    if files and (kind := files[0].kind) in OTHER_KINDS:
         import_module(OTHER_KINDS[kind]).run(config, files, paths, device)
         return
     if config.source is not None and config.reference is None:

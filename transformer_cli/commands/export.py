@@ -22,7 +22,7 @@ from transformer_cli.interop.publish import Pack, check, publishing
 from transformer_cli.interop.robustness_card import robustness_beside
 from transformer_cli.interop.verify import N_LINES, Program, made_up, verify
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.file import ModelFile, read_model, require
+from transformer_cli.models.file import ModelFile, read_model, refuse_plugin, require
 from transformer_cli.training.checkpoints import CHECKPOINTS
 from transformer_cli.training.run_directory import CONFIG_FILE, read_config, run_of
 
@@ -136,6 +136,7 @@ def run(config: ExportConfig) -> None:
     path = locate_model(config.checkpoint, config.runs)
     model = read_model(path)
     require(model, path, "transformer")
+    refuse_plugin(model, path, program=f"tfm export {config.format.name}")
     lines, whose = text_for(model, path)
     known = model.tokenizers.source.tags
     if form.takes_tags:

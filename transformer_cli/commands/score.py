@@ -52,7 +52,7 @@ def run(config: ScoreConfig) -> None:
     models = read_models(paths, ("transformer", "decoder"))
     config = replace(config, decode=with_own_length_penalty(config.decode, [model.length_penalty for model in models]))
     precision = choose_precision(config.decode.precision, device)
-    is_text = models[0].config.name == "decoder"
+    is_text = models[0].kind == "decoder"
     if is_text:
         refuse_for_text(config, paths)
         model: AnyModel | LanguageModel = in_precision(models[0].build_as(LanguageModel, device), precision, device)

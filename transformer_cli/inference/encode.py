@@ -48,7 +48,7 @@ class Reader:
         self, ask: Callable[[Tensor], Tensor], model: ModelFile, *, device: torch.device, batch_tokens: BatchTokens
     ) -> None:
         self.ask, self.tokenizer, self.device, self.batch_tokens = ask, model.tokenizers.source, device, batch_tokens
-        self.begins = model.config.name == "classifier"  # with BOS, which the sources of translators never contain
+        self.begins = model.kind == "classifier"  # with BOS, which the sources of translators never contain
         self.n_texts = model.config.n_segments
         self.max_length = longest_of(model)
         self.begin()

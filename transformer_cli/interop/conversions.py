@@ -17,7 +17,7 @@ from transformer_cli.interop.exported import Exported, facts_of, read_export, sh
 from transformer_cli.interop.publish import publishing
 from transformer_cli.interop.verify import made_up, verify
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.file import MALFORMED, ModelFile, read_json, read_model, require
+from transformer_cli.models.file import MALFORMED, ModelFile, read_json, read_model, refuse_plugin, require
 from transformer_cli.models.locate import EXPORT_FILE
 
 FOLDER = ".ctranslate2"
@@ -48,6 +48,7 @@ def converted(path: Path, *, quantize: Quantize = Quantize.none) -> Exported:
             return found
     model = read_model(path)
     require(model, path, "transformer")
+    refuse_plugin(model, path, program="engine=ctranslate2")
     ctranslate2.check(model.config)
     if cache is not None:
         LOGGER.info("%s: cannot be written, so the conversion for CTranslate2 is kept in %s", beside.parent, cache)

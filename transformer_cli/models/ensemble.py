@@ -65,7 +65,7 @@ def read_models(paths: Sequence[Path], kinds: Sequence[str] = ("transformer",)) 
     models = [read_model(path) for path in paths]
     require(models[0], paths[0], *kinds)
     for path, model in zip(paths, models, strict=True):
-        require(model, path, models[0].config.name)
+        require(model, path, models[0].kind)
         refuse_unlike(models[0], paths[0], model, path)
     return models
 

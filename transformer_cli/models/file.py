@@ -65,6 +65,7 @@ __all__ = [
     "read_json",
     "read_model",
     "read_share",
+    "refuse_plugin",
     "require",
     "serialise",
     "sha256",
@@ -109,6 +110,15 @@ class ModelFile:
     translates_letterless: bool = False  # whether the training text translates lines without a letter
     provenance: dict[str, Any] = field(default_factory=dict)  # for people: see `interop.model_card`; may be empty
 
+    @property
+    def kind(self) -> str:
+        """The name in KINDS of what the model is; a plugin's is what its class is."""
+        if self.config.name in KINDS:
+            return self.config.name
+        built = _empty_model(self.config, self.tokenizers)
+        classes = {"classifier": Classifier, "tagger": Tagger, "decoder": LanguageModel}
+        return next((name for name, kind in classes.items() if isinstance(built, kind)), "transformer")
+
     def build(self, device: torch.device, *, copies: bool = True) -> Transformer:
         """The model, ready to translate."""
         return self.build_as(Transformer, device, copies=copies)
@@ -140,19 +150,20 @@ KINDS = {
 }
 
 
-def require(model: ModelFile, path: Path, *names: str) -> None:
-    """Raise CheckpointError unless the model is of one of the kinds `names`; a plugin's is of the kind of its class."""
-    if not {model.config.name, name := _kind_of(model)} & set(names):
-        what, command = KINDS[name]
+def require(model: ModelFile, path: Path, *kinds: str) -> None:
+    """Raise CheckpointError unless the model is of one of the `kinds`."""
+    if (kind := model.kind) not in kinds:
+        what, command = KINDS[kind]
         raise CheckpointError(f"{path}: this is {what}; use `tfm {command}`, or choose another --checkpoint")
 
 
-def _kind_of(model: ModelFile) -> str:
-    if model.config.name in KINDS:
-        return model.config.name
-    built = _empty_model(model.config, model.tokenizers)
-    classes = {"classifier": Classifier, "tagger": Tagger, "decoder": LanguageModel}
-    return next((name for name, kind in classes.items() if isinstance(built, kind)), "transformer")
+def refuse_plugin(model: ModelFile, path: Path, *, program: str) -> None:
+    """Raise CheckpointError for a plugin's model: another program does not have its code."""
+    if model.config.name not in KINDS:
+        raise CheckpointError(
+            f"{path}: its model {quoted(model.config.name)} is a plugin's, and {program} has only those of tfm itself."
+            " Use it with engine=torch"
+        )
 
 
 def write_model(path: Path, model: ModelFile, *, replace: bool = True) -> None:

@@ -100,8 +100,10 @@ def named_model(config: TrainConfig) -> Initial:
         path = locate_model(name, config.runs)
         model = read_model(path)
     except CheckpointError as error:
-        what, _, _ = str(error).rpartition(". ")  # the rest of the message is about --checkpoint
-        raise CheckpointError(f"init.from: {what}. Choose {wanted}") from error
+        what, _, advice = str(error).rpartition(". ")
+        # Of another key than this one; the flag --plugin is for both.
+        advice = advice if "--plugin" in advice else f"Choose {wanted}"
+        raise CheckpointError(f"init.from: {what}. {advice}") from error
     try:
         require(model, path, *kinds)
     except CheckpointError as error:
