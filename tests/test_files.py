@@ -172,6 +172,32 @@ def test_a_name_of_as_many_bytes_as_a_file_system_allows_is_written_and_kept(tmp
     assert os.readlink(tmp_path / "latest") == "r" * 250
 
 
+def test_where_links_are_not_permitted_a_file_of_one_line_is_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: object, **options: object) -> None:
+        raise OSError(errno.EPERM, "not permitted")
+
+    monkeypatch.setattr(Path, "symlink_to", refuse)
+    for name in ("runs/a", "runs/b"):
+        (tmp_path / name).mkdir(parents=True)
+        atomic_symlink(tmp_path / "runs" / "latest", Path(name).name)
+        assert (tmp_path / "runs" / "latest").is_file()
+        assert files.follow(tmp_path / "runs/latest") == tmp_path / name
+        assert files.follow(tmp_path / "runs/latest/model.safetensors") == tmp_path / name / "model.safetensors"
+
+
+@pytest.mark.parametrize("target", ["../elsewhere", "a/../../elsewhere", "/etc", "missing", "", "a" * 2000])
+def test_a_file_leads_to_no_folder_above_it_or_elsewhere(tmp_path: Path, target: str) -> None:
+    for name in ("runs", "elsewhere"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "runs" / "a").mkdir()
+    link = tmp_path / "runs" / "latest"
+    link.write_text(f"tfm-link: {target}\n")
+    followed = files.follow(link)
+    assert followed == link or followed == tmp_path / "runs"  # an empty one is the folder itself
+
+
 # ---- The order of what is done to the disk
 
 
