@@ -11,10 +11,10 @@ _VARIABLE = (
 )
 # Scripts that put no space after a URL, Hangul with its particles among them. Their letters are part of a URL in a
 # segment that begins with one of them, since in `…/page查看` the sentence goes on; their punctuation never is.
-_SOLID = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
+SOLID = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
 _NOT_IN_URL = r"\s<>\"\u3000-\u3004\u3008-\u303f\uff00-\uffef"
 _BETWEEN = r"/=_.:?&#+%(@~\-"  # segments of a URL
-_IN_URL = rf"(?:[^{_NOT_IN_URL}{_SOLID}]|(?<=[{_BETWEEN}])[{_SOLID}][^{_NOT_IN_URL}{_BETWEEN})]*+)++"
+_IN_URL = rf"(?:[^{_NOT_IN_URL}{SOLID}]|(?<=[{_BETWEEN}])[{SOLID}][^{_NOT_IN_URL}{_BETWEEN})]*+)++"
 _URL = rf"(?:https?|ftp)://{_IN_URL}|\bwww\.{_IN_URL}"
 _EMAIL = r"(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)++"
 VARIABLE = re.compile(_VARIABLE)

@@ -18,20 +18,11 @@ from transformer_cli.errors import DataError
 from transformer_cli.markup.bilingual import bilingual_of_text, refuse_bilingual
 from transformer_cli.markup.html import parse_html
 from transformer_cli.markup.markdown import parse_markdown
-from transformer_cli.markup.placeholders import (
-    Masked,
-    Restored,
-    numbers_lost,
-    placeholders_of,
-    restore,
-    restore_masked,
-    with_codes,
-    with_names,
-    with_symbols,
-)
+from transformer_cli.markup.placeholders import Restored, numbers_lost, placeholders_of, restore, restore_masked
 from transformer_cli.markup.placement import Aligned, TooManyTagsError, place, prefers_space_before
 from transformer_cli.markup.plain import parse_text
 from transformer_cli.markup.po import parse_po
+from transformer_cli.markup.stand_ins import Masked, with_codes, with_names, with_symbols
 from transformer_cli.markup.subtitles import parse_srt
 from transformer_cli.markup.units import (
     ON_UNIT,
@@ -194,7 +185,7 @@ class _Work:
         if result.text.strip():
             self.best = self.restored(result, self.masked)
 
-    def restored(self, result: Translated, masked: Masked | None) -> Restored:
+    def restored(self, result: Translated, masked: Masked | None) -> Restored | None:
         if masked is not None:
             return restore_masked(masked, self.placeholders, result.text, result.alignment)
         return restore(self.unit.text, self.placeholders, result.text, result.alignment)
@@ -213,6 +204,8 @@ def _repair(work: Sequence[_Work], translate: Translate) -> None:
         if not result.text.strip():
             continue
         restored = one.restored(result, masked)
+        if restored is None:
+            continue
         assert one.best is not None
         assert one.result is not None
         quality = (restored.n_problems, result.n_quality_issues)

@@ -5,23 +5,20 @@ with stand-ins that models copy, such as numbers; and what is lost even so is in
 """
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 from transformer_cli.data.placeholders import Placeholder, placeholders_in
 from transformer_cli.markup.edits import Edit, Edited
 from transformer_cli.markup.placement import Aligned, Span, align, word_edges
+from transformer_cli.markup.stand_ins import NUMBER, Masked, digits_of
 from transformer_cli.markup.units import Unit
+from transformer_cli.markup.words import bounded, bounds, word_end, word_start
 
-# No pattern here backtracks far: what is repeated is possessive.
-_NUMBER = re.compile(r"[0-9]++(?:[.,'’\u00a0\u202f][0-9]++| (?=[0-9]{3}(?![0-9]))[0-9]++)*+")
-_SEPARATOR = re.compile("[.,'’ \u00a0\u202f]")
-_CODE = re.compile(rf"(?<![0-9])[0-9]{_SEPARATOR.pattern}?[0-9]{{3}}(?![0-9])")
 _LONGEST_TOLERANT = 200  # characters of a placeholder that is searched for with white space within it
-_NAMES = ("Tom", "Maria", "Peter", "Anna", "Boston", "John", "Martin", "David", "Thomas", "Laura")
+_SHORT = 3  # letters or digits of a placeholder that may be a part of any word
 
 
 def placeholders_of(unit: Unit) -> list[Placeholder]:
@@ -34,49 +31,8 @@ def placeholders_of(unit: Unit) -> list[Placeholder]:
 
 def numbers_lost(source: str, target: str) -> list[str]:
     """Numbers of `source`, apart from their separators, that `target` does not have as often."""
-    counts = [Counter(re.sub(r"\D", "", number) for number in _NUMBER.findall(text)) for text in (source, target)]
+    counts = [Counter(map(digits_of, NUMBER.findall(text))) for text in (source, target)]
     return sorted((counts[0] - counts[1]).elements())
-
-
-# ---- Stand-ins
-
-
-@dataclass(frozen=True)
-class Masked:
-    """A text with a stand-in for each of its placeholders."""
-
-    text: str
-    edits: Edited  # that give the text of the unit again
-    stand_ins: tuple[str, ...]
-
-
-def with_codes(text: str, placeholders: Sequence[Placeholder]) -> Masked | None:
-    """Numbers of four digits, which models copy as they do years."""
-    numbers = set(_NUMBER.findall(text))
-    codes = (str(1000 + (1417 + 2371 * n) % 9000) for n in range(9000))
-    free = (code for code in codes if code not in numbers)
-    return _masked(text, placeholders, list(islice(free, len(placeholders))))
-
-
-def with_names(text: str, placeholders: Sequence[Placeholder]) -> Masked | None:
-    """First names, which are the same in most languages."""
-    return _masked(text, placeholders, [name for name in _NAMES if name not in text])
-
-
-def with_symbols(text: str, placeholders: Sequence[Placeholder], symbols: Sequence[str]) -> Masked | None:
-    """Symbols that the model's vocabulary has for placeholders."""
-    return _masked(text, placeholders, [symbol for symbol in symbols if symbol not in text])
-
-
-def _masked(text: str, placeholders: Sequence[Placeholder], stand_ins: Sequence[str]) -> Masked | None:
-    """None where there are not enough stand-ins."""
-    if len(placeholders) > len(stand_ins):
-        return None
-    used = tuple(stand_ins[: len(placeholders)])
-    pairs = list(zip(placeholders, used, strict=True))
-    masking = Edited(text, [Edit(one.start, one.end, stand_in) for one, stand_in in pairs])
-    back = [Edit(*span, one.text) for span, one in zip(masking.spans, placeholders, strict=True)]
-    return Masked(masking.text, Edited(masking.text, back), used)
 
 
 # ---- Checks and repairs
@@ -98,116 +54,211 @@ class Restored:
 
 def restore(text: str, placeholders: Sequence[Placeholder], target: str, alignment: Sequence[Span] | None) -> Restored:
     """The translation of a text without stand-ins."""
-    found, extra, doubtful = _match(text, placeholders, target)
-    n_exact = len(found)
-    free = [p for p in range(len(placeholders)) if p not in found]
-    if free:
-        _match_damaged(placeholders, free, target, found)
     base = align(text, target, alignment)
-    return _restored(base, Edited(text, []), placeholders, found, extra, len(found) - n_exact + len(extra), doubtful)
+    matching = _Matching(placeholders, base)
+    if target == text.strip():
+        matching.found = {p: (one.start, one.end) for p, one in enumerate(placeholders)}
+        return _restored(base, Edited(text, []), placeholders, placeholders, matching.found, (), 0, 0)
+    matching.match_exact()
+    matching.match_damaged()
+    found = matching.found
+    extra, doubtful = matching.extra()
+    n_repaired = len(extra) + sum(target[start:end] != placeholders[p].text for p, (start, end) in found.items())
+    source = Edited(text, [])
+    return _restored(base, source, placeholders, placeholders, found, extra, n_repaired, doubtful + len(extra))
 
 
 def restore_masked(
     masked: Masked, placeholders: Sequence[Placeholder], target: str, alignment: Sequence[Span] | None
-) -> Restored:
-    """The translation of a text with stand-ins."""
-    found: dict[int, Span] = {}
-    extra: list[Span] = []
-    places: dict[str, list[Span]] = {}
-    for match in _pattern_of(masked.stand_ins).finditer(target):
-        stand_in = _SEPARATOR.sub("", match[0]) if match[0][0].isdigit() else match[0]
-        places.setdefault(stand_in, []).append(match.span())
-    for p, stand_in in enumerate(masked.stand_ins):
-        if stand_in in places:
-            found[p], *more = places[stand_in]
-            extra += more
+) -> Restored | None:
+    """The translation of a text with stand-ins; None if a part of one would be left in it."""
+    found, extra = masked.find(target)
+    if masked.leaves_any(target, found, extra):
+        return None
     base = align(masked.text, target, alignment)
-    return _restored(base, masked.edits, placeholders, found, extra, len(placeholders), len(extra))
+    n_repaired = len(placeholders)
+    return _restored(base, masked.edits, placeholders, masked.replaced, found, extra, n_repaired, len(extra))
 
 
-def _pattern_of(stand_ins: Sequence[str]) -> re.Pattern[str]:
-    """Numbers may have a separator of thousands; names and symbols are as they are."""
-    if not stand_ins or stand_ins[0].isdigit():
-        return _CODE
-    bounded = (rf"(?<!\w){one}(?!\w)" if one.isalpha() else re.escape(one) for one in stand_ins)
-    return re.compile("|".join(bounded))
+@dataclass(frozen=True)
+class _Word:
+    """A placeholder with the letters and digits beside it: `F1`, of which `F` is code; or several in one word."""
+
+    start: int  # in the source
+    end: int
+    members: tuple[int, ...]  # indices of placeholders
 
 
-def _match(text: str, placeholders: Sequence[Placeholder], target: str) -> tuple[dict[int, Span], list[Span], int]:
-    """Where each placeholder is in the translation, what else is there as often as not in the source, and doubts.
-
-    Protected text is in doubt where the source has it outside, too: which one a translation has is not known.
-    """
-    if target == text.strip():
-        return {p: (one.start, one.end) for p, one in enumerate(placeholders)}, [], 0
-    protected = {one.text: _bounded(text, one) for one in placeholders if one.is_protected}
-    in_source, in_target = (_occurrences(one, protected) for one in (text, target))
-    found: dict[int, Span] = {}
-    extra: list[Span] = []
-    doubtful = 0
-    by_text: dict[str, list[int]] = {}
+def _words(text: str, placeholders: Sequence[Placeholder]) -> list[_Word]:
+    found: list[_Word] = []
     for p, one in enumerate(placeholders):
-        by_text.setdefault(one.text, []).append(p)
-    for one_text, numbers in by_text.items():
-        spans = in_target.get(one_text, [])
-        found |= dict(zip(numbers, spans, strict=False))
-        n_outside = len(in_source.get(one_text, [])) - len(numbers)
-        if n_outside > 0:
-            doubtful += 1
+        last = found[-1] if found else _Word(0, 0, ())
+        if not one.is_protected:  # its form says where it ends
+            found.append(_Word(one.start, one.end, (p,)))
+        elif one.start < last.end:
+            end = last.end if one.end < last.end else word_end(text, one.end)
+            found[-1] = _Word(last.start, end, (*last.members, p))
         else:
-            extra += spans[len(numbers) :]
-    return found, extra, doubtful + len(extra)
-
-
-def _occurrences(text: str, protected: dict[str, str]) -> dict[str, list[Span]]:
-    found: dict[str, list[Span]] = {}
-    position = 0
-    if protected:
-        longest_first = sorted(protected, key=len, reverse=True)
-        pattern = re.compile("|".join(protected[one] for one in longest_first))
-        for match in pattern.finditer(text):
-            found.setdefault(match[0], []).append(match.span())
-    taken = sorted(span for spans in found.values() for span in spans)
-    position = 0
-    for one in placeholders_in(text):
-        while position < len(taken) and taken[position][1] <= one.start:
-            position += 1
-        if position == len(taken) or taken[position][0] >= one.end:
-            found.setdefault(one.text, []).append((one.start, one.end))
+            start = word_start(text, one.start, last.end)
+            found.append(_Word(start, word_end(text, one.end), (p,)))
     return found
 
 
-def _bounded(text: str, one: Placeholder) -> str:
-    """A pattern of a placeholder as whole words, if it is one of its text."""
-    begins_word = one.text[0].isalnum() and not text[max(0, one.start - 1) : one.start].isalnum()
-    ends_word = one.text[-1].isalnum() and not text[one.end : one.end + 1].isalnum()
-    return (r"(?<!\w)" if begins_word else "") + re.escape(one.text) + (r"(?!\w)" if ends_word else "")
+class _Matching:
+    """Which placeholder of a text is which stretch of its translation."""
+
+    def __init__(self, placeholders: Sequence[Placeholder], base: Aligned) -> None:
+        self.placeholders, self.base = placeholders, base
+        self.found: dict[int, Span] = {}
+        self.words: dict[str, list[_Word]] = {}  # by their text
+        for word in _words(base.source, placeholders):
+            self.words.setdefault(base.source[word.start : word.end], []).append(word)
+        protected = [of_text[0] for of_text in self.words.values() if placeholders[of_text[0].members[0]].is_protected]
+        protected.sort(key=lambda word: word.start - word.end)  # the longest first
+        patterns = [bounded(base.source, word.start, word.end) for word in protected]
+        self.pattern = re.compile("|".join(patterns)) if patterns else None
+        self.in_target = self._occurrences(base.target)
+        own = sorted((one.start, one.end) for one in placeholders)
+        self.outside = {
+            text: free
+            for text, spans in (self._occurrences(base.source) if patterns else {}).items()
+            if (free := [span for span in spans if not _overlaps(span, own)])
+        }
+        self._links = _Links(base)
+
+    def _occurrences(self, text: str) -> dict[str, list[Span]]:
+        """Where the words of protected text are, and whatever has the form of a placeholder."""
+        found: dict[str, list[Span]] = {}
+        for match in self.pattern.finditer(text) if self.pattern else ():
+            found.setdefault(match[0], []).append(match.span())
+        taken = sorted(span for spans in found.values() for span in spans)
+        for one in placeholders_in(text):
+            if not _overlaps((one.start, one.end), taken):
+                found.setdefault(one.text, []).append((one.start, one.end))
+        return found
+
+    def match_exact(self) -> None:
+        """Match words that are in the translation as they are in the source."""
+        for text, words in self.words.items():
+            in_source = [(word.start, word) for word in words]
+            in_source += [(start, _OUTSIDE) for start, _ in self.outside.get(text, ())]
+            in_source.sort(key=lambda item: item[0])
+            for word, (start, _) in self._pairs(in_source, self.in_target.get(text, [])):
+                for p in word.members:
+                    one, shift = self.placeholders[p], start - word.start
+                    self.found[p] = (one.start + shift, one.end + shift)
+
+    def _pairs(self, in_source: Sequence[tuple[int, _Word]], spans: Sequence[Span]) -> list[tuple[_Word, Span]]:
+        """The stretch of each word: one that is aligned to it, or else one that is free, in order."""
+        if len(in_source) == 1 == len(spans):
+            return [(in_source[0][1], spans[0])]
+        used: set[Span] = set()
+        found: list[tuple[_Word, Span]] = []
+        rest: list[_Word] = []
+        for start, word in in_source:
+            linked = self._links.first(start, spans, used)
+            if linked is None:
+                rest.append(word)
+            else:
+                used.add(linked)
+                found.append((word, linked))
+        free = [span for span in spans if span not in used]
+        if len(rest) > len(free):
+            rest = [word for word in rest if word.members]
+        return [(word, span) for word, span in (*found, *zip(rest, free, strict=False)) if word.members]
+
+    def match_damaged(self) -> None:
+        """Match those left without the letters beside them, with white space in them, in other case, or renamed."""
+        missing = [p for p in range(len(self.placeholders)) if p not in self.found]
+        if not missing:
+            return
+        taken = sorted(self.found.values())
+        for p in missing:
+            for span in self._damaged(p):
+                if not _overlaps(span, taken):
+                    self.found[p] = span
+                    insort(taken, span)
+                    break
+        # One that is left, and one of its form that the source does not have, are the same with another name.
+        left = [p for p in missing if p not in self.found and not self.placeholders[p].is_protected]
+        known = {one.text for one in self.placeholders}
+        renamed = [one for one in placeholders_in(self.base.target) if one.text not in known]
+        renamed = [one for one in renamed if not _overlaps((one.start, one.end), taken)]
+        if len(left) == len(renamed) == 1 and _form(self.placeholders[left[0]].text) == _form(renamed[0].text):
+            self.found[left[0]] = (renamed[0].start, renamed[0].end)
+
+    def _damaged(self, p: int) -> Iterator[Span]:
+        """Where a placeholder may be, the likeliest first."""
+        one, target = self.placeholders[p], self.base.target
+        if len(one.text) > _LONGEST_TOLERANT:
+            return
+        before, after = bounds(one.text, 0, len(one.text))
+        as_in_source = bounds(self.base.source, one.start, one.end)
+        exact = re.escape(one.text)
+        is_word = one.text.isalnum()
+        if one.is_protected:
+            yield from _spans(before + exact + after, target)
+            if as_in_source != (before, after):  # it is a part of a word
+                spans = _spans(exact.join(as_in_source), target)
+                yield from (span for span in spans if not is_word or self._goes_on_alike(one, span))
+        if not is_word and len(one.text) > 1:
+            tolerant = r"\s{0,2}".join(re.escape(letter) for letter in one.text if not letter.isspace())
+            yield from _spans(tolerant.join(as_in_source), target)
+            if one.is_protected and not before:  # `%s`, which is one whatever follows it
+                yield from _spans(tolerant, target)
+
+    def _goes_on_alike(self, one: Placeholder, span: Span) -> bool:
+        """Whether letters at a place in the translation are those of a part of a word of the source.
+
+        Short ones may be in any word: they are only if the same letter follows, or is before them.
+        """
+        if self._links.first(one.start, [span]) is None:
+            return False
+        source, target = self.base.source, self.base.target
+        pairs = [(source[one.start - 1 : one.start], target[span[0] - 1 : span[0]])] if span[0] and one.start else []
+        pairs += [(source[one.end : one.end + 1], target[span[1] : span[1] + 1])]
+        return len(one.text) > _SHORT or any(a == b and a.isalnum() for a, b in pairs)
+
+    def extra(self) -> tuple[list[Span], int]:
+        """What the translation has more often than the source, and how many texts the source has outside, too."""
+        taken = sorted(self.found.values())
+        found: list[Span] = []
+        doubtful = 0
+        for text in self.words:
+            if text in self.outside:
+                doubtful += 1  # which one a translation has is not known
+            else:
+                found += [span for span in self.in_target.get(text, ()) if not _overlaps(span, taken)]
+        return found, doubtful
 
 
-def _match_damaged(
-    placeholders: Sequence[Placeholder], missing: Sequence[int], target: str, found: dict[int, Span]
-) -> None:
-    """Find those of `missing` with white space within them or in other case, or renamed, and add them to `found`."""
-    taken = sorted(found.values())
-    for p in missing:
-        text = placeholders[p].text
-        if len(text) > _LONGEST_TOLERANT or len(text) < 2 or text.isalnum():
-            continue
-        letters = [re.escape(letter) for letter in text if not letter.isspace()]
-        pattern = r"\s{0,2}".join(letters) + (r"(?!\w)" if text[-1].isalnum() else "")
-        before = r"(?<!\w)" if text[0].isalnum() else ""
-        for match in re.finditer(before + pattern, target, re.IGNORECASE):
-            if not _overlaps(match.span(), taken):
-                found[p] = match.span()
-                taken = sorted([*taken, match.span()])
-                break
-    # One that is left, and one of its form that the source does not have, are the same with another name.
-    left = [p for p in missing if p not in found and not placeholders[p].is_protected]
-    known = {one.text for one in placeholders}
-    renamed = [one for one in placeholders_in(target) if one.text not in known]
-    renamed = [one for one in renamed if not _overlaps((one.start, one.end), taken)]
-    if len(left) == len(renamed) == 1 and _form(placeholders[left[0]].text) == _form(renamed[0].text):
-        found[left[0]] = (renamed[0].start, renamed[0].end)
+_OUTSIDE = _Word(0, 0, ())
+
+
+def _spans(pattern: str, text: str) -> Iterator[Span]:
+    return (match.span() for match in re.finditer(pattern, text, re.IGNORECASE))
+
+
+class _Links:
+    """The stretches of a translation that are aligned to a word of its source."""
+
+    def __init__(self, base: Aligned) -> None:
+        self.base = base
+        self.starts = [start for start, _ in base.source_words]
+        self.targets: dict[int, list[Span]] = {}
+        for i, j in () if base.is_guessed else base.links:
+            if i < len(base.source_words) and j < len(base.target_words):
+                self.targets.setdefault(i, []).append(base.target_words[j])
+
+    def first(self, offset: int, spans: Sequence[Span], used: Container[Span] = ()) -> Span | None:
+        """The first of `spans`, in order, in a word that is aligned to that of a character of the source."""
+        for start, end in self.targets.get(bisect_right(self.starts, offset) - 1, ()):
+            at = bisect_right(spans, start, key=lambda span: span[1])
+            while at < len(spans) and spans[at][0] < end:
+                if spans[at] not in used:
+                    return spans[at]
+                at += 1
+        return None
 
 
 def _form(text: str) -> str:
@@ -222,13 +273,17 @@ def _overlaps(span: Span, taken: Sequence[Span]) -> bool:
 def _restored(
     base: Aligned,
     source: Edited,
+    members: Sequence[Placeholder],
     placeholders: Sequence[Placeholder],
     found: dict[int, Span],
     extra: Sequence[Span],
     n_repaired: int,
     n_doubtful: int,
 ) -> Restored:
-    """Write the placeholders where they were found, remove those that are too many, and insert what is lost."""
+    """Write the placeholders where they were found, remove those that are too many, and insert what is lost.
+
+    `members` are parts of them that are copied, or the same.
+    """
     edits = [(Edit(start, end, placeholders[p].text), p) for p, (start, end) in found.items()]
     edits += [(Edit(start - (base.target[start - 1 : start] == " "), end, ""), -1) for start, end in extra]
     lost = [p for p in range(len(placeholders)) if p not in found]
@@ -245,18 +300,39 @@ def _restored(
     for (edit, p), (start, end) in zip(edits, target.spans, strict=True):
         if p >= 0:
             start += target.text[start:end].index(edit.new)
-            one = placeholders[p]
-            copies.append(((one.start, one.end), (start, start + len(edit.new))))
+            shift = start - placeholders[p].start
+            for one in _within(placeholders[p], members):
+                copies.append(((one.start, one.end), (one.start + shift, one.end + shift)))
     aligned = Aligned(
         source.text,
         target.text,
-        [source.span(word) for word in base.source_words],
+        _outside_copies([source.span(word) for word in base.source_words], members),
         _apart([target.span(word) for word in base.target_words]),
         base.links,
         copies,
         base.is_guessed,
     )
     return Restored(aligned, n_repaired, len(lost), n_doubtful)
+
+
+def _within(whole: Placeholder, members: Sequence[Placeholder]) -> Sequence[Placeholder]:
+    first = bisect_left(members, whole.start, key=lambda one: one.start)
+    return members[first : bisect_left(members, whole.end, key=lambda one: one.start)]
+
+
+def _outside_copies(words: Sequence[Span], placeholders: Sequence[Placeholder]) -> list[Span]:
+    """Words without the end or the beginning of a placeholder of several words, as those of a translation are."""
+    found: list[Span] = []
+    starts = [one.start for one in placeholders]
+    for start, end in words:
+        first = bisect_right(starts, start) - 1
+        if first >= 0 and placeholders[first].start < start < placeholders[first].end < end:
+            start = placeholders[first].end
+        last = bisect_left(starts, end) - 1
+        if last >= 0 and start < placeholders[last].start < end < placeholders[last].end:
+            end = placeholders[last].start
+        found.append((start, end))
+    return found
 
 
 def _apart(words: Sequence[Span]) -> list[Span]:

@@ -1,0 +1,156 @@
+"""Code and directives within a text: each is in the translation as often as in the source, on its own characters."""
+
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tests.marked import in_order, reversed_order, unmarked
+from tests.test_markup_properties import translated
+from transformer_cli.decoding.results import Translated
+from transformer_cli.markup.document import translate_document
+from transformer_cli.markup.words import IN_WORD
+
+# Words that hold the texts of code, which are short, so that many are within others.
+CODE = ("F", "c", "int", "a", "utf", "an", "foo()", "%s", "--x", ".", "F1")
+WORDS = ("For", "call", "can", "an", "int", "int32", "utf", "a", "F1.", "c,", "here", "1", "Fan")
+GLUE = ("", "", "", "1", "32", "s", "8")
+
+
+@st.composite
+def words_with_code(draw: st.DrawFn) -> str:
+    found = ["The", *draw(st.lists(st.sampled_from(WORDS), max_size=4))]
+    for _ in range(draw(st.integers(1, 3))):
+        before, after = draw(st.sampled_from(["", "", "2", "in"])), draw(st.sampled_from(GLUE))
+        found.append(f"{before}<kbd>{draw(st.sampled_from(CODE))}</kbd>{after}")
+        found += draw(st.lists(st.sampled_from(WORDS), max_size=3))
+    return " ".join(found)
+
+
+@given(words_with_code())
+@settings(max_examples=200, deadline=None)
+@example("For help, press <kbd>F</kbd>1.")
+@example("You can call <kbd>c</kbd>1 now")
+@example("Use utf or <kbd>utf</kbd>8 files")
+@example("An <kbd>int</kbd>32 or an <kbd>int</kbd> type")
+def test_a_translation_in_order_has_code_where_the_source_has_it(content: str) -> None:
+    source = f"<p>{content}</p>"
+    assert unmarked(translate_document(source, "html", in_order).text) == source
+
+
+@given(words_with_code())
+@settings(max_examples=200, deadline=None)
+@example("The <kbd>a</kbd> <kbd>%s</kbd>2 and <kbd>%s</kbd>")
+def test_a_translation_in_reverse_has_code_in_the_words_in_which_the_source_has_it(content: str) -> None:
+    found = translate_document(f"<p>{content}</p>", "html", reversed_order).text
+    assert unmarked(found) == f"<p>{' '.join(content.split()[::-1])}</p>"
+
+
+def test_a_letter_of_code_is_found_between_characters_of_a_script_without_spaces() -> None:
+    translations = {"Press F now": "现在按F键", "现在按F键": "Now press F"}
+
+    def translate(texts: Sequence[str]) -> list[Translated]:
+        return [translated(translations[text]) for text in texts]
+
+    assert translate_document("<p>Press <kbd>F</kbd> now</p>", "html", translate).text == "<p>现在按<kbd>F</kbd>键</p>"
+    found = translate_document("<p>现在按<kbd>F</kbd>键</p>", "html", translate)
+    assert (found.text, found.flags) == ("<p>Now press <kbd>F</kbd></p>", Counter())
+
+
+# ---- Stand-ins
+
+
+class Forgetful:
+    """A translator that leaves out variables, and copies, damages, doubles or leaves out long numbers and names."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+
+    def __call__(self, texts: Sequence[str]) -> list[Translated]:
+        return [self.one(re.sub(r"%s|%d|\{\w*\}", self.variable, text)) for text in texts]
+
+    def variable(self, match: re.Match[str]) -> str:
+        return self.random.choice(["", "", match[0]])
+
+    def one(self, text: str) -> Translated:
+        words = [self.word(word) for word in text.upper().replace("%S", "%s").split()]
+        return translated(" ".join(filter(None, words)), [(i, i) for i in range(len(words))])
+
+    def word(self, word: str) -> str:
+        if not re.search(r"\d{4}", word):
+            return word
+        return self.random.choice(
+            [word, word, word, word[::-1], f"{word[0]},{word[1:]}", f"{word} {word}", word[:-1], ""]
+        )
+
+
+@given(
+    st.lists(st.sampled_from(["%s", "{x}", "%s%s", "{x}2", "1{c}", "word", "to", "3"]), min_size=2, max_size=7),
+    st.integers(0, 10**6),
+)
+@settings(max_examples=300, deadline=None)
+@example(["%s%s", "to", "%s"], 0)
+@example(["1{c}", "word", "{x}", "to", "{x}"], 3)
+def test_no_number_is_in_a_translation_that_is_in_no_source(words: list[str], seed: int) -> None:
+    source = " ".join(["Copied", *words, "now"])
+    found = translate_document(f"<p>{source}</p>", "html", Forgetful(seed)).text
+    assert set(re.findall(r"\d+", found)) <= set(re.findall(r"\d+", source))
+    for variable in ("%s", "{x}", "{c}"):
+        if not re.search(rf"{re.escape(variable)}{IN_WORD}", source) or variable[0] == "{":
+            assert found.count(variable) == source.count(variable)
+
+
+# ---- Messages of gettext
+
+
+def upper(directive: str) -> str:
+    return directive.upper()
+
+
+def spaced(directive: str) -> str:
+    return f"{directive[0]} {directive[1:]}"
+
+
+def suffixed(directive: str) -> str:
+    return f"{directive}n"
+
+
+def left_out(directive: str) -> str:
+    return ""
+
+
+@pytest.mark.parametrize("damage", [str, upper, spaced, suffixed, left_out])
+@pytest.mark.parametrize("which", [0, 1, -1])
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("c", "Take %s2 and %s"),
+        ("c", "Take %s and %s2 and %d"),
+        ("c", "%s%s is not %s"),
+        ("java-printf", "It is %1$d2 of %1$d"),
+        ("python-brace", "See chapter 1{c} of {d} and {c}"),
+    ],
+)
+def test_a_message_has_each_directive_as_often_as_its_source(
+    flag: str, message: str, which: int, damage: Callable[[str], str]
+) -> None:
+    pattern = re.compile(r"%1\$d|%[sd]|\{\w\}")
+
+    def translate(texts: Sequence[str]) -> list[Translated]:
+        found = []
+        for text in texts:
+            directives = list(pattern.finditer(text))
+            if directives:
+                start, end = directives[which].span()
+                text = text[:start] + damage(text[start:end]) + text[end:]
+            found.append(translated(f"«{text}»", [(i, i) for i in range(len(text.split()))]))
+        return found
+
+    found = translate_document(f'#, {flag}-format\nmsgid "{message}"\nmsgstr ""\n', "po", translate).text
+    message_string = found.partition("msgstr ")[2]
+    assert Counter(re.findall(r"%1\$d|%[sdSD]|\{ ?\w\}", message_string)) == Counter(pattern.findall(message))
+    assert set(re.findall(r"\d+", message_string)) == set(re.findall(r"\d+", message))
