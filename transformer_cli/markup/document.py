@@ -19,7 +19,7 @@ from transformer_cli.markup.bilingual import bilingual_of_text, refuse_bilingual
 from transformer_cli.markup.html import parse_html
 from transformer_cli.markup.markdown import parse_markdown
 from transformer_cli.markup.placeholders import Restored, numbers_lost, placeholders_of, restore, restore_masked
-from transformer_cli.markup.placement import Aligned, TooManyTagsError, place, prefers_space_before
+from transformer_cli.markup.placement import Aligned, Span, TooManyTagsError, place, prefers_space_before
 from transformer_cli.markup.plain import parse_text
 from transformer_cli.markup.po import parse_po
 from transformer_cli.markup.stand_ins import Masked, with_codes, with_names, with_symbols
@@ -30,6 +30,7 @@ from transformer_cli.markup.units import (
     MarkupChangedError,
     Parts,
     Piece,
+    Protected,
     Unit,
     UnreadableError,
     goes_on,
@@ -282,6 +283,7 @@ def _marked_up(unit: Unit, aligned: Aligned) -> tuple[Parts, int]:
     if unit.text.endswith(" "):
         target += " "
     raw_at = _raw_copies(unit, aligned)
+    within = _spaces_within(raw_at)
     found: list[Piece] = []
     pending: list[str] = []  # text without mark-up, which is escaped as a whole
 
@@ -294,7 +296,7 @@ def _marked_up(unit: Unit, aligned: Aligned) -> tuple[Parts, int]:
     for boundary in range(len(tokens) + 1):
         start, end = tokens[boundary] if boundary < len(tokens) else (len(target), len(target))
         space = target[position:start]
-        if space == " " and boundary in placement.joints:
+        if space == " " and (boundary in placement.joints or position in within):
             space = ""
         while next_mark < len(marks) and marks[next_mark][0] == boundary:
             tag = marks[next_mark][1]
@@ -307,7 +309,7 @@ def _marked_up(unit: Unit, aligned: Aligned) -> tuple[Parts, int]:
         pending.append(space)
         if (start, end) in raw_at:
             flush()
-            found.append(Piece(raw_at[start, end]))
+            found.append(Piece(raw_at[start, end].raw))
         else:
             pending.append(target[start:end])
         position = end
@@ -318,9 +320,15 @@ def _marked_up(unit: Unit, aligned: Aligned) -> tuple[Parts, int]:
     return tuple(part for part in parts if part != ""), placement.n_empty
 
 
-def _raw_copies(unit: Unit, aligned: Aligned) -> dict[tuple[int, int], str]:
-    raw = {one.start: one.raw for one in unit.protected}
-    return {target: raw[source[0]] for source, target in aligned.copies if source[0] in raw}
+def _raw_copies(unit: Unit, aligned: Aligned) -> dict[Span, Protected]:
+    protected = {one.start: one for one in unit.protected}
+    return {target: protected[source[0]] for source, target in aligned.copies if source[0] in protected}
+
+
+def _spaces_within(copies: dict[Span, Protected]) -> set[int]:
+    """The offsets of spaces that the mark-up of protected text has within it."""
+    before = {start - 1 for (start, _), one in copies.items() if one.begins_with_space}
+    return before | {end for (_, end), one in copies.items() if one.ends_with_space}
 
 
 def _in_lines(aligned: Aligned, n_lines: int) -> str:

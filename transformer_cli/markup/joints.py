@@ -37,8 +37,8 @@ _INVISIBLE = _names("wbr !--")  # say nothing about words
 # Elements that stand apart from the letters around them.
 _RUBY = _names("rp rt rtc")  # beside the word that they belong to
 _BOXES = _names("button input label meter progress select") | _RUBY
-# Elements that change how letters look, and may be a part of a word; the last three are Markdown's.
-_FORMATTING = _names("b big del em font i ins mark s small strike strong sub sup tt u var * _ ~")
+# Elements that change how letters look, and may be a part of a word; the last four are Markdown's.
+_FORMATTING = _names("b big del em font i ins mark s small strike strong sub sup tt u var * _ ~ `")
 _OPENING = "([{«‹“„‚¿¡「『（《【"
 _CLOSING = ".,;:!?…)]}»›”’%。、，；：！？」』）》】؟،۔।"
 _WIDE = "。、，；：！？」』）》】"  # after which no space is written

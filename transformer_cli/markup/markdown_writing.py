@@ -126,10 +126,16 @@ class Writer:
             content = self._shown(piece.content)
             if piece.tag is not None and piece.tag == previous:
                 content = meant.pop()[0] + content
-            meant.append((content, _kind(unit, piece)))
             previous = piece.tag
-        read = [self._mark(item, text) for item in markdown_inlines(text, self.env).items]
+            if piece.tag is None and not piece.is_text:  # several that are not to be translated, beside each other
+                meant += self._marks(content)
+            else:
+                meant.append((content, _kind(unit, piece)))
+        read = self._marks(text)
         return _comparable([*meant, *self.marks_after]) == _comparable(read)
+
+    def _marks(self, text: str) -> list[Mark]:
+        return [self._mark(item, text) for item in markdown_inlines(text, self.env).items]
 
     def _shown(self, part: str | int) -> str:
         """A part without the marks of quotes before its lines, and without the backslashes for a table."""

@@ -134,6 +134,7 @@ class _Token:
     end: int
     element: int | None  # number of the innermost element of its source
     source: int | None = None  # character of the source that it comes from
+    last_source: int | None = None  # character that a placeholder ends with, which may have several words
 
 
 class _Tokens:
@@ -175,7 +176,8 @@ class _Tokens:
             previous: _Token | None = None
             for token in self.tokens[::step]:
                 is_near = previous is not None and token.start <= previous.end and previous.start <= token.end
-                found.append(found[-1] if token.source is None and is_near else token.source)
+                own = token.last_source if step == 1 and token.last_source is not None else token.source
+                found.append(found[-1] if own is None and is_near else own)
                 previous = token
         return list(zip(ending, beginning[::-1], strict=True))
 
@@ -229,14 +231,15 @@ class _Tokens:
             if start < end
         ]
 
-    def _pieces(self, source: Span, target: Span) -> list[tuple[Span, int]]:
-        """The pieces of a placeholder with tags in it, in the translation, and where each begins in the source."""
+    def _pieces(self, source: Span, target: Span) -> list[tuple[Span, int, int]]:
+        """The pieces of a placeholder with tags in it, in the translation, and the first and last character of each."""
         inside = self.cuts[bisect_right(self.cuts, source[0]) : bisect_left(self.cuts, source[1])]
         if source[1] - source[0] != target[1] - target[0]:
             inside = []
         starts, shift = [source[0], *inside], target[0] - source[0]
         ends = [start + shift for start in starts[1:]] + [target[1]]
-        return [((start + shift, end), start) for start, end in zip(starts, ends, strict=True)]
+        lasts = [start - 1 for start in starts[1:]] + [source[1] - 1]
+        return [((start + shift, end), start, last) for start, end, last in zip(starts, ends, lasts, strict=True)]
 
     def _cut_at_copies(self, tokens: list[_Token]) -> list[_Token]:
         """A placeholder is one token, in the element that it is in in the source, unless tags are in it."""
@@ -245,7 +248,7 @@ class _Tokens:
             return tokens
         found: list[_Token] = []
         position = 0
-        for (start, end), source in copies:
+        for (start, end), source, last in copies:
             while position < len(tokens) and tokens[position].start < end:
                 token = tokens[position]
                 if token.start < start:
@@ -254,7 +257,7 @@ class _Tokens:
                     tokens[position] = _Token(end, token.end, token.element, token.source)
                     break
                 position += 1
-            found.append(_Token(start, end, self.element_at(source), source))
+            found.append(_Token(start, end, self.element_at(source), source, last))
         return [*found, *tokens[position:]]
 
 

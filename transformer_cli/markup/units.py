@@ -41,6 +41,8 @@ class Protected:
     start: int  # in Unit.text
     end: int
     raw: str  # as it is written in the document, with its mark-up
+    begins_with_space: bool = False  # in `raw`: the document has no other before it
+    ends_with_space: bool = False
 
 
 class MarkupChangedError(ValueError):
@@ -191,11 +193,19 @@ def _joints(items: Sequence[Item]) -> dict[int, Joint]:
         tags = [
             JointTag(tag.name.lstrip("<").rstrip("0123456789"), tag.opens, tag.closes) for tag in items[last + 1 : i]
         ]
+        if tags and before:
+            tags = [*_ends_of_code(items[last], closes=True), *tags, *_ends_of_code(item, closes=False)]
         joint = joint_between(before, item.text, tags)
         if joint is not Joint.none:
             found[i] = joint
         before, last = ("" if joint is Joint.split else before[-WINDOW:]) + item.text, i
     return found
+
+
+def _ends_of_code(item: Item, *, closes: bool) -> list[JointTag]:
+    """A tag for the end or the beginning of protected text; if it has several words, it is no part of a word."""
+    name = "`" if len(item.text.split()) < 2 else "code"
+    return [JointTag(name, opens=not closes, closes=closes)] if item.is_protected else []
 
 
 def _cuts(items: Sequence[Item], joints: dict[int, Joint]) -> list[int]:
@@ -273,6 +283,7 @@ def _add_text(
     tags: list[tuple[int, Tag]] = []
     protected: list[Protected] = []
     spaces: list[int] = []
+    following = _following(run)
     for i, item in enumerate(run, first):
         if text and number + i in joints:
             spaces.append(_space_at(tags, run, first, len(text)))
@@ -285,8 +296,13 @@ def _add_text(
         elif item.is_protected:
             new = " ".join(item.text.split())
             raw = builder.source[item.start : item.end]
-            protected.append(Protected(len(text), len(text) + len(new), raw))
-            text += new
+            begins = item.text[:1].isspace() and text != "" and not text.endswith(" ")
+            ends = item.text[-1:].isspace() and not following[i - first].isspace()
+            if begins:
+                _space_at(tags, run, first, len(text))
+                text += " "
+            protected.append(Protected(len(text), len(text) + len(new), raw, begins, ends))
+            text += new + " " * ends
         else:
             new = SPACE.sub(" ", item.text)
             if new.startswith(" ") and (text == "" or text.endswith(" ")):
@@ -300,6 +316,14 @@ def _add_text(
     final = tuple(tag if tag.partner is None else replace(tag, partner=places.get(tag.partner)) for _, tag in tags)
     unit = Unit(text, builder.parts(start, end), final, tuple(protected), escape, n_lines, tuple(spaces))
     builder.add(start, end, unit)
+
+
+def _following(run: Sequence[Item]) -> list[str]:
+    """The first character of text after each item; a space after the last."""
+    found = [" "]
+    for item in reversed(run[1:]):
+        found.append(found[-1] if item.is_tag or not item.text else item.text[0])
+    return found[::-1]
 
 
 def _space_at(tags: list[tuple[int, Tag]], run: Sequence[Item], first: int, place: int) -> int:
