@@ -4,12 +4,13 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from html import unescape
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.marked import in_order, reversed_order, unmarked
+from tests.marked import Recorder, in_order, marked, reversed_order, unmarked
 from tests.test_markup_properties import translated
 from transformer_cli.decoding.results import Translated
 from transformer_cli.markup.document import translate_document
@@ -32,7 +33,7 @@ def words_with_code(draw: st.DrawFn) -> str:
 
 
 @given(words_with_code())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @example("For help, press <kbd>F</kbd>1.")
 @example("You can call <kbd>c</kbd>1 now")
 @example("Use utf or <kbd>utf</kbd>8 files")
@@ -43,7 +44,7 @@ def test_a_translation_in_order_has_code_where_the_source_has_it(content: str) -
 
 
 @given(words_with_code())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @example("The <kbd>a</kbd> <kbd>%s</kbd>2 and <kbd>%s</kbd>")
 def test_a_translation_in_reverse_has_code_in_the_words_in_which_the_source_has_it(content: str) -> None:
     found = translate_document(f"<p>{content}</p>", "html", reversed_order).text
@@ -59,6 +60,107 @@ def test_a_letter_of_code_is_found_between_characters_of_a_script_without_spaces
     assert translate_document("<p>Press <kbd>F</kbd> now</p>", "html", translate).text == "<p>现在按<kbd>F</kbd>键</p>"
     found = translate_document("<p>现在按<kbd>F</kbd>键</p>", "html", translate)
     assert (found.text, found.flags) == ("<p>Now press <kbd>F</kbd></p>", Counter())
+
+
+# ---- Several words, and white space at the edges
+
+
+PIECES = ("a ", "quick ", "tag", " iPhone", ", ", " ", "<u>", "</u>", "<a>", "</a>", "<i>dog</i>", "<a>l m</a>")
+CODE_OF_WORDS = ("{c d}", "{ make }", "{make }", "{ #1 dog}", "{1 a}", "{x}", "{&nbsp;k }")
+ENDS_WITH_CODE = re.compile(r"(?:c|d|make|#1|dog|1|a|x|k|Acme|Corp)\W*\Z")
+
+
+def in_order_with_code(texts: Sequence[str]) -> list[Translated]:
+    """A translator that marks the words that do not end with code, as a model copies it."""
+    words = [text.split() for text in texts]
+    return [
+        translated(" ".join(one if ENDS_WITH_CODE.search(one) else marked(one) for one in of_text), identity(of_text))
+        for of_text in words
+    ]
+
+
+def identity(words: Sequence[str]) -> list[tuple[int, int]]:
+    return [(i, i) for i in range(len(words))]
+
+
+@st.composite
+def text_with_code(draw: st.DrawFn) -> str:
+    pieces = draw(st.lists(st.sampled_from(PIECES) | st.sampled_from(CODE_OF_WORDS), max_size=9))
+    is_open = False
+    found = ["Now "]
+    for piece in pieces:
+        if re.fullmatch(r"</?[ua]>", piece):  # a pair at a time
+            piece = "</b>" if is_open else "<b>"
+            is_open = not is_open
+        found.append(piece.replace("{", "<kbd>").replace("}", "</kbd>"))
+    return re.sub(" +", " ", "".join([*found, "</b>" * is_open, " end"]))
+
+
+@given(text_with_code())
+@settings(max_examples=150, deadline=None)
+@example("Please run<kbd> make </kbd>now and wait")
+@example("b <kbd>#1 dog</kbd><u>tag iPhone</u>")
+@example("x <kbd>1 a</kbd><i>quick</i> to")
+@example("See <kbd>c d</kbd><a>l m</a>")
+def test_words_apart_in_the_source_are_apart_for_the_model_and_no_tag_moves(content: str) -> None:
+    source = f"<p>{content}</p>"
+    found = translate_document(source, "html", in_order_with_code)
+    assert unmarked(found.text) == source
+    text = unescape(re.sub(r"<[^>]+>", "", source))
+    read = " ".join(unit.source for unit in found.units)
+    assert ends_of_words(text) <= ends_of_words(read)
+
+
+def ends_of_words(text: str) -> set[int]:
+    """How many characters that are no white space are before the end of each word."""
+    ends, n = set(), 0
+    for word in text.split():
+        n += len(word)
+        ends.add(n)
+    return ends
+
+
+@pytest.mark.parametrize(
+    ("format_name", "source", "read"),
+    [
+        ("html", "<p>Please run<code> make </code>now</p>", "Please run make now"),
+        ("html", '<p>Ask <span class="notranslate">Acme Corp </span>people</p>', "Ask Acme Corp people"),
+        ("html", "<p>See <code>c d</code><a>l m</a></p>", "See c d l m"),
+        ("html", "<p>the <var>x</var><sub>i</sub> of it</p>", "the xi of it"),
+        ("markdown", "Run `make `now", "Run make now"),
+    ],
+)
+def test_the_model_reads_the_white_space_in_code(format_name: str, source: str, read: str) -> None:
+    recorder = Recorder(in_order_with_code)
+    found = translate_document(source, format_name, recorder)
+    assert recorder.texts == [read]
+    assert unmarked(found.text) == source
+
+
+def test_a_word_behind_code_of_several_words_is_not_cut() -> None:
+    found = translate_document("<p>x <kbd>1 a</kbd><u>quick</u>ly to</p>", "html", in_order).text
+    assert re.search(r"<u>quick\w*</u>", found)
+
+
+@pytest.mark.parametrize("translate", [in_order, reversed_order])
+@pytest.mark.parametrize(
+    "code",
+    [
+        "<kbd>Ctrl</kbd><kbd>C</kbd>",
+        "`print()`{.python}",
+        "`x`<code>y</code>",
+        "`a`{{ b }}",
+        "`a`$x$",
+        "`a`<kbd>x</kbd>`c`",
+    ],
+)
+def test_text_with_code_beside_other_code_is_translated(
+    code: str, translate: Callable[[Sequence[str]], list[Translated]]
+) -> None:
+    found = translate_document(f"Press {code} now", "markdown", translate)
+    assert "kept" not in found.flags
+    words = ["Press", code, "now"]
+    assert unmarked(found.text) == " ".join(words if translate is in_order else words[::-1])
 
 
 # ---- Stand-ins
@@ -92,7 +194,7 @@ class Forgetful:
     st.lists(st.sampled_from(["%s", "{x}", "%s%s", "{x}2", "1{c}", "word", "to", "3"]), min_size=2, max_size=7),
     st.integers(0, 10**6),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @example(["%s%s", "to", "%s"], 0)
 @example(["1{c}", "word", "{x}", "to", "{x}"], 3)
 def test_no_number_is_in_a_translation_that_is_in_no_source(words: list[str], seed: int) -> None:
