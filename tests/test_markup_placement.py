@@ -140,3 +140,58 @@ def placed(html: str, translation: str, links: Sequence[Span]) -> list[tuple[str
 )
 def test_tags_move_with_their_words(html: str, links: list[Span], expected: list[tuple[str, int]]) -> None:
     assert placed(html, " ".join("xyz"[: len(links)]), links) == expected
+
+
+# ---- Tags that continue into another unit
+
+SPANNING_PIECES = ("<b>", "</b>", "<i>", "</i>", "<u>", "</u>", "<a>x</a>", "<s>x y</s>", "x", "x", "y")
+
+
+def relation(tag: int, pair: Span, order: Sequence[int]) -> int:
+    """Whether a tag is before a pair, within it or after it."""
+    at = order.index(tag)
+    return (at > order.index(pair[0])) + (at > order.index(pair[1]))
+
+
+def test_a_pair_with_text_stays_on_its_side_of_each_tag_without_a_partner_whatever_the_alignment() -> None:
+    n_moved = 0
+    for seed in range(1000):
+        random_ = random.Random(seed)
+        unit = unit_of(" ".join(["w", *random_.choices(SPANNING_PIECES, k=random_.randint(2, 12)), "w"]))
+        n = len(unit.text.split())
+        links = [(i, j) for j, i in enumerate(random_.sample(range(n), n)) if random_.random() < 0.9]
+        aligned = align(unit.text, " ".join(f"t{j}" for j in range(n)), links)
+        order = [tag for _, tag in place(unit, aligned).marks]
+        assert sorted(order) == list(range(len(unit.tags))), seed
+        alone = [i for i, tag in enumerate(unit.tags) if tag.spans]
+        assert [i for i in order if i in alone] == alone, seed
+        pairs = [(i, tag.partner) for i, tag in enumerate(unit.tags) if tag.partner is not None and tag.partner > i]
+        with_text = [(i, j) for i, j in pairs if unit.text[unit.tags[i].offset : unit.tags[j].offset].strip()]
+        for tag in alone:
+            for pair in with_text:
+                n_moved += order.index(pair[0]) != pair[0]
+                assert relation(tag, pair, order) == relation(tag, pair, range(len(unit.tags))), seed
+    assert n_moved > 100  # the tags do move
+
+
+@pytest.mark.parametrize(
+    ("html", "links", "expected"),
+    [
+        # A link that goes on after the line does not take in the one before it, which now stands behind its words.
+        (
+            "<a>a b</a> c <u>d e",
+            [(4, 0), (3, 1), (2, 2), (1, 3), (0, 4)],
+            [("<a>", 3), ("</a>", 5), ("<u>", 5)],
+        ),
+        # The end of a tag that began within a pair does not get before its beginning.
+        (
+            "a <b>b <i>c</b> d</i> e",
+            [(4, 0), (3, 1), (2, 2), (1, 3), (0, 4)],
+            [("<b>", 2), ("<i>", 2), ("</b>", 4), ("</i>", 4)],
+        ),
+    ],
+)
+def test_the_order_of_tags_without_partners_is_kept(
+    html: str, links: list[Span], expected: list[tuple[str, int]]
+) -> None:
+    assert placed(html, "v w x y z", links) == expected

@@ -75,6 +75,7 @@ class _Element:
     number: int = 0  # in the order of their openings
     last_number: int = 0  # of the elements within
     is_whole: bool = False  # its parent has no text outside it
+    spans: bool = False  # a tag in it continues into another unit
 
 
 @dataclass
@@ -83,6 +84,7 @@ class _Atom:
 
     tags: range
     offset: int
+    spans: bool  # one continues into another unit
 
 
 class TooManyTagsError(ValueError):
@@ -111,7 +113,10 @@ def _elements(unit: Unit) -> list[_Element]:
             found.append(element)
         else:
             end = i if tag.partner is None else tag.partner
-            stack[-1].atoms.append(_Atom(range(i, end + 1), tag.offset))
+            atom = _Atom(range(i, end + 1), tag.offset, any(one.spans for one in tags[i : end + 1]))
+            stack[-1].atoms.append(atom)
+            for element in stack if atom.spans else ():
+                element.spans = True
             i = end
         i += 1
     root.last_number = len(found) - 1
@@ -367,8 +372,13 @@ def place(unit: Unit, aligned: Aligned) -> Placement:
 
 def _place_within(parent: _Placed, unit: Unit, tokens: _Tokens, placement: Placement) -> None:
     """Add the tags of what `parent` holds."""
-    placed = _place_children(parent, unit, tokens)
-    atoms = _place_atoms(parent, placed, unit, tokens)
+    placed = _place_children(parent, parent.element.children, tokens)
+    divisions = _divisions(parent.element)
+    limits = _limits(parent, placed, divisions)
+    if any(lowest > highest for lowest, highest in limits.values()):
+        placed = _place_divided(parent, divisions, tokens)
+        limits = _limits(parent, placed, divisions)
+    atoms = _place_atoms(parent, placed, limits, unit, tokens)
     # At one boundary: what ends there, what is empty, what begins there.
     order: list[tuple[int, int, int, _Placed | _Atom]] = []
     order += [(child.start, 1 if child.is_empty else 2, child.element.opening, child) for child in placed]
@@ -388,8 +398,45 @@ def _place_within(parent: _Placed, unit: Unit, tokens: _Tokens, placement: Place
             placement.marks.append((one.end, closing))
 
 
-def _place_children(parent: _Placed, unit: Unit, tokens: _Tokens) -> list[_Placed]:
+def _divisions(element: _Element) -> dict[int, int]:
+    """Where what stands before is not to get behind what follows: at tags that continue into another unit.
+
+    Else a link would be within one that follows it, or would end before it begins. Each is the index of the first tag
+    after it, and its place in the source.
+    """
+    found = {atom.tags.start: atom.offset for atom in element.atoms if atom.spans}
+    for child in element.children:
+        if child.spans:
+            found |= {child.opening: child.start, child.closing + 1: child.end}
+    return dict(sorted(found.items()))
+
+
+def _limits(parent: _Placed, placed: Sequence[_Placed], divisions: dict[int, int]) -> dict[int, Span]:
+    """The lowest and the highest boundary at which each division can be; there is none if the lowest is above."""
+    if not divisions:
+        return {}
+    ends = list(accumulate((one.end for one in placed), max, initial=parent.start))
+    starts = list(accumulate((one.start for one in reversed(placed)), min, initial=parent.end))[::-1]
+    openings = [one.element.opening for one in placed]
+    return {tag: (ends[at], starts[at]) for tag in divisions for at in [bisect_left(openings, tag)]}
+
+
+def _place_divided(parent: _Placed, divisions: dict[int, int], tokens: _Tokens) -> list[_Placed]:
+    """The children between each two divisions within as large a part of the tokens as the source has there."""
     children = parent.element.children
+    openings = [child.opening for child in children]
+    sources = sorted(one.source for one in tokens.tokens[parent.start : parent.end] if one.source is not None)
+    found: list[_Placed] = []
+    start, first = parent.start, 0
+    for tag, offset in divisions.items():
+        share = bisect_left(sources, offset) / max(1, len(sources))
+        end, last = parent.start + round(share * (parent.end - parent.start)), bisect_left(openings, tag)
+        found += _place_children(_Placed(start, end, parent.element), children[first:last], tokens)
+        start, first = end, last
+    return found + _place_children(_Placed(start, parent.end, parent.element), children[first:], tokens)
+
+
+def _place_children(parent: _Placed, children: Sequence[_Element], tokens: _Tokens) -> list[_Placed]:
     if len(children) == 1 and children[0].is_whole:
         return [_Placed(parent.start, parent.end, children[0])]
     own: list[list[int]] = [[] for _ in children]
@@ -499,22 +546,23 @@ def _beside_word(boundary: int, parent: _Placed, tokens: _Tokens, *, before: boo
     return boundary
 
 
-def _snap(boundary: int, taken: Sequence[Span], *, upwards: bool = False) -> int:
+def _snap(boundary: int, taken: Sequence[Span]) -> int:
     """The boundary, or the nearer end of the stretch that it is within."""
     at = bisect_left(taken, (boundary, -1)) - 1
     if at < 0 or taken[at][1] <= boundary:
         return boundary
     start, end = taken[at]
-    return end if upwards or end - boundary <= boundary - start else start
+    return end if end - boundary <= boundary - start else start
 
 
-def _place_atoms(parent: _Placed, placed: Sequence[_Placed], unit: Unit, tokens: _Tokens) -> list[tuple[int, _Atom]]:
+def _place_atoms(
+    parent: _Placed, placed: Sequence[_Placed], limits: dict[int, Span], unit: Unit, tokens: _Tokens
+) -> list[tuple[int, _Atom]]:
     text, element = unit.text, parent.element
     taken = sorted((one.start, one.end) for one in placed if one.start < one.end)
     found: list[tuple[int, _Atom]] = []
     lowest = parent.start
     for atom in element.atoms:
-        spans = any(unit.tags[i].spans for i in atom.tags)
         if not text[element.start : atom.offset].strip():
             boundary = parent.start
         elif not text[atom.offset : element.end].strip():
@@ -524,9 +572,10 @@ def _place_atoms(parent: _Placed, placed: Sequence[_Placed], unit: Unit, tokens:
             boundary = _boundary(parent, atom.offset, tokens, joins_next=joins_next)
             if joins_next or text[atom.offset : atom.offset + 1] == " ":
                 boundary = _beside_word(boundary, parent, tokens, before=joins_next)
-            boundary = _snap(boundary, taken, upwards=spans)
-        if spans:
-            boundary = lowest = _snap(max(boundary, lowest), taken, upwards=True)
+            boundary = _snap(boundary, taken)
+        if atom.spans:
+            least, most = limits[atom.tags.start]
+            boundary = lowest = min(max(boundary, least, lowest), most)
         found.append((boundary, atom))
     return found
 
