@@ -62,6 +62,15 @@ def test_a_letter_of_code_is_found_between_characters_of_a_script_without_spaces
     assert (found.text, found.flags) == ("<p>Now press <kbd>F</kbd></p>", Counter())
 
 
+@pytest.mark.parametrize("other", ["a", "Ab", "xA"])
+def test_code_of_one_letter_is_not_found_in_another_word_or_case(other: str) -> None:
+    def translate(texts: Sequence[str]) -> list[Translated]:
+        return [translated(text.replace("A", other), identity(text.split())) for text in texts]
+
+    found = translate_document("<p>Press <kbd>A</kbd> here</p>", "html", translate).text
+    assert found == "<p>Press <kbd>A</kbd> here</p>"  # by a stand-in
+
+
 # ---- Several words, and white space at the edges
 
 

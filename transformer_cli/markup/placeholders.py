@@ -15,7 +15,7 @@ from transformer_cli.markup.edits import Edit, Edited
 from transformer_cli.markup.placement import Aligned, Span, align, word_edges
 from transformer_cli.markup.stand_ins import NUMBER, Masked, digits_of
 from transformer_cli.markup.units import Unit
-from transformer_cli.markup.words import bounded, bounds, word_end, word_start
+from transformer_cli.markup.words import bounds, is_in_word, places, word_end, word_start
 
 _LONGEST_TOLERANT = 200  # characters of a placeholder that is searched for with white space within it
 _SHORT = 3  # letters or digits of a placeholder that may be a part of any word
@@ -113,25 +113,31 @@ class _Matching:
         self.words: dict[str, list[_Word]] = {}  # by their text
         for word in _words(base.source, placeholders):
             self.words.setdefault(base.source[word.start : word.end], []).append(word)
-        protected = [of_text[0] for of_text in self.words.values() if placeholders[of_text[0].members[0]].is_protected]
-        protected.sort(key=lambda word: word.start - word.end)  # the longest first
-        patterns = [bounded(base.source, word.start, word.end) for word in protected]
-        self.pattern = re.compile("|".join(patterns)) if patterns else None
+        self.protected = [of_text[0] for of_text in self.words.values() if self._is_protected(of_text[0])]
         self.in_target = self._occurrences(base.target)
         own = sorted((one.start, one.end) for one in placeholders)
         self.outside = {
             text: free
-            for text, spans in (self._occurrences(base.source) if patterns else {}).items()
+            for text, spans in (self._occurrences(base.source) if self.protected else {}).items()
             if (free := [span for span in spans if not _overlaps(span, own)])
         }
         self._links = _Links(base)
+        self._places: dict[tuple[str, tuple[str, str]], list[Span]] = {}
+
+    def _is_protected(self, word: _Word) -> bool:
+        return self.placeholders[word.members[0]].is_protected
 
     def _occurrences(self, text: str) -> dict[str, list[Span]]:
         """Where the words of protected text are, and whatever has the form of a placeholder."""
+        source = self.base.source
+        spans = [span for one in self.protected for span in places(text, source, (one.start, one.end))]
+        spans.sort(key=lambda span: (span[0], -span[1]))  # of those that begin in one place, the longest
         found: dict[str, list[Span]] = {}
-        for match in self.pattern.finditer(text) if self.pattern else ():
-            found.setdefault(match[0], []).append(match.span())
-        taken = sorted(span for spans in found.values() for span in spans)
+        taken: list[Span] = []
+        for start, end in spans:
+            if not taken or start >= taken[-1][1]:
+                taken.append((start, end))
+                found.setdefault(text[start:end], []).append((start, end))
         for one in placeholders_in(text):
             if not _overlaps((one.start, one.end), taken):
                 found.setdefault(one.text, []).append((one.start, one.end))
@@ -192,20 +198,23 @@ class _Matching:
         one, target = self.placeholders[p], self.base.target
         if len(one.text) > _LONGEST_TOLERANT:
             return
-        before, after = bounds(one.text, 0, len(one.text))
-        as_in_source = bounds(self.base.source, one.start, one.end)
-        exact = re.escape(one.text)
         is_word = one.text.isalnum()
+        whole, as_in_source = bounds(one.text, 0, len(one.text)), bounds(self.base.source, one.start, one.end)
         if one.is_protected:
-            yield from _spans(before + exact + after, target)
-            if as_in_source != (before, after):  # it is a part of a word
-                spans = _spans(exact.join(as_in_source), target)
-                yield from (span for span in spans if not is_word or self._goes_on_alike(one, span))
+            yield from self._exact(one.text, whole, one.text, (0, len(one.text)))
+            spans = self._exact(one.text, as_in_source, self.base.source, (one.start, one.end))
+            yield from (span for span in spans if not is_word or self._goes_on_alike(one, span))
         if not is_word and len(one.text) > 1:
             tolerant = r"\s{0,2}".join(re.escape(letter) for letter in one.text if not letter.isspace())
             yield from _spans(tolerant.join(as_in_source), target)
-            if one.is_protected and not before:  # `%s`, which is one whatever follows it
+            if one.is_protected and not is_in_word(one.text, 0):  # `%s`, which is one whatever follows it
                 yield from _spans(tolerant, target)
+
+    def _exact(self, text: str, ends: tuple[str, str], source: str, span: Span) -> list[Span]:
+        """The places of a text in the translation, found once for each way in which it ends words."""
+        if (text, ends) not in self._places:
+            self._places[text, ends] = list(places(self.base.target, source, span))
+        return self._places[text, ends]
 
     def _goes_on_alike(self, one: Placeholder, span: Span) -> bool:
         """Whether letters at a place in the translation are those of a part of a word of the source.

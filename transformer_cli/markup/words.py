@@ -1,6 +1,7 @@
 """Words in a text, by the letters and digits beside each other, in scripts that separate words by spaces."""
 
 import re
+from collections.abc import Iterator
 
 from transformer_cli.data.placeholders import SOLID
 
@@ -33,6 +34,20 @@ def bounds(text: str, start: int, end: int) -> tuple[str, str]:
     begins = is_in_word(text, start) and not is_in_word(text, start - 1)
     ends = is_in_word(text, end - 1) and not is_in_word(text, end)
     return rf"(?<!{IN_WORD})" if begins else "", rf"(?!{IN_WORD})" if ends else ""
+
+
+def places(text: str, source: str, span: tuple[int, int]) -> Iterator[tuple[int, int]]:
+    """Where a stretch of a source is in a text, and ends words where it ends words of its source."""
+    stretch = source[slice(*span)]
+    before, after = (bound != "" for bound in bounds(source, *span))
+    start = text.find(stretch)
+    while start >= 0:
+        end = start + len(stretch)
+        if not (before and is_in_word(text, start - 1)) and not (after and is_in_word(text, end)):
+            yield start, end
+            start = text.find(stretch, end)
+        else:
+            start = text.find(stretch, start + 1)
 
 
 def bounded(text: str, start: int, end: int) -> str:
