@@ -97,7 +97,9 @@ def text_with_code(draw: st.DrawFn) -> str:
     pieces = draw(st.lists(st.sampled_from(PIECES) | st.sampled_from(CODE_OF_WORDS), max_size=9))
     is_open = False
     found = ["Now "]
-    for piece in pieces:
+    # Each code once: `make` beside `make make` is the same text as `make make` beside `make`.
+    by_text = {piece.strip("{ }") if "{" in piece else i: (i, piece) for i, piece in enumerate(pieces)}
+    for _, piece in sorted(by_text.values()):
         if re.fullmatch(r"</?[ua]>", piece):  # a pair at a time
             piece = "</b>" if is_open else "<b>"
             is_open = not is_open
