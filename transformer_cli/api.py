@@ -223,7 +223,12 @@ def train(overrides: "Sequence[str] | TrainConfig" = ()) -> "TrainResult":
     from transformer_cli.config.fields import follow_home
     from transformer_cli.config.train import TrainConfig
     from transformer_cli.data.prepare import prepare
-    from transformer_cli.training.initialisation import initial_tokenizers, read_initial_model, with_initial_sizes
+    from transformer_cli.training.initialisation import (
+        initial_tokenizers,
+        left_out_for,
+        read_initial_model,
+        with_initial_sizes,
+    )
     from transformer_cli.training.loop import train as train_in
     from transformer_cli.training.main_process import MainProcess
     from transformer_cli.training.ranks import Ranks
@@ -238,7 +243,8 @@ def train(overrides: "Sequence[str] | TrainConfig" = ()) -> "TrainResult":
     check_components(config, device)
     with open_run(config) as run_dir:
         config = with_values(config, chosen_before(config, run_dir))
-        prepared = prepare(config.data, tokenizers=initial_tokenizers(config, start))
+        tokenizers = initial_tokenizers(config, start)
+        prepared = prepare(config.data, tokenizers=tokenizers, left_out=left_out_for(start))
         for warning in prepared.warnings:
             LOGGER.warning("%s", warning)
         result = train_in(config, prepared, MainProcess(run_dir, Ranks(StopRequest())), device=device)

@@ -21,7 +21,12 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device, tune_cpu_memory
 from transformer_cli.training.batch_size import resolve_batch_size
 from transformer_cli.training.dry_run import check_training, duration
-from transformer_cli.training.initialisation import initial_tokenizers, read_initial_model, with_initial_sizes
+from transformer_cli.training.initialisation import (
+    initial_tokenizers,
+    left_out_for,
+    read_initial_model,
+    with_initial_sizes,
+)
 from transformer_cli.training.plan import Chosen, plan_run
 from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.run_directory import chosen_before, run_folder, with_values
@@ -43,7 +48,8 @@ def run(config: DoctorConfig) -> None:
     training = with_values(training, chosen_before(training, folder))
 
     start = time.perf_counter()
-    prepared = prepare(training.data, progress=True, tokenizers=initial_tokenizers(training, initial))
+    tokenizers = initial_tokenizers(training, initial)
+    prepared = prepare(training.data, progress=True, tokenizers=tokenizers, left_out=left_out_for(initial))
     opened = time.perf_counter()
     tune_cpu_memory()
     plan = plan_run(training, prepared, device)

@@ -3,13 +3,14 @@
 from transformer_cli.config.train import PrepareConfig
 from transformer_cli.data.prepare import prepare
 from transformer_cli.logs import LOGGER
-from transformer_cli.training.initialisation import initial_tokenizers, read_initial_model
+from transformer_cli.training.initialisation import initial_tokenizers, left_out_for, read_initial_model
 
 
 def run(config: PrepareConfig) -> None:
     """Download, verify, clean, train the tokenizer and encode; do nothing that is already done."""
     start = read_initial_model(config)
-    prepared = prepare(config.data, progress=True, tokenizers=initial_tokenizers(config, start))
+    tokenizers = initial_tokenizers(config, start)
+    prepared = prepare(config.data, progress=True, tokenizers=tokenizers, left_out=left_out_for(start))
     sizes = f"{len(prepared.train):,} training, {len(prepared.dev):,} dev"
     sizes += f", {len(prepared.test):,} test pairs" if prepared.test is not None else " pairs, no test set"
     for warning in prepared.warnings:

@@ -25,7 +25,12 @@ from transformer_cli.files import follow
 from transformer_cli.logs import LOGGER, is_first_rank
 from transformer_cli.models.device import choose_device, tune_cpu_memory
 from transformer_cli.models.locate import LATEST
-from transformer_cli.training.initialisation import initial_tokenizers, read_initial_model, with_initial_sizes
+from transformer_cli.training.initialisation import (
+    initial_tokenizers,
+    left_out_for,
+    read_initial_model,
+    with_initial_sizes,
+)
 from transformer_cli.training.loop import train
 from transformer_cli.training.main_process import MainProcess, Observer
 from transformer_cli.training.ranks import Ranks, join_ranks
@@ -69,7 +74,7 @@ def train_and_report(config: TrainConfig, observe: Observer | None = None) -> Tr
     start = read_initial_model(config)
     config = with_initial_sizes(config, start)
     check_components(config, device)
-    tokenizers = initial_tokenizers(config, start)
+    tokenizers, left_out = initial_tokenizers(config, start), left_out_for(start)
     with (
         stop_signals(speaks=is_first_rank()) as request,
         join_ranks(request, device_type=device.type, timeout_s=config.train.rank_timeout) as ranks,
@@ -78,7 +83,7 @@ def train_and_report(config: TrainConfig, observe: Observer | None = None) -> Tr
         _require_same("config", json.dumps(to_plain(config)), ranks)
         if not ranks.is_first:
             config = with_values(config, json.loads(ranks.publish_and_wait("the run directory is ours", None)))
-            prepared = prepare(config.data, tokenizers=tokenizers)
+            prepared = prepare(config.data, tokenizers=tokenizers, left_out=left_out)
             tune_cpu_memory()
             _require_same("prepared data", prepared.fingerprint, ranks)
             train(config, prepared, Worker(ranks), device=device)
@@ -87,7 +92,7 @@ def train_and_report(config: TrainConfig, observe: Observer | None = None) -> Tr
             chosen = chosen_before(config, run_dir)
             ranks.publish_and_wait("the run directory is ours", json.dumps(chosen))
             config = with_values(config, chosen)
-            prepared = prepare(config.data, progress=True, tokenizers=tokenizers)
+            prepared = prepare(config.data, progress=True, tokenizers=tokenizers, left_out=left_out)
             tune_cpu_memory()  # not what preparing took
             for warning in prepared.warnings:
                 LOGGER.warning("%s", warning)

@@ -27,6 +27,7 @@ class CleaningReport:
     n_read: int = 0
     n_bad: int = 0  # a line was not UTF-8, or had too few columns
     n_blank: int = 0  # a side was empty, in characters or in tokens
+    n_left_out: int = 0  # the model that training begins with has the sentence in its dev or test set
     n_duplicate: int = 0  # the same pair came before
     n_long: int = 0  # a side had more than max_length tokens
     n_uneven: int = 0  # one side had more than max_ratio times the tokens of the other
@@ -38,7 +39,7 @@ class CleaningReport:
 
     @property
     def n_kept(self) -> int:
-        return self.n_read - self.n_bad - self.n_blank - self.n_duplicate - self.n_long - self.n_uneven
+        return self.n_read - sum(count for count, _ in self._drops())
 
     def lines(self) -> list[str]:
         """The report for the log: a line for what was kept, and one for each filter that dropped something."""
@@ -66,6 +67,7 @@ class CleaningReport:
     def _drops(self) -> list[tuple[int, str]]:
         return [
             (self.n_bad, "with lines that cannot be read (data.on_bad=skip)"),
+            (self.n_left_out, "held out as dev or test by the run that init.from names, or before it"),
             (self.n_blank, "blank on one side or both"),
             (self.n_duplicate, "duplicates (data.drop_duplicates=true)"),
             (self.n_long, f"longer than data.max_length={self.max_length} tokens"),
@@ -98,11 +100,13 @@ def clean(
     *,
     drop_duplicates: bool,
     held_out: frozenset[str] = frozenset(),
+    left_out: frozenset[str] = frozenset(),
     tags: Sequence[str] = (),
     key_of: Callable[[str], str] = canonical,
 ) -> tuple[CleanText, CleaningReport]:
     """The pairs that have two sides, a source not in `held_out` and, with `drop_duplicates`, did not come before.
 
+    Pairs whose source is in `left_out` are dropped too, and counted: what is held out is no training text at all.
     The `tags` that a source begins with are no part of it; but with others, it is another pair. Sources are the same
     sentence if `key_of` makes the same of them.
 
@@ -119,8 +123,10 @@ def clean(
         if key not in held_out:
             report.n_read += 1
             target_key = canonical(target)
-            is_kept = bool(key and target_key)
-            report.n_blank += not is_kept
+            is_left_out = key in left_out
+            is_kept = bool(key and target_key and not is_left_out)
+            report.n_left_out += is_left_out
+            report.n_blank += not (is_kept or is_left_out)
             if is_kept and (_CONTROL.search(source) or _CONTROL.search(target)):
                 with_control.append(index)
             if is_kept and (format_characters(source) or format_characters(target)):

@@ -62,8 +62,9 @@ _FEW_LEFT = 0.1  # of the pairs of a corpus, at most which its weight is hardly 
 _SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 _LARGE_PAIRS, _LARGE_BYTES = 10_000, 20_000_000  # from this size the steps are logged, because they take seconds
 _PARTS, _LABELS, _WARNINGS, _SETS, _CHUNKS = "parts.json", "labels.json", "warnings.json", "sets.json", "chunks.json"
+_HELD = "held.json"
 # Of what is prepared, these are no part of its fingerprint: older versions had none.
-_APART = (_WARNINGS, _SETS, _CHUNKS)
+_APART = (_WARNINGS, _SETS, _CHUNKS, _HELD)
 _WHILE_TRAINING = (
     "weights",
     "temperature",
@@ -93,13 +94,22 @@ class Prepared:
     inputs: dict[str, str] = field(default_factory=dict)  # what it was made from, with the SHA-256 of each
     warnings: Sequence[str] = ()  # probable faults; none for corpora that older versions prepared
     chunks: Sequence[int] = ()  # of data.bidirectional: numbers of pairs that are followed by the same ones, exchanged
+    held: Sequence[str] = ()  # those of dev and test that were held out of the training text
+    left_out: Sequence[str] = ()  # source sentences that are in no training pair, as `prepare` was given them
 
 
-def prepare(config: DataConfig, *, progress: bool = False, tokenizers: Tokenizers | None = None) -> Prepared:
+def prepare(
+    config: DataConfig,
+    *,
+    progress: bool = False,
+    tokenizers: Tokenizers | None = None,
+    left_out: Sequence[str] = (),
+) -> Prepared:
     """Fetch, clean, split, tokenize and encode a corpus, or open what an earlier call has left in the cache.
 
-    With `tokenizers`, text is encoded by those rather than by what is trained on it. Raises DataError for text that
-    cannot be used, ConfigError for options that do not fit it, EnvironmentFault if the cache cannot be written.
+    With `tokenizers`, text is encoded by those rather than by what is trained on it. No training pair has a source
+    sentence of `left_out`, which are without tags; dev and test are what they are without. Raises DataError for text
+    that cannot be used, ConfigError for options that do not fit it, EnvironmentFault if the cache cannot be written.
     """
     reader = reader_of(config)
     if tokenizers is not None and config.tokenizer.model is not None:
@@ -120,8 +130,13 @@ def prepare(config: DataConfig, *, progress: bool = False, tokenizers: Tokenizer
     place = folder_named(config.cache) / config.name
     hashes = Hashes(place, verify=config.verify and os.environ.get("LOCAL_RANK", "0") == "0")  # once on each machine
     inputs = _inputs(config, hashes)
-    folder = place / f"prepared-{_key(config, inputs, tokenizers)[:12]}"
-    ensure_folder(folder, lambda empty: _build(empty, config, progress=progress, tokenizers=tokenizers), hashes)
+    left_out_keys = frozenset(filter(None, map(sentence_key(config), left_out)))
+    folder = place / f"prepared-{_key(config, inputs, tokenizers, left_out_keys)[:12]}"
+    ensure_folder(
+        folder,
+        lambda empty: _build(empty, config, progress=progress, tokenizers=tokenizers, left_out=left_out_keys),
+        hashes,
+    )
     prepared = _open(folder, config.task)
     if not (folder / _SETS).exists():
         dev, test = _with_parts(prepared.dev, "dev", config), _with_parts(prepared.test, "test", config)
@@ -130,7 +145,8 @@ def prepare(config: DataConfig, *, progress: bool = False, tokenizers: Tokenizer
         prepared = replace(prepared, parts=_parts(folder, prepared.train, config))
     sides = {"source": prepared.tokenizers.source, "target": prepared.tokenizers.target}
     named = {f"data.{split}: {name}": sha256 for split, files in inputs.items() for name, sha256 in files}
-    return replace(prepared, inputs=named | {f"{side} tokenizer": sides[side].sha256 for side in sides})
+    named |= {f"{side} tokenizer": sides[side].sha256 for side in sides}
+    return replace(prepared, inputs=named, left_out=left_out)
 
 
 def _inputs(config: DataConfig, hashes: Hashes) -> dict[Split, list[list[str]]]:
@@ -147,10 +163,15 @@ def _inputs(config: DataConfig, hashes: Hashes) -> dict[Split, list[list[str]]]:
     return {split: [[path.name, sha256[path]] for path in files[split]] for split in _SPLITS}
 
 
-def _key(config: DataConfig, inputs: dict[Split, list[list[str]]], tokenizers: Tokenizers | None = None) -> str:
+def _key(
+    config: DataConfig,
+    inputs: dict[Split, list[list[str]]],
+    tokenizers: Tokenizers | None = None,
+    left_out: frozenset[str] = frozenset(),
+) -> str:
     """SHA-256 of the input files' bytes and of every option that changes what is made of them."""
-    left_out = (*_ELSEWHERE, *_WHILE_TRAINING, *_OF_SCORES)
-    options = {name: value for name, value in asdict(config).items() if name not in left_out}
+    without_effect = (*_ELSEWHERE, *_WHILE_TRAINING, *_OF_SCORES)
+    options = {name: value for name, value in asdict(config).items() if name not in without_effect}
     if config.task is Task.translation:
         del options["task"]  # keeps the keys of caches that are older than the other tasks
     if not config.tokenizer.fold_case:
@@ -188,6 +209,8 @@ def _key(config: DataConfig, inputs: dict[Split, list[list[str]]], tokenizers: T
         options["tokenizer"] = tokenizers.source.sha256
         if not tokenizers.joint:
             options["tokenizer"] = [tokenizers.source.sha256, tokenizers.target.sha256]
+    if left_out:
+        options["left_out"] = sorted(left_out)
     everything = json.dumps([_FORMAT, options, list(inputs.values())], default=_enum_name, sort_keys=True)
     return hashlib.sha256(everything.encode()).hexdigest()
 
@@ -212,7 +235,9 @@ def _enum_name(value: object) -> str:
     return value.name
 
 
-def _build(folder: Path, config: DataConfig, *, progress: bool, tokenizers: Tokenizers | None) -> None:
+def _build(
+    folder: Path, config: DataConfig, *, progress: bool, tokenizers: Tokenizers | None, left_out: frozenset[str]
+) -> None:
     """Fill `folder` with the files that `_open` reads."""
     with TemporaryDirectory(dir=folder) as spool:
         if sum(path.stat().st_size for path in input_files(config, "train")) > _LARGE_BYTES:
@@ -222,12 +247,13 @@ def _build(folder: Path, config: DataConfig, *, progress: bool, tokenizers: Toke
             splits.train,
             drop_duplicates=config.drop_duplicates,
             held_out=splits.held_out,
+            left_out=left_out,
             tags=config.all_tags,
             key_of=sentence_key(config),
         )
         n_left = report.n_read - report.n_bad
         report.require_pairs(config.task)
-        labels = _labels(train, splits, config.task) if config.task.has_labels else []
+        labels = _labels(train, splits, config, left_out) if config.task.has_labels else []
         warnings = find_warnings(train, splits, config)
         dev, test = _scored(splits.dev, labels, "dev", config), _scored(splits.test, labels, "test", config)
         is_large = len(train) > _LARGE_PAIRS
@@ -254,8 +280,11 @@ def _build(folder: Path, config: DataConfig, *, progress: bool, tokenizers: Toke
         _write_json(folder / _CHUNKS, [int(keep.sum()) for keep in kept])
     (folder / "source.model").write_bytes(tokenizers.source.model_bytes)
     (folder / "target.model").write_bytes(tokenizers.target.model_bytes)
-    # Without a count that older versions did not have, where it is none: the same text has the same fingerprint.
-    _write_json(folder / "report.json", {k: n for k, n in asdict(report).items() if n or k != "n_format"})
+    # Without the counts that older versions did not have, where they are none: the same text has the same fingerprint.
+    later = ("n_format", "n_left_out")
+    _write_json(folder / "report.json", {k: n for k, n in asdict(report).items() if n or k not in later})
+    if held_splits := [split for split, held in splits.held.items() if held.sources]:
+        _write_json(folder / _HELD, held_splits)
     _write_json(folder / _WARNINGS, asdict(warnings))
     if labels:
         _write_json(folder / _LABELS, labels)
@@ -273,11 +302,14 @@ def _build(folder: Path, config: DataConfig, *, progress: bool, tokenizers: Toke
         LOGGER.info("%s", line)
 
 
-def _labels(train: CleanText, splits: Splits, task: Task) -> list[str]:
-    """The classes in all of data.train, also in held-out lines: a rare one may be nowhere else."""
+def _labels(train: CleanText, splits: Splits, config: DataConfig, left_out: frozenset[str]) -> list[str]:
+    """The classes in all of data.train, also in the lines that are not trained on: a rare one may be nowhere else."""
     held_out = chain.from_iterable(held.text.targets for held in splits.held.values())
-    find = find_word_labels if task is Task.token_classification else find_labels
-    return find(chain((label for _, label in train.each()), held_out))
+    key_of = sentence_key(config)
+    pairs = splits.train.each() if left_out else ()
+    others = (label for text, label in pairs if key_of(split_tags(text, config.all_tags)[1]) in left_out)
+    find = find_word_labels if config.task is Task.token_classification else find_labels
+    return find(chain((label for _, label in train.each()), held_out, others))
 
 
 def _scored(text: ParallelText | None, labels: list[str], split: Split, config: DataConfig) -> ParallelText | None:
@@ -457,6 +489,7 @@ def _open(folder: Path, task: Task) -> Prepared:
         report=CleaningReport(**json.loads((folder / "report.json").read_bytes())),
         warnings=_read_warnings(folder).sentences(task),
         chunks=json.loads((folder / _CHUNKS).read_bytes()) if (folder / _CHUNKS).exists() else [],
+        held=json.loads((folder / _HELD).read_bytes()) if (folder / _HELD).exists() else [],
     )
 
 

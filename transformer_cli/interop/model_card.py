@@ -44,6 +44,7 @@ OTHER_SCORES = {  # of every task
 }
 CLEANING = (  # keys of the cleaning report, and what was done with so many pairs
     ("n_bad", "dropped: a line could not be read"),
+    ("n_left_out", "dropped: dev or test text of the model that training began with"),
     ("n_blank", "dropped: blank on one side or both"),
     ("n_duplicate", "dropped: duplicates"),
     ("n_long", "dropped: longer than {max_length} tokens"),
@@ -207,7 +208,7 @@ def data_lines(facts: Mapping[str, Any]) -> list[Row]:
     report = provenance.get("cleaning")
     if not report:
         return [*rows, ("cleaning", UNKNOWN)]
-    dropped = sum(int(report[key]) for key, _ in CLEANING if key not in KEPT)
+    dropped = sum(int(report.get(key, 0)) for key, _ in CLEANING if key not in KEPT)
     rows.append(("pairs kept", f"{report['n_read'] - dropped:,} of {report['n_read']:,}"))
     rows += [(why.format_map(report), f"{report[key]:,}") for key, why in CLEANING if report.get(key)]
     return rows

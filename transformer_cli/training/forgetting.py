@@ -14,8 +14,10 @@ import torch
 from transformer_cli.config.compose import from_plain, to_plain
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.train import TrainConfig
+from transformer_cli.data.checks.overlap import warn_of_overlap
 from transformer_cli.data.corpus import ParallelText, load_text
 from transformer_cli.data.prepare import Prepared, dev_of
+from transformer_cli.data.tags import split_tags
 from transformer_cli.errors import TfmError
 from transformer_cli.files import wrap_os_errors, write_whole
 from transformer_cli.logs import LOGGER
@@ -49,6 +51,11 @@ class OldDev:
             return cls(from_plain(DataConfig, content["data"]), text_of(content))
         except (OSError, TfmError, AssertionError, *MALFORMED):
             return None
+
+    def warn_of_overlap(self, prepared: Prepared) -> None:
+        """Log how much of it is training text, as a dev set may be that was named: what was held out is left out."""
+        sources = [split_tags(line, self.data.all_tags)[1] for line in self.text.sources]
+        warn_of_overlap("dev (old)", sources, [self.text.targets], prepared, what="dev")
 
     def validator(self, config: TrainConfig, prepared: Prepared, device: torch.device) -> Validator:
         """It scores with the settings of `config`, and in the languages of the old text."""

@@ -34,8 +34,9 @@ from transformer_cli.models.file import KINDS, ModelFile, read_model, require
 from transformer_cli.models.locate import model_at
 from transformer_cli.training.checkpoints import CheckpointStore
 from transformer_cli.training.freezing import check_patterns, is_trained
+from transformer_cli.training.held_out import read_left_out, to_leave_out
 from transformer_cli.training.resuming import AUTO
-from transformer_cli.training.run_directory import run_folder, run_name
+from transformer_cli.training.run_directory import run_folder, run_name, run_of
 
 # Settings of a model that a run chooses for itself; all others are those of the model that it begins with.
 OWN = ("dropout", "attention_dropout", "activation_dropout", "layer_drop", "pooling", "convolution", "n_segments")
@@ -60,6 +61,7 @@ class Initial:
     path: Path
     model: ModelFile
     is_resumed: bool  # the second
+    left_out: Sequence[str] = ()  # source sentences that are in no training pair: what earlier runs held out
 
 
 def read_initial_model(config: TrainConfig) -> Initial | None:
@@ -77,12 +79,13 @@ def _own_model(config: TrainConfig) -> Initial | None:
     store = CheckpointStore(run_folder(config))
     for step in reversed(store.steps()):
         try:
-            return Initial(store.path(step), store.load_model(step), is_resumed=True)
+            model, left_out = store.load_model(step), read_left_out(run_folder(config))
+            return Initial(store.path(step), model, is_resumed=True, left_out=left_out)
         except CheckpointError:
             continue  # damaged: the run goes on from the one before, and says so
     if config.resume != AUTO:
         path = model_at(follow(Path(config.resume)))
-        return Initial(path, read_model(path), is_resumed=True)
+        return Initial(path, read_model(path), is_resumed=True, left_out=read_left_out(run_of(path.resolve())))
     return None
 
 
@@ -109,7 +112,7 @@ def named_model(config: TrainConfig) -> Initial:
     except CheckpointError as error:
         what, _, _ = str(error).partition(";")
         raise CheckpointError(f"init.from: {what}, and data.task={task.name} needs {wanted}. Choose one") from error
-    return Initial(path, model, is_resumed=False)
+    return Initial(path, model, is_resumed=False, left_out=to_leave_out(run_of(path.resolve()), model))
 
 
 def identity(path: Path) -> str:
@@ -145,10 +148,15 @@ def initial_tokenizers(config: TrainConfig, start: Initial | None) -> Tokenizers
     taken = start.model.tokenizers
     if config.data.task.has_labels:  # which it has for its target
         taken = Tokenizers(taken.source, taken.source)
-    return taken if start.is_resumed else _with_new_pieces(config, taken)
+    return taken if start.is_resumed else _with_new_pieces(config, taken, start.left_out)
 
 
-def _with_new_pieces(config: TrainConfig, tokenizers: Tokenizers) -> Tokenizers:
+def left_out_for(start: Initial | None) -> Sequence[str]:
+    """The source sentences that no training pair may have; none without a model to begin with."""
+    return () if start is None else start.left_out
+
+
+def _with_new_pieces(config: TrainConfig, tokenizers: Tokenizers, left_out: Sequence[str]) -> Tokenizers:
     """With the pieces of init.extend_vocab, and with the tags and symbols of the corpus that they lack."""
     data, n_pieces = config.data, config.init.extend_vocab
     known = {*tokenizers.source.tags, *tokenizers.source.pieces(range(len(tokenizers.source)))}
@@ -159,11 +167,11 @@ def _with_new_pieces(config: TrainConfig, tokenizers: Tokenizers) -> Tokenizers:
     sentences: tuple[list[str], list[str]] = ([], [])
     if n_pieces:
         LOGGER.info("training %s more pieces of the vocabulary", f"{n_pieces:,}")
-        sentences = _training_sentences(data)
+        sentences = _training_sentences(data, left_out)
     return extended_tokenizers(tokenizers, n_pieces=n_pieces, sentences=sentences, symbols=symbols, tags=tags)
 
 
-def _training_sentences(config: DataConfig) -> tuple[list[str], list[str]]:
+def _training_sentences(config: DataConfig, left_out: Sequence[str]) -> tuple[list[str], list[str]]:
     """Both sides of the training text, as it is encoded; of much text a sample."""
     fetch(config, progress=True)
     with TemporaryDirectory() as spool:
@@ -173,6 +181,7 @@ def _training_sentences(config: DataConfig) -> tuple[list[str], list[str]]:
             splits.train,
             drop_duplicates=config.drop_duplicates,
             held_out=splits.held_out,
+            left_out=frozenset(map(sentence_key(config), left_out)),
             tags=tags,
             key_of=sentence_key(config),
         )

@@ -115,7 +115,10 @@ class MainProcess:
                 initial = initial_weights(config, start, run.prepared.tokenizers)
                 run.trainer.load_weights(run.trainer.weights() | initial)
                 self.init_sha256 = identity(start.path)
-                self._score_also(find_old_dev(config, start, run.prepared.dev), run)
+                old_dev = find_old_dev(config, start, run.prepared.dev)
+                if old_dev is not None:
+                    old_dev.warn_of_overlap(run.prepared)
+                self._score_also(old_dev, run)
             run.load(None)
             return
         is_own = checkpoint.step in self.store.steps()

@@ -1,6 +1,7 @@
 """A test set that is part of the training text, where that is at hand: its scores are too good."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 from transformer_cli.data.checks.text import MANY_LEAKED_PAIRS, MANY_LEAKED_SOURCES, leaks
 from transformer_cli.data.corpus import ParallelText
@@ -10,8 +11,15 @@ from transformer_cli.logs import LOGGER
 MAX_TOKENS = 300_000_000  # of prepared text, both sides: about ten seconds; more is not read for a warning
 
 
-def warn_of_overlap(name: str, sources: Sequence[str], references: Sequence[Sequence[str]], prepared: Prepared) -> None:
-    """Log how many pairs of a test set are training pairs, with any of its references; `sources` have no tags.
+def warn_of_overlap(
+    name: str,
+    sources: Sequence[str],
+    references: Sequence[Sequence[str]],
+    prepared: Prepared,
+    *,
+    what: Literal["dev", "test"] = "test",
+) -> None:
+    """Log how many pairs of a test or dev set are training pairs, with any of its references; `sources` have no tags.
 
     A few, which chance explains, are no warning. Nothing is said of a corpus of more than MAX_TOKENS.
     """
@@ -21,11 +29,14 @@ def warn_of_overlap(name: str, sources: Sequence[str], references: Sequence[Sequ
     found = leaks([ParallelText(list(sources), list(reference)) for reference in references], prepared)
     n, n_pairs = len(sources), len({int(i) for pairs, _ in found for i in pairs})
     n_sources = max(len(of_source) for _, of_source in found)
-    what = (
-        f"{name}: {n_pairs:,} of {n:,} test pairs are in the training text (source and target), and {n_sources:,} by"
+    found_in_it = (
+        f"{name}: {n_pairs:,} of {n:,} {what} pairs are in the training text (source and target), and {n_sources:,} by"
         " their source"
     )
     if n_pairs > MANY_LEAKED_PAIRS * n or n_sources > MANY_LEAKED_SOURCES * n:
-        LOGGER.warning("%s, so its scores are too good. Remove them from the training text, or from the test set", what)
+        LOGGER.warning(
+            "%s, so its scores are too good. Remove them from the training text, or from the %s set",
+            *(found_in_it, what),
+        )
     elif n_pairs:
-        LOGGER.info("%s", what)
+        LOGGER.info("%s", found_in_it)

@@ -167,6 +167,8 @@ def _check_kept(report: CleaningReport, section: Section) -> None:
     dropped = {
         "unreadable": (report.n_bad, 0.001, "Correct those lines: they are named above"),
         "blank": (report.n_blank, MANY_DROPPED, "Check that the files belong together"),
+        # What was held out for a score of the model that training begins with is no fault, however much it is.
+        "held out before": (report.n_left_out, 1, ""),
         "repeated": (report.n_duplicate, MANY_DROPPED, "Set data.drop_duplicates=false if they should count"),
         f"over {report.max_length} tokens": (report.n_long, MANY_DROPPED, "Raise data.max_length or split the lines"),
         f"over a length ratio of {report.max_ratio:g}": (
@@ -180,6 +182,7 @@ def _check_kept(report: CleaningReport, section: Section) -> None:
         "kept": report.n_kept,
         "not_utf8": report.n_bad,
         "blank": report.n_blank,
+        "held_out_before": report.n_left_out,
         "repeated": report.n_duplicate,
         "long": report.n_long,
         "uneven": report.n_uneven,
