@@ -364,7 +364,7 @@ def test_every_search_keeps_its_translations_in_a_file_of_its_own(folder: Path) 
     for options, name in names.items():
         before = tree(folder)
         assert run([*MODEL, *options], folder).code == 0
-        untouched(before, folder, new=[name])
+        untouched(before, folder, new=[name, f".{name}.input"])
     written = (folder / name).read_bytes()
     (folder / name).write_bytes(b"older\n")
     assert run([*MODEL, *options], folder).err.endswith(f"translations: {name}\n".encode())
@@ -384,7 +384,39 @@ def test_every_model_of_a_folder_keeps_its_translations_in_a_file_of_its_own(fol
     }.items():
         before = tree(folder)
         assert run(["evaluate", "--checkpoint", name, *MODEL[3:], "decode=greedy"], folder).code == 0
-        untouched(before, folder, new=[file])
+        untouched(before, folder, new=[file, "*.input"])
+
+
+def test_every_test_set_keeps_its_translations_in_a_file_of_its_own(folder: Path) -> None:
+    """Files of one name in two folders, two tables of one corpus, and one set with and without what it has now."""
+    for name, seed in (("news", 1), ("talks", 2)):
+        (folder / name).mkdir()
+        put(folder / name / "test.en", sentences(4, seed=seed))
+        put(folder / f"{name}.tsv", [f"{line}\t{line}" for line in sentences(4, seed=seed)])
+    files = ["data=files", "data.source_lang=en", "data.target_lang=xx"]
+    sets = {
+        "news": ["--source", "news/test.en", "--reference", "news/test.en"],
+        "talks": ["--source", "talks/test.en", "--reference", "talks/test.en"],
+        "news.tsv": [*files, "data.test=news.tsv"],
+        "talks.tsv": [*files, "data.test=talks.tsv"],
+    }
+    command = ["evaluate", "--checkpoint", "model.safetensors", "--device", "cpu", "--json", "decode=greedy"]
+    found: dict[str, tuple[str, bytes]] = {}
+    for _ in range(2):  # the second time each takes the place of its own
+        for key, arguments in sets.items():
+            ran = run([*command, *arguments], folder)
+            assert ran.code == 0, ran.err
+            file = json.loads(ran.out)["hypotheses"]
+            assert found.setdefault(key, (file, (folder / file).read_bytes()))[0] == file
+    for key, (file, written) in found.items():
+        assert (folder / file).read_bytes() == written, key
+    assert len({file for file, _ in found.values()}) == len(sets)
+    assert found["news"][0] == "hypotheses.test.en.greedy.xx"
+    assert found["news.tsv"][0] == "hypotheses.files.test.greedy.xx"
+    put(folder / "news" / "test.en", sentences(4, seed=3))
+    ran = run([*command, *sets["news"]], folder)
+    assert b"hypotheses.test.en.greedy.xx: is of another test set than this test.en, or of other tags, and " in ran.err
+    assert (folder / found["news"][0]).read_bytes() == found["news"][1]
 
 
 def test_the_default_file_is_not_written_over_an_input(folder: Path) -> None:

@@ -14,7 +14,7 @@ from tests.contract import run
 from tests.test_prepare import SOURCES, TARGETS, ids_of, prepared_folders, texts, write
 from tests.toy_translator import PLAIN, random_model, sentences, toy_tokenizer, translator_of
 from tests.toy_translator import texts as translations
-from transformer_cli.commands.evaluate import language_of_lines
+from transformer_cli.commands.saved_outputs import language_of_lines
 from transformer_cli.config.compose import load_config, to_plain
 from transformer_cli.config.data import DataConfig, TokenizerConfig
 from transformer_cli.config.tags import language_of, languages_named

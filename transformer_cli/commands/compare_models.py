@@ -7,15 +7,14 @@ from pathlib import Path
 from transformer_cli.api import Opened, open_models
 from transformer_cli.commands.compare import check_line_counts, settings_for, test_set_of
 from transformer_cli.commands.evaluate import (
-    Scored,
     kept_test,
-    language_of_lines,
     named_test_set,
     own_corpus,
     sets_for,
     translate,
 )
 from transformer_cli.commands.evaluate_file import TestSet
+from transformer_cli.commands.saved_outputs import Scored, language_of_lines
 from transformer_cli.comparison.measure import Background, TestText
 from transformer_cli.comparison.results import System
 from transformer_cli.comparison.runs import flat, read_curves

@@ -3,8 +3,6 @@
 Models that do not translate have modules of their own, and so have translations that are given in a file.
 """
 
-import hashlib
-import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -27,6 +25,7 @@ from transformer_cli.commands.evaluate_file import (
     tokens_for,
 )
 from transformer_cli.commands.evaluate_robustness import log_robustness, measure_robustness
+from transformer_cli.commands.saved_outputs import Place, Scored, default_place, language_of_lines, place_to_save, save
 from transformer_cli.config.commands import Engine, EvaluateConfig
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.data import DataConfig
@@ -53,9 +52,6 @@ from transformer_cli.evaluation.search_signature import search_name, search_sign
 from transformer_cli.evaluation.tokenization import tokenization, tokenizer_in
 from transformer_cli.evaluation.translation import evaluate_parts, prepare_metrics
 from transformer_cli.evaluation.usable import chance_score, unusable_outputs
-from transformer_cli.files import resolve_link, wrap_os_errors, write_whole
-from transformer_cli.interop.exported import Exported
-from transformer_cli.interop.locate import named
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.file import MODEL_FILE, ModelFile, read_model
@@ -69,9 +65,6 @@ OTHER_KINDS = {
     "tagger": "transformer_cli.commands.evaluate_words",
     "decoder": "transformer_cli.commands.evaluate_text",
 }
-
-Scored = ModelFile | Exported
-LONGEST_NAME = 200  # bytes: names of files have at most 255
 
 
 def run(config: EvaluateConfig) -> None:
@@ -149,7 +142,7 @@ def report_test_set(
     models, test_set = [read_model(path)], TestSet(name, test.sources, [test.targets], test.parts)
     opened = Opened([path], models, Engine.torch)
     decode = opened.decode_config(decode, device)
-    saved_as = default_file([path], models, test_set, search_name(decode, seed=seed))
+    saved_as = default_place([path], models, test_set, search_name(decode, seed=seed))
     of_model = tokenizer_in(models[0].data, path)
 
     def settings_of(language: str) -> MetricSettings:
@@ -192,7 +185,7 @@ def evaluate_set(
     device: torch.device,
     *,
     config: EvaluateConfig,
-    saved_as: Path | None,
+    saved_as: Place | None,
     parallel: bool = False,
     tags: tuple[str, ...] = (),
 ) -> Evaluated:
@@ -212,7 +205,9 @@ def evaluate_set(
     sentences = save_sentence_scores(config, translations, test, settings_of)
     names, hashes = ", ".join(map(str, opened.paths)), opened.sha256()
     search = search_signature(decode, seed=config.seed, engine=opened.engine, models=hashes)
-    provenance = Provenance(test.name, len(hypotheses), saved_as, names, search, hashes, sentences)
+    provenance = Provenance(
+        test.name, len(hypotheses), saved_as.file if saved_as else None, names, search, hashes, sentences
+    )
     languages = settings_of("").source_lang, settings_of("").target_lang
     n_lines, seed = config.robustness_lines, config.seed
     measure = partial(measure_robustness, translator, test, hypotheses, languages=languages, n_lines=n_lines, seed=seed)
@@ -242,15 +237,6 @@ def show(evaluated: Sequence[Evaluated], config: EvaluateConfig, *, trained_in: 
             print("\n".join([*where, *robustness.lines()]), flush=True)
 
 
-def language_of_lines(sources: Sequence[str], model: Scored, tags: Sequence[str] = ()) -> str:
-    """The language that a model translates these lines into: by their tags, if it has several."""
-    known = model.tokenizers.source.tags
-    if not known:
-        return model.target_lang
-    named = {language_of(split_tags(line, known)[0] or tags, model.target_lang) for line in sources if line.strip()}
-    return (named.pop() if len(named) == 1 else "") or model.target_lang
-
-
 def translate(translator: Translator, test: TestSet) -> list[str]:
     with tqdm(
         total=len(test.sources), unit="line", desc="translate", disable=None, leave=False, file=sys.stderr
@@ -265,7 +251,7 @@ def translate(translator: Translator, test: TestSet) -> list[str]:
     return [result.text for result in results]
 
 
-# ---- Where the translations are kept
+# ---- What --save may name
 
 
 def check_save(config: EvaluateConfig, models: Sequence[Path] = ()) -> None:
@@ -294,67 +280,6 @@ def check_corpus(config: EvaluateConfig, data: DataConfig) -> DataConfig:
         if any(Path(config.save).samefile(file) for file in files):
             raise ConfigError(f"{config.save}: both a file of data={data.name} and --save. Choose another --save")
     return data
-
-
-def place_to_save(
-    config: EvaluateConfig,
-    paths: Sequence[Path],
-    models: Sequence[Scored],
-    test: TestSet,
-    search: str = "",
-    tags: Sequence[str] = (),
-) -> Path | None:
-    """--save, or the default file, if that is no input."""
-    if config.save is not None:
-        return Path(config.save)
-    file = default_file([named(config.checkpoint, paths[0]), *paths[1:]], models, test, search, tags)
-    inputs = [config.source, *reference_files(config)]
-    if file is not None and file.exists() and any(name is not None and file.samefile(name) for name in inputs):
-        LOGGER.warning("%s: is an input, so the translations are not saved there; --save names another place", file)
-        return None
-    return file
-
-
-def save(lines: Sequence[str], file: Path | None, doing: str, *, may_replace: bool) -> None:
-    """Write `file`, if there is to be one, whole or not at all. Raises EnvironmentFault.
-
-    Raises TakenError where it has appeared since `check_save`, and may not be replaced.
-    """
-    if file is None:
-        return
-    with wrap_os_errors(file, doing):
-        write_whole(resolve_link(file), "".join(f"{line}\n" for line in lines).encode(), replace=may_replace)
-
-
-def default_file(
-    paths: Sequence[Path], models: Sequence[Scored], test: TestSet, search: str = "", tags: Sequence[str] = ()
-) -> Path | None:
-    """In the run directory of the (first) model, else beside it; nowhere, with a warning, if that cannot be written.
-
-    Its name has the test set, the search and the model, so that only the same combination overwrites it.
-    """
-    path = paths[0].resolve() if isinstance(models[0], Exported) else paths[0]  # it may be called `.`
-    folder = run_of(path) or path.parent
-    language = language_of_lines(test.sources, models[0], tags)
-    parts = ["hypotheses", test.name.replace("/", "_"), search, _maker(path, folder, models), language]
-    name = ".".join(filter(None, parts))
-    if len(os.fsencode(name)) > LONGEST_NAME:
-        name = f"hypotheses.{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}.{language}"
-    if os.access(folder, os.W_OK | os.X_OK):
-        return folder / name
-    LOGGER.warning("%s cannot be written, so the translations are not saved; --save names another place", folder / name)
-    return None
-
-
-def _maker(path: Path, folder: Path, models: Sequence[Scored]) -> str:
-    """Empty for the model of a run; else the name of a checkpoint, another model file, an export or an ensemble."""
-    if len(models) > 1:
-        return f"ensemble-of-{len(models)}"
-    if isinstance(models[0], Exported):
-        return path.name
-    if path.name != MODEL_FILE:
-        return path.name.removesuffix(".safetensors")
-    return "" if path.parent == folder else path.parent.name  # a checkpoint of the run
 
 
 # ---- Test sets

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import torch
 
-from transformer_cli.commands.evaluate import default_file, labelled_text, place_to_save, save
+from transformer_cli.commands.evaluate import labelled_text
 from transformer_cli.commands.evaluate_file import TestSet
+from transformer_cli.commands.saved_outputs import Place, default_place, place_to_save, save
 from transformer_cli.config.commands import EvaluateConfig
 from transformer_cli.config.data import DataConfig, Task
 from transformer_cli.config.train import TrainConfig
@@ -57,7 +58,7 @@ def report_training(
     path, model = result.model_path, read_model(result.model_path)
     predicted, saved_as = (
         predict(model, test, device, batch_tokens=config.decode.batch_tokens),
-        default_file([path], [model], test),
+        default_place([path], [model], test),
     )
     save(predicted, saved_as, "save the classes", may_replace=True)
     found = report(path, model, test, predicted, seed=config.seed, saved_as=saved_as)
@@ -72,14 +73,16 @@ def report(
     predicted: Sequence[str],
     *,
     seed: int,
-    saved_as: Path | None,
+    saved_as: Place | None,
     as_json: bool = False,
 ) -> ClassReport:
     """Print the scores to stdout."""
     found = class_report(predicted, test.references[0], model.tokenizers.labels, seed=seed)
-    print_classes(found, Provenance(test.name, len(predicted), saved_as, str(path)), as_json=as_json)
+    print_classes(
+        found, Provenance(test.name, len(predicted), saved_as.file if saved_as else None, str(path)), as_json=as_json
+    )
     if saved_as is not None and not as_json:
-        LOGGER.info("classes: %s", saved_as)
+        LOGGER.info("classes: %s", saved_as.file)
     return found
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import torch
 
-from transformer_cli.commands.evaluate import default_file, labelled_text, place_to_save, save
+from transformer_cli.commands.evaluate import labelled_text
 from transformer_cli.commands.evaluate_file import TestSet
+from transformer_cli.commands.saved_outputs import Place, default_place, place_to_save, save
 from transformer_cli.config.commands import EvaluateConfig
 from transformer_cli.config.data import DataConfig, Task
 from transformer_cli.config.train import TrainConfig
@@ -81,7 +82,7 @@ def report_training(
     test = WordTest.of(f"{config.data.name}.test", prepared.test)
     path, model = result.model_path, read_model(result.model_path)
     predicted, ids = predict(model, test, device, batch_tokens=config.decode.batch_tokens)
-    saved_as = default_file([path], [model], test.as_lines)
+    saved_as = default_place([path], [model], test.as_lines)
     save(lines_of(predicted), saved_as, "save the tags", may_replace=True)
     baseline = baseline_of(prepared, test, ids)
     found = report(path, model, test, predicted, baseline, seed=config.seed, saved_as=saved_as)
@@ -97,7 +98,7 @@ def report(
     baseline: float | None,
     *,
     seed: int,
-    saved_as: Path | None,
+    saved_as: Place | None,
     as_json: bool = False,
 ) -> WordReport:
     """Print the scores to stdout."""
@@ -112,9 +113,11 @@ def report(
         warn_not_bio((label for labels in (*predicted, *test.wanted) for label in labels), test.name)
     labels = [*known, *unseen]
     found = word_report(predicted, test.wanted, labels, seed=seed, has_entities=has_entities, baseline=baseline)
-    print_classes(found, Provenance(test.name, len(predicted), saved_as, str(path)), as_json=as_json)
+    print_classes(
+        found, Provenance(test.name, len(predicted), saved_as.file if saved_as else None, str(path)), as_json=as_json
+    )
     if saved_as is not None and not as_json:
-        LOGGER.info("tags: %s", saved_as)
+        LOGGER.info("tags: %s", saved_as.file)
     return found
 
 

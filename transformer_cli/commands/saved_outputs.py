@@ -1,0 +1,132 @@
+"""Where `tfm evaluate` and `tfm train` keep the translations, classes or tags of a test set without --save.
+
+Files of two test sets may have one name, as news/test.en and talks/test.en. A hidden file beside the outputs has the
+hash of the input that they were made from, so that only outputs for the same input take their place.
+"""
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from transformer_cli.commands.evaluate_file import TestSet, reference_files
+from transformer_cli.config.commands import EvaluateConfig
+from transformer_cli.config.tags import language_of
+from transformer_cli.data.tags import split_tags
+from transformer_cli.files import resolve_link, wrap_os_errors, write_whole
+from transformer_cli.interop.exported import Exported
+from transformer_cli.interop.locate import named
+from transformer_cli.logs import LOGGER
+from transformer_cli.models.file import MODEL_FILE, ModelFile
+from transformer_cli.training.run_directory import run_of
+
+Scored = ModelFile | Exported
+LONGEST_NAME = 200  # bytes: names of files have at most 255
+
+
+@dataclass(frozen=True)
+class Place:
+    """A file of outputs."""
+
+    file: Path
+    input_sha256: str = ""  # of the lines with their tags; empty for --save, which the user has named
+
+
+def place_to_save(
+    config: EvaluateConfig,
+    paths: Sequence[Path],
+    models: Sequence[Scored],
+    test: TestSet,
+    search: str = "",
+    tags: Sequence[str] = (),
+) -> Place | None:
+    """--save, or the default file, if that is no input."""
+    if config.save is not None:
+        return Place(Path(config.save))
+    inputs = [config.source, *reference_files(config)]
+    return default_place(
+        [named(config.checkpoint, paths[0]), *paths[1:]], models, test, search, tags, inputs=list(filter(None, inputs))
+    )
+
+
+def default_place(
+    paths: Sequence[Path],
+    models: Sequence[Scored],
+    test: TestSet,
+    search: str = "",
+    tags: Sequence[str] = (),
+    *,
+    inputs: Sequence[str] = (),
+) -> Place | None:
+    """In the run directory of the (first) model, else beside it; nowhere, with a warning, if that cannot be written.
+
+    Its name has the test set, the search and the model, so that only the same combination overwrites it. Where the
+    file of that name is of another input, or of unknown origin, the test set has its hash in the name, too.
+    """
+    path = paths[0].resolve() if isinstance(models[0], Exported) else paths[0]  # it may be called `.`
+    folder, language = run_of(path) or path.parent, language_of_lines(test.sources, models[0], tags)
+    sha256 = hashlib.sha256("\n".join([" ".join(tags), *test.sources]).encode()).hexdigest()
+
+    def file_for(test_set: str) -> Path:
+        parts = ["hypotheses", test_set.replace("/", "_"), search, _maker(path, folder, models), language]
+        name = ".".join(filter(None, parts))
+        if len(os.fsencode(name)) > LONGEST_NAME:
+            name = f"hypotheses.{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}.{language}"
+        return folder / name
+
+    file = file_for(test.name)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        LOGGER.warning("%s cannot be written, so the translations are not saved; --save names another place", file)
+        return None
+    if file.exists() and any(file.samefile(name) for name in inputs):
+        LOGGER.warning("%s: is an input, so the translations are not saved there; --save names another place", file)
+        return None
+    if file.exists() and not _is_made_from(file, sha256):
+        other = file_for(f"{test.name}-{sha256[:8]}")
+        LOGGER.info("%s: is of another test set than this %s, or of other tags, and stays", file, test.name)
+        return Place(other, sha256)
+    return Place(file, sha256)
+
+
+def language_of_lines(sources: Sequence[str], model: Scored, tags: Sequence[str] = ()) -> str:
+    """The language that a model translates these lines into: by their tags, if it has several."""
+    known = model.tokenizers.source.tags
+    if not known:
+        return model.target_lang
+    named = {language_of(split_tags(line, known)[0] or tags, model.target_lang) for line in sources if line.strip()}
+    return (named.pop() if len(named) == 1 else "") or model.target_lang
+
+
+def _maker(path: Path, folder: Path, models: Sequence[Scored]) -> str:
+    """Empty for the model of a run; else the name of a checkpoint, another model file, an export or an ensemble."""
+    if len(models) > 1:
+        return f"ensemble-of-{len(models)}"
+    if isinstance(models[0], Exported):
+        return path.name
+    if path.name != MODEL_FILE:
+        return path.name.removesuffix(".safetensors")
+    return "" if path.parent == folder else path.parent.name  # a checkpoint of the run
+
+
+def save(lines: Sequence[str], place: Place | None, doing: str, *, may_replace: bool) -> None:
+    """Write the file of `place`, if there is to be one, whole or not at all. Raises EnvironmentFault.
+
+    Raises TakenError where it has appeared since `check_save`, and may not be replaced.
+    """
+    if place is None:
+        return
+    with wrap_os_errors(place.file, doing):
+        write_whole(resolve_link(place.file), "".join(f"{line}\n" for line in lines).encode(), replace=may_replace)
+        if place.input_sha256:
+            write_whole(_record_of(place.file), place.input_sha256.encode())
+
+
+def _record_of(file: Path) -> Path:
+    return file.with_name(f".{file.name}.input")
+
+
+def _is_made_from(file: Path, sha256: str) -> bool:
+    """Whether its record names this input; a file without a record is of unknown origin."""
+    record = _record_of(file)
+    return record.is_file() and record.read_bytes() == sha256.encode()
