@@ -164,6 +164,43 @@ def test_headers_of_two_files_are_told(tmp_path: Path, caplog: pytest.LogCapture
     assert "begin with 'English' and 'German'. If these are headers, remove both lines" in caplog.text
 
 
+@pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
+@pytest.mark.parametrize("delimiter", [",", ";"])
+def test_a_table_of_csv_is_not_read_as_the_text_of_one_side(tmp_path: Path, delimiter: str, quoting: Any) -> None:
+    """Each row would be a sentence, with both languages in it; also in capitals, and with one such file of two."""
+    with (tmp_path / "A.CSV").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, delimiter=delimiter, quoting=quoting).writerows(PAIRS * 20)
+    n_lines = (tmp_path / "A.CSV").read_bytes().count(b"\n")
+    (tmp_path / "b.de").write_text("Ein Satz.\n" * n_lines, encoding="utf-8")
+    two = DataConfig(source_lang="en", target_lang="de", root=str(tmp_path))
+    for files in (["A.CSV", "A.CSV"], ["A.CSV", "b.de"]):
+        with pytest.raises(DataError, match=r"A\.CSV: is a table with \w+ between its columns.*call it \.tsv$"):
+            load_text(replace(two, train=files), "train")
+
+
+@pytest.mark.parametrize("sentence", ["It is {}, but not {}.", "{}", "No comma here: {} {}", '"{}," she said, "{}."'])
+def test_sentences_in_files_called_csv_are_sentences(tmp_path: Path, sentence: str) -> None:
+    """Also such that have one comma each."""
+    lines = [sentence.format(word, word * 2) for word in ("warm", "cold", "quiet", "new") * 30]
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    text = load_text(
+        DataConfig(source_lang="en", target_lang="de", root=str(tmp_path), train=["a.csv", "b.csv"]), "train"
+    )
+    assert text is not None
+    assert text.sources == lines
+
+
+def test_a_table_is_known_by_its_ending_in_capitals_too(tmp_path: Path) -> None:
+    for name in ("a.TSV", "b.Tsv"):
+        (tmp_path / name).write_text(f"one {name}\teins\n", encoding="utf-8")
+    text = load_text(
+        DataConfig(source_lang="en", target_lang="de", root=str(tmp_path), train=["a.TSV", "b.Tsv"]), "train"
+    )
+    assert text is not None
+    assert (text.sources, text.targets) == (["one a.TSV", "one b.Tsv"], ["eins", "eins"])
+
+
 def test_keys_of_tables_need_one(tmp_path: Path) -> None:
     for name in ("a.en", "a.de"):
         (tmp_path / name).write_text("x\n")

@@ -112,7 +112,7 @@ class Columns(Reader):
 
 
 def is_tsv(name: str) -> bool:
-    return name.removesuffix(".gz").endswith(".tsv")
+    return name.lower().removesuffix(".gz").endswith(".tsv")
 
 
 def is_table(name: str, config: DataConfig) -> bool:

@@ -44,7 +44,7 @@ class Dialect:
 
 def is_conllu(name: str) -> bool:
     """Whether a file is CoNLL-U, by its name."""
-    return name.removesuffix(".gz").endswith(CONLLU)
+    return name.lower().removesuffix(".gz").endswith(CONLLU)
 
 
 def trained_columns(data: Mapping[str, Any], *, is_conllu_wanted: bool) -> list[int]:

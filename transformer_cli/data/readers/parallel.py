@@ -1,14 +1,15 @@
 """Two files per corpus: line i of one is the translation of line i of the other."""
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from transformer_cli.config.data import DataConfig, Task
 from transformer_cli.config.tags import languages_of
 from transformer_cli.data.corpus_files import CorpusFile, exists, find_file
 from transformer_cli.data.lines import Lines, shown
 from transformer_cli.data.readers.base import READERS, Corpus, Pair, Reader, file_names
-from transformer_cli.data.readers.columns import has_tabs
-from transformer_cli.data.readers.quoting import is_header
+from transformer_cli.data.readers.columns import FIRST_LINES, has_tabs
+from transformer_cli.data.readers.quoting import delimiter_of, is_header
 from transformer_cli.errors import ConfigError, DataError, quoted
 
 _NOT_LANGUAGES = (".gz", ".sgm", ".xml", ".txt")  # endings that follow the language in file names
@@ -37,6 +38,8 @@ class Parallel(Reader):
 
     def pairs(self, files: Sequence[Lines]) -> Iterator[Pair]:
         sources, targets = files
+        for lines in files:
+            _refuse_comma_table(lines)
         if len(sources) != len(targets):
             raise DataError(
                 f"{targets.name}: has {len(targets):,} lines, {sources.name} {len(sources):,}."
@@ -58,6 +61,18 @@ class Parallel(Reader):
         if is_header(first[0], first[1], self.config.source_lang, self.config.target_lang):
             says = " and ".join(map(quoted, first))
             yield f"{sources.name} and {targets.name}: begin with {says}. If these are headers, remove both lines"
+
+
+def _refuse_comma_table(lines: Lines) -> None:
+    """Raise DataError for a .csv whose rows have columns: each would be a sentence of one side."""
+    if not lines.name.lower().removesuffix(".gz").endswith(".csv"):
+        return
+    if (delimiter := delimiter_of(list(islice(lines.each(), FIRST_LINES)))) is not None:
+        what = {",": "commas", ";": "semicolons"}[delimiter]
+        raise DataError(
+            f"{lines.name}: is a table with {what} between its columns, but named as the text of one side, a sentence a"
+            " line. Save it with tabs between the columns, and call it .tsv"
+        )
 
 
 def files_of_prefix(prefix: str, config: DataConfig, *, key: str) -> list[str]:

@@ -4,8 +4,9 @@ A field in quotes may hold quotes, which are doubled, tabs and ends of lines. Te
 it is: which of the two a table is, all of it decides.
 """
 
+import csv
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 
 from transformer_cli.config.language_names import NAMES
@@ -67,6 +68,25 @@ def is_quoted(lines: Lines, columns: Sequence[int]) -> bool:
     as_csv = n_in_quotes >= _MOST * (n_in_quotes + n_bare) or n_special >= _MOST * n_in_quotes
     as_spreadsheet = n_commas >= max(_MANY, _MOST * n_in_quotes) and not n_bare_commas
     return bool(n_in_quotes and n_sound >= _MOST * n_marked and (as_csv or as_spreadsheet))
+
+
+def delimiter_of(lines: Sequence[str]) -> str | None:
+    """The comma or semicolon that divides the first lines of a file into columns; None if none does.
+
+    Nearly all rows then have equally many. Behind a comma of a sentence stands a blank, behind a delimiter none.
+    """
+    for delimiter in (",", ";"):
+        try:
+            rows = [row for row in csv.reader(lines, delimiter=delimiter) if row]
+        except csv.Error:  # a field beyond all measure: a quote that is none
+            continue
+        if len(rows) < 2:
+            continue
+        [(n_columns, n_rows)] = Counter(map(len, rows)).most_common(1)
+        n_blank = sum(field.startswith(" ") for row in rows for field in row[1:])
+        if n_columns > 1 and n_rows >= _MOST * len(rows) and n_blank <= (1 - _MOST) * len(rows):
+            return delimiter
+    return None
 
 
 def is_header(first: str, second: str, source_lang: str, target_lang: str) -> bool:
