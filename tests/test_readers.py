@@ -223,3 +223,34 @@ def test_a_format_that_is_named_is_not_detected(config: DataConfig, tmp_path: Pa
     assert load_text(files, "train") == ParallelText(["one\teins"], ["two\tzwei"])
     text = replace(table, reader="plain", task=Task.language_model, train="a.txt")
     assert load_text(text, "train") == ParallelText(["one\teins"], ["one\teins"])
+
+
+@pytest.mark.parametrize("change", ["fewer", "more", "other", "in another order"])
+def test_a_reader_that_gives_other_pairs_at_another_pass_is_refused(config: DataConfig, change: str) -> None:
+    """Counts, held-out sentences and duplicates are those of the first pass, so they would not hold."""
+    passes = iter(range(100))
+
+    class Changing(Reader):
+        def pairs(self, files: Sequence[Lines]) -> Iterator[Pair]:
+            pairs = [(f"{a} {b}", f"{b} {a}") for a in LETTERS for b in LETTERS]
+            if (n := next(passes)) == 0 or change == "":
+                yield from pairs
+                return
+            match change:
+                case "fewer":
+                    yield from pairs[:-1]
+                case "more":
+                    yield from [*pairs, ("a", "b")]
+                case "other":
+                    yield from [*pairs[:-1], (f"pass {n}", "b")]
+                case _:
+                    yield from reversed(pairs)
+
+    READERS.register("changing")(Changing)
+    changing = replace(config, reader="changing", options={})
+    says = r"corpus\.jsonl: the reader gives other pairs at another pass over the text \(.*test_readers\.py:\d+\)"
+    with pytest.raises(DataError, match=says):
+        prepare(changing)
+    assert not folders(changing)
+    passes, change = iter(range(100)), ""
+    assert len(prepare(changing).train) > 0

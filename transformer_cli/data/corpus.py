@@ -21,11 +21,12 @@ from transformer_cli.data.lines import Lines, shown
 from transformer_cli.data.normalization import canonical, canonical_fields
 from transformer_cli.data.readers import Corpus, Split, reader_of
 from transformer_cli.data.readers.base import no_names
-from transformer_cli.data.readers.checked import checked_pairs
+from transformer_cli.data.readers.checked import PairHash, checked_pairs, same_pairs
 from transformer_cli.data.readers.parallel import file_language
 from transformer_cli.data.tags import split_tags, with_tags
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.logs import LOGGER
+from transformer_cli.registry import is_ours
 
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 _HELD_OUT: tuple[Split, ...] = ("dev", "test")
@@ -100,6 +101,7 @@ class SpooledText:
     tags: Sequence[str] = ()  # those of each corpus, with white space between them; none where no text has any
     known_tags: tuple[str, ...] = ()
     bad_pairs: list[str] = field(default_factory=list)  # what is wrong with those that a plugin's reader gave
+    hashes: list[tuple[int, str]] = field(default_factory=list)  # of each corpus of a plugin, as the first pass gave it
 
     @property
     def n_bad(self) -> int:
@@ -107,12 +109,13 @@ class SpooledText:
 
     def each(self) -> Iterator[tuple[str, str]]:
         """The pairs in their order, the sources with their tags."""
+        passes = (same_pairs(*of_corpus, first) for of_corpus, first in zip(self.corpora, self.hashes, strict=True))
         if not self.tags:
-            return chain.from_iterable(checked_pairs(corpus, files) for corpus, files in self.corpora)
+            return chain.from_iterable(passes)
         return (
             (with_tags(source, tags, self.known_tags), target)
-            for (corpus, files), tags in zip(self.corpora, self.tags, strict=True)
-            for source, target in checked_pairs(corpus, files)
+            for pairs, tags in zip(passes, self.tags, strict=True)
+            for source, target in pairs
         )
 
 
@@ -254,14 +257,17 @@ def _read(corpora: Sequence[Corpus], config: DataConfig, split: Split, spool: Pa
     if config.detokenize:
         text = replace(text, corpora=detokenized(text.corpora, text.tags, config, spool, on_fault))
     for corpus, of_corpus in text.corpora:
-        n_pairs = 0
+        n_pairs, pair_hash, is_own = 0, PairHash(), is_ours(corpus.pairs)
         for source, target in checked_pairs(corpus, of_corpus, on_fault):
             n_pairs += 1
+            if not is_own:
+                pair_hash.add((source, target))
             n_copies += source != "" and (source == target or canonical(source) == canonical(target))
             if text.tags and not set(split_tags(source, text.known_tags)[0]) <= set(config.line_tags):
                 n_tagged += 1
                 first_tagged = first_tagged or f"pair {n_pairs:,} of {of_corpus[0].name if of_corpus else config.name}"
         text.sizes.append(n_pairs)
+        text.hashes.append(pair_hash.value)
     if n_tagged:
         LOGGER.warning(
             "data.%s: %s source lines begin with a tag already, the first is %s; they keep it and get none of"

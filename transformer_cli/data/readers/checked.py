@@ -1,5 +1,6 @@
 """The pairs of a plugin's reader, each of which is checked: what it gives may be anything."""
 
+import hashlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -25,9 +26,49 @@ def checked_pairs(
     return _checked(corpus, files, on_fault)
 
 
+class PairHash:
+    """The number of pairs so far, and a hash of them in their order."""
+
+    def __init__(self) -> None:
+        self.n, self._hash = 0, hashlib.blake2b(digest_size=16)
+
+    def add(self, pair: Pair) -> None:
+        self.n += 1
+        self._hash.update("\n".join([*pair, ""]).encode())  # neither text has a line break
+
+    @property
+    def value(self) -> tuple[int, str]:
+        return self.n, self._hash.hexdigest()
+
+
+def same_pairs(corpus: Corpus, files: Sequence[Lines], first: tuple[int, str]) -> Iterator[Pair]:
+    """The pairs of another pass over a corpus of which the first had the hash `first`.
+
+    Raises DataError where a plugin's reader gives other pairs than then: what was counted, held out and left out of
+    the first ones would not hold for these.
+    """
+    if is_ours(corpus.pairs):
+        yield from corpus.pairs(files)
+        return
+    found = PairHash()
+    for pair in checked_pairs(corpus, files):
+        found.add(pair)
+        if found.n > first[0]:
+            break
+        yield pair
+    if found.value != first:
+        raise DataError(
+            f"{_name(corpus, files)}: the reader gives other pairs at another pass over the text"
+            f" ({place_of(corpus.pairs)}). Make `pairs` give the same pairs each time, in the same order"
+        )
+
+
+def _name(corpus: Corpus, files: Sequence[Lines]) -> str:
+    return corpus.name or ", ".join(lines.name for lines in files) or "data"
+
+
 def _checked(corpus: Corpus, files: Sequence[Lines], on_fault: Callable[[str], None]) -> Iterator[Pair]:
-    name = corpus.name or ", ".join(lines.name for lines in files) or "data"
-    n = 0
+    name, n = _name(corpus, files), 0
     try:
         pairs: Any = corpus.pairs(files)
         if not isinstance(pairs, Iterable):
