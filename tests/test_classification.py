@@ -255,6 +255,28 @@ def test_a_rare_class_whose_every_line_is_held_out_is_a_class_all_the_same(tmp_p
     assert unlearnt <= set(found.tokenizers.labels)
 
 
+def test_labels_that_look_alike_and_classes_of_one_line_are_warned_of(tmp_path: Path) -> None:
+    """They stay the classes that they are; a rare class of a small text is no fault."""
+    lines = [f"sentence {n}" for n in range(150)]
+    labels = ["caf\u00e9", "cafe\u0301", "neg\u200b", "neg", "Other", "other"] * 25
+    rows = [f"{label}\t{line}" for label, line in zip(labels, lines, strict=True)]
+    write_tables(tmp_path)
+    config = load_config("train", [*OVERRIDES, f"data.root={tmp_path}", f"data.cache={tmp_path}/cache"]).data
+    config = replace(config, train="own.tsv", dev="few.tsv", test="few.tsv")
+    (tmp_path / "few.tsv").write_text("".join(f"{row}\n" for row in rows[:4]), encoding="utf-8")
+    (tmp_path / "own.tsv").write_text("".join(f"{row}\n" for row in ["titel\tsatz", *rows]), encoding="utf-8")
+    prepared = prepare(config)
+    assert set(prepared.tokenizers.labels) == {*labels, "titel"}
+    said = [line for line in prepared.warnings if "classes" in line]
+    for alike in ("'cafe\\u0301' (25) and 'caf\\xe9' (25)", "'neg' (25) and 'neg\\u200b' (25)",
+                  "'Other' (25) and 'other' (25)", "with a single line: 'titel'."):  # fmt: skip
+        assert [alike in line for line in said].count(True) == 1
+    assert len(said) == 4
+    (tmp_path / "own.tsv").write_text("pos\tone\n" + "neg\ttwo\nneg\tthree\n", encoding="utf-8")
+    (tmp_path / "few.tsv").write_text("neg\tfour\n", encoding="utf-8")
+    assert not [line for line in prepare(config).warnings if "classes" in line]
+
+
 def test_swapped_columns_are_noticed(tmp_path: Path) -> None:
     rows = [line.split("\t") for line in table(60, seed=1).split("\n")[:-1]]
     message = refusal(tmp_path, train="".join(f"{text}\t{label}\n" for label, text in rows))

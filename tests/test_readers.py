@@ -247,7 +247,7 @@ def test_a_reader_that_gives_other_pairs_at_another_pass_is_refused(config: Data
                     yield from reversed(pairs)
 
     READERS.register("changing")(Changing)
-    changing = replace(config, reader="changing", options={})
+    changing = replace(config, reader="changing", options={}, tokenizer=TokenizerConfig(vocab_size=20))
     says = r"corpus\.jsonl: the reader gives other pairs at another pass over the text \(.*test_readers\.py:\d+\)"
     with pytest.raises(DataError, match=says):
         prepare(changing)

@@ -122,7 +122,15 @@ def test_the_key_decides_where_it_is_set(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "row",
-    ["en\tde", "English\tGerman", "EN-us\tde_DE", "source\ttarget", "Source Text\tTarget Text", '"src"\t"trg"'],
+    [
+        "en\tde",
+        "English\tGerman",
+        "EN-us\tde_DE",
+        "en_GB\tde-at",
+        "source\ttarget",
+        "Source Text\tTarget Text",
+        '"src"\t"trg"',
+    ],
 )
 def test_a_header_is_left_out_with_a_line_unless_it_is_kept(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, row: str
@@ -152,8 +160,10 @@ def test_columns_and_labels_are_read_from_quoted_tables_with_headers(tmp_path: P
     text = 'id\tde\ten\n1\t"a ""b"""\t"c\td"\n2\t"e"\t"f"\n'
     assert pairs_of(config(tmp_path, text, columns=[2, 1])) == [("c d", 'a "b"'), ("f", "e")]
     labels = 'label\ttext\n"good"\t"It was ""great"""\n"bad"\t"Not\tso"\n'
-    found = pairs_of(config(tmp_path, labels, task=Task.classification, source_lang="text", target_lang="label"))
-    assert found == [('It was "great"', "good"), ("Not so", "bad")]
+    for header in ("label\ttext", "sentiment\treview", "Intent\tUtterance"):
+        text = labels.replace("label\ttext", header)
+        found = pairs_of(config(tmp_path, text, task=Task.classification, source_lang="text", target_lang="label"))
+        assert found == [('It was "great"', "good"), ("Not so", "bad")]
 
 
 def test_headers_of_two_files_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -4,6 +4,7 @@ Training text that holds dev or test sentences, sides that are not in the langua
 text that is tokenized, and pairs that are no translations of each other.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -15,10 +16,11 @@ from transformer_cli.data.checks.profiles import Profiles, cross_scores
 from transformer_cli.data.checks.quick import MIN_PROFILE, SEPARABLE, TrainingPairs
 from transformer_cli.data.clean import CleanText
 from transformer_cli.data.corpus import ParallelText, Splits, sentence_key
+from transformer_cli.data.labels import label_faults
 from transformer_cli.data.moses import tokenized_lines
 from transformer_cli.data.normalization import canonical
 from transformer_cli.data.tags import split_tags
-from transformer_cli.data.words import SEPARATOR
+from transformer_cli.data.words import SEPARATOR, split_words
 from transformer_cli.errors import quoted
 
 SAMPLE = 2_000  # pairs of a split by which its languages are judged
@@ -71,12 +73,15 @@ def find_warnings(train: CleanText, splits: Splits, config: DataConfig) -> Corpu
     tags, key_of = config.all_tags, sentence_key(config)
     known = {split: _first_lines(text, tags, key_of) for split, text in held.items()}
     sample, every, counted = ParallelText(), 1 + len(train) // SAMPLE, TrainingPairs()
+    labels: Counter[str] = Counter()
     for index, (line, target) in enumerate(train.each()):
         if index % every == 0:
             sample.sources.append(line)
             sample.targets.append(target)
         text = split_tags(line, tags)[1]
         counted.count(text, target)
+        if config.task.has_labels:
+            labels.update([target] if config.task is Task.classification else split_words(target))
         key = key_of(text)
         for split, lines in known.items():
             if key in lines:
@@ -89,6 +94,8 @@ def find_warnings(train: CleanText, splits: Splits, config: DataConfig) -> Corpu
         found.direction = list(_direction(sample, texts, config))
         found.direction += _tokenized({"data.train": sample, **texts})
         found.direction += counted.faults(_without_tags(sample, config), config)
+    if labels:
+        found.direction += label_faults(labels, of_lines=config.task is Task.classification)
     return found
 
 

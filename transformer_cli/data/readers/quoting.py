@@ -7,7 +7,7 @@ it is: which of the two a table is, all of it decides.
 import csv
 import re
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 
 from transformer_cli.config.language_names import NAMES
 from transformer_cli.config.tags import languages_of
@@ -23,10 +23,24 @@ _MOST_LINES = 100  # of one row
 _MANY = 10  # fields in quotes, from which commas say that a spreadsheet has written them
 _ENOUGH = 100  # rows, after which a text with other quotes is given up
 
+_REGIONAL = re.compile(r"[a-z]{2,3}[-_][a-z]{2,4}")
 _WORDS = {
     *("source", "src", "target", "tgt", "trg", "source text", "target text", "source sentence", "target sentence"),
     *("source_text", "target_text", "source_lang", "target_lang", "text", "sentence", "translation", "reference"),
     *("label", "class", "category", "text1", "text2", "sentence1", "sentence2", "premise", "hypothesis"),
+    *(
+        "sentiment",
+        "polarity",
+        "emotion",
+        "intent",
+        "topic",
+        "rating",
+        "stars",
+        "review",
+        "tweet",
+        "comment",
+        "utterance",
+    ),
 }
 
 
@@ -91,14 +105,20 @@ def delimiter_of(lines: Sequence[str]) -> str | None:
 
 def is_header(first: str, second: str, source_lang: str, target_lang: str) -> bool:
     """Whether two fields name columns: a code or the name of a language of the corpus, or a word as source, label."""
-    words = {_word(first), _word(second)}
-    return len(words) == 2 and words <= _names(source_lang) | _names(target_lang) | _WORDS
+    names = _names(source_lang) | _names(target_lang) | _WORDS
+    return _word(first) != _word(second) and _is_of(first, names) and _is_of(second, names)
 
 
 def is_exchanged(first: str, second: str, source_lang: str, target_lang: str) -> bool:
     """Whether the two fields of a header name the target's language first, and then the source's."""
     source, target = _names(source_lang), _names(target_lang)
-    return _word(first) in target - source and _word(second) in source - target
+    return _is_of(first, target - source) and _is_of(second, source - target)
+
+
+def _is_of(field: str, names: Set[str]) -> bool:
+    """Whether a field is one of these names, or the code of one with a region, as en_US."""
+    word = _word(field)
+    return word in names or (_REGIONAL.fullmatch(word) is not None and re.split("[-_]", word)[0] in names)
 
 
 def _word(field: str) -> str:
