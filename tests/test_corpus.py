@@ -551,6 +551,11 @@ def test_what_was_held_out_is_counted(folder: Folder) -> None:
     assert list(splits.notes(len(splits.train))) == [
         "5 pairs held out of the training text as dev; 45 others of the same source sentences left out"
     ]
+    splits = splits_of(folder.config("a", test="a", holdout=50), folder)
+    assert list(splits.notes(len(splits.train))) == [
+        "10 pairs held out of the training text as dev (at most 5 % of them are, and data.holdout=50 is more); 90"
+        " others of the same source sentences left out"
+    ]
 
 
 def test_blank_pairs_are_never_held_out() -> None:

@@ -276,6 +276,14 @@ def test_subword_dropout_draws_other_tokens_of_the_same_words(tmp_path: Path) ->
     assert n_other > 10
 
 
+def test_rows_without_a_blank_line_between_sentences_are_named_as_that(tmp_path: Path) -> None:
+    """They are one sentence, which is longer than any."""
+    rows = "".join(f"{word} x {'A' if n % 2 else 'B'}\n" for n, word in enumerate("abcdefgh" * 40))
+    (tmp_path / "rows.conll").write_text(rows, encoding="utf-8")
+    with pytest.raises(DataError, match=r"1 longer than .* Put a blank line between two sentences, or raise data\.max"):
+        prepared(tmp_path, f"data.train={tmp_path / 'rows.conll'}", "data.tokenizer.vocab_size=auto")
+
+
 def test_labels_that_are_none_are_refused(tmp_path: Path) -> None:
     write_files(tmp_path)
     every = "".join(f"w{i} L{i}\n\n" for i in range(150))

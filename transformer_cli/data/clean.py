@@ -60,8 +60,11 @@ class CleaningReport:
         """Raise DataError if nothing is left."""
         if self.n_kept == 0:
             why = ", ".join(f"{count:,} {why}" for count, why in self._drops() if count) or "the text is empty"
-            is_blank = self.n_read == 0 and task is Task.token_classification
-            todo = "Write a word and its label on each line" if is_blank else "Loosen the filter or fix the text"
+            todo = "Loosen the filter or fix the text"
+            if task is Task.token_classification and self.n_read == 0:
+                todo = "Write a word and its label on each line"
+            elif task is Task.token_classification and self.n_long:
+                todo = "Put a blank line between two sentences, or raise data.max_length"
             raise DataError(f"data.train: none of {self.n_read:,} pairs is left: {why}. {todo}")
 
     def _drops(self) -> list[tuple[int, str]]:

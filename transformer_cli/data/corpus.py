@@ -323,6 +323,7 @@ class HeldOut:
     sources: frozenset[str] = frozenset()  # as `canonical` has them, without tags; no training pair may have one
     n_before: int = 0  # pairs before these were held out
     sizes: list[int] = field(default_factory=list)  # pairs of each corpus
+    n_asked: int | None = None  # sentences, where they were more than MAX_HELD_OUT allows
 
 
 @dataclass
@@ -347,7 +348,9 @@ class Splits:
         for (split, held), n_after in zip(self.held.items(), counts[1:], strict=True):
             if len(held.text):
                 others = f"{held.n_before - n_after - len(held.text):,} others of the same source sentences left out"
-                yield f"{len(held.text):,} pairs held out of the training text as {split}; {others}"
+                most = f"at most {100 * MAX_HELD_OUT:.0f} % of them are, and data.holdout={held.n_asked} is more"
+                less = f" ({most})" if held.n_asked else ""
+                yield f"{len(held.text):,} pairs held out of the training text as {split}{less}; {others}"
 
 
 def load_splits(config: DataConfig, spool: Path) -> Splits:
@@ -426,13 +429,15 @@ def hold_out(
                 del found[heapq.heappop(ranks)[1]]
     if len(different) < 4:
         return HeldOut(n_before=n_pairs)
-    n_held = min(n, max(1, int(MAX_HELD_OUT * n_pairs)), len(different) // 2)
+    most = max(1, int(MAX_HELD_OUT * n_pairs))
+    n_held = min(n, most, len(different) // 2)
     chosen = [key for _, key in heapq.nlargest(n_held, ranks)]
     pairs = sorted(pair for key in chosen for pair in found[key].values())
     held = ParallelText([source for _, source, _ in pairs], [target for _, _, target in pairs])
     ends = list(accumulate(text.sizes))
     corpora = [bisect_right(ends, index) for index, _, _ in pairs]
-    return HeldOut(held, frozenset(chosen), n_pairs, [corpora.count(number) for number in range(len(ends))])
+    sizes = [corpora.count(number) for number in range(len(ends))]
+    return HeldOut(held, frozenset(chosen), n_pairs, sizes, n_asked=n if n > most else None)
 
 
 def text_sha256(text: ParallelText) -> str:
