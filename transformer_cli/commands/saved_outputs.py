@@ -128,5 +128,7 @@ def _record_of(file: Path) -> Path:
 
 def _is_made_from(file: Path, sha256: str) -> bool:
     """Whether its record names this input; a file without a record is of unknown origin."""
-    record = _record_of(file)
-    return record.is_file() and record.read_bytes() == sha256.encode()
+    try:
+        return _record_of(file).read_bytes() == sha256.encode()
+    except OSError:
+        return False
