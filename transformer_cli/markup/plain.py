@@ -5,11 +5,14 @@ import re
 from transformer_cli.markup.inline_tags import add_lines
 from transformer_cli.markup.units import Builder, Document
 
-_LINE = re.compile(r"[^\n]+")
+# The ends of lines that Unicode has, and those that office programs write within a paragraph.
+LINE_END = re.compile("\r\n|[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
 
 
 def parse_text(text: str) -> Document:
     builder = Builder(text)
-    for match in _LINE.finditer(text):
-        add_lines(builder, [match.span()], str)
+    start = 0
+    for end in [*(match.span() for match in LINE_END.finditer(text)), (len(text), len(text))]:
+        add_lines(builder, [(start, end[0])], str)
+        start = end[1]
     return builder.document()

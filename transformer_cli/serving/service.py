@@ -4,7 +4,6 @@ A text is translated line by line, as `tfm translate` does it, and put together 
 and blank lines.
 """
 
-import re
 import threading
 import time
 from collections import deque
@@ -28,6 +27,7 @@ from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import CheckpointError, ConfigError, DataError, EnvironmentFault, quoted
 from transformer_cli.logs import LOGGER
 from transformer_cli.markup.document import PARSERS, TranslatedDocument, translate_documents
+from transformer_cli.markup.plain import LINE_END
 from transformer_cli.serving.detection import Detected, detect
 from transformer_cli.serving.errors import RequestError
 from transformer_cli.serving.models import ModelTable, ServedModel, Step, decode_keys
@@ -35,7 +35,6 @@ from transformer_cli.serving.models import ModelTable, ServedModel, Step, decode
 # How sure it must be that a text is in the target language already, for it to be left as it is.
 SURELY_TARGET = 0.8
 T = TypeVar("T")
-_LINE_END = re.compile("\r\n|[\r\n\v\f\x85\u2028\u2029]")  # those that office programs write within a paragraph, too
 
 
 Observe = Callable[[ServedModel, Sequence[Translated]], object]
@@ -502,7 +501,7 @@ class _Line:
 def _lines(text: str) -> Iterator[_Line]:
     """Together they are the whole text."""
     start = 0
-    for end in [*_LINE_END.finditer(text), None]:
+    for end in [*LINE_END.finditer(text), None]:
         line = text[start : len(text) if end is None else end.start()]
         stripped = line.strip()
         before = line[: len(line) - len(line.lstrip())] if stripped else line
