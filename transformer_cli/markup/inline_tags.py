@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from transformer_cli.markup.units import Builder, Item, add_run
 
-TAG = re.compile(r"</?[a-zA-Z][^<>\n]{0,200}>|\{\\[^{}\n]{0,200}\}|&(?:#?\w{1,32});")
+TAG = re.compile(r"<(?:\d{1,4}:)?\d\d:\d\d\.\d{3}>|</?[a-zA-Z][^<>\n]{0,200}>|\{\\[^{}\n]{0,200}\}|&(?:#?\w{1,32});")
 _NAME = re.compile(r"</?([a-zA-Z][\w:.-]*)")
 
 

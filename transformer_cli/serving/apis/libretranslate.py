@@ -26,7 +26,16 @@ from transformer_cli.serving.service import TextResult, Wish
 
 PATHS = ("/translate", "/translate_file", "/detect", "/languages", "/frontend/settings", "/suggest", "/spec")
 FORMATS = ("text", "html")
-FILES = {".txt": "text", ".html": "html", ".htm": "html", ".xml": "xml", ".md": "markdown", ".po": "po", ".srt": "srt"}
+FILES = {
+    ".txt": "text",
+    ".html": "html",
+    ".htm": "html",
+    ".xml": "xml",
+    ".md": "markdown",
+    ".po": "po",
+    ".srt": "srt",
+    ".vtt": "srt",
+}
 KEPT_SECONDS = 600  # of a translated file
 KEPT_BODIES = 20  # times the largest body that a request may have: what all translated files may take
 BOM_TEXT = "\ufeff"

@@ -12,7 +12,7 @@ const DIVERSITY = 2; // nats: enough for groups to begin with other words
 const DETECTED = 2000; // characters in which the language is detected
 const LONGEST_FILE = 5e6; // bytes
 const FORMATS = {
-  txt: "text", srt: "srt", html: "html", htm: "html", xhtml: "html", md: "markdown", markdown: "markdown", po: "po",
+  txt: "text", srt: "srt", vtt: "srt", html: "html", htm: "html", xhtml: "html", md: "markdown", markdown: "markdown", po: "po",
   pot: "po", xml: "xml",
 };
 const RETRIED = new Map([
