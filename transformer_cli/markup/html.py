@@ -4,12 +4,15 @@ A run of text and inline tags between block tags is a unit, and so are the attri
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from html import unescape
+from html.entities import html5
 
-from transformer_cli.markup.tags import Kind, Token, tokens
-from transformer_cli.markup.units import Builder, Document, Item, add_run
+from transformer_cli.data.normalization import has_letters
+from transformer_cli.data.placeholders import VARIABLE
+from transformer_cli.markup.tags import QUOTED, TEMPLATE, Kind, Token, tokens
+from transformer_cli.markup.units import SPACE, Builder, Document, Item, Protected, Unit, add_run
 
 
 def _names(text: str) -> frozenset[str]:
@@ -26,10 +29,12 @@ CODE = _names("code kbd pre samp tt var")  # kept, and shown to the model where 
 OPAQUE = _names("script style svg math textarea object iframe canvas video audio template xmp")  # kept
 RUBY = _names("rp rt rtc")  # how a word is read: kept beside it
 _ATTRIBUTES = ("alt", "title", "placeholder", "aria-label")
-_ATTRIBUTE = re.compile(r"([^\s=/>\"']++)\s*+=\s*+(\"[^\"]*+\"|'[^']*+'|[^\s>\"']++)")
+_ATTRIBUTE = re.compile(rf"([^\s=/>\"']++)\s*+=\s*+({QUOTED}|[^\s>\"']++)")
 _MAY_MATTER = re.compile(r"\b(?:alt|title|placeholder|aria-label|translate|class)\b", re.IGNORECASE)
 _LINE = re.compile(r"\n\s*|[^\n]+")  # white space before a line, which may be the mark of a quote; or a line
 _END_OF_LINE = re.compile(r"[ \t]*\n")
+_REFERENCE = re.compile(r"&(?:#[xX]?[0-9a-fA-F]++;?|([a-zA-Z][a-zA-Z0-9]*+;?)(?P<assigned>(?==))?)")
+_PRINTED = ("<%=", "<?=")  # code of a template that stands for a word, as {{ x }} does
 _NUMBERED = re.compile(r"&#(?:[xX]([0-9a-fA-F]{1,6})|([0-9]{1,7}));?")
 _LONGEST_PROTECTED = 100  # characters that a code span within a text may have
 
@@ -60,9 +65,10 @@ def add_html(builder: Builder, first: int, last: int, shown: str | None = None) 
         is_inline = token.name in _INLINE or "-" in token.name
         until = _kept_until(source, token, closing.get(i)) if token.kind is Kind.opening else None
         if until is not None:
-            end = found[until].end
+            n_inner = len(builder.inner)
+            _add_attributes(builder, token)
             if is_inline:
-                run.append(_kept(source, token, end, found[i + 1 : until]))
+                run += _kept(source, found[i : until + 1], has_units=len(builder.inner) > n_inner)
             else:
                 _finish(builder, run)
             i = until + 1
@@ -71,10 +77,14 @@ def add_html(builder: Builder, first: int, last: int, shown: str | None = None) 
         if token.kind in (Kind.opening, Kind.empty):
             _add_attributes(builder, token)
         if token.kind is Kind.text:
-            for line in _LINE.finditer(shown, token.start - first, token.end - first):
-                run.append(Item(line.start() + first, line.end() + first, decoded(line[0])))
+            for start, end, is_code in _pieces(shown, token.start - first, token.end - first):
+                if is_code:
+                    run.append(_code(source, start + first, end + first))
+                    continue
+                for line in _LINE.finditer(shown, start, end):
+                    run.append(Item(line.start() + first, line.end() + first, decoded(line[0])))
         elif token.kind is Kind.comment:
-            run.append(Item(token.start, token.end, name="!--", is_tag=True))
+            run.append(_code(source, token.start, token.end))
         elif token.name == "br" and not _continues(source, found[i] if i < len(found) else None):
             _finish(builder, run)
         elif is_inline:
@@ -93,6 +103,36 @@ def _finish(builder: Builder, run: list[Item]) -> None:
     run.clear()
 
 
+def _pieces(text: str, start: int, end: int) -> Iterator[tuple[int, int, bool]]:
+    """The parts of a text, and whether each is code of a template that must stay as it is written.
+
+    A variable that is written in text as it is in code needs no care: it is found as a placeholder.
+    """
+    for match in TEMPLATE.finditer(text, start, end):
+        code = match[0]
+        if (
+            VARIABLE.fullmatch(code)
+            and escape_text(code) == decoded(code) == " ".join(code.split())
+            and '"' not in code
+        ):
+            continue
+        if start < match.start():
+            yield start, match.start(), False
+        yield *match.span(), True
+        start = match.end()
+    if start < end:
+        yield start, end, False
+
+
+def _code(source: str, start: int, end: int) -> Item:
+    """A comment, or code of a template, which the model sees if it is short and stands for a word."""
+    is_shown = source[start] == "{" and source[start + 1] != "#"
+    is_shown = is_shown or source.startswith(_PRINTED, start)
+    if is_shown and end - start <= _LONGEST_PROTECTED:
+        return Item(start, end, source[start:end], is_protected=True)
+    return Item(start, end, name="!--", is_tag=True)
+
+
 def decoded(text: str) -> str:
     """With its entities decoded, those of control characters and noncharacters among them, which Python drops."""
     return unescape(_NUMBERED.sub(lambda match: match[0] if unescape(match[0]) else _character(match), text))
@@ -100,6 +140,17 @@ def decoded(text: str) -> str:
 
 def _character(match: re.Match[str]) -> str:
     return chr(int(match[1], 16) if match[1] else int(match[2]))
+
+
+def decoded_attribute(text: str) -> str:
+    """As `decoded`, but what may be part of a URL is none: `&copy=2` and `&copyx` stay."""
+    return _REFERENCE.sub(_character_of_attribute, text)
+
+
+def _character_of_attribute(match: re.Match[str]) -> str:
+    if match[1] is None:
+        return decoded(match[0])
+    return match[0] if match["assigned"] is not None else html5.get(match[1], match[0])
 
 
 def escape_text(text: str) -> str:
@@ -130,23 +181,35 @@ def _kept_until(source: str, token: Token, closing: int | None) -> int | None:
     """The last token of an element that is not translated; None for one that is, or has no end."""
     if closing is None:
         return None
-    if token.name in CODE or token.name in OPAQUE or token.name in RUBY:
-        return closing
-    markup = source[token.start : token.end]
-    if not _MAY_MATTER.search(markup):
-        return None
+    is_kept = token.name in CODE or token.name in OPAQUE or token.name in RUBY or _is_off(source, token)
+    return closing if is_kept else None
+
+
+def _is_off(source: str, token: Token) -> bool:
+    """Whether an element says that it is not to be translated."""
+    if not _MAY_MATTER.search(source, token.start, token.end):
+        return False
     attributes = {name.lower(): value for name, value, _ in _attributes(source, token)}
-    is_off = attributes.get("translate", "").lower() == "no" or "notranslate" in attributes.get("class", "").split()
-    return closing if is_off else None
+    return attributes.get("translate", "").lower() == "no" or "notranslate" in attributes.get("class", "").split()
 
 
-def _kept(source: str, token: Token, end: int, inner: Sequence[Token]) -> Item:
-    """An element that is not translated, within text: shown to the model if it is short, as the word that it is."""
+def _kept(source: str, element: Sequence[Token], *, has_units: bool) -> list[Item]:
+    """An element that is not translated, within text: shown to the model if it is short, as the word that it is.
+
+    If its tag has units, as a title is one, the tags are a pair around what is kept.
+    """
+    token, inner, last = element[0], element[1:-1], element[-1]
     text = decoded("".join(source[one.start : one.end] for one in inner if one.kind is Kind.text))
     is_shown = token.name not in OPAQUE | RUBY and text.strip() != "" and len(text) <= _LONGEST_PROTECTED
-    if is_shown:
-        return Item(token.start, end, text, is_protected=True)
-    return Item(token.start, end, name=token.name, is_tag=True)
+    if not is_shown:
+        return [Item(token.start, last.end, name=token.name, is_tag=True)]
+    if not has_units:
+        return [Item(token.start, last.end, text, is_protected=True)]
+    return [
+        Item(token.start, token.end, name=token.name, is_tag=True, opens=True),
+        Item(token.end, last.start, text, is_protected=True),
+        Item(last.start, last.end, name=token.name, is_tag=True, closes=True),
+    ]
 
 
 def _attributes(source: str, token: Token) -> list[tuple[str, str, tuple[int, int]]]:
@@ -156,24 +219,45 @@ def _attributes(source: str, token: Token) -> list[tuple[str, str, tuple[int, in
     for match in _ATTRIBUTE.finditer(source, start, token.end - 1):
         is_quoted = match[2][0] in "\"'"
         span = (match.start(2) + is_quoted, match.end(2) - is_quoted)
-        found.append((match[1], unescape(source[slice(*span)]), span))
+        found.append((match[1], decoded_attribute(source[slice(*span)]), span))
     return found
 
 
 def _add_attributes(builder: Builder, token: Token) -> None:
     source = builder.source
-    if not _MAY_MATTER.search(source, token.start, token.end):
+    if not _MAY_MATTER.search(source, token.start, token.end) or _is_off(source, token):
         return
-    attributes = _attributes(source, token)
-    if any(name.lower() == "translate" and value.lower() == "no" for name, value, _ in attributes):
-        return
-    for name, _, (start, end) in attributes:
+    for name, _, (start, end) in _attributes(source, token):
         if name.lower() in _ATTRIBUTES:
             before = source[start - 1]
             escape: Callable[[str], str] = partial(escape_attribute, quote=before)
             if before not in "\"'":
                 escape = partial(escape_attribute, quote='"', add_quotes=True)
-            builder.add_inner(start, end, escape, unescape)
+            if TEMPLATE.search(source, start, end):
+                _add_with_code(builder, start, end, escape)
+            else:
+                builder.add_inner(start, end, escape, decoded_attribute)
+
+
+def _add_with_code(builder: Builder, start: int, end: int, escape: Callable[[str], str]) -> None:
+    """The unit of an attribute that holds code of a template."""
+    source = builder.source
+    text, words = "", ""
+    protected: list[Protected] = []
+    for first, last, is_code in _pieces(source, start, end):
+        raw = source[first:last]
+        if is_code:
+            new = " ".join(raw.split())
+            protected.append(Protected(len(text), len(text) + len(new), raw))
+        else:
+            new = SPACE.sub(" ", decoded_attribute(raw))
+            new = new.lstrip() if not text else new
+            words += new
+        text += new
+    if has_letters(VARIABLE.sub("", words)):
+        builder.on_unit(len(builder.units) + 1)
+        builder.inner.append((start, end, len(builder.units)))
+        builder.units.append(Unit(text.rstrip(), (source[start:end],), (), tuple(protected), escape))
 
 
 def _continues(source: str, following: Token | None) -> bool:

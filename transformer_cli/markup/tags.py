@@ -11,7 +11,7 @@ class Kind(Enum):
     opening = auto()
     closing = auto()
     empty = auto()  # <br/>
-    comment = auto()  # or a processing instruction
+    comment = auto()  # or a processing instruction, or code between <% and %>
     cdata = auto()
     declaration = auto()
     rest = auto()  # after something that has no end: never changed
@@ -25,8 +25,18 @@ class Token:
     name: str = ""  # in lower case in HTML
 
 
+# Code of a template: {{ x }}, {% x %} and {# x #} of Jinja and others, <% x %> and <?php x ?>. Its quotes and brackets
+# are none of the document. None has another of its kind within, so that what is not closed is not read often.
+_BRACES = (
+    r"\{{2,3}+(?:[^{}\n]|\}(?!\})|\{(?!\{)){0,300}+\}{2,3}"
+    r"|\{%(?:[^{%\n]|%(?!\})|\{(?!%)){0,300}+%\}|\{#(?:[^{#\n]|#(?!\})|\{(?!#)){0,300}+#\}"
+)
+_TEMPLATE = rf"{_BRACES}|<%(?:[^<%]|%(?!>)|<(?!%)){{0,1000}}+%>|<\?(?:php\b|=)(?:[^<?]|\?(?!>)|<(?!\?)){{0,1000}}+\?>"
+TEMPLATE = re.compile(_TEMPLATE)
+QUOTED = "|".join(f"{quote}(?:[^{quote}{{<]++|{_TEMPLATE}|[{{<])*+{quote}" for quote in "\"'")
+_TEXT = re.compile(rf"(?:[^<{{]++|{_BRACES}|\{{)++")
 # A quote counts only after an equals sign, as HTML has it. No part of this can match in two ways.
-_TAG = re.compile(r"<(/?)([^\W\d][^\s/>]*+)((?:=\s*+(?:\"[^\"]*+\"|'[^']*+')|[^>])*+)>")
+_TAG = re.compile(rf"<(/?)([^\W\d][^\s/>]*+)((?:=\s*+(?:{QUOTED})|{_TEMPLATE}|[^>])*+)>")
 _TAG_BEGINS = re.compile(r"</?[^\W\d]")
 _NO_TAG = re.compile(r"</[^a-zA-Z]")  # which HTML reads as a comment, up to the next >
 _HTML_COMMENT = re.compile(r"<!--(?:-?>|.*?--!?>)", re.DOTALL)  # <!--> is a whole one
@@ -42,14 +52,16 @@ _SCRIPT_PART = re.compile(r"<!--|-->|</?script(?=[\s/>])", re.IGNORECASE)
 def tokens(text: str, *, is_xml: bool) -> Iterator[Token]:
     """Together they are all of the text."""
     position = n_foreign = 0
+    last_of_code = -1 if is_xml else text.rfind("%>")
     while position < len(text):
-        start = text.find("<", position)
-        if start != position:
-            start = len(text) if start < 0 else start
-            yield Token(Kind.text, position, start)
-            position = start
+        start = position
+        if text[start] != "<":
+            position = _text_end(text, start, is_xml=is_xml)
+            yield Token(Kind.text, start, position)
             continue
-        if not is_xml and _NO_TAG.match(text, start):
+        if text.startswith("<%", start) and start + 2 <= last_of_code:
+            token = _until(text, start, "%>", Kind.comment, start + 2)
+        elif not is_xml and _NO_TAG.match(text, start):
             token = _until(text, start, ">", Kind.comment, start)
         elif n_foreign > 0 and text.startswith(_CDATA, start):
             token = _until(text, start, "]]>", Kind.comment, start)
@@ -67,6 +79,15 @@ def tokens(text: str, *, is_xml: bool) -> Iterator[Token]:
             if stop > position:
                 yield Token(kind, position, stop)
             position = stop
+
+
+def _text_end(text: str, start: int, *, is_xml: bool) -> int:
+    if is_xml:
+        end = text.find("<", start)
+        return len(text) if end < 0 else end
+    match = _TEXT.match(text, start)
+    assert match is not None
+    return match.end()
 
 
 def _raw_text_end(text: str, start: int, name: str) -> int | None:
