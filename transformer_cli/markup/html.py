@@ -150,7 +150,8 @@ def decoded_attribute(text: str) -> str:
 def _character_of_attribute(match: re.Match[str]) -> str:
     if match[1] is None:
         return decoded(match[0])
-    return match[0] if match["assigned"] is not None else html5.get(match[1], match[0])
+    is_part = match["assigned"] is not None and not match[1].endswith(";")
+    return match[0] if is_part else html5.get(match[1], match[0])
 
 
 def escape_text(text: str) -> str:
