@@ -70,7 +70,7 @@ LAYOUTS = {
     ),
     "escapes": (
         'msgid "a\\\\new \\"b\\"\\tc\\a"\nmsgstr ""\n',
-        'msgid "a\\\\new \\"b\\"\\tc\\a"\nmsgstr "a\\\\newж \\"bж\\" cж\\a"\n',
+        'msgid "a\\\\new \\"b\\"\\tc\\a"\nmsgstr "a\\\\newж \\"bж\\"\\tcж\\a"\n',
     ),
 }
 
@@ -320,3 +320,28 @@ def test_stars_and_bars_are_text_where_the_catalogue_is_of_no_documentation() ->
         "aж *starж* andж aж |barж| andж snake_ж"
     ]
     assert ":ref:`aж bж <x>`" in translated('msgid "see :ref:`a b <x>` now"\nmsgstr ""\n'), "a role is one anywhere"
+
+
+GAPS = [" ", "  ", "   ", "\t", " \t ", "\n", "\n  ", "\r\n", "  \n\n\t", "\v"]
+WORDS = st.sampled_from(["--help", "Show", "This", "%s", "<b>file</b>", "Ctrl+O", "-v"])
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(WORDS, st.sampled_from(GAPS)), min_size=1, max_size=8))
+def test_white_space_that_aligns_a_message_stays(polib: ModuleType, parts: list[tuple[str, str]]) -> None:
+    source = "".join(word + gap for word, gap in [*parts, ("Show", "")])
+    quoted = source.translate(str.maketrans({"\n": "\\n", "\t": "\\t", "\r": "\\r", "\v": "\\v"}))
+    found = translated(f'#, c-format\nmsgid "{quoted}"\nmsgstr ""\n')
+    (entry,) = polib.pofile(catalogue(found))
+    assert unmarked(entry.msgstr) == entry.msgid
+
+
+def test_columns_of_a_message_are_texts_and_lines_of_a_sentence_are_one() -> None:
+    def texts(message: str) -> list[str]:
+        return [unit.text for unit in parse(catalogue(f'msgid "{message}"\nmsgstr ""\n'), "po").units]
+
+    assert texts(r"Open\tCtrl+O") == ["Open", "Ctrl+O"]
+    assert texts(r"  --help     show this help\n") == ["--help", "show this help"]
+    assert texts(r"a cat  in\nthe sun") == ["a cat", "in the sun"]
+    assert texts(r"a cat\r\nin the sun") == ["a cat in the sun"]
+    assert texts("see <a  href='x  y'>the page</a>") == ["see the page"]

@@ -5,7 +5,7 @@ there is never replaced, not even a fuzzy one, as it may be someone's work.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -13,8 +13,10 @@ from transformer_cli.markup.inline_tags import add_lines
 from transformer_cli.markup.plurals import form_of, is_often
 from transformer_cli.markup.po_inline import inline_items, kinds_of, origin_of, same_placeholders
 from transformer_cli.markup.po_syntax import Message, Value, messages
-from transformer_cli.markup.units import Builder, Document, Parts, Unit
+from transformer_cli.markup.units import Builder, Document, Item, Parts, Unit
 
+_LINE = re.compile(r"(?:[^\r\n]|\r(?!\n))+")
+_GAP = re.compile(r"\s*[\t\r\v\f]\s*|\s{2,}")
 _ESCAPED = re.compile(r"\\.", re.DOTALL)
 _ESCAPE = str.maketrans({"\\": "\\\\", '"': '\\"', **{chr(7 + i): f"\\{letter}" for i, letter in enumerate("abtnvfr")}})
 
@@ -118,26 +120,46 @@ def _in_lines(parts: Parts, newline: str) -> Parts:
 
 
 def _parse_message(text: str, kinds: frozenset[str]) -> Document:
-    """Lines are one text where the next one goes on in lower case."""
+    """Lines are one text where the next one goes on in lower case; columns that white space aligns are several."""
     builder = Builder(text)
     inline = partial(inline_items, kinds=kinds)
+    newline = "\r\n" if "\r\n" in text else "\n"
+
+    def escape(text: str) -> str:
+        return text.replace("\n", newline)
+
     lines: list[tuple[int, int]] = []
-    for match in re.finditer(r"[^\n]+", text):
-        begins = text[match.start() : match.start() + 1]
-        if lines and not (begins.islower() and lines[-1][1] + 1 == match.start()):
-            add_lines(builder, lines, str, inline)
+    for start, end in _stretches(text, inline):
+        goes_on = bool(lines) and text[lines[-1][1] : start] == newline and text[start].islower()
+        if lines and not goes_on:
+            add_lines(builder, lines, escape, inline)
             lines = []
-        lines.append(match.span())
+        lines.append((start, end))
     if lines:
-        add_lines(builder, lines, str, inline)
+        add_lines(builder, lines, escape, inline)
     return builder.document()
+
+
+def _stretches(text: str, inline: Callable[[str, int, int], list[Item]]) -> Iterator[tuple[int, int]]:
+    """What is between line ends, tabs and runs of spaces, but for those within variables and mark-up."""
+    for line in _LINE.finditer(text):
+        start = line.start()
+        for item in inline(text, *line.span()):
+            for gap in () if item.is_tag or item.is_protected else _GAP.finditer(text, item.start, item.end):
+                if start < gap.start():
+                    yield start, gap.start()
+                start = gap.end()
+        if start < line.end():
+            yield start, line.end()
 
 
 def _escaped_unit(unit: Unit) -> Unit:
     def escape_parts(parts: Parts) -> Parts:
         return tuple(part if isinstance(part, int) else part.translate(_ESCAPE) for part in parts)
 
-    escape: Callable[[str], str] = lambda text: text.translate(_ESCAPE)  # noqa: E731
+    def escape(text: str) -> str:
+        return unit.escape(text).translate(_ESCAPE)
+
     tags = tuple(replace(tag, parts=escape_parts(tag.parts)) for tag in unit.tags)
     protected = tuple(replace(one, raw=one.raw.translate(_ESCAPE)) for one in unit.protected)
     return replace(unit, raw=escape_parts(unit.raw), tags=tags, protected=protected, escape=escape)
