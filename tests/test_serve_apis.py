@@ -170,6 +170,8 @@ def test_detect_names_targets_as_well(served: Running) -> None:
     ("name", "content", "written", "kind"),
     [
         ("a b.txt", "ein Hund\r\n\r\n- {x} zwei\r\n", "EIN HUND\r\n\r\n- {x} ZWEI\r\n", "text"),
+        ("b.txt", "a <b>\x0cb \x0b c\rd e\u2028f\r", "A <b>\x0cB \x0b C\rD E\u2028F\r", "text"),
+        ("f.vtt", "WEBVTT\n\n00:01.000 --> 00:02.000\nein\n", "WEBVTT\n\n00:01.000 --> 00:02.000\nEIN\n", "srt"),
         ("ü.HTML", "<p>ein <b>Hund</b></p>", "<p>EIN <b>HUND</b></p>", "html"),
         ("../../x.xml", '\ufeff<a b="c">ein Hund</a>', '\ufeff<a b="c">EIN HUND</a>', "xml"),
     ],
@@ -234,6 +236,12 @@ def test_deepl_forms_repeat_text(served: Running) -> None:
         ({"text": []}, "text: is empty. Give a text, or several"),
         ({"text": [1]}, "text[0]: 1 is no text"),
         ({"tag_handling": "rtf"}, "tag_handling: 'rtf' is not taken. Choose one of html, xml"),
+        ({"tag_handling": {}}, "tag_handling: {} is not taken. Choose one of html, xml"),
+        (
+            {"model_type": []},
+            "model_type: [] is not taken. Choose one of quality_optimized, prefer_quality_optimized, latency_optimized",
+        ),
+        ({"ignore_tags": {}}, "ignore_tags: {} is no text"),
         (
             {"formality": "less"},
             "formality: 'less' is not taken. Choose one of default, prefer_more, prefer_less",
@@ -243,6 +251,10 @@ def test_deepl_forms_repeat_text(served: Running) -> None:
         (
             {"text": ["<x>a</x>"], "ignore_tags": ["x"]},
             "ignore_tags: <x> has content, and what is in tags is translated",
+        ),
+        (
+            {"text": ["<X>a</x>"], "ignore_tags": "b, x", "tag_handling": "html"},
+            "ignore_tags: <X> has content, and what is in tags is translated",
         ),
         ({"target_lang": "FR"}, "target_lang: 'FR' is not supported. Choose one of EN"),
         ({"source_lang": "FR"}, "source_lang: 'FR' is not supported. Choose one of DE"),
@@ -359,6 +371,8 @@ def test_opennmt_answers_by_rank(both: Running) -> None:
         ({"src": "a"}, "the body is no list of objects"),
         ([], "the body is no list of objects"),
         ([{"id": 0}], "[0].src: is missing. Give a text"),
+        ([{"src": "a", "id": {}}], "[0].id: {} is no whole number from 0 up"),
+        ([{"src": "a", "id": False}], "[0].id: False is no whole number from 0 up"),
         ([{"src": "a", "id": 9}], "id: 9 is no model. Choose one of /translator/models, 0 to 2"),
         ([{"src": "a", "id": 0}, {"src": "b", "id": 1}], "id: several models in one request. Send one for each"),
     ],
@@ -455,6 +469,8 @@ HOSTILE = {
     "four texts": (b'"q": ["a", "b", "c", "d"]', "4 texts, and a request may have 3"),
     "a long text": (b'"q": "%s"' % (b"a" * 51), "a text of 51 characters, and it may have 50"),
     "a large body": (b'"q": "%s"' % (b"a" * 5000), "a body of more than 5,000 bytes"),
+    "an object for a number": (b'"q": "a", "alternatives": {}', "alternatives: {} is no whole number from 0 up"),
+    "no format": (b'"q": "a", "format": []', "format: [] is neither text nor html"),
     "another format": (b'"q": "a", "format": ["html"]', "format: ['html'] is neither text nor html"),
     "a language that is none": (b'{"q": "a", "target": "en", "source": 7}', "source: 7 is no text"),
     "two languages": (b"q=a&source=de&source=en&target=en", "source: ['de', 'en'] is no text"),

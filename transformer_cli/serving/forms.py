@@ -145,6 +145,11 @@ def parse_multipart(body: bytes, kind: str) -> Fields:
 # ---- Values
 
 
+def given(value: Any) -> Any:
+    """A value; None for null and for the empty string that a form has in its place."""
+    return None if value is None or value == "" else value
+
+
 def text_of(value: Any, name: str) -> str:
     """A string that UTF-8 can hold. Raises RequestError 400 otherwise."""
     if not isinstance(value, str):

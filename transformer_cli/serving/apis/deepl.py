@@ -11,7 +11,7 @@ from starlette.routing import Route
 from transformer_cli.data.placeholders import spans_to_keep
 from transformer_cli.errors import quoted
 from transformer_cli.serving.errors import RequestError
-from transformer_cli.serving.forms import Fields, language_of, switch_of, text_of, texts_of
+from transformer_cli.serving.forms import Fields, given, language_of, switch_of, text_of, texts_of
 from transformer_cli.serving.languages import names_of, written
 from transformer_cli.serving.server import Server
 from transformer_cli.serving.service import Wish
@@ -31,7 +31,7 @@ CHOICES = {
 SWITCHES = ("preserve_formatting", "outline_detection", "show_billed_characters", "enable_beta_languages")
 # A line end between two lines that are not blank, with the white space around it.
 _WITHIN_PARAGRAPH = re.compile(r"(?<=\S)[^\S\r\n]*(?:\r\n|\r|\n)[^\S\r\n]*(?=\S)")
-_FILLED = re.compile(r"<(?P<name>[^\s<>/!?][^\s<>/]*)(?:\s[^<>]*)?(?<!/)>(?!</(?P=name)\s*>)")  # tags with content
+_FILLED = re.compile(r"<(?P<name>[^\s<>/!?][^\s<>/]*)(?:\s[^<>]*)?(?<!/)>(?!</(?i:(?P=name))\s*>)")  # tags with content
 # A model cannot do these, and the translation would not be what was asked for.
 REFUSED = (
     "glossary_id",
@@ -59,7 +59,7 @@ def routes(server: Server) -> list[Route]:
             raise RequestError(400, "target_lang: is missing. Give the code of a language, as DE")
         _check_languages(server, source, target)
         chosen, is_on = _options(values)
-        _check_ignored(values.get("ignore_tags"), texts)
+        _check_ignored(values.get("ignore_tags"), texts, is_html=chosen["tag_handling"] == "html")
         wish, joined = _wish(chosen, texts)
         translation = await server.translate(request, joined, source, target, wish)
         # There is one model for each pair of languages, whichever is asked for.
@@ -80,7 +80,8 @@ def routes(server: Server) -> list[Route]:
 
     async def languages(request: Request) -> JSONResponse:
         fields = await _fields(server, request)
-        kind = fields.values.get("type") or "source"
+        kind = given(fields.values.get("type"))
+        kind = "source" if kind is None else kind
         if kind not in ("source", "target"):
             raise RequestError(400, f"type: {reprlib.repr(kind)} is neither source nor target")
         pairs = server.service.table.pairs()
@@ -149,8 +150,8 @@ def _options(values: dict[str, Any]) -> tuple[dict[str, str | None], dict[str, b
             raise RequestError(400, f"{name}: not on this server. Leave it out")
     chosen: dict[str, str | None] = {}
     for name, known in CHOICES.items():
-        value = values.get(name)
-        value = str(int(value)) if isinstance(value, bool) else str(value) if isinstance(value, int) else value or None
+        value = given(values.get(name))
+        value = str(int(value)) if isinstance(value, int) else value
         if value is not None and value not in known:
             raise RequestError(400, f"{name}: {reprlib.repr(value)} is not taken. Choose one of {', '.join(known)}")
         chosen[name] = value
@@ -166,11 +167,14 @@ def _wish(chosen: dict[str, str | None], texts: list[str]) -> tuple[Wish, list[s
     return Wish(decode=decode, format=form, placeholders=any(map(spans_to_keep, texts))), joined
 
 
-def _check_ignored(tags: Any, texts: list[str]) -> None:
+def _check_ignored(tags: Any, texts: list[str], *, is_html: bool) -> None:
     """`ignore_tags`: elements whose content is not translated; those of placeholders have none."""
-    names = {name.strip() for value in texts_of(tags or [], "ignore_tags")[0] for name in value.split(",")}
+    values = [] if given(tags) is None else texts_of(tags, "ignore_tags")[0]
+    names = {name.strip() for value in values for name in value.split(",")}
+    if is_html:  # whose names are the same in any case
+        names = {name.lower() for name in names}
     for name in (match["name"] for text in texts for match in _FILLED.finditer(text) if names):
-        if name in names:
+        if (name.lower() if is_html else name) in names:
             raise RequestError(400, f"ignore_tags: <{name[:40]}> has content, and what is in tags is translated")
 
 

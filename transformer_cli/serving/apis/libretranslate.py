@@ -18,7 +18,7 @@ from transformer_cli.markup.document import PARSERS
 from transformer_cli.markup.encodings import other_encoding
 from transformer_cli.serving.detection import Detected
 from transformer_cli.serving.errors import RequestError
-from transformer_cli.serving.forms import Fields, language_of, number_of, text_of, texts_of
+from transformer_cli.serving.forms import Fields, given, language_of, number_of, text_of, texts_of
 from transformer_cli.serving.languages import names_of, written
 from transformer_cli.serving.models import Step
 from transformer_cli.serving.server import Server
@@ -82,7 +82,8 @@ def routes(server: Server) -> list[Route]:
         texts, is_list = _texts(fields)
         source, target = _language(fields, "source"), _language(fields, "target")
         kind = _format(fields)
-        n_alternatives = number_of(fields.values.get("alternatives") or 0, "alternatives")
+        asked = given(fields.values.get("alternatives"))
+        n_alternatives = 0 if asked is None else number_of(asked, "alternatives")
         decode = _candidates(server, n_alternatives + 1) if n_alternatives else {}
         wish = Wish(decode=decode, format=kind, placeholders=any(map(spans_to_keep, texts)))
         translation = await server.translate(request, texts, source, target, wish)
@@ -192,7 +193,8 @@ def _language(fields: Fields, name: str) -> str | None:
 
 
 def _format(fields: Fields) -> str:
-    value = fields.values.get("format") or "text"
+    value = given(fields.values.get("format"))
+    value = "text" if value is None else value
     if value not in FORMATS:
         raise RequestError(400, f"format: {reprlib.repr(value)} is neither text nor html")
     return str(value)

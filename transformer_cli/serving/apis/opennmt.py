@@ -7,7 +7,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from transformer_cli.serving.errors import RequestError
-from transformer_cli.serving.forms import number_of, text_of
+from transformer_cli.serving.forms import given, number_of, text_of
 from transformer_cli.serving.server import Server
 from transformer_cli.serving.service import TextResult, Wish
 
@@ -72,7 +72,8 @@ def _texts(value: Any) -> tuple[list[str], int]:
         if "src" not in one:
             raise RequestError(400, f"[{n}].src: is missing. Give a text")
         texts.append(text_of(one["src"], f"[{n}].src"))
-        models.add(number_of(one.get("id") or 0, f"[{n}].id"))
+        model = given(one.get("id"))
+        models.add(0 if model is None else number_of(model, f"[{n}].id"))
     if len(models) > 1:
         raise RequestError(400, "id: several models in one request. Send one for each")
     return texts, models.pop()
