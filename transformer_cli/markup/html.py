@@ -4,7 +4,7 @@ A run of text and inline tags between block tags is a unit, and so are the attri
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from html import unescape
 from html.entities import html5
@@ -53,12 +53,15 @@ def add_html(builder: Builder, first: int, last: int, shown: str | None = None) 
     source, is_block = builder.source, shown is not None
     shown = source[first:last] if shown is None else shown
     found = [
-        Token(token.kind, token.start + first, token.end + first, token.name) for token in tokens(shown, is_xml=False)
+        Token(token.kind, token.start + first, token.end + first, token.name)
+        for token in builder.watched(tokens(shown, is_xml=False))
     ]
-    closing = _closings(found)
+    closing = _closings(builder.watched(found))
     run: list[Item] = []
     i = 0
-    while i < len(found):
+    for _ in builder.watched(found):  # at least one at each step
+        if i == len(found):
+            break
         if is_block and len(run) == 1 and run[0].start == first and _END_OF_LINE.match(shown, run[0].end - first):
             _finish(builder, run)
         token = found[i]
@@ -163,7 +166,7 @@ def escape_attribute(text: str, *, quote: str, add_quotes: bool = False) -> str:
     return f"{quote}{escaped}{quote}" if add_quotes else escaped
 
 
-def _closings(found: Sequence[Token]) -> dict[int, int]:
+def _closings(found: Iterable[Token]) -> dict[int, int]:
     """The closing tag of each opening tag that has one of its name; a `p` also ends before the next."""
     closing: dict[int, int] = {}
     stacks: dict[str, list[int]] = {}

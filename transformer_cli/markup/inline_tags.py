@@ -21,7 +21,7 @@ def add_lines(
     """
     items: list[Item] = []
     n_lines = 0
-    for n, (start, end) in enumerate(lines):
+    for n, (start, end) in enumerate(builder.watched(lines)):
         if n:
             items.append(Item(lines[n - 1][1], start, " "))
         of_line = (inline or _items)(builder.source, start, end)

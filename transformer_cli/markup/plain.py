@@ -12,7 +12,7 @@ LINE_END = re.compile("\r\n|[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
 def parse_text(text: str) -> Document:
     builder = Builder(text)
     start = 0
-    for end in [*(match.span() for match in LINE_END.finditer(text)), (len(text), len(text))]:
+    for end in builder.watched([*(match.span() for match in LINE_END.finditer(text)), (len(text), len(text))]):
         add_lines(builder, [(start, end[0])], str)
         start = end[1]
     return builder.document()

@@ -129,7 +129,7 @@ def _parse_message(text: str, kinds: frozenset[str]) -> Document:
         return text.replace("\n", newline)
 
     lines: list[tuple[int, int]] = []
-    for start, end in _stretches(text, inline):
+    for start, end in builder.watched(_stretches(text, inline)):
         goes_on = bool(lines) and text[lines[-1][1] : start] == newline and text[start].islower()
         if lines and not goes_on:
             add_lines(builder, lines, escape, inline)

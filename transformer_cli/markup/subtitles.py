@@ -4,6 +4,7 @@ Another speaker begins with a dash, `>>`, or a name before a colon or in bracket
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from transformer_cli.data.normalization import has_letters
@@ -46,10 +47,10 @@ def parse_srt(text: str) -> Document:
     first_end = _NEWLINE.search(text)
     newline = "\n" if first_end is None else first_end[0]
     spans = [match.span() for match in _LINE.finditer(text)]
-    is_time = [_TIME.fullmatch(text, *span) is not None for span in spans]
+    is_time = [_TIME.fullmatch(text, *span) is not None for span in builder.watched(spans)]
     cue: list[Span] = []
     in_cue = False
-    for i, is_kept in enumerate(_kept_lines(text, spans, is_time)):
+    for i, is_kept in enumerate(builder.watched(_kept_lines(text, spans, is_time))):
         start = spans[i][0]
         stop = start + len(text[slice(*spans[i])].rstrip())
         if in_cue and not is_kept and stop > start:
@@ -83,7 +84,7 @@ def _add(builder: Builder, cue: list[Span], newline: str) -> None:
     def escape(text: str) -> str:
         return text.replace("\n", newline)
 
-    for lines in _by_speaker(builder.source, cue):
+    for lines in _by_speaker(builder.source, builder.watched(cue)):
         add_lines(builder, lines, escape)
 
 
@@ -115,7 +116,7 @@ class _Line:
         return self.bracket if has_brackets and self.has_name_in_bracket else None
 
 
-def _by_speaker(text: str, cue: list[Span]) -> list[list[Span]]:
+def _by_speaker(text: str, cue: Iterable[Span]) -> list[list[Span]]:
     """The lines of each text, without what says whose it is."""
     lines = [_line(text, start, end) for line in cue for start, end in _parts(text, *line)]
     has_names = sum(line.name is not None for line in lines) > 1

@@ -6,16 +6,19 @@ else of a document is literal and never changed.
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from html import unescape
+from typing import TypeVar
 
 from transformer_cli.data.normalization import has_letters
 from transformer_cli.markup.joints import WINDOW, Joint, JointTag, joint_between
 
+T = TypeVar("T")
 Parts = tuple[str | int, ...]  # literal text, and indices of units
 SPACE = re.compile(r"\s+")
+_ITEMS_BETWEEN_CALLS = 500  # of `on_unit`, in loops over parts of a unit
 _ENTITY = re.compile(r"&(?:#\w{1,8}|\w{1,32});?")
 
 
@@ -104,6 +107,13 @@ class Builder:
     inner: list[tuple[int, int, int]] = field(default_factory=list)  # of units within the mark-up of others
     on_unit: Callable[[int], object] = field(default_factory=ON_UNIT.get)
 
+    def watched(self, items: Iterable[T]) -> Iterator[T]:
+        """The items of a long loop, in which `on_unit` is called now and then, so that it can end it."""
+        for n, item in enumerate(items, 1):
+            if n % _ITEMS_BETWEEN_CALLS == 0:
+                self.on_unit(len(self.units))
+            yield item
+
     def parts(self, start: int, end: int) -> Parts:
         """A stretch of the source, with the inner units that it holds."""
         first = bisect_left(self.inner, (start, -1, -1))
@@ -165,7 +175,7 @@ def add_run(
 ) -> None:
     """Make a unit of each text of a run, from its first to its last letter, with the tags that are within."""
     items = _merged(items)
-    joints = _joints(items)
+    joints = _joints(builder, items)
     position = 0
     for cut in [*(_cuts(items, joints) if n_lines == 1 else ()), len(items)]:
         _add_text(builder, items[position:cut], joints, position, escape, n_lines)
@@ -174,20 +184,24 @@ def add_run(
 
 def _merged(items: Sequence[Item]) -> list[Item]:
     """The items, with one for those beside each other that are not to be translated."""
-    found: list[Item] = []
+    groups: list[list[Item]] = []
     for item in items:
-        if item.is_protected and found and found[-1].is_protected and found[-1].end == item.start:
-            found[-1] = replace(found[-1], end=item.end, text=found[-1].text + item.text)
+        last = groups[-1][-1] if groups else None
+        if last is not None and item.is_protected and last.is_protected and last.end == item.start:
+            groups[-1].append(item)
         else:
-            found.append(item)
-    return found
+            groups.append([item])
+    return [
+        replace(one[0], end=one[-1].end, text="".join(item.text for item in one)) if len(one) > 1 else one[0]
+        for one in groups
+    ]
 
 
-def _joints(items: Sequence[Item]) -> dict[int, Joint]:
+def _joints(builder: Builder, items: Sequence[Item]) -> dict[int, Joint]:
     """The joints of a run, each by the item that follows its tags."""
     found: dict[int, Joint] = {}
     before, last = "", -1
-    for i, item in enumerate(items):
+    for i, item in enumerate(builder.watched(items)):
         if item.is_tag or not item.text:
             continue
         tags = [
@@ -284,7 +298,7 @@ def _add_text(
     protected: list[Protected] = []
     spaces: list[int] = []
     following = _following(run)
-    for i, item in enumerate(run, first):
+    for i, item in enumerate(builder.watched(run), first):
         if text and number + i in joints:
             spaces.append(_space_at(tags, run, first, len(text)))
             text += " "

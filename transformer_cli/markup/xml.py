@@ -34,14 +34,16 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self.text = text
         self.builder = Builder(text)
-        self.found = list(tokens(text, is_xml=True))
-        self.elements = Elements(text, self.found)
+        self.found = list(self.builder.watched(tokens(text, is_xml=True)))
+        self.elements = Elements(text, self.found, self.builder.watched)
         self.is_android = self.elements.kind == ANDROID
         self.run: list[Item] = []
 
     def read(self) -> Document:
         i = 0
-        while i < len(self.found):
+        for _ in self.builder.watched(self.found):  # at least one at each step
+            if i == len(self.found):
+                break
             token = self.found[i]
             is_inline = self.elements.is_inline[i]
             if token.kind is Kind.opening and self.elements.is_kept(i):

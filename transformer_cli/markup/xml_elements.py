@@ -4,7 +4,7 @@ No schema is known; names mean something by their namespace, or by that which a 
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from transformer_cli.markup.html import CODE, OPAQUE, RUBY
@@ -50,14 +50,16 @@ class _Scope:
 class Elements:
     """The elements whose tags are among `found`."""
 
-    def __init__(self, text: str, found: Sequence[Token]) -> None:
+    def __init__(
+        self, text: str, found: Sequence[Token], watched: Callable[[Sequence[Token]], Iterable[Token]]
+    ) -> None:
         self.text, self.found = text, found
         self.closing: dict[int, int] = {}  # of an opening tag: its closing tag
         self.is_inline: list[bool] = []  # of each token: whether it is within text
         self.kind = _kind(text, found)  # the namespace of names without one
         self._parents: list[int] = []  # of each token: its element's opening tag, -1 at the top
         self._scopes = {-1: _Scope()}
-        self._find()
+        self._find(watched(found))
 
     def preserves_space(self, i: int) -> bool:
         """Whether the white space of a text counts."""
@@ -83,10 +85,10 @@ class Elements:
         prefix, _, name = self.found[i].name.rpartition(":")
         return self._scopes[i].namespaces.get(prefix, "" if prefix else self.kind), name
 
-    def _find(self) -> None:
+    def _find(self, found: Iterable[Token]) -> None:
         has_text: set[int] = set()
         stack: list[int] = []
-        for i, token in enumerate(self.found):
+        for i, token in enumerate(found):
             if token.kind is Kind.closing and stack and self.found[stack[-1]].name == token.name:
                 self.closing[stack.pop()] = i
             parent = stack[-1] if stack else -1
