@@ -486,7 +486,8 @@ def test_the_translations_of_an_export_are_not_taken_for_its_run_s(exported: Pat
     ran = run(["evaluate", "engine=ctranslate2", "--checkpoint", name, "--source", text, "--reference", text], place)
     assert ran.code == 0, ran.err
     assert theirs.read_bytes().count(b"\n") == 6
-    untouched(before, exported, new=[str(theirs.relative_to(exported))])
+    record = theirs.with_name(f".{theirs.name}.input")
+    untouched(before, exported, new=[str(file.relative_to(exported)) for file in (theirs, record)])
 
 
 def test_lines_for_the_comparison_are_made_up_where_there_are_none() -> None:

@@ -638,7 +638,7 @@ def run_child(folder: Path, warm_up: list[tuple[str, Any]], jobs: list[Job]) -> 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
     """What became of every hostile file, by its name."""
-    return run_all(tmp_path_factory.mktemp("hostile"), n_mutations=3)
+    return run_all(tmp_path_factory.mktemp("hostile"), n_mutations=10)
 
 
 def run_all(folder: Path, *, n_mutations: int) -> dict[str, Outcome]:

@@ -259,6 +259,7 @@ MARKDOWN = st.lists(st.one_of(WORDS, WORDS, INLINE, BLOCK), max_size=14).map(lam
 @example("Dog\\\n<b>\n  a", False)
 def test_whatever_is_written_keeps_its_marks_and_each_word_is_translated_once(markdown: str, has_link: bool) -> None:
     assume(not re.search(r"\[\[|\^\[", markdown))  # links of wikis and notes, which the renderer does not know
+    assume("<table>" not in with_tables(markdown))  # nor tables
     markdown = ("[r]: /u 'T'\n\n" if has_link else "") + markdown
     expected = swapped_words(parts(render(markdown)))
     assert parts(render(translate_document(markdown, "markdown", swapped).text)) == expected

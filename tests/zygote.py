@@ -266,7 +266,9 @@ def metrics(folder: Path) -> list[str]:
 def leftovers(folder: Path) -> list[str]:
     """What a finished run should not have left about."""
     names = (str(path.relative_to(folder)) for path in folder.rglob("*"))
-    return sorted(name for name in names if re.search(r"(^|/)\.(?!lock$|owner$|prepared-\w+\.lock$)", name))
+    return sorted(
+        name for name in names if re.search(r"(^|/)\.(?!lock$|owner$|prepared-\w+\.lock$|hypotheses\..+\.input$)", name)
+    )
 
 
 def sha256(file: Path) -> str:

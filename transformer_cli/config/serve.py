@@ -97,7 +97,7 @@ class ServeConfig:
     proxies: list[str] = key(
         [],
         "Addresses or networks of reverse proxies, whose X-Forwarded-For, -Proto and -Prefix headers name the client,"
-        " the scheme and the path below which the server is; unset: the headers are not believed.",
+        " the scheme and the prefix of addresses; unset: the headers are not believed.",
     )
     page: bool = key(True, "Serve the web page.")
     log_format: LogFormat = key(LogFormat.text, "Log: lines of text, or a JSON object a line.")
