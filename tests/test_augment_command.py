@@ -249,7 +249,7 @@ def test_pairs_below_the_score_of_the_forward_model_are_dropped(folder: Path) ->
     scored = run(["score", "--checkpoint", "model.safetensors", "--json", "device=cpu"], folder, stdin=rows)
     per_token = [one["log_prob"] / one["n_tokens"] for one in map(json.loads, scored.out.split(b"\n")[:-1])]
     limit = sorted(per_token)[len(per_token) // 2]
-    augment(
+    printed = augment(
         folder,
         "back-translate",
         *made_by,
@@ -264,6 +264,7 @@ def test_pairs_below_the_score_of_the_forward_model_are_dropped(folder: Path) ->
     ]
     assert list(zip(*made(folder, "few", "en", "fr"), strict=True)) == kept
     assert 0 < len(kept) < len(lines)
+    assert f"{len(lines) - len(kept)} forward score" in printed
 
 
 def test_a_merge_refuses_a_missing_a_doubled_and_a_changed_shard(folder: Path) -> None:

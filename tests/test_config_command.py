@@ -74,6 +74,14 @@ def test_the_last_source_of_every_key_has_the_value_that_the_command_takes(words
             assert line_in_file(why.winner.where).startswith(key.rsplit(".", 1)[-1] + ":")
 
 
+def test_why_of_a_renamed_key_says_so(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[tuple[str, str]] = []
+    monkeypatch.setattr("transformer_cli.config_command.report_renamed", lambda *names: said.append(names))
+    found = answer(capsys, "why", "decode.exact", "translate")
+    assert found["key"] == "decode.batch_invariant"
+    assert said == [("decode.exact", "decode.batch_invariant")]
+
+
 def test_why_names_the_file_the_choice_and_what_would_be_otherwise(capsys: pytest.CaptureFixture[str]) -> None:
     found = answer(capsys, "why", "model.d_model", "experiment=multi30k", "model=big")
     assert (found["value"], found["default"]) == (1024, 512)

@@ -524,6 +524,7 @@ def test_holding_out_is_a_function_of_seed_and_split() -> None:
     assert parted(numbered(500), 20, 1) == parted(numbered(500), 20, 1)
     assert parted(numbered(500), 20, 1) != parted(numbered(500), 20, 2)
     assert parted(numbered(500), 20, 1, split="dev") != parted(numbered(500), 20, 1, split="test")
+    assert parted(numbered(500), 20, 1, split="dev") == parted(numbered(500), 20, 1)
 
 
 def test_what_is_held_out_hardly_changes_with_the_corpus() -> None:

@@ -493,6 +493,8 @@ def test_json_is_one_object_with_findings_and_figures(
     (error,) = [finding for finding in report["findings"] if finding["level"] == "error"]
     assert (error["where"], error["exit_code"]) == ("data.dev", 3)
     assert report["figures"]["training"]["total_seconds"] > 0
+    (of_train,) = [figures for name, figures in report["figures"]["text"].items() if name.startswith("data.train")]
+    assert {"uneven", "most_uneven"} <= of_train.keys()
     (line,) = [line for line in captured.err.split("\n") if line.startswith("tfm: error: ")]
     assert line == f"tfm: error: data.dev: {error['what']}. {error['todo']}"
 

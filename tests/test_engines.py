@@ -26,6 +26,7 @@ from transformer_cli.decoding.torch_engine import TorchEngine
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault
 from transformer_cli.interop import conversions
 from transformer_cli.models.file import read_model, write_model
+from transformer_cli.models.locate import EXPORT_FILE
 
 LINES = ["", *sentences(8, seed=7), "the cat ."]
 TERMS = Terminology([Term("cat", ("milk",), 1)], name="terms.tsv")
@@ -121,6 +122,13 @@ def test_a_model_is_converted_once_and_anew_after_a_change(model_path: Path) -> 
     second = conversions.converted(model_path)
     assert second.directory != first.directory
     assert conversions_of(model_path) == [second.directory.name], "the conversion of the old model is removed"
+
+
+def test_a_conversion_whose_record_is_damaged_is_left_alone(model_path: Path) -> None:
+    (first := conversions.converted(model_path).directory / EXPORT_FILE).write_text("{")
+    write_model(model_path, replace(read_model(model_path), step=7))
+    second = conversions.converted(model_path)
+    assert conversions_of(model_path) == sorted([first.parent.name, second.directory.name])
 
 
 def test_each_precision_has_its_own_conversion(model_path: Path) -> None:

@@ -30,7 +30,7 @@ from transformer_cli.config.model import Norm, Positions, Tying
 from transformer_cli.errors import CheckpointError
 from transformer_cli.interop.fairseq import _SUPPORTED, FairseqReader, read_dictionary
 from transformer_cli.interop.foreign import Imported, ReadOptions
-from transformer_cli.interop.torch_checkpoint import check_options
+from transformer_cli.interop.torch_checkpoint import check_options, same_tensor
 from transformer_cli.interop.verify import verify
 
 WIDTH, D_FF, HEADS, ROWS = 16, 24, 4, 32
@@ -535,3 +535,11 @@ def test_what_a_switch_turns_on_is_another_model(name: str) -> None:
     check_options(path, {name: False}, _SUPPORTED)
     with pytest.raises(CheckpointError, match=rf"^model\.pt: {name}='True' is not supported"):
         check_options(path, {name: True}, _SUPPORTED)
+
+
+def test_tensors_are_the_same_by_their_numbers_or_their_place() -> None:
+    x, nan = torch.tensor([1.0, 2.0]), torch.tensor([math.nan])
+    assert same_tensor(x, x.clone())
+    assert same_tensor(nan, nan.view(1))
+    for other in (torch.tensor([1.0, 3.0]), torch.tensor([[1.0, 2.0]]), torch.tensor([1.0])):
+        assert not same_tensor(x, other)

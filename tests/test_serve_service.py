@@ -329,6 +329,18 @@ def test_a_deadline_is_seen_wherever_it_passes(models: dict[str, str], wish: Wis
     assert 2 < n_refused < 10
 
 
+def test_what_waits_is_done_at_the_rate_of_the_last_requests(
+    models: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = serving(models["de-en"])
+    assert service.retry_after() == 1
+    service.finished.append((100.0, 30))
+    monkeypatch.setattr("transformer_cli.serving.service.time.monotonic", lambda: 110.0)
+    for waiting, seconds in ((6, 2.0), (12, 4.0), (1, 1.0), (10_000, 60.0)):  # three lines a second
+        service.n_lines = waiting
+        assert service.retry_after() == seconds
+
+
 def test_a_full_queue_is_answered_with_503_but_one_large_request_is_admitted(models: dict[str, str]) -> None:
     service = serving(models["de-en"], limits=LimitsConfig(queue=3))
     assert len(translated(service, *["a ."] * 5)) == 5

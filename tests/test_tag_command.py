@@ -121,6 +121,16 @@ def test_evaluate_says_what_training_said_and_counts_what_tag_answers(trained: P
     assert found["baseline_accuracy"] == pytest.approx(100 * n_guessed / len(wanted), abs=3)
 
 
+def test_the_text_is_never_the_output(trained: Path, tfm: Run, tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.write_text("a b\n")
+    arguments = ["--checkpoint", str(trained / "runs/a"), "--input", str(text), "--output", str(text), "--overwrite"]
+    status, _, err = tfm("tag", *arguments)
+    assert status == 2
+    assert f"{text}: both --input and --output" in err
+    assert text.read_text() == "a b\n"
+
+
 def test_a_file_of_labels_is_scored_without_a_model(trained: Path, tfm: Run, tmp_path: Path) -> None:
     sentences = words_and_labels(trained / "test.conll")
     (tmp_path / "own").write_text("".join(" ".join(label for _, _, label in rows) + "\n" for rows in sentences))

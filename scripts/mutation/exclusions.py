@@ -12,7 +12,10 @@ EXCLUDED: dict[str, dict[str, str]] = {
         "= self.param_groups[1]": "all groups have one rate",
         "param_groups[-1]": "all groups have one rate, and Muon itself has one group",
     },
-    "training/consistency.py": {"> self.settings.token_cutoff": "a number that is drawn once in 2^24 times"},
+    "training/consistency.py": {
+        "> self.settings.token_cutoff": "a number that is drawn once in 2^24 times",
+        "PAIRED_ROWS =": "the speed alone",
+    },
     "data/batching.py": {
         "low, high = max(": "where a bisection starts that ends within the same 1 %",
         "high // 99:": "how near to the best a bisection ends",
@@ -75,6 +78,7 @@ KEYWORDS = {
     "copies": "the memory alone",
     "device": "a GPU alone: tests run on one device",
     "encoding": "the tests' locale is UTF-8",
+    "progress": "how waiting looks",
     "daemon": "how the process ends that it is part of",
     "stacklevel": "the line that a warning names",
     "help": "prose",
