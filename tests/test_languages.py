@@ -4,8 +4,12 @@ import re
 
 import pytest
 
+from transformer_cli.config.data import DataConfig
 from transformer_cli.config.language_names import NAMES
+from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.checks.languages import iso_639_1, reads_like
+from transformer_cli.errors import ConfigError
+from transformer_cli.training.run_directory import _fixed
 
 # Of the registration authority's list: ISO 639-1, then those of ISO 639-2, the terminological one first.
 ISO_639_2 = """
@@ -46,3 +50,15 @@ def test_names_are_of_codes_of_the_standard() -> None:
     assert all(name[0].isupper() for name in NAMES.values())
     assert len(set(NAMES.values())) == len(NAMES)
     assert {code for code in known if code not in NAMES} <= {"bo", "dz", "nb", "nn"}
+
+
+@pytest.mark.parametrize("target", ["de+de", "de+", "de++fr", "de+fr+de"])
+def test_several_target_languages_are_different_ones(target: str) -> None:
+    with pytest.raises(ConfigError, match=r"^data\.target_lang=.*: must be different languages, joined by"):
+        DataConfig(name="files", source_lang="en", target_lang=target, train=["a", "b"])
+
+
+@pytest.mark.parametrize(("languages", "is_fixed"), [(["en", "de"], False), (["de", "en"], True)])
+def test_a_resumed_run_may_say_its_languages_unless_that_swaps_its_sides(languages: list[str], is_fixed: bool) -> None:
+    data = DataConfig(name="files", source_lang="en", target_lang="de", train=["a", "b"], languages=languages)
+    assert ("data.languages" in _fixed(TrainConfig(data=data))) == is_fixed
