@@ -1,6 +1,7 @@
 """The HTML page of a comparison as text; tests/test_compare_page_in_browser.py opens it in a browser."""
 
 import dataclasses
+import math
 import random
 import re
 from functools import cache
@@ -10,9 +11,9 @@ from itertools import combinations
 import pytest
 
 from tests.toy_comparison import NAMES, toy_comparison
-from transformer_cli.comparison.charts import ticks
+from transformer_cli.comparison.charts import line_chart, ticks
 from transformer_cli.comparison.page import render
-from transformer_cli.comparison.results import Comparison, GroupComparison, PairedResult, Sentence
+from transformer_cli.comparison.results import Comparison, Curve, GroupComparison, PairedResult, Sentence
 from transformer_cli.comparison.verdicts import Finding, system_verdict
 from transformer_cli.comparison.word_diff import Mark, mark_differences, split_words
 
@@ -341,3 +342,11 @@ def test_references_are_numbered_where_there_are_several() -> None:
     text = Page(render(single)).text
     assert "Reference" in text
     assert "Reference 1" not in text
+
+
+def test_a_line_goes_from_the_first_to_the_last_score_of_each_system() -> None:
+    curves = [Curve(0, "dev_bleu", [(0, 10.0), (50, 20.0), (100, 30.0)]), Curve(1, "dev_bleu", [(100, math.nan)])]
+    chart = line_chart(curves, ["a", "b"], label="scores")
+    assert re.findall(r'points="([^"]*)"', chart) == ["0,1000 500,500 1000,0", ""]
+    assert re.findall(r"<title>(.*?)</title>", chart) == ["a, update 0: 10", "a, update 50: 20", "a, update 100: 30"]
+    assert line_chart(curves[1:], ["a", "b"], label="scores") == ""

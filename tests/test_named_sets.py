@@ -10,6 +10,7 @@ import tarfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from sacrebleu.dataset import DATASETS
@@ -19,6 +20,7 @@ from tests.golden.make import FOLDER
 from tests.test_download import Handler, Site, site  # noqa: F401 (a fixture)
 from tests.test_evaluate_command import put
 from tests.toy_run import sentences
+from transformer_cli.commands import compare_models
 from transformer_cli.config.data import DataConfig
 from transformer_cli.data import named_sets
 from transformer_cli.data.corpus import ParallelText, load_text
@@ -374,3 +376,18 @@ def test_a_corpus_may_name_sets_too(cache: Path, tmp_path: Path, caplog: pytest.
     assert "has 2 references, of which the first is used" in caplog.text
     with pytest.raises(ConfigError, match=r"data\.dev=sacrebleu:wmt41: sacrebleu has no such test set"):
         load_text(replace(config, dev="sacrebleu:wmt41"), "dev")
+
+
+def test_a_comparison_is_of_the_first_named_set_for_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[object, ...]] = []
+
+    def sets_for(*arguments: object) -> list[str]:
+        asked.append(arguments)
+        return ["the set"]
+
+    monkeypatch.setattr(compare_models, "sets_for", sets_for)
+    monkeypatch.setattr(compare_models, "tags_for", lambda config, model: ("<2de>",))
+    config, model = SimpleNamespace(test_set="wmt13", languages="en-de"), SimpleNamespace(first="a model")
+    found = compare_models.test_set_for(config, model)  # type: ignore[arg-type]
+    assert found == "the set"  # type: ignore[comparison-overlap]
+    assert asked == [(["wmt13"], "en-de", "a model", ("<2de>",))]

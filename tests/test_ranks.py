@@ -18,7 +18,7 @@ from tests.conftest import ROOT, slow
 from tests.forked import Forked, run
 from tests.toy_run import metrics, prepared, tokenizers
 from transformer_cli.data.batching import Batch, micro_batches
-from transformer_cli.errors import ConfigError, EnvironmentFault
+from transformer_cli.errors import ConfigError, EnvironmentFault, LostRankError
 from transformer_cli.training.ranks import Ranks, join_ranks
 from transformer_cli.training.signals import StopRequest
 from transformer_cli.training.state import warn_of_uneven_shares
@@ -303,3 +303,25 @@ def test_ranks_that_choose_for_themselves_take_what_is_least(outcome: dict[str, 
     assert codes(outcome["auto"]) == [0, 0]
     sizes = [sum(map(len, batch)) for rank in outcome["auto"]["ranks"] for batch in rank["seen"]]
     assert 8 < max(sizes) <= 12  # 12 on one rank, 20 on the other
+
+
+class BrokenStore:
+    """The store of a rank 0 that is gone."""
+
+    def __init__(self) -> None:
+        self.faults = iter([RuntimeError("Connection reset by peer\nat 7f"), AssertionError("asked again")])
+
+    def check(self, keys: list[str]) -> bool:
+        raise next(self.faults)
+
+    def set(self, key: str, text: str) -> None:
+        """A heartbeat."""
+
+
+def test_a_rank_that_cannot_reach_the_first_says_so_and_asks_no_more() -> None:
+    ranks = Ranks(StopRequest(), rank=1, world_size=2, store=BrokenStore(), timeout_s=5.0)  # type: ignore[arg-type]
+    try:
+        with pytest.raises(LostRankError, match=r"rank 1: cannot reach the others \(Connection reset by peer\)\. "):
+            ranks._await("config", grace_s=1.0)
+    finally:
+        ranks.stop_heartbeat()

@@ -52,6 +52,7 @@ EXCLUDED: dict[str, dict[str, str]] = {
     "attention_maps/positions/pictures.py": {"figure.text(": "where a title stands in a picture"},
     "benchmarks/decoders.py": {"batches = chunks(order": "how rows are put in batches; what comes out is the same"},
     "evaluation/report.py": {"model = reports[": "all reports are of one model, or of none"},
+    "interop/verify.py": {"if beam_size > 2": "beams of 1 and of BEAM alone are asked for"},
     "models/linear.py": {"grads[-1]": "there is one"},
     "models/memory.py": {"has_freed": "a GPU alone"},
     "models/embeddings.py": {
