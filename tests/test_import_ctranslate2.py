@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests import toy_run
 from tests.conftest import slow
 from tests.test_export import BOTH, ONLY_CTRANSLATE2, TAGGED, model_file, tagged_model
 from tests.toy_translator import sentences
@@ -112,6 +113,21 @@ def test_a_vocabulary_without_padding_gets_one_that_changes_no_probability(tmp_p
     found = CTranslate2Reader().read(folder, OPTIONS)
     assert len(found.tokenizers.target) == len(model.tokenizers.target) + 1
     assert verify(as_file(found), found.program(), sentences(20, seed=3), is_float32=True).holds
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_vocabularies_may_be_lines_of_text(joint: bool, tmp_path: Path) -> None:
+    model = toy_run.model_file(joint=joint)
+    folder = directory(tmp_path / "model", model)
+    expected = as_file(CTranslate2Reader().read(folder, OPTIONS)).tokenizers
+    files = list(folder.glob("*_vocabulary.json"))
+    assert len(files) == 1 if joint else len(files) == 2
+    for file in files:
+        file.with_suffix(".txt").write_text("".join(f"{piece}\n" for piece in json.loads(file.read_text())))
+        file.unlink()
+    found = as_file(CTranslate2Reader().read(folder, OPTIONS)).tokenizers
+    for ours, theirs in ((found.source, expected.source), (found.target, expected.target)):
+        assert ours.pieces(range(len(ours))) == theirs.pieces(range(len(theirs)))
 
 
 def test_sources_end_as_the_directory_says(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenize
 from transformer_cli.errors import CheckpointError, ConfigError, TfmError
 from transformer_cli.interop import marian
 from transformer_cli.interop.foreign import ReadOptions
-from transformer_cli.interop.marian_names import OPTIONS
+from transformer_cli.interop.marian_names import OPTIONS, Tied, options_of
 from transformer_cli.interop.marian_reader import PAD_BIAS, Marian
 from transformer_cli.interop.marian_vocabulary import read_vocabulary, written
 from transformer_cli.interop.npz import Npz, write_npz
@@ -776,3 +776,9 @@ def test_a_part_that_is_damaged_is_found_when_it_is_read(tmp_path: Path) -> None
     with pytest.raises(TfmError, match="damaged"):
         for weight in found.weights.values():
             weight()
+
+
+def test_options_are_called_as_on_marians_command_line() -> None:
+    names = list(options_of(ModelConfig(), (10, 10), Tied(True, True), "v1"))
+    assert names == sorted(names)
+    assert all(re.fullmatch("[a-z][a-z0-9]*(-[a-z0-9]+)*", name) for name in names)
