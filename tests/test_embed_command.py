@@ -60,7 +60,7 @@ def test_an_array_holds_what_the_encoder_makes_of_each_line(tfm: Run, tmp_path: 
             *("--output", f"{pooling}.npy", "--pooling", pooling), stdin=TEXT + b"\n" + TEXT, model=model
         )
         assert (status, out) == (0, "")
-        assert f"1 of {2 * len(LINES) + 1} lines are blank; their rows are zero" in err
+        assert f": 1 of {2 * len(LINES) + 1} lines are blank; their rows are zero" in err
         found = np.load(tmp_path / f"{pooling}.npy", allow_pickle=False)
         assert (found.shape, found.dtype) == ((2 * len(LINES) + 1, config.d_model), np.float32)
         expected = [states(model, line) for line in LINES]
