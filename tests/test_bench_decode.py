@@ -297,6 +297,7 @@ def test_similarity_is_one_for_equal_and_zero_for_disjoint_sentences() -> None:
 # ---- The command
 
 
+@pytest.mark.slow
 @OF_CT2
 @NEEDS_BASELINES
 def test_a_random_model_is_measured_beside_baselines(in_process: None, capsys: pytest.CaptureFixture[str]) -> None:

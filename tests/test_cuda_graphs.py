@@ -153,6 +153,7 @@ def storages(tensors: Iterable[Tensor]) -> set[int]:
     return {x.untyped_storage().data_ptr() for x in tensors}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["greedy", slow("beam"), slow("groups"), slow("beams without a family")])
 def test_whole_steps_are_captured_and_read_nothing_else(name: str) -> None:
     model = random_model(toy_tokenizer(), dtype=torch.float64)

@@ -293,7 +293,7 @@ def test_a_config_of_other_values_survives_yaml_and_json(command: str) -> None:
         assert from_plain(SCHEMAS[command], json.loads(json.dumps(to_plain(config)))) == config
 
 
-@pytest.mark.parametrize("command", slow_but(SCHEMAS, "train", "translate", "evaluate"))
+@pytest.mark.parametrize("command", slow_but(SCHEMAS, "translate", "evaluate"))
 def test_a_config_of_other_values_can_be_given_on_a_command_line(command: str) -> None:
     base = base_of(command)
     for new, config in changed(command):

@@ -417,6 +417,7 @@ def test_a_language_model_is_trained_further(changes: list[str], place: Path) ->
     assert {"dev_nll", "dev_old_nll"} <= first.keys()
 
 
+@pytest.mark.slow
 def test_a_classifier_begins_with_another_of_the_same_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     words = ["train", *OVERRIDES, *write_tables(Path(), 100), "train.max_steps=2", "train.samples=0"]

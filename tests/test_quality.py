@@ -117,6 +117,7 @@ def written_by_people(shared_data: Path) -> Iterator[tuple[str, str, str]]:
         yield from ((name, *pair) for pair in zip(*(text.decode().split("\n")[:-1] for text in texts), strict=True))
 
 
+@pytest.mark.slow
 def test_nothing_that_people_wrote_is_suspicious(shared_data: Path, figures: Callable[[str, str], None]) -> None:
     pairs = list(written_by_people(shared_data))
     assert len(pairs) == 3000 + 2 * (1000 + 1014 + 29000)

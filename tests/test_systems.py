@@ -274,6 +274,7 @@ print(sum(len(source.lengths) for source, _ in encoded([("a b", "c")] * 30_000, 
 """
 
 
+@pytest.mark.slow
 def test_a_script_without_a_guard_encodes_in_several_processes(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(UNGUARDED, encoding="utf-8")
     command = [sys.executable, "script.py"]

@@ -111,6 +111,7 @@ def automatic(**settings: Any) -> TrainConfig:
     return config(**{"best_metric": "auto", "eval_every": 1, "max_steps": 9, "average_last": 1, **settings})
 
 
+@pytest.mark.slow
 def test_a_stopped_run_ends_in_the_same_bytes(tmp_path: Path) -> None:
     run(tmp_path / "whole", automatic(patience=2, max_steps=20))
     for step in (3, 6):
