@@ -154,6 +154,10 @@ def test_languages_and_settings(both: Running) -> None:
         {"code": "de", "name": "German", "targets": ["en"]},
     ]
     _, settings = both.ask("/frontend/settings")
+    assert sorted(settings) == [  # as LibreTranslate 1.6 answers
+        *("apiKeys", "charLimit", "filesTranslation", "frontendTimeout", "keyRequired", "language", "suggestions"),
+        "supportedFilesFormat",
+    ]
     assert (settings["charLimit"], settings["keyRequired"], settings["suggestions"]) == (20_000, False, False)
     assert settings["language"]["target"] == {"code": "en", "name": "English"}
     assert both.ask("/health") == (200, {"status": "ok"})
