@@ -284,7 +284,10 @@ def ids(*shape: int) -> Tensor:
     return torch.zeros(*shape, dtype=torch.long, device=META)
 
 
-EACH_BEAM = pytest.mark.parametrize("beam_size", [1, 4, 17])  # alone, a group that shares its keys, too many for one
+# Alone, a group that shares its keys, too many for one.
+EACH_BEAM = pytest.mark.parametrize(
+    "beam_size", [slow(1), 4, slow(17)]
+)
 
 
 @EACH_BEAM
