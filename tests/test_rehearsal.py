@@ -285,9 +285,7 @@ def ids(*shape: int) -> Tensor:
 
 
 # Alone, a group that shares its keys, too many for one.
-EACH_BEAM = pytest.mark.parametrize(
-    "beam_size", [slow(1), 4, slow(17)]
-)
+EACH_BEAM = pytest.mark.parametrize("beam_size", [slow(1), 4, slow(17)])
 
 
 @EACH_BEAM
