@@ -90,7 +90,7 @@ def command(folder: Path, references: Sequence[str], *options: str, seed: str = 
     [(["r0.en"], "12345"), (["r0.en", "r1.en", "r2.en"], "7")],
 )
 def test_p_values_and_intervals_are_those_of_sacrebleus_command(folder: Path, references: list[str], seed: str) -> None:
-    """With three references TER counts thirds of words, which have another way through the sums."""
+    """TER counts thirds of words with three references, which have another way through the sums."""
     given = [option for name in references for option in ("--reference", name)]
     metrics = ["-m", "bleu", "chrf", "ter"]
     found = compared(folder, "a.en", "b.en", "worse.en", *given, "--metrics", "bleu,chrf,ter", "--seed", seed)
@@ -144,7 +144,7 @@ def test_the_same_translations_are_called_the_same(folder: Path) -> None:
 
 
 def test_a_difference_in_three_lines_is_not_called_significant(folder: Path) -> None:
-    """Of three lines that all favour one system, chance gives one in four as large a difference (a sign test)."""
+    """Chance gives one in four as large a difference of three lines that all favour one system (a sign test)."""
     lines = (folder / "r0.en").read_text().split("\n")[:-1]
     for i in (3, 20, 41):
         lines[i] = "something else"
