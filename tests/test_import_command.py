@@ -2,10 +2,13 @@
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import safetensors.torch
@@ -21,6 +24,7 @@ from transformer_cli.config.compose import load_config
 from transformer_cli.errors import CheckpointError
 from transformer_cli.files import writing_whole
 from transformer_cli.interop import huggingface, locate
+from transformer_cli.interop.comparison import Comparison
 from transformer_cli.models.file import map_model, model_pieces, read_model, write_lazily
 
 IMPORT = ["import", "hf", "opus", "--output", "m.safetensors"]
@@ -323,3 +327,15 @@ def outcomes(good: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_folder_ends_in_one_line_and_executes_nothing(name: str, outcomes: dict[str, Outcome]) -> None:
     check(outcomes[name])
+
+
+def test_a_comparison_says_what_was_compared_of_the_text() -> None:
+    verdict: Any = SimpleNamespace(lines=9, beam_compared=4, lines_of_ids=lambda: ["ids: 9 of 9"])
+    assert Comparison(verdict, None, None, None).lines_of_text() == [
+        "ids: 9 of 9",
+        "text: not compared, as the original has no tokenizer of its own",
+    ]
+    head, same, text = Comparison(verdict, 8, 7, 3).lines_of_text()
+    assert head == "ids: 9 of 9"
+    assert same == "tokenizers: 8 of 9 lines have the same ids, 7 of 9 translations the same text"
+    assert re.fullmatch(r"text to text, beam \d+: 3 of 4 lines identical", text)
